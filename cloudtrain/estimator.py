@@ -8,6 +8,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Union
 
+from cloudtrain._display.live import live_card
 from cloudtrain._sdk.arguments import POSITIONS, drop_empty, rename_arguments
 from cloudtrain._sdk.members import SdkMembers, UploadedCode, to_builtins
 from cloudtrain._sdk.objects import read_inputs, read_object
@@ -259,6 +260,7 @@ class Estimator(SdkMembers):
         source = submission.job.source
         self.uploaded_code = UploadedCode(source.uri, submission.job.entry_point or "") if source else None
         again = submission.resubmission()
+        __tracebackhide__ = True  # see _wait
         if wait:
             _wait(job, print if says else None, again)
         elif again:
@@ -331,18 +333,20 @@ def _wait(
         show: prints a line, of the job or about it.
         again: submits a failed job again, if that may help.
     """
-    while True:
-        if show:
-            with print_states(job.platform, job.name, show):
-                for line in job.follow():
-                    show(line)
-        try:
-            job.wait()
-        except TrainingFailed:
-            if again and again(show or (lambda line: None)):
-                continue
-            raise
-        return
+    __tracebackhide__ = True  # in a notebook, the traceback of a failed job is that of the cell
+    with live_card(job.platform, job.name) as card:
+        while True:
+            if show:  # a card shows the states of the job
+                with card.updating() if card else print_states(job.platform, job.name, show):
+                    for line in job.follow():
+                        show(line)
+            try:
+                job.wait()
+            except TrainingFailed:
+                if again and again(show or (lambda line: None)):
+                    continue
+                raise
+            return
 
 
 def _by_name(positional: tuple[Any, ...], named: Mapping[str, Any]) -> dict[str, Any]:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
+from cloudtrain._display.live import LiveCard, live_card, mime_bundle
 from cloudtrain.contract import FailureClass, FailureReport, JobStatus
 from cloudtrain.errors import JobNotFound, NotFound, PlatformError, StorageError, TrainingFailed
 from cloudtrain.index import find_job
@@ -96,6 +98,8 @@ class Job:
     def wait(self, timeout: float | bool | str | None = None, *, logs: bool | str = False) -> Job:
         """Wait until the job has ended, and return it.
 
+        In a notebook, a card shows the job meanwhile. An interrupt leaves the job running.
+
         Args:
             timeout: the maximum number of seconds to wait. A bool or a string is ``logs``, as in the SageMaker SDK.
             logs: print the output of the ranks meanwhile. False, or the SDK's ``"None"``, prints nothing.
@@ -106,20 +110,32 @@ class Job:
         """
         if isinstance(timeout, (bool, str)):
             return self.wait(logs=timeout)
-        deadline = None if timeout is None else time.monotonic() + timeout
-        if logs and logs != "None":
-            for line in self.follow():
-                print(line)  # noqa: T201 - as the SageMaker SDK does
-        pause = POLL_SECONDS
-        while not (description := self.describe()).status.is_final:
-            if deadline is not None and time.monotonic() > deadline:
-                raise TimeoutError(f"job {self.name} is still {description.status} after {timeout:g} s")
-            time.sleep(pause)
-            pause = min(1.2 * pause, LONGEST_POLL_SECONDS)
+        __tracebackhide__ = True  # in a notebook, the traceback of a failed job is that of the cell
+        with live_card(self.platform, self.name) as card:
+            description = self._wait(timeout, card, prints=bool(logs) and logs != "None")
         if description.status == JobStatus.FAILED:
             unknown = FailureReport(FailureClass.PLATFORM, "the platform does not say why")
             raise TrainingFailed(self.name, description.failure or unknown)
         return self
+
+    def _wait(self, timeout: float | None, card: LiveCard | None, *, prints: bool) -> JobDescription:
+        """The final description of the job. Raises TimeoutError."""
+        deadline = None if timeout is None else time.monotonic() + timeout
+        if prints:
+            with card.updating() if card else nullcontext():
+                for line in self.follow():
+                    print(line)  # noqa: T201 - as the SageMaker SDK does
+        pause = POLL_SECONDS
+        while not (description := self.describe()).status.is_final:
+            if card:
+                card.show(description)
+            if deadline is not None and time.monotonic() > deadline:
+                raise TimeoutError(f"job {self.name} is still {description.status} after {timeout:g} s")
+            time.sleep(pause)
+            pause = min(1.2 * pause, LONGEST_POLL_SECONDS)
+        if card:
+            card.show(description)
+        return description
 
     def stop(self) -> None:
         """Ask the job to end: ranks get SIGTERM, and a grace period to write a checkpoint."""
@@ -186,6 +202,10 @@ class Job:
 
     def __repr__(self) -> str:
         return f"<Job {self.name} on {self.platform.name}>"
+
+    def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> dict[str, str]:
+        """How a notebook shows the job: as a card of HTML, or as text."""
+        return mime_bundle(self.platform, self.name)
 
 
 def find_any(name: str, session: Any = None) -> Job:

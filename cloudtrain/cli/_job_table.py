@@ -5,12 +5,14 @@ from __future__ import annotations
 import shutil
 import sys
 import textwrap
+import time
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime
 
 import click
 
-from cloudtrain.cli._job_view import STATUS_COLOURS, duration
+from cloudtrain._display.view import duration
+from cloudtrain.cli._job_view import STATUS_COLOURS
 from cloudtrain.contract.text import escape_line
 from cloudtrain.platforms import JobDescription
 
@@ -39,7 +41,7 @@ def show_jobs(found: Sequence[tuple[str, str, JobDescription | str]]) -> None:
 def _row(name: str, platform: str, description: JobDescription | str) -> Row:
     if isinstance(description, str):
         return _plain(name), _plain(platform), "Unknown", "", "", _plain(description)
-    seconds = duration(description)
+    seconds = duration(description, time.time())
     return (
         _plain(name),
         _plain(platform),

@@ -41,7 +41,7 @@ def _show(job: str, series: Series) -> None:
     if not series:
         click.echo(f"Job {job} has no metrics yet. Its metric_definitions define them.", err=True)
         return
-    from cloudtrain.cli._plot import sparkline
+    from cloudtrain._display.sparkline import sparkline
     from cloudtrain.contract.text import escape_line
 
     rows: list[tuple[str, ...]] = [HEADINGS]

@@ -1,0 +1,229 @@
+"""A job as a card of HTML: a pure function. Nothing in it is loaded from elsewhere, and it runs no script.
+
+Everything that a job or a platform may have written is escaped, and bounded: a card stays small.
+"""
+
+from __future__ import annotations
+
+import shlex
+import time
+from collections import Counter
+from collections.abc import Iterator, Sequence
+
+from rich.filesize import decimal
+
+from cloudtrain._display.chart import chart
+from cloudtrain._display.facts import goodput_times, places
+from cloudtrain._display.markup import Html, block, element, line, link
+from cloudtrain._display.style import STYLE
+from cloudtrain._display.view import JobView
+from cloudtrain.contract import FailureReport, JobStatus
+from cloudtrain.platforms import HostState, JobDescription, JobState
+
+MOST_METRICS = 20
+MOST_HOSTS = 8
+"""The most hosts that are shown one by one; more are counted by their states, with a list to unfold."""
+MOST_LISTED = 200
+"""The most hosts in that list."""
+MOST_STATES = 30
+MOST_DETAILS = 30
+LONGEST_DETAIL = 8000
+"""Characters of a traceback."""
+LONGEST_NAME = 80
+
+MARKS = {
+    JobStatus.PENDING: ("○", "pending"),
+    JobStatus.RUNNING: ("●", "running"),
+    JobStatus.STOPPING: ("●", "stopped"),
+    JobStatus.COMPLETED: ("✓", "completed"),
+    JobStatus.FAILED: ("✗", "failed"),
+    JobStatus.STOPPED: ("■", "stopped"),
+    JobStatus.INTERRUPTED: ("■", "stopped"),
+}
+"""A sign, and the name of a colour, for each state."""
+
+
+def card(view: JobView, notes: Sequence[tuple[str, str]] = ()) -> Html:
+    """The card of a job.
+
+    Args:
+        notes: the last lines, such as how to go on: texts, each with code that does it.
+    """
+    description = view.description
+    sign, kind = MARKS[description.status]
+    return _frame(
+        kind,
+        f"Job {description.name}: {description.status}",
+        element("p", element("span", sign, aria_hidden="true"), " ", *_heading(view)),
+        element("dl", *_rows(view)),
+        *([_failure(description.failure)] if description.failure else []),
+        *_warnings(description.warnings),
+        *(element("p", text, " ", element("code", code)) for text, code in notes),
+    )
+
+
+def problem_card(job_name: str, platform: str, problem: str, hint: str = "") -> Html:
+    """The card of a job that cannot be described."""
+    return _frame(
+        "pending",
+        f"Job {job_name}",
+        element("p", element("b", "State unknown"), " ", element("code", job_name), f" on {platform}"),
+        element("p", problem, *([" ", hint] if hint else []), class_="warning"),
+    )
+
+
+def _frame(kind: str, label: str, *children: Html) -> Html:
+    style = element("style", STYLE)
+    return element(
+        "div", style, *children, class_=f"cloudtrain-job is-{kind}", role="group", aria_label=label
+    )
+
+
+def _heading(view: JobView) -> Iterator[Html]:
+    description = view.description
+    yield element("b", str(description.status))
+    yield Html(f" {element('code', description.name)} ")
+    parts = [f"on {description.platform}"]
+    if view.seconds is not None:
+        parts.append(span(view.seconds))
+    if description.attempt:
+        parts.append(f"attempt {description.attempt + 1}")
+    if not description.status.is_final:
+        parts.append(f"as of {_moment(view.at)}")
+    yield element("span", " · ".join(parts), class_="dim")
+
+
+def _rows(view: JobView) -> Iterator[Html]:
+    """The rows of the list: labels and values."""
+    description = view.description
+    if description.reason:
+        yield from _row("reason", line(description.reason))
+    if view.states:
+        yield from _row("state", _states(view.states))
+    if description.phase or description.phases:
+        yield from _row("phases", _phases(description))
+    progress = _progress(description)
+    if progress:
+        yield from _row("progress", progress)
+    if description.hosts:
+        yield from _row("hosts", _hosts(description.hosts))
+    yield from _metrics(view)
+    if description.goodput:
+        goodput = description.goodput
+        yield from _row("goodput", line(f"{goodput.goodput:.1%} ({goodput_times(goodput)})"))
+    for label, fact in list(description.details.items())[:MOST_DETAILS]:
+        yield from _row(label, line(fact))
+    if view.cost is not None:
+        yield from _row("cost", line(f"about ${view.cost:,.2f}"))
+    if description.git_commit:
+        yield from _row("commit", element("code", description.git_commit))
+    for label, place in places(view):
+        yield from _row(label, link(place))
+    yield from _row("logs", element("code", f"cloudtrain logs {shlex.quote(description.name)}"))
+
+
+def _row(label: str, value: Html) -> tuple[Html, Html]:
+    return element("dt", line(label, LONGEST_NAME)), element("dd", value)
+
+
+def _states(states: Sequence[JobState]) -> Html:
+    """The last state, with those before it to unfold."""
+    lines = [_state(state) for state in states[-MOST_STATES:]]
+    if len(lines) == 1:
+        return lines[0]
+    earlier = element("ul", *(element("li", one) for one in reversed(lines[:-1])))
+    return element("details", element("summary", lines[-1]), earlier)
+
+
+def _state(state: JobState) -> Html:
+    return line(f"{_moment(state.time)} {state.name}" + (f": {state.message}" if state.message else ""))
+
+
+def _phases(description: JobDescription) -> Html:
+    """The phases that are done, with their seconds, and the current one."""
+    done = [
+        line(f"{name} {span(took)}", LONGEST_NAME)
+        for name, took in list(description.phases.items())[-MOST_DETAILS:]
+        if took >= 0.05 and name != description.phase
+    ]
+    current = [element("b", line(description.phase, LONGEST_NAME))] if description.phase else []
+    return Html(" › ".join([*done, *current])) or line("none took longer than 0.05 s")
+
+
+def _progress(description: JobDescription) -> Html:
+    """The bytes that all hosts have moved in the current phase, and the last step."""
+    parts = []
+    hosts = [host for host in description.hosts if host.state == description.phase]
+    done, total = sum(host.done for host in hosts), sum(host.total for host in hosts)
+    if 0 < done <= total:
+        label = f"{decimal(done)} of {decimal(total)}"
+        bar = element("progress", f"{done / total:.0%}", value=done, max=total, aria_label=label)
+        parts.append(Html(f"{bar}{line(label)}"))
+    elif done:
+        parts.append(line(decimal(done)))
+    if description.step is not None:
+        parts.append(line(f"step {description.step:,}"))
+    return Html(" · ".join(parts))
+
+
+def _hosts(hosts: Sequence[HostState]) -> Html:
+    if len(hosts) <= MOST_HOSTS:
+        if any(host.message for host in hosts):
+            return element("ul", *(element("li", _host(host)) for host in hosts))
+        return Html(" · ".join(_host(host) for host in hosts))
+    counts = Counter(host.state for host in hosts).most_common(MOST_HOSTS)
+    summary = ", ".join(f"{count:,} {state}" for state, count in counts)
+    listed = [element("li", _host(host)) for host in hosts[:MOST_LISTED]]
+    if len(hosts) > MOST_LISTED:
+        listed.append(element("li", f"and {len(hosts) - MOST_LISTED:,} more"))
+    return element("details", element("summary", summary), element("ul", *listed))
+
+
+def _host(host: HostState) -> Html:
+    message = f" ({host.message})" if host.message else ""
+    return Html(f"{element('code', line(host.name, LONGEST_NAME))} {line(host.state + message)}")
+
+
+def _metrics(view: JobView) -> Iterator[Html]:
+    metrics = view.description.metrics
+    for name, value in list(metrics.items())[:MOST_METRICS]:
+        course = [one for _, one in view.series.get(name, ())]
+        picture = chart(name, course) if len(course) > 1 else Html("")
+        yield from _row(name, Html(element("span", f"{value:g}", class_="number") + picture))
+    if len(metrics) > MOST_METRICS:
+        yield from _row("metrics", line(f"and {len(metrics) - MOST_METRICS:,} more, in job.metrics"))
+
+
+def _failure(failure: FailureReport) -> Html:
+    parts = [element("p", element("b", failure.summary()), f" [{failure.failure_class}]")]
+    if failure.hint:
+        parts.append(element("p", failure.hint))
+    for title, text in (
+        ("Stacks of all ranks", failure.stacks),
+        ("Traceback", failure.traceback),
+        ("Last lines of the output", "\n".join(failure.log_tail)),
+    ):
+        if text.strip():
+            detail = element("pre", block(text, LONGEST_DETAIL), tabindex=0)
+            parts.append(element("details", element("summary", title), detail))
+    return element("div", *parts, class_="failure")
+
+
+def _warnings(warnings: Sequence[str]) -> Iterator[Html]:
+    for warning in warnings[-MOST_DETAILS:]:
+        yield element("p", element("b", "Warning:"), f" {warning}", class_="warning")
+
+
+def span(seconds: float) -> str:
+    """A duration in at most two units: ``1.2 s``, ``3 min 20 s``, ``2 h 5 min``."""
+    if seconds < 60:
+        return f"{seconds:.1f} s"
+    minutes, rest = divmod(round(seconds), 60)
+    if minutes < 60:
+        return f"{minutes} min {rest} s"
+    return f"{minutes // 60:,} h {minutes % 60} min"
+
+
+def _moment(at: float) -> str:
+    """Local time, with its date: a notebook may be read later."""
+    return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(at))

@@ -1,0 +1,66 @@
+"""The facts about a job, as pairs of a label and a text, in the order of their importance."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from cloudtrain._display.sparkline import sparkline
+from cloudtrain._display.view import JobView
+from cloudtrain.observe import Goodput
+
+BAR_WIDTH = 20
+
+
+def facts(view: JobView) -> Iterator[tuple[str, str]]:
+    """The facts about a job, one line each. They contain what the job wrote: escape them."""
+    description = view.description
+    yield "status", f"{description.status}" + (f": {description.reason}" if description.reason else "")
+    if description.phase:
+        yield "phase", description.phase
+    for name, value in description.metrics.items():
+        yield name, f"{value:g}  {sparkline([one for _, one in view.series.get(name, ())])}".rstrip()
+    if view.seconds is not None:
+        phases = ", ".join(f"{name} {took:.1f}" for name, took in description.phases.items() if took >= 0.05)
+        yield "took", f"{view.seconds:.1f} s" + (f" ({phases})" if phases else "")
+    if description.goodput:
+        yield "goodput", _goodput(description.goodput)
+    if description.attempt:
+        yield "retries", str(description.attempt)
+    yield from description.details.items()
+    if view.cost is not None:
+        yield "cost", f"about ${view.cost:,.2f}"
+    for label, fact in (("commit", description.git_commit), *places(view)):
+        if fact:
+            yield label, fact
+    yield "logs", f"cloudtrain logs {description.name}"
+
+
+def places(view: JobView) -> Iterator[tuple[str, str]]:
+    """Where the results of the job are, and the job itself."""
+    description = view.description
+    for label, place in (
+        ("model", description.model_data),
+        ("output", description.output_data),
+        ("checkpoints", description.checkpoint_uri),
+        ("console" if "://" in description.place else "folder", description.place),
+    ):
+        if place:
+            yield label, place
+
+
+def _goodput(found: Goodput) -> str:
+    """The share as a number and a bar, and the time by what became of it, the greatest loss first."""
+    filled = round(found.goodput * BAR_WIDTH)
+    return f"{found.goodput:.1%} {'█' * filled}{'░' * (BAR_WIDTH - filled)} ({goodput_times(found)})"
+
+
+def goodput_times(found: Goodput) -> str:
+    """The time of the job by what became of it, the greatest loss first."""
+    lost = sorted(found.lost.items(), key=lambda item: -item[1])
+    shown = [f"{cause} {_seconds(seconds)}" for cause, seconds in lost if seconds >= 0.05]
+    what = "steps" if found.measured_by == "steps" else "script"
+    return ", ".join([f"{what} {_seconds(found.productive)}", *shown])
+
+
+def _seconds(seconds: float) -> str:
+    return f"{seconds:.1f} s" if seconds < 600 else f"{seconds / 60:,.1f} min"

@@ -1,0 +1,174 @@
+"""The card of a job in a notebook: once for a value, or updated in place while a caller waits for the job."""
+
+from __future__ import annotations
+
+import contextlib
+import contextvars
+import secrets
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import Any
+
+from cloudtrain._display.kernel import is_terminal, kernel_shell, publish
+from cloudtrain._display.view import JobView, look_at, series_of
+from cloudtrain.errors import CloudtrainError
+from cloudtrain.platforms import JobDescription, Platform, Trends
+
+SHORTEST_PAUSE, LONGEST_PAUSE = 0.5, 10.0
+PAUSE_SHARE = 0.02
+"""The pause between two updates, between these two, as a share of the time that the card has been there."""
+SLOW_PAUSE = 10.0
+"""Seconds between two queries for states, and for metrics of a platform without `Trends`."""
+
+_live: dict[tuple[int, str, str], LiveCard] = {}
+"""The live cards, by thread, platform and job: a wait within another wait shares its card."""
+_cells: dict[tuple[str, str], int] = {}
+"""The number of the last cell that waited for a job, by platform and job."""
+
+
+def mime_bundle(platform: Platform, job_name: str) -> dict[str, str]:
+    """The job as a card of HTML, and as plain text. Empty where its ``repr`` is enough.
+
+    That is on a terminal, and where the same cell shows the job already, because it has waited for it.
+    """
+    shell = kernel_shell()
+    is_shown = shell is not None and _cells.get((platform.name, job_name)) == shell.execution_count
+    if is_terminal() or is_shown:
+        return {}
+    try:
+        return bundle(look_at(platform, job_name))
+    except CloudtrainError as error:
+        from cloudtrain._display.card import problem_card
+        from cloudtrain.contract.text import escape_line
+
+        text = escape_line(f"Job {job_name} on {platform.name}: {error.message}")
+        return {
+            "text/html": problem_card(job_name, platform.name, error.message, error.hint),
+            "text/plain": text,
+        }
+
+
+def bundle(view: JobView, notes: Sequence[tuple[str, str]] = ()) -> dict[str, str]:
+    from cloudtrain._display.card import card
+    from cloudtrain._display.text import text
+
+    return {"text/html": card(view, notes), "text/plain": text(view, notes)}
+
+
+@contextlib.contextmanager
+def live_card(platform: Platform, job_name: str) -> Iterator[LiveCard | None]:
+    """Show the card of a job while the body waits for it. None if this process is not the kernel of a notebook.
+
+    The last state of the card stays in the notebook. An interrupt says that the job continues, and how to attach.
+    """
+    shell = kernel_shell()
+    key = (threading.get_ident(), platform.name, job_name)
+    if shell is None or key in _live:
+        yield _live.get(key)
+        return
+    card = _live[key] = LiveCard(shell, platform, job_name)
+    _cells[platform.name, job_name] = shell.execution_count
+    try:
+        yield card
+    except KeyboardInterrupt as error:
+        card.finish()
+        # IPython shows these lines in the place of the traceback, which leads through cloudtrain only
+        error._render_traceback_ = lambda: ["KeyboardInterrupt", *map(" ".join, card.left)]  # type: ignore[attr-defined]
+        raise
+    except BaseException:
+        card.finish()
+        raise
+    else:
+        card.finish()
+    finally:
+        del _live[key]
+
+
+class LiveCard:
+    """The card of a job in the output of a cell, updated in place."""
+
+    def __init__(self, shell: Any, platform: Platform, job_name: str) -> None:
+        self.left: Sequence[tuple[str, str]] = ()
+        """How to go on with a job whose card is no longer live: texts, each with code that does it."""
+        self._shell = shell
+        self._platform = platform
+        self._job_name = job_name
+        self._id = f"cloudtrain-{secrets.token_hex(8)}"
+        self._began = time.monotonic()
+        self._view: JobView | None = None
+        self._shown_at = self._asked_at = float("-inf")
+        self._is_finished = False
+        self._lock = threading.Lock()
+
+    @property
+    def pause(self) -> float:
+        """Seconds between two updates."""
+        return min(max(PAUSE_SHARE * (time.monotonic() - self._began), SHORTEST_PAUSE), LONGEST_PAUSE)
+
+    def show(self, description: JobDescription) -> None:
+        """Show this state of the job, unless the last update was a moment ago and little can have changed."""
+        with self._lock:
+            if self._is_finished:
+                return
+            last = self._view.description if self._view else None
+            changed = last is None or (last.status, last.phase) != (description.status, description.phase)
+            if changed or description.status.is_final or time.monotonic() - self._shown_at >= self.pause:
+                self._show(self._look(description, changed=changed))
+
+    @contextlib.contextmanager
+    def updating(self) -> Iterator[None]:
+        """Update the card from a thread, while the body does something else, such as printing the job's output."""
+        over = threading.Event()
+        context = contextvars.copy_context()  # in which the kernel knows the cell
+        thread = threading.Thread(target=context.run, args=(self._update, over), name="job-card", daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            over.set()
+
+    def finish(self) -> None:
+        """Show the last state. If the job continues, say how to attach to it."""
+        with contextlib.suppress(CloudtrainError):
+            description = self._platform.describe(self._job_name)
+            with self._lock:
+                self._is_finished = True
+                if not description.status.is_final:
+                    self.left = _how_to_attach(self._job_name)
+                elif self._view and self._view.description == description:
+                    return
+                self._show(self._look(description, changed=True), self.left)
+
+    def _update(self, over: threading.Event) -> None:
+        while not over.wait(0 if self._view is None else self.pause):
+            with contextlib.suppress(
+                CloudtrainError
+            ):  # the caller that waits for the job gets the same error
+                description = self._platform.describe(self._job_name)
+                if not over.is_set():
+                    self.show(description)
+
+    def _look(self, description: JobDescription, *, changed: bool) -> JobView:
+        """The job as it is now. What is slow to query is queried rarely."""
+        now = time.monotonic()
+        if self._view is None or changed or description.status.is_final or now - self._asked_at >= SLOW_PAUSE:
+            self._asked_at = now
+            return look_at(self._platform, self._job_name, description)
+        series = self._view.series
+        if description.metrics and isinstance(self._platform, Trends):
+            series = series_of(self._platform, self._job_name)
+        return replace(self._view, description=description, at=time.time(), series=series)
+
+    def _show(self, view: JobView, notes: Sequence[tuple[str, str]] = ()) -> None:
+        publish(self._shell, bundle(view, notes), self._id, update=self._view is not None)
+        self._view, self._shown_at = view, time.monotonic()
+
+
+def _how_to_attach(job_name: str) -> list[tuple[str, str]]:
+    job = f"cloudtrain.Job.attach({job_name!r})"
+    return [
+        (f"This cell no longer waits for job {job_name}, which continues. Attach:", f"{job}.wait(logs=True)"),
+        ("Stop it:", f"{job}.stop()"),
+    ]
