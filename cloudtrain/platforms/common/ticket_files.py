@@ -49,6 +49,13 @@ class TicketFiles(ABC, Generic[T]):
     def remove(self, job_name: str) -> None:
         self._path(job_name).unlink(missing_ok=True)
 
+    def restore(self, job_name: str, ticket: T | None) -> None:
+        """Write the ticket that the job had before; None if it had none."""
+        if ticket is None:
+            self.remove(job_name)
+        else:
+            self.write(job_name, ticket)
+
     def all(self) -> Iterator[T]:
         """One ticket for each place that has jobs."""
         seen = set()

@@ -10,8 +10,6 @@ ROLE = "cloudtrain/role"
 """On pods, which part of the job they are: `WORKER`, or `LAUNCHER` of an MPIJob."""
 WORKER = "worker"
 LAUNCHER = "launcher"
-SUBMISSION = "cloudtrain/submission"
-"""An annotation of the main object: a random id, by which a repeated request recognises its own object."""
 SETTINGS = "cloudtrain/settings"
 """An annotation of the main object: what `describe` says about the job, as JSON. It has no secrets."""
 

@@ -10,13 +10,16 @@ from cloudtrain.platforms.base import JobDescription, Request
 from cloudtrain.spec import TrainingJob
 
 if TYPE_CHECKING:
-    from cloudtrain.platforms.kubernetes.tickets import Ticket
+    from cloudtrain.platforms.kubernetes.jobs import Places
 
 
 class KubernetesPlatform:
     """Runs jobs as Jobs, JobSets, TrainJobs or MPIJobs of a Kubernetes cluster. The API's objects are the truth."""
 
     name = "kubernetes"
+
+    def __init__(self) -> None:
+        self._known: Places | None = None
 
     def resolve(self, job: TrainingJob) -> TrainingJob:
         from cloudtrain.platforms.kubernetes.resolve import resolve
@@ -29,7 +32,19 @@ class KubernetesPlatform:
         return render(job)
 
     def submit(self, request: Request) -> None:
-        raise NotSupported("submit on kubernetes")
+        from cloudtrain.platforms.kubernetes.submit import submit
+        from cloudtrain.platforms.kubernetes.tickets import Ticket
+
+        body, tickets = request.body, self._places.tickets
+        api = self._places.api(body["context"], body["namespace"])
+        known = tickets.read(request.job_name)
+        # written first: a job that runs can always be found
+        tickets.write(request.job_name, Ticket(api.context, api.namespace, body["rendering"]))
+        try:
+            submit(request, api)
+        except BaseException:
+            tickets.restore(request.job_name, known)
+            raise
 
     def describe(self, job_name: str) -> JobDescription:
         raise NotSupported("describe on kubernetes")
@@ -43,8 +58,10 @@ class KubernetesPlatform:
     def list(self) -> Iterator[JobDescription]:
         raise NotSupported("list on kubernetes")
 
-    def _ticket(self, job_name: str) -> Ticket:
-        """Where the job is, as this client knows; else in the current context, as an Indexed Job."""
-        from cloudtrain.platforms.kubernetes.tickets import Ticket, Tickets
+    @property
+    def _places(self) -> Places:
+        from cloudtrain.platforms.kubernetes.jobs import Places
 
-        return Tickets().read(job_name) or Ticket()
+        if self._known is None:
+            self._known = Places()
+        return self._known

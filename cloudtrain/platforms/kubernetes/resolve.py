@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import msgspec
 
+from cloudtrain.errors import InvalidJob, PlatformError
 from cloudtrain.platforms.kubernetes.options import KubernetesOptions
 from cloudtrain.platforms.kubernetes.render.check import check
 from cloudtrain.spec import TrainingJob
-from cloudtrain.storage import join_uri
+from cloudtrain.storage import join_uri, uri_scheme
 
 
 def resolve(job: TrainingJob) -> TrainingJob:
@@ -19,14 +22,36 @@ def resolve(job: TrainingJob) -> TrainingJob:
     if job.output_path and not checkpoints:
         checkpoints = join_uri(job.output_path, job.job_name, "checkpoints")
     return msgspec.structs.replace(
-        job, checkpoint_s3_uri=checkpoints, code_location=_code_location(job, options)
+        job,
+        checkpoint_s3_uri=checkpoints,
+        code_location=_code_location(job, options),
+        platform_options={**job.platform_options, **_where(options)},
     )
 
 
+def _where(options: KubernetesOptions) -> dict[str, Any]:
+    """The context and the namespace. Without a kubeconfig, a job can be rendered all the same, for kubectl."""
+    from cloudtrain.platforms.kubernetes.api.kubeconfig import login
+
+    try:
+        chosen = login(options.context)
+    except PlatformError:
+        if options.context:
+            raise
+        return {}
+    return {"context": chosen.context, "namespace": options.namespace or chosen.namespace}
+
+
 def _code_location(job: TrainingJob, options: KubernetesOptions) -> str | None:
-    """Where the source goes before the pods fetch it; None if a ConfigMap delivers it."""
-    if options.delivery == "configmap":
+    """Where the source goes before the pods fetch it; None if a ConfigMap delivers it. Raises InvalidJob."""
+    location = job.code_location
+    if options.delivery == "configmap" or (options.delivery == "auto" and not location):
         return None
-    if options.delivery == "s3" and job.output_path and not job.code_location:
-        return join_uri(job.output_path, "cloudtrain", "source")
-    return job.code_location
+    if location is None and job.output_path:
+        location = join_uri(job.output_path, "cloudtrain", "source")
+    if location is None or uri_scheme(location) != "s3":
+        raise InvalidJob(
+            f"code_location: pods cannot download the source from {location or 'nowhere'}",
+            hint="Set code_location or output_path to an s3:// URI, or platform_options.delivery: configmap.",
+        )
+    return location

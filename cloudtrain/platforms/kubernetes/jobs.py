@@ -1,0 +1,127 @@
+"""Finds the jobs of this user: in which cluster, in which namespace, and as which kind of object."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from cloudtrain.errors import JobNotFound, PlatformError
+from cloudtrain.platforms.kubernetes.api.errors import KubeForbidden, KubeNotFound
+from cloudtrain.platforms.kubernetes.api.kinds import JOB, JOB_SET, MPI_JOB, POD, TRAIN_JOB, Kind
+from cloudtrain.platforms.kubernetes.labels import ALL_JOBS
+from cloudtrain.platforms.kubernetes.labels import JOB as JOB_LABEL
+from cloudtrain.platforms.kubernetes.tickets import Ticket, Tickets
+
+if TYPE_CHECKING:
+    from cloudtrain.platforms.kubernetes.api.client import Api
+
+KINDS = {"job": JOB, "jobset": JOB_SET, "trainjob": TRAIN_JOB, "mpijob": MPI_JOB}
+"""The kind of the main object of each rendering."""
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a job is: its main object is of ``kind``, in the namespace of ``api``."""
+
+    api: Api
+    kind: Kind
+
+
+@dataclass(frozen=True)
+class Listed:
+    """A job in a list: its main object, and the pods that it has now."""
+
+    place: Place
+    owner: dict[str, Any]
+    pods: tuple[dict[str, Any], ...]
+
+
+class Places:
+    """The places of all jobs, and the connections to their clusters. Threads may share it."""
+
+    def __init__(self) -> None:
+        self.tickets = Tickets()
+        self._apis: dict[tuple[str, str], Api] = {}
+
+    def api(self, context: str = "", namespace: str = "") -> Api:
+        """The API of a namespace; by default, of the current context. Raises PlatformError."""
+        from cloudtrain.platforms.kubernetes.api.client import Api
+
+        key = (context, namespace)
+        if key not in self._apis:
+            self._apis[key] = Api.connect(context or None, namespace or None)
+        return self._apis[key]
+
+    def find(self, job_name: str) -> Place:
+        """The place of a job, which may have been deleted since this client submitted it.
+
+        A job that another client submitted is looked for in the current context, as each kind of object.
+
+        Raises JobNotFound, PlatformError.
+        """
+        ticket = self.tickets.read(job_name)
+        if ticket:
+            return Place(self.api(ticket.context, ticket.namespace), KINDS.get(ticket.rendering, JOB))
+        api = self.api()
+        for kind in _served(api):
+            with contextlib.suppress(KubeNotFound, KubeForbidden):
+                found = api.get(kind, job_name)
+                if found["metadata"].get("labels", {}).get(JOB_LABEL) == job_name:
+                    return Place(api, kind)
+        raise JobNotFound(
+            f"there is no job {job_name} in the namespace {api.namespace} of context {api.context}",
+            hint="A job that another machine submitted is found in the current context: choose it with "
+            "kubectl config use-context CONTEXT, and its namespace with "
+            "kubectl config set-context --current --namespace NAMESPACE",
+        )
+
+    def list(self) -> Iterator[Listed]:
+        """The jobs of the current context, and of all namespaces to which this client submitted jobs.
+
+        A cluster that does not answer is left out, unless it is the only one. Raises PlatformError.
+        """
+        apis = {}
+        errors: list[PlatformError] = []
+        for ticket in [Ticket(), *self.tickets.all()]:
+            try:
+                api = self.api(ticket.context, ticket.namespace)
+                apis[api.context, api.namespace] = api
+            except PlatformError as error:
+                errors.append(error)
+        answered = False
+        for api in apis.values():
+            try:
+                found = [*_listed(api)]
+            except PlatformError as error:
+                errors.append(error)
+                continue
+            answered = True
+            yield from found
+        if errors and not answered:
+            raise errors[0]
+
+
+def _served(api: Api) -> Iterator[Kind]:
+    return (kind for kind in KINDS.values() if kind == JOB or api.has(kind))
+
+
+def _listed(api: Api) -> Iterator[Listed]:
+    """The jobs of one namespace. Raises PlatformError."""
+    owners = []
+    for kind in _served(api):
+        try:
+            found, _ = api.list(kind, labels=ALL_JOBS)
+        except KubeForbidden:
+            if kind == JOB:
+                raise
+            continue
+        # a JobSet and its Jobs both have the labels: only the main object has no owner
+        owners += [(kind, item) for item in found if not item["metadata"].get("ownerReferences")]
+    pods: dict[str, list[dict[str, Any]]] = {}
+    if owners:
+        for pod in api.list(POD, labels=ALL_JOBS)[0]:
+            pods.setdefault(pod["metadata"].get("labels", {}).get(JOB_LABEL, ""), []).append(pod)
+    for kind, item in owners:
+        yield Listed(Place(api, kind), item, tuple(pods.get(item["metadata"]["name"], ())))

@@ -1,0 +1,82 @@
+"""Creates the objects of a job: the main one first, then those that it owns."""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import os
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from cloudtrain.errors import JobExists, PlatformError
+from cloudtrain.link.secret import fresh_secret
+from cloudtrain.platforms.base import Request
+from cloudtrain.platforms.kubernetes.api.errors import KubeAlreadyExists
+from cloudtrain.platforms.kubernetes.api.kinds import kind_of
+from cloudtrain.platforms.kubernetes.delivery import with_files
+from cloudtrain.platforms.kubernetes.labels import job_labels
+from cloudtrain.platforms.kubernetes.pod_files import JOB_SECRET
+
+if TYPE_CHECKING:
+    from cloudtrain.platforms.kubernetes.api.client import Api
+
+
+def submit(request: Request, api: Api, urls: Mapping[str, str] | None = None) -> None:
+    """Create the objects of ``request``. If one cannot be created, none is left.
+
+    Args:
+        urls: presigned URLs, by their keys in the Secret.
+
+    Raises:
+        JobExists: the namespace has an object of this name and of the kind of one of them.
+        InvalidJob: the source does not fit into a ConfigMap.
+        PlatformError: the cluster refuses an object, or does not answer.
+    """
+    main, *others = with_files(request.body)
+    owner = _create(main, api)
+    reference = _reference(owner)
+    try:
+        for item in [_secret(request, urls or {}), *others]:
+            metadata = {**item["metadata"], "ownerReferences": [reference]}
+            _create({**item, "metadata": metadata}, api)
+    except BaseException:
+        with contextlib.suppress(PlatformError):  # the first error is the one to report
+            api.delete(kind_of(owner), owner["metadata"]["name"], uid=owner["metadata"]["uid"])
+        raise
+
+
+def _secret(request: Request, urls: Mapping[str, str]) -> dict[str, Any]:
+    """The Secret of a job: the key that its hosts share, the values of its variables, and its URLs."""
+    values = {JOB_SECRET: fresh_secret(), **request.secrets, **urls}
+    return {
+        "apiVersion": "v1",
+        "kind": "Secret",
+        "metadata": {
+            "name": request.job_name,
+            "namespace": request.body["namespace"],
+            "labels": job_labels(request.job_name),
+        },
+        "immutable": True,
+        "data": {name: base64.b64encode(os.fsencode(value)).decode() for name, value in values.items()},
+    }
+
+
+def _create(item: Mapping[str, Any], api: Api) -> dict[str, Any]:
+    try:
+        return api.create(item)
+    except KubeAlreadyExists:
+        kind, metadata = kind_of(item), item["metadata"]
+        raise JobExists(
+            f"there is already a {item['kind']} {metadata['name']} in the namespace {metadata['namespace']}",
+            hint="Choose another job_name, or delete it: "
+            f"kubectl delete -n {metadata['namespace']} {kind.resource} {metadata['name']}",
+        ) from None
+
+
+def _reference(owner: Mapping[str, Any]) -> dict[str, Any]:
+    return {
+        "apiVersion": owner["apiVersion"],
+        "kind": owner["kind"],
+        "name": owner["metadata"]["name"],
+        "uid": owner["metadata"]["uid"],
+    }
