@@ -27,7 +27,7 @@ def definition(plural: str) -> dict[str, Any]:
 
 
 def resource_errors(document: Mapping[str, Any]) -> list[str]:
-    """What the CRD of ``document`` has against it, unknown fields included. Rules about changes are left out."""
+    """The errors of ``document`` by its CRD, unknown fields included. Rules about changes are left out."""
     version = definition(PLURALS[document["kind"]])["spec"]["versions"][0]
     schema = version["schema"]["openAPIV3Schema"]
     errors = jsonschema.Draft202012Validator(_strict(schema)).iter_errors(document)

@@ -35,6 +35,10 @@ class KubernetesOptions(Struct, frozen=True, forbid_unknown_fields=True):
     # as what
     rendering: Literal["auto", "job", "jobset", "trainjob", "mpijob"] = "auto"
     delivery: Literal["auto", "configmap", "s3"] = "auto"
+    training_runtime: NAME = "torch-distributed"
+    training_runtime_kind: Literal["ClusterTrainingRuntime", "TrainingRuntime"] = "ClusterTrainingRuntime"
+    mpi_implementation: Literal["OpenMPI", "Intel", "MPICH"] = "OpenMPI"
+    launcher_as_worker: bool = False
     ttl: NOT_NEGATIVE = 604800
     discard_outputs: bool = False
     # with which resources

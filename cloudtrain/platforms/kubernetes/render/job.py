@@ -7,6 +7,7 @@ from typing import Any
 from cloudtrain.platforms.kubernetes.render.gang import gang_of
 from cloudtrain.platforms.kubernetes.render.main_object import RESTART_EXIT_CODE, main_object
 from cloudtrain.platforms.kubernetes.render.names import check_name
+from cloudtrain.platforms.kubernetes.render.objects import service
 from cloudtrain.platforms.kubernetes.render.parts import HostNames, Parts
 from cloudtrain.platforms.kubernetes.render.pod import pod_template
 from cloudtrain.spec import TrainingJob
@@ -22,6 +23,11 @@ def host_names(job: TrainingJob) -> HostNames:
 def render_job(parts: Parts) -> dict[str, Any]:
     """The Job. Raises InvalidJob."""
     return main_object(parts, "batch/v1", "Job", job_spec(parts))
+
+
+def helpers(parts: Parts) -> list[dict[str, Any]]:
+    """The objects that a Job needs: its Service, and the group of its pods. Raises InvalidJob."""
+    return [service(parts), *gang_of(parts).objects]
 
 
 def job_spec(parts: Parts) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from typing import Any
 
 from cloudtrain.contract import Host, encode_arguments
@@ -11,30 +12,34 @@ from cloudtrain.platforms.common.hyperparameters import encoded_hyperparameters
 from cloudtrain.platforms.common.request_body import channel_documents
 from cloudtrain.platforms.kubernetes.labels import JOB, job_labels
 from cloudtrain.platforms.kubernetes.pod_files import POD_START, START_KEY, runtime_map
-from cloudtrain.platforms.kubernetes.render.gang import gang_of
 from cloudtrain.platforms.kubernetes.render.parts import Parts
 
 INTERFACE = "eth0"
 
 
 def dependents(parts: Parts) -> list[dict[str, Any]]:
-    """All objects but the main one. Files are left out of ConfigMaps: see `delivery`. Raises InvalidJob."""
-    found = [service(parts), config_map(parts)]
+    """The objects that every main object owns. Files are left out of ConfigMaps: see `delivery`. Raises InvalidJob."""
+    found = [config_map(parts)]
     if not parts.by_url:
         found.append(_object(parts, "v1", "ConfigMap", {"immutable": True}, name=runtime_map(parts.name)))
     if parts.options.network_policy:
         found.append(network_policy(parts))
-    return [*found, *gang_of(parts).objects]
+    return found
 
 
-def service(parts: Parts) -> dict[str, Any]:
-    """The headless Service that gives every pod a name, from its start to its end."""
+def service(parts: Parts, name: str = "", labels: Mapping[str, str] | None = None) -> dict[str, Any]:
+    """A headless Service, which publishes the addresses of pods from their start to their end.
+
+    Args:
+        name: by default, that under which every pod has a name.
+        labels: of the pods, if they are not all.
+    """
     spec = {
         "clusterIP": "None",
         "publishNotReadyAddresses": True,
-        "selector": {JOB: parts.name},
+        "selector": {JOB: parts.name, **(labels or {})},
     }
-    return _object(parts, "v1", "Service", {"spec": spec}, name=parts.hosts.service)
+    return _object(parts, "v1", "Service", {"spec": spec}, name=name or parts.hosts.service)
 
 
 def config_map(parts: Parts) -> dict[str, Any]:

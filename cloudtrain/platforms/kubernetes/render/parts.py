@@ -21,9 +21,12 @@ class HostNames:
     service: str
     """The headless Service that publishes them: ``HOST.SERVICE`` in DNS."""
 
+    leader: str = ""
+    """Where the others find the first host; empty: ``HOST.SERVICE``."""
+
     @property
     def rendezvous(self) -> str:
-        return f"{self.names[0]}.{self.service}:{LEADER_PORT}"
+        return f"{self.leader or f'{self.names[0]}.{self.service}'}:{LEADER_PORT}"
 
 
 @dataclass(frozen=True)

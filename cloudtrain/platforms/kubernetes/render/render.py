@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from cloudtrain.packaging.zipapp import runtime_sha256
@@ -12,24 +11,13 @@ from cloudtrain.platforms.common.request import base_settings, new_request
 from cloudtrain.platforms.kubernetes.manifests import ManifestRequest
 from cloudtrain.platforms.kubernetes.options import KubernetesOptions
 from cloudtrain.platforms.kubernetes.render.check import NAME, check
-from cloudtrain.platforms.kubernetes.render.job import host_names, render_job
 from cloudtrain.platforms.kubernetes.render.main_object import RESTART_EXIT_CODE
 from cloudtrain.platforms.kubernetes.render.objects import dependents
-from cloudtrain.platforms.kubernetes.render.parts import HostNames, Parts
+from cloudtrain.platforms.kubernetes.render.parts import Parts
 from cloudtrain.platforms.kubernetes.render.pod import TERMINATION_LOG
+from cloudtrain.platforms.kubernetes.render.renderings import rendering_of
 from cloudtrain.spec import TrainingJob
 from cloudtrain.storage import uri_scheme
-
-
-@dataclass(frozen=True)
-class Rendering:
-    """One way to run a job."""
-
-    host_names: Callable[[TrainingJob], HostNames]
-    main_object: Callable[[Parts], dict[str, Any]]
-
-
-RENDERINGS: Mapping[str, Rendering] = {"job": Rendering(host_names, render_job)}
 
 DEFAULT_NAMESPACE = "default"
 
@@ -39,8 +27,7 @@ def render(job: TrainingJob) -> ManifestRequest:
     options = KubernetesOptions.of(job)
     check(job, options)
     assert job.job_name and job.source
-    kind = "job" if options.rendering == "auto" else options.rendering
-    rendering = RENDERINGS[kind]
+    kind, rendering = rendering_of(options)
     hosts = rendering.host_names(job)
     parts = Parts(
         name=job.job_name,
@@ -55,6 +42,7 @@ def render(job: TrainingJob) -> ManifestRequest:
             termination_message=TERMINATION_LOG,
             event_lines=True,
             source_channel=SOURCE_CHANNEL,
+            **rendering.settings(options),
         ),
         runtime_sha256=runtime_sha256(),
         by_url=uri_scheme(job.source.uri) != "file",
@@ -64,7 +52,7 @@ def render(job: TrainingJob) -> ManifestRequest:
         "why": options.rendering_reason or "an Indexed Job runs on every cluster",
         "context": options.context or "",
         "namespace": parts.namespace,
-        "objects": [rendering.main_object(parts), *dependents(parts)],
+        "objects": [rendering.main_object(parts), *rendering.helpers(parts), *dependents(parts)],
         "files": _files(parts),
     }
     request = new_request(NAME, job, body)
