@@ -166,6 +166,7 @@ PUBLIC = {
     "cloudtrain.platforms.pbs": "CobaltPlatform PbsPlatform TorquePlatform",
     "cloudtrain.platforms.kubernetes": "KubernetesPlatform",
     "cloudtrain.platforms.kubernetes.api": "",
+    "cloudtrain.platforms.kubernetes.life": "",
     "cloudtrain.platforms.kubernetes.render": "",
     "cloudtrain.platforms.slurm": "SlurmPlatform",
     "cloudtrain.platforms.local": """

@@ -1,0 +1,276 @@
+"""Describes a job from its objects: its status, why it waits, its hosts, how it ended."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from cloudtrain.contract import FailureClass, FailureReport, JobStatus
+from cloudtrain.contract.documents import Fields
+from cloudtrain.contract.ending import Ending
+from cloudtrain.observe import Goodput, Summary
+from cloudtrain.platforms.base import HostState, JobDescription
+from cloudtrain.platforms.common.failure import LastLines
+from cloudtrain.platforms.kubernetes.labels import SETTINGS
+from cloudtrain.platforms.kubernetes.life import kueue
+from cloudtrain.platforms.kubernetes.life.causes import SIGTERM_CODE, cause_of
+from cloudtrain.platforms.kubernetes.life.failure import (
+    find_failure,
+    given_up,
+    leaders_ending,
+    time_limit,
+)
+from cloudtrain.platforms.kubernetes.life.objects import JobObjects, annotation, events_about, text
+from cloudtrain.platforms.kubernetes.life.owner import Owner
+from cloudtrain.platforms.kubernetes.life.pods import Pod, all_pods, current
+from cloudtrain.platforms.kubernetes.life.waiting import why_pod, why_waiting
+from cloudtrain.platforms.kubernetes.life.why import Why
+from cloudtrain.storage import join_uri
+
+STOPPED_BY_USER = "stopped by the user"
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """The outcome of a job so far."""
+
+    status: JobStatus
+    reason: str = ""
+    failure: FailureReport | None = None
+    why: Why | None = None
+    """Why it waits, if it does."""
+
+
+def settings_of(owner: Owner) -> Mapping[str, Any]:
+    """The notes of the submission about the job, in its main object; empty if that is damaged or missing."""
+    with contextlib.suppress(ValueError):
+        found = json.loads(annotation(owner.found, SETTINGS))
+        return found if isinstance(found, dict) else {}
+    return {}
+
+
+def pods_of(objects: JobObjects) -> list[Pod]:
+    """All pods of a job, with its leader known."""
+    hosts = settings_of(Owner(objects.owner or {})).get("hosts")
+    leader = hosts[0] if isinstance(hosts, list) and hosts and isinstance(hosts[0], str) else ""
+    return all_pods(objects.pods, leader)
+
+
+def judge(
+    objects: JobObjects, pods: Sequence[Pod], now: float, last_lines: LastLines | None = None
+) -> Verdict:
+    """The outcome of a job so far.
+
+    Args:
+        pods: all pods: see `pods_of`.
+        last_lines: see `find_failure`.
+    """
+    owner = Owner(objects.owner or {})
+    latest = current(pods)
+    live = [pod for pod in latest if not pod.is_over]
+    ending = leaders_ending(owner, latest)
+    report = given_up(owner)
+    if report:
+        return Verdict(JobStatus.FAILED, failure=report)
+    if owner.complete:
+        return Verdict(JobStatus.COMPLETED)
+    if owner.stopped_at is not None:
+        over = owner.failed or owner.is_suspended
+        return Verdict(JobStatus.STOPPED if over and not live else JobStatus.STOPPING, STOPPED_BY_USER)
+    if owner.failed and not (owner.is_failing and live):
+        return _ended(owner, latest, ending, last_lines)
+    if owner.is_failing:
+        return Verdict(JobStatus.STOPPING)
+    if owner.is_deleted:
+        return Verdict(JobStatus.STOPPING, "it is being deleted in Kubernetes")
+    if owner.is_suspended and objects.workload is not None and not kueue.is_active(objects.workload):
+        return _deactivated(owner, objects)
+    why = why_waiting(objects, latest, now)
+    if why is None:
+        return Verdict(JobStatus.RUNNING)
+    lost = _lost(pods, latest)
+    sentence = f"{lost} {why}" if lost else str(why)
+    return Verdict(JobStatus.PENDING, sentence[:1].lower() + sentence[1:] if lost else sentence, why=why)
+
+
+def _ended(
+    owner: Owner, latest: Sequence[Pod], ending: Ending | None, last_lines: LastLines | None
+) -> Verdict:
+    if ending and ending.status in (JobStatus.STOPPED, JobStatus.INTERRUPTED) and not ending.failure:
+        limit = owner.reached_deadline
+        return Verdict(ending.status, "it reached its time limit" if limit else "it was asked to end")
+    if owner.reached_deadline:
+        started = any(pod.started for pod in latest) or ending is not None
+        waits = "" if started or not latest else str(why_pod(latest[0], (), 0.0).sentence)
+        return Verdict(JobStatus.STOPPED, failure=time_limit(owner, waits))
+    failure = find_failure(owner, latest, last_lines)
+    if failure.failure_class == FailureClass.PREEMPTED:
+        return Verdict(JobStatus.INTERRUPTED, failure=failure)
+    return Verdict(JobStatus.FAILED, failure=failure)
+
+
+def _deactivated(owner: Owner, objects: JobObjects) -> Verdict:
+    """A job that Kueue will not start again by itself."""
+    assert objects.workload is not None
+    why = kueue.deactivated(objects.workload)
+    if kueue.reached_time_limit(objects.workload):
+        return Verdict(JobStatus.STOPPED, str(why))
+    return Verdict(JobStatus.INTERRUPTED, str(why))
+
+
+def _lost(pods: Sequence[Pod], latest: Sequence[Pod]) -> str:
+    """Why a job that had started waits again: what took away the pods of its last attempt."""
+    now = {pod.uid for pod in latest}
+    gone = [(pod, cause_of(pod)) for pod in pods if pod.uid not in now]
+    causes = [cause for pod, cause in sorted(gone, key=lambda one: -one[0].created) if cause]
+    return f"it starts again, because {causes[0].message.rstrip('.')}." if causes else ""
+
+
+def attempts(owner: Owner, pods: Sequence[Pod], objects: JobObjects) -> int:
+    """How often the job was started again."""
+    leader = next((pod.host for pod in pods if pod.is_leader), "")
+    seen = {pod.name for pod in pods if pod.is_leader}
+    if leader:
+        for event in events_about(objects.events, owner.found):
+            word, _, name = text(event, "message").rpartition(" ")
+            if word == "Created pod:" and name.startswith(f"{leader}-"):
+                seen.add(name)
+    return max(len(seen) - 1, owner.restarts(), 0)
+
+
+def describe(
+    objects: JobObjects,
+    now: float,
+    *,
+    summary: Summary | None = None,
+    last_lines: LastLines | None = None,
+    place: str = "",
+) -> JobDescription:
+    """The description of a job whose main object exists.
+
+    Args:
+        summary: of the events in the leader's log; None if it has not been read.
+        last_lines: see `find_failure`.
+        place: how to find the main object.
+    """
+    assert objects.owner is not None, "the caller says what became of a job that is gone"
+    owner = Owner(objects.owner)
+    settings = settings_of(owner)
+    pods = pods_of(objects)
+    latest = current(pods)
+    verdict = judge(objects, pods, now, last_lines)
+    ending = leaders_ending(owner, latest)
+    known = ending if verdict.status.is_final else None
+    running = verdict.status in (JobStatus.RUNNING, JobStatus.STOPPING)
+    return JobDescription(
+        name=owner.name,
+        platform="kubernetes",
+        status=verdict.status,
+        submitted_at=owner.created,
+        started_at=_started(pods),
+        ended_at=_ended_at(owner, latest, verdict, now),
+        attempt=attempts(owner, pods, objects),
+        exit_code=_exit_code(verdict),
+        failure=verdict.failure,
+        reason=verdict.reason,
+        phase=summary.phase if summary and running else None,
+        phases=dict(known.phases) if known else dict(summary.phases) if summary else {},
+        hosts=_hosts(latest, objects, now),
+        step=summary.step if summary else None,
+        metrics=dict(known.metrics) if known and known.metrics else dict(summary.metrics) if summary else {},
+        goodput=_goodput(known),
+        model_data=_output(settings, ending, summary, "model"),
+        output_data=_output(settings, ending, summary, "output"),
+        warnings=_warnings(known, summary),
+        checkpoint_uri=_text(settings, "checkpoint_uri"),
+        git_commit=_text(settings, "git_commit"),
+        place=place,
+        details=_details(owner, latest, objects),
+    )
+
+
+def _started(pods: Sequence[Pod]) -> float | None:
+    return min((pod.started for pod in pods if pod.started is not None), default=None)
+
+
+def _ended_at(owner: Owner, latest: Sequence[Pod], verdict: Verdict, now: float) -> float | None:
+    if not verdict.status.is_final:
+        return None
+    ends = [pod.end.ended for pod in latest if pod.end and pod.end.ended]
+    since = owner.suspended_since if owner.is_suspended else None
+    return owner.ended or since or max(ends, default=None) or owner.stopped_at or now
+
+
+def _exit_code(verdict: Verdict) -> int | None:
+    if verdict.failure:
+        return verdict.failure.exit_code
+    return {
+        JobStatus.COMPLETED: 0,
+        JobStatus.FAILED: 1,
+        JobStatus.STOPPED: SIGTERM_CODE,
+        JobStatus.INTERRUPTED: SIGTERM_CODE,
+    }.get(verdict.status)
+
+
+def _hosts(latest: Sequence[Pod], objects: JobObjects, now: float) -> list[HostState]:
+    return [HostState(pod.host, pod.state(), _about(pod, objects, now)) for pod in latest]
+
+
+def _about(pod: Pod, objects: JobObjects, now: float) -> str:
+    """``on node gpu-1, 2 restarts``; for a pod that waits, why."""
+    facts = [f"on node {pod.node}"] if pod.node else []
+    if pod.restarts:
+        facts.append(f"{pod.restarts} restart{'s' * (pod.restarts > 1)}")
+    if not pod.is_over and not pod.is_running and not pod.is_deleted:
+        facts.append(why_pod(pod, objects.events, now).sentence)
+    return ", ".join(facts)
+
+
+def _goodput(ending: Ending | None) -> Goodput | None:
+    if not ending or not ending.goodput:
+        return None
+    given = Fields(ending.goodput)
+    with contextlib.suppress(ValueError):
+        return Goodput(
+            given.number("goodput"),
+            given.number("wall"),
+            given.number("productive"),
+            given.mapping("lost", {}),
+            given.text("measured_by", "script"),
+        )
+    return None
+
+
+def _text(settings: Mapping[str, Any], name: str) -> str | None:
+    value = settings.get(name)
+    return value if isinstance(value, str) and value else None
+
+
+def _output(
+    settings: Mapping[str, Any], ending: Ending | None, summary: Summary | None, kind: str
+) -> str | None:
+    """The URI of the outputs of a kind, if they were uploaded. What the job says about the URI does not count."""
+    folder = _text(settings, "output_uri")
+    uploaded = {**(summary.uploaded if summary else {}), **(ending.uploaded if ending else {})}
+    if kind not in uploaded or not folder:
+        return None
+    return join_uri(folder, f"{kind}.tar.gz" if settings.get("compress_output") is not False else kind)
+
+
+def _warnings(known: Ending | None, summary: Summary | None) -> list[str]:
+    found = [*(summary.warnings if summary else ()), *(known.warnings if known else ())]
+    return list(dict.fromkeys(found))
+
+
+def _details(owner: Owner, latest: Sequence[Pod], objects: JobObjects) -> dict[str, str]:
+    details = {}
+    if latest:
+        running = sum(pod.is_running for pod in latest)
+        details["pods"] = f"{running} of {owner.hosts} running"
+    if owner.queue:
+        queue = kueue.queue_of(objects.workload) if objects.workload else ""
+        details["queue"] = queue or owner.queue
+    return details

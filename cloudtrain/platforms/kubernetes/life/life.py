@@ -1,0 +1,193 @@
+"""One job of a cluster, described from memory while someone waits for it."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Protocol
+
+from cloudtrain.contract import FailureClass, FailureReport, JobStatus
+from cloudtrain.errors import JobNotFound, PlatformError
+from cloudtrain.observe import Summary
+from cloudtrain.platforms.base import JobDescription, JobState
+from cloudtrain.platforms.common.failure import LastLines
+from cloudtrain.platforms.kubernetes.api.kinds import Kind
+from cloudtrain.platforms.kubernetes.life.describe import describe, judge, pods_of
+from cloudtrain.platforms.kubernetes.life.failure import deleted
+from cloudtrain.platforms.kubernetes.life.objects import (
+    ENDING,
+    FAILED,
+    JobObjects,
+    Object,
+    annotation,
+    text,
+)
+from cloudtrain.platforms.kubernetes.life.owner import Owner
+from cloudtrain.platforms.kubernetes.life.pods import current, leader_of
+from cloudtrain.platforms.kubernetes.life.states import StateLog
+from cloudtrain.platforms.kubernetes.life.stop import end, preempt, stop
+
+if TYPE_CHECKING:
+    from cloudtrain.platforms.kubernetes.api.client import Api
+
+REPORT_SIZE = 8192
+"""In bytes: the largest report in an annotation."""
+
+
+class Watch(Protocol):
+    """Has the objects of one job: `cloudtrain.platforms.kubernetes.api.job_watch.JobWatch`."""
+
+    def snapshot(self) -> JobObjects:
+        """The objects of now. Raises PlatformError."""
+        ...
+
+
+class JobLife:
+    """A job of a cluster: what it is, what became of it, and how to end it.
+
+    Args:
+        kind: of its main object.
+        last_lines: returns the last lines of a host, or of every host.
+        summary: returns the summary of the events in the leader's log, or None if there is none.
+    """
+
+    def __init__(
+        self,
+        api: Api,
+        kind: Kind,
+        name: str,
+        watch: Watch,
+        *,
+        last_lines: LastLines | None = None,
+        summary: Callable[[], Summary | None] | None = None,
+    ) -> None:
+        self.name = name
+        self._api = api
+        self._kind = kind
+        self._watch = watch
+        self._last_lines = last_lines
+        self._summary = summary
+        self._log = StateLog()
+        self._asked = 0
+        self._last: JobObjects | None = None
+        self._final: JobDescription | None = None
+
+    def describe(self) -> JobDescription:
+        """The job as it is now. Raises JobNotFound, PlatformError."""
+        objects = self._objects()
+        if objects is None:
+            return self._gone()
+        now = time.time()
+        self._give_up(objects, now)
+        self._keep_ending(objects)
+        status = judge(objects, pods_of(objects), now).status
+        summary = self._summary() if self._summary and status != JobStatus.PENDING else None
+        found = describe(
+            objects, now, summary=summary, last_lines=self._last_lines, place=self.place(objects.owner)
+        )
+        self._final = found if found.status.is_final else None
+        return found
+
+    def states(self) -> list[JobState]:
+        """All states so far. Raises JobNotFound, PlatformError."""
+        objects = self._objects()
+        if objects is not None:
+            return self._log.update(objects, time.time())
+        found = self._gone()
+        reason = found.failure.summary() if found.failure else found.reason
+        return self._log.end(JobState(found.ended_at or time.time(), str(found.status), reason))
+
+    def stop(self) -> None:
+        """Stop the job with its grace; does nothing if it has ended. Raises JobNotFound, PlatformError."""
+        objects = self._objects()
+        if objects is None:
+            if self._final or self._last:
+                return
+            raise self._not_found()
+        stop(self._api, self._kind, objects)
+
+    def preempt(self) -> None:
+        """Evict the job's pods. Raises JobNotFound; PlatformError if none runs, or they are protected."""
+        objects = self._objects()
+        if objects is None:
+            raise self._not_found()
+        preempt(self._api, self.name, current(pods_of(objects)))
+
+    def place(self, owner: Object | None) -> str:
+        """The command that shows the main object."""
+        context = f" --context {self._api.context}" if self._api.context else ""
+        namespace = text(owner, "metadata", "namespace") or self._api.namespace
+        return f"kubectl{context} --namespace {namespace} describe {self._kind.resource} {self.name}"
+
+    def _objects(self) -> JobObjects | None:
+        """The objects of the job; None if it is gone, but was there."""
+        objects = self._watch.snapshot()
+        if objects.owner is None:
+            return None
+        if self._last and self._last.owner and _uid(self._last.owner) != _uid(objects.owner):
+            self._log, self._final = StateLog(), None  # another job of the same name
+        self._last = objects
+        self._asked += 1
+        return objects
+
+    def _gone(self) -> JobDescription:
+        """The description of a job whose main object disappeared while this process knew it."""
+        if self._final:
+            return self._final
+        if self._last is None or self._last.owner is None:
+            raise self._not_found()
+        now = time.time()
+        owner = Owner(self._last.owner)
+        found = describe(self._last, now, place=self.place(owner.found))
+        if not found.status.is_final:
+            stopped = owner.stopped_at is not None
+            failure = None if stopped else deleted(owner.found, owner.kind, now)
+            found = JobDescription(
+                **{
+                    **{name: getattr(found, name) for name in found.__dataclass_fields__},
+                    "status": JobStatus.STOPPED if stopped else JobStatus.FAILED,
+                    "failure": failure,
+                    "exit_code": failure.exit_code if failure else found.exit_code,
+                    "ended_at": now,
+                    "phase": None,
+                }
+            )
+        self._final = found
+        return found
+
+    def _not_found(self) -> JobNotFound:
+        return JobNotFound(
+            f"there is no {self._kind.kind} {self.name} in namespace {self._api.namespace}"
+            + (f" of context {self._api.context}" if self._api.context else ""),
+            hint="It was deleted, or its time to live after the end (platform_options.ttl) is over. Its outputs and "
+            "checkpoints remain where they were uploaded.",
+        )
+
+    def _give_up(self, objects: JobObjects, now: float) -> None:
+        """End a job that cannot start, if someone waits for it here: else it would hold its nodes forever."""
+        if self._asked < 2 or objects.owner is None:
+            return
+        verdict = judge(objects, pods_of(objects), now)
+        if verdict.status != JobStatus.PENDING or verdict.why is None or not verdict.why.is_hopeless(now):
+            return
+        report = FailureReport(FailureClass.PLATFORM, verdict.why.sentence, verdict.why.advice, time=now)
+        note = {FAILED: report.shortened(REPORT_SIZE).to_json()}
+        with contextlib.suppress(PlatformError):
+            end(self._api, self._kind, objects.owner, objects.workload, note)
+
+    def _keep_ending(self, objects: JobObjects) -> None:
+        """Note how a stopped job ended in its main object: Kubernetes deletes the pods that say so."""
+        owner = objects.owner
+        if owner is None or Owner(owner).stopped_at is None or annotation(owner, ENDING):
+            return
+        leader = leader_of(pods_of(objects))
+        ending = leader.end.ending if leader and leader.end else None
+        if ending:
+            patch = {"metadata": {"uid": _uid(owner), "annotations": {ENDING: ending.to_json()}}}
+            with contextlib.suppress(PlatformError):
+                self._api.patch(self._kind, self.name, patch)
+
+
+def _uid(owner: Object) -> str:
+    return text(owner, "metadata", "uid")

@@ -1,0 +1,130 @@
+"""Reads Kubernetes objects, which are dicts as in the API's JSON. What is missing is empty, never an error."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime, timezone
+from typing import Any, Protocol
+
+Object = Mapping[str, Any]
+
+STOPPED = "cloudtrain/stopped"
+"""The annotation of a job that a user has stopped: when, as a time of the API."""
+FAILED = "cloudtrain/failed"
+"""The annotation of a job that cloudtrain has given up: the `FailureReport` as JSON."""
+ENDING = "cloudtrain/ending"
+"""The annotation with the leader's `Ending`, kept because a stop deletes the pods that have it."""
+
+
+class JobObjects(Protocol):
+    """All objects of one job, as of one moment: `cloudtrain.platforms.kubernetes.api.job_watch.Snapshot`."""
+
+    @property
+    def owner(self) -> Object | None: ...
+
+    @property
+    def pods(self) -> Sequence[Object]: ...
+
+    @property
+    def events(self) -> Sequence[Object]: ...
+
+    @property
+    def workload(self) -> Object | None: ...
+
+
+def part(found: Object | None, *path: str) -> Any:
+    """The value at ``path``; an empty dict if there is none, or it is null."""
+    value: Any = found
+    for name in path:
+        value = value.get(name) if isinstance(value, Mapping) else None
+    return {} if value is None else value
+
+
+def text(found: Object | None, *path: str) -> str:
+    """The string at ``path``; empty if there is none."""
+    value = part(found, *path)
+    return value if isinstance(value, str) else ""
+
+
+def number(found: Object | None, *path: str) -> int:
+    """The integer at ``path``; 0 if there is none."""
+    value = part(found, *path)
+    return value if isinstance(value, int) else 0
+
+
+def items(found: Object | None, *path: str) -> list[Object]:
+    """The objects in the list at ``path``."""
+    value = part(found, *path)
+    return [item for item in value if isinstance(item, Mapping)] if isinstance(value, list) else []
+
+
+def name_of(found: Object) -> str:
+    return text(found, "metadata", "name")
+
+
+def annotation(found: Object, name: str) -> str:
+    return text(found, "metadata", "annotations", name)
+
+
+def label(found: Object, name: str) -> str:
+    return text(found, "metadata", "labels", name)
+
+
+def condition(found: Object | None, kind: str) -> Object | None:
+    """The condition ``kind`` in the status of an object; None if it has none."""
+    return next((one for one in items(found, "status", "conditions") if one.get("type") == kind), None)
+
+
+def holds(found: Object | None, kind: str) -> Object | None:
+    """The condition ``kind`` if its status is True."""
+    one = condition(found, kind)
+    return one if one is not None and one.get("status") == "True" else None
+
+
+def when(found: Object | None, *path: str) -> float | None:
+    """The time at ``path`` in seconds since the epoch; None if there is none."""
+    return parse_time(text(found, *path))
+
+
+def parse_time(value: str) -> float | None:
+    """``2026-11-23T02:47:12Z``, or with microseconds, in seconds since the epoch."""
+    with contextlib.suppress(ValueError):
+        moment = datetime.fromisoformat(value.replace("Z", "+00:00"))
+        return (moment if moment.tzinfo else moment.replace(tzinfo=timezone.utc)).timestamp()
+    return None
+
+
+def format_time(seconds: float) -> str:
+    """The inverse of `parse_time`, in whole seconds."""
+    return datetime.fromtimestamp(int(seconds), timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def event_time(event: Object) -> float:
+    """When an event happened last; 0 if it does not say."""
+    times = (
+        when(event, "series", "lastObservedTime"),
+        when(event, "lastTimestamp"),
+        when(event, "eventTime"),
+        when(event, "firstTimestamp"),
+        when(event, "metadata", "creationTimestamp"),
+    )
+    return next((found for found in times if found is not None), 0.0)
+
+
+def first_event_time(event: Object) -> float:
+    """When an event happened for the first time; 0 if it does not say."""
+    times = when(event, "firstTimestamp"), when(event, "eventTime")
+    return next((found for found in times if found is not None), 0.0) or event_time(event)
+
+
+def events_about(events: Iterable[Object], found: Object) -> list[Object]:
+    """The events about one object, in the order in which they happened."""
+    uid, name = text(found, "metadata", "uid"), name_of(found)
+
+    def is_about(event: Object) -> bool:
+        about = part(event, "involvedObject")
+        # a test, or an operator, may leave out the uid
+        return bool(text(about, "uid") == uid if text(about, "uid") and uid else text(about, "name") == name)
+
+    return sorted((event for event in events if is_about(event)), key=event_time)

@@ -1,0 +1,237 @@
+"""The pods of a job, each as the host that it is."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from cloudtrain.contract.ending import Ending
+from cloudtrain.platforms.kubernetes.labels import CONTAINER
+from cloudtrain.platforms.kubernetes.life.objects import (
+    Object,
+    annotation,
+    holds,
+    items,
+    label,
+    name_of,
+    number,
+    part,
+    text,
+    when,
+)
+
+INDEX = "batch.kubernetes.io/job-completion-index"
+_BETWEEN = {"PodInitializing", "ContainerCreating"}
+"""Reasons of a container that waits for others, or for its turn."""
+
+
+@dataclass(frozen=True)
+class PodEnd:
+    """How the container of a pod ended."""
+
+    code: int
+    reason: str
+    message: str
+    started: float | None
+    ended: float | None
+    ending: Ending | None
+    """The ending that the runtime wrote; None if it was killed, or never ran."""
+
+
+@dataclass(frozen=True)
+class Waiting:
+    """Why a container waits; all empty if none does."""
+
+    reason: str = ""
+    message: str = ""
+    container: str = ""
+    image: str = ""
+
+
+@dataclass(frozen=True)
+class Pod:
+    """One pod of a job."""
+
+    found: Object
+    name: str
+    host: str
+    """As the runtime calls it: the host name of the pod."""
+    is_leader: bool
+    created: float
+
+    @classmethod
+    def of(cls, found: Object, leader: str = "") -> Pod:
+        """
+        Args:
+            leader: the host that leads; if it is not known, the first index does.
+        """
+        host = _host(found)
+        is_leader = host == leader if leader else _index(found) == 0
+        return cls(
+            found, name_of(found), host, is_leader, when(found, "metadata", "creationTimestamp") or 0.0
+        )
+
+    @property
+    def uid(self) -> str:
+        return text(self.found, "metadata", "uid")
+
+    @property
+    def node(self) -> str:
+        return text(self.found, "spec", "nodeName")
+
+    @property
+    def image(self) -> str:
+        return text(self._container, "image")
+
+    @property
+    def container(self) -> str:
+        """The name of the container that runs the job."""
+        return text(self._container, "name")
+
+    @property
+    def phase(self) -> str:
+        """``Pending``, ``Running``, ``Succeeded``, ``Failed`` or ``Unknown``."""
+        return text(self.found, "status", "phase") or "Pending"
+
+    @property
+    def is_deleted(self) -> bool:
+        """Whether it was deleted; it may still run, within its grace."""
+        return bool(text(self.found, "metadata", "deletionTimestamp"))
+
+    @property
+    def is_over(self) -> bool:
+        return self.phase in ("Succeeded", "Failed")
+
+    @property
+    def is_running(self) -> bool:
+        """Whether the container that runs the job has started, and has not ended."""
+        return not self.is_over and bool(part(self.status, "state", "running"))
+
+    @property
+    def restarts(self) -> int:
+        """How often the kubelet has started the container again."""
+        return number(self.status, "restartCount")
+
+    @property
+    def status(self) -> Object:
+        """The status of the container that runs the job; empty before the kubelet has seen the pod."""
+        name = self.container
+        return next(
+            (one for one in items(self.found, "status", "containerStatuses") if one.get("name") == name), {}
+        )
+
+    @property
+    def end(self) -> PodEnd | None:
+        """How its container ended; None if it did not, or that is not known."""
+        found = part(self.status, "state", "terminated") or part(self.status, "lastState", "terminated")
+        if not found:
+            return None
+        message = text(found, "message")
+        return PodEnd(
+            number(found, "exitCode"),
+            text(found, "reason"),
+            message,
+            when(found, "startedAt"),
+            when(found, "finishedAt"),
+            read_ending(message),
+        )
+
+    @property
+    def started(self) -> float | None:
+        """When its container started."""
+        running = when(self.status, "state", "running", "startedAt")
+        return running if running is not None else self.end.started if self.end else None
+
+    @property
+    def disruption(self) -> Object | None:
+        """The condition that says who took the pod away; None if no one did."""
+        return holds(self.found, "DisruptionTarget")
+
+    @property
+    def why_gone(self) -> str:
+        """The reason in its status, if the kubelet or the control plane ended the pod: ``Evicted``."""
+        return text(self.found, "status", "reason")
+
+    @property
+    def waiting(self) -> Waiting:
+        """Why a container of the pod waits. One that waits for others to start comes last."""
+        found = [
+            Waiting(text(state, "reason"), text(state, "message"), text(one, "name"), text(one, "image"))
+            for one in [
+                *items(self.found, "status", "initContainerStatuses"),
+                self.status,
+                *items(self.found, "status", "containerStatuses"),
+            ]
+            if (state := part(one, "state", "waiting"))
+        ]
+        return min(found, key=lambda one: one.reason in _BETWEEN, default=Waiting())
+
+    @property
+    def _container(self) -> Object:
+        """The first one, unless others were put before it: sidecars of a service mesh, for example."""
+        containers = items(self.found, "spec", "containers")
+        ours = (one for one in containers if one.get("name") == CONTAINER)
+        return next(ours, containers[0] if containers else {})
+
+    def state(self) -> str:
+        """The state of the pod, briefly: ``Running``, ``ImagePullBackOff``, ``OOMKilled``."""
+        if self.is_over:
+            end = self.end
+            if self.why_gone:
+                return self.why_gone
+            if end and end.reason not in ("", "Error", "Completed"):
+                return end.reason
+            return self.phase if not end or end.code == 0 else f"exited with code {end.code}"
+        if self.is_deleted:
+            return "Terminating"
+        if self.waiting.reason:
+            return self.waiting.reason
+        return "Running" if self.is_running else self.phase
+
+
+def _host(found: Object) -> str:
+    """The host name of the pod; without one, its name, less what the API server has appended to make it unique."""
+    hostname, generated = text(found, "spec", "hostname"), text(found, "metadata", "generateName")
+    return hostname or (generated.rstrip("-") if generated else name_of(found))
+
+
+def _index(found: Object) -> int | None:
+    value = annotation(found, INDEX) or label(found, INDEX)
+    return int(value) if value.isdigit() else None
+
+
+def read_ending(message: str) -> Ending | None:
+    """The ending in a termination message; None if it is something else, or damaged."""
+    with contextlib.suppress(ValueError):
+        return Ending.from_json(message)
+    return None
+
+
+def by_host(name: str) -> tuple[object, ...]:
+    """A key that sorts ``train-10`` after ``train-9``."""
+    return tuple(
+        (1, int(piece), "") if piece.isdigit() else (0, 0, piece) for piece in re.split(r"(\d+)", name)
+    )
+
+
+def all_pods(found: Iterable[Object], leader: str = "") -> list[Pod]:
+    """All pods, the leader's first, then by host; of each host, the oldest first.
+
+    Args:
+        leader: the host that leads, if it is known.
+    """
+    pods = [Pod.of(one, leader) for one in found]
+    return sorted(pods, key=lambda pod: (not pod.is_leader, by_host(pod.host), pod.created, pod.name))
+
+
+def current(pods: Sequence[Pod]) -> list[Pod]:
+    """The newest pod of each host: those of the current attempt, or of the last one."""
+    newest = {pod.host: pod for pod in pods}
+    return list(newest.values())
+
+
+def leader_of(pods: Sequence[Pod]) -> Pod | None:
+    """The current pod of the leader; None if it has none."""
+    return next((pod for pod in current(pods) if pod.is_leader), None)

@@ -1,0 +1,437 @@
+"""The outcome of a job, for all four kinds of main objects."""
+
+from __future__ import annotations
+
+import pytest
+from kube_objects import (
+    BEGAN,
+    OUTPUT,
+    Objects,
+    at,
+    ended,
+    event,
+    failed_with,
+    job,
+    job_set,
+    mpi_job,
+    pod,
+    told,
+    train_job,
+    unscheduled,
+    waiting,
+    workload,
+)
+
+from cloudtrain.contract import FailureClass, FailureReport, JobStatus
+from cloudtrain.contract.ending import Ending
+from cloudtrain.platforms.kubernetes.life.describe import describe
+from cloudtrain.platforms.kubernetes.life.objects import FAILED, STOPPED
+
+NOW = BEGAN + 300
+STOPPED_AT = {STOPPED: at(100)}
+RAISED = FailureReport(
+    FailureClass.USER_ERROR,
+    "no batches left",
+    rank=3,
+    host="train-1",
+    exit_code=1,
+    exception_type="ValueError",
+    traceback="Traceback ...",
+)
+FULL = "0/3 nodes are available: 3 Insufficient nvidia.com/gpu."
+
+
+def described(objects: Objects, **more):
+    return describe(objects, NOW, **more)
+
+
+@pytest.mark.parametrize(
+    ("owner", "hosts"),
+    [
+        (job, ["train-0", "train-1"]),
+        (job_set, ["train-node-0-0", "train-node-0-1"]),
+        (train_job, ["train-node-0-0", "train-node-0-1"]),
+        (mpi_job, ["train-launcher", "train-worker-0", "train-worker-1"]),
+    ],
+)
+class TestEveryKind:
+    def test_runs(self, owner, hosts):
+        found = described(Objects(owner(), [pod(host) for host in hosts]))
+        assert (found.status, found.reason, found.attempt) == (JobStatus.RUNNING, "", 0)
+        assert [one.name for one in found.hosts] == hosts
+        assert found.submitted_at == BEGAN
+        assert found.started_at == BEGAN + 7
+        assert found.exit_code is None
+        assert found.checkpoint_uri == "s3://bucket/checkpoints"
+        assert found.git_commit == "abc123"
+
+    def test_waits(self, owner, hosts):
+        pods = [pod(host, "Pending", node="", conditions=[unscheduled(FULL)]) for host in hosts]
+        found = described(Objects(owner(), pods))
+        assert found.status == JobStatus.PENDING
+        assert found.reason.startswith("0/3 nodes have enough free nvidia.com/gpu")
+        assert {one.state for one in found.hosts} == {"Pending"}
+
+    def test_has_no_pods_yet(self, owner, hosts):
+        found = described(Objects(owner()))
+        assert found.status == JobStatus.PENDING
+        assert "its pods are being created" in found.reason
+        assert ("controller" in found.reason) == (owner is not job)
+
+    def test_completes(self, owner, hosts):
+        names = {job: "Complete", job_set: "Completed", train_job: "Complete", mpi_job: "Succeeded"}
+        done = owner(told(names[owner], after=200))
+        ending = Ending(
+            JobStatus.COMPLETED,
+            phases={"train": 100.0},
+            metrics={"loss": 0.5},
+            goodput={
+                "goodput": 0.5,
+                "wall": 10,
+                "productive": 5,
+                "lost": {"start": 5},
+                "measured_by": "script",
+            },
+            warnings=("slow disk",),
+            uploaded={"model": "s3://elsewhere/model.tar.gz"},
+        )
+        pods = [pod(host, "Succeeded", state=ended(0, ending=ending)) for host in hosts]
+        found = described(Objects(done, pods))
+        assert (found.status, found.exit_code, found.failure) == (JobStatus.COMPLETED, 0, None)
+        assert found.ended_at == BEGAN + 200
+        assert found.phases == {"train": 100.0}
+        assert found.metrics == {"loss": 0.5}
+        assert found.goodput and found.goodput.productive == 5
+        assert found.warnings == ["slow disk"]
+        assert found.model_data == f"{OUTPUT}/model.tar.gz"
+        assert found.output_data is None
+
+    def test_fails_as_its_leader_says(self, owner, hosts):
+        lost = FailureReport.host_lost(hosts[-1], "no heartbeat", 0.0)
+        pods = [
+            pod(hosts[0], "Failed", state=ended(1, after=62, ending=failed_with(RAISED))),
+            *(pod(host, "Failed", state=ended(75, after=61, ending=failed_with(lost))) for host in hosts[1:]),
+        ]
+        found = described(Objects(owner(told("Failed", reason="PodFailurePolicy", after=63)), pods))
+        assert found.status == JobStatus.FAILED
+        assert found.failure == RAISED
+        assert found.exit_code == 1
+        assert found.hosts[0].state == "exited with code 1"
+
+    def test_is_stopped(self, owner, hosts):
+        ending = pod(hosts[0], deletionTimestamp=at(130))
+        found = described(Objects(owner(annotations=STOPPED_AT), [ending]))
+        assert (found.status, found.reason) == (JobStatus.STOPPING, "stopped by the user")
+        assert found.hosts[0].state == "Terminating"
+        if owner is job:
+            over = job(told("Failed", reason="DeadlineExceeded", after=110), annotations=STOPPED_AT)
+        elif owner is mpi_job:
+            over = mpi_job(told("Suspended", after=110), run={"suspend": True}, annotations=STOPPED_AT)
+        else:
+            over = owner(told("Suspended", after=110), spec={"suspend": True}, annotations=STOPPED_AT)
+        assert described(Objects(over, [ending])).status == JobStatus.STOPPING
+        found = described(Objects(over))
+        assert (found.status, found.exit_code, found.failure) == (JobStatus.STOPPED, 143, None)
+        assert found.ended_at == BEGAN + 110
+
+    def test_is_suspended_by_hand(self, owner, hosts):
+        if owner is mpi_job:
+            found = described(Objects(mpi_job(run={"suspend": True})))
+        else:
+            found = described(Objects(owner(spec={"suspend": True})))
+        assert found.status == JobStatus.PENDING
+        assert "it is suspended. Start it with: kubectl patch" in found.reason
+
+
+def test_a_pod_that_the_kernel_killed():
+    killed = pod("train-1", "Failed", state=ended(137, reason="OOMKilled", after=58))
+    lost = FailureReport.host_lost("train-1", "its connection closed", BEGAN + 60)
+    leader = pod("train-0", "Failed", state=ended(75, after=61, ending=failed_with(lost)))
+    found = described(Objects(job(told("Failed", reason="BackoffLimitExceeded")), [leader, killed]))
+    assert found.failure and found.failure.failure_class == FailureClass.OUT_OF_MEMORY
+    assert found.failure.host == "train-1"
+    assert (
+        "pod train-1-x7k2p was killed because it used more memory than its limit of 16Gi"
+        in found.failure.message
+    )
+    assert found.exit_code == 137
+    assert [one.state for one in found.hosts] == ["exited with code 75", "OOMKilled"]
+
+
+def test_a_leader_that_the_kernel_killed():
+    lost = FailureReport.host_lost("train-0", "its connection closed", BEGAN + 60)
+    pods = [
+        pod("train-0", "Failed", state=ended(137, reason="OOMKilled", after=58)),
+        pod("train-1", "Failed", state=ended(75, after=61, ending=failed_with(lost))),
+    ]
+    found = described(Objects(job(told("Failed", reason="BackoffLimitExceeded")), pods))
+    assert found.failure and found.failure.failure_class == FailureClass.OUT_OF_MEMORY
+    assert found.failure.host == "train-0"
+
+
+@pytest.mark.parametrize(
+    ("reason", "message", "conditions", "kind", "status", "words"),
+    [
+        (
+            "Evicted",
+            "The node was low on resource: ephemeral-storage. Threshold quantity: 2722654248, available: 1600496Ki. "
+            "Container train was using 40Ki, request is 0, has larger consumption of ephemeral-storage. ",
+            [told("DisruptionTarget", reason="TerminationByKubelet")],
+            FailureClass.DISK_FULL,
+            JobStatus.FAILED,
+            "was evicted from node gpu-1: The node was low on resource: ephemeral-storage",
+        ),
+        (
+            "Evicted",
+            "Pod ephemeral local storage usage exceeds the total limit of containers 1Gi. ",
+            [],
+            FailureClass.DISK_FULL,
+            JobStatus.FAILED,
+            "exceeds the total limit of containers 1Gi",
+        ),
+        (
+            "Evicted",
+            "The node was low on resource: memory. Threshold quantity: 100Mi, available: 17348Ki.",
+            [],
+            FailureClass.OUT_OF_MEMORY,
+            JobStatus.FAILED,
+            "low on resource: memory",
+        ),
+        (
+            "",
+            "",
+            [
+                told(
+                    "DisruptionTarget",
+                    reason="PreemptionByScheduler",
+                    message="default-scheduler: preempting to accommodate",
+                )
+            ],
+            FailureClass.PREEMPTED,
+            JobStatus.INTERRUPTED,
+            "gave way to a pod of a higher priority",
+        ),
+        (
+            "",
+            "",
+            [told("DisruptionTarget", reason="EvictionByEvictionAPI", message="Eviction API: evicting")],
+            FailureClass.PREEMPTED,
+            JobStatus.INTERRUPTED,
+            "was evicted, as for the maintenance of a node",
+        ),
+        (
+            "Terminated",
+            "Pod was terminated in response to imminent node shutdown.",
+            [told("DisruptionTarget", reason="TerminationByKubelet")],
+            FailureClass.PREEMPTED,
+            JobStatus.INTERRUPTED,
+            "shut down: Pod was terminated in response to imminent node shutdown.",
+        ),
+        (
+            "",
+            "",
+            [
+                told(
+                    "DisruptionTarget",
+                    reason="DeletionByTaintManager",
+                    message="Taint manager: deleting due to NoExecute taint",
+                )
+            ],
+            FailureClass.HOST_LOST,
+            JobStatus.FAILED,
+            "the node of pod train-0-x7k2p was lost (gpu-1)",
+        ),
+        (
+            "UnexpectedAdmissionError",
+            "Allocate failed due to requested number of devices unavailable for nvidia.com/gpu. Requested: 1, "
+            "Available: 0, which is unexpected",
+            [],
+            FailureClass.GPU_SETUP,
+            JobStatus.FAILED,
+            "node gpu-1 did not accept pod train-0-x7k2p",
+        ),
+        (
+            "OutOfcpu",
+            "Node didn't have enough resource: cpu",
+            [],
+            FailureClass.PLATFORM,
+            JobStatus.FAILED,
+            "did not accept",
+        ),
+    ],
+)
+def test_what_kubernetes_does_to_pods(reason, message, conditions, kind, status, words):
+    gone = pod("train-0", "Failed", reason=reason, message=message, conditions=conditions)
+    found = described(Objects(job(told("Failed", reason="BackoffLimitExceeded"), hosts=1), [gone]))
+    assert found.failure
+    assert (found.failure.failure_class, found.status) == (kind, status)
+    assert words in found.failure.message
+    assert found.failure.host == "train-0"
+    assert found.failure.hint
+
+
+def test_an_image_without_a_shell():
+    message = (
+        "failed to create containerd task: failed to create shim task: OCI runtime create failed: runc create failed: "
+        'unable to start container process: error during container init: exec: "/bin/sh": stat /bin/sh: no such '
+        "file or directory: unknown"
+    )
+    gone = pod("train-0", "Failed", state=ended(128, reason="StartError", message=message))
+    found = described(Objects(job(told("Failed", reason="PodFailurePolicy"), hosts=1), [gone]))
+    assert found.failure and found.failure.message == "image registry.example/train:1 has no /bin/sh"
+    assert "/bin/sh and Python 3.9" in found.failure.hint
+
+
+def test_without_an_ending_the_last_lines_say_why():
+    lines = [
+        "Traceback (most recent call last):",
+        '  File "train.py", line 1, in <module>',
+        "ValueError: no data",
+    ]
+    asked = []
+
+    def last_lines(host):
+        asked.append(host)
+        return {host: lines}
+
+    pods = [
+        pod("train-0", "Failed", state=ended(75, after=59)),
+        pod("train-1", "Failed", state=ended(1, after=60)),
+    ]
+    found = described(Objects(job(told("Failed", reason="PodFailurePolicy")), pods), last_lines=last_lines)
+    assert asked == ["train-1"]
+    assert found.failure and found.failure.exception_type == "ValueError"
+    assert found.failure.host == "train-1"
+
+
+def test_a_job_whose_pods_are_gone_says_what_its_controller_says():
+    owner = job_set(
+        told("Failed", reason="ReachedMaxRestarts", message="jobset failed due to reaching max number")
+    )
+    found = described(Objects(owner))
+    assert (
+        found.failure
+        and found.failure.message == "ReachedMaxRestarts: jobset failed due to reaching max number"
+    )
+    found = described(
+        Objects(train_job(told("Failed", reason="TrainingRuntimeNotSupported", message="no such runtime")))
+    )
+    assert found.failure and "clustertrainingruntimes" in found.failure.hint
+
+
+def test_the_time_limit():
+    over = job(
+        told("Failed", reason="DeadlineExceeded", after=100), hosts=1, spec={"activeDeadlineSeconds": 90}
+    )
+    found = described(Objects(over, [pod("train-0", "Failed", state=ended(143))]))
+    assert found.status == JobStatus.STOPPED
+    assert found.failure and found.failure.failure_class == FailureClass.TIME_LIMIT
+    assert "at its time limit of 90 s" in found.failure.message
+    assert found.exit_code == 143
+    waits = pod("train-0", "Pending", node="", conditions=[unscheduled(FULL)])
+    found = described(Objects(over, [waits]))
+    assert found.failure
+    assert "before it could start: 0/3 nodes have enough free nvidia.com/gpu" in found.failure.message
+
+
+def test_a_job_that_ended_itself_at_the_request_of_the_platform():
+    pods = [pod("train-0", "Failed", state=ended(143, ending=Ending(JobStatus.STOPPED)))]
+    found = described(Objects(job(told("Failed", reason="PodFailurePolicy"), hosts=1), pods))
+    assert (found.status, found.exit_code) == (JobStatus.STOPPED, 143)
+
+
+def test_a_job_that_was_given_up():
+    report = FailureReport(FailureClass.PLATFORM, "image nope:1 does not exist", "Check its name.")
+    waits = pod("train-0", "Pending", state=waiting("ImagePullBackOff"), deletionTimestamp=at(200))
+    found = described(Objects(job(annotations={FAILED: report.to_json()}), [waits]))
+    assert (found.status, found.failure, found.exit_code) == (JobStatus.FAILED, report, 1)
+
+
+def test_kueue():
+    labels = {"kueue.x-k8s.io/queue-name": "team-a"}
+    queued = job(spec={"suspend": True}, labels=labels)
+    said = "couldn't assign flavors to pod set main: insufficient unused quota for cpu in flavor default, 8 more needed"
+    waits = workload(told("QuotaReserved", status="False", reason="Pending", message=said))
+    found = described(Objects(queued, workload=waits))
+    assert found.status == JobStatus.PENDING
+    assert found.reason.startswith(
+        "Kueue has too little free quota in the queue team-a: 8 cpu of flavor default"
+    )
+    assert found.details["queue"] == "team-a"
+    off = workload(told("Evicted", reason="Deactivated", message="The workload is deactivated"), active=False)
+    found = described(Objects(queued, workload=off))
+    assert (found.status, found.exit_code) == (JobStatus.INTERRUPTED, 143)
+    late = workload(
+        told(
+            "Evicted",
+            reason="DeactivatedDueToMaximumExecutionTimeExceeded",
+            message="The workload is deactivated due to exceeding the maximum execution time",
+        ),
+        active=False,
+    )
+    assert described(Objects(queued, workload=late)).status == JobStatus.STOPPED
+    admitted = workload(told("QuotaReserved"), told("Admitted"))
+    assert described(Objects(queued, workload=admitted)).reason == "Kueue has admitted it, and starts it"
+
+
+def test_a_restart_says_what_the_last_attempt_ended_from():
+    evicted = pod(
+        "train-1",
+        "Failed",
+        uid="old",
+        state=ended(143),
+        conditions=[
+            told("DisruptionTarget", reason="EvictionByEvictionAPI", message="Eviction API: evicting")
+        ],
+    )
+    pods = [
+        pod("train-0", "Failed", uid="zero", state=ended(75)),
+        evicted,
+        pod("train-0", uid="new", after=70),
+        pod("train-1", "Pending", uid="newer", node="", after=70, conditions=[unscheduled(FULL)]),
+    ]
+    found = described(Objects(job(), pods))
+    assert (found.status, found.attempt) == (JobStatus.PENDING, 1)
+    assert found.reason.startswith("it starts again, because pod train-1-old on node gpu-1 was evicted")
+    assert "train-1: 0/3 nodes have enough free nvidia.com/gpu" in found.reason
+    assert [one.name for one in found.hosts] == ["train-0", "train-1"]
+    assert found.started_at == BEGAN + 7
+
+
+def test_restarts_are_counted_by_the_pods_of_the_leader_also_if_they_are_gone():
+    events = [
+        event("SuccessfulCreate", f"Created pod: train-{index}-{key}", kind="Normal", after=after)
+        for after, key in ((2, "aaaaa"), (50, "bbbbb"))
+        for index in (0, 1)
+    ]
+    found = described(Objects(job(), [pod("train-0", uid="ccccc"), pod("train-1", uid="ddddd")], events))
+    assert found.attempt == 2
+    assert (
+        described(Objects(job(spec={"backoffLimit": 3}, status={"failed": 1}), [pod("train-0")])).attempt == 1
+    )
+
+
+def test_pods_are_described_with_their_nodes_restarts_and_reasons():
+    pods = [
+        pod("train-0", restarts=2, node="gpu-7"),
+        pod("train-1", "Pending", node="", conditions=[unscheduled(FULL)]),
+    ]
+    found = described(Objects(job(), pods))
+    assert [(one.state, one.message) for one in found.hosts] == [
+        ("Running", "on node gpu-7, 2 restarts"),
+        ("Pending", "0/3 nodes have enough free nvidia.com/gpu"),
+    ]
+    assert found.details["pods"] == "1 of 2 running"
+    many = described(Objects(job(hosts=12), [pod(f"train-{index}") for index in range(12)]))
+    assert [one.name for one in many.hosts] == [f"train-{index}" for index in range(12)]
+
+
+def test_an_object_that_was_damaged_is_described_as_far_as_it_goes():
+    owner = job(annotations={"cloudtrain/settings": "{", FAILED: "[]"})
+    strange = {
+        "metadata": {"name": "x", "creationTimestamp": 3},
+        "spec": {"containers": "?"},
+        "status": {"phase": 7},
+    }
+    found = described(Objects(owner, [strange], [{"message": 5}]))
+    assert found.status == JobStatus.PENDING
