@@ -161,7 +161,9 @@ def command(
     if options["no_wait"] and submission.resubmission():
         click.echo(f"{click.style('Warning:', fg='yellow')} {NOT_WAITING}", err=True)
     if not as_json:
-        click.echo(f"Job {click.style(job.name, bold=True)} on {platform}", err=True)
+        note = submission.request.note
+        shown = f" {note}" if note else ""
+        click.echo(f"Job {click.style(job.name, bold=True)} on {platform}{shown}", err=True)
     if not options["no_wait"]:
         from cloudtrain.cli._view import watch  # slow to import: do it while the job starts
 

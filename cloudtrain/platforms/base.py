@@ -37,6 +37,11 @@ class Request:
         script: str | None = self.body.get("script")
         return script.rstrip("\n") if script is not None else self.to_json()
 
+    @property
+    def note(self) -> str:
+        """The choice of the platform for the user, and why, for the line that reports the submission."""
+        return ""
+
     def to_json(self) -> str:
         """The body as ``--dry-run`` prints it, with ``--json`` on every platform."""
         text = json.dumps(self.body, indent=2, ensure_ascii=False)

@@ -23,6 +23,11 @@ class ManifestRequest(Request):
         return to_yaml(self.body, with_files(self.body))
 
     @property
+    def note(self) -> str:
+        """The kind of the main object, and why."""
+        return f"as a {self.body['objects'][0]['kind']}: {self.body['why']}"
+
+    @property
     def preview(self) -> str:
         """`shown` for a terminal: without the files in ConfigMaps, which are a megabyte of base64."""
         return to_yaml(self.body, self.body["objects"])

@@ -9,12 +9,13 @@ import msgspec
 from cloudtrain.errors import InvalidJob, PlatformError
 from cloudtrain.platforms.kubernetes.options import KubernetesOptions
 from cloudtrain.platforms.kubernetes.render.check import check
+from cloudtrain.platforms.kubernetes.render.choice import Choice, choose
 from cloudtrain.spec import TrainingJob
 from cloudtrain.storage import join_uri, uri_scheme
 
 
 def resolve(job: TrainingJob) -> TrainingJob:
-    """``job`` with its context, its namespace and its checkpoints. Raises InvalidJob, PlatformError."""
+    """``job`` with its context, its namespace, its rendering and its checkpoints. Raises InvalidJob, PlatformError."""
     options = KubernetesOptions.of(job)
     check(job, options)
     assert job.job_name, "a job is named before it is resolved"
@@ -30,16 +31,26 @@ def resolve(job: TrainingJob) -> TrainingJob:
 
 
 def _where(options: KubernetesOptions) -> dict[str, Any]:
-    """The context and the namespace. Without a kubeconfig, a job can be rendered all the same, for kubectl."""
-    from cloudtrain.platforms.kubernetes.api.kubeconfig import login
+    """The context, the namespace and the rendering.
+
+    Without a kubeconfig, or if the cluster does not answer, a job can be rendered all the same, for kubectl.
+    """
+    from cloudtrain.platforms.kubernetes.api.client import Api
 
     try:
-        chosen = login(options.context)
+        api = Api.connect(options.context, options.namespace)
     except PlatformError:
         if options.context:
             raise
-        return {}
-    return {"context": chosen.context, "namespace": options.namespace or chosen.namespace}
+        return _as(choose(options.rendering, None))
+    try:
+        return {"context": api.context, "namespace": api.namespace, **_as(choose(options.rendering, api))}
+    finally:
+        api.close()
+
+
+def _as(choice: Choice) -> dict[str, str]:
+    return {"rendering": choice.rendering, "rendering_reason": choice.why}
 
 
 def _code_location(job: TrainingJob, options: KubernetesOptions) -> str | None:

@@ -1,0 +1,63 @@
+"""The kind of a job's main object is chosen by what the cluster has, and the reason is said."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from cloudtrain.errors import InvalidJob, PlatformError
+from cloudtrain.platforms.kubernetes.api.kinds import JOB_SET, MPI_JOB, TRAIN_JOB, Kind
+from cloudtrain.platforms.kubernetes.render.choice import choose
+
+
+class Cluster:
+    """The answers of a cluster."""
+
+    def __init__(
+        self, *kinds: Kind, version: str = "", may_create: bool = True, answers: bool = True
+    ) -> None:
+        self.kinds, self.version, self.may_create, self.answers = kinds, version, may_create, answers
+
+    def served(self, kind: Kind) -> Kind | None:
+        if not self.answers:
+            raise PlatformError("no answer from https://10.0.0.1\nmore")
+        if kind not in self.kinds:
+            return None
+        return Kind(kind.group, self.version or kind.version, kind.kind, kind.plural)
+
+    def allowed(self, verb: str, kind: Kind, name: str = "") -> bool:
+        assert (verb, kind) == ("create", JOB_SET)
+        return self.may_create
+
+
+@pytest.mark.parametrize(
+    ("cluster", "rendering", "why"),
+    [
+        (Cluster(), "job", "the cluster has no JobSet"),
+        (Cluster(JOB_SET), "jobset", "starts all hosts again together"),
+        (Cluster(JOB_SET, TRAIN_JOB), "jobset", "rendering: trainjob is possible, too"),
+        (Cluster(MPI_JOB, TRAIN_JOB), "job", "rendering: trainjob or mpijob is possible, too"),
+        (Cluster(JOB_SET, may_create=False), "job", "you may not create jobsets.jobset.x-k8s.io"),
+        (Cluster(JOB_SET, version="v2"), "job", "the cluster has no JobSet"),
+        (
+            Cluster(JOB_SET, answers=False),
+            "job",
+            r"cannot be asked for operators \(no answer from https://10.0.0.1\)",
+        ),
+        (None, "job", "no cluster is configured"),
+    ],
+)
+def test_the_choice(cluster: Cluster | None, rendering: str, why: str) -> None:
+    choice = choose("auto", cluster)
+    assert choice.rendering == rendering
+    assert re.search(why, choice.why)
+
+
+@pytest.mark.parametrize("rendering", ["jobset", "trainjob", "mpijob"])
+def test_a_kind_that_the_cluster_does_not_have(rendering: str) -> None:
+    with pytest.raises(InvalidJob, match=r"the cluster has no \w+ of the version") as caught:
+        choose(rendering, Cluster())
+    assert "https://" in caught.value.hint
+    assert choose(rendering, None).rendering == rendering
+    assert choose(rendering, Cluster(answers=False)).why == "platform_options.rendering asks for it"
