@@ -79,7 +79,7 @@ def test_an_attack_is_only_shown(evil: str) -> None:
         assert parse(html).text.count(evil) > 10
 
 
-@settings(deadline=None)
+@settings(deadline=None, max_examples=50)
 @given(st.text())
 def test_any_text_is_only_shown(evil: str) -> None:
     _check(card(_everywhere(evil)))
@@ -88,7 +88,7 @@ def test_any_text_is_only_shown(evil: str) -> None:
     assert "\x1b" not in shown
 
 
-@settings(deadline=None)
+@settings(deadline=None, max_examples=50)
 @given(
     st.lists(st.floats(), max_size=300),
     st.floats(),
