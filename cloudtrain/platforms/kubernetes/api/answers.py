@@ -161,6 +161,11 @@ def network_error(error: BaseException, at: Connection) -> KubeUnreachable:
         return KubeUnreachable(
             f"{server} is not a URL that can be asked", hint=f"See {at.login.cluster.file}."
         )
+    if kind == "LocalProtocolError" or isinstance(error, ValueError):  # its message quotes the header
+        return KubeUnreachable(
+            f"the credentials of the context {context} have characters that HTTP does not allow",
+            hint=f"See {at.login.user.file}: is there a line break in a token?",
+        )
     what = "no answer in time" if "Timeout" in kind else f"the connection broke ({str(error) or kind})"
     return KubeUnreachable(
         f"{server} does not answer: {what}",

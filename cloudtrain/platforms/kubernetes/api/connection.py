@@ -114,16 +114,22 @@ def _user(login: Login) -> User:
 
 
 def _tls(login: Login, cluster: Cluster, user: User) -> ssl.SSLContext:
+    hint = f"{login.cluster.file} names them."
+    for path in (cluster.certificate_auth, user.client_cert, user.client_key):
+        try:
+            if path:
+                open(path, "rb").close()  # ssl does not say which file is missing
+        except OSError as error:
+            raise PlatformError(
+                f"a certificate of the context {login.context} cannot be read: {path}: {error.strerror}",
+                hint=hint,
+            ) from None
     try:
         return verify_cluster(cluster, user, str)
-    except (OSError, ValueError) as error:  # ssl.SSLError is an OSError, bad base64 a ValueError
-        path = getattr(error, "filename", None)
-        reason = (
-            f"{path}: {error.strerror}" if isinstance(error, OSError) and path else "not a PEM certificate"
-        )
+    except (OSError, ValueError):  # ssl.SSLError is an OSError, bad base64 a ValueError
         raise PlatformError(
-            f"the certificates of the context {login.context} cannot be read: {reason}",
-            hint=f"They are in {login.cluster.file}, or in files that it names.",
+            f"the certificates of the context {login.context} are not valid: no PEM, or a key of another certificate",
+            hint=hint,
         ) from None
 
 

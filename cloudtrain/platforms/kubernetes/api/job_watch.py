@@ -53,6 +53,8 @@ class Snapshot:
     """Why some of these are missing, by plural: the credentials may not list ``events``."""
     problem: str = ""
     """Why this is not up to date: the server does not answer now."""
+    change: int = 0
+    """How many changes came before it."""
 
 
 class JobWatch:
@@ -69,6 +71,7 @@ class JobWatch:
         self._lock = threading.RLock()
         self._change = threading.Condition()
         self._changes = 0
+        self._last = 0
         self._owner = Reflector(api, kind, fields=f"metadata.name={name}", keep=slim, changed=self._on_change)
         self._pods = Reflector(api, POD, labels=job_selector(name), keep=slim, changed=self._on_change)
         self._events = Reflector(api, EVENT, keep=self._keep_event, changed=self._on_change)
@@ -93,19 +96,23 @@ class JobWatch:
                 if time.monotonic() - self._listed > FRESH_SECONDS:
                     self._list()
                 self._start()
-            problem = self._problem()
-            return self._build(problem)
+            if self.is_watching:
+                self._find_workload()
+            return self._build(self._problem())
 
-    def wait(self, timeout: float) -> bool:
-        """Wait for the next change, at most ``timeout`` seconds. False if nothing changed. Raises KubeError."""
+    def wait(self, timeout: float, after: Snapshot | None = None) -> bool:
+        """Wait at most ``timeout`` seconds for a change since the snapshot ``after``, the last one by default.
+
+        False if nothing has changed. Raises KubeError.
+        """
         with self._lock:
             self._asked = time.monotonic()
             if not self.is_watching:
                 if self._listed is None or time.monotonic() - self._listed > FRESH_SECONDS:
                     self._list()
                 self._start()
+        seen = after.change if after else self._last
         with self._change:
-            seen = self._changes
             return self._change.wait_for(lambda: self._changes != seen, timeout)
 
     def close(self) -> None:
@@ -133,21 +140,31 @@ class JobWatch:
             self._events.list()
         except KubeForbidden as error:  # a job can be described without them
             self._unseen[EVENT.plural] = error.message
-        self._list_workload()
+        self._workload = None
+        self._find_workload()
         self._listed = time.monotonic()
 
-    def _list_workload(self) -> None:
+    def _find_workload(self) -> None:
+        """Begin with the Workload of a job that has a queue: its owner may have appeared since."""
         owner = self._current_owner()
-        if owner is None or QUEUE_LABEL not in (owner["metadata"].get("labels") or {}):
+        if owner is None or self._workload or WORKLOAD.plural in self._unseen:
+            return
+        if QUEUE_LABEL not in (owner["metadata"].get("labels") or {}):
             return
         try:
-            if not (kind := self.api.served(WORKLOAD)):
+            kind = self.api.served(WORKLOAD)
+            if kind is None:
+                self._unseen[WORKLOAD.plural] = "the cluster does not have Kueue"
                 return
             labels = f"{WORKLOAD_LABEL}={owner['metadata']['uid']}"
-            self._workload = Reflector(self.api, kind, labels=labels, keep=slim, changed=self._on_change)
-            self._workload.list()
+            workload = Reflector(self.api, kind, labels=labels, keep=slim, changed=self._on_change)
+            workload.list()
         except KubeForbidden as error:
             self._unseen[WORKLOAD.plural] = error.message
+            return
+        self._workload = workload
+        if self.is_watching:
+            workload.start()
 
     def _start(self) -> None:
         self._stop = threading.Event()
@@ -206,6 +223,7 @@ class JobWatch:
         return owners[-1] if owners else None
 
     def _build(self, problem: str) -> Snapshot:
+        self._last = self._changes
         owner = self._current_owner()
         # a job of this name that was deleted may have pods that still end
         since = str(owner["metadata"].get("creationTimestamp") or "") if owner else ""
@@ -224,6 +242,7 @@ class JobWatch:
             workloads[-1] if workloads else None,
             dict(self._unseen),
             problem,
+            self._last,
         )
 
     def _keep_event(self, event: dict[str, Any]) -> dict[str, Any] | None:

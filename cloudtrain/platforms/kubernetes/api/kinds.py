@@ -74,8 +74,8 @@ CLUSTER_TRAINING_RUNTIME = Kind(
     "trainer.kubeflow.org", "v1alpha1", "ClusterTrainingRuntime", "clustertrainingruntimes", namespaced=False
 )
 MPI_JOB = Kind("kubeflow.org", "v2beta1", "MPIJob", "mpijobs")
-WORKLOAD = Kind("kueue.x-k8s.io", "v1beta1", "Workload", "workloads")
-LOCAL_QUEUE = Kind("kueue.x-k8s.io", "v1beta1", "LocalQueue", "localqueues")
+WORKLOAD = Kind("kueue.x-k8s.io", "v1beta2", "Workload", "workloads")
+LOCAL_QUEUE = Kind("kueue.x-k8s.io", "v1beta2", "LocalQueue", "localqueues")
 VOLCANO_POD_GROUP = Kind("scheduling.volcano.sh", "v1beta1", "PodGroup", "podgroups")
 COSCHEDULING_POD_GROUP = Kind("scheduling.x-k8s.io", "v1alpha1", "PodGroup", "podgroups")
 

@@ -34,7 +34,7 @@ def refusal(message: str, namespace: str = "") -> tuple[str, str] | None:
             f"Wait for other jobs, ask for less, or ask for more quota: kubectl describe quota {found['quota']}.",
         )
     if found := _NEEDS.search(message):
-        what = ", ".join(part.partition(" for:")[0] for part in found["what"].split(";"))
+        what = ", ".join(part.partition(" for:")[0].strip() for part in found["what"].split(";"))
         return (
             f"the quota {found['quota']}{place} asks every pod to state its {what}",
             "Set them in platform_options: cpu, memory and gpus.",

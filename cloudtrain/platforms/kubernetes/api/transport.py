@@ -18,11 +18,11 @@ if TYPE_CHECKING:
 
     from cloudtrain.platforms.kubernetes.api.connection import Connection
 
-ATTEMPTS = 12
+ATTEMPTS = 14
 RETRY_SECONDS = 60.0
 """A request fails if a server that has answered before does not carry it out for so long."""
 
-NEW_SECONDS = 2.0
+NEW_SECONDS = 1.5
 """The same for a server that has never answered: the name, the port or the network may be wrong, and people wait."""
 
 LONGEST_BACKOFF = 8.0
@@ -124,4 +124,4 @@ class Transport:
 
 def _backoff(attempt: int) -> float:
     """Twice as long after each attempt, and not at the same moment as other clients."""
-    return min(0.2 * 2.0**attempt, LONGEST_BACKOFF) * random.uniform(0.5, 1.0)
+    return min(0.1 * 2.0**attempt, LONGEST_BACKOFF) * random.uniform(0.5, 1.0)

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from cloudtrain.platforms.kubernetes.api.client import Api
     from cloudtrain.platforms.kubernetes.api.streams import Watch
 
-FIRST_PAUSE = 0.25
+FIRST_PAUSE = 0.1
 LONGEST_PAUSE = 15.0
 
 SHORT_WATCH = 1.0
@@ -58,6 +58,7 @@ class Reflector:
         self._version = ""
         self._watch: Watch | None = None
         self._stop: threading.Event | None = None
+        self._thread: threading.Thread | None = None
         self._heard = float("-inf")
         self._error: CloudtrainError | None = None
 
@@ -69,6 +70,11 @@ class Reflector:
     @property
     def is_running(self) -> bool:
         return self._stop is not None and not self._stop.is_set()
+
+    @property
+    def is_finished(self) -> bool:
+        """Whether no thread watches any more."""
+        return self._thread is None or not self._thread.is_alive()
 
     @property
     def heard_at(self) -> float:
@@ -102,7 +108,8 @@ class Reflector:
         if not self.is_running:
             self._stop = threading.Event()
             name = f"cloudtrain-watch-{self.kind.plural}"
-            threading.Thread(target=self._run, args=(self._stop,), name=name, daemon=True).start()
+            self._thread = threading.Thread(target=self._run, args=(self._stop,), name=name, daemon=True)
+            self._thread.start()
 
     def stop(self) -> None:
         """End the watch. Its thread ends soon."""

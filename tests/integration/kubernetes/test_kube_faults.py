@@ -1,0 +1,244 @@
+"""The client, when the API server fails, or a proxy in front of it: over real HTTP."""
+
+from __future__ import annotations
+
+import json
+import socket
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from faulty_server import FaultyServer, changes, drop, faulty_server, json_answer, page, status
+
+from cloudtrain.platforms.kubernetes.api.client import Api
+from cloudtrain.platforms.kubernetes.api.errors import (
+    KubeAlreadyExists,
+    KubeError,
+    KubeInvalid,
+    KubeUnauthorized,
+    KubeUnreachable,
+)
+from cloudtrain.platforms.kubernetes.api.kinds import CONFIG_MAP, JOB, POD
+from cloudtrain.platforms.kubernetes.api.watch import Reflector
+
+MAPS = "/api/v1/namespaces/ns/configmaps"
+PODS = "/api/v1/namespaces/ns/pods"
+MAP = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "one"}}
+GONE = {"kind": "Status", "code": 410, "reason": "Expired", "message": "too old resource version: 5 (9)"}
+
+
+@pytest.fixture
+def server() -> Iterator[FaultyServer]:
+    with faulty_server() as server:
+        yield server
+
+
+@pytest.fixture
+def api(server: FaultyServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Api:
+    monkeypatch.setenv("KUBECONFIG", str(server.kubeconfig(tmp_path / "config")))
+    return Api.connect()
+
+
+def pod(name: str, version: int) -> dict[str, object]:
+    return {"kind": "Pod", "metadata": {"name": name, "uid": f"uid-{name}", "resourceVersion": str(version)}}
+
+
+def pods(*items: dict[str, object], version: int) -> dict[str, object]:
+    return {"kind": "PodList", "metadata": {"resourceVersion": str(version)}, "items": list(items)}
+
+
+def until(condition: Callable[[], object]) -> None:
+    deadline = time.monotonic() + 20
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+def test_waits_as_long_as_the_server_asks(api: Api, server: FaultyServer) -> None:
+    busy = status(429, "TooManyRequests", Retry_After="1")
+    server.will("GET", f"{MAPS}/one", busy, json_answer(MAP))
+    began = time.monotonic()
+    assert api.get(CONFIG_MAP, "one") == MAP
+    assert time.monotonic() - began >= 1.0
+
+
+def test_tries_again_after_errors_and_broken_connections(api: Api, server: FaultyServer) -> None:
+    failing = status(503, "ServiceUnavailable", Retry_After="0")
+    server.will("GET", f"{MAPS}/one", failing, drop, page(502, "<html>bad gateway"), json_answer(MAP))
+    assert api.get(CONFIG_MAP, "one") == MAP
+
+
+def test_gives_up_on_an_error_that_stays(
+    api: Api, server: FaultyServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("cloudtrain.platforms.kubernetes.api.transport.RETRY_SECONDS", 0.5)
+    server.will("GET", f"{MAPS}/one", status(500, "InternalError", "etcdserver: request timed out"))
+    with pytest.raises(KubeError, match="cannot get configmaps now: etcdserver: request timed out"):
+        api.get(CONFIG_MAP, "one")
+    assert len(server.asked("GET", f"{MAPS}/one")) > 1
+
+
+def test_a_create_whose_answer_is_lost_is_looked_up(api: Api, server: FaultyServer) -> None:
+    server.will("POST", MAPS, drop, status(409, "AlreadyExists"))
+    server.will("GET", f"{MAPS}/one", lambda request: request.send(200, _sent(server)))
+    assert api.create(MAP)["metadata"]["name"] == "one"
+    assert len(server.asked("POST", MAPS)) == 2
+
+
+def test_an_object_of_another_client_stays_an_error(api: Api, server: FaultyServer) -> None:
+    server.will("POST", MAPS, drop, status(409, "AlreadyExists"))
+    server.will("GET", f"{MAPS}/one", json_answer(MAP))
+    with pytest.raises(KubeAlreadyExists):
+        api.create(MAP)
+
+
+def test_an_object_with_a_generated_name_is_not_made_twice(api: Api, server: FaultyServer) -> None:
+    server.will("POST", MAPS, drop)
+    with pytest.raises(KubeUnreachable, match="the connection broke"):
+        api.create({**MAP, "metadata": {"generateName": "one-"}})
+    assert len(server.asked("POST", MAPS)) == 1
+
+
+def test_a_delete_whose_answer_is_lost(api: Api, server: FaultyServer) -> None:
+    server.will("DELETE", f"{MAPS}/one", drop, status(404, "NotFound"))
+    api.delete(CONFIG_MAP, "one", uid="1")
+    assert [body["preconditions"] for *_, body in server.seen] == [{"uid": "1"}] * 2
+
+
+@pytest.mark.parametrize(
+    ("answer", "kind", "message"),
+    [
+        (page(200, "<html>Log in"), KubeError, "is not an API server: it answered with text/html"),
+        (page(302, "", Location="https://sso.test/"), KubeError, "redirects to https://sso.test/"),
+        (
+            page(401, "no"),
+            KubeUnauthorized,
+            r"does not accept the credentials of the context faulty \(a token\)",
+        ),
+        (
+            page(400, "Client sent an HTTP request to an HTTPS server."),
+            KubeError,
+            r"http://127.0.0.1:\d+ speaks HTTPS",
+        ),
+        (status(400, "BadRequest", "container is waiting to start"), KubeInvalid, "is waiting to start"),
+    ],
+)
+def test_answers_of_others(
+    api: Api, server: FaultyServer, answer: Callable[..., None], kind: type[KubeError], message: str
+) -> None:
+    server.will("GET", f"{MAPS}/one", answer)
+    with pytest.raises(kind, match=message) as caught:
+        api.get(CONFIG_MAP, "one")
+    assert "sesame" not in str(caught.value)
+
+
+def test_no_server_at_all(server: FaultyServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with socket.socket() as unused:
+        unused.bind(("127.0.0.1", 0))
+        server.url = f"http://127.0.0.1:{unused.getsockname()[1]}"
+        monkeypatch.setenv("KUBECONFIG", str(server.kubeconfig(tmp_path / "config")))
+        with pytest.raises(KubeUnreachable, match="connection refused") as caught:
+            Api.connect().get(JOB, "toy")
+    assert "Is the cluster of the context faulty running?" in caught.value.hint
+
+
+def test_a_token_that_breaks_http_is_not_shown(
+    server: FaultyServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("KUBECONFIG", str(server.kubeconfig(tmp_path / "config", "sesame\r\nX: y")))
+    with pytest.raises(KubeUnreachable, match="characters that HTTP does not allow") as caught:
+        Api.connect().get(JOB, "toy")
+    assert "sesame" not in str(caught.value)
+
+
+def test_a_list_whose_continuation_expires_begins_again(api: Api, server: FaultyServer) -> None:
+    first = {**pods(pod("a", 1), version=5), "metadata": {"resourceVersion": "5", "continue": "more"}}
+    last = pods(pod("b", 2), version=6)
+    expired = status(410, "Expired", "The provided continue parameter is too old")
+    server.will("GET", PODS, json_answer(first), expired, json_answer(first), json_answer(last))
+    found, version = api.list(POD)
+    assert [item["metadata"]["name"] for item in found] == ["a", "b"]
+    assert version == "6"
+
+
+@pytest.fixture
+def reflector(api: Api) -> Iterator[Reflector]:
+    reflector = Reflector(api, POD)
+    yield reflector
+    reflector.stop()
+
+
+def names(reflector: Reflector) -> list[str]:
+    return [item["metadata"]["name"] for item in reflector.objects()]
+
+
+def watched(server: FaultyServer) -> list[str]:
+    """The versions from which watches began."""
+    return [query["resourceVersion"] for query in server.asked("GET", PODS) if "watch" in query]
+
+
+def test_a_watch_continues_where_it_broke(reflector: Reflector, server: FaultyServer) -> None:
+    added = {"type": "ADDED", "object": pod("b", 7)}
+    bookmark = {"type": "BOOKMARK", "object": {"kind": "Pod", "metadata": {"resourceVersion": "9"}}}
+    server.will(
+        "GET",
+        PODS,
+        json_answer(pods(pod("a", 1), version=5)),
+        changes(added, cut=True),
+        changes(bookmark),
+        status(503, "ServiceUnavailable"),
+        drop,
+        changes({"type": "DELETED", "object": pod("a", 11)}, hold=20.0),
+    )
+    reflector.list()
+    reflector.start()
+    until(lambda: names(reflector) == ["b"])
+    assert watched(server) == ["5", "7", "9", "9", "9"]
+    assert reflector.error is None
+
+
+@pytest.mark.parametrize("gone", [changes({"type": "ERROR", "object": GONE}), status(410, "Expired")])
+def test_a_lost_history_is_listed_once(
+    reflector: Reflector, server: FaultyServer, gone: Callable[..., None]
+) -> None:
+    server.will(
+        "GET",
+        PODS,
+        json_answer(pods(pod("a", 1), version=5)),
+        gone,
+        json_answer(pods(pod("b", 8), version=9)),
+        changes(hold=20.0),
+    )
+    reflector.list()
+    reflector.start()
+    until(lambda: names(reflector) == ["b"] and reflector.error is None and len(watched(server)) == 2)
+    assert watched(server) == ["5", "9"]
+    assert len(server.asked("GET", PODS)) == 4
+
+
+def test_a_history_that_is_always_lost_does_not_flood_the_server(
+    reflector: Reflector, server: FaultyServer
+) -> None:
+    server.will("GET", PODS, json_answer(pods(version=5)))
+    reflector.list()
+    server.answers["GET", PODS].clear()
+    server.will("GET", PODS, status(410, "Expired"))
+    reflector.start()
+    time.sleep(0.8)
+    assert 2 <= len(server.asked("GET", PODS)) <= 12
+
+
+def test_stopping_ends_a_silent_watch(reflector: Reflector, server: FaultyServer) -> None:
+    server.will("GET", PODS, json_answer(pods(version=5)), changes(hold=20.0))
+    reflector.list()
+    reflector.start()
+    until(lambda: watched(server))
+    time.sleep(0.1)
+    reflector.stop()
+    until(lambda: reflector.is_finished)
+
+
+def _sent(server: FaultyServer) -> bytes:
+    """The object of the last POST, as the server has kept it."""
+    return json.dumps(next(body for method, *_, body in server.seen if method == "POST")).encode()

@@ -1,0 +1,73 @@
+"""Refusals of clusters, as sentences. The messages are those of real servers and webhooks."""
+
+from __future__ import annotations
+
+import pytest
+
+from cloudtrain.platforms.kubernetes.api.refusals import refusal
+
+REFUSALS = [
+    (
+        'pods "toy-0-abcde" is forbidden: exceeded quota: gpus, requested: requests.nvidia.com/gpu=8,cpu=4, used: '
+        "requests.nvidia.com/gpu=4,cpu=2, limited: requests.nvidia.com/gpu=8,cpu=100",
+        "the quota gpus of the namespace ns is exceeded: 8 requests.nvidia.com/gpu requested, 4 of 8 in use; 4 cpu "
+        "requested, 2 of 100 in use",
+    ),
+    (
+        'pods "toy" is forbidden: failed quota: compute: must specify limits.cpu for: train; limits.memory for: train',
+        "the quota compute of the namespace ns asks every pod to state its limits.cpu, limits.memory",
+    ),
+    (
+        'pods "toy" is forbidden: failed quota: compute: must specify limits.cpu,limits.memory',
+        "the quota compute of the namespace ns asks every pod to state its limits.cpu,limits.memory",
+    ),
+    (
+        'admission webhook "validate.kyverno.svc" denied the request: resource Job/ns/toy was blocked: no team label',
+        "the admission webhook validate.kyverno.svc refuses it: resource Job/ns/toy was blocked: no team label",
+    ),
+    (
+        'admission webhook "deny.test" denied the request without explanation',
+        "the admission webhook deny.test refuses it: it does not say why",
+    ),
+    (
+        "jobs.batch \"toy\" is forbidden: ValidatingAdmissionPolicy 'team' with binding 'all' denied request: no team",
+        "the policy team refuses it: no team",
+    ),
+    (
+        'pods "toy" is forbidden: violates PodSecurity "restricted:latest": runAsNonRoot != true (pod or container)',
+        "the namespace ns allows only pods of the level restricted:latest: runAsNonRoot != true (pod or container)",
+    ),
+    (
+        'pods "toy-0" is forbidden: error looking up service account ns/robot: serviceaccount "robot" not found',
+        "there is no service account robot in the namespace ns",
+    ),
+    (
+        'jobs.batch "toy" is forbidden: unable to create new content in namespace ns because it is being terminated',
+        "the namespace ns is being deleted",
+    ),
+    (
+        'pods "toy" is forbidden: [maximum cpu usage per Container is 2, but limit is 4]',
+        "a LimitRange of the namespace ns forbids it: maximum cpu usage per Container is 2, but limit is 4",
+    ),
+]
+
+
+@pytest.mark.parametrize(("message", "sentence"), REFUSALS, ids=lambda text: text[:30])
+def test_refusals_are_sentences(message: str, sentence: str) -> None:
+    found = refusal(message, "ns")
+    assert found is not None
+    assert found[0] == sentence
+    assert found[1].endswith(".")
+
+
+def test_the_quota_says_how_to_look_at_it() -> None:
+    found = refusal(REFUSALS[0][0], "ns")
+    assert found is not None
+    assert "kubectl describe quota gpus" in found[1]
+
+
+def test_other_messages_do_not_count_as_refusals() -> None:
+    assert refusal('pods "toy" not found', "ns") is None
+    assert (
+        refusal('User "bob" cannot list resource "pods" in API group "" in the namespace "ns"', "ns") is None
+    )
