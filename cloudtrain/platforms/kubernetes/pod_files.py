@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from cloudtrain.contract.paths import DEFAULT_BASE
 from cloudtrain.packaging.zipapp import RUNTIME_FILE
 
 MOUNTS = "/cloudtrain"
@@ -15,6 +16,8 @@ POD_START = Path(__file__).with_name("pod_start.py")
 """The program that a pod starts, on this machine."""
 
 SOURCE_KEY = "sourcedir.tar.gz"
+SOURCE_PATH = f"{DEFAULT_BASE}/input/data/code/{SOURCE_KEY}"
+"""Where `pod_start` puts the source, in the channel that the runtime hides from the script."""
 RUNTIME_KEY = f"{RUNTIME_FILE}.gz"
 
 JOB_SECRET = "job-secret"

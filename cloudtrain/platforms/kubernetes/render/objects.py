@@ -6,12 +6,14 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
+import msgspec
+
 from cloudtrain.contract import Host, encode_arguments
 from cloudtrain.platforms.common.channels import channel_entries
 from cloudtrain.platforms.common.hyperparameters import encoded_hyperparameters
 from cloudtrain.platforms.common.request_body import channel_documents
 from cloudtrain.platforms.kubernetes.labels import JOB, job_labels
-from cloudtrain.platforms.kubernetes.pod_files import POD_START, START_KEY, runtime_map
+from cloudtrain.platforms.kubernetes.pod_files import POD_START, SOURCE_PATH, START_KEY, runtime_map
 from cloudtrain.platforms.kubernetes.render.parts import Parts
 
 INTERFACE = "eth0"
@@ -45,6 +47,9 @@ def service(parts: Parts, name: str = "", labels: Mapping[str, str] | None = Non
 def config_map(parts: Parts) -> dict[str, Any]:
     """The ConfigMap that `pod_start` reads: the documents of the contract, the same for all hosts, and itself."""
     job = parts.job
+    assert job.source
+    delivered = msgspec.structs.replace(job.source, uri=f"file://{SOURCE_PATH}")
+    job = msgspec.structs.replace(job, source=delivered)
     hyperparameters = {**encoded_hyperparameters(job), **encode_arguments(job.arguments)}
     channels = channel_documents({"channels": channel_entries(job)})
     resources = Host(

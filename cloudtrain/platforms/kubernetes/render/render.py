@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from cloudtrain.packaging.zipapp import runtime_sha256
+from cloudtrain.platforms.common.channels import channel_entries
 from cloudtrain.platforms.common.container_entrypoint import SOURCE_CHANNEL
 from cloudtrain.platforms.common.request import base_settings, new_request
 from cloudtrain.platforms.kubernetes.manifests import ManifestRequest
@@ -42,6 +43,7 @@ def render(job: TrainingJob) -> ManifestRequest:
             termination_message=TERMINATION_LOG,
             event_lines=True,
             source_channel=SOURCE_CHANNEL,
+            channels=tuple((name, entry["uri"]) for name, entry in channel_entries(job).items()),
             **rendering.settings(options),
         ),
         runtime_sha256=runtime_sha256(),
