@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from collections import deque
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -27,6 +28,9 @@ FRESH_SECONDS = 3.0
 PATIENCE = 300.0
 """For so long, a server may fail to answer: the last known state is reported meanwhile."""
 
+MOST_GONE = 1000
+"""Deleted pods that are remembered."""
+
 TICK = 5.0
 """How often the watches look whether this process was paused, in seconds."""
 
@@ -47,6 +51,9 @@ class Snapshot:
     """In the order in which they were created."""
     events: tuple[dict[str, Any], ...] = ()
     """Of the owner, its pods and its Workload, the oldest first."""
+    gone: tuple[dict[str, Any], ...] = ()
+    """The pods that were deleted while they were watched, as they were last: a pod that was evicted, or stopped, is
+    deleted as soon as it has ended."""
     workload: dict[str, Any] | None = None
     """Kueue's Workload of the job, if it has a queue."""
     unseen: Mapping[str, str] = field(default_factory=dict)
@@ -73,7 +80,15 @@ class JobWatch:
         self._changes = 0
         self._last = 0
         self._owner = Reflector(api, kind, fields=f"metadata.name={name}", keep=slim, changed=self._on_change)
-        self._pods = Reflector(api, POD, labels=job_selector(name), keep=slim, changed=self._on_change)
+        self._gone: deque[dict[str, Any]] = deque(maxlen=MOST_GONE)
+        self._pods = Reflector(
+            api,
+            POD,
+            labels=job_selector(name),
+            keep=slim,
+            changed=self._on_change,
+            deleted=self._on_deleted_pod,
+        )
         self._events = Reflector(api, EVENT, keep=self._keep_event, changed=self._on_change)
         self._workload: Reflector | None = None
         self._unseen: dict[str, str] = {}
@@ -235,10 +250,14 @@ class JobWatch:
         workloads = self._workload.objects() if self._workload else []
         self._uids.update(_uids([*([owner] if owner else []), *pods, *workloads]))
         events = events_of(self.name, self._events.objects(), self._uids, since)
+        with self._change:
+            deleted = list(self._gone)
+        gone = [pod for pod in deleted if str(pod["metadata"].get("creationTimestamp") or "") >= since]
         return Snapshot(
             owner,
             tuple(pods),
             tuple(sorted(events, key=time_of)),
+            tuple(gone),
             workloads[-1] if workloads else None,
             dict(self._unseen),
             problem,
@@ -248,6 +267,10 @@ class JobWatch:
     def _keep_event(self, event: dict[str, Any]) -> dict[str, Any] | None:
         about = (event.get("involvedObject") or {}).get("name") or ""
         return slim_event(event) if self.name in about else None
+
+    def _on_deleted_pod(self, pod: dict[str, Any]) -> None:
+        with self._change:
+            self._gone.append(slim(pod))
 
     def _on_change(self) -> None:
         with self._change:

@@ -41,11 +41,13 @@ class Reflector:
         fields: str = "",
         keep: Keep = lambda found: found,
         changed: Callable[[], object] = lambda: None,
+        deleted: Callable[[dict[str, Any]], object] = lambda found: None,
     ) -> None:
         """
         Args:
             keep: the part of an object to keep in memory; None to forget it.
             changed: called after each change, from the thread of the watch.
+            deleted: called with the last state of a deleted object, from the thread of the watch, before ``changed``.
         """
         self.kind = kind
         self._api = api
@@ -53,6 +55,7 @@ class Reflector:
         self._fields = fields
         self._keep = keep
         self._changed = changed
+        self._deleted = deleted
         self._lock = threading.Lock()
         self._objects: dict[str, dict[str, Any]] = {}
         self._version = ""
@@ -179,6 +182,8 @@ class Reflector:
                 self._objects[_key(found)] = small
             self._version = version or self._version
             self._heard = time.monotonic()
+        if change == "DELETED":
+            self._deleted(found)
         self._changed()
 
 

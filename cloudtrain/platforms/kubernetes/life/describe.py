@@ -25,7 +25,7 @@ from cloudtrain.platforms.kubernetes.life.failure import (
 )
 from cloudtrain.platforms.kubernetes.life.objects import JobObjects, annotation, events_about, text
 from cloudtrain.platforms.kubernetes.life.owner import Owner
-from cloudtrain.platforms.kubernetes.life.pods import Pod, all_pods, current
+from cloudtrain.platforms.kubernetes.life.pods import Pod, all_pods, current, newest
 from cloudtrain.platforms.kubernetes.life.waiting import why_pod, why_waiting
 from cloudtrain.platforms.kubernetes.life.why import Why
 from cloudtrain.storage import join_uri
@@ -56,7 +56,7 @@ def pods_of(objects: JobObjects) -> list[Pod]:
     """All pods of a job, with its leader known."""
     hosts = settings_of(Owner(objects.owner or {})).get("hosts")
     leader = hosts[0] if isinstance(hosts, list) and hosts and isinstance(hosts[0], str) else ""
-    return all_pods(objects.pods, leader)
+    return all_pods(objects.pods, leader, objects.gone)
 
 
 def judge(
@@ -71,7 +71,6 @@ def judge(
     owner = Owner(objects.owner or {})
     latest = current(pods)
     live = [pod for pod in latest if not pod.is_over]
-    ending = leaders_ending(owner, latest)
     report = given_up(owner)
     if report:
         return Verdict(JobStatus.FAILED, failure=report)
@@ -81,7 +80,7 @@ def judge(
         over = owner.failed or owner.is_suspended
         return Verdict(JobStatus.STOPPED if over and not live else JobStatus.STOPPING, STOPPED_BY_USER)
     if owner.failed and not (owner.is_failing and live):
-        return _ended(owner, latest, ending, last_lines)
+        return _ended(owner, newest(pods), last_lines)
     if owner.is_failing:
         return Verdict(JobStatus.STOPPING)
     if owner.is_deleted:
@@ -96,9 +95,8 @@ def judge(
     return Verdict(JobStatus.PENDING, sentence[:1].lower() + sentence[1:] if lost else sentence, why=why)
 
 
-def _ended(
-    owner: Owner, latest: Sequence[Pod], ending: Ending | None, last_lines: LastLines | None
-) -> Verdict:
+def _ended(owner: Owner, latest: Sequence[Pod], last_lines: LastLines | None) -> Verdict:
+    ending = leaders_ending(owner, latest)
     if ending and ending.status in (JobStatus.STOPPED, JobStatus.INTERRUPTED) and not ending.failure:
         limit = owner.reached_deadline
         return Verdict(ending.status, "it reached its time limit" if limit else "it was asked to end")
@@ -126,7 +124,10 @@ def _lost(pods: Sequence[Pod], latest: Sequence[Pod]) -> str:
     now = {pod.uid for pod in latest}
     gone = [(pod, cause_of(pod)) for pod in pods if pod.uid not in now]
     causes = [cause for pod, cause in sorted(gone, key=lambda one: -one[0].created) if cause]
-    return f"it starts again, because {causes[0].message.rstrip('.')}." if causes else ""
+    deleted = [pod for pod, cause in gone if pod.is_deleted and not cause]
+    if causes:
+        return f"it starts again, because {causes[0].message.rstrip('.')}."
+    return f"it starts again, because pod {deleted[-1].name} was deleted." if deleted else ""
 
 
 def attempts(owner: Owner, pods: Sequence[Pod], objects: JobObjects) -> int:
@@ -160,9 +161,9 @@ def describe(
     owner = Owner(objects.owner)
     settings = settings_of(owner)
     pods = pods_of(objects)
-    latest = current(pods)
     verdict = judge(objects, pods, now, last_lines)
-    ending = leaders_ending(owner, latest)
+    latest = newest(pods) if verdict.status.is_final else current(pods)
+    ending = leaders_ending(owner, newest(pods))
     known = ending if verdict.status.is_final else None
     running = verdict.status in (JobStatus.RUNNING, JobStatus.STOPPING)
     return JobDescription(

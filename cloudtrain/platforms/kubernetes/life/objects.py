@@ -30,6 +30,11 @@ class JobObjects(Protocol):
     def events(self) -> Sequence[Object]: ...
 
     @property
+    def gone(self) -> Sequence[Object]:
+        """Pods that were deleted while they were watched, as they were last."""
+        ...
+
+    @property
     def workload(self) -> Object | None: ...
 
 

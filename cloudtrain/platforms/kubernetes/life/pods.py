@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from cloudtrain.contract.ending import Ending
@@ -60,18 +60,19 @@ class Pod:
     """As the runtime calls it: the host name of the pod."""
     is_leader: bool
     created: float
+    is_gone: bool = False
+    """Whether it was deleted, and has ended."""
 
     @classmethod
-    def of(cls, found: Object, leader: str = "") -> Pod:
+    def of(cls, found: Object, leader: str = "", *, is_gone: bool = False) -> Pod:
         """
         Args:
             leader: the host that leads; if it is not known, the first index does.
         """
         host = _host(found)
         is_leader = host == leader if leader else _index(found) == 0
-        return cls(
-            found, name_of(found), host, is_leader, when(found, "metadata", "creationTimestamp") or 0.0
-        )
+        created = when(found, "metadata", "creationTimestamp") or 0.0
+        return cls(found, name_of(found), host, is_leader, created, is_gone)
 
     @property
     def uid(self) -> str:
@@ -216,22 +217,28 @@ def by_host(name: str) -> tuple[object, ...]:
     )
 
 
-def all_pods(found: Iterable[Object], leader: str = "") -> list[Pod]:
+def all_pods(found: Iterable[Object], leader: str = "", gone: Iterable[Object] = ()) -> list[Pod]:
     """All pods, the leader's first, then by host; of each host, the oldest first.
 
     Args:
         leader: the host that leads, if it is known.
+        gone: the last states of pods that were deleted.
     """
     pods = [Pod.of(one, leader) for one in found]
+    pods += [Pod.of(one, leader, is_gone=True) for one in gone]
     return sorted(pods, key=lambda pod: (not pod.is_leader, by_host(pod.host), pod.created, pod.name))
 
 
-def current(pods: Sequence[Pod]) -> list[Pod]:
-    """The newest pod of each host: those of the current attempt, or of the last one."""
-    newest = {pod.host: pod for pod in pods}
-    return list(newest.values())
+def newest(pods: Iterable[Pod]) -> list[Pod]:
+    """The newest pod of each host, also if it is gone: those of the last attempt."""
+    return list({pod.host: pod for pod in pods}.values())
 
 
-def leader_of(pods: Sequence[Pod]) -> Pod | None:
-    """The current pod of the leader; None if it has none."""
-    return next((pod for pod in current(pods) if pod.is_leader), None)
+def current(pods: Iterable[Pod]) -> list[Pod]:
+    """The newest pod of each host that has one now."""
+    return newest(pod for pod in pods if not pod.is_gone)
+
+
+def leader_of(pods: Iterable[Pod]) -> Pod | None:
+    """The newest pod of the leader, also if it is gone; None if it had none."""
+    return next((pod for pod in newest(pods) if pod.is_leader), None)

@@ -34,7 +34,7 @@ SOONEST = 1
 TOO_MANY_REQUESTS = 429
 
 
-def stop_patch(owner: Object, now: float, note: Mapping[str, str]) -> dict[str, Any]:
+def stop_patch(owner: Object, note: Mapping[str, str]) -> dict[str, Any]:
     """The patch that ends a job's pods, and leaves its main object.
 
     A Job that has started gets a time limit that is over: it is then finished, and its TTL begins. All other objects
@@ -75,7 +75,7 @@ def end(api: Api, kind: Kind, owner: Object, workload: Object | None, note: Mapp
     name = name_of(owner)
     if workload is not None and (kind.kind != "Job" or Owner(owner).is_suspended):
         _deactivate(api, workload)  # else Kueue would start it again
-    patch = stop_patch(owner, time.time(), note)
+    patch = stop_patch(owner, note)
     try:
         found = api.patch(kind, name, patch)
     except KubeNotFound:

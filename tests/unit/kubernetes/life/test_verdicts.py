@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from kube_objects import (
+from recorded_jobs import (
     BEGAN,
     OUTPUT,
     Objects,

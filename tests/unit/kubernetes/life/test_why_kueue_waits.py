@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from kube_objects import told, workload
+from recorded_jobs import told, workload
 
 from cloudtrain.platforms.kubernetes.life.kueue import why_queued
 

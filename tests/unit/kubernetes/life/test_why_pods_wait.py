@@ -9,7 +9,7 @@ from __future__ import annotations
 import doctest
 
 import pytest
-from kube_objects import Objects, at, event, job, pod, told, unscheduled, waiting
+from recorded_jobs import Objects, at, event, job, pod, told, unscheduled, waiting
 
 from cloudtrain.platforms.kubernetes.life import images, scheduling, why
 from cloudtrain.platforms.kubernetes.life.admission import why_not_created

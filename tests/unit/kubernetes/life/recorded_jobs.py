@@ -265,6 +265,7 @@ class Objects:
     owner: Object | None
     pods: Sequence[Object] = ()
     events: Sequence[Object] = ()
+    gone: Sequence[Object] = ()
     workload: Object | None = None
 
     def having(self, **changes: Any) -> Objects:
