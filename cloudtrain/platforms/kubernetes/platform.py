@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import builtins
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from cloudtrain.errors import NotSupported
-from cloudtrain.platforms.base import JobDescription, Request
+from cloudtrain.platforms.base import JobDescription, JobState, Request
 from cloudtrain.spec import TrainingJob
 
 if TYPE_CHECKING:
     from cloudtrain.platforms.kubernetes.jobs import Places
+    from cloudtrain.platforms.kubernetes.open_jobs import OpenJob, OpenJobs
 
 
 class KubernetesPlatform:
@@ -20,6 +22,7 @@ class KubernetesPlatform:
 
     def __init__(self) -> None:
         self._known: Places | None = None
+        self._open: OpenJobs | None = None
 
     def resolve(self, job: TrainingJob) -> TrainingJob:
         from cloudtrain.platforms.kubernetes.resolve import resolve
@@ -47,16 +50,32 @@ class KubernetesPlatform:
             raise
 
     def describe(self, job_name: str) -> JobDescription:
-        raise NotSupported("describe on kubernetes")
+        return self._job(job_name).life.describe()
+
+    def states(self, job_name: str) -> builtins.list[JobState]:
+        return self._job(job_name).life.states()
 
     def logs(self, job_name: str, *, follow: bool = False) -> Iterator[str]:
         raise NotSupported("logs on kubernetes")
 
     def stop(self, job_name: str) -> None:
-        raise NotSupported("stop on kubernetes")
+        self._job(job_name).life.stop()
+
+    def preempt(self, job_name: str) -> None:
+        self._job(job_name).life.preempt()
 
     def list(self) -> Iterator[JobDescription]:
-        raise NotSupported("list on kubernetes")
+        from cloudtrain.platforms.kubernetes.listing import list_jobs
+
+        return list_jobs(self._places)
+
+    def _job(self, job_name: str) -> OpenJob:
+        """Raises JobNotFound, PlatformError."""
+        from cloudtrain.platforms.kubernetes.open_jobs import OpenJobs
+
+        if self._open is None:
+            self._open = OpenJobs(self._places)
+        return self._open.find(job_name)
 
     @property
     def _places(self) -> Places:

@@ -15,6 +15,7 @@ from kube_schemas import validate_everywhere
 
 from cloudtrain.errors import CloudtrainError, JobExists
 from cloudtrain.job import Job
+from cloudtrain.platforms.kubernetes import KubernetesPlatform
 from cloudtrain.platforms.kubernetes.jobs import Places
 from cloudtrain.submission import Submission, prepare
 
@@ -75,7 +76,9 @@ def test_a_job_owns_all_its_objects(
     assert values == {}
     place = Places().find("first")
     assert (place.kind.plural, place.api.namespace) == ("jobs", space)
-    assert [listed.owner["metadata"]["name"] for listed in Places().list()] == ["first"]
+    [listed] = KubernetesPlatform().list()
+    assert (listed.name, listed.status, listed.platform) == ("first", "Pending", "kubernetes")
+    assert job.describe().status == "Pending"
 
     with pytest.raises(JobExists, match="already a Job first in the namespace"):
         _prepared(tmp_path, job_name="first").submit()
