@@ -9,10 +9,16 @@ from cloudtrain.platforms.base import JobDescription
 from cloudtrain.platforms.kubernetes.api.job_watch import Snapshot
 from cloudtrain.platforms.kubernetes.jobs import Places
 from cloudtrain.platforms.kubernetes.life.describe import describe
+from cloudtrain.platforms.kubernetes.life.life import command_for
 
 
 def list_jobs(places: Places) -> Iterator[JobDescription]:
     """The jobs, the newest first, from one list of each kind and one of pods. Raises PlatformError."""
     now = time.time()
-    found = [describe(Snapshot(job.owner, job.pods), now) for job in places.list()]
+    found = [
+        describe(
+            Snapshot(job.owner, job.pods), now, place=command_for(job.place.api, job.place.kind, job.owner)
+        )
+        for job in places.list()
+    ]
     return iter(sorted(found, key=lambda job: job.submitted_at, reverse=True))

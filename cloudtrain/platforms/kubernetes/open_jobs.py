@@ -1,7 +1,9 @@
-"""The jobs that a process has asked about, each with its watch: asked again, they answer from memory."""
+"""The jobs that a process has asked about: each is watched once, for all who ask."""
 
 from __future__ import annotations
 
+import threading
+from collections import OrderedDict
 from dataclasses import dataclass
 
 from cloudtrain.platforms.kubernetes.api.client import Api
@@ -9,10 +11,13 @@ from cloudtrain.platforms.kubernetes.api.job_watch import JobWatch
 from cloudtrain.platforms.kubernetes.jobs import Place, Places
 from cloudtrain.platforms.kubernetes.life.life import JobLife
 
+MOST = 100
+"""Jobs that are kept: those asked about least recently are forgotten, and their watches end."""
+
 
 @dataclass(frozen=True)
 class OpenJob:
-    """A job, its objects in memory, and its life."""
+    """One job: where it is, its objects, and what they mean."""
 
     place: Place
     watch: JobWatch
@@ -24,19 +29,32 @@ class OpenJob:
 
 
 class OpenJobs:
-    """All of them, by name."""
+    """Opens jobs by name. Threads may share it."""
 
     def __init__(self, places: Places) -> None:
         self._places = places
-        self._jobs: dict[str, OpenJob] = {}
+        self._lock = threading.Lock()
+        self._open: OrderedDict[str, OpenJob] = OrderedDict()
 
     def find(self, job_name: str) -> OpenJob:
         """Raises JobNotFound, PlatformError."""
+        with self._lock:
+            found = self._open.get(job_name)
+            if found:
+                self._open.move_to_end(job_name)
+                return found
         place = self._places.find(job_name)
-        known = self._jobs.get(job_name)
-        if known and known.place == place:
-            return known
         watch = JobWatch(place.api, place.kind, job_name)
         life = JobLife(place.api, place.kind, job_name, watch)
-        self._jobs[job_name] = OpenJob(place, watch, life)
-        return self._jobs[job_name]
+        with self._lock:
+            found = self._open.setdefault(job_name, OpenJob(place, watch, life))
+            while len(self._open) > MOST:
+                self._open.popitem(last=False)[1].watch.close()
+        return found
+
+    def forget(self, job_name: str) -> None:
+        """The next job of this name is another one."""
+        with self._lock:
+            found = self._open.pop(job_name, None)
+        if found:
+            found.watch.close()

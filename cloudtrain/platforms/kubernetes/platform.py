@@ -41,6 +41,8 @@ class KubernetesPlatform:
         body, tickets = request.body, self._places.tickets
         api = self._places.api(body["context"], body["namespace"])
         known = tickets.read(request.job_name)
+        if self._open:
+            self._open.forget(request.job_name)
         # written first: a job that runs can always be found
         tickets.write(request.job_name, Ticket(api.context, api.namespace, body["rendering"]))
         try:

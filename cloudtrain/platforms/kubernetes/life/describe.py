@@ -52,11 +52,15 @@ def settings_of(owner: Owner) -> Mapping[str, Any]:
     return {}
 
 
-def pods_of(objects: JobObjects) -> list[Pod]:
-    """All pods of a job, with its leader known."""
+def pods_of(objects: JobObjects, *, gone: bool = False) -> list[Pod]:
+    """All pods of a job, with its leader known.
+
+    Args:
+        gone: also those that were deleted, as they were last.
+    """
     hosts = settings_of(Owner(objects.owner or {})).get("hosts")
     leader = hosts[0] if isinstance(hosts, list) and hosts and isinstance(hosts[0], str) else ""
-    return all_pods(objects.pods, leader, objects.gone)
+    return all_pods(objects.pods, leader, objects.gone if gone else ())
 
 
 def judge(
@@ -65,7 +69,7 @@ def judge(
     """The outcome of a job so far.
 
     Args:
-        pods: all pods: see `pods_of`.
+        pods: all pods, with those that are gone: see `pods_of`.
         last_lines: see `find_failure`.
     """
     owner = Owner(objects.owner or {})
@@ -160,7 +164,7 @@ def describe(
     assert objects.owner is not None, "the caller says what became of a job that is gone"
     owner = Owner(objects.owner)
     settings = settings_of(owner)
-    pods = pods_of(objects)
+    pods = pods_of(objects, gone=True)
     verdict = judge(objects, pods, now, last_lines)
     latest = newest(pods) if verdict.status.is_final else current(pods)
     ending = leaders_ending(owner, newest(pods))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import shlex
 import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Protocol
@@ -21,6 +22,7 @@ from cloudtrain.platforms.kubernetes.life.objects import (
     JobObjects,
     Object,
     annotation,
+    name_of,
     text,
 )
 from cloudtrain.platforms.kubernetes.life.owner import Owner
@@ -81,11 +83,10 @@ class JobLife:
         now = time.time()
         self._give_up(objects, now)
         self._keep_ending(objects)
-        status = judge(objects, pods_of(objects), now).status
+        status = judge(objects, pods_of(objects, gone=True), now).status
         summary = self._summary() if self._summary and status != JobStatus.PENDING else None
-        found = describe(
-            objects, now, summary=summary, last_lines=self._last_lines, place=self.place(objects.owner)
-        )
+        place = command_for(self._api, self._kind, objects.owner)
+        found = describe(objects, now, summary=summary, last_lines=self._last_lines, place=place)
         self._final = found if found.status.is_final else None
         return found
 
@@ -114,12 +115,6 @@ class JobLife:
             raise self._not_found()
         preempt(self._api, self.name, current(pods_of(objects)))
 
-    def place(self, owner: Object | None) -> str:
-        """The command that shows the main object."""
-        context = f" --context {self._api.context}" if self._api.context else ""
-        namespace = text(owner, "metadata", "namespace") or self._api.namespace
-        return f"kubectl{context} --namespace {namespace} describe {self._kind.resource} {self.name}"
-
     def _objects(self) -> JobObjects | None:
         """The objects of the job; None if it is gone, but was there."""
         objects = self._watch.snapshot()
@@ -139,7 +134,7 @@ class JobLife:
             raise self._not_found()
         now = time.time()
         owner = Owner(self._last.owner)
-        found = describe(self._last, now, place=self.place(owner.found))
+        found = describe(self._last, now, place=command_for(self._api, self._kind, owner.found))
         if not found.status.is_final:
             stopped = owner.stopped_at is not None
             failure = None if stopped else deleted(owner.found, owner.kind, now)
@@ -168,7 +163,7 @@ class JobLife:
         """End a job that cannot start, if someone waits for it here: else it would hold its nodes forever."""
         if self._asked < 2 or objects.owner is None:
             return
-        verdict = judge(objects, pods_of(objects), now)
+        verdict = judge(objects, pods_of(objects, gone=True), now)
         if verdict.status != JobStatus.PENDING or verdict.why is None or not verdict.why.is_hopeless(now):
             return
         report = FailureReport(FailureClass.PLATFORM, verdict.why.sentence, verdict.why.advice, time=now)
@@ -181,12 +176,19 @@ class JobLife:
         owner = objects.owner
         if owner is None or Owner(owner).stopped_at is None or annotation(owner, ENDING):
             return
-        leader = leader_of(pods_of(objects))
+        leader = leader_of(pods_of(objects, gone=True))
         ending = leader.end.ending if leader and leader.end else None
         if ending:
             patch = {"metadata": {"uid": _uid(owner), "annotations": {ENDING: ending.to_json()}}}
             with contextlib.suppress(PlatformError):
                 self._api.patch(self._kind, self.name, patch)
+
+
+def command_for(api: Api, kind: Kind, owner: Object | None) -> str:
+    """The command that shows a main object."""
+    context = f" --context {shlex.quote(api.context)}" if api.context else ""
+    namespace = text(owner, "metadata", "namespace") or api.namespace
+    return f"kubectl{context} --namespace {namespace} describe {kind.resource} {name_of(owner or {})}"
 
 
 def _uid(owner: Object) -> str:

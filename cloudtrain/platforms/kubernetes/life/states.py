@@ -24,7 +24,7 @@ class StateLog:
 
     def update(self, objects: JobObjects, now: float) -> list[JobState]:
         """All states so far, given the job's objects of now. The job exists."""
-        owner, pods = Owner(objects.owner or {}), pods_of(objects)
+        owner, pods = Owner(objects.owner or {}), pods_of(objects, gone=True)
         verdict = judge(objects, pods, now)
         attempt = attempts(owner, pods, objects)
         if not self.states:
