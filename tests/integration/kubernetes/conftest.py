@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 INTEGRATION = Path(__file__).parents[1]
-sys.path += [str(Path(__file__).parent), str(INTEGRATION / "slurm")]
+sys.path += [str(Path(__file__).parent), str(INTEGRATION / "slurm"), str(INTEGRATION / "sagemaker_runtime")]
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -1,21 +1,28 @@
 """Fixtures for tests on a real Kubernetes API server: a plugin, for the folders of other tests too.
 
-A worker starts one server, when its first test asks for it. The fixture ``kubernetes`` is a namespace of it, to
-which `KUBECONFIG` leads as the user alice: she may do what the guide's role allows, and nothing else.
+A worker starts one server and its cluster, when its first test asks for them. The fixture ``kubernetes`` is a
+namespace, to which `KUBECONFIG` leads as the user alice: she may do what the guide's role allows, and nothing else. Her
+requests go through a proxy that injects faults if a test asks for them. Pods run as processes of this machine.
 """
 
 from __future__ import annotations
 
 import secrets
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 from kube_client import KubeClient
+from kube_cluster import KubeCluster
+from kube_proxy import KubeProxy
 from kube_roles import grant
 from kube_server import KubeServer
+
+Object = dict[str, Any]
 
 
 @dataclass
@@ -23,13 +30,69 @@ class Namespace:
     """A new namespace, and the user alice who works in it."""
 
     name: str
-    server: KubeServer
+    cluster: KubeCluster
     kubeconfig: Path
 
     @property
+    def server(self) -> KubeServer:
+        return self.cluster.server
+
+    @property
+    def proxy(self) -> KubeProxy:
+        """Its ``faults`` hit the next requests of clients; its ``requests`` are those so far."""
+        return self.cluster.proxy
+
+    @property
     def bench(self) -> KubeClient:
-        """May do everything."""
-        return self.server.bench
+        """May do everything, and meets no faults."""
+        return self.cluster.bench
+
+    @property
+    def pods(self) -> list[Object]:
+        return self.bench.list("pods", self.name)
+
+    def pod(self, hostname: str) -> Object:
+        """The newest pod with this host name, such as ``train-0``.
+
+        Raises:
+            LookupError: there is none.
+        """
+        found = [
+            pod for pod in self.pods if hostname in (pod["spec"].get("hostname"), pod["metadata"]["name"])
+        ]
+        if not found:
+            raise LookupError(f"there is no pod {hostname}")
+        return max(found, key=lambda pod: int(pod["metadata"]["resourceVersion"]))
+
+    def log(self, hostname: str) -> str:
+        """The output of the pod so far."""
+        return self.cluster.log(self.name, self.pod(hostname)["metadata"]["name"])
+
+    def wait_until(self, condition: Callable[[], object], what: str, patience: float = 60) -> None:
+        """Wait until ``condition`` holds. A LookupError in it counts as no."""
+        deadline = time.monotonic() + patience
+        while True:
+            try:
+                if condition():
+                    return
+            except LookupError:
+                pass
+            assert time.monotonic() < deadline, f"{what}: not within {patience} s"
+            time.sleep(0.05)
+
+    def wait_for_line(self, hostname: str, text: str, patience: float = 60) -> None:
+        """Wait until a pod has printed ``text``."""
+        self.wait_until(lambda: text in self.log(hostname), f"the line {text!r} of {hostname}", patience)
+
+    @property
+    def leftovers(self) -> list[str]:
+        """All that jobs leave in the namespace: ``configmaps/train`` and so on."""
+        kinds = ("jobs", "pods", "services", "configmaps", "secrets", "networkpolicies")
+        return [
+            f"{kind}/{item['metadata']['name']}"
+            for kind in kinds
+            for item in self.bench.list(kind, self.name)
+        ]
 
 
 @pytest.fixture(scope="session")
@@ -39,30 +102,39 @@ def kube_server() -> Iterator[KubeServer]:
         yield server
 
 
+@pytest.fixture(scope="session")
+def kube_cluster(kube_server: KubeServer) -> Iterator[KubeCluster]:
+    """The server's nodes and controllers."""
+    with KubeCluster(kube_server) as cluster:
+        yield cluster
+
+
 @contextmanager
-def new_namespace(server: KubeServer, folder: Path) -> Iterator[Namespace]:
+def new_namespace(cluster: KubeCluster, folder: Path, user: str = "alice") -> Iterator[Namespace]:
     """A namespace to which the environment leads; it is deleted afterwards, without waiting for its end."""
     name = f"test-{secrets.token_hex(4)}"
-    server.bench.create("namespaces", None, {"metadata": {"name": name}})
-    grant(server.bench, name)
-    kubeconfig = server.kubeconfig(folder / "kubeconfig", namespace=name)
+    cluster.bench.create("namespaces", None, {"metadata": {"name": name}})
+    grant(cluster.bench, name)
+    kubeconfig = folder / "kubeconfig"
+    cluster.server.kubeconfig(kubeconfig, user=user, namespace=name, url=cluster.proxy.url)
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("KUBECONFIG", str(kubeconfig))
-        yield Namespace(name, server, kubeconfig)
-    server.wait()  # the test may have stopped it
-    server.bench.delete("namespaces", None, name)
+        try:
+            yield Namespace(name, cluster, kubeconfig)
+        finally:
+            cluster.reset(name)
 
 
 @pytest.fixture
-def kubernetes(kube_server: KubeServer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Namespace]:
-    with new_namespace(kube_server, tmp_path_factory.mktemp("kubeconfig")) as namespace:
+def kubernetes(kube_cluster: KubeCluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Namespace]:
+    with new_namespace(kube_cluster, tmp_path_factory.mktemp("kubeconfig")) as namespace:
         yield namespace
 
 
 @pytest.fixture(scope="module")
 def kubernetes_module(
-    kube_server: KubeServer, tmp_path_factory: pytest.TempPathFactory
+    kube_cluster: KubeCluster, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Namespace]:
     """The namespace of a module that looks at the results of a cached job."""
-    with new_namespace(kube_server, tmp_path_factory.mktemp("kubeconfig")) as namespace:
+    with new_namespace(kube_cluster, tmp_path_factory.mktemp("kubeconfig")) as namespace:
         yield namespace

@@ -97,7 +97,7 @@ def test_rights_kinds_and_version(api: Api) -> None:
     assert not api.allowed("create", POD)
     assert api.has(JOB)
     assert not api.has(WORKLOAD)
-    assert api.server_version()[:2] == (1, 20)
+    assert api.server_version()[:2] == (1, 31)
 
 
 def test_watch(api: Api) -> None:
