@@ -8,6 +8,7 @@ import msgspec
 
 from cloudtrain.errors import InvalidJob, PlatformError
 from cloudtrain.platforms.kubernetes.options import KubernetesOptions
+from cloudtrain.platforms.kubernetes.profile import with_profile
 from cloudtrain.platforms.kubernetes.render.check import check
 from cloudtrain.platforms.kubernetes.render.choice import Choice, choose
 from cloudtrain.spec import TrainingJob
@@ -16,6 +17,7 @@ from cloudtrain.storage import join_uri, uri_scheme
 
 def resolve(job: TrainingJob) -> TrainingJob:
     """``job`` with its context, its namespace, its rendering and its checkpoints. Raises InvalidJob, PlatformError."""
+    job = with_profile(job)
     options = KubernetesOptions.of(job)
     check(job, options)
     assert job.job_name, "a job is named before it is resolved"

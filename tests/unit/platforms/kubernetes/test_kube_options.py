@@ -207,7 +207,11 @@ BAD: list[tuple[dict[str, Any], str]] = [
     ({"runtime": "toolkit"}, "runtime: SageMaker's toolkit does not run on kubernetes"),
     ({"checkpoint_local_path": "/x"}, "checkpoint_local_path: a job on kubernetes"),
     (
-        {"instance_groups": [{"instance_group_name": "g", "instance_type": "a", "instance_count": 1}]},
+        {
+            "instance_groups": [
+                {"instance_group_name": "g", "instance_type": "ml.m5.large", "instance_count": 1}
+            ]
+        },
         "instance_groups: the hosts of a job on kubernetes are all of one type",
     ),
 ]

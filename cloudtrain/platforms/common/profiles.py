@@ -1,0 +1,119 @@
+"""Clusters in the user's config file: options by the name of a profile, and by instance type.
+
+SECTION:
+  profiles:
+    theta: {OPTION: VALUE, instance_types: {TYPE: {OPTION: VALUE}}}
+  instance_types:
+    ml.p4d.24xlarge: {OPTION: VALUE}
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from msgspec import Struct
+
+from cloudtrain.config import config_path, read_section
+from cloudtrain.errors import InvalidJob, nearest
+from cloudtrain.spec import TrainingJob, convert
+
+INSTANCE_TYPES = "instance_types"
+
+NO_TYPES = ("local", "local_gpu")
+"""Instance types that say nothing about a cluster."""
+
+Options = Mapping[str, Any]
+
+
+class Section(Struct, frozen=True, forbid_unknown_fields=True):
+    """A section of the config file: options by the name of a profile, and by instance type."""
+
+    profiles: dict[str, dict[str, Any]] = {}
+    instance_types: dict[str, dict[str, Any]] = {}
+
+    def types(self, profile: str) -> dict[str, dict[str, Any]]:
+        """The options by instance type; those of the profile go before."""
+        own = self.profiles[profile].get(INSTANCE_TYPES, {}) if profile else {}
+        return {**self.instance_types, **own}
+
+
+@dataclass(frozen=True)
+class ProfileFile:
+    """The section of one platform in the config file."""
+
+    name: str
+    """Of the section."""
+    options: type[Struct]
+    """The options of a job on the platform, each of which a profile may have."""
+    alternatives: tuple[tuple[str, ...], ...] = ()
+    """Options that say the same in different ways: one of a job replaces those of a profile."""
+    together: tuple[tuple[str, ...], ...] = ()
+    """Alternatives that complete each other."""
+
+    def read(self) -> Section:
+        """Raises InvalidJob, which names the file and the key."""
+        where = f"{config_path()}: {self.name}"
+        section = convert(read_section(self.name), Section, where)
+        for name, options in section.profiles.items():
+            if not name:
+                raise InvalidJob(f"{where}.profiles: a profile has an empty name", hint="Name the cluster.")
+            place = f"{where}.profiles.{name}"
+            own_types = options.get(INSTANCE_TYPES, {})
+            self._check({key: value for key, value in options.items() if key != INSTANCE_TYPES}, place)
+            for kind, values in _tables(own_types, f"{place}.{INSTANCE_TYPES}").items():
+                self._check(values, f"{place}.{INSTANCE_TYPES}.{kind}")
+        for kind, values in section.instance_types.items():
+            self._check(values, f"{where}.{INSTANCE_TYPES}.{kind}")
+        return section
+
+    def merged(self, *layers: Options) -> dict[str, Any]:
+        """The options of all layers; later ones win, and add to mappings."""
+        merged: dict[str, Any] = {}
+        for layer in layers:
+            for group in self.alternatives:
+                for name in group:
+                    for other in group:
+                        if (
+                            layer.get(name) is not None
+                            and other not in layer
+                            and not self._complete(name, other)
+                        ):
+                            merged.pop(other, None)
+            for name, value in layer.items():
+                old = merged.get(name)
+                merged[name] = (
+                    {**old, **value} if isinstance(old, dict) and isinstance(value, dict) else value
+                )
+        return merged
+
+    def _complete(self, name: str, other: str) -> bool:
+        return any(name in group and other in group for group in self.together)
+
+    def _check(self, options: Options, where: str) -> None:
+        if "profile" in options:
+            raise InvalidJob(f"{where}.profile: a profile cannot name another", hint="Remove the key.")
+        fields = self.options.__struct_fields__
+        for name in options:
+            if name not in fields:
+                raise InvalidJob(f"{where}: there is no option {name!r}", hint=nearest(name, fields))
+        convert(dict(options), self.options, where)
+
+
+def named_profile(section: Section, name: object) -> str:
+    """The profile that a job names. Raises InvalidJob if there is none of this name."""
+    profiles = section.profiles
+    if name in profiles:
+        return str(name)
+    hint = nearest(str(name), profiles) if profiles else f"Describe it in {config_path()}."
+    raise InvalidJob(f"platform_options.profile: there is no profile {name!r}", hint=hint)
+
+
+def types_of(job: TrainingJob) -> list[str]:
+    """The instance types of a job that say something about a cluster, each once."""
+    return [kind for kind in dict.fromkeys(job.instance_types) if kind not in NO_TYPES]
+
+
+def _tables(value: Any, where: str) -> dict[str, dict[str, Any]]:
+    return convert(value, dict[str, dict[str, Any]], where)
