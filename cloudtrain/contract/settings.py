@@ -79,6 +79,11 @@ class Settings:
     """Seconds within which all hosts must find one another."""
     host_timeout: float = 30.0
     """Seconds without a message after which another host is considered lost."""
+    dropped_variables: str = ""
+    """The names of variables that are for another launcher, with commas between them: ranks do not see them."""
+    retries_in_place: int = -1
+    """How often the script may fail before this host only ends again as before, where hosts are started again in place;
+    -1: the platform counts."""
     attempt: int = 0
     """0 for the first start, 1 for the first retry, ..."""
     restart_exit_code: int = 0

@@ -34,6 +34,7 @@ from cloudtrain.runtime.leader_client import (
 from cloudtrain.runtime.outcome import SPARES, HostOutcome
 from cloudtrain.runtime.parent_death import die_with_parent
 from cloudtrain.runtime.ports import free_port, hold
+from cloudtrain.runtime.restarted import earlier_failure
 from cloudtrain.storage.reserve import Reserve
 
 STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
@@ -100,8 +101,13 @@ def run(paths: Paths, environ: MutableMapping[str, str], inbox: Inbox) -> HostOu
     Raises:
         CloudtrainError: the contract cannot be read, there is no job secret, or the leader was not found.
     """
+    outcome = earlier_failure(paths, environ)
+    if outcome:
+        return outcome
     paths = _clean(paths)
     config = HostConfig.read(paths, environ)
+    for name in filter(None, config.settings.dropped_variables.split(",")):
+        environ.pop(name, None)
     settings, host = config.settings, config.host
     events = EventLog(paths.events, host.current)
     events.emit("host", hosts=list(host.hosts), attempt=settings.attempt, pid=os.getpid())

@@ -14,7 +14,7 @@ from cloudtrain.storage.reserve import Reserve
 SPARES = 2
 """The files that describe a failure. The output folder has space reserved for each of them."""
 
-_NO_FAULT = (FailureClass.HOST_LOST, FailureClass.PREEMPTED)
+NO_FAULT = (FailureClass.HOST_LOST, FailureClass.PREEMPTED)
 """The kinds of failures that are not the script's."""
 
 
@@ -44,7 +44,7 @@ class HostOutcome:
         """
         if not restart or self.status == JobStatus.COMPLETED:
             return self.exit_code
-        if self.failure is None or self.is_decided or self.failure.failure_class in _NO_FAULT:
+        if self.failure is None or self.is_decided or self.failure.failure_class in NO_FAULT:
             return restart
         return 1 if self.exit_code == restart else self.exit_code
 

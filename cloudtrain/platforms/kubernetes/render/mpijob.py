@@ -39,9 +39,26 @@ def host_names(job: TrainingJob) -> HostNames:
     return HostNames(names, name, leader=f"{name}{LEADER}")
 
 
-def settings(options: KubernetesOptions) -> dict[str, Any]:
-    """The launcher leads, and prints what all workers print."""
-    return {"no_ranks": not options.launcher_as_worker, "forward_output": True}
+def settings(_: TrainingJob, options: KubernetesOptions) -> dict[str, Any]:
+    """The launcher leads, and prints what all workers print. The runtime's mpirun needs no ssh and no file of hosts."""
+    return {
+        "no_ranks": not options.launcher_as_worker,
+        "forward_output": True,
+        "dropped_variables": ",".join(("K_MPI_JOB_ROLE", *_MPI_VARIABLES[options.mpi_implementation])),
+    }
+
+
+_MPI_VARIABLES = {
+    "OpenMPI": (
+        "OMPI_MCA_orte_keep_fqdn_hostnames",
+        "OMPI_MCA_orte_default_hostfile",
+        "OMPI_MCA_plm_rsh_args",
+        "OMPI_MCA_orte_set_default_slots",
+    ),
+    "MPICH": ("HYDRA_HOST_FILE", "HYDRA_LAUNCH_EXTRA_ARGS"),
+    "Intel": ("I_MPI_HYDRA_HOST_FILE", "I_MPI_HYDRA_BOOTSTRAP_EXEC_EXTRA_ARGS", "I_MPI_PERHOST"),
+}
+"""The variables that the operator sets for an mpirun of the image."""
 
 
 def helpers(parts: Parts) -> list[dict[str, Any]]:

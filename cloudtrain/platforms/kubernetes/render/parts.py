@@ -53,7 +53,7 @@ class Parts:
             "compress_output": self.settings.compress_output,
             "git_commit": self.settings.git_commit,
             "arguments": self.job.arguments,
-            "hosts": list(self.hosts.names),
+            "hosts": [name.partition(".")[0] for name in self.hosts.names],
             "image": self.job.image_uri,
             "max_run": self.job.max_run,
         }

@@ -44,7 +44,7 @@ def render(job: TrainingJob) -> ManifestRequest:
             event_lines=True,
             source_channel=SOURCE_CHANNEL,
             channels=tuple((name, entry["uri"]) for name, entry in channel_entries(job).items()),
-            **rendering.settings(options),
+            **rendering.settings(job, options),
         ),
         runtime_sha256=runtime_sha256(),
         by_url=uri_scheme(job.source.uri) != "file",

@@ -13,7 +13,7 @@ from cloudtrain.platforms.kubernetes.render.parts import HostNames, Parts
 from cloudtrain.spec import TrainingJob
 
 
-def _no_settings(_: KubernetesOptions) -> Mapping[str, Any]:
+def _no_settings(_: TrainingJob, __: KubernetesOptions) -> Mapping[str, Any]:
     return {}
 
 
@@ -25,7 +25,7 @@ class Rendering:
     main_object: Callable[[Parts], dict[str, Any]]
     helpers: Callable[[Parts], list[dict[str, Any]]]
     """The objects that no controller makes for a main object of this kind, and that other kinds do not need."""
-    settings: Callable[[KubernetesOptions], Mapping[str, Any]] = _no_settings
+    settings: Callable[[TrainingJob, KubernetesOptions], Mapping[str, Any]] = _no_settings
     """The runtime's settings that differ."""
     options: tuple[str, ...] = ()
     """The options that other renderings do not have."""
@@ -35,7 +35,11 @@ RENDERINGS: Mapping[str, Rendering] = {
     "job": Rendering(job.host_names, job.render_job, job.helpers),
     "jobset": Rendering(jobset.host_names, jobset.render_jobset, jobset.helpers),
     "trainjob": Rendering(
-        trainjob.host_names, trainjob.render_trainjob, trainjob.helpers, options=trainjob.OPTIONS
+        trainjob.host_names,
+        trainjob.render_trainjob,
+        trainjob.helpers,
+        trainjob.settings,
+        trainjob.OPTIONS,
     ),
     "mpijob": Rendering(
         mpijob.host_names, mpijob.render_mpijob, mpijob.helpers, mpijob.settings, mpijob.OPTIONS

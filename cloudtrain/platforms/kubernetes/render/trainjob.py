@@ -6,6 +6,7 @@ from typing import Any
 
 from cloudtrain.errors import InvalidJob
 from cloudtrain.platforms.kubernetes.labels import job_labels
+from cloudtrain.platforms.kubernetes.options import KubernetesOptions
 from cloudtrain.platforms.kubernetes.render import jobset
 from cloudtrain.platforms.kubernetes.render.gang import gang_of
 from cloudtrain.platforms.kubernetes.render.jobset import NODE
@@ -60,6 +61,11 @@ _OPTIONS = {
 """The options that make fields for which a TrainJob has no place."""
 
 
+TORCHRUN_VARIABLES = tuple(
+    f"PET_{name}" for name in ("NNODES", "NPROC_PER_NODE", "NODE_RANK", "MASTER_ADDR", "MASTER_PORT")
+)
+"""The variables that Trainer sets, as defaults of torchrun's options. A job may not set them."""
+
 OPTIONS = ("training_runtime", "training_runtime_kind")
 
 
@@ -70,6 +76,14 @@ def host_names(job: TrainingJob) -> HostNames:
     plain = jobset.host_names(job)
     names = tuple(f"{name}.{plain.service}" for name in plain.names)
     return HostNames(names, plain.service, leader=names[0])
+
+
+def settings(job: TrainingJob, _: KubernetesOptions) -> dict[str, Any]:
+    """The kubelet starts the containers of Kubeflow's training runtimes again in place; torchrun is the job's own."""
+    return {
+        "retries_in_place": job.max_retry_attempts,
+        "dropped_variables": ",".join(TORCHRUN_VARIABLES),
+    }
 
 
 def helpers(_: Parts) -> list[dict[str, Any]]:
@@ -92,6 +106,7 @@ def render_trainjob(parts: Parts) -> dict[str, Any]:
         InvalidJob: an option has no place in a TrainJob.
     """
     _check_gang(parts)
+    _check_environment(parts)
     template = pod_template(parts)
     metadata, pod = template.get("metadata", {}), template["spec"]
     container = pod["containers"][0]
@@ -135,6 +150,15 @@ def render_trainjob(parts: Parts) -> dict[str, Any]:
     if gang_of(parts).is_suspended:
         spec["suspend"] = True
     return main_object(parts, "trainer.kubeflow.org/v1alpha1", "TrainJob", spec)
+
+
+def _check_environment(parts: Parts) -> None:
+    for name in (*parts.job.environment, *parts.options.secret_env):
+        if name in TORCHRUN_VARIABLES:
+            raise InvalidJob(
+                f"environment.{name}: Trainer sets this variable itself, and refuses TrainJobs that do",
+                hint="Remove it: the ranks do not see Trainer's values. Or choose rendering: jobset.",
+            )
 
 
 def _only(fields: dict[str, Any], names: set[str]) -> dict[str, Any]:
