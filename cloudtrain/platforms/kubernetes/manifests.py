@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from cloudtrain.platforms.base import Request
@@ -43,12 +43,7 @@ def to_yaml(body: Mapping[str, Any], objects: list[dict[str, Any]]) -> str:
 
 def _secret_command(main: Mapping[str, Any]) -> str:
     metadata = main["metadata"]
-    template = _pod_spec(main["spec"])
-    names = [
-        variable["name"]
-        for variable in template["containers"][0]["env"]
-        if variable.get("valueFrom", {}).get("secretKeyRef", {}).get("name") == metadata["name"]
-    ]
+    names = dict.fromkeys(key for secret, key in _references(main["spec"]) if secret == metadata["name"])
     values = [
         f'--from-literal={JOB_SECRET}="$(openssl rand -hex 32)"',
         *(f'--from-literal={name}="${name}"' for name in names),
@@ -56,18 +51,16 @@ def _secret_command(main: Mapping[str, Any]) -> str:
     return f"kubectl create secret generic {metadata['name']} -n {metadata['namespace']} {' '.join(values)}"
 
 
-def _pod_spec(value: Any) -> Any:
-    """The first pod spec in an object."""
+def _references(value: Any) -> Iterator[tuple[str, str]]:
+    """The Secrets and keys that the variables of containers refer to."""
     if isinstance(value, dict):
-        if "containers" in value:
-            return value
+        reference = value.get("secretKeyRef")
+        if reference:
+            yield reference["name"], reference["key"]
         value = list(value.values())
     if isinstance(value, list):
         for item in value:
-            found = _pod_spec(item)
-            if found:
-                return found
-    return None
+            yield from _references(item)
 
 
 def _document(item: Mapping[str, Any]) -> str:
