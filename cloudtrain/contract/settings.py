@@ -18,6 +18,9 @@ PREFIX = "CLOUDTRAIN_"
 HIDDEN_VARIABLES = "CLOUDTRAIN_HIDDEN_VARIABLES"
 """The variable of `Settings.hidden_variables`."""
 
+BOTO3_FOLDER = "CLOUDTRAIN_BOTO3_FOLDER"
+"""The variable of `Settings.boto3_folder`."""
+
 
 @dataclass(frozen=True)
 class Settings:
@@ -51,6 +54,8 @@ class Settings:
     """The port of rank 0 on the leader; 0: a free port."""
     hosts_on_machine: int = 1
     """The number of the job's hosts that share this machine and its processors."""
+    boto3_folder: str = ""
+    """The folder of a boto3 for processes whose interpreter has none."""
     python: str = ""
     """The interpreter that runs the script; empty: the one that runs the runtime."""
     bundled_runtime: str = ""

@@ -136,10 +136,10 @@ def _zipapp() -> bytes:
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w", zipfile.ZIP_STORED) as archive:
         main = PACKAGE / "runtime" / "zipapp_main.py"
-        archive.writestr(_info("__main__.py"), main.read_bytes())
+        archive.writestr(zip_info("__main__.py"), main.read_bytes())
         for path in _files():
             name = path.relative_to(PACKAGE.parent).as_posix()
-            archive.writestr(_info(name), path.read_bytes())
+            archive.writestr(zip_info(name), path.read_bytes())
     return buffer.getvalue()
 
 
@@ -150,7 +150,7 @@ def _files() -> Iterator[Path]:
         yield from sorted(path.rglob("*.py"), key=PurePath.as_posix) if path.is_dir() else [path]
 
 
-def _info(name: str) -> zipfile.ZipInfo:
+def zip_info(name: str) -> zipfile.ZipInfo:
     info = zipfile.ZipInfo(name, _MODIFIED)
     info.create_system = UNIX  # else, it depends on this machine
     return info

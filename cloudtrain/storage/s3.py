@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 
 from cloudtrain._system.files import replace
 from cloudtrain.errors import StorageError, Unreachable
+from cloudtrain.storage._boto3 import provide_boto3
 from cloudtrain.storage._client import PART, Connection, connection
 from cloudtrain.storage._conditional import has_conditional_writes, is_conflict, was_repeated
 from cloudtrain.storage._errors import broken_off, from_response, s3_errors
@@ -64,6 +65,7 @@ class S3Store:
         extra_args: Mapping[str, Any] | None = None,
         is_conditional: bool = False,
     ) -> None:
+        provide_boto3()
         self._session = session
         self.bucket, prefix = split_s3_uri(uri)
         self._owner: dict[str, Any] = {"ExpectedBucketOwner": owner} if owner else {}

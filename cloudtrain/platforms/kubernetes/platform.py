@@ -40,13 +40,18 @@ class KubernetesPlatform:
 
         body, tickets = request.body, self._places.tickets
         api = self._places.api(body["context"], body["namespace"])
+        urls = {}
+        if body["files"]["delivery"] == "s3":
+            from cloudtrain.platforms.kubernetes.s3_delivery import deliver
+
+            urls = deliver(body)
         known = tickets.read(request.job_name)
         if self._open:
             self._open.forget(request.job_name)
         # written first: a job that runs can always be found
         tickets.write(request.job_name, Ticket(api.context, api.namespace, body["rendering"]))
         try:
-            submit(request, api)
+            submit(request, api, urls)
         except BaseException:
             tickets.restore(request.job_name, known)
             raise

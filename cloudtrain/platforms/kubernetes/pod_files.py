@@ -22,8 +22,8 @@ RUNTIME_KEY = f"{RUNTIME_FILE}.gz"
 
 JOB_SECRET = "job-secret"
 """The key of the Secret with what the job's hosts share."""
-RUNTIME_URL, SOURCE_URL = "runtime-url", "source-url"
-"""The keys of the Secret with presigned URLs, where S3 delivers."""
+RUNTIME_URL, SOURCE_URL, BOTO3_URL = URLS = "runtime-url", "source-url", "boto3-url"
+"""The keys of the Secret with presigned URLs, where S3 delivers. The ``s3://`` URI and the SHA-256 follow a URL."""
 
 
 def runtime_map(job_name: str) -> str:

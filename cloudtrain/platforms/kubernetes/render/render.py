@@ -67,5 +67,7 @@ def _files(parts: Parts) -> dict[str, Any]:
     return {
         "delivery": "s3" if parts.by_url else "configmap",
         "source": parts.job.source.uri,
+        "source_sha256": parts.job.source.sha256,
+        "location": parts.job.code_location or "",
         "runtime_sha256": parts.runtime_sha256,
     }

@@ -11,7 +11,7 @@ from typing import Any
 from cloudtrain.contract.paths import DEFAULT_BASE
 from cloudtrain.errors import InvalidJob
 from cloudtrain.platforms.kubernetes.options import KubernetesOptions
-from cloudtrain.platforms.kubernetes.pod_files import JOB_SECRET, MOUNTS, RUNTIME_URL, SOURCE_URL, runtime_map
+from cloudtrain.platforms.kubernetes.pod_files import JOB_SECRET, MOUNTS, URLS, runtime_map
 from cloudtrain.platforms.kubernetes.render.parts import Parts
 from cloudtrain.storage import uri_scheme
 from cloudtrain.storage.uri import uri_to_path
@@ -98,7 +98,7 @@ def pod_volumes(parts: Parts) -> tuple[list[dict[str, Any]], list[dict[str, Any]
 
 def _secret(parts: Parts) -> dict[str, Any]:
     """Only the keys that are files: variables of the job are in the same Secret."""
-    keys = [JOB_SECRET, *([RUNTIME_URL, SOURCE_URL] if parts.by_url else [])]
+    keys = [JOB_SECRET, *(URLS if parts.by_url else ())]
     return {"secretName": parts.name, "items": [{"key": key, "path": key} for key in keys]}
 
 
