@@ -9,6 +9,7 @@ import configparser
 import shutil
 import subprocess
 import tempfile
+from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 
@@ -18,6 +19,7 @@ REPOSITORY = Path(__file__).parents[1]
 
 SAGEMAKER_2 = "sagemaker==2.257.7"
 SAGEMAKER_3 = "sagemaker==3.27.0"
+KUBEFLOW = "kubeflow==0.5.0"
 S3TORCHCONNECTOR = "s3torchconnector==1.5.0"
 SAGEMAKER_TRAINING = "sagemaker-training==5.1.4"
 SUBMITIT = "submitit==1.5.4"
@@ -56,20 +58,36 @@ def checkpoints() -> Path:
     return peer_python("checkpoint", [TORCH, extra, "boto3==1.44.5", "safetensors==0.8.0", "numpy==2.4.6"])
 
 
+def kubeflow() -> Path:
+    """The interpreter that has Kubeflow's SDK."""
+    return peer_python("kubeflow", [KUBEFLOW])
+
+
 @cache
 def cloudtrain(*, torch: bool = True) -> Path:
     """The interpreter that has this working tree's cloudtrain, installed like a user's, and torch unless it is false.
 
     Not the developer's editable install: its import hook costs 10 ms in each of a job's processes.
     """
+    return _installed("cloudtrain" if torch else "cloudtrain_without_torch", [TORCH] if torch else [])
+
+
+@cache
+def cloudtrain_for_kubernetes() -> Path:
+    """The interpreter that has this working tree's cloudtrain, with what its platform Kubernetes needs."""
+    return _installed("cloudtrain_kubernetes", _setup()["options.extras_require"]["kubernetes"].split())
+
+
+def _setup() -> configparser.ConfigParser:
     setup = configparser.ConfigParser()
     setup.read(REPOSITORY / "setup.cfg")
-    needed = setup["options"]["install_requires"].strip().splitlines()
-    python = (
-        peer_python("cloudtrain", [*needed, TORCH])
-        if torch
-        else peer_python("cloudtrain_without_torch", needed)
-    )
+    return setup
+
+
+def _installed(name: str, extra: Sequence[str]) -> Path:
+    """The interpreter that has this working tree's cloudtrain and ``extra``."""
+    needed = _setup()["options"]["install_requires"].strip().splitlines()
+    python = peer_python(name, [*needed, *extra])
     with tempfile.TemporaryDirectory() as scratch:
         # a copy, to keep build files out of the working tree
         for name in ("pyproject.toml", "setup.cfg", "README.md", "LICENSE"):
