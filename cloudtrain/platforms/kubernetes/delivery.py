@@ -6,14 +6,18 @@ A request names them only; they are read when it is submitted, or printed for ku
 from __future__ import annotations
 
 import base64
+import contextlib
 import gzip
+import zlib
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 from cloudtrain.errors import InvalidJob, StorageError
 from cloudtrain.packaging import RuntimeArchive, pack_runtime
 from cloudtrain.platforms.kubernetes.pod_files import RUNTIME_KEY, SOURCE_KEY, runtime_map
 from cloudtrain.storage import state_home, uri_to_path
+from cloudtrain.storage.atomic import write_file
 
 LARGEST = 1 << 20
 """In bytes: what the API server accepts in one ConfigMap, before base64."""
@@ -33,7 +37,7 @@ def with_files(body: Mapping[str, Any]) -> list[dict[str, Any]]:
     name = main["metadata"]["name"]
     content = {
         name: {SOURCE_KEY: _source(files["source"])},
-        runtime_map(name): {RUNTIME_KEY: gzip.compress(runtime_archive(body).path.read_bytes(), mtime=0)},
+        runtime_map(name): {RUNTIME_KEY: _compressed(runtime_archive(body).path)},
     }
     return [
         _filled(item, content[item["metadata"]["name"]]) if item["kind"] == "ConfigMap" else item
@@ -49,6 +53,19 @@ def runtime_archive(body: Mapping[str, Any]) -> RuntimeArchive:
             "the request was rendered by another version of cloudtrain", hint="Render it again with this one."
         )
     return archive
+
+
+def _compressed(runtime: Path) -> bytes:
+    """The bundled runtime, compressed. It is kept next to it: compressing it again takes 0.15 s."""
+    data, path = runtime.read_bytes(), runtime.with_name(RUNTIME_KEY)
+    with contextlib.suppress(OSError, EOFError, zlib.error):
+        kept = path.read_bytes()
+        if gzip.decompress(kept) == data:
+            return kept
+    compressed = gzip.compress(data, mtime=0)
+    with contextlib.suppress(OSError):  # a full disk: the next submission compresses it again
+        write_file(path, compressed)
+    return compressed
 
 
 def _source(uri: str) -> bytes:
