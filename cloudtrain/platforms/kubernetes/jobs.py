@@ -50,9 +50,13 @@ class Places:
         from cloudtrain.platforms.kubernetes.api.client import Api
 
         key = (context, namespace)
-        if key not in self._apis:
-            self._apis[key] = Api.connect(context or None, namespace or None)
-        return self._apis[key]
+        api = self._apis.get(key)
+        if api is None:
+            api = self._apis[key] = Api.connect(context or None, namespace or None)
+            api = self._apis.setdefault(
+                (api.context, api.namespace), api
+            )  # as its name and its namespace, too
+        return api
 
     def find(self, job_name: str) -> Place:
         """The place of a job, which may have been deleted since this client submitted it.

@@ -27,7 +27,7 @@ class KubernetesPlatform:
     def resolve(self, job: TrainingJob) -> TrainingJob:
         from cloudtrain.platforms.kubernetes.resolve import resolve
 
-        return resolve(job)
+        return resolve(job, self._places.api)
 
     def render(self, job: TrainingJob) -> Request:
         from cloudtrain.platforms.kubernetes.render.render import render

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -14,9 +15,16 @@ from cloudtrain.platforms.kubernetes.render.choice import Choice, choose
 from cloudtrain.spec import TrainingJob
 from cloudtrain.storage import join_uri, uri_scheme
 
+if TYPE_CHECKING:
+    from cloudtrain.platforms.kubernetes.api.client import Api
 
-def resolve(job: TrainingJob) -> TrainingJob:
-    """``job`` with its context, its namespace, its rendering and its checkpoints. Raises InvalidJob, PlatformError."""
+
+def resolve(job: TrainingJob, connect: Callable[[str, str], Api]) -> TrainingJob:
+    """``job`` with its context, its namespace, its rendering and its checkpoints. Raises InvalidJob, PlatformError.
+
+    Args:
+        connect: the API of a context and a namespace; empty for those that are current.
+    """
     job = with_profile(job)
     options = KubernetesOptions.of(job)
     check(job, options)
@@ -28,27 +36,22 @@ def resolve(job: TrainingJob) -> TrainingJob:
         job,
         checkpoint_s3_uri=checkpoints,
         code_location=_code_location(job, options),
-        platform_options={**job.platform_options, **_where(options)},
+        platform_options={**job.platform_options, **_where(options, connect)},
     )
 
 
-def _where(options: KubernetesOptions) -> dict[str, Any]:
+def _where(options: KubernetesOptions, connect: Callable[[str, str], Api]) -> dict[str, Any]:
     """The context, the namespace and the rendering.
 
     Without a kubeconfig, or if the cluster does not answer, a job can be rendered all the same, for kubectl.
     """
-    from cloudtrain.platforms.kubernetes.api.client import Api
-
     try:
-        api = Api.connect(options.context, options.namespace)
+        api = connect(options.context or "", options.namespace or "")
     except PlatformError:
         if options.context:
             raise
         return _as(choose(options.rendering, None))
-    try:
-        return {"context": api.context, "namespace": api.namespace, **_as(choose(options.rendering, api))}
-    finally:
-        api.close()
+    return {"context": api.context, "namespace": api.namespace, **_as(choose(options.rendering, api))}
 
 
 def _as(choice: Choice) -> dict[str, str]:

@@ -63,7 +63,7 @@ def _secret(request: Request, urls: Mapping[str, str]) -> dict[str, Any]:
 
 def _create(item: Mapping[str, Any], api: Api) -> dict[str, Any]:
     try:
-        return api.create(item)
+        return api.create(item, only_metadata=True)
     except KubeAlreadyExists:
         kind, metadata = kind_of(item), item["metadata"]
         raise JobExists(

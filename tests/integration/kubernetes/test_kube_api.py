@@ -64,6 +64,12 @@ def test_objects(api: Api, kubernetes: Namespace) -> None:
         api.get(CONFIG_MAP, "one")
 
 
+def test_a_create_may_answer_with_the_metadata_only(api: Api) -> None:
+    made = api.create(config_map("large", a="1"), only_metadata=True)
+    assert made["metadata"]["uid"] == api.get(CONFIG_MAP, "large")["metadata"]["uid"]
+    assert (made["apiVersion"], made["kind"], made.get("data")) == ("v1", "ConfigMap", None)
+
+
 def test_dry_run_keeps_nothing(api: Api) -> None:
     api.create(config_map("dry"), dry_run=True)
     with pytest.raises(KubeNotFound):

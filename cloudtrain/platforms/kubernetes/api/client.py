@@ -36,6 +36,9 @@ IDLE_SECONDS = 100.0
 
 LOG_IDLE_SECONDS = 300.0
 
+METADATA = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json"
+"""The type of an answer with the metadata of an object only."""
+
 CREATE_ID = "cloudtrain/create-id"
 """The annotation by which a create whose answer was lost finds its own object again."""
 
@@ -112,13 +115,16 @@ class Api:
             if not token:
                 return found, str(metadata.get("resourceVersion") or "")
 
-    def create(self, obj: Mapping[str, Any], *, dry_run: bool = False) -> dict[str, Any]:
+    def create(
+        self, obj: Mapping[str, Any], *, dry_run: bool = False, only_metadata: bool = False
+    ) -> dict[str, Any]:
         """Create an object, and return it as the server has it.
 
         If the answer is lost, the server is asked whether the object is there: it is never created twice.
 
         Args:
             dry_run: admit and validate it, with quotas and webhooks, without keeping it.
+            only_metadata: return its metadata only. The server then does not send back a megabyte of files.
 
         Raises:
             KubeAlreadyExists: there is another object of this name.
@@ -135,8 +141,11 @@ class Api:
         call = Call("POST", kind.path(self.namespace), self._asked("create", kind, name), params, body)
         # a second object could be made of one that has only a generateName
         call.is_repeatable = bool(name) or dry_run or kind == kinds.ACCESS_REVIEW
+        if only_metadata:
+            call.accept = METADATA
         try:
-            return self._transport.json(call)
+            answer = self._transport.json(call)
+            return {**answer, "apiVersion": kind.api_version, "kind": kind.kind} if only_metadata else answer
         except KubeAlreadyExists:
             if not call.lost:
                 raise

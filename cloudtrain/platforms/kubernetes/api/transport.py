@@ -40,6 +40,7 @@ class Call:
     params: Mapping[str, Any] = field(default_factory=dict)
     body: Mapping[str, Any] | None = None
     content_type: str = "application/json"
+    accept: str = "*/*"
     is_repeatable: bool = True
     """False if the server must not get it a second time after it may have carried it out."""
     attempts: int = ATTEMPTS
@@ -102,7 +103,10 @@ class Transport:
             call.path,
             params={key: str(value) for key, value in call.params.items() if value != ""},
             content=None if call.body is None else json.dumps(call.body).encode(),
-            headers={} if call.body is None else {"Content-Type": call.content_type},
+            headers={
+                "Accept": call.accept,
+                **({} if call.body is None else {"Content-Type": call.content_type}),
+            },
             timeout=httpx.Timeout(call.silence, connect=CONNECT_SECONDS, pool=None),
             extensions=dict(at.extensions),
         )
