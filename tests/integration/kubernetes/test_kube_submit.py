@@ -78,7 +78,7 @@ def test_a_job_owns_all_its_objects(
     assert (place.kind.plural, place.api.namespace) == ("jobs", space)
     [listed] = KubernetesPlatform().list()
     assert (listed.name, listed.platform) == ("first", "kubernetes")
-    assert job.describe().status == "Pending"
+    assert not job.describe().status.is_final
 
     with pytest.raises(JobExists, match="already a Job first in the namespace"):
         _prepared(tmp_path, job_name="first").submit()
