@@ -9,10 +9,12 @@ import pytest
 
 INTEGRATION = Path(__file__).parents[1]
 sys.path += [
-    str(INTEGRATION / name) for name in ("container", "hosts", "sagemaker", "sagemaker_runtime", "slurm")
+    str(INTEGRATION / name)
+    for name in ("container", "hosts", "kubernetes", "sagemaker", "sagemaker_runtime", "slurm")
 ]
 
 
 def pytest_configure(config: pytest.Config) -> None:
     config.pluginmanager.import_plugin("engine_fixtures")
+    config.pluginmanager.import_plugin("kube_fixtures")
     config.pluginmanager.import_plugin("slurm_fixtures")

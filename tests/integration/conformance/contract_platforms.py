@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import secrets
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass, replace
@@ -38,7 +39,10 @@ class Place:
     passes_arguments: bool = True
     """Whether the script gets the field ``arguments``."""
     hosts: tuple[str, str] = ("algo-1", "algo-2")
-    """A cluster's nodes keep their names."""
+    """A cluster's nodes keep their names. ``{job}``: the name of the job."""
+
+    def hosts_of(self, job_name: str) -> list[str]:
+        return [host.format(job=job_name) for host in self.hosts]
 
     def run(self, job_name: str, **arguments: Any) -> Job:
         """A finished job of two hosts with two ranks each, successful or not."""
@@ -106,6 +110,32 @@ def _on_this_machine(folder: Path, **arguments: Any) -> Place:
 
 
 @contextmanager
+def on_kubernetes(folder: Path, request: pytest.FixtureRequest) -> Iterator[Place]:
+    """As an Indexed Job, with data and outputs in S3."""
+    from kube_fixtures import new_namespace
+
+    s3_server = request.getfixturevalue("s3_server")
+    bucket = f"test-{secrets.token_hex(6)}"
+    s3_server.create_bucket(bucket)
+    with (
+        new_namespace(request.getfixturevalue("kube_cluster"), folder) as kubernetes,
+        pytest.MonkeyPatch.context() as patch,
+    ):
+        for name, value in s3_server.env.items():
+            patch.setenv(name, value)
+        kubernetes.give_storage(s3_server)
+        data, out = f"s3://{bucket}/data", f"s3://{bucket}/out"
+        for path in (folder / "data").iterdir():
+            open_store(data).write(path.name, path.read_bytes())
+
+        def estimator(**others: Any) -> Estimator:
+            fixed = {"platform": "kubernetes", "image_uri": "python", "output_path": out, **PROCESSES}
+            return Estimator("train.py", **fixed, **others)
+
+        yield Place(estimator, data, out, hosts=("{job}-0", "{job}-1"))
+
+
+@contextmanager
 def on_sagemaker(folder: Path, request: pytest.FixtureRequest) -> Iterator[Place]:
     """With the bundled runtime."""
     from simulation import simulated_sagemaker
@@ -145,6 +175,7 @@ PLATFORMS: Mapping[str, Callable[[Path, pytest.FixtureRequest], AbstractContextM
     "hosts": on_hosts,
     "container": on_container,
     "slurm": on_slurm,
+    "kubernetes": on_kubernetes,
     "sagemaker": on_sagemaker,
     "sagemaker-toolkit": on_sagemaker_toolkit,
 }

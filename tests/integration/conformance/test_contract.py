@@ -168,9 +168,9 @@ def test_every_rank_ran(seen: Seen) -> None:
 def test_the_environment(place: Place, seen: Seen, rank: int) -> None:
     environ, base = seen[rank]["environ"], seen[rank]["base"]
     assert [name for name in VARIABLES if name not in environ] == []
-    host = place.hosts[rank // 2]
+    host = place.hosts_of("conforms")[rank // 2]
     expected = {
-        "SM_HOSTS": '["{}","{}"]'.format(*place.hosts),
+        "SM_HOSTS": '["{}","{}"]'.format(*place.hosts_of("conforms")),
         "SM_CURRENT_HOST": host,
         "CURRENT_HOST": host,
         "SM_CURRENT_HOST_RANK": str(rank // 2),
@@ -256,7 +256,8 @@ def test_the_documents(place: Place, seen: Seen, rank: int) -> None:
     assert (hyperparameters["lr"], hyperparameters["version"]) == ("1e-05", '"1.10"')
     assert hyperparameters["sagemaker_program"] == '"train.py"'
     resources = documents["resourceconfig.json"]
-    assert (resources["current_host"], resources["hosts"]) == (place.hosts[rank // 2], list(place.hosts))
+    hosts = place.hosts_of("conforms")
+    assert (resources["current_host"], resources["hosts"]) == (hosts[rank // 2], hosts)
     assert documents["inputdataconfig.json"]["train"] == {
         "TrainingInputMode": "File",
         "S3DistributionType": "FullyReplicated",
@@ -281,4 +282,4 @@ def test_the_python_api_agrees(seen: Seen, rank: int) -> None:
 def test_a_failure_has_the_same_report_everywhere(place: Place, failure: FailureReport) -> None:
     assert failure.failure_class == FailureClass.USER_ERROR
     assert (failure.exception_type, failure.message) == ("ValueError", "it broke")
-    assert (failure.host, failure.rank, failure.exit_code) == (place.hosts[1], 3, 1)
+    assert (failure.host, failure.rank, failure.exit_code) == (place.hosts_of("fails")[1], 3, 1)

@@ -53,6 +53,8 @@ class Command:
     read_only: bool = False
     drop_capabilities: bool = False
     no_new_privileges: bool = False
+    searchable: Sequence[str] = ()
+    """Folders that any user may pass, in the container, such as /root if Python is below it."""
 
 
 class Container:
@@ -136,6 +138,7 @@ class Containers:
                 read_only=wanted.read_only,
                 drop_capabilities=wanted.drop_capabilities,
                 no_new_privileges=wanted.no_new_privileges,
+                searchable=list(wanted.searchable),
             )
         except OSError as error:
             raise StartFailed(str(error)) from None

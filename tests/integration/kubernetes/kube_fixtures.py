@@ -22,6 +22,8 @@ from kube_proxy import KubeProxy
 from kube_roles import grant
 from kube_server import KubeServer
 
+from cloudtrain.testing import S3Server
+
 Object = dict[str, Any]
 
 
@@ -46,6 +48,11 @@ class Namespace:
     def bench(self) -> KubeClient:
         """May do everything, and meets no faults."""
         return self.cluster.bench
+
+    def give_storage(self, s3_server: S3Server) -> None:
+        """Let the pods of this test reach the S3 server, and give them its credentials as their role would."""
+        self.cluster.kubelet.role = s3_server.env
+        self.cluster.kubelet.reachable.add(s3_server.env["AWS_ENDPOINT_URL_S3"].rpartition("/")[2])
 
     @property
     def pods(self) -> list[Object]:

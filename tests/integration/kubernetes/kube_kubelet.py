@@ -47,6 +47,7 @@ class Kubelet:
         self.names = Names()
         self.closed = False
         self.image_mounts = _image_mounts()
+        self.searchable = sorted({str(one) for path in _image_parts() for one in path.parents})
         self.workers: dict[str, PodWorker] = {}
         """By the pod's UID."""
         self._addresses = (f"10.244.{number // 250}.{number % 250 + 2}" for number in itertools.count())
@@ -191,13 +192,16 @@ def _relay(listener: socket.socket, address: str) -> None:
         relay.relay(listener, address)
 
 
+def _image_parts() -> set[Path]:
+    """The folders of Python, of its environment, and of this repository."""
+    return {Path(sys.prefix).resolve(), Path(sys.base_prefix).resolve(), Path(__file__).parents[3]}
+
+
 def _image_mounts() -> list[Mount]:
     """The parts of the image that are in folders of this machine which are empty in containers."""
-    source = Path(__file__).parents[3]
     hidden = [Path(tempfile.gettempdir()).resolve(), Path("/tmp"), Path("/var/tmp")]
-    wanted = {Path(sys.prefix).resolve(), Path(sys.base_prefix).resolve(), source}
     return [
         Mount(os.fspath(path), os.fspath(path), True)
-        for path in wanted
+        for path in _image_parts()
         if any(folder in path.parents for folder in hidden)
     ]

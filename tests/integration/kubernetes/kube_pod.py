@@ -395,6 +395,7 @@ class PodWorker(threading.Thread):
             context.get("readOnlyRootFilesystem", False),
             "ALL" in ((context.get("capabilities") or {}).get("drop") or ()),
             context.get("allowPrivilegeEscalation") is False,
+            self.kubelet.searchable,
         )
 
 

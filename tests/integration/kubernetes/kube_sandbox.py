@@ -111,6 +111,8 @@ def _make_root(spec: Mapping[str, Any]) -> None:
         os.mkdir(f"{scratch}/{name}")
     os.chmod(f"{scratch}/tmp", 0o1777)
     mount("root", root, "overlay", 0, f"lowerdir=/,upperdir={scratch}/upper,workdir={scratch}/work")
+    for folder in spec["searchable"]:
+        os.chmod(root + folder, os.stat(root + folder).st_mode | 0o111)
     for folder in ("/tmp", "/var/tmp"):
         mount(f"{scratch}/tmp", root + folder, "", MS_BIND)
     mount("proc", f"{root}/proc", "proc", MS_NOSUID | MS_NODEV)
