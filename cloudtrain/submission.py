@@ -21,6 +21,7 @@ from cloudtrain.packaging import SourceArchive, check_entry_point, pack
 from cloudtrain.packaging.cache import archives_home, hold_caches
 from cloudtrain.platforms import (
     AccountStorage,
+    Naming,
     Platform,
     Request,
     Resolver,
@@ -202,6 +203,8 @@ def _prepare(
     job, archive = _pack(job)
     if job.job_name is None:
         base = base_name(job) or Path(job.entry_point or platform.name).stem
+        if isinstance(platform, Naming):
+            base = platform.base_name(base)
         job = msgspec.structs.replace(
             job, job_name=clean(base) or "job" if is_template else new_job_name(base)
         )

@@ -146,7 +146,9 @@ def command(
             show_export(options["export"], submission, uploads=options["upload"])
             return
         if options["dry_run"]:
-            click.echo(submission.request.to_json() if as_json else submission.request.shown)
+            request = submission.request
+            shown = request.preview if sys.stdout.isatty() else request.shown
+            click.echo(request.to_json() if as_json else shown)
             return
         if submission.archive and submission.archive.companions:
             click.echo(f"Packed with the script: {_first_few(submission.archive.companions)}", err=True)

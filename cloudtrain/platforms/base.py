@@ -42,6 +42,11 @@ class Request:
         """The choice of the platform for the user, and why, for the line that reports the submission."""
         return ""
 
+    @property
+    def preview(self) -> str:
+        """`shown` for a terminal, which may leave out files of no interest to readers."""
+        return self.shown
+
     def to_json(self) -> str:
         """The body as ``--dry-run`` prints it, with ``--json`` on every platform."""
         text = json.dumps(self.body, indent=2, ensure_ascii=False)
@@ -167,6 +172,15 @@ class Resolver(Protocol):
 
         Raises InvalidJob if this platform cannot run the job, PlatformError if it does not answer.
         """
+        ...
+
+
+@runtime_checkable
+class Naming(Protocol):
+    """The ability to restrict the names that cloudtrain generates for jobs."""
+
+    def base_name(self, base: str) -> str:
+        """The nearest start of a job's name that the platform accepts. The time and random characters follow it."""
         ...
 
 

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from cloudtrain.platforms.base import Request
 from cloudtrain.platforms.kubernetes.delivery import with_files
-from cloudtrain.platforms.kubernetes.pod_files import JOB_SECRET
+from cloudtrain.platforms.kubernetes.pod_files import JOB_SECRET, START_KEY
 
 _SECRET = """\
 # The Secret is not shown. Before you apply these objects by hand, make it:
 #   {command}"""
+
+
+_PREVIEW = """\
+# A terminal does not get the files in ConfigMaps, which are long. kubectl does:
+#   cloudtrain submit ... --dry-run | kubectl apply --server-side -f -"""
 
 
 class ManifestRequest(Request):
@@ -30,15 +35,26 @@ class ManifestRequest(Request):
     @property
     def preview(self) -> str:
         """`shown` for a terminal: without the files in ConfigMaps, which are a megabyte of base64."""
-        return to_yaml(self.body, self.body["objects"])
+        objects = [_without_program(item) for item in self.body["objects"]]
+        return to_yaml(self.body, objects, [_PREVIEW])
 
 
-def to_yaml(body: Mapping[str, Any], objects: list[dict[str, Any]]) -> str:
+def to_yaml(body: Mapping[str, Any], objects: list[dict[str, Any]], notes: Sequence[str] = ()) -> str:
     """The objects as documents of YAML, the main one last."""
     main, *others = objects
     documents = [_document(item) for item in [*others, main]]
-    head = f"# {body['rendering']}: {body['why']}\n{_SECRET.format(command=_secret_command(main))}\n"
-    return head + "---\n".join(["", *documents]).rstrip("\n")
+    head = [
+        f"# {body['rendering']}: {body['why']}",
+        *notes,
+        _SECRET.format(command=_secret_command(main)),
+    ]
+    return "\n".join([*head, ""]) + "---\n".join(["", *documents]).rstrip("\n")
+
+
+def _without_program(item: dict[str, Any]) -> dict[str, Any]:
+    if START_KEY not in item.get("data", {}):
+        return item
+    return {**item, "data": {**item["data"], START_KEY: "# starts the pod; see above"}}
 
 
 def _secret_command(main: Mapping[str, Any]) -> str:

@@ -24,6 +24,11 @@ class KubernetesPlatform:
         self._known: Places | None = None
         self._open: OpenJobs | None = None
 
+    def base_name(self, base: str) -> str:
+        from cloudtrain.platforms.kubernetes.render.names import LONGEST_BASE, nearest_name
+
+        return nearest_name(base, LONGEST_BASE)
+
     def resolve(self, job: TrainingJob) -> TrainingJob:
         from cloudtrain.platforms.kubernetes.resolve import resolve
 

@@ -7,6 +7,8 @@ import re
 from cloudtrain.errors import InvalidJob
 
 LONGEST = 63
+LONGEST_BASE = 24
+"""So much of a generated name can be chosen: a time, random characters, and the suffixes of pods follow."""
 _LABEL = re.compile(r"[a-z]([-a-z0-9]*[a-z0-9])?")
 
 

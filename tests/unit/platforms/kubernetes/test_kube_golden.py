@@ -15,6 +15,7 @@ from kube_renderings import rendered
 from kube_schemas import validate_everywhere
 
 from cloudtrain.packaging import runtime_sha256
+from cloudtrain.platforms.kubernetes.manifests import to_yaml
 from cloudtrain.platforms.kubernetes.pod_files import POD_START
 
 GOLDEN = Path(__file__).parents[3] / "data" / "kubernetes"
@@ -86,7 +87,7 @@ def test_the_yaml_is_the_recorded_one(name: str) -> None:
     request = rendered(**CASES[name])
     natives = [item for item in request.body["objects"] if item["kind"] not in ("PodGroup", *PLURALS)]
     validate_everywhere(natives)
-    text = _stable(request.preview)
+    text = _stable(to_yaml(request.body, request.body["objects"]))
     path = GOLDEN / f"{name}.yaml"
     if os.environ.get("RECORD_GOLDEN"):
         path.write_text(text)

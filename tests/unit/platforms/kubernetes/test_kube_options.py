@@ -7,6 +7,7 @@ import re
 from typing import Any
 
 import pytest
+import yaml
 from kube_renderings import (
     container_of,
     environment_of,
@@ -21,7 +22,9 @@ from kube_renderings import (
 from kube_schemas import validate_everywhere
 
 from cloudtrain.errors import InvalidJob
+from cloudtrain.platforms.kubernetes import KubernetesPlatform
 from cloudtrain.platforms.kubernetes.render.render import render
+from cloudtrain.spec.names import new_job_name
 
 
 def test_resources_are_requests_and_limits() -> None:
@@ -185,6 +188,24 @@ def test_labels_and_annotations_do_not_replace_those_of_cloudtrain() -> None:
         assert metadata["labels"]["team"] == "vision"
         assert metadata["labels"]["cloudtrain/job"] == "a-job"
         assert metadata["annotations"]["note"] == "1"
+
+
+@pytest.mark.parametrize(
+    ("base", "expected"),
+    [("TrainMNIST_v2", "trainmnist-v2"), ("01_train", "job-01-train"), ("x" * 60, "x" * 24), ("_", "job")],
+)
+def test_a_generated_name_is_one_for_kubernetes(base: str, expected: str) -> None:
+    assert KubernetesPlatform().base_name(base) == expected
+    name = new_job_name(expected)
+    for rendering in ("job", "jobset", "mpijob"):
+        rendered(job_name=name, instance_count=100, platform_options={"rendering": rendering})
+
+
+def test_a_terminal_does_not_get_the_files() -> None:
+    request = rendered()
+    assert "does not get the files in ConfigMaps" in request.preview
+    assert len(request.preview) < 10_000
+    assert list(yaml.safe_load_all(request.preview))[-1] == main_of(request)
 
 
 def test_a_job_without_outputs_has_to_say_so() -> None:
