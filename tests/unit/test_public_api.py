@@ -167,6 +167,7 @@ PUBLIC = {
     "cloudtrain.platforms.kubernetes": "KubernetesPlatform",
     "cloudtrain.platforms.kubernetes.api": "",
     "cloudtrain.platforms.kubernetes.life": "",
+    "cloudtrain.platforms.kubernetes.logs": "",
     "cloudtrain.platforms.kubernetes.render": "",
     "cloudtrain.platforms.slurm": "SlurmPlatform",
     "cloudtrain.platforms.local": """

@@ -10,6 +10,7 @@ from cloudtrain.platforms.kubernetes.api.client import Api
 from cloudtrain.platforms.kubernetes.api.job_watch import JobWatch
 from cloudtrain.platforms.kubernetes.jobs import Place, Places
 from cloudtrain.platforms.kubernetes.life.life import JobLife
+from cloudtrain.platforms.kubernetes.logs.tail import LastLinesOf, RunningSummary
 
 MOST = 100
 """Jobs that are kept: those asked about least recently are forgotten, and their watches end."""
@@ -45,7 +46,14 @@ class OpenJobs:
                 return found
         place = self._places.find(job_name)
         watch = JobWatch(place.api, place.kind, job_name)
-        life = JobLife(place.api, place.kind, job_name, watch)
+        life = JobLife(
+            place.api,
+            place.kind,
+            job_name,
+            watch,
+            last_lines=LastLinesOf(place.api, watch),
+            summary=RunningSummary(place.api, watch),
+        )
         with self._lock:
             found = self._open.setdefault(job_name, OpenJob(place, watch, life))
             while len(self._open) > MOST:

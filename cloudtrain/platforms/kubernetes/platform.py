@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import builtins
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from cloudtrain.errors import NotSupported
-from cloudtrain.platforms.base import JobDescription, JobState, Request
+from cloudtrain.platforms.base import JobDescription, JobState, Request, Series
 from cloudtrain.spec import TrainingJob
 
 if TYPE_CHECKING:
@@ -68,7 +67,32 @@ class KubernetesPlatform:
         return self._job(job_name).life.states()
 
     def logs(self, job_name: str, *, follow: bool = False) -> Iterator[str]:
-        raise NotSupported("logs on kubernetes")
+        from cloudtrain.platforms.kubernetes.logs.logs import logs
+
+        job = self._job(job_name)
+        job.life.require()
+        return logs(job.api, job.watch, follow=follow)
+
+    def events(self, job_name: str, *, follow: bool = False) -> Iterator[dict[str, Any]]:
+        from cloudtrain.platforms.kubernetes.logs.events import events
+
+        job = self._job(job_name)
+        job.life.require()
+        return events(job.api, job.watch, follow=follow)
+
+    def metrics(self, job_name: str) -> Series:
+        from cloudtrain.platforms.kubernetes.logs.events import metrics
+
+        job = self._job(job_name)
+        job.life.require()
+        return metrics(job.api, job.watch)
+
+    def trends(self, job_name: str) -> Series:
+        from cloudtrain.platforms.kubernetes.logs.events import trends
+
+        job = self._job(job_name)
+        job.life.require()
+        return trends(job.api, job.watch)
 
     def stop(self, job_name: str) -> None:
         self._job(job_name).life.stop()

@@ -31,24 +31,33 @@ class LineStream:
 
     def __iter__(self) -> Iterator[bytes]:
         """Raises KubeUnreachable if the connection breaks."""
+        parts: list[bytes] = []
+        size = 0
+        for chunk in self.chunks():
+            first, *lines = _split(chunk)
+            parts.append(first)
+            size += len(first)
+            if lines:
+                *lines, last = [b"".join(parts), *lines]
+                yield from lines
+                parts, size = [last], len(last)
+            elif size > LONGEST_LINE:
+                yield b"".join(parts)
+                parts, size = [], 0
+        if (rest := b"".join(parts)) and not self._is_closed:
+            yield rest
+
+    def chunks(self) -> Iterator[bytes]:
+        """The bytes as they arrive. Raises KubeUnreachable if the connection breaks."""
         import httpx2 as httpx
 
-        rest = b""
         try:
-            for chunk in self._response.iter_bytes():
-                lines = _split(rest + chunk)
-                rest = lines.pop()
-                yield from lines
-                if len(rest) > LONGEST_LINE:
-                    yield rest
-                    rest = b""
+            yield from self._response.iter_bytes()
         except (httpx.HTTPError, httpx.StreamError, OSError) as error:
             if not self._is_closed:
                 raise network_error(error, self._at) from None
         finally:
             self._response.close()
-        if rest and not self._is_closed:
-            yield rest
 
     def close(self) -> None:
         """End the stream."""

@@ -186,7 +186,8 @@ def describe(
         hosts=_hosts(latest, objects, now),
         step=summary.step if summary else None,
         metrics=dict(known.metrics) if known and known.metrics else dict(summary.metrics) if summary else {},
-        goodput=_goodput(known),
+        goodput=_goodput(known)
+        or (summary.meter.result(owner.created, None, now) if summary and running else None),
         model_data=_output(settings, ending, summary, "model"),
         output_data=_output(settings, ending, summary, "output"),
         warnings=_warnings(known, summary),

@@ -90,6 +90,11 @@ class JobLife:
         self._final = found if found.status.is_final else None
         return found
 
+    def require(self) -> None:
+        """Raises JobNotFound if the job is gone, and with it its pods and their logs."""
+        if self._objects() is None:
+            raise self._not_found()
+
     def states(self) -> list[JobState]:
         """All states so far. Raises JobNotFound, PlatformError."""
         objects = self._objects()

@@ -1,0 +1,122 @@
+"""Events, metrics and the summary of a running job, from the leader's log."""
+
+from __future__ import annotations
+
+import math
+import time
+from typing import Any
+
+import pytest
+from kubelet_logs import ContainerLog, Fault, KubeletLogs
+from pod_objects import Objects
+
+from cloudtrain.observe.event_lines import encode_event
+from cloudtrain.platforms.kubernetes.api.client import Api
+from cloudtrain.platforms.kubernetes.logs import tail
+from cloudtrain.platforms.kubernetes.logs.events import events, metrics, trends
+from cloudtrain.platforms.kubernetes.logs.tail import LastLinesOf, RunningSummary
+
+SECOND = 10**9
+
+
+@pytest.fixture
+def api(log_api: Api, monkeypatch: pytest.MonkeyPatch) -> Api:
+    monkeypatch.setattr(tail, "FRESH_SECONDS", 0.0)
+    return log_api
+
+
+def say(log: ContainerLog, at: float, event: str, **fields: Any) -> None:
+    """The runtime prints an event."""
+    line = encode_event({"time": at, "source": "x", "event": event, **fields})
+    log.print(line.rstrip(b"\n"), at=int(at * SECOND))
+
+
+def begin(log: ContainerLog, at: float) -> None:
+    say(log, at, "phase", phase="fetch", state="began")
+    say(log, at + 1, "phase", phase="fetch", state="ended", seconds=1.0, bytes=0)
+    say(log, at + 1, "phase", phase="train", state="began")
+
+
+def test_events_of_the_leader_in_two_attempts(kubelet_logs: KubeletLogs, api: Api) -> None:
+    objects = Objects(2)
+    now = float(int(time.time()) - 1000)
+    first, follower = kubelet_logs.logs[objects.add(0)], kubelet_logs.logs[objects.add(1)]
+    begin(first, now)
+    say(first, now + 2, "metric", name="loss", value=2.0, rank=0)
+    say(follower, now + 2, "metric", name="loss", value=9.0, rank=1)
+    first.print('[cloudtrain:event] {"event": "job", "status": "Failed"}', at=int((now + 3) * SECOND))
+    first.print('[rank 0] [cloudtrain:event] {"event": "warning", "message": "forged"}')
+    second = kubelet_logs.logs[objects.add(0, attempt="b")]
+    begin(second, now + 10)
+    say(second, now + 12, "metric", name="loss", value=1.0, rank=0)
+    say(second, now + 13, "metric", name="loss", value=math.nan, rank=0)
+    found = list(events(api, objects, follow=False))
+    assert [event["event"] for event in found] == [
+        *("attempt", "phase", "phase", "phase", "metric"),
+        *("attempt", "phase", "phase", "phase", "metric", "metric"),
+    ]
+    assert [event["attempt"] for event in found if event["event"] == "attempt"] == [0, 1]
+    assert {event["source"] for event in found} == {"j-0"}
+    values = metrics(api, objects)["loss"]
+    assert values[:2] == [(now + 2, 2.0), (now + 12, 1.0)] and math.isnan(values[2][1])
+    assert trends(api, objects)["loss"][:2] == [(now + 2, 2.0), (now + 12, 1.0)]
+
+
+def test_events_are_followed(kubelet_logs: KubeletLogs, api: Api) -> None:
+    objects = Objects(1)
+    log = kubelet_logs.logs[objects.add(0)]
+    found = events(api, objects, follow=True)
+    say(log, time.time(), "phase", phase="train", state="began")
+    assert [next(found)["event"], next(found)["event"]] == ["attempt", "phase"]
+    say(log, time.time(), "metric", name="loss", value=2.0, rank=0)
+    log.end()
+    objects.put("j-0-a", "terminated")
+    objects.end()
+    assert [event["event"] for event in found] == ["metric"]
+
+
+def test_how_a_running_job_goes(kubelet_logs: KubeletLogs, api: Api) -> None:
+    """From the end of a long log, and its beginning; then from what is new."""
+    objects = Objects(1)
+    summary = RunningSummary(api, objects)
+    assert summary() is None
+    now = float(int(time.time()) - 100)
+    log = kubelet_logs.logs[objects.add(0)]
+    begin(log, now)
+    for number in range(10_000):
+        log.print("x" * 100, at=int((now + 2 + number / 1000) * SECOND))
+    say(log, now + 12, "metric", name="loss", value=3.0, rank=0)
+    found = summary()
+    assert found is not None
+    assert (found.phase, found.phases, found.metrics) == ("train", {"fetch": 1.0}, {"loss": 3.0})
+    assert [request.get("tailLines") for request in log.requests] == ["2000", None]
+    say(log, now + 13, "metric", name="loss", value=2.0, rank=0)
+    say(log, now + 14, "warning", message="slow")
+    found = summary()
+    assert found is not None
+    assert found.metrics == {"loss": 2.0} and found.warnings == ["slow"]
+    assert len(found.trends["loss"].points) == 2  # none was counted twice
+    assert len(log.requests) == 3 and "sinceTime" in log.requests[2]
+    log.faults = [Fault(403)]
+    say(log, now + 15, "metric", name="loss", value=1.0, rank=0)
+    again = summary()
+    assert again is not None and again.metrics == {"loss": 2.0}
+    goodput = again.meter.result(now, None, now + 20)
+    assert goodput is not None and goodput.measured_by == "script"
+    second = kubelet_logs.logs[objects.add(0, attempt="b")]
+    begin(second, now + 16)
+    found = summary()
+    assert found is not None and found.meter.attempts == 2 and found.metrics == {"loss": 1.0}
+
+
+def test_the_last_lines_of_hosts(kubelet_logs: KubeletLogs, api: Api) -> None:
+    objects = Objects(3)
+    for index in range(3):
+        log = kubelet_logs.logs[objects.add(index)]
+        log.print(*(f"[rank {index}] line {number}" for number in range(1000)))
+        say(log, time.time(), "outcome", status="Failed")
+    del kubelet_logs.logs["j-2-a"]
+    last_lines = LastLinesOf(api, objects)
+    assert set(last_lines(None)) == {"j-0", "j-1"}
+    [(host, lines)] = last_lines("j-1").items()
+    assert host == "j-1" and lines[-1] == "[rank 1] line 999" and len(lines) == 499
