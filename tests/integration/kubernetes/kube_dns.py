@@ -41,12 +41,13 @@ class Names:
 
 
 def _records(pods: list[Object], services: list[Object]) -> Iterable[tuple[str, str, str, str]]:
-    """Namespace, host name, Service and address of each name that the DNS knows."""
+    """Namespace, host name, Service and address of each name that the DNS knows; no host name: the Service itself."""
     for service in services:
         spec, namespace = service["spec"], service["metadata"]["namespace"]
         selector = spec.get("selector")
         if spec.get("clusterIP") != "None" or not selector:
             continue
+        name = service["metadata"]["name"]
         for pod in pods:
             labels, status = pod["metadata"].get("labels") or {}, pod.get("status") or {}
             if (
@@ -55,10 +56,10 @@ def _records(pods: list[Object], services: list[Object]) -> Iterable[tuple[str, 
                 and status.get("podIP")
                 and status.get("phase") in ("Pending", "Running")
                 and (spec.get("publishNotReadyAddresses") or _is_ready(status))
-                and pod["spec"].get("subdomain") == service["metadata"]["name"]
-                and pod["spec"].get("hostname")
             ):
-                yield namespace, pod["spec"]["hostname"], service["metadata"]["name"], status["podIP"]
+                yield namespace, "", name, status["podIP"]
+                if pod["spec"].get("subdomain") == name and pod["spec"].get("hostname"):
+                    yield namespace, pod["spec"]["hostname"], name, status["podIP"]
 
 
 def _is_ready(status: Object) -> bool:
@@ -72,14 +73,11 @@ def _hosts_file(pod: Object, records: list[tuple[str, str, str, str]]) -> str:
     own = f"{hostname}.{service}.{namespace}.svc.{DOMAIN} {hostname}" if service else hostname
     lines = ["127.0.0.1\tlocalhost", "::1\tlocalhost ip6-localhost", f"{pod['status']['podIP']}\t{own}"]
     for where, name, behind, ip in records:
-        known = [
-            f"{name}.{behind}.{where}.svc.{DOMAIN}",
-            f"{name}.{behind}.{where}.svc",
-            f"{name}.{behind}.{where}",
-        ]
+        full = f"{name}.{behind}.{where}" if name else f"{behind}.{where}"
+        known = [f"{full}.svc.{DOMAIN}", f"{full}.svc", full]
         if where == namespace:
-            known.append(f"{name}.{behind}")
-        if f"{behind}.{where}.svc.{DOMAIN}" in searches:
+            known.append(full.removesuffix(f".{where}"))
+        if name and f"{behind}.{where}.svc.{DOMAIN}" in searches:
             known.append(name)
         lines.append(f"{ip}\t{' '.join(known)}")
     return "\n".join(lines) + "\n"
