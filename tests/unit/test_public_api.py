@@ -166,6 +166,7 @@ PUBLIC = {
     "cloudtrain.platforms.pbs": "CobaltPlatform PbsPlatform TorquePlatform",
     "cloudtrain.platforms.kubernetes": "KubernetesPlatform",
     "cloudtrain.platforms.kubernetes.api": "",
+    "cloudtrain.platforms.kubernetes.doctor": "checks",
     "cloudtrain.platforms.kubernetes.life": "",
     "cloudtrain.platforms.kubernetes.logs": "",
     "cloudtrain.platforms.kubernetes.render": "",

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import builtins
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from cloudtrain.platforms.base import JobDescription, JobState, Request, Series
 from cloudtrain.spec import TrainingJob
 
 if TYPE_CHECKING:
+    from cloudtrain.platforms.checks import Check
     from cloudtrain.platforms.kubernetes.jobs import Places
     from cloudtrain.platforms.kubernetes.open_jobs import OpenJob, OpenJobs
 
@@ -37,6 +38,13 @@ class KubernetesPlatform:
         from cloudtrain.platforms.kubernetes.render.render import render
 
         return render(job)
+
+    def preflight(
+        self, job: TrainingJob, request: Request | None, imports: Sequence[str]
+    ) -> Mapping[str, Check]:
+        from cloudtrain.platforms.kubernetes.doctor import checks
+
+        return checks(job, request)
 
     def submit(self, request: Request) -> None:
         from cloudtrain.platforms.kubernetes.submit import submit

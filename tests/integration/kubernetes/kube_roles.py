@@ -20,7 +20,12 @@ RULES: list[dict[str, Any]] = [
     {"apiGroups": [""], "resources": ["pods/log"], "verbs": ["get"]},
     {"apiGroups": [""], "resources": ["pods/eviction"], "verbs": ["create"]},
     {"apiGroups": [""], "resources": ["events"], "verbs": SEEN},
-    {"apiGroups": [""], "resources": ["resourcequotas", "persistentvolumeclaims"], "verbs": SEEN},
+    {
+        "apiGroups": [""],
+        "resources": ["resourcequotas", "limitranges", "persistentvolumeclaims"],
+        "verbs": SEEN,
+    },
+    {"apiGroups": [""], "resources": ["serviceaccounts"], "verbs": ["get"]},
     {"apiGroups": ["kueue.x-k8s.io"], "resources": ["workloads", "localqueues"], "verbs": SEEN},
 ]
 
