@@ -19,6 +19,11 @@ _PREVIEW = """\
 #   cloudtrain submit ... --dry-run | kubectl apply --server-side -f -"""
 
 
+_BY_URL = """\
+# The Secret also has the URLs of the source and the runtime in S3, which end after a while. To apply these objects by
+# hand, render them without: add --set platform_options.delivery=configmap"""
+
+
 class ManifestRequest(Request):
     """A request whose body has ``objects``: the main object first, which owns the others."""
 
@@ -46,6 +51,7 @@ def to_yaml(body: Mapping[str, Any], objects: list[dict[str, Any]], notes: Seque
     head = [
         f"# {body['rendering']}: {body['why']}",
         *notes,
+        *([_BY_URL] if body["files"]["delivery"] == "s3" else []),
         _SECRET.format(command=_secret_command(main)),
     ]
     return "\n".join([*head, ""]) + "---\n".join(["", *documents]).rstrip("\n")

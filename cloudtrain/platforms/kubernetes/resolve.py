@@ -61,10 +61,10 @@ def _as(choice: Choice) -> dict[str, str]:
 def _code_location(job: TrainingJob, options: KubernetesOptions) -> str | None:
     """Where the source goes before the pods fetch it; None if a ConfigMap delivers it. Raises InvalidJob."""
     location = job.code_location
-    if options.delivery == "configmap" or (options.delivery == "auto" and not location):
-        return None
-    if location is None and job.output_path:
+    if location is None and job.output_path and uri_scheme(job.output_path) == "s3":
         location = join_uri(job.output_path, "cloudtrain", "source")
+    if options.delivery == "configmap" or (options.delivery == "auto" and location is None):
+        return None
     if location is None or uri_scheme(location) != "s3":
         raise InvalidJob(
             f"code_location: pods cannot download the source from {location or 'nowhere'}",

@@ -6,19 +6,24 @@ from typing import Any
 
 import msgspec
 
+from cloudtrain.platforms.kubernetes import KubernetesPlatform
 from cloudtrain.platforms.kubernetes.manifests import ManifestRequest
 from cloudtrain.platforms.kubernetes.render.render import render
-from cloudtrain.platforms.kubernetes.resolve import resolve
 from cloudtrain.spec import Source, TrainingJob
 
 
 def kube_job(**fields: Any) -> TrainingJob:
-    """A job as `prepare` makes it, in the namespace ``team``, as if there were no kubeconfig."""
-    options = {"namespace": "team", **fields.pop("platform_options", {})}
+    """A job as `prepare` makes it, in the namespace ``team``, as if there were no kubeconfig.
+
+    ConfigMaps deliver its source, unless ``delivery`` says otherwise.
+    """
+    options = {"namespace": "team", "delivery": "configmap", **fields.pop("platform_options", {})}
     defaults = {"job_name": "a-job", "entry_point": "train.py", "image_uri": "image:1"}
     if "output_path" not in fields:
         defaults["output_path"] = "s3://bucket/out"
-    job = resolve(TrainingJob.from_dict({**defaults, **fields, "platform_options": options}))
+    job = KubernetesPlatform().resolve(
+        TrainingJob.from_dict({**defaults, **fields, "platform_options": options})
+    )
     source = Source(f"{job.code_location or 'file:///cache'}/0123/sourcedir.tar.gz", "0123")
     return msgspec.structs.replace(job, source=source)
 

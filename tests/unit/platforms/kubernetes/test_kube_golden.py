@@ -61,7 +61,7 @@ CASES: dict[str, dict[str, Any]] = {
     "volcano": {"instance_count": 2, "platform_options": {"gang": "volcano", "queue": "research"}},
     "s3": {
         "code_location": "s3://bucket/code",
-        "platform_options": {"run_as_user": "image", "read_only_root": True},
+        "platform_options": {"delivery": "auto", "run_as_user": "image", "read_only_root": True},
     },
     "jobset": {"instance_count": 2, "platform_options": {"rendering": "jobset"}},
     "trainjob": {"instance_count": 2, "platform_options": {"rendering": "trainjob", "gpus": 1}},

@@ -213,6 +213,8 @@ def test_a_job_without_outputs_has_to_say_so() -> None:
     assert "CLOUDTRAIN_OUTPUT_URI" not in environment_of(request)
 
 
+URLS = ("boto3-url", "runtime-url", "source-url")
+
 BAD: list[tuple[dict[str, Any], str]] = [
     ({"image_uri": None}, "image_uri: the kubernetes platform needs an image"),
     ({"image_uri": "auto"}, "image_uri: auto is an image of this machine"),
@@ -290,14 +292,14 @@ def test_outputs_need_a_volume_that_can_be_written() -> None:
 
 
 def test_what_s3_delivers_is_in_the_secret() -> None:
-    request = rendered(platform_options={"delivery": "s3"})
-    assert request.body["files"] == {
-        "delivery": "s3",
-        "source": "s3://bucket/out/cloudtrain/source/0123/sourcedir.tar.gz",
-        "runtime_sha256": request.body["files"]["runtime_sha256"],
-    }
+    request = with_options(delivery="auto")  # because the outputs go to S3
+    assert request.body == with_options(delivery="s3").body
+    files = request.body["files"]
+    assert files["delivery"] == "s3"
+    assert files["source"] == "s3://bucket/out/cloudtrain/source/0123/sourcedir.tar.gz"
     assert [item["kind"] for item in request.body["objects"]] == [
         "Job", "Service", "ConfigMap", "NetworkPolicy",
     ]  # fmt: skip
+    assert "add --set platform_options.delivery=configmap" in request.shown
     [secret] = [volume["secret"] for volume in pod_of(request)["volumes"] if "secret" in volume]
-    assert {item["key"] for item in secret["items"]} == {"job-secret", "runtime-url", "source-url"}
+    assert {item["key"] for item in secret["items"]} == {"job-secret", *URLS}
