@@ -234,6 +234,8 @@ class Handler(BaseHTTPRequestHandler):
         connection = http.client.HTTPSConnection(address, context=self.proxy.upstream)
         left_out = ("accept-encoding", "host", "connection")
         headers = {name: value for name, value in self.headers.items() if name.lower() not in left_out}
+        if self.command not in ("GET", "HEAD"):
+            headers["Accept"] = "application/json"  # the whole object: see `_remember`
         headers["Content-Length"] = str(len(self._older()))
         with contextlib.closing(connection):
             connection.request(self.command, self.path, self._older(), headers)
