@@ -37,6 +37,10 @@ from cloudtrain.runtime.ports import free_port, hold
 from cloudtrain.runtime.restarted import earlier_failure
 from cloudtrain.storage.reserve import Reserve
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from cloudtrain.runtime.forwarding import OutputForwarder
+
 STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
 NOTICE_SIGNAL = "SIGUSR1"
 """Slurm sends it ahead of SIGTERM if a job requests that: ``--signal=USR1@120``."""
@@ -111,8 +115,15 @@ def run(paths: Paths, environ: MutableMapping[str, str], inbox: Inbox) -> HostOu
     settings, host = config.settings, config.host
     events = EventLog(paths.events, host.current)
     events.emit("host", hosts=list(host.hosts), attempt=settings.attempt, pid=os.getpid())
-    with _listeners(config, environ):
-        return _take_part(config, environ, inbox, events)
+    forwards = settings.forward_output and host.count > 1 and not host.leads
+    with contextlib.ExitStack() as stack:
+        forwarder = None
+        if forwards:
+            from cloudtrain.runtime.forwarding import OutputForwarder
+
+            forwarder = stack.enter_context(OutputForwarder(host.current))
+        stack.enter_context(_listeners(config, environ))
+        return _take_part(config, environ, inbox, events, forwarder)
 
 
 def _listeners(config: HostConfig, environ: MutableMapping[str, str]) -> contextlib.ExitStack:
@@ -131,7 +142,11 @@ def _listeners(config: HostConfig, environ: MutableMapping[str, str]) -> context
 
 
 def _take_part(
-    config: HostConfig, environ: MutableMapping[str, str], inbox: Inbox, events: EventLog
+    config: HostConfig,
+    environ: MutableMapping[str, str],
+    inbox: Inbox,
+    events: EventLog,
+    forwarder: OutputForwarder | None,
 ) -> HostOutcome:
     """Find the leader, or be it, and run this host's part."""
     paths, settings, host = config.paths, config.settings, config.host
@@ -142,8 +157,12 @@ def _take_part(
     rendezvous = settings.rendezvous or (
         str(paths.run / "leader") if host.count == 1 else f"{host.leader}:{DEFAULT_PORT}"
     )
-    leader = None
+    leader = output = None
     if host.leads:
+        if settings.forward_output and host.count > 1:
+            from cloudtrain.runtime.forwarding import ForwardedOutput
+
+            output = ForwardedOutput(events)
         # the name of a single host need not resolve
         address = settings.master_addr or ("127.0.0.1" if host.count == 1 else host.leader)
         first = config.distribution_hosts[0]
@@ -159,6 +178,7 @@ def _take_part(
             join_timeout=settings.join_timeout,
             host_timeout=settings.host_timeout,
             restarts=restarts,
+            output=output,
         )
         leader.start()
     try:
@@ -179,15 +199,21 @@ def _take_part(
         # its machine may have been lost, or has not been found yet
         report = FailureReport.host_lost(host.leader, error.message, time.time())
         return HostOutcome(JobStatus.FAILED, replace(report, hint=error.hint, phase="start"))
+    if forwarder:
+        forwarder.attach(client)
     if environ.get(SPOT_VARIABLE):
         from cloudtrain.environment.spot import watch_spot
 
         watch_spot(lambda notice: inbox.put({"type": "noticed", **asdict(notice)}))
     outcome = HostRun(config, environ, inbox, client, events).run()
+    if not forwarder:  # it has lines to send
+        client.close()
     if leader:
         leader.join(lambda: _is_interrupted(inbox))
         if leader.refused:
             events.emit("refused", connections=leader.refused)
+    if output:
+        output.close()
     return outcome
 
 

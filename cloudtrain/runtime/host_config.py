@@ -66,7 +66,7 @@ class HostConfig:
             with _file("inputdataconfig.json"):
                 channels = _channels(paths, settings)
             with _file("hyperparameters.json"):
-                distribution_hosts = _distribution_hosts(host, hyperparameters)
+                distribution_hosts = _distribution_hosts(host, hyperparameters, settings)
                 takes_part = host.current in distribution_hosts
                 launcher = Launcher.from_hyperparameters(hyperparameters) if takes_part else Launcher()
             return cls(
@@ -84,6 +84,16 @@ class HostConfig:
                 f"the job's configuration cannot be read: {error}",
                 hint=f"Check the files in {paths.input_config}, and the variables CLOUDTRAIN_*.",
             ) from None
+
+    @property
+    def has_ranks(self) -> bool:
+        """Whether this host does more than lead the others."""
+        return not _only_leads(self.host.current, self.host, self.settings)
+
+    @property
+    def script_host(self) -> Host:
+        """This host among those that the script sees: all that have ranks."""
+        return self.host_in_world if self.settings.no_ranks else self.host
 
     @property
     def host_in_world(self) -> Host:
@@ -177,7 +187,10 @@ def _channels(paths: Paths, settings: Settings) -> dict[str, Any]:
     return channels
 
 
-def _distribution_hosts(host: Host, hyperparameters: Mapping[str, Any]) -> tuple[str, ...]:
+def _distribution_hosts(
+    host: Host, hyperparameters: Mapping[str, Any], settings: Settings
+) -> tuple[str, ...]:
+    ranked = host.hosts[1:] if _only_leads(host.leader, host, settings) else host.hosts
     names = Fields(hyperparameters).texts("sagemaker_distribution_instance_groups", ())
     named = {
         member
@@ -185,4 +198,8 @@ def _distribution_hosts(host: Host, hyperparameters: Mapping[str, Any]) -> tuple
         if group.get("instance_group_name") in names
         for member in group.get("hosts") or ()
     }
-    return tuple(member for member in host.hosts if member in named) or host.hosts
+    return tuple(member for member in ranked if member in named) or ranked
+
+
+def _only_leads(member: str, host: Host, settings: Settings) -> bool:
+    return settings.no_ranks and host.count > 1 and member == host.leader

@@ -61,7 +61,7 @@ LEAVE_SECONDS = 2.0
 
 
 class HostRun:
-    """Runs one host. Use as ``HostRun(...).run()``, once."""
+    """Runs one host. Use as ``HostRun(...).run()``, once. Does not disconnect from the leader."""
 
     def __init__(
         self,
@@ -215,7 +215,7 @@ class HostRun:
                 step()
             except Exception as error:
                 config = self._config
-                if self._launch and self._launch.completed:
+                if self._launch is None or self._launch.completed:
                     base = config.paths.base
                     folder = base if config.host.count == 1 else base.parent
                     report = upload_failure(error, config.host.current, config.job_name, folder)
@@ -236,6 +236,9 @@ class HostRun:
         say(message)
 
     def _get_ready(self) -> None:
+        if not self._config.has_ranks:
+            self._leader.send({"type": "ready"})
+            return
         horovod = self._preparation.horovod
         ranks = ranks_on_host(self._config, self._environ)
         if horovod.controller == "gloo":
@@ -283,6 +286,9 @@ class HostRun:
     # -- ranks
 
     def _start(self, message: Message) -> None:
+        if not self._config.has_ranks:
+            self._wait_for_the_ranks()
+            return
         self._phases.begin("launch")
         master = (message["master_addr"], message["master_port"])
         horovod = HorovodChoice.from_dict(message["horovod"])
@@ -309,6 +315,15 @@ class HostRun:
         )
         self._phases.end("launch")
         self._phases.begin("train")
+
+    def _wait_for_the_ranks(self) -> None:
+        """This host only leads: it has nothing to do until the ranks of the others have ended."""
+        self._phases.begin("train")
+        self._upload = OutputUpload(
+            self._config, self._phases, self._events, self._leader.send, None, time.time()
+        )
+        self._done = True
+        self._leader.send({"type": "done", "completed": True})
 
     def _watch(self, launch: Launch) -> None:
         """Poll the ranks; report failures, and the end of all ranks, to the leader."""
@@ -417,6 +432,8 @@ class HostRun:
         self._notify_ranks(Notice(time.time() + grace, "the job is stopped"))
         kill_at = time.monotonic() + grace
         patience.default.until = lambda: kill_at
+        if self._launch is None and self._upload:  # it has no ranks
+            return None
         if self._launch is None:
             patience.default.give_up()
             return HostOutcome(JobStatus.INTERRUPTED)
@@ -482,4 +499,3 @@ class HostRun:
                 exit_code=outcome.exit_code_with(self._config.settings.restart_exit_code),
                 **({"failure": outcome.failure.summary()} if outcome.failure else {}),
             )
-        self._leader.close()

@@ -289,7 +289,7 @@ def _environment(
 ) -> dict[str, str]:
     script_variables = script_environment(
         config.paths,
-        config.host,
+        config.script_host,
         config.hyperparameters,
         config.channels,
         arguments=config.script_arguments,

@@ -4,9 +4,9 @@ Hosts, including the leader's own, connect over TCP, prove that they belong to t
 each with a ``type``:
 
     from a host   join, ready, ended, done, files, listed, digests, shared, uploaded, failed, stopping, noticed,
-                  leaving, left, chief-ended, stacks, saving, beat
+                  leaving, left, chief-ended, stacks, saving, lines, beat
     to the hosts  joined, refused, start, finish, share, assemble, complete, abort, stop, notice, leave, end-workers,
-                  dump, beat, spawn
+                  dump, taken, beat, spawn
     spawn         comes from mpirun's remote shell on the leader and is forwarded to the host that it names
 
     join ─ ready ──(all)── start ─ done ──(all)── finish ─ listed ──(all)── share ─ shared ──(all)── assemble
@@ -26,8 +26,8 @@ import os
 import socket
 import threading
 import time
-from collections.abc import Iterator, Mapping
-from typing import Callable
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Callable, Protocol
 
 from cloudtrain.contract import FailureClass, FailureReport, Settings
 from cloudtrain.contract.documents import Fields
@@ -53,6 +53,14 @@ DISCONNECT_SECONDS = 15.0
 has cut off has its ``host_timeout`` to return and to receive the message."""
 
 
+class HostLines(Protocol):
+    """Prints the lines of other hosts: `cloudtrain.runtime.forwarding`."""
+
+    def put(self, host: str, text: str) -> None: ...
+
+    def printed(self) -> Iterable[tuple[str, int]]: ...
+
+
 class Leader:
     """Runs in a thread of the leader's runtime until every host has disconnected.
 
@@ -65,6 +73,7 @@ class Leader:
         join_timeout: seconds within which all hosts must join.
         host_timeout: seconds without a message after which a host is lost.
         restarts: see `LeaderLinks`.
+        output: prints what the other hosts print.
         say: prints a line to the log of the job.
     """
 
@@ -79,10 +88,12 @@ class Leader:
         join_timeout: float,
         host_timeout: float = Settings.host_timeout,
         restarts: bool = False,
+        output: HostLines | None = None,
         say: Say = say,
     ) -> None:
         self._links = LeaderLinks(listener, hosts, ranked or hosts, keys, host_timeout, restarts=restarts)
         self._restarts = restarts
+        self._output = output
         self._hosts = hosts
         self._ranked = ranked or hosts
         self._start: Message = {"type": "start", "master_addr": master[0], "master_port": master[1]}
@@ -189,6 +200,8 @@ class Leader:
                 self._broadcast({"type": "dump"})
                 self._abort_at = time.monotonic() + STACKS_SECONDS
             self._fail(report)
+        elif kind == "lines" and self._output:
+            self._output.put(link.host, Fields(message).text("text"))
         elif kind == "stacks":
             self._stacks[link.host] = Fields(message).text("text")
             if "ranks" in message:
@@ -224,6 +237,10 @@ class Leader:
         if now >= self._next_beat:
             self._next_beat = now + BEAT_SECONDS
             self._links.beat()
+        for host, count in self._output.printed() if self._output else ():
+            link = self._links.joined.get(host)
+            if link:
+                link.send({"type": "taken", "count": count})
         if self._end_by is not None:
             return
         if self._abort_at is not None:

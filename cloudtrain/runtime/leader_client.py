@@ -14,6 +14,7 @@ import time
 from collections import deque
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Callable
 
 from cloudtrain._system.sockets import create_server
 from cloudtrain.contract import Settings
@@ -157,6 +158,8 @@ class LeaderClient:
         """Whether nothing answered at the leader's address, not even with a refusal."""
         self._heard = 0.0
         self._closing = False
+        self.on_taken: Callable[[int], None] | None = None
+        """Called in the client's thread when the leader has printed that many bytes of this host's output."""
         self._thread = threading.Thread(target=self._run, name="leader-client", daemon=True)
 
     @classmethod
@@ -201,6 +204,11 @@ class LeaderClient:
         """Send a message. Never waits, and raises nothing: if the leader is gone, ``lost`` arrives in the inbox."""
         self._outbox.append(message)
         self._wake()
+
+    @property
+    def is_connected(self) -> bool:
+        """Whether the leader has not been lost; its answer may be late."""
+        return self._thread.is_alive()
 
     def close(self) -> None:
         """Send what is left, and disconnect."""
@@ -360,6 +368,9 @@ class LeaderClient:
             peer.send(self._conversation.write_fleeting(b'{"type": "beat"}'))
             for envelope in self._conversation.resume(message["received"]):
                 peer.send(envelope)
+        elif kind == "taken":
+            if self.on_taken:
+                self.on_taken(message["count"])
         else:
             self._inbox.put(message)
 

@@ -52,6 +52,8 @@ class Preparation:
     def run(self) -> None:
         """Raises CloudtrainError or OSError; the phase that failed stays open."""
         config = self._config
+        if not config.has_ranks:
+            return
         if config.source_uri:
             with self._phases("unpack"):
                 fetch_source(config)
