@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from cloudtrain._display.live import table_bundle
 from cloudtrain.index import IndexEntry, add_job, remove_job
 from cloudtrain.job import Job
 from cloudtrain.platforms import Arrays, Platform
@@ -17,6 +18,13 @@ from cloudtrain.submission import Submission, prepare
 
 LONGEST_BASE = 36
 """Characters of a generated name: the time, and the number of the element, follow."""
+
+
+class Jobs(list[Job]):
+    """Jobs in the order of their array. A notebook shows them as a table."""
+
+    def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> dict[str, str]:
+        return table_bundle([(job.platform, job.name) for job in self])
 
 
 @dataclass(frozen=True)
@@ -42,7 +50,7 @@ class JobArray:
         for submission in self.submissions:
             submission.upload()
 
-    def start(self, started: Callable[[Job], object] = lambda job: None) -> list[Job]:
+    def start(self, started: Callable[[Job], object] = lambda job: None) -> Jobs:
         """Hand the jobs to their platform, when everything is uploaded.
 
         Args:
@@ -57,17 +65,17 @@ class JobArray:
             for job in jobs:
                 started(job)
             return jobs
-        jobs = []
+        jobs = Jobs()
         for submission in self.submissions:
             jobs.append(submission.start())
             started(jobs[-1])
         return jobs
 
-    def _start_together(self) -> list[Job]:
+    def _start_together(self) -> Jobs:
         first, now = self.submissions[0], time.time()
         platform = first.platform
         assert isinstance(platform, Arrays)
-        jobs = [Job(submission.request.job_name, platform) for submission in self.submissions]
+        jobs = Jobs(Job(submission.request.job_name, platform) for submission in self.submissions)
         new = []
         try:
             for job in jobs if first.indexed else ():

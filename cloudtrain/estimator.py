@@ -276,7 +276,7 @@ class Estimator(SdkMembers):
     ) -> list[Job]:
         """Start many jobs, which differ in some fields, and return without waiting for them.
 
-        On Slurm, they are one array. Elsewhere, each is submitted by itself.
+        On Slurm, they are one array. Elsewhere, each is submitted by itself. A notebook shows the list as a table.
 
         Args:
             values: a list with one mapping of fields for each job: ``[{"hyperparameters": {"lr": 0.1}}, ...]``; or a

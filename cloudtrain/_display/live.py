@@ -19,6 +19,8 @@ from cloudtrain.platforms import JobDescription, Platform, Trends
 SHORTEST_PAUSE, LONGEST_PAUSE = 0.5, 10.0
 PAUSE_SHARE = 0.02
 """The pause between two updates, between these two, as a share of the time that the card has been there."""
+MOST_ROWS = 50
+"""The most jobs of a table: each is asked for."""
 SLOW_PAUSE = 10.0
 """Seconds between two queries for states, and for metrics of a platform without `Trends`."""
 
@@ -48,6 +50,19 @@ def mime_bundle(platform: Platform, job_name: str) -> dict[str, str]:
             "text/html": problem_card(job_name, platform.name, error.message, error.hint),
             "text/plain": text,
         }
+
+
+def table_bundle(jobs: Sequence[tuple[Platform, str]]) -> dict[str, str]:
+    """Several jobs, by platform and name, as a table. Empty on a terminal, where the ``repr`` of the list is enough."""
+    if is_terminal():
+        return {}
+    from cloudtrain._display.table import table
+
+    views = []
+    for platform, job_name in jobs[:MOST_ROWS]:
+        with contextlib.suppress(CloudtrainError):  # a job that is gone
+            views.append(JobView(platform.describe(job_name), time.time()))
+    return {"text/html": table(views, len(jobs))}
 
 
 def bundle(view: JobView, notes: Sequence[tuple[str, str]] = ()) -> dict[str, str]:

@@ -25,6 +25,11 @@ margin:6px 0 0;padding:0""",
     " code": "font:12px/1.45 ui-monospace,monospace;color:inherit",
     " pre": """font:12px/1.45 ui-monospace,monospace;color:inherit;background:none;margin:0;padding:4px 0;
 max-height:320px;overflow:auto;white-space:pre-wrap""",
+    " table": "border-collapse:collapse;margin:0;font:inherit;color:inherit;table-layout:auto",
+    " tr": "background:none;border:0",
+    " :is(th,td)": """text-align:left;vertical-align:top;padding:2px 14px 2px 0;border:0;max-width:40ch;
+white-space:normal;background:none""",
+    " th": "font-weight:400;opacity:.75",
     " summary": "cursor:pointer",
     " a": "color:inherit;text-decoration:underline",
     " svg": "vertical-align:middle;margin-left:10px;fill:none;stroke:#2f81f7;stroke-width:1.5",

@@ -51,9 +51,10 @@ CELLS = (
     """,
     "left = interrupted.latest_training_job\nleft.stop()\nleft.wait()",
     "jobs = Estimator('quick.py').fit_array([{}, {}], job_name='quick')\nfor job in jobs: job.wait(logs=True)",
+    "jobs",
     "from cloudtrain import Job\nJob('nowhere', job.platform)",
 )
-TRAINED, SHOWN, BROKE, LEFT, STOPPED, ARRAY, NOWHERE = range(len(CELLS))
+TRAINED, SHOWN, BROKE, LEFT, STOPPED, ARRAY, TABLE, NOWHERE = range(len(CELLS))
 
 
 class _Client(NotebookClient):
@@ -161,6 +162,12 @@ def test_each_job_of_a_cell_has_its_card(client: _Client) -> None:
     assert "<b>Completed</b> <code>quick-0</code>" in first
     assert "<b>Completed</b> <code>quick-1</code>" in second
     assert _printed(client, ARRAY).count("<b>quick</b>") == 2
+
+
+def test_jobs_are_shown_as_a_table(client: _Client) -> None:
+    (value,) = _outputs(client, TABLE, "execute_result")
+    assert value.data["text/plain"] == "[<Job quick-0 on local>, <Job quick-1 on local>]"
+    assert value.data["text/html"].count("<b>Completed</b></td><td><code>quick-") == 2
 
 
 def test_a_job_that_is_gone_is_shown_as_such(client: _Client) -> None:

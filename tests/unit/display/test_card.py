@@ -7,6 +7,7 @@ from job_views import NOW, view
 from parsed_html import Element, parse
 
 from cloudtrain._display.card import card, span
+from cloudtrain._display.table import table
 from cloudtrain._display.text import text
 from cloudtrain.contract import FailureClass, FailureReport, JobStatus
 from cloudtrain.observe import Goodput
@@ -107,3 +108,17 @@ def test_the_text_has_the_same_facts() -> None:
 )
 def test_durations(seconds: float, shown: str) -> None:
     assert span(seconds) == shown
+
+
+def test_a_table_of_jobs() -> None:
+    failure = FailureReport(FailureClass.USER_ERROR, "no", rank=1, host="algo-2", exception_type="KeyError")
+    views = [
+        view(name="sweep-0", phase="train", metrics={"loss": 0.5}),
+        view(name="sweep-1", status=JobStatus.FAILED, ended_at=NOW, failure=failure),
+    ]
+    page = parse(table(views, 1000))
+    assert [[cell.text for cell in row.all("td")] for row in page.all("tr")[1:]] == [
+        ["● Running", "sweep-0", "train", "1 min 30 s", "loss 0.5", ""],
+        ["✗ Failed", "sweep-1", "", "1 min 30 s", "", "rank 1 on algo-2 raised KeyError: no"],
+    ]
+    assert page.all("p")[0].text == "and 998 more"

@@ -13,17 +13,18 @@ from parsed_html import parse
 
 from cloudtrain._display.card import card, problem_card
 from cloudtrain._display.markup import Html, link
+from cloudtrain._display.table import table
 from cloudtrain._display.text import text
 from cloudtrain.contract import FailureClass, FailureReport, JobStatus
 from cloudtrain.platforms import HostState, JobState
 
 TAGS = {
     "", "a", "b", "circle", "code", "dd", "details", "div", "dl", "dt", "li", "p", "polyline", "pre", "progress",
-    "span", "style", "summary", "svg", "title", "ul",
+    "span", "style", "summary", "svg", "table", "tbody", "td", "th", "thead", "title", "tr", "ul",
 }  # fmt: skip
 ATTRIBUTES = {
-    "aria-hidden", "aria-label", "class", "cx", "cy", "height", "href", "max", "points", "r", "rel", "role", "tabindex",
-    "target", "value", "viewbox", "width",
+    "aria-hidden", "aria-label", "class", "cx", "cy", "height", "href", "max", "points", "r", "rel", "role", "scope",
+    "tabindex", "target", "value", "viewbox", "width",
 }  # fmt: skip
 
 ATTACKS = [
@@ -72,6 +73,7 @@ def test_an_attack_is_only_shown(evil: str) -> None:
     html = card(_everywhere(evil), [(evil, evil)])
     _check(html)
     _check(problem_card(evil, evil, evil, evil))
+    _check(table([_everywhere(evil)] * 3, 10))
     assert [one.text for one in parse(html).all("style")] == [
         one.text for one in parse(card(view())).all("style")
     ]
