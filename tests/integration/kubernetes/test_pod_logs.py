@@ -250,6 +250,20 @@ def test_a_refusal_is_an_error(kubelet_logs: KubeletLogs, api: Api) -> None:
         list(logs(api, objects, follow=True))
 
 
+def test_a_refusal_after_a_restart_of_the_api_server_passes(kubelet_logs: KubeletLogs, api: Api) -> None:
+    """It does not know all roles yet."""
+    objects = Objects(1)
+    log = kubelet_logs.logs[objects.add(0)]
+    log.print("one")
+    reader = Reader(api, objects)
+    reader.until("[j-0] one")
+    log.faults = [Fault(403), Fault(401)]
+    kubelet_logs.stop()
+    log.print("two")
+    kubelet_logs.restart()
+    reader.until("[j-0] two")
+
+
 def test_leaving_ends_all_connections(kubelet_logs: KubeletLogs, api: Api) -> None:
     objects = Objects(30)
     names = [objects.add(index, attempt="left") for index in range(30)]

@@ -28,6 +28,9 @@ FRESH_SECONDS = 3.0
 PATIENCE = 300.0
 """For so long, a server may fail to answer: the last known state is reported meanwhile."""
 
+REFUSED_PATIENCE = 30.0
+"""The same for a server that refuses what it has allowed before: one that has just started does not know all roles."""
+
 MOST_GONE = 1000
 """Deleted pods that are remembered."""
 
@@ -228,7 +231,7 @@ class JobWatch:
             if error is None:
                 continue
             lasting = isinstance(error, KubeError) and not error.is_transient
-            if lasting or reflector.age > PATIENCE:
+            if reflector.age > (REFUSED_PATIENCE if lasting else PATIENCE):
                 raise error
             return f"{error.message}; this is the state of {reflector.age:.0f} s ago"
         return ""

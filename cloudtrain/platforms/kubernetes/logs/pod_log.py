@@ -75,6 +75,7 @@ class PodLog:
     Args:
         inlet: takes the lines.
         wants: whether a line is passed on.
+        was_allowed: set, also for other logs of the job, once the credentials have sufficed.
     """
 
     def __init__(
@@ -85,6 +86,7 @@ class PodLog:
         *,
         follow: bool,
         wants: Callable[[Line], bool] = lambda line: True,
+        was_allowed: threading.Event | None = None,
     ) -> None:
         self.source = source
         self.inlet = inlet
@@ -95,8 +97,11 @@ class PodLog:
         self._api = api
         self._follow = follow
         self._wants = wants
+        self._was_allowed = was_allowed or threading.Event()
         self._position = Position()
         self._parser = LineParser()
+        self._read_at = time.monotonic()
+        """When an answer ended, the last time."""
         self._count = 0
         """Lines that were read."""
         self._said: set[bytes] = set()
@@ -169,22 +174,23 @@ class PodLog:
                 return
 
     def _read_to_end(self) -> None:
-        failures, well_at = 0, time.monotonic()
+        failures, last_since = 0, 0.0
         last: tuple[object, ...] | None = None
         while not self._stopped.is_set():
             is_last, before = self._has_ended.is_set(), self._count
+            last_since = last_since or (time.monotonic() if is_last else 0.0)
             if self._is_gone and failures:
                 return  # another pod may have its name
             try:
                 self._read(follow=not is_last)
                 self.trouble = None
-            except (KubeForbidden, KubeUnauthorized):
-                raise
             except KubeError as error:  # also 404: a kubelet that has just started does not know its pods yet
+                if isinstance(error, (KubeForbidden, KubeUnauthorized)) and not self._may_be_allowed():
+                    raise
                 self.trouble = error
                 self.inlet.is_behind = False
             if self._count > before:
-                failures, well_at = 0, time.monotonic()
+                failures, last_since = 0, 0.0
                 continue
             if is_last:
                 # an API server that loses a kubelet in the middle says nothing: only a second answer shows it
@@ -192,7 +198,7 @@ class PodLog:
                 is_whole = unsure is not None and unsure in (NOTHING, last)
                 last = unsure
                 # or the node is lost, or has removed the log
-                if is_whole or self._is_gone or time.monotonic() - well_at > LAST_SECONDS:
+                if is_whole or self._is_gone or time.monotonic() - last_since > LAST_SECONDS:
                     self._flush()
                     return
             failures += 1
@@ -206,16 +212,24 @@ class PodLog:
         where = (self.source.pod, self.source.container)
         with self._api.pod_log(*where, follow=follow, since=position.since) as stream:
             self._stream = stream
+            self._was_allowed.set()
             self.inlet.put([])
             try:
+                if self._stopped.is_set():
+                    return
                 for chunk in stream.chunks():
                     self._pass_on(position.new(map(self._dated, parser.feed(chunk))))
                     if self._stopped.is_set():
                         return
             finally:
                 self._stream = None
+                self._read_at = time.monotonic()
         if self._complaint:
             raise KubeError(f"the kubelet cannot read the log of pod {self.source.pod}", is_transient=True)
+
+    def _may_be_allowed(self) -> bool:
+        """Whether a refusal may pass: an API server that has just started does not know all roles yet."""
+        return self._was_allowed.is_set() and time.monotonic() - self._read_at < LAST_SECONDS
 
     def _unsure(self) -> tuple[object, ...]:
         """The open ends of the last answer: lines that did not come again, lines held back, a line without its end."""

@@ -108,6 +108,7 @@ class _Following:
         self._logs: dict[tuple[str, str], PodLog] = {}
         self._sources: dict[int, Source] = {}
         self._error: CloudtrainError | None = None
+        self._was_allowed = threading.Event()
         self._has_ended = threading.Event()
         """Whether the job has ended, and with it all logs."""
         self._stopped = threading.Event()
@@ -171,7 +172,12 @@ class _Following:
                     inlet = self.merged.inlet()
                     self._sources[inlet.number] = state.source
                     log = self._logs[key] = PodLog(
-                        self._api, state.source, inlet, follow=True, wants=self._wants
+                        self._api,
+                        state.source,
+                        inlet,
+                        follow=True,
+                        wants=self._wants,
+                        was_allowed=self._was_allowed,
                     )
                     log.start()
                 if state.has_ended:
