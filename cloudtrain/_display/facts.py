@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Sequence
 
 from cloudtrain._display.sparkline import sparkline
 from cloudtrain._display.view import JobView
+from cloudtrain.contract import JobStatus
 from cloudtrain.observe import Goodput
+from cloudtrain.platforms import HostState
 
 BAR_WIDTH = 20
+MOST_HOSTS = 16
+"""The hosts that get a line each."""
 
 
 def facts(view: JobView) -> Iterator[tuple[str, str]]:
@@ -27,6 +32,8 @@ def facts(view: JobView) -> Iterator[tuple[str, str]]:
     if description.attempt:
         yield "retries", str(description.attempt)
     yield from description.details.items()
+    if description.status != JobStatus.COMPLETED:
+        yield from _hosts(description.hosts)
     if view.cost is not None:
         yield "cost", f"about ${view.cost:,.2f}"
     for label, fact in (("commit", description.git_commit), *places(view)):
@@ -42,10 +49,29 @@ def places(view: JobView) -> Iterator[tuple[str, str]]:
         ("model", description.model_data),
         ("output", description.output_data),
         ("checkpoints", description.checkpoint_uri),
-        ("console" if "://" in description.place else "folder", description.place),
+        (_kind_of(description.place), description.place),
     ):
         if place:
             yield label, place
+
+
+def _kind_of(place: str) -> str:
+    """The label of a place."""
+    if place.startswith("kubectl "):
+        return "object"
+    return "console" if "://" in place else "folder"
+
+
+def _hosts(hosts: Sequence[HostState]) -> Iterator[tuple[str, str]]:
+    """The hosts about which the platform says more than their state; of many, first those that differ from most."""
+    described = [host for host in hosts if host.message]
+    if len(described) > MOST_HOSTS:
+        common = Counter(host.state for host in described).most_common(1)[0][0]
+        described.sort(key=lambda host: host.state == common)
+    for host in described[:MOST_HOSTS]:
+        yield host.name, f"{host.state} {host.message}"
+    if len(described) > MOST_HOSTS:
+        yield "", f"and {len(described) - MOST_HOSTS} more hosts: see --json"
 
 
 def _goodput(found: Goodput) -> str:

@@ -31,6 +31,7 @@ from cloudtrain.platforms.kubernetes.life.why import Why
 from cloudtrain.storage import join_uri
 
 STOPPED_BY_USER = "stopped by the user"
+ASKED_TO_END = "it was asked to end"
 
 
 @dataclass(frozen=True)
@@ -101,13 +102,13 @@ def judge(
 
 def _ended(owner: Owner, latest: Sequence[Pod], last_lines: LastLines | None) -> Verdict:
     ending = leaders_ending(owner, latest)
-    if ending and ending.status in (JobStatus.STOPPED, JobStatus.INTERRUPTED) and not ending.failure:
-        limit = owner.reached_deadline
-        return Verdict(ending.status, "it reached its time limit" if limit else "it was asked to end")
     if owner.reached_deadline:
         started = any(pod.started for pod in latest) or ending is not None
         waits = "" if started or not latest else str(why_pod(latest[0], (), 0.0).sentence)
         return Verdict(JobStatus.STOPPED, failure=time_limit(owner, waits))
+    if ending and not ending.failure and ending.status in (JobStatus.STOPPED, JobStatus.INTERRUPTED):
+        causes = [cause for pod in latest if (cause := cause_of(pod))]
+        return Verdict(ending.status, "" if causes else ASKED_TO_END, next(iter(causes), None))
     failure = find_failure(owner, latest, last_lines)
     if failure.failure_class == FailureClass.PREEMPTED:
         return Verdict(JobStatus.INTERRUPTED, failure=failure)
@@ -175,7 +176,7 @@ def describe(
         platform="kubernetes",
         status=verdict.status,
         submitted_at=owner.created,
-        started_at=_started(pods),
+        started_at=_started(pods) or (owner.started if ending else None),
         ended_at=_ended_at(owner, latest, verdict, now),
         attempt=attempts(owner, pods, objects),
         exit_code=_exit_code(verdict),
@@ -194,7 +195,7 @@ def describe(
         checkpoint_uri=_text(settings, "checkpoint_uri"),
         git_commit=_text(settings, "git_commit"),
         place=place,
-        details=_details(owner, latest, objects),
+        details=_details(owner, latest, objects, verdict.status),
     )
 
 
@@ -271,9 +272,9 @@ def _warnings(known: Ending | None, summary: Summary | None) -> list[str]:
     return list(dict.fromkeys(found))
 
 
-def _details(owner: Owner, latest: Sequence[Pod], objects: JobObjects) -> dict[str, str]:
+def _details(owner: Owner, latest: Sequence[Pod], objects: JobObjects, status: JobStatus) -> dict[str, str]:
     details = {}
-    if latest:
+    if latest and not status.is_final:
         running = sum(pod.is_running for pod in latest)
         details["pods"] = f"{running} of {owner.hosts} running"
     if owner.queue:

@@ -85,6 +85,7 @@ class JobLife:
         self._keep_ending(objects)
         status = judge(objects, pods_of(objects, gone=True), now).status
         summary = self._summary() if self._summary and status != JobStatus.PENDING else None
+        self._log.update(objects, now)
         place = command_for(self._api, self._kind, objects.owner)
         found = describe(objects, now, summary=summary, last_lines=self._last_lines, place=place)
         self._final = found if found.status.is_final else None

@@ -24,6 +24,7 @@ _TAINT = re.compile(
 _CLAIM = re.compile(
     r'persistentvolumeclaim "(?P<name>[^"]+)" (?P<state>not found|bound to .*|is being deleted)'
 )
+_NO_VICTIMS = "No preemption victims"
 _NOT_HELPFUL = "Preemption is not helpful"
 
 _PEOPLE = {"cpu": "CPUs", "ephemeral-storage": "local disk space", "pods": "places for pods"}
@@ -87,10 +88,7 @@ def why_unscheduled(message: str) -> Why:
         return _whole(match["why"].strip().rstrip("."))
     counted = [(int(one["count"]), one["why"].strip()) for one in reasons if one]
     nodes = f"{match['fit']}/{match['all']} nodes"
-    helpless = (match["preemption"] or "").count(_NOT_HELPFUL) > 0 and "No preemption victims" not in (
-        match["preemption"] or ""
-    )
-    advice = _advice([why for _, why in counted], never=helpless)
+    advice = _advice([why for _, why in counted], match["preemption"] or "")
     only = _INSUFFICIENT.fullmatch(counted[0][1]) if len(counted) == 1 else None
     if only:
         return Why(f"{nodes} have enough free {_resource(only['resource'])}", advice)
@@ -115,17 +113,23 @@ def _phrase(count: int, why: str) -> str:
     return f"{count} " + phrase.format(**{verb: one if count == 1 else verb for verb, one in _VERBS.items()})
 
 
-def _advice(reasons: Iterable[str], *, never: bool) -> str:
-    """The remedy for the first reason that the user can do something about."""
+def _advice(reasons: Iterable[str], preemption: str) -> str:
+    """The remedy for the first reason that the user can do something about.
+
+    Args:
+        preemption: what the scheduler says about pods that could give way: none can where a node is too small.
+    """
     reasons = list(reasons)
     for why in reasons:
         found = next((known for known in _REASONS if why.startswith(known[0])), None)
         if found and found[2]:
             return found[2]
     if any(_INSUFFICIENT.fullmatch(why) for why in reasons):
-        if never:
+        if _NO_VICTIMS in preemption:
+            return "Other pods use or reserve the rest: it starts when they end."
+        if _NOT_HELPFUL in preemption:
             return "No node has that much, used or not: ask for less for each host, or for other nodes."
-        return "Other pods use or reserve the rest: it starts when they end."
+        return "Other pods use the rest, or no node has that much: kubectl describe nodes"
     if any(_TAINT.fullmatch(why) for why in reasons):
         return "Set platform_options.tolerations if the job may run on tainted nodes: kubectl describe nodes"
     return ""

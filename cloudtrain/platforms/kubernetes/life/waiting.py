@@ -156,8 +156,8 @@ def _no_image(pod: Pod, waiting: Waiting, about: Sequence[Object], since: float)
     failures = [
         one
         for one in about
-        if text(one, "reason") in ("Failed", "InspectFailed", "ErrImageNeverPull")
-        and "pull" in text(one, "message").lower()
+        if text(one, "reason") in ("InspectFailed", "ErrImageNeverPull")
+        or (text(one, "reason") == "Failed" and text(one, "message").startswith("Failed to pull image"))
     ]
     message = waiting.message
     if failures and (not message or message.endswith(f'image "{waiting.image or pod.image}"')):

@@ -335,9 +335,20 @@ def test_the_time_limit():
 
 
 def test_a_job_that_ended_itself_at_the_request_of_the_platform():
-    pods = [pod("train-0", "Failed", state=ended(143, ending=Ending(JobStatus.STOPPED)))]
-    found = described(Objects(job(told("Failed", reason="PodFailurePolicy"), hosts=1), pods))
-    assert (found.status, found.exit_code) == (JobStatus.STOPPED, 143)
+    state = ended(143, ending=Ending(JobStatus.INTERRUPTED))
+    failed = job(told("Failed", reason="PodFailurePolicy"), hosts=1)
+    found = described(Objects(failed, [pod("train-0", "Failed", state=state)]))
+    assert (found.status, found.exit_code, found.reason) == (
+        JobStatus.INTERRUPTED,
+        143,
+        "it was asked to end",
+    )
+    evicted = [told("DisruptionTarget", reason="EvictionByEvictionAPI", message="Eviction API: evicting")]
+    found = described(Objects(failed, [pod("train-0", "Failed", state=state, conditions=evicted)]))
+    assert found.failure
+    assert (found.status, found.failure.failure_class) == (JobStatus.INTERRUPTED, FailureClass.PREEMPTED)
+    late = job(told("Failed", reason="DeadlineExceeded"), hosts=1)
+    assert described(Objects(late, [pod("train-0", "Failed", state=state)])).status == JobStatus.STOPPED
 
 
 def test_a_job_that_was_given_up():

@@ -278,7 +278,8 @@ def test_before_1_32_only_an_event_has_the_cause_of_a_back_off():
         after=200,
         first=30,
     )
-    found = why_of(Objects(job(hosts=1), [waits], [failed]))
+    again = event("Failed", "Error: ErrImagePull", waits, after=201)
+    found = why_of(Objects(job(hosts=1), [waits], [failed, again]))
     assert found.sentence.startswith(
         "image registry.example/train:1 does not exist (registry.example/train:1: not found)"
     )

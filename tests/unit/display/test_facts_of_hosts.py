@@ -1,0 +1,35 @@
+"""The hosts of a job in ``cloudtrain describe``."""
+
+from __future__ import annotations
+
+from cloudtrain._display.facts import MOST_HOSTS, facts
+from cloudtrain._display.view import JobView
+from cloudtrain.contract import JobStatus
+from cloudtrain.platforms import HostState, JobDescription
+
+
+def shown(*hosts: HostState, status: JobStatus = JobStatus.RUNNING, place: str = "") -> dict[str, str]:
+    return dict(facts(JobView(JobDescription("job", "p", status, 0.0, hosts=hosts, place=place), 0.0)))
+
+
+def test_only_hosts_about_which_there_is_more_to_say_have_lines():
+    found = shown(HostState("job-0", "Running", "on node gpu-1"), HostState("job-1", "train"))
+    assert found["job-0"] == "Running on node gpu-1"
+    assert "job-1" not in found
+    assert "job-0" not in shown(HostState("job-0", "Succeeded", "on node"), status=JobStatus.COMPLETED)
+
+
+def test_of_many_hosts_those_that_differ_come_first():
+    hosts = [HostState(f"job-{index}", "Running", "on node a") for index in range(200)]
+    hosts[150] = HostState("job-150", "Pending", "0/3 nodes have enough free CPUs")
+    found = shown(*hosts)
+    lines = [label for label in found if label.startswith("job-")]
+    assert len(lines) == MOST_HOSTS
+    assert lines[:3] == ["job-150", "job-0", "job-1"]
+    assert found[""] == "and 184 more hosts: see --json"
+
+
+def test_the_label_of_a_place():
+    assert shown(place="kubectl --namespace ml describe jobs.batch job")["object"].startswith("kubectl")
+    assert shown(place="https://console")["console"] == "https://console"
+    assert shown(place="/jobs/job")["folder"] == "/jobs/job"
