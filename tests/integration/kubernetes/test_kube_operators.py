@@ -99,3 +99,22 @@ def test_a_trainjob(kubernetes: Namespace, tmp_path: Path) -> None:
     wait_for(kubernetes, "trainjobs", "Complete")
     assert "rank 1 of 2 on job-node-0-1.job with [] resolved True" in kubernetes.log("job-node-0-1")
     assert job.describe().status == JobStatus.COMPLETED
+
+
+MPI_SCRIPT = """
+import os
+found = [name for name in os.environ if name.startswith(("OMPI_MCA_orte_default", "OMPI_MCA_plm_rsh_args", "K_MPI"))]
+rank, size = os.environ["OMPI_COMM_WORLD_RANK"], os.environ["OMPI_COMM_WORLD_SIZE"]
+print("rank", rank, "of", size, "on", os.environ["SM_CURRENT_HOST"], "with", found)
+"""
+MPI = {"mpi": {"enabled": True, "processes_per_host": 2}}
+
+
+def test_an_mpijob_whose_launcher_is_a_worker(kubernetes: Namespace, tmp_path: Path) -> None:
+    """mpirun runs in the launcher, and the operator's variables, keys and file of hosts do not disturb it."""
+    options = {"launcher_as_worker": True}
+    job, _ = submit(tmp_path, MPI_SCRIPT, "mpijob", distribution=MPI, options=options)
+    wait_for(kubernetes, "mpijobs", "Succeeded")
+    log = kubernetes.log("job-launcher")
+    assert [f"rank {rank} of 4 on job-launcher with []" in log for rank in (0, 1)] == [True, True], log
+    assert job.describe().status == JobStatus.COMPLETED
