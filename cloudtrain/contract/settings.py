@@ -86,6 +86,9 @@ class Settings:
     """Seconds without a message after which another host is considered lost."""
     dropped_variables: str = ""
     """The names of variables that are for another launcher, with commas between them: ranks do not see them."""
+    restart_program: str = ""
+    """A Python program that starts this host again, in place of an exit with ``restart_exit_code``: for a platform that
+    would count such an exit as a failure of the script."""
     retries_in_place: int = -1
     """How often the script may fail before this host only ends again as before, where hosts are started again in place;
     -1: the platform counts."""

@@ -34,7 +34,7 @@ from cloudtrain.runtime.leader_client import (
 from cloudtrain.runtime.outcome import SPARES, HostOutcome
 from cloudtrain.runtime.parent_death import die_with_parent
 from cloudtrain.runtime.ports import free_port, hold
-from cloudtrain.runtime.restarted import earlier_failure
+from cloudtrain.runtime.restarted import earlier_failure, start_again
 from cloudtrain.storage.reserve import Reserve
 
 TYPE_CHECKING = False
@@ -55,8 +55,15 @@ DEFAULT_PORT = 7778
 def main() -> int:
     """Run this host's part of the job; returns the exit code of its outcome. Call it once per process."""
     inbox: Inbox = queue.SimpleQueue()
+    is_asked_to_end = False
+
+    def end(_number: int, _frame: object) -> None:
+        nonlocal is_asked_to_end
+        is_asked_to_end = True
+        inbox.put({"type": "signal"})
+
     for number in STOP_SIGNALS:
-        signal.signal(number, lambda _number, _frame: inbox.put({"type": "signal"}))
+        signal.signal(number, end)
     unblock(STOP_SIGNALS)  # see zipapp_main
     handle(
         NOTICE_SIGNAL,
@@ -88,7 +95,10 @@ def main() -> int:
                 sys.stderr.flush()
     Reserve(paths.output, SPARES).remove()
     write_ending(outcome, paths.events, started_at, environ)
-    return outcome.exit_code_with(restart_exit_code(environ))
+    code = outcome.exit_code_with(restart_exit_code(environ))
+    if not is_asked_to_end:
+        start_again(code, environ)
+    return code
 
 
 def _hold_stdin(inbox: Inbox) -> None:

@@ -1,17 +1,24 @@
-"""Starts again after a failure no more often than the job says, where a kubelet starts containers again by itself.
+"""Starts again in place: after failures of the script no more often than the job says, after others always.
 
-The container of a pod whose ``restartPolicy`` is ``OnFailure`` finds its volumes again, with the failure in them.
+A kubelet or an operator that starts containers again by itself may count neither, or both. The container of a pod whose
+``restartPolicy`` is ``OnFailure`` finds its volumes again, with the failure in them.
 """
 
 from __future__ import annotations
 
 import contextlib
+import os
+import sys
+import time
 from collections.abc import Mapping
 from pathlib import Path
 
 from cloudtrain.contract import FailureReport, JobStatus, Paths, Settings
 from cloudtrain.contract.documents import LARGEST_REPORT, parse_json
 from cloudtrain.runtime.outcome import NO_FAULT, HostOutcome
+
+PAUSE = 1.0
+"""Seconds before a host starts again."""
 
 
 def earlier_failure(paths: Paths, environ: Mapping[str, str]) -> HostOutcome | None:
@@ -32,6 +39,22 @@ def earlier_failure(paths: Paths, environ: Mapping[str, str]) -> HostOutcome | N
             return HostOutcome(JobStatus.FAILED, report)
         _counter(paths).write_text(str(failures))
     return None
+
+
+def start_again(code: int, environ: Mapping[str, str]) -> None:
+    """Replace this process by `Settings.restart_program` if the job ends through no fault of the script or this host.
+
+    Does not return then.
+
+    Args:
+        code: the exit code of this host, which no signal has asked to end.
+        environ: the variables with which this process was started.
+    """
+    with contextlib.suppress(ValueError):
+        settings = Settings.from_environ(environ)
+        if settings.restart_program and code == settings.restart_exit_code:
+            time.sleep(PAUSE)
+            os.execve(sys.executable, [sys.executable, "-S", settings.restart_program], dict(environ))
 
 
 def _counter(paths: Paths) -> Path:

@@ -67,6 +67,12 @@ def submit(folder: Path, script: str, rendering: str, **fields: Any) -> tuple[Jo
     return submission.submit(), dict(submission.request.body)
 
 
+def make_claim(kubernetes: Namespace) -> None:
+    spec = {"accessModes": ["ReadWriteMany"], "resources": {"requests": {"storage": "1Gi"}}}
+    claim = {"metadata": {"name": "data"}, "spec": spec}
+    kubernetes.bench.create("persistentvolumeclaims", kubernetes.name, claim)
+
+
 def wait_for(kubernetes: Namespace, plural: str, condition: str) -> dict[str, Any]:
     """The job's main object, when it has a condition."""
     kubernetes.wait_until(
@@ -77,9 +83,7 @@ def wait_for(kubernetes: Namespace, plural: str, condition: str) -> dict[str, An
 
 def test_a_jobset_starts_again_as_a_whole(kubernetes: Namespace, tmp_path: Path) -> None:
     """A preempted pod does not count, although no retries are allowed."""
-    claim = {"metadata": {"name": "data"}, "spec": {"accessModes": ["ReadWriteMany"]}}
-    claim["spec"]["resources"] = {"requests": {"storage": "1Gi"}}
-    kubernetes.bench.create("persistentvolumeclaims", kubernetes.name, claim)
+    make_claim(kubernetes)
     job, body = submit(tmp_path, WAITS_ONCE + SCRIPT, "auto", options={"volumes": ["data:/data"]})
     assert (body["rendering"], body["objects"][0]["kind"]) == ("jobset", "JobSet")
     assert "rendering: trainjob or mpijob is possible, too" in body["why"]
@@ -111,10 +115,20 @@ MPI = {"mpi": {"enabled": True, "processes_per_host": 2}}
 
 
 def test_an_mpijob_whose_launcher_is_a_worker(kubernetes: Namespace, tmp_path: Path) -> None:
-    """mpirun runs in the launcher, and the operator's variables, keys and file of hosts do not disturb it."""
-    options = {"launcher_as_worker": True}
-    job, _ = submit(tmp_path, MPI_SCRIPT, "mpijob", distribution=MPI, options=options)
+    """mpirun runs in the launcher, and the operator's variables, keys and file of hosts do not disturb it.
+
+    The launcher starts again in its pod when a worker is preempted: its Job would count a failed pod.
+    """
+    make_claim(kubernetes)
+    options = {"launcher_as_worker": True, "volumes": ["data:/data"]}
+    script = WAITS_ONCE + MPI_SCRIPT
+    job, _ = submit(tmp_path, script, "mpijob", distribution=MPI, options=options)
+    for host in ("job-launcher", "job-worker-0"):
+        kubernetes.wait_for_line(host, "first attempt")
+    launcher = kubernetes.pod("job-launcher")["metadata"]["uid"]
+    kubernetes.cluster.preempt(kubernetes.name, "job-worker-0")
     wait_for(kubernetes, "mpijobs", "Succeeded")
     log = kubernetes.log("job-launcher")
     assert [f"rank {rank} of 4 on job-launcher with []" in log for rank in (0, 1)] == [True, True], log
+    assert kubernetes.pod("job-launcher")["metadata"]["uid"] == launcher
     assert job.describe().status == JobStatus.COMPLETED

@@ -8,6 +8,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from cloudtrain.contract import FailureClass, FailureReport, JobStatus, Paths
 from cloudtrain.contract.ending import Ending
 from cloudtrain.runtime.restarted import earlier_failure
@@ -63,3 +65,19 @@ def test_a_lost_host_does_not_count(tmp_path: Path) -> None:
     assert found and found.exit_code == 3
     paths.failure_report.write_text("{")
     assert earlier_failure(paths, environ) is None
+
+
+@pytest.mark.parametrize(("code", "again"), [(75, True), (3, False), (0, False)])
+def test_a_launcher_starts_again_within_its_pod(tmp_path: Path, code: int, again: bool) -> None:
+    program = tmp_path / "start.py"
+    program.write_text("import os; print('again', os.environ['OWN'])")
+    variables = {
+        "CLOUDTRAIN_RESTART_PROGRAM": str(program),
+        "CLOUDTRAIN_RESTART_EXIT_CODE": "75",
+        "OWN": "value",
+    }
+    call = f"import os; from cloudtrain.runtime.restarted import start_again; start_again({code}, os.environ)"
+    done = subprocess.run(
+        [sys.executable, "-c", call], env={**os.environ, **variables}, capture_output=True, text=True
+    )
+    assert (done.stdout, done.stderr) == ("again value\n" if again else "", "")

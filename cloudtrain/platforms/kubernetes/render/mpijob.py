@@ -10,6 +10,7 @@ from typing import Any
 
 from cloudtrain.platforms.kubernetes.labels import LAUNCHER, ROLE, WORKER
 from cloudtrain.platforms.kubernetes.options import KubernetesOptions
+from cloudtrain.platforms.kubernetes.pod_files import START
 from cloudtrain.platforms.kubernetes.render.gang import gang_of
 from cloudtrain.platforms.kubernetes.render.main_object import main_object
 from cloudtrain.platforms.kubernetes.render.names import check_name
@@ -69,12 +70,17 @@ def helpers(parts: Parts) -> list[dict[str, Any]]:
 def render_mpijob(parts: Parts) -> dict[str, Any]:
     """The MPIJob. The operator creates a Service, the launcher's Job and the workers' pods. Raises InvalidJob.
 
-    The launcher's Job counts each of its failed pods, whatever the exit code. A worker's container starts again in
-    place, and joins the next leader.
+    The launcher's Job counts each of its failed pods, whatever the exit code. Therefore the launcher starts again
+    within its pod after the loss of a worker. A worker's container starts again in place, and joins the next leader.
     """
     options = parts.options
     workers = len(parts.hosts.names) - 1
-    launcher = pod_template(parts, role=LAUNCHER, has_ranks=options.launcher_as_worker)
+    launcher = pod_template(
+        parts,
+        role=LAUNCHER,
+        has_ranks=options.launcher_as_worker,
+        environment={"CLOUDTRAIN_RESTART_PROGRAM": START},
+    )
     replicas: dict[str, Any] = {
         "Launcher": {"replicas": 1, "restartPolicy": "Never", "template": _of_operator(launcher)}
     }
