@@ -189,7 +189,7 @@ def _metrics(view: JobView) -> Iterator[Html]:
     for name, value in list(metrics.items())[:MOST_METRICS]:
         course = [one for _, one in view.series.get(name, ())]
         picture = chart(name, course) if len(course) > 1 else Html("")
-        yield from _row(name, Html(element("span", f"{value:g}", class_="number") + picture))
+        yield from _row(name, Html(f"{element('span', f'{value:g}', class_='number')} {picture}"))
     if len(metrics) > MOST_METRICS:
         yield from _row("metrics", line(f"and {len(metrics) - MOST_METRICS:,} more, in job.metrics"))
 
