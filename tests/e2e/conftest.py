@@ -8,8 +8,12 @@ from pathlib import Path
 import pytest
 
 INTEGRATION = Path(__file__).parents[1] / "integration"
-sys.path += [str(INTEGRATION / name) for name in ("hosts", "sagemaker", "sagemaker_runtime", "slurm", "ssh")]
+sys.path += [
+    str(INTEGRATION / name)
+    for name in ("hosts", "kubernetes", "sagemaker", "sagemaker_runtime", "slurm", "ssh")
+]
 
 
 def pytest_configure(config: pytest.Config) -> None:
     config.pluginmanager.import_plugin("slurm_fixtures")
+    config.pluginmanager.import_plugin("kube_fixtures")

@@ -44,7 +44,7 @@ def _check_image(job: TrainingJob) -> None:
     if job.image_uri == AUTO:
         raise InvalidJob(
             "image_uri: auto is an image of this machine or of ECR, which a cluster does not know",
-            hint="Push it to a registry that the cluster reads: cloudtrain images push; and name it in image_uri. "
+            hint="Push it to a registry that the cluster reads: cloudtrain image push; and name it in image_uri. "
             f"Or use a public one, for example {_EXAMPLE}",
         )
 
