@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from cloudtrain.platforms.base import JobDescription
 from cloudtrain.platforms.kubernetes.api.job_watch import Snapshot
 from cloudtrain.platforms.kubernetes.jobs import Places
-from cloudtrain.platforms.kubernetes.life.describe import describe
+from cloudtrain.platforms.kubernetes.life.describe import describe, look_at
 from cloudtrain.platforms.kubernetes.life.life import command_for
 
 
@@ -17,7 +17,8 @@ def list_jobs(places: Places) -> Iterator[JobDescription]:
     now = time.time()
     found = [
         describe(
-            Snapshot(job.owner, job.pods), now, place=command_for(job.place.api, job.place.kind, job.owner)
+            look_at(Snapshot(job.owner, job.pods), now),
+            place=command_for(job.place.api, job.place.kind, job.owner),
         )
         for job in places.list()
     ]

@@ -10,6 +10,7 @@ from cloudtrain.platforms.kubernetes.api.client import Api
 from cloudtrain.platforms.kubernetes.api.job_watch import JobWatch
 from cloudtrain.platforms.kubernetes.jobs import Place, Places
 from cloudtrain.platforms.kubernetes.life.life import JobLife
+from cloudtrain.platforms.kubernetes.life.memory import forget
 from cloudtrain.platforms.kubernetes.logs.tail import LastLinesOf, RunningSummary
 
 MOST = 100
@@ -64,5 +65,6 @@ class OpenJobs:
         """The next job of this name is another one."""
         with self._lock:
             found = self._open.pop(job_name, None)
+        forget(job_name)
         if found:
             found.watch.close()

@@ -7,6 +7,9 @@ import json
 from typing import Any
 
 from cloudtrain._version import __version__
+from cloudtrain.contract import FailureReport, JobStatus
+from cloudtrain.observe import Goodput
+from cloudtrain.platforms.base import HostState, JobDescription
 
 
 def to_cached(values: dict[str, Any]) -> bytes:
@@ -23,3 +26,16 @@ def from_cached(data: bytes) -> dict[str, Any] | None:
         return None
     values: dict[str, Any] = json.loads(content)
     return values if values["version"] == __version__ else None
+
+
+def to_description(values: dict[str, Any]) -> JobDescription:
+    """The inverse of `JobDescription.to_dict`, for values that `from_cached` has returned."""
+    return JobDescription(
+        **{
+            **values,
+            "status": JobStatus(values["status"]),
+            "failure": values["failure"] and FailureReport.from_dict(values["failure"]),
+            "hosts": [HostState(**host) for host in values.get("hosts", ())],
+            "goodput": values["goodput"] and Goodput(**values["goodput"]),
+        }
+    )

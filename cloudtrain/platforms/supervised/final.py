@@ -8,10 +8,8 @@ import time
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from cloudtrain.contract import FailureReport, JobStatus
-from cloudtrain.observe import Goodput
-from cloudtrain.platforms.base import HostState, JobDescription
-from cloudtrain.platforms.supervised.cached import from_cached, to_cached
+from cloudtrain.platforms.base import JobDescription
+from cloudtrain.platforms.supervised.cached import from_cached, to_cached, to_description
 from cloudtrain.platforms.supervised.folder import DESCRIPTION
 from cloudtrain.platforms.supervised.record import RECORD
 
@@ -28,12 +26,7 @@ def recall(job: JobFiles) -> JobDescription | None:
     found = from_cached(data) if data else None
     if not found or found["record"] != _digest(job.read(RECORD)):
         return None
-    values = found["description"]
-    values["status"] = JobStatus(values["status"])
-    values["failure"] = values["failure"] and FailureReport.from_dict(values["failure"])
-    values["hosts"] = [HostState(**host) for host in values.get("hosts", ())]
-    values["goodput"] = values["goodput"] and Goodput(**values["goodput"])
-    return JobDescription(**{**values, "place": job.root.place(job.name)})
+    return replace(to_description(found["description"]), place=job.root.place(job.name))
 
 
 def remember(job: JobFiles, description: JobDescription) -> None:

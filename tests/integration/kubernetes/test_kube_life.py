@@ -23,6 +23,7 @@ from cloudtrain.platforms.kubernetes.api.client import Api
 from cloudtrain.platforms.kubernetes.api.job_watch import JobWatch, Snapshot
 from cloudtrain.platforms.kubernetes.api.kinds import JOB, MPI_JOB, WORKLOAD
 from cloudtrain.platforms.kubernetes.life.life import JobLife
+from cloudtrain.platforms.kubernetes.life.memory import forget
 from cloudtrain.platforms.kubernetes.life.stop import stop
 from cloudtrain.submission import prepare
 
@@ -163,6 +164,13 @@ def test_a_job_that_is_deleted_while_a_client_waits_has_failed(kubernetes: Names
     assert failure.failure_class == FailureClass.KILLED
     assert "its Job was deleted in Kubernetes while the job lived" in failure.message
     job.stop()
+    # this client remembers it, as after its TTL
+    listed = json.loads(CliRunner().invoke(cli, ["list", "--json"]).output)
+    assert [(one["name"], one["status"]) for one in listed] == [("train", "Failed")]
+    assert "object        its object is gone" in described("train")
+    with pytest.raises(JobNotFound):
+        KubernetesPlatform().logs("train")
+    forget("train")
     with pytest.raises(JobNotFound, match="there is no Job train in namespace") as gone:
         KubernetesPlatform().describe("train")
     assert "platform_options.ttl" in gone.value.hint

@@ -23,7 +23,7 @@ from cloudtrain.platforms.kubernetes.life.failure import (
     leaders_ending,
     time_limit,
 )
-from cloudtrain.platforms.kubernetes.life.objects import JobObjects, annotation, events_about, text
+from cloudtrain.platforms.kubernetes.life.objects import EventIndex, JobObjects, annotation, text
 from cloudtrain.platforms.kubernetes.life.owner import Owner
 from cloudtrain.platforms.kubernetes.life.pods import Pod, all_pods, current, newest
 from cloudtrain.platforms.kubernetes.life.waiting import why_pod, why_waiting
@@ -43,6 +43,28 @@ class Verdict:
     failure: FailureReport | None = None
     why: Why | None = None
     """Why it waits, if it does."""
+
+
+@dataclass(frozen=True)
+class Look:
+    """A job at one moment."""
+
+    objects: JobObjects
+    now: float
+    owner: Owner
+    pods: list[Pod]
+    """Also those that are gone."""
+    verdict: Verdict
+
+
+def look_at(objects: JobObjects, now: float, last_lines: LastLines | None = None) -> Look:
+    """A job whose main object exists.
+
+    Args:
+        last_lines: see `find_failure`.
+    """
+    pods = pods_of(objects, gone=True)
+    return Look(objects, now, Owner(objects.owner or {}), pods, judge(objects, pods, now, last_lines))
 
 
 def settings_of(owner: Owner) -> Mapping[str, Any]:
@@ -104,7 +126,7 @@ def _ended(owner: Owner, latest: Sequence[Pod], last_lines: LastLines | None) ->
     ending = leaders_ending(owner, latest)
     if owner.reached_deadline:
         started = any(pod.started for pod in latest) or ending is not None
-        waits = "" if started or not latest else str(why_pod(latest[0], (), 0.0).sentence)
+        waits = "" if started or not latest else why_pod(latest[0], EventIndex(())).sentence
         return Verdict(JobStatus.STOPPED, failure=time_limit(owner, waits))
     if ending and not ending.failure and ending.status in (JobStatus.STOPPED, JobStatus.INTERRUPTED):
         causes = [cause for pod in latest if (cause := cause_of(pod))]
@@ -140,33 +162,22 @@ def attempts(owner: Owner, pods: Sequence[Pod], objects: JobObjects) -> int:
     leader = next((pod.host for pod in pods if pod.is_leader), "")
     seen = {pod.name for pod in pods if pod.is_leader}
     if leader:
-        for event in events_about(objects.events, owner.found):
+        for event in EventIndex(objects.events).about(owner.found):
             word, _, name = text(event, "message").rpartition(" ")
             if word == "Created pod:" and name.startswith(f"{leader}-"):
                 seen.add(name)
     return max(len(seen) - 1, owner.restarts(), 0)
 
 
-def describe(
-    objects: JobObjects,
-    now: float,
-    *,
-    summary: Summary | None = None,
-    last_lines: LastLines | None = None,
-    place: str = "",
-) -> JobDescription:
-    """The description of a job whose main object exists.
+def describe(look: Look, *, summary: Summary | None = None, place: str = "") -> JobDescription:
+    """The description of a job.
 
     Args:
         summary: of the events in the leader's log; None if it has not been read.
-        last_lines: see `find_failure`.
         place: how to find the main object.
     """
-    assert objects.owner is not None, "the caller says what became of a job that is gone"
-    owner = Owner(objects.owner)
+    owner, pods, verdict, objects, now = look.owner, look.pods, look.verdict, look.objects, look.now
     settings = settings_of(owner)
-    pods = pods_of(objects, gone=True)
-    verdict = judge(objects, pods, now, last_lines)
     latest = newest(pods) if verdict.status.is_final else current(pods)
     ending = leaders_ending(owner, newest(pods))
     known = ending if verdict.status.is_final else None
@@ -184,14 +195,14 @@ def describe(
         reason=verdict.reason,
         phase=summary.phase if summary and running else None,
         phases=dict(known.phases) if known else dict(summary.phases) if summary else {},
-        hosts=_hosts(latest, objects, now),
+        hosts=_hosts(latest, objects),
         step=summary.step if summary else None,
         metrics=dict(known.metrics) if known and known.metrics else dict(summary.metrics) if summary else {},
         goodput=_goodput(known)
         or (summary.meter.result(owner.created, None, now) if summary and running else None),
         model_data=_output(settings, ending, summary, "model"),
         output_data=_output(settings, ending, summary, "output"),
-        warnings=_warnings(known, summary),
+        warnings=_warnings(objects, known, summary),
         checkpoint_uri=_text(settings, "checkpoint_uri"),
         git_commit=_text(settings, "git_commit"),
         place=place,
@@ -222,17 +233,18 @@ def _exit_code(verdict: Verdict) -> int | None:
     }.get(verdict.status)
 
 
-def _hosts(latest: Sequence[Pod], objects: JobObjects, now: float) -> list[HostState]:
-    return [HostState(pod.host, pod.state(), _about(pod, objects, now)) for pod in latest]
+def _hosts(latest: Sequence[Pod], objects: JobObjects) -> list[HostState]:
+    events = EventIndex(objects.events)
+    return [HostState(pod.host, pod.state(), _about(pod, events)) for pod in latest]
 
 
-def _about(pod: Pod, objects: JobObjects, now: float) -> str:
+def _about(pod: Pod, events: EventIndex) -> str:
     """``on node gpu-1, 2 restarts``; for a pod that waits, why."""
     facts = [f"on node {pod.node}"] if pod.node else []
     if pod.restarts:
         facts.append(f"{pod.restarts} restart{'s' * (pod.restarts > 1)}")
     if not pod.is_over and not pod.is_running and not pod.is_deleted:
-        facts.append(why_pod(pod, objects.events, now).sentence)
+        facts.append(why_pod(pod, events).sentence)
     return ", ".join(facts)
 
 
@@ -267,8 +279,11 @@ def _output(
     return join_uri(folder, f"{kind}.tar.gz" if settings.get("compress_output") is not False else kind)
 
 
-def _warnings(known: Ending | None, summary: Summary | None) -> list[str]:
+def _warnings(objects: JobObjects, known: Ending | None, summary: Summary | None) -> list[str]:
     found = [*(summary.warnings if summary else ()), *(known.warnings if known else ())]
+    found += [f"why it waits may be unknown: {why}" for why in objects.unseen.values()]
+    if objects.problem:
+        found.append(objects.problem)
     return list(dict.fromkeys(found))
 
 

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import shlex
+import threading
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from typing import TYPE_CHECKING, Protocol
 
 from cloudtrain.contract import FailureClass, FailureReport, JobStatus
@@ -14,8 +16,10 @@ from cloudtrain.observe import Summary
 from cloudtrain.platforms.base import JobDescription, JobState
 from cloudtrain.platforms.common.failure import LastLines
 from cloudtrain.platforms.kubernetes.api.kinds import Kind
-from cloudtrain.platforms.kubernetes.life.describe import describe, judge, pods_of
-from cloudtrain.platforms.kubernetes.life.failure import deleted
+from cloudtrain.platforms.kubernetes.life.causes import SIGTERM_CODE
+from cloudtrain.platforms.kubernetes.life.describe import Look, describe, look_at, pods_of
+from cloudtrain.platforms.kubernetes.life.failure import deleted, leaders_ending
+from cloudtrain.platforms.kubernetes.life.memory import recall, remember
 from cloudtrain.platforms.kubernetes.life.objects import (
     ENDING,
     FAILED,
@@ -25,8 +29,7 @@ from cloudtrain.platforms.kubernetes.life.objects import (
     name_of,
     text,
 )
-from cloudtrain.platforms.kubernetes.life.owner import Owner
-from cloudtrain.platforms.kubernetes.life.pods import current, leader_of
+from cloudtrain.platforms.kubernetes.life.pods import current, newest
 from cloudtrain.platforms.kubernetes.life.states import StateLog
 from cloudtrain.platforms.kubernetes.life.stop import end, preempt, stop
 
@@ -70,6 +73,7 @@ class JobLife:
         self._watch = watch
         self._last_lines = last_lines
         self._summary = summary
+        self._lock = threading.Lock()
         self._log = StateLog()
         self._asked = 0
         self._last: JobObjects | None = None
@@ -77,18 +81,20 @@ class JobLife:
 
     def describe(self) -> JobDescription:
         """The job as it is now. Raises JobNotFound, PlatformError."""
-        objects = self._objects()
-        if objects is None:
+        look = self._look()
+        if look is None:
             return self._gone()
-        now = time.time()
-        self._give_up(objects, now)
-        self._keep_ending(objects)
-        status = judge(objects, pods_of(objects, gone=True), now).status
-        summary = self._summary() if self._summary and status != JobStatus.PENDING else None
-        self._log.update(objects, now)
-        place = command_for(self._api, self._kind, objects.owner)
-        found = describe(objects, now, summary=summary, last_lines=self._last_lines, place=place)
-        self._final = found if found.status.is_final else None
+        self._give_up(look)
+        self._keep_ending(look)
+        self._note(look)
+        status = look.verdict.status
+        is_told = status.is_final and leaders_ending(look.owner, newest(look.pods))
+        asks = self._summary is not None and status != JobStatus.PENDING and not is_told
+        summary = self._summary() if self._summary and asks else None
+        found = describe(look, summary=summary, place=self._command(look.owner.found))
+        if status.is_final and (self._final is None or self._final.status != status):
+            remember(found, self._place)
+        self._final = found if status.is_final else None
         return found
 
     def require(self) -> None:
@@ -98,12 +104,13 @@ class JobLife:
 
     def states(self) -> list[JobState]:
         """All states so far. Raises JobNotFound, PlatformError."""
-        objects = self._objects()
-        if objects is not None:
-            return self._log.update(objects, time.time())
+        look = self._look()
+        if look is not None:
+            return self._note(look)
         found = self._gone()
         reason = found.failure.summary() if found.failure else found.reason
-        return self._log.end(JobState(found.ended_at or time.time(), str(found.status), reason))
+        with self._lock:
+            return self._log.end(JobState(found.ended_at or time.time(), str(found.status), reason))
 
     def stop(self) -> None:
         """Stop the job with its grace; does nothing if it has ended. Raises JobNotFound, PlatformError."""
@@ -132,30 +139,50 @@ class JobLife:
         self._asked += 1
         return objects
 
+    def _look(self) -> Look | None:
+        objects = self._objects()
+        return look_at(objects, time.time(), self._last_lines) if objects else None
+
+    def _note(self, look: Look) -> list[JobState]:
+        """All states so far."""
+        with self._lock:
+            return self._log.update(look)
+
     def _gone(self) -> JobDescription:
-        """The description of a job whose main object disappeared while this process knew it."""
-        if self._final:
-            return self._final
-        if self._last is None or self._last.owner is None:
+        """The description of a job whose main object is gone, and that this client has known."""
+        if self._final is None and self._last is not None:
+            self._final = self._ended_by_deletion(look_at(self._last, time.time()))
+            remember(self._final, self._place)
+        found = self._final or recall(self.name, self._place)
+        if found is None:
             raise self._not_found()
-        now = time.time()
-        owner = Owner(self._last.owner)
-        found = describe(self._last, now, place=command_for(self._api, self._kind, owner.found))
-        if not found.status.is_final:
-            stopped = owner.stopped_at is not None
-            failure = None if stopped else deleted(owner.found, owner.kind, now)
-            found = JobDescription(
-                **{
-                    **{name: getattr(found, name) for name in found.__dataclass_fields__},
-                    "status": JobStatus.STOPPED if stopped else JobStatus.FAILED,
-                    "failure": failure,
-                    "exit_code": failure.exit_code if failure else found.exit_code,
-                    "ended_at": now,
-                    "phase": None,
-                }
-            )
-        self._final = found
         return found
+
+    def _ended_by_deletion(self, look: Look) -> JobDescription:
+        found = describe(look, place=self._command(look.owner.found))
+        if found.status.is_final:
+            return found
+        if look.owner.stopped_at is not None:
+            return replace(
+                found, status=JobStatus.STOPPED, exit_code=SIGTERM_CODE, ended_at=look.now, phase=None
+            )
+        failure = deleted(look.owner.found, look.owner.kind, look.now)
+        return replace(
+            found,
+            status=JobStatus.FAILED,
+            reason="",
+            failure=failure,
+            exit_code=failure.exit_code,
+            ended_at=look.now,
+            phase=None,
+        )
+
+    @property
+    def _place(self) -> str:
+        return f"{self._api.context}/{self._api.namespace}/{self._kind.resource}"
+
+    def _command(self, owner: Object) -> str:
+        return command_for(self._api, self._kind, owner)
 
     def _not_found(self) -> JobNotFound:
         return JobNotFound(
@@ -165,27 +192,24 @@ class JobLife:
             "checkpoints remain where they were uploaded.",
         )
 
-    def _give_up(self, objects: JobObjects, now: float) -> None:
+    def _give_up(self, look: Look) -> None:
         """End a job that cannot start, if someone waits for it here: else it would hold its nodes forever."""
-        if self._asked < 2 or objects.owner is None:
+        verdict = look.verdict
+        if self._asked < 2 or verdict.why is None or not verdict.why.is_hopeless(look.now):
             return
-        verdict = judge(objects, pods_of(objects, gone=True), now)
-        if verdict.status != JobStatus.PENDING or verdict.why is None or not verdict.why.is_hopeless(now):
-            return
-        report = FailureReport(FailureClass.PLATFORM, verdict.why.sentence, verdict.why.advice, time=now)
+        report = FailureReport(FailureClass.PLATFORM, verdict.why.sentence, verdict.why.advice, time=look.now)
         note = {FAILED: report.shortened(REPORT_SIZE).to_json()}
         with contextlib.suppress(PlatformError):
-            end(self._api, self._kind, objects.owner, objects.workload, note)
+            end(self._api, self._kind, look.owner.found, look.objects.workload, note)
 
-    def _keep_ending(self, objects: JobObjects) -> None:
+    def _keep_ending(self, look: Look) -> None:
         """Note how a stopped job ended in its main object: Kubernetes deletes the pods that say so."""
-        owner = objects.owner
-        if owner is None or Owner(owner).stopped_at is None or annotation(owner, ENDING):
+        owner = look.owner
+        if owner.stopped_at is None or annotation(owner.found, ENDING):
             return
-        leader = leader_of(pods_of(objects, gone=True))
-        ending = leader.end.ending if leader and leader.end else None
+        ending = leaders_ending(owner, newest(look.pods))
         if ending:
-            patch = {"metadata": {"uid": _uid(owner), "annotations": {ENDING: ending.to_json()}}}
+            patch = {"metadata": {"uid": _uid(owner.found), "annotations": {ENDING: ending.to_json()}}}
             with contextlib.suppress(PlatformError):
                 self._api.patch(self._kind, self.name, patch)
 

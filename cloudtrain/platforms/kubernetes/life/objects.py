@@ -35,6 +35,16 @@ class JobObjects(Protocol):
         ...
 
     @property
+    def unseen(self) -> Mapping[str, str]:
+        """Why some objects are missing, by plural: the credentials may not list ``events``."""
+        ...
+
+    @property
+    def problem(self) -> str:
+        """Why this is not up to date; empty if it is."""
+        ...
+
+    @property
     def workload(self) -> Object | None: ...
 
 
@@ -123,13 +133,19 @@ def first_event_time(event: Object) -> float:
     return next((found for found in times if found is not None), 0.0) or event_time(event)
 
 
-def events_about(events: Iterable[Object], found: Object) -> list[Object]:
-    """The events about one object, in the order in which they happened."""
-    uid, name = text(found, "metadata", "uid"), name_of(found)
+class EventIndex:
+    """Events by what they are about."""
 
-    def is_about(event: Object) -> bool:
-        about = part(event, "involvedObject")
-        # a test, or an operator, may leave out the uid
-        return bool(text(about, "uid") == uid if text(about, "uid") and uid else text(about, "name") == name)
+    def __init__(self, events: Iterable[Object]) -> None:
+        self._by_uid: dict[str, list[Object]] = {}
+        self._by_name: dict[str, list[Object]] = {}
+        for event in sorted(events, key=event_time):
+            about = part(event, "involvedObject")
+            uid, name = text(about, "uid"), text(about, "name")
+            # a tool that reports events may leave out the uid
+            (self._by_uid.setdefault(uid, []) if uid else self._by_name.setdefault(name, [])).append(event)
 
-    return sorted((event for event in events if is_about(event)), key=event_time)
+    def about(self, found: Object) -> list[Object]:
+        """The events about one object, in the order in which they happened."""
+        named = self._by_name.get(name_of(found), [])
+        return [*self._by_uid.get(text(found, "metadata", "uid"), ()), *named]

@@ -6,8 +6,7 @@ from dataclasses import dataclass, field
 
 from cloudtrain.contract import JobStatus
 from cloudtrain.platforms.base import JobState
-from cloudtrain.platforms.kubernetes.life.describe import Verdict, attempts, judge, pods_of
-from cloudtrain.platforms.kubernetes.life.objects import JobObjects
+from cloudtrain.platforms.kubernetes.life.describe import Look, Verdict, attempts
 from cloudtrain.platforms.kubernetes.life.owner import Owner
 from cloudtrain.platforms.kubernetes.life.pods import Pod, current
 
@@ -22,11 +21,10 @@ class StateLog:
     states: list[JobState] = field(default_factory=list)
     attempt: int = 0
 
-    def update(self, objects: JobObjects, now: float) -> list[JobState]:
-        """All states so far, given the job's objects of now. The job exists."""
-        owner, pods = Owner(objects.owner or {}), pods_of(objects, gone=True)
-        verdict = judge(objects, pods, now)
-        attempt = attempts(owner, pods, objects)
+    def update(self, look: Look) -> list[JobState]:
+        """All states so far, given the job as it is now."""
+        owner, pods, verdict, now = look.owner, look.pods, look.verdict, look.now
+        attempt = attempts(owner, pods, look.objects)
         if not self.states:
             self._begin(owner, pods, verdict)
         name, message = _named(verdict, pods, attempt > self.attempt)

@@ -9,11 +9,11 @@ from cloudtrain.platforms.kubernetes.life.admission import CREATE_ERRORS, why_no
 from cloudtrain.platforms.kubernetes.life.images import PULL_ERRORS, why_no_image
 from cloudtrain.platforms.kubernetes.life.kueue import is_admitted, why_queued
 from cloudtrain.platforms.kubernetes.life.objects import (
+    EventIndex,
     JobObjects,
     Object,
     condition,
     event_time,
-    events_about,
     first_event_time,
     items,
     label,
@@ -48,9 +48,8 @@ def why_waiting(objects: JobObjects, pods: Sequence[Pod], now: float) -> Why | N
     owner = Owner(objects.owner or {})
     if owner.is_suspended and not any(pod.is_running for pod in pods):
         return _suspended(owner, objects.workload)
-    found = [
-        (pod, why_pod(pod, objects.events, now)) for pod in pods if not pod.is_over and not pod.is_running
-    ]
+    events = EventIndex(objects.events)
+    found = [(pod, why_pod(pod, events)) for pod in pods if not pod.is_over and not pod.is_running]
     if found:
         pod, why = min(found, key=lambda one: _rank(one[1]))
         if len(found) < owner.hosts:
@@ -59,7 +58,7 @@ def why_waiting(objects: JobObjects, pods: Sequence[Pod], now: float) -> Why | N
         return why
     if len(pods) >= owner.hosts:
         return None
-    return _uncreated(owner, objects, pods, now)
+    return _uncreated(owner, objects.events, pods, now)
 
 
 def _rank(why: Why) -> tuple[bool, bool]:
@@ -84,15 +83,15 @@ def _suspended(owner: Owner, workload: Object | None) -> Why:
     )
 
 
-def _uncreated(owner: Owner, objects: JobObjects, pods: Sequence[Pod], now: float) -> Why:
+def _uncreated(owner: Owner, events: Sequence[Object], pods: Sequence[Pod], now: float) -> Why:
     """Why a job has fewer pods than it needs."""
-    errors = [event for event in objects.events if text(event, "reason") in CREATE_ERRORS]
+    errors = [event for event in events if text(event, "reason") in CREATE_ERRORS]
     newest = max((pod.created for pod in pods), default=0.0)
     recent = [event for event in errors if event_time(event) >= newest]
     if recent:
         why = why_not_created(text(max(recent, key=event_time), "message"))
         return Why(why.sentence, why.advice, why.patience, min(map(first_event_time, recent)))
-    said = _refused(owner, objects.events)
+    said = _refused(owner, events)
     if said:
         return said
     if owner.kind == "MPIJob" and pods and not any(pod.is_leader for pod in pods):
@@ -109,7 +108,7 @@ def _uncreated(owner: Owner, objects: JobObjects, pods: Sequence[Pod], now: floa
 
 def _refused(owner: Owner, events: Sequence[Object]) -> Why | None:
     """Why the operator of an object does nothing about it."""
-    for event in reversed(events_about(events, owner.found)):
+    for event in reversed(EventIndex(events).about(owner.found)):
         if text(event, "reason") in ("ValidationError", "TrainingRuntimeNotSupported"):
             return Why(
                 f"the operator refuses it: {text(event, 'message')}",
@@ -120,9 +119,9 @@ def _refused(owner: Owner, events: Sequence[Object]) -> Why | None:
     return None
 
 
-def why_pod(pod: Pod, events: Sequence[Object], now: float) -> Why:
-    """Why a pod does not run. ``events`` may be about other objects, too."""
-    about = events_about(events, pod.found)
+def why_pod(pod: Pod, events: EventIndex) -> Why:
+    """Why a pod does not run."""
+    about = events.about(pod.found)
     scheduled = condition(pod.found, "PodScheduled")
     since = when(scheduled, "lastTransitionTime") or pod.created
     if not pod.node:
@@ -144,7 +143,7 @@ def why_pod(pod: Pod, events: Sequence[Object], now: float) -> Why:
     if waiting.reason in ("CreateContainerConfigError", *_START):
         why = why_no_container(waiting.message or waiting.reason)
         return Why(why.sentence, why.advice, why.patience, since)
-    return _starting(pod, waiting, about, since, now)
+    return _starting(pod, waiting, about, since)
 
 
 def _last(events: Sequence[Object], *reasons: str) -> str:
@@ -192,7 +191,7 @@ def why_no_container(message: str) -> Why:
     return Why(f"its container cannot start: {words}", "It is tried again.", NETWORK_SECONDS)
 
 
-def _starting(pod: Pod, waiting: Waiting, about: Sequence[Object], since: float, now: float) -> Why:
+def _starting(pod: Pod, waiting: Waiting, about: Sequence[Object], since: float) -> Why:
     """Why a pod that has a node has not started: its volumes, its network, its image."""
     errors = [
         one

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from cloudtrain.contract import FailureReport, JobStatus
@@ -267,6 +267,8 @@ class Objects:
     events: Sequence[Object] = ()
     gone: Sequence[Object] = ()
     workload: Object | None = None
+    unseen: Mapping[str, str] = field(default_factory=dict)
+    problem: str = ""
 
     def having(self, **changes: Any) -> Objects:
         return replace(self, **changes)

@@ -20,7 +20,7 @@ from recorded_jobs import (
 from cloudtrain.contract import JobStatus
 from cloudtrain.contract.ending import Ending
 from cloudtrain.platforms.base import JobState
-from cloudtrain.platforms.kubernetes.life.describe import describe
+from cloudtrain.platforms.kubernetes.life.describe import describe, look_at
 from cloudtrain.platforms.kubernetes.life.objects import ENDING, STOPPED
 from cloudtrain.platforms.kubernetes.life.states import StateLog
 from cloudtrain.platforms.kubernetes.life.stop import stop_patch
@@ -37,20 +37,19 @@ def waits(message: str, host: str = "train-0", **more):
 def test_each_change_is_one_state():
     log = StateLog()
     one = job(hosts=1)
-    first = log.update(Objects(one), BEGAN + 1)
+    first = log.update(look_at(Objects(one), BEGAN + 1))
     assert first == [JobState(BEGAN, "Pending", "its pods are being created")]
-    log.update(Objects(one, [waits(FULL)]), BEGAN + 5)
-    log.update(Objects(one, [waits(FULL)]), BEGAN + 6)
-    log.update(Objects(one, [waits(TAINTED)]), BEGAN + 7)
-    log.update(Objects(one, [pod("train-0", after=10)]), BEGAN + 20)
+    log.update(look_at(Objects(one, [waits(FULL)]), BEGAN + 5))
+    log.update(look_at(Objects(one, [waits(FULL)]), BEGAN + 6))
+    log.update(look_at(Objects(one, [waits(TAINTED)]), BEGAN + 7))
+    log.update(look_at(Objects(one, [pod("train-0", after=10)]), BEGAN + 20))
     evicted = [told("DisruptionTarget", reason="EvictionByEvictionAPI", message="Eviction API: evicting")]
     gone = pod("train-0", "Failed", state=ended(143), conditions=evicted, deletionTimestamp=at(30))
-    log.update(Objects(one, [waits(FULL, uid="new", after=40)], gone=[gone]), BEGAN + 41)
-    log.update(Objects(one, [pod("train-0", uid="new", after=40)], gone=[gone]), BEGAN + 50)
+    log.update(look_at(Objects(one, [waits(FULL, uid="new", after=40)], gone=[gone]), BEGAN + 41))
+    log.update(look_at(Objects(one, [pod("train-0", uid="new", after=40)], gone=[gone]), BEGAN + 50))
     done = job(told("Complete", after=80), hosts=1)
-    states = log.update(
-        Objects(done, [pod("train-0", "Succeeded", state=ended(0), uid="new", after=40)]), BEGAN + 81
-    )
+    over = [pod("train-0", "Succeeded", state=ended(0), uid="new", after=40)]
+    states = log.update(look_at(Objects(done, over), BEGAN + 81))
     assert [state.name for state in states] == [
         "Pending",
         "Pending",
@@ -71,10 +70,10 @@ def test_each_change_is_one_state():
 
 def test_a_client_that_comes_later_sees_the_states_before_it():
     running = [pod("train-0"), pod("train-1", node="gpu-2")]
-    states = StateLog().update(Objects(job(), running), BEGAN + 100)
+    states = StateLog().update(look_at(Objects(job(), running), BEGAN + 100))
     assert states == [JobState(BEGAN, "Pending"), JobState(BEGAN + 7, "Running", "on nodes gpu-1, gpu-2")]
     failed = [pod("train-0", "Failed", state=ended(3, after=60))]
-    states = StateLog().update(Objects(job(told("Failed", after=61), hosts=1), failed), BEGAN + 100)
+    states = StateLog().update(look_at(Objects(job(told("Failed", after=61), hosts=1), failed), BEGAN + 100))
     assert [(state.time - BEGAN, state.name) for state in states] == [
         (0, "Pending"),
         (7, "Running"),
@@ -86,7 +85,7 @@ def test_a_client_that_comes_later_sees_the_states_before_it():
 def test_the_number_of_states_is_bounded():
     log = StateLog()
     for number in range(500):
-        log.update(Objects(job(hosts=1), [waits(f"scheduler {number}")]), BEGAN + number)
+        log.update(look_at(Objects(job(hosts=1), [waits(f"scheduler {number}")]), BEGAN + number))
     assert len(log.states) <= 201
 
 
@@ -115,21 +114,26 @@ def test_a_stopped_job_is_described_by_pods_that_are_gone():
         told("Failed", reason="DeadlineExceeded", after=120), annotations={**NOTE, ENDING: ending.to_json()}
     )
     for objects in (Objects(over, gone=gone), Objects(kept)):
-        found = describe(objects, BEGAN + 300)
+        found = describe(look_at(objects, BEGAN + 300))
         assert (found.status, found.reason, found.attempt) == (JobStatus.STOPPED, "stopped by the user", 0)
         assert found.metrics == {"loss": 0.25}
         assert found.output_data == "s3://bucket/out/train/output/output.tar.gz"
-    assert [host.name for host in describe(Objects(over, gone=gone), 0).hosts] == ["train-0", "train-1"]
+    assert [host.name for host in describe(look_at(Objects(over, gone=gone), 0)).hosts] == [
+        "train-0",
+        "train-1",
+    ]
 
 
 def test_a_pod_that_was_deleted_by_hand_is_why_a_job_starts_again():
     gone = pod("train-0", "Running", deletionTimestamp=at(30), uid="old")
-    found = describe(Objects(job(hosts=1), [waits(FULL, uid="new", after=31)], gone=[gone]), BEGAN + 40)
+    found = describe(
+        look_at(Objects(job(hosts=1), [waits(FULL, uid="new", after=31)], gone=[gone]), BEGAN + 40)
+    )
     assert found.reason.startswith("it starts again, because pod train-0-old was deleted. 0/3 nodes")
     assert found.attempt == 1
 
 
 def test_a_pod_that_is_gone_is_not_counted_as_one_that_runs():
     gone = pod("train-1", "Running", deletionTimestamp=at(30))
-    found = describe(Objects(job(), [pod("train-0")], gone=[gone]), BEGAN + 40)
+    found = describe(look_at(Objects(job(), [pod("train-0")], gone=[gone]), BEGAN + 40))
     assert (found.status, [host.name for host in found.hosts]) == (JobStatus.PENDING, ["train-0"])

@@ -24,7 +24,7 @@ from recorded_jobs import (
 
 from cloudtrain.contract import FailureClass, FailureReport, JobStatus
 from cloudtrain.contract.ending import Ending
-from cloudtrain.platforms.kubernetes.life.describe import describe
+from cloudtrain.platforms.kubernetes.life.describe import describe, look_at
 from cloudtrain.platforms.kubernetes.life.objects import FAILED, STOPPED
 
 NOW = BEGAN + 300
@@ -42,7 +42,7 @@ FULL = "0/3 nodes are available: 3 Insufficient nvidia.com/gpu."
 
 
 def described(objects: Objects, **more):
-    return describe(objects, NOW, **more)
+    return describe(look_at(objects, NOW, more.pop("last_lines", None)), **more)
 
 
 @pytest.mark.parametrize(
@@ -446,3 +446,13 @@ def test_an_object_that_was_damaged_is_described_as_far_as_it_goes():
     }
     found = described(Objects(owner, [strange], [{"message": 5}]))
     assert found.status == JobStatus.PENDING
+
+
+def test_what_the_client_cannot_see_is_said():
+    hidden = Objects(
+        job(), unseen={"events": "alice may not list events in the namespace ml"}, problem="no answer"
+    )
+    assert described(hidden).warnings == [
+        "why it waits may be unknown: alice may not list events in the namespace ml",
+        "no answer",
+    ]

@@ -1,0 +1,38 @@
+"""The descriptions of jobs whose objects are gone."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from recorded_jobs import BEGAN, Objects, ended, failed_with, job, pod, told
+
+from cloudtrain.contract import FailureClass, FailureReport
+from cloudtrain.platforms.kubernetes.life.describe import describe, look_at
+from cloudtrain.platforms.kubernetes.life.memory import GONE, forget, recall, remember
+from cloudtrain.storage import state_home
+
+RAISED = FailureReport(FailureClass.USER_ERROR, "no batches", rank=1, host="train-0", exit_code=1)
+
+
+@pytest.fixture(autouse=True)
+def own_state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CLOUDTRAIN_HOME", str(tmp_path))
+
+
+def test_a_job_is_remembered_in_its_place_only():
+    pods = [pod("train-0", "Failed", state=ended(1, ending=failed_with(RAISED, metrics={"loss": 1.0})))]
+    found = describe(look_at(Objects(job(told("Failed", after=61), hosts=1), pods), BEGAN + 90))
+    remember(found, "prod/ml/jobs.batch")
+    recalled = recall("train", "prod/ml/jobs.batch")
+    assert recalled is not None
+    assert (recalled.status, recalled.failure, recalled.metrics) == (found.status, RAISED, {"loss": 1.0})
+    assert recalled.hosts == found.hosts
+    assert recalled.details["object"] == GONE
+    assert recall("train", "test/ml/jobs.batch") is None
+    [path] = (path for path in state_home().rglob("train.json"))
+    path.write_bytes(path.read_bytes()[:-1])
+    assert recall("train", "prod/ml/jobs.batch") is None
+    forget("train")
+    forget("train")
+    assert recall("train", "prod/ml/jobs.batch") is None
