@@ -65,10 +65,10 @@ def look_at(
 
 def series_of(platform: Platform, job_name: str) -> Series:
     """The metrics over time; empty if the platform denies access to them. A view is useful without them."""
-    if isinstance(platform, Trends):
-        return platform.trends(job_name)
-    if isinstance(platform, Metrics):
-        with contextlib.suppress(PlatformError):
+    with contextlib.suppress(PlatformError):
+        if isinstance(platform, Trends):
+            return platform.trends(job_name)
+        if isinstance(platform, Metrics):
             return platform.metrics(job_name)
     return {}
 

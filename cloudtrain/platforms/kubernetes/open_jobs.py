@@ -12,6 +12,7 @@ from cloudtrain.platforms.kubernetes.jobs import Place, Places
 from cloudtrain.platforms.kubernetes.life.life import JobLife
 from cloudtrain.platforms.kubernetes.life.memory import forget
 from cloudtrain.platforms.kubernetes.logs.tail import LastLinesOf, RunningSummary
+from cloudtrain.platforms.kubernetes.logs.trends import GrowingTrends
 
 MOST = 100
 """Jobs that are kept: those asked about least recently are forgotten, and their watches end."""
@@ -24,6 +25,7 @@ class OpenJob:
     place: Place
     watch: JobWatch
     life: JobLife
+    trends: GrowingTrends
 
     @property
     def api(self) -> Api:
@@ -56,7 +58,8 @@ class OpenJobs:
             summary=RunningSummary(place.api, watch),
         )
         with self._lock:
-            found = self._open.setdefault(job_name, OpenJob(place, watch, life))
+            opened = OpenJob(place, watch, life, GrowingTrends(place.api, watch))
+            found = self._open.setdefault(job_name, opened)
             while len(self._open) > MOST:
                 self._open.popitem(last=False)[1].watch.close()
         return found

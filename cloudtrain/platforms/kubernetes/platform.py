@@ -96,11 +96,9 @@ class KubernetesPlatform:
         return metrics(job.api, job.watch)
 
     def trends(self, job_name: str) -> Series:
-        from cloudtrain.platforms.kubernetes.logs.events import trends
-
         job = self._job(job_name)
         job.life.require()
-        return trends(job.api, job.watch)
+        return job.trends()
 
     def stop(self, job_name: str) -> None:
         self._job(job_name).life.stop()

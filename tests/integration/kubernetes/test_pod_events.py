@@ -12,9 +12,11 @@ from pod_objects import Objects
 
 from cloudtrain.observe.event_lines import encode_event
 from cloudtrain.platforms.kubernetes.api.client import Api
-from cloudtrain.platforms.kubernetes.logs import tail
-from cloudtrain.platforms.kubernetes.logs.events import events, metrics, trends
+from cloudtrain.platforms.kubernetes.api.errors import KubeForbidden
+from cloudtrain.platforms.kubernetes.logs import tail, trends
+from cloudtrain.platforms.kubernetes.logs.events import events, metrics
 from cloudtrain.platforms.kubernetes.logs.tail import LastLinesOf, RunningSummary
+from cloudtrain.platforms.kubernetes.logs.trends import GrowingTrends
 
 SECOND = 10**9
 
@@ -22,6 +24,7 @@ SECOND = 10**9
 @pytest.fixture
 def api(log_api: Api, monkeypatch: pytest.MonkeyPatch) -> Api:
     monkeypatch.setattr(tail, "FRESH_SECONDS", 0.0)
+    monkeypatch.setattr(trends, "FRESH_SECONDS", 0.0)
     return log_api
 
 
@@ -59,7 +62,7 @@ def test_events_of_the_leader_in_two_attempts(kubelet_logs: KubeletLogs, api: Ap
     assert {event["source"] for event in found} == {"j-0"}
     values = metrics(api, objects)["loss"]
     assert values[:2] == [(now + 2, 2.0), (now + 12, 1.0)] and math.isnan(values[2][1])
-    assert trends(api, objects)["loss"][:2] == [(now + 2, 2.0), (now + 12, 1.0)]
+    assert GrowingTrends(api, objects)()["loss"][:2] == [(now + 2, 2.0), (now + 12, 1.0)]
 
 
 def test_events_are_followed(kubelet_logs: KubeletLogs, api: Api) -> None:
@@ -73,6 +76,33 @@ def test_events_are_followed(kubelet_logs: KubeletLogs, api: Api) -> None:
     objects.put("j-0-a", "terminated")
     objects.end()
     assert [event["event"] for event in found] == ["metric"]
+
+
+def test_trends_read_a_log_once(kubelet_logs: KubeletLogs, api: Api) -> None:
+    objects = Objects(1)
+    now = float(int(time.time()) - 1000)
+    log = kubelet_logs.logs[objects.add(0)]
+    trends_of = GrowingTrends(api, objects)
+    for number in range(300):
+        say(log, now + number, "metric", name="loss", value=float(number), rank=0)
+        if number % 100 == 99:
+            trends_of()
+    trends_of()
+    (loss,) = trends_of().values()
+    assert loss[-1] == (now + 299, pytest.approx(298, abs=3))
+    assert sum(value for _, value in loss) / len(loss) == pytest.approx(
+        149.5, abs=2
+    )  # each value counts once
+    assert ["sinceTime" in request for request in log.requests] == [False, True, True, True, True]
+    log.faults = [Fault(403)]
+    with pytest.raises(KubeForbidden):
+        trends_of()
+    log.end()
+    objects.put("j-0-a", "terminated")
+    assert trends_of()["loss"] == loss
+    count = len(log.requests)
+    assert trends_of()["loss"] == loss
+    assert len(log.requests) == count  # the log of a pod that has ended is complete
 
 
 def test_how_a_running_job_goes(kubelet_logs: KubeletLogs, api: Api) -> None:

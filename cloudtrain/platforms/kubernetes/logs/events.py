@@ -1,4 +1,4 @@
-"""``events``, ``metrics`` and ``trends``: what the leader of a job prints about it, between the lines of its ranks.
+"""``events`` and ``metrics``: what the leader of a job prints about it, between the lines of its ranks.
 
 Every other host prints such lines, too. The leader's show the progress of the job.
 """
@@ -11,7 +11,6 @@ from typing import Any
 
 from cloudtrain.observe.event_lines import parse_event_line
 from cloudtrain.observe.events import MARK, Event
-from cloudtrain.observe.summary import summarize
 from cloudtrain.platforms.base import Series
 from cloudtrain.platforms.kubernetes.logs.lines import Line
 from cloudtrain.platforms.kubernetes.logs.pod_log import LogApi, Source
@@ -66,12 +65,6 @@ def metrics(api: LogApi, watch: Watch) -> Series:
         if event["event"] == "metric":
             found.setdefault(event["name"], []).append((event["time"], event["value"]))
     return found
-
-
-def trends(api: LogApi, watch: Watch) -> Series:
-    """The course of each metric. Raises PlatformError."""
-    summary = summarize(events(api, watch, follow=False))
-    return {name: trend.series(summary.last) for name, trend in summary.trends.items()}
 
 
 def is_leader(state: SourceState) -> bool:
