@@ -11,9 +11,10 @@ from cloudtrain._lazy import lazy
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from cloudtrain.contract.arguments import decode_arguments, encode_arguments, expand, placeholder_channels
+    from cloudtrain.contract.cpus import cpu_count
     from cloudtrain.contract.environment import script_environment
     from cloudtrain.contract.failure import FailureClass, FailureReport
-    from cloudtrain.contract.host import Host, cpu_count, gpu_count, read_document
+    from cloudtrain.contract.host import Host, gpu_count, read_document
     from cloudtrain.contract.hyperparameters import (
         decode_hyperparameters,
         encode_hyperparameters,
@@ -44,7 +45,7 @@ __getattr__, __dir__ = lazy(
         "RankSlot": "cloudtrain.contract.rank",
         "Settings": "cloudtrain.contract.settings",
         "SourceLimits": "cloudtrain.contract.source",
-        "cpu_count": "cloudtrain.contract.host",
+        "cpu_count": "cloudtrain.contract.cpus",
         "decode_arguments": "cloudtrain.contract.arguments",
         "decode_hyperparameters": "cloudtrain.contract.hyperparameters",
         "encode_arguments": "cloudtrain.contract.arguments",

@@ -11,8 +11,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from cloudtrain._secrets.hiding import ValueHider
+from cloudtrain.contract.cpus import cpu_count
 from cloudtrain.contract.hidden import without_secrets
-from cloudtrain.contract.host import Host, cpu_count, gpu_count
+from cloudtrain.contract.host import Host, gpu_count
 from cloudtrain.contract.hyperparameters import PLATFORM_PREFIX, user_hyperparameters
 from cloudtrain.contract.neuron import neuron_core_count
 from cloudtrain.contract.paths import Paths

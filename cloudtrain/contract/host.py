@@ -120,11 +120,6 @@ def read_document(path: Path, default: Any) -> Any:
         raise ValueError(f"{path} {str(error).replace('it ', '', 1)}") from None
 
 
-def cpu_count() -> int:
-    """Processors this process may run on."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
 def gpu_count(environ: Mapping[str, str] = os.environ) -> int:
     """NVIDIA GPUs that a rank on this host would see. Does not load CUDA.
 

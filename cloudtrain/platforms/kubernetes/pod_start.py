@@ -16,6 +16,7 @@ import json
 import os
 import random
 import re
+import signal
 import socket
 import ssl
 import subprocess
@@ -31,6 +32,8 @@ from typing import NoReturn
 
 MOUNTS = Path(os.path.abspath(__file__)).parent.parent  # not resolve: a ConfigMap's files are links
 TERMINATION_LOG = Path(os.environ.get("CLOUDTRAIN_TERMINATION_MESSAGE") or "/dev/termination-log")
+STOPPED = int(os.environ.get("CLOUDTRAIN_RESTART_EXIT_CODE") or 143)
+"""The exit code of a pod that is deleted before its host has started."""
 DOCUMENTS = ("hyperparameters.json", "inputdataconfig.json")
 PATIENCE = 600.0
 """In seconds: how long a download is tried again while S3, or the network, is away."""
@@ -47,6 +50,8 @@ class CannotStart(Exception):
 
 
 def main() -> None:
+    # as process 1, it would not be ended by the signal: the kernel discards what nothing handles
+    signal.signal(signal.SIGTERM, lambda *_: os._exit(STOPPED))
     base = Path(os.environ.get("SAGEMAKER_BASE_DIR") or "/opt/ml")
     own = base / "input" / "data" / "cloudtrain"
     program = own / "cloudtrain.pyz"
@@ -64,6 +69,7 @@ def main() -> None:
     except (CannotStart, OSError, ValueError, zipfile.BadZipFile) as error:
         _fail(error)
     os.environ.pop("CLOUDTRAIN_RUNTIME_SHA256", None)
+    signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])  # the runtime takes it from here
     os.execv(sys.executable, [sys.executable, "-S", str(program)])
 
 

@@ -168,8 +168,8 @@ class PodFiles:
             (self.mounts / "config" / name).write_text(json.dumps(content))
         shutil.copy(POD_START, self.mounts / "config" / "start.py")
 
-    def run(self, python: str, environ: Mapping[str, str]) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
+    def start(self, python: str, environ: Mapping[str, str]) -> subprocess.Popen[str]:
+        return subprocess.Popen(
             [python, "-S", str(self.mounts / "config" / "start.py")],
             env={
                 **{name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "HOME")},
@@ -183,9 +183,27 @@ class PodFiles:
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
-            timeout=120,
-            check=False,
         )
+
+    def run(self, python: str, environ: Mapping[str, str]) -> tuple[int, str]:
+        """The exit code, and what was printed."""
+        with self.start(python, environ) as process:
+            output = process.communicate(timeout=120)[0]
+        return process.returncode, output
+
+
+@pytest.mark.parametrize(("variables", "code"), [({}, 143), ({"CLOUDTRAIN_RESTART_EXIT_CODE": "75"}, 75)])
+def test_a_pod_that_waits_for_its_files_ends_when_it_is_deleted(
+    serve: Callable[..., Server], tmp_path: Path, variables: dict[str, str], code: int
+) -> None:
+    pod = PodFiles(tmp_path)
+    for name in (SOURCE_URL, RUNTIME_URL):
+        (pod.mounts / "secret" / name).write_text(serve((503, b"", 0)).url)
+    with pod.start(sys.executable, variables) as process:
+        assert process.stdout
+        assert "tries again" in process.stdout.readline()
+        process.terminate()
+        assert process.wait(30) == code
 
 
 def test_a_pod_without_boto3_works_with_s3(
@@ -217,9 +235,9 @@ def test_a_pod_without_boto3_works_with_s3(
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", tmp_path / "image"], check=True)
     python = str(tmp_path / "image" / "bin" / "python")
     environ = {"FOLDER": f"s3://{s3}/rank", "CLOUDTRAIN_OUTPUT_URI": f"s3://{s3}/out"}
-    done = pod.run(python, environ)
-    assert done.returncode == 0, done.stdout
-    assert f"boto3 of {pod.base}/input/boto3/boto3/__init__.py" in done.stdout
+    code, output = pod.run(python, environ)
+    assert code == 0, output
+    assert f"boto3 of {pod.base}/input/boto3/boto3/__init__.py" in output
     assert open_store(f"s3://{s3}/rank").read("from-rank") == b"rank"
     assert Ending.from_json(pod.message.read_bytes()).uploaded["model"] == f"s3://{s3}/out/model.tar.gz"
 
@@ -229,14 +247,14 @@ def test_a_pod_without_boto3_works_with_s3(
             link.replace("X-Amz-Expires=604800", "X-Amz-Expires=604799")
         )
     shutil.rmtree(pod.base)
-    again = pod.run(python, environ)
-    assert again.returncode == 1
+    code, output = pod.run(python, environ)
+    assert code == 1
     failure = Ending.from_json(pod.message.read_bytes()).failure
     assert failure is not None
     assert "its URL is refused with 403" in failure.message
     assert failure.message.endswith("cannot download it otherwise: this image has no boto3")
     assert "submit the job again" in failure.hint.lower()
-    assert "Signature=" not in again.stdout + pod.message.read_text()
+    assert "Signature=" not in output + pod.message.read_text()
 
     target = tmp_path / "with boto3"
     pod_start.download((pod.mounts / "secret" / SOURCE_URL).read_text(), target)
