@@ -19,7 +19,7 @@ MEDIAN = 200
 
 BUNDLED = (
     "_system", "checkpoint", "contract", "distributed", "environment", "errors.py", "link", "observe", "runtime",
-    "storage",
+    "storage", "platforms/kubernetes/pod_start.py",
 )  # fmt: skip
 """The packages that run inside the job, where Python may be 3.9."""
 

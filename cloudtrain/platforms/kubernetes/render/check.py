@@ -10,6 +10,7 @@ from cloudtrain.platforms.common.runtime_choice import choose_runtime
 from cloudtrain.platforms.kubernetes.options import KubernetesOptions
 from cloudtrain.platforms.kubernetes.render.volumes import check_path, volumes_of
 from cloudtrain.spec import TrainingInput, TrainingJob
+from cloudtrain.storage import uri_scheme
 
 NAME = "kubernetes"
 _EXAMPLE = "pytorch/pytorch:2.7.1-cuda12.8-cudnn9-runtime"
@@ -31,6 +32,8 @@ def check(job: TrainingJob, options: KubernetesOptions) -> None:
             hint="Set output_path to an s3:// URI, or to file:///PATH on a volume of platform_options.volumes; or "
             "throw the outputs away: platform_options.discard_outputs: true",
         )
+    if job.enable_network_isolation:
+        _check_isolation(job, options)
     check_path("output_path", job.output_path, volumes, writes=True)
     check_path("checkpoint_s3_uri", job.checkpoint_s3_uri, volumes, writes=True)
 
@@ -47,6 +50,25 @@ def _check_image(job: TrainingJob) -> None:
             hint="Push it to a registry that the cluster reads: cloudtrain image push; and name it in image_uri. "
             f"Or use a public one, for example {_EXAMPLE}",
         )
+
+
+def _check_isolation(job: TrainingJob, options: KubernetesOptions) -> None:
+    """Pods that reach one another only cannot reach S3."""
+    if not options.network_policy:
+        raise InvalidJob(
+            "enable_network_isolation: a NetworkPolicy isolates the pods, and platform_options.network_policy is false",
+            hint="Leave network_policy out.",
+        )
+    channels = {f"inputs.{name}": getattr(channel, "s3_data", "") for name, channel in job.channels.items()}
+    places = {"output_path": job.output_path, "checkpoint_s3_uri": job.checkpoint_s3_uri, **channels}
+    if options.delivery != "configmap":
+        places["code_location"] = job.code_location
+    for field, uri in places.items():
+        if uri and uri_scheme(uri) == "s3":
+            raise InvalidJob(
+                f"{field}: pods cannot reach {uri} with enable_network_isolation",
+                hint="Use file:// URIs on a volume, and leave code_location out.",
+            )
 
 
 def _check_program(job: TrainingJob) -> None:

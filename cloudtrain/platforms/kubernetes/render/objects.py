@@ -70,13 +70,17 @@ def config_map(parts: Parts) -> dict[str, Any]:
 
 
 def network_policy(parts: Parts) -> dict[str, Any]:
-    """Only pods of the job reach pods of the job; they reach everything."""
+    """Only pods of the job reach pods of the job. They reach everything, unless the job's network is isolated."""
     pods = {"matchLabels": {JOB: parts.name}}
-    spec = {
+    spec: dict[str, Any] = {
         "podSelector": pods,
         "policyTypes": ["Ingress"],
         "ingress": [{"from": [{"podSelector": pods}]}],
     }
+    if parts.job.enable_network_isolation:
+        names = [{"port": 53, "protocol": protocol} for protocol in ("UDP", "TCP")]
+        spec["policyTypes"] = ["Ingress", "Egress"]
+        spec["egress"] = [{"to": [{"podSelector": pods}]}, {"ports": names}]
     return _object(parts, "networking.k8s.io/v1", "NetworkPolicy", {"spec": spec})
 
 

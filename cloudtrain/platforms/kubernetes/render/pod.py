@@ -16,8 +16,9 @@ from cloudtrain.platforms.kubernetes.render.resources import resources
 from cloudtrain.platforms.kubernetes.render.scheduling import scheduling
 from cloudtrain.platforms.kubernetes.render.volumes import pod_volumes
 
-GRACE_FOR_UPLOADS = 30
-"""Seconds that a pod has after its ranks have ended: the runtime stores what they saved, and reports."""
+GRACE_FOR_UPLOADS = 300
+"""Seconds that a pod has after its ranks have ended: the runtime stores what they saved, and reports. It ends sooner
+if that takes less."""
 
 TERMINATION_LOG = "/dev/termination-log"
 

@@ -91,7 +91,7 @@ def test_times() -> None:
     request = rendered(max_run=7200, stop_grace=20, platform_options={"ttl": 60})
     spec = main_of(request)["spec"]
     assert (spec["activeDeadlineSeconds"], spec["ttlSecondsAfterFinished"]) == (7200, 60)
-    assert pod_of(request)["terminationGracePeriodSeconds"] == 50
+    assert pod_of(request)["terminationGracePeriodSeconds"] == 320
 
 
 def test_secrets_are_only_references() -> None:
@@ -206,6 +206,22 @@ def test_a_terminal_does_not_get_the_files() -> None:
     assert "does not get the files in ConfigMaps" in request.preview
     assert len(request.preview) < 10_000
     assert list(yaml.safe_load_all(request.preview))[-1] == main_of(request)
+
+
+def test_an_isolated_network() -> None:
+    isolated = {"enable_network_isolation": True, "output_path": "file:///out"}
+    volumes = {"volumes": ["claim:/out"]}
+    spec = object_of(rendered(**isolated, platform_options=volumes), "NetworkPolicy")["spec"]
+    pods = {"podSelector": {"matchLabels": {"cloudtrain/job": "a-job"}}}
+    ports = [{"port": 53, "protocol": "UDP"}, {"port": 53, "protocol": "TCP"}]
+    assert spec["egress"] == [{"to": [pods]}, {"ports": ports}]
+    assert "egress" not in object_of(rendered(), "NetworkPolicy")["spec"]
+    with pytest.raises(InvalidJob, match="output_path: pods cannot reach s3://bucket/out with enable_net"):
+        rendered(enable_network_isolation=True)
+    with pytest.raises(InvalidJob, match=r"inputs\.a: pods cannot reach"):
+        rendered(**isolated, inputs={"a": "s3://bucket/a"}, platform_options=volumes)
+    with pytest.raises(InvalidJob, match="network_policy is false"):
+        rendered(**isolated, platform_options={**volumes, "network_policy": False})
 
 
 def test_a_job_without_outputs_has_to_say_so() -> None:
