@@ -85,7 +85,6 @@ class KubeCluster:
             self.remove_node(name)
         for node in NODES:
             if node.name not in self.nodes:
-                self.kubelet.node_is_back(node.name)
                 self.add_node(replace(node))
 
     # Nodes
@@ -97,6 +96,7 @@ class KubeCluster:
         taint = {"spec": {"taints": node.taints or None}}  # a new node has one until it is ready
         self.bench.patch("nodes", None, node.name, taint)
         self.nodes[node.name] = node
+        self.kubelet.add_node(node.name)
         self._unscheduled.set()
 
     def remove_node(self, name: str) -> None:

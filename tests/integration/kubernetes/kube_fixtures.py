@@ -54,6 +54,12 @@ class Namespace:
         self.cluster.kubelet.role = s3_server.env
         self.cluster.kubelet.reachable.add(s3_server.env["AWS_ENDPOINT_URL_S3"].rpartition("/")[2])
 
+    def claim(self, name: str) -> Path:
+        """A new PersistentVolumeClaim, as a folder of this machine."""
+        spec = {"accessModes": ["ReadWriteMany"], "resources": {"requests": {"storage": "1Gi"}}}
+        self.bench.create("persistentvolumeclaims", self.name, {"metadata": {"name": name}, "spec": spec})
+        return self.cluster.kubelet.claims / self.name / name
+
     @property
     def pods(self) -> list[Object]:
         return self.bench.list("pods", self.name)
@@ -75,7 +81,7 @@ class Namespace:
         """The output of the pod so far."""
         return self.cluster.log(self.name, self.pod(hostname)["metadata"]["name"])
 
-    def wait_until(self, condition: Callable[[], object], what: str, patience: float = 60) -> None:
+    def wait_until(self, condition: Callable[[], object], what: str, patience: float = 30) -> None:
         """Wait until ``condition`` holds. A LookupError in it counts as no."""
         deadline = time.monotonic() + patience
         while True:
@@ -87,7 +93,7 @@ class Namespace:
             assert time.monotonic() < deadline, f"{what}: not within {patience} s"
             time.sleep(0.05)
 
-    def wait_for_line(self, hostname: str, text: str, patience: float = 60) -> None:
+    def wait_for_line(self, hostname: str, text: str, patience: float = 30) -> None:
         """Wait until a pod has printed ``text``."""
         self.wait_until(lambda: text in self.log(hostname), f"the line {text!r} of {hostname}", patience)
 

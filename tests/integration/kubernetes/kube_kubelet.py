@@ -51,7 +51,8 @@ class Kubelet:
         self.workers: dict[str, PodWorker] = {}
         """By the pod's UID."""
         self._addresses = (f"10.244.{number // 250}.{number % 250 + 2}" for number in itertools.count())
-        self._down: set[str] = set()
+        self._nodes: set[str] = set()
+        """Those that are up."""
         self._recorded: set[tuple[str, str, str]] = set()
         self._listeners: dict[int, list[socket.socket]] = {}
         self._server = KubeletServer(certificates, self._find_log)
@@ -83,7 +84,7 @@ class Kubelet:
             self._recorded = {one for one in self._recorded if one[0] != uid}
         elif worker:
             worker.update(pod)
-        elif node and node not in self._down and not is_finished(pod):
+        elif node in self._nodes and not is_finished(pod):
             self.workers[uid] = worker = PodWorker(self, pod)
             worker.start()
 
@@ -100,13 +101,13 @@ class Kubelet:
 
     def lose_node(self, node: str) -> None:
         """The machine has gone: its pods too, and nothing is reported."""
-        self._down.add(node)
+        self._nodes.discard(node)
         for worker in list(self.workers.values()):
             if worker.pod["spec"].get("nodeName") == node:
                 worker.lose()
 
-    def node_is_back(self, node: str) -> None:
-        self._down.discard(node)
+    def add_node(self, node: str) -> None:
+        self._nodes.add(node)
 
     def kill_namespace(self, namespace: str) -> None:
         """Kill the pods of a namespace that goes, and let their objects go with it."""
@@ -175,7 +176,7 @@ class Kubelet:
             worker = self.worker(namespace, pod)
         except LookupError:
             return LookupError(f'pod "{pod}" not found')
-        if worker.pod["spec"].get("nodeName") in self._down:
+        if worker.pod["spec"].get("nodeName") not in self._nodes:
             return None
         found = worker.container(container)
         if found is None or found.process is None:

@@ -58,7 +58,7 @@ def test_pods_of_a_job_meet_by_their_names(kubernetes: Namespace) -> None:
     if [ $JOB_COMPLETION_INDEX = 0 ]; then
         python3 -c 'import socket; print(socket.create_server(("", 7778)).accept()[0].recv(99).decode())'
     else
-        until python3 -c 'import socket; socket.create_connection(("train-0.train", 7778)).send(b"met")'; do
+        until python3 -c 'import socket; socket.create_connection(("train-0.train", 7778)).send(b"met")' 2>&-; do
             sleep 0.1
         done
     fi
