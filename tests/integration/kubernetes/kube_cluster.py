@@ -192,13 +192,16 @@ class KubeCluster:
             self._unscheduled.wait()
             self._unscheduled.clear()
             for pod in self._pods.objects:
-                if not pod["spec"].get("nodeName") and not pod["metadata"].get("deletionTimestamp"):
+                if not pod["spec"].get("nodeName") and not is_finished(pod):
                     try:
                         self._place(pod)
                     except (KubeError, OSError):  # it has gone, or the server has: it comes again
                         continue
 
     def _place(self, pod: Object) -> None:
+        if pod["metadata"].get("deletionTimestamp"):  # as the collector of pods does: no kubelet reports it
+            self.kubelet.patch_status(pod, {"phase": "Failed"})
+            return
         if pod["spec"].get("schedulingGates"):
             self._say_unscheduled(
                 pod, "SchedulingGated", "Scheduling is blocked due to non-empty scheduling gates"
