@@ -96,7 +96,7 @@ def _heading(view: JobView) -> Iterator[Html]:
 def _rows(view: JobView) -> Iterator[Html]:
     """The rows of the list: labels and values."""
     description = view.description
-    if description.reason:
+    if description.reason and not (view.states and view.states[-1].message == description.reason):
         yield from _row("reason", line(description.reason))
     if view.states:
         yield from _row("state", _states(view.states))

@@ -42,6 +42,12 @@ def test_a_running_job() -> None:
     assert page.all("div")[0].attributes["aria-label"] == "Job train-1: Running"
 
 
+def test_a_reason_is_shown_once() -> None:
+    waits = JobState(NOW, "Pending", "no GPUs")
+    assert "reason" not in _rows(parse(card(view(reason="no GPUs", states=[waits]))))
+    assert _rows(parse(card(view(reason="preempted", states=[waits]))))["reason"].text == "preempted"
+
+
 def test_the_bytes_that_all_hosts_have_to_move() -> None:
     hosts = [HostState(f"algo-{number}", "fetch", done=10_000_000, total=40_000_000) for number in (1, 2)]
     (bar,) = parse(card(view(phase="fetch", hosts=hosts))).all("progress")
