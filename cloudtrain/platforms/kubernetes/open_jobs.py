@@ -55,7 +55,7 @@ class OpenJobs:
             job_name,
             watch,
             last_lines=LastLinesOf(place.api, watch),
-            summary=RunningSummary(place.api, watch),
+            summary=RunningSummary(place.api),
         )
         with self._lock:
             opened = OpenJob(place, watch, life, GrowingTrends(place.api, watch))

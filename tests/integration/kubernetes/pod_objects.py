@@ -21,6 +21,8 @@ class Objects:
         self.events: list[dict[str, Any]] = []
         self.gone: list[dict[str, Any]] = []
         self.workload: dict[str, Any] | None = None
+        self.unseen: dict[str, str] = {}
+        self.problem = ""
         self._changed = threading.Condition()
 
     def add(self, index: int, *, attempt: str = "a", state: str = "running") -> str:
@@ -60,6 +62,9 @@ class Objects:
             self._changed.notify_all()
 
     def snapshot(self) -> Objects:
+        return self
+
+    def known(self) -> Objects:
         return self
 
     def wait(self, timeout: float) -> bool:

@@ -24,6 +24,7 @@ SECOND = 10**9
 @pytest.fixture
 def api(log_api: Api, monkeypatch: pytest.MonkeyPatch) -> Api:
     monkeypatch.setattr(tail, "FRESH_SECONDS", 0.0)
+    monkeypatch.setattr(tail, "AFTER_FAILURE", 0.0)
     monkeypatch.setattr(trends, "FRESH_SECONDS", 0.0)
     return log_api
 
@@ -108,34 +109,34 @@ def test_trends_read_a_log_once(kubelet_logs: KubeletLogs, api: Api) -> None:
 def test_how_a_running_job_goes(kubelet_logs: KubeletLogs, api: Api) -> None:
     """From the end of a long log, and its beginning; then from what is new."""
     objects = Objects(1)
-    summary = RunningSummary(api, objects)
-    assert summary() is None
+    summary = RunningSummary(api)
+    assert summary(objects) is None
     now = float(int(time.time()) - 100)
     log = kubelet_logs.logs[objects.add(0)]
     begin(log, now)
     for number in range(10_000):
         log.print("x" * 100, at=int((now + 2 + number / 1000) * SECOND))
     say(log, now + 12, "metric", name="loss", value=3.0, rank=0)
-    found = summary()
+    found = summary(objects)
     assert found is not None
     assert (found.phase, found.phases, found.metrics) == ("train", {"fetch": 1.0}, {"loss": 3.0})
     assert [request.get("tailLines") for request in log.requests] == ["2000", None]
     say(log, now + 13, "metric", name="loss", value=2.0, rank=0)
     say(log, now + 14, "warning", message="slow")
-    found = summary()
+    found = summary(objects)
     assert found is not None
     assert found.metrics == {"loss": 2.0} and found.warnings == ["slow"]
     assert len(found.trends["loss"].points) == 2  # none was counted twice
     assert len(log.requests) == 3 and "sinceTime" in log.requests[2]
     log.faults = [Fault(403)]
     say(log, now + 15, "metric", name="loss", value=1.0, rank=0)
-    again = summary()
+    again = summary(objects)
     assert again is not None and again.metrics == {"loss": 2.0}
     goodput = again.meter.result(now, None, now + 20)
     assert goodput is not None and goodput.measured_by == "script"
     second = kubelet_logs.logs[objects.add(0, attempt="b")]
     begin(second, now + 16)
-    found = summary()
+    found = summary(objects)
     assert found is not None and found.meter.attempts == 2 and found.metrics == {"loss": 1.0}
 
 

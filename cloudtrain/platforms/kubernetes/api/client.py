@@ -20,7 +20,7 @@ from cloudtrain.platforms.kubernetes.api.errors import (
 from cloudtrain.platforms.kubernetes.api.kinds import Kind, kind_of
 from cloudtrain.platforms.kubernetes.api.kubeconfig import login
 from cloudtrain.platforms.kubernetes.api.streams import LineStream, Watch
-from cloudtrain.platforms.kubernetes.api.transport import Call, Transport
+from cloudtrain.platforms.kubernetes.api.transport import ATTEMPTS, Call, Transport
 
 if TYPE_CHECKING:
     from cloudtrain.platforms.kubernetes.api.connection import Connection
@@ -246,6 +246,7 @@ class Api:
         tail: int | None = None,
         timestamps: bool = True,
         idle: float = LOG_IDLE_SECONDS,
+        attempts: int = ATTEMPTS,
     ) -> Iterator[LineStream]:
         """The lines of a container, with their ends. The stream's `close` ends it from any thread.
 
@@ -254,6 +255,7 @@ class Api:
             tail: only this many lines from the end.
             timestamps: begin each line with its time in RFC 3339, and a space.
             idle: after how many seconds without a line the stream breaks with KubeUnreachable.
+            attempts: how often the request is sent, if it fails with an error that may pass.
 
         Raises:
             KubeNotFound: there is no such pod.
@@ -267,7 +269,8 @@ class Api:
             params["sinceTime"] = datetime.fromtimestamp(since, timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
         if tail is not None:
             params["tailLines"] = tail
-        call = Call("GET", kinds.POD.path(self.namespace, pod, "log"), asked, params, silence=idle)
+        path = kinds.POD.path(self.namespace, pod, "log")
+        call = Call("GET", path, asked, params, attempts=attempts, silence=idle)
         response = self._transport.stream(call)
         lines = LineStream(response, self._connection)
         try:

@@ -118,6 +118,11 @@ class JobWatch:
                 self._find_workload()
             return self._build(self._problem())
 
+    def known(self) -> Snapshot:
+        """The job's objects as this process knows them; like `snapshot` if it does not know any. Asks no server."""
+        with self._lock:
+            return self.snapshot() if self._listed is None else self._build("")
+
     def wait(self, timeout: float, after: Snapshot | None = None) -> bool:
         """Wait at most ``timeout`` seconds for a change since the snapshot ``after``, the last one by default.
 

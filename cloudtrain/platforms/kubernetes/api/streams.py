@@ -62,6 +62,8 @@ class LineStream:
     def close(self) -> None:
         """End the stream."""
         self._is_closed = True
+        if self._response.is_closed:
+            return  # another request may have its connection now
         stream = self._response.extensions.get("network_stream")
         connection = stream.get_extra_info("socket") if stream else None
         if connection is not None:

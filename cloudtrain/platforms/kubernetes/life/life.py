@@ -65,7 +65,7 @@ class JobLife:
         watch: Watch,
         *,
         last_lines: LastLines | None = None,
-        summary: Callable[[], Summary | None] | None = None,
+        summary: Callable[[JobObjects], Summary | None] | None = None,
     ) -> None:
         self.name = name
         self._api = api
@@ -90,7 +90,7 @@ class JobLife:
         status = look.verdict.status
         is_told = status.is_final and leaders_ending(look.owner, newest(look.pods))
         asks = self._summary is not None and status != JobStatus.PENDING and not is_told
-        summary = self._summary() if self._summary and asks else None
+        summary = self._summary(look.objects) if self._summary and asks else None
         found = describe(look, summary=summary, place=self._command(look.owner.found))
         if status.is_final and (self._final is None or self._final.status != status):
             remember(found, self._place)

@@ -52,7 +52,7 @@ def events(api: LogApi, watch: Watch, *, follow: bool) -> Generator[dict[str, An
     found = (
         follow_logs(api, watch, choose=is_leader, wants=may_be_event)
         if follow
-        else read_logs(api, watch.snapshot(), choose=is_leader, wants=may_be_event)
+        else read_logs(api, watch.known(), choose=is_leader, wants=may_be_event)
     )
     with closing(found):
         yield from EventReader().events(found)

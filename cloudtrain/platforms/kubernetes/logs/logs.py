@@ -25,9 +25,7 @@ def logs(api: LogApi, watch: Watch, *, follow: bool) -> Generator[str, None, Non
         PlatformError: the credentials do not permit reading logs, or the API server does not answer.
     """
     found = (
-        follow_logs(api, watch, wants=_is_shown)
-        if follow
-        else read_logs(api, watch.snapshot(), wants=_is_shown)
+        follow_logs(api, watch, wants=_is_shown) if follow else read_logs(api, watch.known(), wants=_is_shown)
     )
     with closing(found):  # ends the connections as soon as the caller leaves
         yield from map(shown, found)

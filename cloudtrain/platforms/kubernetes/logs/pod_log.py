@@ -53,6 +53,8 @@ class LogApi(Protocol):
         follow: bool = False,
         since: float | None = None,
         tail: int | None = None,
+        idle: float = ...,
+        attempts: int = ...,
     ) -> AbstractContextManager[LogStream]: ...
 
 
@@ -92,7 +94,7 @@ class PodLog:
         self.inlet = inlet
         self.error: CloudtrainError | None = None
         """Why the log cannot be read at all; None if it can."""
-        self.trouble: CloudtrainError | None = None
+        self.trouble: KubeError | None = None
         """Why it cannot be read now; None if it can."""
         self._api = api
         self._follow = follow
@@ -169,7 +171,7 @@ class PodLog:
                 failures += 1
                 if not error.is_transient or time.monotonic() - began > LAST_SECONDS:
                     raise
-                self._pause(failures)
+                self._pause(failures, error)
             else:
                 return
 
@@ -202,7 +204,7 @@ class PodLog:
                     self._flush()
                     return
             failures += 1
-            self._pause(failures)
+            self._pause(failures, self.trouble)
 
     def _read(self, *, follow: bool) -> None:
         """Read one answer to its end. Raises KubeError."""
@@ -210,7 +212,7 @@ class PodLog:
         self._parser, self._complaint = parser, b""
         position.reconnect()
         where = (self.source.pod, self.source.container)
-        with self._api.pod_log(*where, follow=follow, since=position.since) as stream:
+        with self._api.pod_log(*where, follow=follow, since=position.since, attempts=1) as stream:
             self._stream = stream
             self._was_allowed.set()
             self.inlet.put([])
@@ -218,7 +220,7 @@ class PodLog:
                 if self._stopped.is_set():
                     return
                 for chunk in stream.chunks():
-                    self._pass_on(position.new(map(self._dated, parser.feed(chunk))))
+                    self._pass_on(position.new(self._dated(parser.feed(chunk))))
                     if self._stopped.is_set():
                         return
             finally:
@@ -238,25 +240,29 @@ class PodLog:
     def _flush(self) -> None:
         """Pass on the rest at the end of the log: a growing log has it in its next answer."""
         self._pass_on(self._position.rest())
-        self._pass_on(self._position.new(map(self._dated, self._parser.rest())))
+        self._pass_on(self._position.new(self._dated([*self._parser.rest()])))
 
     def _pass_on(self, lines: Sequence[Line]) -> None:
         self._count += len(lines)
         self.inlet.put([line for line in lines if self._wants(line)])
 
-    def _dated(self, line: Line) -> Line:
-        """A line of the kubelet itself as one of the log, when it comes for the first time."""
-        if line.time is not None:
-            return line
-        self._complaint = line.text
-        if line.text in self._said or len(self._said) == MOST_SAID:
-            return line
-        self._said.add(line.text)
-        return Line(self._position.latest or time.time_ns(), b"(kubelet) " + line.text)
+    def _dated(self, lines: Sequence[Line]) -> Sequence[Line]:
+        """``lines`` with those of the kubelet itself as lines of the log, when they come for the first time."""
+        complaints = [line.text for line in lines if line.time is None]
+        if not complaints:
+            return lines
+        self._complaint = complaints[-1]
+        new = [text for text in complaints if text not in self._said][: MOST_SAID - len(self._said)]
+        self._said.update(new)
+        at = self._position.latest or time.time_ns()
+        said = [Line(at, b"(kubelet) " + text) for text in dict.fromkeys(new)]
+        return [*(line for line in lines if line.time is not None), *said]
 
-    def _pause(self, failures: int) -> None:
+    def _pause(self, failures: int, error: KubeError | None) -> None:
         """Longer after each failure; shorter once the container has ended, because the job may wait for this."""
         has_ended = self._has_ended.is_set()
         longest = LAST_PAUSE if has_ended else LONGEST_PAUSE
         pause = min(FIRST_PAUSE * 2.0 ** min(failures - 1, 10), longest) * random.uniform(0.5, 1.0)
+        if error and error.retry_after is not None:
+            pause = max(pause, error.retry_after)
         (self._stopped if has_ended else self._has_ended).wait(pause)

@@ -7,7 +7,7 @@ time and their text, in the order of the log.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Sequence
 
 from cloudtrain.platforms.kubernetes.logs.lines import Line
 
@@ -50,7 +50,13 @@ class Position:
 
     def new(self, lines: Iterable[Line]) -> list[Line]:
         """The lines that have not been read before. Lines of the kubelet itself do not count."""
-        return [line for given in lines for line in self._new(given)]
+        found: list[Line] = []
+        remaining = iter(lines)
+        while self._expected is not None and (line := next(remaining, None)):
+            found += self._new(line)
+        rest = [line for line in remaining if line.time is not None]
+        self._add(rest)
+        return found + rest if found else rest
 
     @property
     def unsure(self) -> tuple[tuple[int, ...], tuple[Line, ...]]:
@@ -62,17 +68,14 @@ class Position:
         self._expected = None
         held = [*self._held]
         self._held.clear()
-        for line in held:
-            self._add(line)
+        self._add(held)
         return held
 
-    def _new(self, line: Line) -> Iterator[Line]:
+    def _new(self, line: Line) -> Sequence[Line]:
+        """The lines that are known to be new now, while lines are repeated."""
+        assert self._expected is not None
         if line.time is None:
-            return
-        if self._expected is None:
-            self._add(line)
-            yield line
-            return
+            return ()
         mark = hash(line)
         if mark in self._expected:
             # all before it was read, too
@@ -81,16 +84,13 @@ class Position:
             if not self._expected:
                 self._expected = None
         elif line.time > self._latest:  # the log was rotated: the lines that are expected are gone
-            self._expected = None
-            for held in [*self._held, line]:
-                self._add(held)
-                yield held
-            self._held.clear()
+            return [*self.rest(), *self.new([line])]
         else:
             self._held.append(line)
+        return ()
 
-    def _add(self, line: Line) -> None:
-        assert line.time is not None
-        self._read.append(hash(line))
-        self._last = line.time
-        self._latest = max(self._latest, line.time)
+    def _add(self, lines: Sequence[Line]) -> None:
+        if lines:
+            self._read.extend(map(hash, lines[-REMEMBERED:]))
+            self._last = lines[-1].time
+            self._latest = max(self._latest, max(line.time or 0 for line in lines))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import threading
 import time
 from collections.abc import Mapping, Sequence
@@ -11,6 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from cloudtrain.errors import PlatformError
 from cloudtrain.observe import Summary
 from cloudtrain.observe.events import MARK
+from cloudtrain.platforms.kubernetes.life.objects import JobObjects
 from cloudtrain.platforms.kubernetes.logs.events import EventReader
 from cloudtrain.platforms.kubernetes.logs.lines import Line, LineParser
 from cloudtrain.platforms.kubernetes.logs.pod_log import LogApi, Source
@@ -23,8 +23,12 @@ HEAD_BYTES = 1 << 18
 """Of the beginning of a log, which has the first phases."""
 LONGEST_TAIL = 8 << 20
 """Bytes that are read of one log: its lines may be long."""
-FRESH_SECONDS = 2.0
+FRESH_SECONDS = 5.0
 """A summary younger than this is not renewed."""
+AFTER_FAILURE = 30.0
+"""Seconds until a log that cannot be read is requested again."""
+PATIENCE = 5.0
+"""Seconds that a description waits for a kubelet: its node may be lost."""
 
 LAST_LINES = 500
 MOST_HOSTS = 50
@@ -41,9 +45,8 @@ class RunningSummary:
     2,000 lines between two calls, events in between are left out.
     """
 
-    def __init__(self, api: LogApi, watch: Watch) -> None:
+    def __init__(self, api: LogApi) -> None:
         self._api = api
-        self._watch = watch
         self._lock = threading.Lock()
         self._summary: Summary | None = None
         self._reader = EventReader()
@@ -51,19 +54,22 @@ class RunningSummary:
         """By pod."""
         self._is_complete: set[str] = set()
         """The pods that had ended when they were read."""
-        self._read_at = float("-inf")
+        self._due_at = float("-inf")
 
-    def __call__(self) -> Summary | None:
+    def __call__(self, objects: JobObjects) -> Summary | None:
         """None if no leader has started, or its log cannot be read: describing a job does not fail for that."""
         with self._lock:
-            if time.monotonic() - self._read_at >= FRESH_SECONDS:
-                with contextlib.suppress(PlatformError):
-                    self._renew()
-                self._read_at = time.monotonic()
+            if time.monotonic() >= self._due_at:
+                pause = FRESH_SECONDS
+                try:
+                    self._renew(objects)
+                except PlatformError:
+                    pause = AFTER_FAILURE
+                self._due_at = time.monotonic() + pause
             return self._summary
 
-    def _renew(self) -> None:
-        leaders = [state for state in sources(self._watch.snapshot()) if state.is_leader]
+    def _renew(self, objects: JobObjects) -> None:
+        leaders = [state for state in sources(objects) if state.is_leader]
         for state in leaders[-2:]:
             if state.source.uid not in self._is_complete:
                 self._add(state)
@@ -97,7 +103,7 @@ class LastLinesOf:
 
     def __call__(self, host: str | None) -> Mapping[str, Sequence[str]]:
         """By host, without the lines that are events. Hosts whose logs are gone are left out. Raises PlatformError."""
-        newest = {state.source.host: state.source for state in sources(self._watch.snapshot())}
+        newest = {state.source.host: state.source for state in sources(self._watch.known())}
         chosen = [newest[host]] if host in newest else list(newest.values())[:MOST_HOSTS]
         with ThreadPoolExecutor(READERS) as pool:
             ends = pool.map(self._end, chosen)
@@ -118,7 +124,8 @@ def _read(
     """Lines of a log, at most ``size`` bytes. Raises PlatformError."""
     parser = LineParser()
     lines: list[Line] = []
-    with api.pod_log(source.pod, source.container, since=since, tail=tail) as stream:
+    where = (source.pod, source.container)
+    with api.pod_log(*where, since=since, tail=tail, idle=PATIENCE, attempts=2) as stream:
         for chunk in stream.chunks():
             lines += parser.feed(chunk)
             size -= len(chunk)
