@@ -31,7 +31,7 @@ from cloudtrain.platforms.kubernetes.life.objects import (
 )
 from cloudtrain.platforms.kubernetes.life.pods import current, newest
 from cloudtrain.platforms.kubernetes.life.states import StateLog
-from cloudtrain.platforms.kubernetes.life.stop import end, preempt, stop
+from cloudtrain.platforms.kubernetes.life.stop import end, insist, preempt, stop
 
 if TYPE_CHECKING:
     from cloudtrain.platforms.kubernetes.api.client import Api
@@ -86,6 +86,8 @@ class JobLife:
             return self._gone()
         self._give_up(look)
         self._keep_ending(look)
+        with contextlib.suppress(PlatformError):
+            insist(self._api, self._kind, look.objects, current(look.pods), look.now)
         self._note(look)
         status = look.verdict.status
         is_told = status.is_final and leaders_ending(look.owner, newest(look.pods))

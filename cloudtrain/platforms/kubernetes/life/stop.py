@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -13,14 +14,17 @@ from cloudtrain.platforms.kubernetes.api.errors import (
     KubeInvalid,
     KubeNotFound,
 )
-from cloudtrain.platforms.kubernetes.api.kinds import WORKLOAD, Kind, kind_of
+from cloudtrain.platforms.kubernetes.api.kinds import JOB, WORKLOAD, Kind, kind_of
 from cloudtrain.platforms.kubernetes.life.objects import (
     STOPPED,
     JobObjects,
     Object,
     annotation,
     format_time,
+    items,
     name_of,
+    number,
+    part,
     text,
 )
 from cloudtrain.platforms.kubernetes.life.owner import QUEUE, Owner
@@ -31,27 +35,43 @@ if TYPE_CHECKING:
 
 SOONEST = 1
 """Seconds: the shortest time limit that Kubernetes accepts."""
+INSIST_SECONDS = 20.0
+"""After so long, a job whose pods still run is suspended: its operator may have made new ones at the same moment."""
 TOO_MANY_REQUESTS = 429
 
+_DEADLINE: Mapping[str, Any] = {"activeDeadlineSeconds": SOONEST}
 
-def stop_patch(owner: Object, note: Mapping[str, str]) -> dict[str, Any]:
-    """The patch that ends a job's pods, and leaves its main object.
 
-    A Job that has started gets a time limit that is over: it is then finished, and its TTL begins. All other objects
-    are suspended. Kubernetes refuses the patch if the object is not ``owner`` any more, but another one of its name.
+def stop_patch(owner: Object, note: Mapping[str, str], *, suspend: bool) -> dict[str, Any]:
+    """The patch of a main object that is to end. Kubernetes refuses it for any other object of the name.
+
+    A Job gets a time limit that is over: it is then finished, and its TTL begins.
 
     Args:
         note: annotations to add.
+        suspend: suspend the object instead.
     """
     found = Owner(owner)
     patch: dict[str, Any] = {"metadata": {"uid": text(owner, "metadata", "uid"), "annotations": dict(note)}}
-    if found.kind == "Job" and not found.is_suspended:
-        patch["spec"] = {"activeDeadlineSeconds": SOONEST}
-    elif found.kind == "MPIJob":
-        patch["spec"] = {"runPolicy": {"suspend": True}}
-    else:
-        patch["spec"] = {"suspend": True}
+    if suspend:
+        patch["spec"] = {"runPolicy": {"suspend": True}} if found.kind == "MPIJob" else {"suspend": True}
+    elif found.kind == "Job":
+        patch["spec"] = dict(_DEADLINE)
     return patch
+
+
+def child_jobs(owner: Object) -> list[str]:
+    """The names of the Jobs whose failure, at their time limit, ends a JobSet or an MPIJob."""
+    found = Owner(owner)
+    if found.kind == "MPIJob":
+        return [f"{found.name}-launcher"]
+    if found.kind != "JobSet":
+        return []
+    return [
+        f"{found.name}-{text(job, 'name')}-{index}"
+        for job in items(owner, "spec", "replicatedJobs")
+        for index in range(number(job, "replicas") or 1)
+    ]
 
 
 def stop(api: Api, kind: Kind, objects: JobObjects, *, now: float | None = None) -> None:
@@ -67,19 +87,62 @@ def stop(api: Api, kind: Kind, objects: JobObjects, *, now: float | None = None)
     end(api, kind, owner, objects.workload, {STOPPED: stopped_before or format_time(now)})
 
 
+def insist(api: Api, kind: Kind, objects: JobObjects, pods: Sequence[Pod], now: float) -> None:
+    """Suspend a job that was stopped, and has pods nevertheless. Raises PlatformError.
+
+    Args:
+        pods: the current pods.
+    """
+    owner = Owner(objects.owner or {})
+    since = owner.stopped_at
+    remain = any(not pod.is_over and not pod.is_deleted for pod in pods)
+    if since is not None and now - since > INSIST_SECONDS and remain and not owner.is_suspended:
+        _suspend(api, kind, owner.found, objects.workload, {})
+
+
 def end(api: Api, kind: Kind, owner: Object, workload: Object | None, note: Mapping[str, str]) -> None:
     """End a job's pods, and note why in its annotations.
 
     Raises PlatformError if the cluster refuses it.
     """
-    name = name_of(owner)
-    if workload is not None and (kind.kind != "Job" or Owner(owner).is_suspended):
+    found = Owner(owner)
+    jobs = (
+        [] if found.is_suspended else [job for name in child_jobs(owner) if (job := _child(api, name, owner))]
+    )
+    if found.is_suspended or not (jobs or found.kind == "Job"):
+        _suspend(api, kind, owner, workload, note)
+        return
+    _patch(api, kind, owner, stop_patch(owner, note, suspend=False))
+    for job in jobs:
+        patch = {"metadata": {"uid": text(job, "metadata", "uid")}, "spec": dict(_DEADLINE)}
+        with contextlib.suppress(KubeNotFound, KubeConflict):  # its operator has replaced it
+            api.patch(JOB, name_of(job), patch)
+
+
+def _child(api: Api, name: str, owner: Object) -> Object | None:
+    """The Job of this name, if it belongs to ``owner``."""
+    with contextlib.suppress(KubeNotFound):
+        job = api.get(JOB, name)
+        uids = [one.get("uid") for one in items(job, "metadata", "ownerReferences")]
+        return job if text(owner, "metadata", "uid") in uids else None
+    return None
+
+
+def _suspend(api: Api, kind: Kind, owner: Object, workload: Object | None, note: Mapping[str, str]) -> None:
+    if workload is not None:
         _deactivate(api, workload)  # else Kueue would start it again
-    patch = stop_patch(owner, note)
+    found = _patch(api, kind, owner, stop_patch(owner, note, suspend=True))
+    if found is not None and Owner(owner).queue and workload is None:
+        _deactivate_of(api, found)
+
+
+def _patch(api: Api, kind: Kind, owner: Object, patch: Mapping[str, Any]) -> Object | None:
+    """The patched main object; None if it was deleted meanwhile."""
+    name = name_of(owner)
     try:
-        found = api.patch(kind, name, patch)
+        return api.patch(kind, name, patch)
     except KubeNotFound:
-        return  # it was deleted meanwhile
+        return None
     except (KubeConflict, KubeInvalid) as error:
         if "uid" not in error.message.lower():
             raise
@@ -87,13 +150,11 @@ def end(api: Api, kind: Kind, owner: Object, workload: Object | None, note: Mapp
             f"job {name} was replaced by another one of the same name, which is left alone",
             hint=f"See that one with: cloudtrain describe {name}",
         ) from error
-    if Owner(owner).queue and workload is None and Owner(found).is_suspended:
-        _deactivate_of(api, found)
 
 
 def _deactivate(api: Api, workload: Object) -> None:
     """Keep Kueue from starting a job again. Raises PlatformError."""
-    if Owner(workload).found.get("spec", {}).get("active") is False:
+    if part(workload, "spec", "active") is False:
         return
     patch = {"metadata": {"uid": text(workload, "metadata", "uid")}, "spec": {"active": False}}
     try:

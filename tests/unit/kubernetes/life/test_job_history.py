@@ -23,7 +23,7 @@ from cloudtrain.platforms.base import JobState
 from cloudtrain.platforms.kubernetes.life.describe import describe, look_at
 from cloudtrain.platforms.kubernetes.life.objects import ENDING, STOPPED
 from cloudtrain.platforms.kubernetes.life.states import StateLog
-from cloudtrain.platforms.kubernetes.life.stop import stop_patch
+from cloudtrain.platforms.kubernetes.life.stop import child_jobs, stop_patch
 
 FULL = "0/3 nodes are available: 3 Insufficient nvidia.com/gpu."
 TAINTED = "0/3 nodes are available: 3 node(s) had untolerated taint(s)."
@@ -90,17 +90,22 @@ def test_the_number_of_states_is_bounded():
 
 
 @pytest.mark.parametrize(
-    ("owner", "spec"),
+    ("owner", "suspend", "patched", "jobs"),
     [
-        (job(), {"activeDeadlineSeconds": 1}),
-        (job(spec={"suspend": True}), {"suspend": True}),
-        (job_set(), {"suspend": True}),
-        (train_job(), {"suspend": True}),
-        (mpi_job(), {"runPolicy": {"suspend": True}}),
+        (job(), False, {"activeDeadlineSeconds": 1}, []),
+        (job(), True, {"suspend": True}, []),
+        (job_set(), False, None, ["train-node-0"]),
+        (job_set(), True, {"suspend": True}, ["train-node-0"]),
+        (train_job(), True, {"suspend": True}, []),
+        (mpi_job(), False, None, ["train-launcher"]),
+        (mpi_job(), True, {"runPolicy": {"suspend": True}}, ["train-launcher"]),
     ],
 )
-def test_a_stop_leaves_the_object_and_meets_only_that_one(owner, spec):
-    assert stop_patch(owner, NOTE) == {"metadata": {"uid": "owner", "annotations": NOTE}, "spec": spec}
+def test_a_stop_leaves_the_object_and_meets_only_that_one(owner, suspend, patched, jobs):
+    patch = stop_patch(owner, NOTE, suspend=suspend)
+    assert patch["metadata"] == {"uid": "owner", "annotations": NOTE}
+    assert patch.get("spec") == patched
+    assert child_jobs(owner) == jobs
 
 
 def test_a_stopped_job_is_described_by_pods_that_are_gone():
