@@ -32,6 +32,14 @@ RESTARTS = "jobset.sigs.k8s.io/restart-attempt"
 PLURAL_OF = {"Service": "services", "ConfigMap": "configmaps", "Secret": "secrets", "Pod": "pods"} | PLURALS
 
 
+def suspension(suspended: bool) -> Object:
+    """A patch that suspends a Job, or lets it go on. The old server drops ``suspend``, and reports no change of it."""
+    return {
+        "metadata": {"annotations": {"test/suspended": str(suspended)}},
+        "spec": {"suspend": suspended},
+    }
+
+
 class OperatorController(Controller):
     """A controller that looks again and again until the object has ended."""
 
@@ -91,7 +99,7 @@ class JobSetController(OperatorController):
             elif has_condition(found, "Failed"):
                 self._failed(item, found, restarts, counted)
             elif bool(found["spec"].get("suspend")) != suspended:
-                self.client.patch("jobs", space, wanted["metadata"]["name"], {"spec": {"suspend": suspended}})
+                self.client.patch("jobs", space, wanted["metadata"]["name"], suspension(suspended))
 
     def _failed(self, item: Object, job: Object, restarts: int, counted: int) -> None:
         failed = next(one for one in job["status"]["conditions"] if one["type"] == "Failed")
@@ -149,7 +157,7 @@ class MpiJobController(OperatorController):
             made["spec"]["suspend"] = suspended
             self.make(made, item)
         elif bool(launcher["spec"].get("suspend")) != suspended:
-            self.client.patch("jobs", space, f"{name}-launcher", {"spec": {"suspend": suspended}})
+            self.client.patch("jobs", space, f"{name}-launcher", suspension(suspended))
         elif has_condition(launcher, "Complete"):
             self._end(
                 item,

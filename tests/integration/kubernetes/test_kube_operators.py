@@ -132,3 +132,38 @@ def test_an_mpijob_whose_launcher_is_a_worker(kubernetes: Namespace, tmp_path: P
     assert [f"rank {rank} of 4 on job-launcher with []" in log for rank in (0, 1)] == [True, True], log
     assert kubernetes.pod("job-launcher")["metadata"]["uid"] == launcher
     assert job.describe().status == JobStatus.COMPLETED
+
+
+PATIENT = """
+import signal, sys, time
+signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
+print("working", flush=True)
+while True:
+    time.sleep(0.05)
+"""
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize(
+    ("rendering", "plural", "ended"),
+    [("jobset", "jobsets", True), ("trainjob", "trainjobs", False), ("mpijob", "mpijobs", True)],
+)
+def test_a_stop_ends_every_kind(
+    kubernetes: Namespace, tmp_path: Path, rendering: str, plural: str, ended: bool
+) -> None:
+    """A JobSet and an MPIJob are finished then, so that their TTL begins. A TrainJob has no TTL: it is suspended."""
+    job, _ = submit(tmp_path, PATIENT, rendering)
+    kubernetes.wait_until(lambda: job.status == JobStatus.RUNNING, "it runs")
+    hosts = [host.name for host in job.describe().hosts]
+    kubernetes.wait_for_line(hosts[-1], "working")
+    assert all(host.message.startswith("on node ") for host in job.describe().hosts)
+    job.stop()
+    kubernetes.wait_until(lambda: job.status == JobStatus.STOPPED, "it is stopped")
+    description = job.describe()
+    assert (description.reason, description.exit_code) == ("stopped by the user", 143)
+    assert description.phases["train"] > 0
+    found = kubernetes.bench.get(plural, kubernetes.name, "job")
+    assert has_condition(found, "Failed") is ended
+    suspended = found["spec"].get("runPolicy", found["spec"]).get("suspend", False)
+    assert suspended is not ended
+    kubernetes.wait_until(lambda: not kubernetes.pods or plural == "mpijobs", "its pods are gone")

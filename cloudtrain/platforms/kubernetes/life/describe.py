@@ -166,7 +166,8 @@ def attempts(owner: Owner, pods: Sequence[Pod], objects: JobObjects) -> int:
             word, _, name = text(event, "message").rpartition(" ")
             if word == "Created pod:" and name.startswith(f"{leader}-"):
                 seen.add(name)
-    return max(len(seen) - 1, owner.restarts(), 0)
+    in_place = max((pod.restarts for pod in pods if pod.is_leader), default=0)
+    return max(len(seen) - 1, owner.restarts(), in_place, 0)
 
 
 def describe(look: Look, *, summary: Summary | None = None, place: str = "") -> JobDescription:
