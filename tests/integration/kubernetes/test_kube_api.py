@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import time
-
 import pytest
 from kube_fixtures import Namespace
 
@@ -15,28 +13,11 @@ from cloudtrain.platforms.kubernetes.api.errors import (
     KubeInvalid,
     KubeNotFound,
 )
-from cloudtrain.platforms.kubernetes.api.job_watch import JobWatch
 from cloudtrain.platforms.kubernetes.api.kinds import CONFIG_MAP, JOB, NODE, POD, SERVICE_ACCOUNT, WORKLOAD
 
 
 def config_map(name: str, **data: str) -> dict[str, object]:
     return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}, "data": data}
-
-
-def pod(name: str, **labels: str) -> dict[str, object]:
-    spec = {"containers": [{"name": "train", "image": "img", "env": [{"name": "A", "value": "1"}]}]}
-    metadata = {"name": name, "labels": {"cloudtrain/job": "toy", **labels}}
-    return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
-
-
-def job(name: str) -> dict[str, object]:
-    template = {"spec": {"restartPolicy": "Never", "containers": [{"name": "train", "image": "img"}]}}
-    return {
-        "apiVersion": "batch/v1",
-        "kind": "Job",
-        "metadata": {"name": name},
-        "spec": {"template": template},
-    }
 
 
 @pytest.fixture
@@ -112,25 +93,3 @@ def test_watch(api: Api) -> None:
     with api.watch(CONFIG_MAP, resource_version=version, timeout=5) as watch:
         change, found = next(iter(watch))
     assert (change, found["metadata"]["name"]) == ("ADDED", "seen")
-
-
-def test_job_watch(api: Api, kubernetes: Namespace) -> None:
-    watch = JobWatch(api, JOB, "toy")
-    assert watch.snapshot().owner is None
-    assert not watch.is_watching
-    api.create(job("toy"))
-    kubernetes.bench.create("pods", kubernetes.name, pod("toy-0-abcde"))
-    try:
-        deadline = time.monotonic() + 20
-        while not (snapshot := watch.snapshot()).pods or not snapshot.owner:
-            assert time.monotonic() < deadline
-            watch.wait(1.0)
-        assert watch.is_watching
-        assert "managedFields" not in snapshot.owner["metadata"]
-        assert "env" not in snapshot.pods[0]["spec"]["containers"][0]
-        api.delete(POD, "toy-0-abcde", foreground=False)
-        while watch.snapshot().pods:
-            assert time.monotonic() < deadline
-            watch.wait(1.0)
-    finally:
-        watch.close()

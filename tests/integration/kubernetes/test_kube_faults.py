@@ -242,3 +242,12 @@ def test_stopping_ends_a_silent_watch(reflector: Reflector, server: FaultyServer
 def _sent(server: FaultyServer) -> bytes:
     """The object of the last POST, as the server has kept it."""
     return json.dumps(next(body for method, *_, body in server.seen if method == "POST")).encode()
+
+
+def test_warnings_of_the_server(api: Api, server: FaultyServer) -> None:
+    text = r'299 - "would violate PodSecurity \"restricted:latest\": runAsNonRoot != true", 299 - "old"'
+    server.will("POST", MAPS, lambda request: request.send(201, json.dumps(MAP).encode(), {"Warning": text}))
+    warnings: list[str] = []
+    api.create(MAP, dry_run=True, warnings=warnings)
+    assert warnings == ['would violate PodSecurity "restricted:latest": runAsNonRoot != true', "old"]
+    assert server.asked("POST", MAPS)[0]["dryRun"] == "All"

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from cloudtrain.platforms.kubernetes.api.connection import Connection
 
 Objects = list[dict[str, Any]]
+Texts = list[str]
 
 PAGE = 500
 """Objects of one answer to a list."""
@@ -116,7 +117,12 @@ class Api:
                 return found, str(metadata.get("resourceVersion") or "")
 
     def create(
-        self, obj: Mapping[str, Any], *, dry_run: bool = False, only_metadata: bool = False
+        self,
+        obj: Mapping[str, Any],
+        *,
+        dry_run: bool = False,
+        only_metadata: bool = False,
+        warnings: Texts | None = None,
     ) -> dict[str, Any]:
         """Create an object, and return it as the server has it.
 
@@ -125,6 +131,7 @@ class Api:
         Args:
             dry_run: admit and validate it, with quotas and webhooks, without keeping it.
             only_metadata: return its metadata only. The server then does not send back a megabyte of files.
+            warnings: gets the warnings of the server.
 
         Raises:
             KubeAlreadyExists: there is another object of this name.
@@ -143,6 +150,8 @@ class Api:
         call.is_repeatable = bool(name) or dry_run or kind == kinds.ACCESS_REVIEW
         if only_metadata:
             call.accept = METADATA
+        if warnings is not None:
+            call.warnings = warnings
         try:
             answer = self._transport.json(call)
             return {**answer, "apiVersion": kind.api_version, "kind": kind.kind} if only_metadata else answer

@@ -34,8 +34,14 @@ REFUSED_PATIENCE = 30.0
 MOST_GONE = 1000
 """Deleted pods that are remembered."""
 
+HICCUP = 3.0
+"""A connection that is lost for fewer seconds is not reported: the next one continues where it broke."""
+
 TICK = 5.0
 """How often the watches look whether this process was paused, in seconds."""
+
+CATCH_UP = 5.0
+"""For so long, a snapshot waits for the new connections."""
 
 PAUSE = 15.0
 """After a pause or a jump of the clock of so many seconds, connections may be dead: they are replaced."""
@@ -81,7 +87,7 @@ class JobWatch:
         self._lock = threading.RLock()
         self._change = threading.Condition()
         self._changes = 0
-        self._last = 0
+        self._seen = threading.local()
         self._owner = Reflector(api, kind, fields=f"metadata.name={name}", keep=slim, changed=self._on_change)
         self._gone: deque[dict[str, Any]] = deque(maxlen=MOST_GONE)
         self._pods = Reflector(
@@ -100,6 +106,7 @@ class JobWatch:
         self._listed: float | None = None
         self._stop: threading.Event | None = None
         self._ticked = time.monotonic()
+        self._reconnected = float("-inf")
         self._offset = _clock_offset()
 
     def snapshot(self) -> Snapshot:
@@ -124,7 +131,7 @@ class JobWatch:
             return self.snapshot() if self._listed is None else self._build("")
 
     def wait(self, timeout: float, after: Snapshot | None = None) -> bool:
-        """Wait at most ``timeout`` seconds for a change since the snapshot ``after``, the last one by default.
+        """Wait at most ``timeout`` seconds for a change since the snapshot ``after``; by default, this thread's last.
 
         False if nothing has changed. Raises KubeError.
         """
@@ -134,7 +141,7 @@ class JobWatch:
                 if self._listed is None or time.monotonic() - self._listed > FRESH_SECONDS:
                     self._list()
                 self._start()
-        seen = after.change if after else self._last
+        seen = after.change if after else getattr(self._seen, "change", 0)
         with self._change:
             return self._change.wait_for(lambda: self._changes != seen, timeout)
 
@@ -209,26 +216,26 @@ class JobWatch:
                     return
                 self._notice_pause()
 
-    def _notice_pause(self) -> bool:
-        """Whether this process or machine has slept since the last look: then every watch gets a new connection."""
+    def _notice_pause(self) -> None:
+        """If this process or machine has slept since the last look, every watch gets a new connection."""
         now, offset = time.monotonic(), _clock_offset()
         has_slept = now - self._ticked > TICK + PAUSE or abs(offset - self._offset) > PAUSE
         self._ticked, self._offset = now, offset
         if has_slept:
+            self._reconnected = now
             for reflector in self._reflectors():
                 reflector.reconnect()
-        return has_slept
 
     def _catch_up(self) -> None:
-        """Wait a moment for the changes that a pause has held back."""
-        began = time.monotonic()
-        if not self._notice_pause():
-            return
-        while time.monotonic() - began < TICK and any(
-            reflector.heard_at < began for reflector in self._reflectors()
-        ):
+        """After a pause, wait a moment for the changes that it has held back."""
+        self._notice_pause()
+        until = self._reconnected + CATCH_UP
+        while time.monotonic() < until:
+            if all(reflector.heard_at > self._reconnected for reflector in self._reflectors()):
+                time.sleep(0.1)  # the first changes arrive right after the connection
+                self._reconnected = float("-inf")
+                return
             time.sleep(0.05)
-        time.sleep(0.1)
 
     def _problem(self) -> str:
         for reflector in (self._owner, self._pods):
@@ -238,7 +245,8 @@ class JobWatch:
             lasting = isinstance(error, KubeError) and not error.is_transient
             if reflector.age > (REFUSED_PATIENCE if lasting else PATIENCE):
                 raise error
-            return f"{error.message}; this is the state of {reflector.age:.0f} s ago"
+            if reflector.age > HICCUP:
+                return f"{error.message}; this is the state of {reflector.age:.0f} s ago"
         return ""
 
     def _current_owner(self) -> dict[str, Any] | None:
@@ -246,7 +254,7 @@ class JobWatch:
         return owners[-1] if owners else None
 
     def _build(self, problem: str) -> Snapshot:
-        self._last = self._changes
+        self._seen.change = self._changes
         owner = self._current_owner()
         # a job of this name that was deleted may have pods that still end
         since = str(owner["metadata"].get("creationTimestamp") or "") if owner else ""
@@ -269,7 +277,7 @@ class JobWatch:
             workloads[-1] if workloads else None,
             dict(self._unseen),
             problem,
-            self._last,
+            self._seen.change,
         )
 
     def _keep_event(self, event: dict[str, Any]) -> dict[str, Any] | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import re
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -24,6 +25,8 @@ RETRY_SECONDS = 60.0
 
 NEW_SECONDS = 1.5
 """The same for a server that has never answered: the name, the port or the network may be wrong, and people wait."""
+
+_WARNING = re.compile(r'299 \S+ "((?:[^"\\]|\\.)*)"')
 
 LONGEST_BACKOFF = 8.0
 CONNECT_SECONDS = 10.0
@@ -46,6 +49,8 @@ class Call:
     attempts: int = ATTEMPTS
     silence: float = READ_SECONDS
     """After how many seconds without a byte the answer counts as broken."""
+    warnings: list[str] = field(default_factory=list)
+    """Warnings of the server, for example about rules of Pod Security that pods will break."""
     lost: list[KubeError] = field(default_factory=list)
     """The errors after which the server may have carried out the request."""
 
@@ -60,6 +65,8 @@ class Transport:
     def json(self, call: Call) -> dict[str, Any]:
         """The object that the server answers. Raises KubeError."""
         response = self._answered(call, is_stream=False)
+        for header in response.headers.get_list("Warning"):
+            call.warnings += [re.sub(r"\\(.)", r"\1", text) for text in _WARNING.findall(header)]
         try:
             answer = json.loads(response.content)
         except ValueError:

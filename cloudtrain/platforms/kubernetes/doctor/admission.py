@@ -16,8 +16,9 @@ def check_admission(main: Mapping[str, Any], pods: Sequence[PodSet], cluster: Cl
     """Create the main object, and one pod if the user may, as a dry run."""
     api = cluster.api
     what = main["kind"]
+    warnings: list[str] = []
     try:
-        api.create(main, dry_run=True)
+        api.create(main, dry_run=True, warnings=warnings)
         if what != "TrainJob" and api.allowed("create", POD):
             api.create(_pod(main, pods[0]), dry_run=True)
             what += " and its pods"
@@ -27,6 +28,12 @@ def check_admission(main: Mapping[str, Any], pods: Sequence[PodSet], cluster: Cl
         return Finding(CheckStatus.FAILED, error.message, error.hint)
     except KubeForbidden as error:
         return Finding(CheckStatus.UNKNOWN, error.message)
+    if warnings:
+        return Finding(
+            CheckStatus.WARNING,
+            f"the cluster accepts the {what}, and warns: {'; '.join(dict.fromkeys(warnings))}",
+            "The pods may be refused when they are created.",
+        )
     return Finding(CheckStatus.OK, f"the cluster accepts the {what} (a dry run)")
 
 

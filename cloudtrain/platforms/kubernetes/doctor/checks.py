@@ -111,6 +111,7 @@ def _check_names(main: Mapping[str, object], pods: list[PodSet]) -> Finding:
     metadata = main["metadata"]
     assert isinstance(metadata, dict)
     count = sum(group.count for group in pods)
+    pods_text = "1 pod" if count == 1 else f"{count} pods"
     return Finding(
-        CheckStatus.OK, f"{metadata['name']} and the names of its {count} pods are short enough for DNS"
+        CheckStatus.OK, f"{metadata['name']} and the names of its {pods_text} are short enough for DNS"
     )

@@ -138,7 +138,7 @@ def _problem(group: PodSet, nodes: Sequence[Node]) -> Finding | None:
         what = f"{_asked(group)}, and only {total} fit on the nodes"
     else:
         whys = [f"{_shortened(names, ', ')}: {reason}" for reason, names in reasons.items()]
-        what = f"{_asked(group)} fit on no node. {'; '.join(whys) or 'The cluster has no nodes now'}"
+        what = f"no node is fit for {_asked(group)}. {'; '.join(whys) or 'The cluster has no nodes now'}"
     return Finding(
         CheckStatus.WARNING,
         what,
