@@ -262,13 +262,14 @@ def _say(text: str) -> None:
 
 
 def _make_home() -> None:
-    """A user that the image does not know has no home and no name: libraries ask for both."""
+    """A user that the image does not know has no home, name and shell: libraries, and mpirun, ask for them."""
     home = os.environ.get("HOME", "")
     if not home or home == "/" or not os.access(home, os.W_OK):
         os.environ["HOME"] = tempfile.gettempdir()
     try:
         getpass.getuser()
     except (ImportError, KeyError, OSError):
+        os.environ.setdefault("SHELL", "/bin/sh")
         os.environ.setdefault("USER", "cloudtrain")
         os.environ.setdefault("LOGNAME", "cloudtrain")
 
