@@ -21,8 +21,8 @@ PAUSE_SHARE = 0.02
 """The pause between two updates, between these two, as a share of the time that the card has been there."""
 MOST_ROWS = 50
 """The most jobs of a table: each is asked for."""
-SLOW_PAUSE = 10.0
-"""Seconds between two queries for states, and for metrics of a platform without `Trends`."""
+SLOW_PAUSES = 10
+"""The pauses between two queries for states, and for metrics of a platform without `Trends`: some cost money."""
 
 _live: dict[tuple[int, str, str], LiveCard] = {}
 """The live cards, by thread, platform and job: a wait within another wait shares its card."""
@@ -146,29 +146,33 @@ class LiveCard:
 
     def finish(self) -> None:
         """Show the last state. If the job continues, say how to attach to it."""
+        description = None
         with contextlib.suppress(CloudtrainError):
             description = self._platform.describe(self._job_name)
-            with self._lock:
-                self._is_finished = True
-                if not description.status.is_final:
-                    self.left = _how_to_attach(self._job_name)
-                elif self._view and self._view.description == description:
-                    return
-                self._show(self._look(description, changed=True), self.left)
+        with self._lock:
+            self._is_finished = True
+            view = self._view
+            if description and not (view and view.description == description):
+                view = self._look(description, changed=True)
+            if view and not view.description.status.is_final:
+                self.left = _how_to_attach(self._job_name)
+            if view and (self.left or view is not self._view):
+                self._show(view, self.left)
 
     def _update(self, over: threading.Event) -> None:
-        while not over.wait(0 if self._view is None else self.pause):
-            with contextlib.suppress(
-                CloudtrainError
-            ):  # the caller that waits for the job gets the same error
+        pause = 0.0
+        while not over.wait(pause):
+            with contextlib.suppress(CloudtrainError):  # the caller that waits gets the same error
                 description = self._platform.describe(self._job_name)
                 if not over.is_set():
                     self.show(description)
+            pause = self.pause
 
     def _look(self, description: JobDescription, *, changed: bool) -> JobView:
         """The job as it is now. What is slow to query is queried rarely."""
         now = time.monotonic()
-        if self._view is None or changed or description.status.is_final or now - self._asked_at >= SLOW_PAUSE:
+        is_due = now - self._asked_at >= SLOW_PAUSES * self.pause
+        if self._view is None or changed or description.status.is_final or is_due:
             self._asked_at = now
             return look_at(self._platform, self._job_name, description)
         series = self._view.series

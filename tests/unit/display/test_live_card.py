@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -14,8 +15,9 @@ from IPython.core.interactiveshell import InteractiveShell
 
 from cloudtrain._display.live import LiveCard, live_card, mime_bundle
 from cloudtrain.contract import JobStatus
+from cloudtrain.errors import PlatformError
 from cloudtrain.job import Job
-from cloudtrain.platforms import Request
+from cloudtrain.platforms import JobDescription, Request
 from cloudtrain.testing import FakePlatform
 
 
@@ -93,6 +95,35 @@ def test_a_card_that_is_no_longer_live_says_how_to_attach() -> None:
     )
 
 
+class _Unreachable(FakePlatform):
+    """Answers a few times, then no more."""
+
+    answers = 1
+
+    def describe(self, job_name: str) -> JobDescription:
+        self.answers -= 1
+        if self.answers < 0:
+            raise PlatformError("the platform does not answer")
+        return super().describe(job_name)
+
+
+def test_a_platform_that_does_not_answer() -> None:
+    shell, platform = _Shell(), _Unreachable(JobStatus.RUNNING)
+    platform.submit(Request("fake", "train-1", {}))
+    card = LiveCard(shell, platform, "train-1")
+    card.show(platform.describe("train-1"))
+    with card.updating():
+        time.sleep(0.1)
+    assert platform.answers > -50  # it is asked at the pace of the card
+    card.finish()
+    assert (
+        "cloudtrain.Job.attach('train-1').wait(logs=True)"
+        in shell.display_pub.outputs[-1]["data"]["text/plain"]
+    )
+    LiveCard(shell, platform, "train-1").finish()  # nothing is known, and nothing shown
+    assert shell.states == ["Running", "Running"]
+
+
 @pytest.fixture
 def terminal() -> Iterator[InteractiveShell]:
     """IPython, as on a terminal."""
@@ -114,7 +145,7 @@ def test_without_ipython_a_bundle_is_complete_and_ipython_is_not_imported() -> N
 import sys
 from cloudtrain.job import Job
 from cloudtrain.testing import FakePlatform
-from cloudtrain.platforms import Request
+from cloudtrain.platforms import JobDescription, Request
 platform = FakePlatform()
 platform.submit(Request("fake", "train-1", {}))
 Job("train-1", platform).wait(logs=True)
