@@ -26,7 +26,8 @@ RULES: list[dict[str, Any]] = [
         "verbs": SEEN,
     },
     {"apiGroups": [""], "resources": ["serviceaccounts"], "verbs": ["get"]},
-    {"apiGroups": ["kueue.x-k8s.io"], "resources": ["workloads", "localqueues"], "verbs": SEEN},
+    {"apiGroups": ["kueue.x-k8s.io"], "resources": ["workloads"], "verbs": [*SEEN, "patch"]},
+    {"apiGroups": ["kueue.x-k8s.io"], "resources": ["localqueues"], "verbs": SEEN},
 ]
 
 CLUSTER_RULES: list[dict[str, Any]] = [
