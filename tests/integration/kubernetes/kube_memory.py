@@ -20,8 +20,8 @@ class FieldMemory:
         self._dropped: dict[str, Any] = {}
         """By the UID of the object."""
 
-    def note(self, sent: Object, answer: Object, *, status: bool, whole: bool) -> None:
-        """Note what is missing in the answer.
+    def note(self, sent: Object, answer: Object, *, status: bool, whole: bool) -> bool:
+        """Note what is missing in the answer; whether that is a change, of which the server knows nothing.
 
         Args:
             sent: the body of the request.
@@ -31,13 +31,15 @@ class FieldMemory:
         """
         uid = answer.get("metadata", {}).get("uid")
         if uid is None or answer.get("kind") not in KINDS:
-            return
+            return False
         dropped = self._dropped.setdefault(uid, {})
+        before = copy.deepcopy(dropped)
         for part in ("status",) if status else ("spec",):
             if whole:
                 dropped.pop(part, None)
             if part in sent:
                 _note(dropped, {part: sent[part]}, answer)
+        return dropped != before
 
     def restore(self, answer: Object) -> Object:
         """Add the dropped fields to an object or a list of objects, in place."""

@@ -77,6 +77,12 @@ class Faults:
         with self._lock:
             self._faults.clear()
 
+    @property
+    def left(self) -> int:
+        """The number of faults that no request has met."""
+        with self._lock:
+            return sum(fault.times for fault in self._faults)
+
     def next_for(self, request: str) -> Fault | None:
         with self._lock:
             for fault in self._faults:
@@ -281,8 +287,19 @@ class Handler(BaseHTTPRequestHandler):
         merges = self.command != "PATCH" or b"merge" in self._content or b"apply" in self._content
         if merges and isinstance(sent, dict) and "dryRun" not in path.query:
             whole = self.command != "PATCH" or b"apply" in self._content
-            self.proxy.memory.note(sent, answer, status=path.path.endswith("/status"), whole=whole)
+            status = path.path.endswith("/status")
+            changed = self.proxy.memory.note(sent, answer, status=status, whole=whole)
+            if changed and self.command != "POST" and not status:
+                answer = self._touch(path.path)
+        if "PartialObjectMetadata" in self.headers.get("Accept", ""):
+            partial = {"kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1"}
+            return json.dumps({**partial, "metadata": answer.get("metadata", {})}).encode()
         return json.dumps(self.proxy.memory.restore(answer)).encode()
+
+    def _touch(self, path: str) -> dict[str, Any]:
+        """Change the object, so that watches report it: for the server, nothing may have changed."""
+        patch = {"metadata": {"annotations": {"test-bench/changed": str(time.time_ns())}}}
+        return self.proxy.server.bench.call("PATCH", path, patch, "application/merge-patch+json")
 
     @property
     def _content(self) -> bytes:

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 from kube_fixtures import Namespace
+from kube_kueue import custom_kinds
 from kube_roles import RULES, grant
 
 from cloudtrain.cli import cli
@@ -208,29 +209,10 @@ def _new_job(api: Api) -> dict[str, Any]:
 
 @pytest.fixture
 def custom(kubernetes: Namespace) -> Iterator[None]:
-    """The server has MPIJobs and Workloads, of any content. Other tests may ask which kinds it has."""
-    schema = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
-    plural = "customresourcedefinitions"
-    kinds = [kind for kind in (MPI_JOB, WORKLOAD) if not kubernetes.bench.find(plural, None, kind.resource)]
-    for kind in kinds:
-        version = {
-            "name": kind.version,
-            "served": True,
-            "storage": True,
-            "schema": {"openAPIV3Schema": schema},
-        }
-        names = {
-            "kind": kind.kind,
-            "plural": kind.plural,
-            "singular": kind.kind.lower(),
-            "listKind": f"{kind.kind}List",
-        }
-        spec = {"group": kind.group, "scope": "Namespaced", "names": names, "versions": [version]}
-        kubernetes.bench.create(plural, None, {"metadata": {"name": kind.resource}, "spec": spec})
-    wait_for(lambda: all(Api.connect().has(kind) for kind in (MPI_JOB, WORKLOAD)))
-    yield
-    for kind in kinds:
-        kubernetes.bench.delete(plural, None, kind.resource)
+    """The server has MPIJobs and Workloads, of any content."""
+    with custom_kinds(kubernetes, MPI_JOB, WORKLOAD):
+        wait_for(lambda: all(Api.connect().has(kind) for kind in (MPI_JOB, WORKLOAD)))
+        yield
 
 
 @pytest.mark.usefixtures("custom")

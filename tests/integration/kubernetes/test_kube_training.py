@@ -87,6 +87,7 @@ def test_ranks_average_over_mpirun_whatever_the_api_server_does(
     faults.join()
     description = job.describe()
     assert description.status == JobStatus.COMPLETED
+    assert kubernetes.proxy.faults.left == 0
     assert job.model_data
     assert open_store(job.model_data).uri.startswith(f"s3://{s3}/out/average")
     assert set(description.phases) >= {"train", "upload"}
