@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import builtins
 from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from cloudtrain.errors import NotFound
 from cloudtrain.platforms.base import JobDescription, JobState, Request, Series
 from cloudtrain.spec import TrainingJob
+from cloudtrain.storage import Progress, uri_scheme, uri_to_path
 
 if TYPE_CHECKING:
     from cloudtrain.platforms.checks import Check
@@ -99,6 +102,18 @@ class KubernetesPlatform:
         job = self._job(job_name)
         job.life.require()
         return job.trends()
+
+    def download(
+        self, job_name: str, uri: str, folder: Path, progress: Progress | None = None
+    ) -> Path | None:
+        """See `Downloads.download`: outputs on a volume of the cluster cannot be copied from here. Raises NotFound."""
+        if uri_scheme(uri) != "file":
+            return None
+        raise NotFound(
+            f"{uri_to_path(uri)} is on a volume of the cluster, which is not mounted on this machine",
+            hint="Copy it from a pod that mounts the volume: kubectl cp POD:PATH . Outputs in S3 can be downloaded "
+            "from everywhere.",
+        )
 
     def stop(self, job_name: str) -> None:
         self._job(job_name).life.stop()
