@@ -19,7 +19,8 @@ try:
     from lightkube.config.models import Cluster, User
 except ImportError as error:
     raise PlatformError(
-        f"the platform kubernetes needs the package {error.name}", hint="pip install 'cloudtrain[kubernetes]'"
+        f"the platform kubernetes needs the package {(error.name or 'lightkube').partition('.')[0]}",
+        hint="pip install 'cloudtrain[kubernetes]'",
     ) from error
 
 

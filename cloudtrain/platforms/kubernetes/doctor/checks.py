@@ -69,7 +69,8 @@ def _of_request(job: TrainingJob, request: Request) -> Iterator[tuple[str, _Clus
     objects = request.body["objects"]
     kinds = {item["kind"]: item for item in objects}
     labels = main["metadata"].get("labels") or {}
-    wanted = rights(kind_of(main), has_queue=QUEUE in labels, has_policy="NetworkPolicy" in kinds)
+    created = [kind_of(item) for item in objects if item is not main]
+    wanted = rights(kind_of(main), created, has_queue=QUEUE in labels)
     yield "rights", partial(check_rights, wanted)
     yield "rendering", partial(check_main_kind, main, str(request.body.get("why", "")))
     yield "operators", check_operators

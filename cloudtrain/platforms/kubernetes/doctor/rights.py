@@ -32,14 +32,34 @@ class Right:
         return f"{self.kind.plural}/{self.subresource}" if self.subresource else self.kind.plural
 
 
-def rights(main: Kind, *, has_queue: bool = False, has_policy: bool = True) -> list[Right]:
-    """All rights for jobs whose main object is of the kind ``main``."""
+USUAL = (kinds.SERVICE, kinds.CONFIG_MAP, kinds.NETWORK_POLICY)
+"""The kinds of objects that most jobs own."""
+
+_CREATED = {
+    kinds.SERVICE.kind: "let the hosts find one another",
+    kinds.CONFIG_MAP.kind: "hand the source to the pods",
+    kinds.NETWORK_POLICY.kind: "keep other pods away, which network_policy: false turns off",
+    kinds.VOLCANO_POD_GROUP.kind: "start all hosts together",
+}
+
+
+def rights(main: Kind, created: Sequence[Kind] = USUAL, *, has_queue: bool = False) -> list[Right]:
+    """All rights for jobs.
+
+    Args:
+        main: the kind of their main object.
+        created: the kinds of the objects that it owns.
+        has_queue: whether a queue of Kueue admits them.
+    """
     found = [
         Right(main, ("create", *LOOK, "patch", "delete"), "submit, watch and stop jobs"),
         Right(kinds.POD, LOOK, "watch the hosts of a job"),
         Right(kinds.POD, ("get",), "read logs", "log"),
-        Right(kinds.CONFIG_MAP, ("create",), "hand the source to the pods"),
         Right(kinds.SECRET, ("create",), "hand the job's secret to the pods"),
+        *(
+            Right(kind, ("create",), _CREATED.get(kind.kind, "submit jobs"))
+            for kind in dict.fromkeys(created)
+        ),
         Right(kinds.EVENT, ("list", "watch"), "say why a job waits", is_needed=False),
         Right(kinds.POD, ("create",), "simulate preemptions", "eviction", is_needed=False),
         Right(kinds.RESOURCE_QUOTA, ("list",), "check quotas", is_needed=False),
@@ -47,16 +67,14 @@ def rights(main: Kind, *, has_queue: bool = False, has_policy: bool = True) -> l
         Right(kinds.VOLUME_CLAIM, ("get",), "check volumes", is_needed=False),
         Right(kinds.SERVICE_ACCOUNT, ("get",), "check the service account", is_needed=False),
     ]
-    if main in (kinds.JOB, kinds.MPI_JOB):
-        found.append(Right(kinds.SERVICE, ("create",), "let the hosts find one another"))
-    if has_policy:
-        found.append(Right(kinds.NETWORK_POLICY, ("create",), "keep other pods away (network_policy)"))
+    if main != kinds.JOB:
+        found.append(Right(kinds.JOB, ("get", "patch"), "stop the Jobs that the operator makes"))
     if has_queue:
         found += [
             Right(
                 kinds.WORKLOAD, ("list", "watch", "patch"), "say why Kueue holds a job back", is_needed=False
             ),
-            Right(kinds.LOCAL_QUEUE, ("get",), "check the queue", is_needed=False),
+            Right(kinds.LOCAL_QUEUE, ("get", "list"), "check the queue", is_needed=False),
         ]
     return found
 

@@ -1,0 +1,44 @@
+"""Amounts in Kubernetes' notation."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+
+import pytest
+
+from cloudtrain.platforms.kubernetes.doctor.amounts import amount, limits_of, requests_of, shown
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        *(("4", 4), ("500m", Fraction(1, 2)), ("1.5", Fraction(3, 2)), ("32Gi", 32 * 2**30), ("2k", 2000)),
+        *(
+            ("1e3", 1000),
+            ("100M", 10**8),
+            (8, 8),
+            ("1Ei", 2**60),
+            ("", 0),
+            ("much", 0),
+            ("1.2.3", 0),
+            ("9Zi", 0),
+        ),
+    ],
+)
+def test_amounts_are_numbers(text: object, value: Fraction) -> None:
+    assert amount(text) == value
+
+
+def test_amounts_for_people() -> None:
+    assert shown("memory", amount("1536Mi")) == "1.5 GiB"
+    assert shown("cpu", amount("1500m")) == "1.5"
+
+
+def test_a_limit_alone_is_a_request_too() -> None:
+    containers = [
+        {"resources": {"limits": {"nvidia.com/gpu": "8"}, "requests": {"cpu": "2"}}},
+        {"resources": {"limits": {"cpu": "4"}, "requests": {"cpu": "1"}}},
+        {},
+    ]
+    assert requests_of({"containers": containers}) == {"nvidia.com/gpu": 8, "cpu": 3}
+    assert limits_of({"containers": containers}) == {"nvidia.com/gpu": 8, "cpu": 4}
