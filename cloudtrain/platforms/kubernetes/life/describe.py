@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import contextlib
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from cloudtrain.contract import FailureClass, FailureReport, JobStatus
-from cloudtrain.contract.documents import Fields
+from cloudtrain.contract.documents import Fields, parse_json
 from cloudtrain.contract.ending import Ending
 from cloudtrain.observe import Goodput, Summary
 from cloudtrain.platforms.base import HostState, JobDescription
@@ -70,7 +69,7 @@ def look_at(objects: JobObjects, now: float, last_lines: LastLines | None = None
 def settings_of(owner: Owner) -> Mapping[str, Any]:
     """The notes of the submission about the job, in its main object; empty if that is damaged or missing."""
     with contextlib.suppress(ValueError):
-        found = json.loads(annotation(owner.found, SETTINGS))
+        found = parse_json(annotation(owner.found, SETTINGS))
         return found if isinstance(found, dict) else {}
     return {}
 

@@ -44,7 +44,7 @@ def is_admitted(workload: Object) -> bool:
 
 def is_active(workload: Object) -> bool:
     """Whether Kueue may start the job: it is not deactivated."""
-    return part(workload, "spec").get("active") is not False
+    return part(workload, "spec", "active") is not False
 
 
 def why_queued(workload: Object | None, queue: str) -> Why:

@@ -52,7 +52,7 @@ def part(found: Object | None, *path: str) -> Any:
     """The value at ``path``; an empty dict if there is none, or it is null."""
     value: Any = found
     for name in path:
-        value = value.get(name) if isinstance(value, Mapping) else None
+        value = value.get(name) if isinstance(value, dict) else None
     return {} if value is None else value
 
 
@@ -71,7 +71,7 @@ def number(found: Object | None, *path: str) -> int:
 def items(found: Object | None, *path: str) -> list[Object]:
     """The objects in the list at ``path``."""
     value = part(found, *path)
-    return [item for item in value if isinstance(item, Mapping)] if isinstance(value, list) else []
+    return [item for item in value if isinstance(item, dict)] if isinstance(value, list) else []
 
 
 def name_of(found: Object) -> str:
@@ -134,12 +134,12 @@ def first_event_time(event: Object) -> float:
 
 
 class EventIndex:
-    """Events by what they are about."""
+    """Events by what they are about; the events are given in the order in which they happened."""
 
     def __init__(self, events: Iterable[Object]) -> None:
         self._by_uid: dict[str, list[Object]] = {}
         self._by_name: dict[str, list[Object]] = {}
-        for event in sorted(events, key=event_time):
+        for event in events:
             about = part(event, "involvedObject")
             uid, name = text(about, "uid"), text(about, "name")
             # a tool that reports events may leave out the uid

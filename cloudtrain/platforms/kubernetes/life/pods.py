@@ -6,6 +6,7 @@ import contextlib
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import cached_property
 
 from cloudtrain.contract.ending import Ending
 from cloudtrain.platforms.kubernetes.labels import CONTAINER
@@ -115,7 +116,7 @@ class Pod:
         """How often the kubelet has started the container again."""
         return number(self.status, "restartCount")
 
-    @property
+    @cached_property
     def status(self) -> Object:
         """The status of the container that runs the job; empty before the kubelet has seen the pod."""
         name = self.container
@@ -123,7 +124,7 @@ class Pod:
             (one for one in items(self.found, "status", "containerStatuses") if one.get("name") == name), {}
         )
 
-    @property
+    @cached_property
     def end(self) -> PodEnd | None:
         """How its container ended; None if it did not, or that is not known."""
         found = part(self.status, "state", "terminated") or part(self.status, "lastState", "terminated")
@@ -169,7 +170,7 @@ class Pod:
         ]
         return min(found, key=lambda one: one.reason in _BETWEEN, default=Waiting())
 
-    @property
+    @cached_property
     def _container(self) -> Object:
         """The first one, unless others were put before it: sidecars of a service mesh, for example."""
         containers = items(self.found, "spec", "containers")
@@ -200,7 +201,7 @@ def _host(found: Object) -> str:
 
 def _index(found: Object) -> int | None:
     value = annotation(found, INDEX) or label(found, INDEX)
-    return int(value) if value.isdigit() else None
+    return int(value) if value.isdecimal() else None
 
 
 def read_ending(message: str) -> Ending | None:
@@ -213,7 +214,7 @@ def read_ending(message: str) -> Ending | None:
 def by_host(name: str) -> tuple[object, ...]:
     """A key that sorts ``train-10`` after ``train-9``."""
     return tuple(
-        (1, int(piece), "") if piece.isdigit() else (0, 0, piece) for piece in re.split(r"(\d+)", name)
+        (1, int(piece), "") if piece.isdecimal() else (0, 0, piece) for piece in re.split(r"(\d+)", name)
     )
 
 

@@ -6,9 +6,9 @@ The texts are those of kube-scheduler 1.20 to 1.37, Volcano, the cluster autosca
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
-from cloudtrain.platforms.kubernetes.life.objects import Object, event_time, text
+from cloudtrain.platforms.kubernetes.life.objects import Object, text
 from cloudtrain.platforms.kubernetes.life.why import Why
 
 _NODES = re.compile(
@@ -157,9 +157,9 @@ def _whole(message: str) -> Why:
     return Why(f"the scheduler says: {message}" if message else "the scheduler has not considered it yet")
 
 
-def scale_up(events: Iterable[Object]) -> str:
+def scale_up(events: Sequence[Object]) -> str:
     """The decision of an autoscaler about a pod, from its latest event; empty if there is none."""
-    for event in sorted(events, key=event_time, reverse=True):
+    for event in reversed(events):
         reason, message = text(event, "reason"), text(event, "message").strip()
         if reason in ("TriggeredScaleUp", "Nominated", "ProvisioningRequestAccepted"):
             return "The cluster is adding a node for it, which may take some minutes."

@@ -68,7 +68,9 @@ def job_set(*conditions: Object, spec: Mapping[str, Any] | None = None, **metada
     return {
         "apiVersion": "jobset.x-k8s.io/v1alpha2",
         "kind": "JobSet",
-        "metadata": _metadata(names, None, None, metadata),
+        "metadata": _metadata(
+            names, metadata.pop("labels", None), metadata.pop("annotations", None), metadata
+        ),
         "spec": {
             "replicatedJobs": [
                 {
@@ -89,7 +91,9 @@ def train_job(*conditions: Object, spec: Mapping[str, Any] | None = None, **meta
     return {
         "apiVersion": "trainer.kubeflow.org/v1alpha1",
         "kind": "TrainJob",
-        "metadata": _metadata(names, None, None, metadata),
+        "metadata": _metadata(
+            names, metadata.pop("labels", None), metadata.pop("annotations", None), metadata
+        ),
         "spec": {"runtimeRef": {"name": "torch-distributed"}, "trainer": {"numNodes": 2}, **(spec or {})},
         "status": {"conditions": list(conditions)},
     }
@@ -101,7 +105,9 @@ def mpi_job(*conditions: Object, run: Mapping[str, Any] | None = None, **metadat
     return {
         "apiVersion": "kubeflow.org/v2beta1",
         "kind": "MPIJob",
-        "metadata": _metadata(names, None, None, metadata),
+        "metadata": _metadata(
+            names, metadata.pop("labels", None), metadata.pop("annotations", None), metadata
+        ),
         "spec": {
             "slotsPerWorker": 1,
             "runPolicy": {"cleanPodPolicy": "Running", "suspend": False, **(run or {})},
