@@ -24,7 +24,6 @@ SECOND = 10**9
 @pytest.fixture
 def api(log_api: Api, monkeypatch: pytest.MonkeyPatch) -> Api:
     monkeypatch.setattr(tail, "FRESH_SECONDS", 0.0)
-    monkeypatch.setattr(tail, "AFTER_FAILURE", 0.0)
     monkeypatch.setattr(trends, "FRESH_SECONDS", 0.0)
     return log_api
 

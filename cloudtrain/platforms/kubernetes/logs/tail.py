@@ -23,10 +23,10 @@ HEAD_BYTES = 1 << 18
 """Of the beginning of a log, which has the first phases."""
 LONGEST_TAIL = 8 << 20
 """Bytes that are read of one log: its lines may be long."""
-FRESH_SECONDS = 5.0
+FRESH_SECONDS = 3.0
 """A summary younger than this is not renewed."""
-AFTER_FAILURE = 30.0
-"""Seconds until a log that cannot be read is requested again."""
+AFTER_FAILURES = 30.0
+"""The same while the log cannot be read, after some failures."""
 PATIENCE = 5.0
 """Seconds that a description waits for a kubelet: its node may be lost."""
 
@@ -55,16 +55,18 @@ class RunningSummary:
         self._is_complete: set[str] = set()
         """The pods that had ended when they were read."""
         self._due_at = float("-inf")
+        self._failures = 0
 
     def __call__(self, objects: JobObjects) -> Summary | None:
         """None if no leader has started, or its log cannot be read: describing a job does not fail for that."""
         with self._lock:
             if time.monotonic() >= self._due_at:
-                pause = FRESH_SECONDS
                 try:
                     self._renew(objects)
+                    self._failures = 0
                 except PlatformError:
-                    pause = AFTER_FAILURE
+                    self._failures += 1
+                pause = min(FRESH_SECONDS * 2.0 ** min(self._failures, 10), AFTER_FAILURES)
                 self._due_at = time.monotonic() + pause
             return self._summary
 

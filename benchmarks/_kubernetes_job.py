@@ -1,0 +1,159 @@
+"""A job with many pods on a real API server, without anything that runs: a node whose kubelet only has logs.
+
+It is a Job of cloudtrain, and a TrainJob of Kubeflow's SDK: both find the same pods.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+TESTS = Path(__file__).parents[1] / "tests"
+sys.path += [
+    str(TESTS),
+    *(str(TESTS / "integration" / name) for name in ("kubernetes", "slurm", "sagemaker_runtime")),
+]
+
+from kube_nodes import Node  # noqa: E402
+from kube_objects import condition, now, owned_by  # noqa: E402
+from kube_server import KubeServer  # noqa: E402
+from kubernetes_submit import define  # noqa: E402
+
+NAME, NODE, SPACE = "job", "bench", "default"
+LABELS = {
+    "app.kubernetes.io/managed-by": "cloudtrain",
+    "cloudtrain/job": NAME,
+    "jobset.sigs.k8s.io/jobset-name": NAME,
+    "jobset.sigs.k8s.io/replicatedjob-name": "node",
+}
+INDEX = "batch.kubernetes.io/job-completion-index"
+POD = {"restartPolicy": "Never", "containers": [{"name": "node", "image": "python:3.12"}], "nodeName": NODE}
+
+KUBELET = Path(__file__).with_name("_kubelet_logs.py")
+
+
+@dataclass
+class JobOfPods:
+    """The server, and its job, whose pods all run."""
+
+    server: KubeServer
+    pods: list[str]
+    kubelet: subprocess.Popen[str] | None
+
+    def environment(self, folder: Path, url: str | None = None) -> dict[str, str]:
+        """In which a client finds the job. ``url``: through a proxy."""
+        folder.mkdir(exist_ok=True)
+        kubeconfig = self.server.kubeconfig(folder / "kubeconfig", user="bench", url=url)
+        own = {name: value for name, value in os.environ.items() if not name.startswith("CLOUDTRAIN_")}
+        return {**own, "KUBECONFIG": str(kubeconfig), "CLOUDTRAIN_HOME": str(folder / "home")}
+
+    def print(self, lines: int, seconds: float) -> None:
+        """From the next request for a log on, each pod prints so many lines over some seconds, and nothing before.
+
+        They are all there already if ``seconds`` is 0.
+        """
+        assert self.kubelet and self.kubelet.stdin and self.kubelet.stdout
+        self.kubelet.stdin.write(json.dumps([lines, seconds]) + "\n")
+        self.kubelet.stdin.flush()
+        self.kubelet.stdout.readline()
+
+    def touch(self, pod: str) -> None:
+        """The kubelet reports the pod's status again."""
+        body = {"status": {"conditions": [{**condition("Ready", True), "lastProbeTime": now()}]}}
+        self.server.bench.patch("pods", SPACE, pod, body, "status")
+
+    def end(self) -> None:
+        """All pods, and with them the job, have succeeded."""
+        _in_parallel(lambda pod: self._patch(pod, "Succeeded", {"terminated": {"exitCode": 0}}), self.pods)
+        complete = {"conditions": [condition("Complete", True)], "completionTime": now()}
+        self.server.bench.patch("jobs", SPACE, NAME, {"status": complete}, "status")
+
+    def begin(self) -> None:
+        """All pods run."""
+        self.server.bench.patch(
+            "jobs", SPACE, NAME, {"status": {"conditions": None, "completionTime": None}}, "status"
+        )
+        _in_parallel(lambda pod: self._patch(pod, "Running", {"running": {"startedAt": now()}}), self.pods)
+
+    def _patch(self, pod: str, phase: str, state: Mapping[str, Any]) -> None:
+        container = {
+            "name": "node",
+            "image": "",
+            "imageID": "",
+            "ready": True,
+            "restartCount": 0,
+            "state": state,
+        }
+        status = {"phase": phase, "startTime": now(), "containerStatuses": [container]}
+        self.server.bench.patch("pods", SPACE, pod, {"status": status}, "status")
+
+
+@contextmanager
+def job_of_pods(count: int, *, with_logs: bool) -> Iterator[JobOfPods]:
+    """A server with a job of ``count`` pods."""
+    with KubeServer() as server:
+        define(server)
+        bench, kubelet = server.bench, _kubelet(server) if with_logs else None
+        try:
+            body, status = Node(NODE).to_object(
+                int(kubelet.stdout.readline()) if kubelet and kubelet.stdout else 1
+            )
+            bench.create("nodes", None, body)
+            bench.patch("nodes", None, NODE, {"status": status}, "status")
+            template = {"metadata": {"labels": LABELS}, "spec": POD}
+            spec = {"parallelism": count, "completions": count, "template": template}
+            owner = bench.create("jobs", SPACE, {"metadata": {"name": NAME, "labels": LABELS}, "spec": spec})
+            ref = {"runtimeRef": {"name": "plain"}, "trainer": {"numNodes": count}}
+            kind = {"apiVersion": "trainer.kubeflow.org/v1alpha1", "kind": "TrainJob"}
+            bench.create("trainjobs", SPACE, {**kind, "metadata": {"name": NAME}, "spec": ref})
+            job = JobOfPods(server, [f"{NAME}-{number}-{number:05}" for number in range(count)], kubelet)
+
+            def make(number: int) -> None:
+                index = str(number)
+                metadata = {
+                    "name": job.pods[number],
+                    "labels": {**LABELS, INDEX: index},
+                    "annotations": {INDEX: index},
+                    "ownerReferences": owned_by(owner),
+                }
+                bench.create(
+                    "pods", SPACE, {"metadata": metadata, "spec": {**POD, "hostname": f"{NAME}-{number}"}}
+                )
+
+            _in_parallel(make, range(count))
+            job.begin()
+            yield job
+        finally:
+            if kubelet:
+                kubelet.kill()
+                kubelet.wait()
+
+
+def _kubelet(server: KubeServer) -> subprocess.Popen[str]:
+    pki = server.certificates
+    command = [sys.executable, str(KUBELET), str(pki)]
+    return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+
+
+def _in_parallel(act: Any, items: Any) -> None:
+    with ThreadPoolExecutor(8) as pool:
+        for _ in pool.map(act, items):
+            pass
+
+
+def end(process: subprocess.Popen[bytes]) -> resource.struct_rusage:
+    """End a process, unless it has ended; what it has used."""
+    os.kill(process.pid, signal.SIGTERM)  # `terminate` may take its status
+    _, status, usage = os.wait4(process.pid, 0)
+    process.returncode = os.waitstatus_to_exitcode(status)
+    return usage
