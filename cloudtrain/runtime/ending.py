@@ -37,9 +37,7 @@ def write_ending(outcome: HostOutcome, events: Path, started_at: float, environ:
     text = make_ending(outcome, events, started_at, hider).to_json()
     with contextlib.suppress(OSError):
         # in place: the file is a mount, which cannot be replaced
-        descriptor = os.open(
-            path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NONBLOCK | os.O_CLOEXEC, 0o644
-        )
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)
         with open(descriptor, "wb") as file:
             file.write(text.encode())
 

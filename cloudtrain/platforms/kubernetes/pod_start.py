@@ -11,6 +11,7 @@ import contextlib
 import getpass
 import gzip
 import hashlib
+import hmac
 import http.client
 import json
 import os
@@ -24,6 +25,7 @@ import sys
 import tempfile
 import time
 import urllib.error
+import urllib.parse
 import urllib.request
 import zipfile
 from collections.abc import Mapping, Sequence
@@ -65,11 +67,12 @@ def main() -> None:
         _deliver(MOUNTS / "runtime" / "cloudtrain.pyz.gz", "runtime-url", program)
         _check_runtime(program)
         _provide_boto3(own / "boto3.zip", base / "input" / "boto3")
-        _make_home()
+        _make_home(base)
     except (CannotStart, OSError, ValueError, zipfile.BadZipFile) as error:
         _fail(error)
     os.environ.pop("CLOUDTRAIN_RUNTIME_SHA256", None)
-    signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])  # the runtime takes it from here
+    if sys.platform != "win32":
+        signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])  # the runtime takes it from here
     os.execv(sys.executable, [sys.executable, "-S", str(program)])
 
 
@@ -123,16 +126,26 @@ def download(link: str, target: Path) -> None:
     url, uri, sha256 = (*link.split("\n"), "", "", "")[:3]
     shown = uri or url.partition("?")[0]
     target.parent.mkdir(parents=True, exist_ok=True)
-    began, pause = time.monotonic(), FIRST_PAUSE
+    began, pause, refusal = time.monotonic(), FIRST_PAUSE, ""
     while True:
         try:
-            found = _fetch(url, target)
+            if refusal:
+                credentials = own_credentials()
+                if credentials is None:
+                    _download_with_boto3(shown, uri, target, refusal)
+                    return
+                found = _fetch(sign(url, credentials), target)
+            else:
+                found = _fetch(url, target)
             if sha256 in ("", found):
                 return
             problem = f"its SHA-256 is {found}, expected {sha256}"
         except _Refused as refused:
-            _download_with_own_credentials(shown, uri, target, str(refused))
-            return
+            if refusal:
+                raise _expired(shown, refusal, f"its own credentials are refused with {refused}") from None
+            refusal = str(refused)
+            _say(f"{shown}: its URL is refused with {refusal}; tries the credentials of this pod")
+            continue
         except (OSError, http.client.HTTPException) as error:
             problem = str(getattr(error, "reason", error)) or type(error).__name__
             if "CERTIFICATE_VERIFY_FAILED" in problem:
@@ -151,29 +164,36 @@ class _Refused(Exception):
 
 def _fetch(url: str, target: Path) -> str:
     """Download once; returns the SHA-256. Raises _Refused, OSError, HTTPException."""
-    bundle = os.environ.get("AWS_CA_BUNDLE")
-    handler = urllib.request.HTTPSHandler(context=ssl.create_default_context(cafile=bundle or None))
-    opener = urllib.request.build_opener(handler)  # with the proxies of the environment
     digest, size = hashlib.sha256(), 0
     if not url.startswith(("http://", "https://")):
         raise _Refused("the Secret holds no valid URL")
     try:
-        with opener.open(url, timeout=60) as answer, target.open("wb") as file:
+        with _opener().open(url, timeout=60) as answer, target.open("wb") as file:
             for block in iter(lambda: answer.read(1 << 20), b""):
                 file.write(block)
                 digest.update(block)
                 size += len(block)
             length = answer.headers.get("Content-Length")
     except urllib.error.HTTPError as error:
-        why = f"{error.code} {_error_code(error) or error.reason}"
-        if error.code >= 500 or error.code in (408, 425, 429):
-            raise OSError(why) from None
-        raise _Refused(why) from None
+        raise _answered(error) from None
     except ValueError:  # quotes the URL
         raise _Refused("the Secret holds no valid URL") from None
     if length and size != int(length):
         raise OSError(f"the connection broke after {size:,} of {int(length):,} bytes")
     return digest.hexdigest()
+
+
+def _opener() -> urllib.request.OpenerDirector:
+    """With the proxies of the environment."""
+    bundle = os.environ.get("AWS_CA_BUNDLE")
+    context = ssl.create_default_context(cafile=bundle or None)
+    return urllib.request.build_opener(urllib.request.HTTPSHandler(context=context))
+
+
+def _answered(error: urllib.error.HTTPError) -> Exception:
+    """OSError, if the server may answer otherwise later; else _Refused."""
+    why = f"{error.code} {_error_code(error) or error.reason}"
+    return OSError(why) if error.code >= 500 or error.code in (408, 425, 429) else _Refused(why)
 
 
 def _error_code(error: urllib.error.HTTPError) -> str:
@@ -184,6 +204,92 @@ def _error_code(error: urllib.error.HTTPError) -> str:
     except (OSError, http.client.HTTPException):
         return ""
     return (message or (code[1] if code else b"")).decode()
+
+
+def own_credentials() -> tuple[str, str, str] | None:
+    """The key, the secret and the session token of this pod: from its variables, or for its service account.
+
+    None if it has none there. Raises OSError, HTTPException, or _Refused if the service account may not have them.
+    """
+    get = os.environ.get
+    key, secret = get("AWS_ACCESS_KEY_ID"), get("AWS_SECRET_ACCESS_KEY")
+    if key and secret:
+        return key, secret, get("AWS_SESSION_TOKEN", "")
+    role, token_file = get("AWS_ROLE_ARN"), get("AWS_WEB_IDENTITY_TOKEN_FILE")
+    if role and token_file:  # IRSA
+        region = get("AWS_REGION") or get("AWS_DEFAULT_REGION") or "us-east-1"
+        suffix = ".cn" if region.startswith("cn-") else ""
+        values = {
+            "Action": "AssumeRoleWithWebIdentity",
+            "Version": "2011-06-15",
+            "RoleArn": role,
+            "RoleSessionName": "cloudtrain",
+            "WebIdentityToken": Path(token_file).read_text().strip(),
+        }
+        url = get("AWS_ENDPOINT_URL_STS") or f"https://sts.{region}.amazonaws.com{suffix}"
+        text = _ask(urllib.request.Request(url, urllib.parse.urlencode(values).encode()))
+        return _found([re.search(f"<{name}>([^<]+)</", text) for name in _NAMES])
+    url, token_file = (
+        get(f"AWS_CONTAINER_{name}", "") for name in ("CREDENTIALS_FULL_URI", "AUTHORIZATION_TOKEN_FILE")
+    )
+    if url:  # Pod Identity
+        token = (
+            Path(token_file).read_text().strip()
+            if token_file
+            else get("AWS_CONTAINER_AUTHORIZATION_TOKEN", "")
+        )
+        text = _ask(urllib.request.Request(url, headers={"Authorization": token} if token else {}))
+        return _found([re.search(f'"{name}"\\s*:\\s*"([^"]+)"', text) for name in (*_NAMES[:2], "Token")])
+    return None
+
+
+_NAMES = ("AccessKeyId", "SecretAccessKey", "SessionToken")
+
+
+def _found(matches: Sequence[re.Match[str] | None]) -> tuple[str, str, str]:
+    key, secret, token = (match[1] if match else "" for match in matches)
+    if not key or not secret:
+        raise _Refused("an answer without credentials")
+    return key, secret, token
+
+
+def _ask(request: urllib.request.Request) -> str:
+    """Raises _Refused, OSError, HTTPException."""
+    try:
+        with _opener().open(request, timeout=30) as answer:
+            text: str = answer.read(1 << 20).decode()
+            return text
+    except urllib.error.HTTPError as error:
+        raise _answered(error) from None
+
+
+def sign(url: str, credentials: tuple[str, str, str]) -> str:
+    """The presigned ``url``, signed with other credentials (AWS Signature Version 4)."""
+    parts = urllib.parse.urlsplit(url)
+    query = dict(urllib.parse.parse_qsl(parts.query))
+    key, secret, token = credentials
+    moment = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime())
+    scope = "/".join([moment[:8], *query.get("X-Amz-Credential", "").split("/")[2:]])
+    signed = {
+        "X-Amz-Algorithm": "AWS4-HMAC-SHA256",
+        "X-Amz-Credential": f"{key}/{scope}",
+        "X-Amz-Date": moment,
+        "X-Amz-Expires": "3600",
+        "X-Amz-SignedHeaders": "host",
+        **({"X-Amz-Security-Token": token} if token else {}),
+    }
+    others = {name: value for name, value in query.items() if not name.startswith("X-Amz-")}
+    pairs = urllib.parse.urlencode(
+        sorted({**others, **signed}.items()), quote_via=urllib.parse.quote, safe="-_.~"
+    )
+    request = f"GET\n{parts.path}\n{pairs}\nhost:{parts.netloc}\n\nhost\nUNSIGNED-PAYLOAD"
+    digest = hashlib.sha256(request.encode()).hexdigest()
+    own = f"AWS4{secret}".encode()
+    for part in scope.split("/"):
+        own = hmac.new(own, part.encode(), hashlib.sha256).digest()
+    text = f"AWS4-HMAC-SHA256\n{moment}\n{scope}\n{digest}"
+    signature = hmac.new(own, text.encode(), hashlib.sha256).hexdigest()
+    return urllib.parse.urlunsplit(parts._replace(query=f"{pairs}&X-Amz-Signature={signature}"))
 
 
 _WITH_BOTO3 = """
@@ -200,24 +306,24 @@ except Exception as error:
 """
 
 
-def _download_with_own_credentials(shown: str, uri: str, target: Path, refused: str) -> None:
-    """The URL has expired, for example while the job waited in a queue: the pod may have a role. Raises CannotStart."""
-    why = "the Secret does not name its s3:// URI"
-    if uri.startswith("s3://"):
-        command = [sys.executable, "-c", _WITH_BOTO3, uri, str(target)]
-        with subprocess.Popen(command, stdin=subprocess.DEVNULL, stderr=subprocess.PIPE) as process:
-            problem = process.communicate()[1].decode(errors="replace").strip()
-        if process.returncode == 0:
-            _say(
-                f"{shown} was downloaded with the credentials of this pod: its URL is refused with {refused}"
-            )
-            return
+def _download_with_boto3(shown: str, uri: str, target: Path, refusal: str) -> None:
+    """boto3 knows more ways to credentials. Raises CannotStart."""
+    if not uri.startswith("s3://"):
+        raise _expired(shown, refusal, "the Secret does not name its s3:// URI")
+    command = [sys.executable, "-c", _WITH_BOTO3, uri, str(target)]
+    with subprocess.Popen(command, stdin=subprocess.DEVNULL, stderr=subprocess.PIPE) as process:
+        problem = process.communicate()[1].decode(errors="replace").strip()
+    if process.returncode:
         why = problem.rpartition("\n")[2] or f"exit code {process.returncode}"
-    raise CannotStart(
-        f"{shown}: its URL is refused with {refused}, and this pod cannot download it otherwise: {why}",
+        raise _expired(shown, refusal, f"this pod has no credentials in its environment, and {why}")
+
+
+def _expired(shown: str, refusal: str, why: str) -> CannotStart:
+    return CannotStart(
+        f"{shown}: its URL is refused with {refusal}, and {why}",
         "A URL is valid for at most 7 days, and no longer than the credentials that signed it. Submit the job again, "
-        "with credentials that last longer than it waits in its queue. Or give its pods a service account with access "
-        "to S3, and boto3 in their image.",
+        "with credentials that last longer than it waits in its queue. Or give its pods a service account that may "
+        "read this object.",
     )
 
 
@@ -261,8 +367,14 @@ def _say(text: str) -> None:
     sys.stderr.write(f"cloudtrain: {text}\n")
 
 
-def _make_home() -> None:
-    """A user that the image does not know has no home, name and shell: libraries, and mpirun, ask for them."""
+def _make_home(base: Path) -> None:
+    """A user that the image does not know has no home, name and shell, and may not write /tmp: libraries, and mpirun,
+    ask for them."""
+    with contextlib.suppress(FileNotFoundError):
+        tempfile.gettempdir()
+    if not tempfile.tempdir or tempfile.tempdir == os.getcwd():  # /tmp cannot be written
+        os.environ["TMPDIR"] = tempfile.tempdir = str(base / "tmp")
+        os.makedirs(tempfile.tempdir, exist_ok=True)
     home = os.environ.get("HOME", "")
     if not home or home == "/" or not os.access(home, os.W_OK):
         os.environ["HOME"] = tempfile.gettempdir()

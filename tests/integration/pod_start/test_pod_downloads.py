@@ -12,9 +12,11 @@ import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from urllib.parse import urlsplit
+from urllib.parse import parse_qsl, urlsplit
 
+import boto3
 import pytest
+from botocore.config import Config
 
 from cloudtrain.contract.ending import Ending
 from cloudtrain.packaging import runtime_sha256
@@ -42,11 +44,18 @@ class Answers(http.server.BaseHTTPRequestHandler):
         server = self.server
         assert isinstance(server, Server)
         server.paths.append(self.path)
+        if "Authorization" in self.headers:
+            server.tokens.append(self.headers["Authorization"])
         code, body, length = server.answers.pop(0) if len(server.answers) > 1 else server.answers[0]
         self.send_response(code)
         self.send_header("Content-Length", str(length or len(body)))
         self.end_headers()
         self.wfile.write(body)
+
+    def do_POST(self) -> None:
+        assert isinstance(self.server, Server)
+        self.server.bodies.append(self.rfile.read(int(self.headers["Content-Length"])))
+        self.do_GET()
 
     def log_message(self, *_arguments: object) -> None: ...
 
@@ -57,6 +66,7 @@ class Server(http.server.ThreadingHTTPServer):
     def __init__(self, answers: list[tuple[int, bytes, int]]) -> None:
         super().__init__(("127.0.0.1", 0), Answers)
         self.answers, self.paths = answers, list[str]()
+        self.tokens, self.bodies = list[str](), list[bytes]()
         self.url = f"http://127.0.0.1:{self.server_port}/bucket/key?X-Amz-Signature=secret"
         threading.Thread(target=self.serve_forever, args=(0.02,), daemon=True).start()
 
@@ -111,7 +121,7 @@ def test_a_download_survives_an_outage(
         ((404, b"<Error><Code>NoSuchKey</Code></Error>", 0), "its URL is refused with 404 NoSuchKey"),
         (
             (403, b"<Error><Code>AccessDenied</Code><Message>Request has expired</Message></Error>", 0),
-            "its URL is refused with 403 Request has expired, and this pod cannot download it otherwise: ",
+            "its URL is refused with 403 Request has expired, and this pod has no credentials in its environment, and ",
         ),
         ((400, b"<Error><Code>ExpiredToken</Code></Error>", 0), "its URL is refused with 400 ExpiredToken"),
     ],
@@ -207,7 +217,7 @@ def test_a_pod_that_waits_for_its_files_ends_when_it_is_deleted(
 
 
 def test_a_pod_without_boto3_works_with_s3(
-    s3: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+    s3: str, tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The client uploads and signs; the pod downloads, trains, and uploads with the boto3 that it got."""
     (tmp_path / "source").mkdir()
@@ -241,25 +251,101 @@ def test_a_pod_without_boto3_works_with_s3(
     assert open_store(f"s3://{s3}/rank").read("from-rank") == b"rank"
     assert Ending.from_json(pod.message.read_bytes()).uploaded["model"] == f"s3://{s3}/out/model.tar.gz"
 
-    # the URLs have expired: the pod's own credentials do, if its image has boto3
+    # the URLs have expired, and the pod has no credentials
     for name, link in links.items():
         (pod.mounts / "secret" / name).write_text(
             link.replace("X-Amz-Expires=604800", "X-Amz-Expires=604799")
         )
     shutil.rmtree(pod.base)
-    code, output = pod.run(python, environ)
+    code, output = pod.run(python, {**environ, "AWS_ACCESS_KEY_ID": ""})
     assert code == 1
     failure = Ending.from_json(pod.message.read_bytes()).failure
     assert failure is not None
     assert "its URL is refused with 403" in failure.message
-    assert failure.message.endswith("cannot download it otherwise: this image has no boto3")
+    assert failure.message.endswith("no credentials in its environment, and this image has no boto3")
     assert "submit the job again" in failure.hint.lower()
     assert "Signature=" not in output + pod.message.read_text()
 
-    target = tmp_path / "with boto3"
-    pod_start.download((pod.mounts / "secret" / SOURCE_URL).read_text(), target)
+    # other credentials of the pod, and boto3 where there are none in its environment
+    target = tmp_path / "downloaded"
+    link = (pod.mounts / "secret" / SOURCE_URL).read_text()
+    pod_start.download(link, target)
     assert target.read_bytes() == archive.read_bytes()
-    assert "was downloaded with the credentials of this pod" in capfd.readouterr().err
+    assert (
+        "its URL is refused with 403 SignatureDoesNotMatch; tries the credentials of this pod"
+        in capfd.readouterr().err
+    )
+    (tmp_path / "credentials").write_text(
+        "[default]\naws_access_key_id = {AWS_ACCESS_KEY_ID}\naws_secret_access_key = {AWS_SECRET_ACCESS_KEY}\n".format(
+            **os.environ
+        )
+    )
+    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(tmp_path / "credentials"))
+    monkeypatch.delenv("AWS_ACCESS_KEY_ID")
+    target.unlink()
+    pod_start.download(link, target)
+    assert target.read_bytes() == archive.read_bytes()
+
+
+def test_the_credentials_of_a_service_account(
+    serve: Callable[..., Server], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in [name for name in os.environ if name.startswith("AWS_")]:
+        monkeypatch.delenv(name)
+    assert pod_start.own_credentials() is None
+    (tmp_path / "token").write_text("the token\n")
+    sts = serve(
+        (
+            200,
+            b"<Credentials><AccessKeyId>AK</AccessKeyId><SecretAccessKey>a/b+c=</SecretAccessKey>"
+            b"<SessionToken>IQo//8=</SessionToken></Credentials>",
+            0,
+        )
+    )
+    monkeypatch.setenv("AWS_ROLE_ARN", "arn:aws:iam::123456789012:role/training")
+    monkeypatch.setenv("AWS_WEB_IDENTITY_TOKEN_FILE", str(tmp_path / "token"))
+    monkeypatch.setenv("AWS_ENDPOINT_URL_STS", sts.url)
+    assert pod_start.own_credentials() == ("AK", "a/b+c=", "IQo//8=")
+    assert sts.bodies[0].endswith(b"WebIdentityToken=the+token")
+
+    monkeypatch.delenv("AWS_ROLE_ARN")
+    agent = serve((200, b'{"AccessKeyId": "AK", "SecretAccessKey" : "s", "Token": "t"}', 0), (403, b"", 0))
+    monkeypatch.setenv("AWS_CONTAINER_CREDENTIALS_FULL_URI", agent.url)
+    monkeypatch.setenv("AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE", str(tmp_path / "token"))
+    assert pod_start.own_credentials() == ("AK", "s", "t")
+    assert agent.tokens == ["the token"]
+    refused = serve((403, b"<Code>AccessDenied</Code>", 0))
+    with pytest.raises(
+        pod_start.CannotStart, match=r"its own credentials are refused with 403 Forbidden"
+    ) as caught:
+        pod_start.download(f"{refused.url}\ns3://bucket/key", tmp_path / "target")
+    assert "Submit the job again" in caught.value.hint
+
+
+@pytest.mark.parametrize(
+    ("key", "token"), [("a b/ü?&+%.txt", "IQo//8="), ("plain", ""), ("x=1&y=2/%41~*'()!", "t")]
+)
+def test_a_url_is_signed_again_as_boto3_signs_it(
+    monkeypatch: pytest.MonkeyPatch, key: str, token: str
+) -> None:
+    """With the time of the other signature, and its expiry: the signatures are the same."""
+    for region, endpoint in (("eu-central-1", None), ("us-east-1", "https://minio.example.com:9000")):
+        client = boto3.client(
+            "s3",
+            region_name=region,
+            endpoint_url=endpoint,
+            aws_access_key_id="AKID",
+            aws_secret_access_key="secret/+",
+            aws_session_token=token or None,
+            config=Config(signature_version="s3v4"),
+        )
+        url = client.generate_presigned_url(
+            "get_object", Params={"Bucket": "bucket", "Key": key}, ExpiresIn=3600
+        )
+        given = dict(parse_qsl(urlsplit(url).query))
+        monkeypatch.setattr(pod_start.time, "strftime", lambda *_, moment=given["X-Amz-Date"]: moment)
+        again = pod_start.sign(url.replace("AKID", "OTHER"), ("AKID", "secret/+", token))
+        assert dict(parse_qsl(urlsplit(again).query)) == given
 
 
 def test_urls_lead_to_the_endpoint_of_the_client(s3: str) -> None:
