@@ -32,6 +32,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NoReturn
 
+assert sys.platform != "win32"  # pods run Linux
+
 MOUNTS = Path(os.path.abspath(__file__)).parent.parent  # not resolve: a ConfigMap's files are links
 TERMINATION_LOG = Path(os.environ.get("CLOUDTRAIN_TERMINATION_MESSAGE") or "/dev/termination-log")
 STOPPED = int(os.environ.get("CLOUDTRAIN_RESTART_EXIT_CODE") or 143)
@@ -71,8 +73,7 @@ def main() -> None:
     except (CannotStart, OSError, ValueError, zipfile.BadZipFile) as error:
         _fail(error)
     os.environ.pop("CLOUDTRAIN_RUNTIME_SHA256", None)
-    if sys.platform != "win32":
-        signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])  # the runtime takes it from here
+    signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])  # the runtime takes it from here
     os.execv(sys.executable, [sys.executable, "-S", str(program)])
 
 
