@@ -70,7 +70,7 @@ class JobController(Controller):
         ]
         terminating = [pod for pod in pods if not is_finished(pod) and pod not in active]
         status = self._status(job, count, active, terminating)
-        failure = failure or self._limit(job, count, status)
+        failure = failure or self._limit(job, count, status, active)
         again = None
         if failure or has_condition(job, "FailureTarget"):
             self._fail(job, status, failure, active, terminating)
@@ -112,9 +112,12 @@ class JobController(Controller):
             self._release(pod)
         return failure
 
-    def _limit(self, job: Object, count: _Count, status: Object) -> tuple[str, str] | None:
+    def _limit(
+        self, job: Object, count: _Count, status: Object, active: list[Object]
+    ) -> tuple[str, str] | None:
         spec = job["spec"]
-        if count.failed > spec.get("backoffLimit", 6):
+        limit = spec.get("backoffLimit", 6)
+        if count.failed > limit or _restarts(active) >= max(1, limit):
             return "BackoffLimitExceeded", "Job has reached the specified backoff limit"
         seconds = spec.get("activeDeadlineSeconds")
         if seconds and status.get("startTime") and _age(status["startTime"]) >= seconds:
@@ -270,6 +273,11 @@ def _index(pod: Object) -> int:
 
 def _is_over(job: Object) -> bool:
     return has_condition(job, "Complete") or has_condition(job, "Failed")
+
+
+def _restarts(pods: list[Object]) -> int:
+    """How often kubelets have started containers of ``pods`` again in place."""
+    return sum(one["restartCount"] for pod in pods for one in pod["status"].get("containerStatuses") or ())
 
 
 def _age(at: str) -> float:

@@ -5,6 +5,7 @@ The API server checks the objects by the definitions of the operators; only rule
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -12,30 +13,39 @@ from typing import Any
 import pytest
 from kube_cluster import KubeCluster
 from kube_fixtures import Namespace, new_namespace
-from kube_objects import has_condition
+from kube_objects import has_condition, is_finished
 from kube_operator_controllers import operators
 
 from cloudtrain.contract import JobStatus
+from cloudtrain.errors import TrainingFailed
 from cloudtrain.job import Job
 from cloudtrain.submission import prepare
 
-SCRIPT = """
+FOREIGN = ("PET_", "OMPI_MCA_orte_default", "OMPI_MCA_plm_rsh_args", "HYDRA_", "K_MPI")
+"""The beginnings of variables with which operators set up their launchers."""
+SCRIPT = f"""
 import os, socket
-hosts = os.environ["SM_HOSTS"]
-own = os.environ["SM_CURRENT_HOST"]
-address = socket.gethostbyname(os.environ["MASTER_ADDR"])
-found = [name for name in os.environ if name.startswith(("PET_", "OMPI_MCA_orte_default", "HYDRA_HOST", "K_MPI"))]
-print("rank", os.environ["RANK"], "of", os.environ["WORLD_SIZE"], "on", own, "with", found, "resolved", bool(address))
+foreign = [name for name in os.environ if name.startswith({FOREIGN})]
+rank = os.environ.get("OMPI_COMM_WORLD_RANK", os.environ["RANK"])
+host = os.environ["SM_CURRENT_HOST"]
+for name in __import__("json").loads(os.environ["SM_HOSTS"]):
+    socket.gethostbyname(name)
+print("rank", rank, "of", os.environ["WORLD_SIZE"], "on", host, "with", foreign)
 """
-WAITS_ONCE = """
+ONCE = """
 import os, pathlib, time
+with open("/data/runs", "a") as runs:
+    runs.write("run\\n")
 seen = pathlib.Path("/data", os.environ["RANK"])
 if not seen.exists():
     seen.touch()
-    print("first attempt")
+    print("first attempt", flush=True)
     time.sleep(60)
 """
+"""The first attempt does not end by itself."""
 PROCESSES = {"processes": {"enabled": True, "processes_per_host": 1}}
+MPI = {"mpi": {"enabled": True, "processes_per_host": 2}}
+VOLUMES = {"volumes": ["data:/data"]}
 
 
 @pytest.fixture(scope="module")
@@ -73,6 +83,17 @@ def make_claim(kubernetes: Namespace) -> None:
     kubernetes.bench.create("persistentvolumeclaims", kubernetes.name, claim)
 
 
+FAILS = """
+import os
+with open("/data/runs", "a") as runs:
+    runs.write("rank " + os.environ["RANK"] + "\\n")
+if os.environ["RANK"] == "0":
+    raise SystemExit(3)
+import time
+time.sleep(60)
+"""
+
+
 def wait_for(kubernetes: Namespace, plural: str, condition: str) -> dict[str, Any]:
     """The job's main object, when it has a condition."""
     kubernetes.wait_until(
@@ -81,55 +102,83 @@ def wait_for(kubernetes: Namespace, plural: str, condition: str) -> dict[str, An
     return kubernetes.bench.get(plural, kubernetes.name, "job")
 
 
+@pytest.mark.parametrize(
+    ("rendering", "plural", "done", "lines"),
+    [
+        ("auto", "jobsets", "Completed", {"job-node-0-1": "rank 1 of 2 on job-node-0-1 with []"}),
+        ("trainjob", "trainjobs", "Complete", {"job-node-0-1": "rank 1 of 2 on job-node-0-1.job with []"}),
+        ("mpijob", "mpijobs", "Succeeded", {"job-launcher": "[rank 3] rank 3 of 4 on job-worker-1 with []"}),
+    ],
+)
+def test_a_job_runs(
+    kubernetes: Namespace, tmp_path: Path, rendering: str, plural: str, done: str, lines: dict[str, str]
+) -> None:
+    """Its hosts find one another, and ranks see nothing of what operators prepare for their launchers."""
+    distribution = MPI if rendering == "mpijob" else PROCESSES
+    job, body = submit(tmp_path, SCRIPT, rendering, distribution=distribution)
+    if rendering == "auto":
+        assert (body["rendering"], body["objects"][0]["kind"]) == ("jobset", "JobSet")
+        assert "rendering: trainjob or mpijob is possible, too" in body["why"]
+    wait_for(kubernetes, plural, done)
+    for host, line in lines.items():
+        assert line in kubernetes.log(host)
+    assert job.describe().status == JobStatus.COMPLETED
+
+
+@pytest.mark.soak
 def test_a_jobset_starts_again_as_a_whole(kubernetes: Namespace, tmp_path: Path) -> None:
     """A preempted pod does not count, although no retries are allowed."""
     make_claim(kubernetes)
-    job, body = submit(tmp_path, WAITS_ONCE + SCRIPT, "auto", options={"volumes": ["data:/data"]})
-    assert (body["rendering"], body["objects"][0]["kind"]) == ("jobset", "JobSet")
-    assert "rendering: trainjob or mpijob is possible, too" in body["why"]
+    job, _ = submit(tmp_path, ONCE + SCRIPT, "jobset", options=VOLUMES)
     for host in ("job-node-0-0", "job-node-0-1"):
         kubernetes.wait_for_line(host, "first attempt")
     first = {pod["metadata"]["uid"] for pod in kubernetes.pods}
     kubernetes.cluster.preempt(kubernetes.name, kubernetes.pod("job-node-0-1")["metadata"]["name"])
     status = wait_for(kubernetes, "jobsets", "Completed")["status"]
     assert (status["restarts"], status["restartsCountTowardsMax"]) == (1, 0)
-    assert "rank 0 of 2 on job-node-0-0 with [] resolved True" in kubernetes.log("job-node-0-0")
     assert not first & {pod["metadata"]["uid"] for pod in kubernetes.pods}, "all pods are new"
     assert job.describe().status == JobStatus.COMPLETED
 
 
-def test_a_trainjob(kubernetes: Namespace, tmp_path: Path) -> None:
-    job, _ = submit(tmp_path, SCRIPT, "trainjob")
-    wait_for(kubernetes, "trainjobs", "Complete")
-    assert "rank 1 of 2 on job-node-0-1.job with [] resolved True" in kubernetes.log("job-node-0-1")
-    assert job.describe().status == JobStatus.COMPLETED
-
-
-MPI_SCRIPT = """
-import os
-found = [name for name in os.environ if name.startswith(("OMPI_MCA_orte_default", "OMPI_MCA_plm_rsh_args", "K_MPI"))]
-rank, size = os.environ["OMPI_COMM_WORLD_RANK"], os.environ["OMPI_COMM_WORLD_SIZE"]
-print("rank", rank, "of", size, "on", os.environ["SM_CURRENT_HOST"], "with", found)
-"""
-MPI = {"mpi": {"enabled": True, "processes_per_host": 2}}
-
-
-def test_an_mpijob_whose_launcher_is_a_worker(kubernetes: Namespace, tmp_path: Path) -> None:
-    """mpirun runs in the launcher, and the operator's variables, keys and file of hosts do not disturb it.
-
-    The launcher starts again in its pod when a worker is preempted: its Job would count a failed pod.
-    """
+@pytest.mark.soak
+@pytest.mark.parametrize("retries", [0, 1])
+@pytest.mark.parametrize(
+    ("rendering", "plural"), [("jobset", "jobsets"), ("trainjob", "trainjobs"), ("mpijob", "mpijobs")]
+)
+def test_failures_of_the_script_count(
+    kubernetes: Namespace, tmp_path: Path, rendering: str, plural: str, retries: int
+) -> None:
+    """Also in a TrainJob, whose containers the kubelet starts again in place, and whose pods go with its failure."""
     make_claim(kubernetes)
-    options = {"launcher_as_worker": True, "volumes": ["data:/data"]}
-    script = WAITS_ONCE + MPI_SCRIPT
-    job, _ = submit(tmp_path, script, "mpijob", distribution=MPI, options=options)
-    for host in ("job-launcher", "job-worker-0"):
-        kubernetes.wait_for_line(host, "first attempt")
+    job, _ = submit(tmp_path, FAILS, rendering, options=VOLUMES, max_retry_attempts=retries)
+    with pytest.raises(TrainingFailed):
+        job.wait()
+    status = wait_for(kubernetes, plural, "Failed")["status"]
+    if rendering == "jobset":
+        assert status.get("restartsCountTowardsMax", 0) == retries
+    claims = kubernetes.cluster.kubelet.claims / kubernetes.name
+    assert (claims / "data" / "runs").read_text().count("rank 0") == 1 + retries
+    description = job.describe()
+    assert description.status == JobStatus.FAILED
+    assert description.failure is not None
+    assert (description.failure.exit_code, description.failure.rank) == (3, 0)
+
+
+@pytest.mark.soak
+def test_the_launcher_of_an_mpijob_survives_the_loss_of_a_worker(
+    kubernetes: Namespace, tmp_path: Path
+) -> None:
+    """It starts again in its pod: its Job would count a failed pod."""
+    make_claim(kubernetes)
+    job, _ = submit(tmp_path, ONCE + SCRIPT, "mpijob", distribution=MPI, options=VOLUMES)
+    for rank in range(4):
+        kubernetes.wait_for_line("job-launcher", f"[rank {rank}] first attempt")
     launcher = kubernetes.pod("job-launcher")["metadata"]["uid"]
-    kubernetes.cluster.preempt(kubernetes.name, "job-worker-0")
+    kubernetes.cluster.preempt(kubernetes.name, "job-worker-1")
     wait_for(kubernetes, "mpijobs", "Succeeded")
-    log = kubernetes.log("job-launcher")
-    assert [f"rank {rank} of 4 on job-launcher with []" in log for rank in (0, 1)] == [True, True], log
+    for rank in range(4):
+        line = f"[rank {rank}] rank {rank} of 4 on job-worker-{rank // 2} with []"
+        assert line in kubernetes.log("job-launcher")
     assert kubernetes.pod("job-launcher")["metadata"]["uid"] == launcher
     assert job.describe().status == JobStatus.COMPLETED
 
@@ -167,3 +216,48 @@ def test_a_stop_ends_every_kind(
     suspended = found["spec"].get("runPolicy", found["spec"]).get("suspend", False)
     assert suspended is not ended
     kubernetes.wait_until(lambda: not kubernetes.pods or plural == "mpijobs", "its pods are gone")
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("implementation", ["OpenMPI", "MPICH", "Intel"])
+def test_an_mpijob_whose_launcher_is_a_worker(
+    kubernetes: Namespace, tmp_path: Path, implementation: str
+) -> None:
+    """mpirun runs next to the variables, keys and hosts that the operator prepares for the one of the image."""
+    options = {"launcher_as_worker": True, "mpi_implementation": implementation}
+    submit(tmp_path, SCRIPT, "mpijob", distribution=MPI, options=options)
+    wait_for(kubernetes, "mpijobs", "Succeeded")
+    for rank, host in enumerate(("launcher", "launcher", "worker-0", "worker-0")):
+        assert f"[rank {rank}] rank {rank} of 4 on job-{host} with []" in kubernetes.log("job-launcher")
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize(
+    ("rendering", "plural", "done", "host"),
+    [
+        ("jobset", "jobsets", "Completed", "job-node-0-0"),
+        ("trainjob", "trainjobs", "Complete", "job-node-0-0"),
+        ("mpijob", "mpijobs", "Succeeded", "job-launcher"),
+    ],
+)
+def test_kueue_starts_evicts_and_resumes(
+    kubernetes: Namespace, tmp_path: Path, rendering: str, plural: str, done: str, host: str
+) -> None:
+    make_claim(kubernetes)
+    distribution = MPI if rendering == "mpijob" else PROCESSES
+    options = {**VOLUMES, "queue": "research"}
+    job, _ = submit(tmp_path, ONCE + SCRIPT, rendering, distribution=distribution, options=options)
+
+    def suspend(value: bool) -> None:
+        spec = {"runPolicy": {"suspend": value}} if rendering == "mpijob" else {"suspend": value}
+        kubernetes.bench.patch(plural, kubernetes.name, "job", {"spec": spec})
+
+    time.sleep(0.5)
+    assert kubernetes.pods == [] and job.describe().status == JobStatus.PENDING
+    suspend(False)
+    kubernetes.wait_for_line(host, "first attempt")
+    suspend(True)
+    kubernetes.wait_until(lambda: all(map(is_finished, kubernetes.pods)), "the eviction")
+    suspend(False)
+    wait_for(kubernetes, plural, done)
+    assert job.describe().status == JobStatus.COMPLETED
