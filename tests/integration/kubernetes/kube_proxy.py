@@ -204,8 +204,12 @@ class Handler(BaseHTTPRequestHandler):
         return True
 
     def lose_answer(self) -> bool:
-        with contextlib.suppress(OSError, http.client.HTTPException), self._ask() as answer:
-            answer.read()
+        with contextlib.suppress(OSError, http.client.HTTPException):
+            if self.command in ("GET", "HEAD"):
+                with self._ask() as answer:
+                    answer.read()
+            else:
+                self._write()
         return self.hang_up()
 
     def expire(self) -> None:
@@ -222,6 +226,10 @@ class Handler(BaseHTTPRequestHandler):
             with self._ask() as answer:
                 self._pass_on(answer)
             return
+        self._answer(*self._write())
+
+    def _write(self) -> tuple[int, dict[str, str], bytes]:
+        """Let the server carry out a write; status, headers and body of its answer, with what it has dropped."""
         if urlsplit(self.path).path.endswith("/eviction"):
             self._mark_as_disrupted()
         with self.proxy.writing, self._ask() as answer:
@@ -231,7 +239,7 @@ class Handler(BaseHTTPRequestHandler):
             if answer.status < 300:
                 data = self._remember(data)
             headers = {name: value for name, value in answer.getheaders() if name.lower() not in HOP_BY_HOP}
-        self._answer(answer.status, headers, data)
+        return answer.status, headers, data
 
     @contextlib.contextmanager
     def _ask(self) -> Iterator[http.client.HTTPResponse]:

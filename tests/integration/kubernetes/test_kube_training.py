@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import subprocess
 import threading
 from collections import Counter
 from pathlib import Path
@@ -101,6 +102,31 @@ def test_ranks_average_over_mpirun_whatever_the_api_server_does(
     assert main["spec"]["ttlSecondsAfterFinished"] == 3600
     assert "configmaps/average" in kubernetes.leftovers
     kubernetes.bench.patch("jobs", kubernetes.name, "average", {"spec": {"ttlSecondsAfterFinished": 0}})
+    kubernetes.wait_until(lambda: kubernetes.leftovers == [], "the garbage collector")
+
+
+def test_lost_answers_make_no_second_object(kubernetes: Namespace, tmp_path: Path) -> None:
+    """Each object is made once, though the client hears of none the first time."""
+    kinds = ("jobs", "services", "configmaps", "secrets", "networkpolicies")
+    for kind in kinds:
+        kubernetes.proxy.faults.lose_answer(f"POST .*/{kubernetes.name}/{kind}")
+    kubernetes.proxy.faults.refuse(f"POST .*/{kubernetes.name}/configmaps", 429, retry_after=1)
+    options = {"discard_outputs": True}
+    job = estimator(tmp_path, "print('hello')", output_path=None, options=options).fit(
+        job_name="once", wait=False
+    )
+    assert kubernetes.proxy.faults.left == 0
+    made = [name for name in kubernetes.leftovers if not name.startswith("pods/")]
+    assert sorted(name for name in made if name.partition("/")[2].startswith("once")) == [
+        "configmaps/once",
+        "configmaps/once-runtime",
+        "jobs/once",
+        "networkpolicies/once",
+        "secrets/once",
+        "services/once",
+    ]
+    assert job.wait(timeout=60).status == JobStatus.COMPLETED
+    subprocess.run(["kubectl", "delete", "job", "once", "--wait=false"], check=True, capture_output=True)
     kubernetes.wait_until(lambda: kubernetes.leftovers == [], "the garbage collector")
 
 
