@@ -13,6 +13,9 @@ LAUNCHER = "launcher"
 SETTINGS = "cloudtrain/settings"
 """An annotation of the main object: what `describe` says about the job, as JSON. It has no secrets."""
 
+NO_SIDECAR = {"sidecar.istio.io/inject": "false"}
+"""On pods: a proxy of Istio would run on when the script has ended, and the job would never be complete."""
+
 ALL_JOBS = f"{MANAGED_BY}={CLOUDTRAIN}"
 """The label selector of all jobs."""
 

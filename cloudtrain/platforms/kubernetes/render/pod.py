@@ -6,7 +6,7 @@ import shlex
 from collections.abc import Mapping
 from typing import Any
 
-from cloudtrain.platforms.kubernetes.labels import CONTAINER, ROLE, WORKER, job_labels
+from cloudtrain.platforms.kubernetes.labels import CONTAINER, NO_SIDECAR, ROLE, WORKER, job_labels
 from cloudtrain.platforms.kubernetes.options import KubernetesOptions
 from cloudtrain.platforms.kubernetes.pod_files import START
 from cloudtrain.platforms.kubernetes.render.environment import literal, sources, variables
@@ -86,7 +86,7 @@ def pod_template(
         **scheduling(parts),
         **gang.pod_spec,
     }
-    labels = {**options.labels, **gang.pod_labels, **job_labels(parts.name), ROLE: role}
+    labels = {**NO_SIDECAR, **options.labels, **gang.pod_labels, **job_labels(parts.name), ROLE: role}
     annotations = {**options.annotations, **gang.pod_annotations}
     template = {"metadata": _given({"labels": labels, "annotations": annotations}), "spec": spec}
     merged: dict[str, Any] = merge(template, options.pod_patch)

@@ -14,8 +14,8 @@ _QUANTITY = re.compile(r"[0-9]+(\.[0-9]+)?(m|[kMGTPE]i?)?")
 def resources(options: KubernetesOptions, *, has_ranks: bool = True) -> dict[str, Any]:
     """The container's ``resources``; empty if the job asks for none. Raises InvalidJob.
 
-    Memory is both request and limit, so that a host that uses more is the one that ends. Processors are requested and
-    not limited: a limit would stop threads in the middle of a step.
+    Requests are limits, too: a host that uses more memory is the one that ends, ranks start as many threads as they have
+    processors, and with both, the node evicts other pods first and may pin the processors.
 
     Args:
         has_ranks: false for the launcher of an MPIJob, which needs no devices.
@@ -23,7 +23,7 @@ def resources(options: KubernetesOptions, *, has_ranks: bool = True) -> dict[str
     requests: dict[str, str] = {}
     limits: dict[str, str] = {}
     if options.cpu is not None:
-        requests["cpu"] = quantity("cpu", options.cpu)
+        requests["cpu"] = limits["cpu"] = quantity("cpu", options.cpu)
     if options.memory is not None:
         requests["memory"] = limits["memory"] = options.memory
     if options.disk is not None:

@@ -38,7 +38,13 @@ def test_resources_are_requests_and_limits() -> None:
             "nvidia.com/gpu": "2",
             "rdma/hca": "1",
         },
-        "limits": {"memory": "8Gi", "ephemeral-storage": "100Gi", "nvidia.com/gpu": "2", "rdma/hca": "1"},
+        "limits": {
+            "cpu": "0.5",
+            "memory": "8Gi",
+            "ephemeral-storage": "100Gi",
+            "nvidia.com/gpu": "2",
+            "rdma/hca": "1",
+        },
     }
     assert pod_of(request)["volumes"][0] == {"name": "work", "emptyDir": {"sizeLimit": "100Gi"}}
     assert "resources" not in container_of(rendered())
