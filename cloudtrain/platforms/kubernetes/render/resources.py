@@ -14,8 +14,8 @@ _QUANTITY = re.compile(r"[0-9]+(\.[0-9]+)?(m|[kMGTPE]i?)?")
 def resources(options: KubernetesOptions, *, has_ranks: bool = True) -> dict[str, Any]:
     """The container's ``resources``; empty if the job asks for none. Raises InvalidJob.
 
-    Requests are limits, too: a host that uses more memory is the one that ends, ranks start as many threads as they have
-    processors, and with both, the node evicts other pods first and may pin the processors.
+    Requests are limits, too: a host that uses more memory is the one that ends, ranks start as many threads as they
+    have processors, and with both, the node evicts other pods first and may pin the processors.
 
     Args:
         has_ranks: false for the launcher of an MPIJob, which needs no devices.
