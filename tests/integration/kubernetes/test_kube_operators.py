@@ -195,12 +195,12 @@ while True:
 @pytest.mark.soak
 @pytest.mark.parametrize(
     ("rendering", "plural", "ended"),
-    [("jobset", "jobsets", True), ("trainjob", "trainjobs", False), ("mpijob", "mpijobs", True)],
+    [("jobset", "jobsets", True), ("trainjob", "trainjobs", False), ("mpijob", "mpijobs", False)],
 )
 def test_a_stop_ends_every_kind(
     kubernetes: Namespace, tmp_path: Path, rendering: str, plural: str, ended: bool
 ) -> None:
-    """A JobSet and an MPIJob are finished then, so that their TTL begins. A TrainJob has no TTL: it is suspended."""
+    """A JobSet is finished then, so that its TTL begins. The others are suspended."""
     job, _ = submit(tmp_path, PATIENT, rendering)
     kubernetes.wait_until(lambda: job.status == JobStatus.RUNNING, "it runs")
     hosts = [host.name for host in job.describe().hosts]

@@ -61,10 +61,11 @@ def stop_patch(owner: Object, note: Mapping[str, str], *, suspend: bool) -> dict
 
 
 def child_jobs(owner: Object) -> list[str]:
-    """The names of the Jobs whose failure, at their time limit, ends a JobSet or an MPIJob."""
+    """The names of the Jobs whose failure, at their time limit, ends a JobSet.
+
+    Not that of an MPIJob: its workers would start again in their pods, until its operator removes them.
+    """
     found = Owner(owner)
-    if found.kind == "MPIJob":
-        return [f"{found.name}-launcher"]
     if found.kind != "JobSet":
         return []
     return [

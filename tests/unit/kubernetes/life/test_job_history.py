@@ -97,8 +97,7 @@ def test_the_number_of_states_is_bounded():
         (job_set(), False, None, ["train-node-0"]),
         (job_set(), True, {"suspend": True}, ["train-node-0"]),
         (train_job(), True, {"suspend": True}, []),
-        (mpi_job(), False, None, ["train-launcher"]),
-        (mpi_job(), True, {"runPolicy": {"suspend": True}}, ["train-launcher"]),
+        (mpi_job(), True, {"runPolicy": {"suspend": True}}, []),
     ],
 )
 def test_a_stop_leaves_the_object_and_meets_only_that_one(owner, suspend, patched, jobs):
