@@ -199,7 +199,7 @@ def test_faults_at_random(kubelet_logs: KubeletLogs, api: Api) -> None:
         after, status = choose.randrange(4000), choose.choice([429, 500, 502, 503, 504, 404])
         return choose.choice([Fault(status), Fault(after=after), Fault(after=after, is_clean=True), Fault()])
 
-    for number in range(300):
+    for number in range(200):
         name = choose.choice(names)
         kubelet_logs.logs[name].print(f"line {number} {'x' * choose.randrange(200)}")
         if number % 5 == 0:
@@ -211,7 +211,7 @@ def test_faults_at_random(kubelet_logs: KubeletLogs, api: Api) -> None:
         objects.put(name, "terminated")
     objects.end()
     found = [line.split()[2] for line in reader.finish(60)]
-    assert sorted(map(int, found)) == list(range(300))
+    assert sorted(map(int, found)) == list(range(200))
     for index, name in enumerate(names):
         mine = [line for line in reader.lines if line.startswith(f"[j-{index}]")]
         assert mine == [f"[j-{index}] {text.decode()[:-1]}" for _, text in kubelet_logs.logs[name].lines]
@@ -238,6 +238,21 @@ def test_a_lost_node_does_not_delay_the_others(
     objects.put(other, "terminated")
     objects.end()
     assert len(reader.finish()) == 6  # though the pod is still reported as running
+
+
+def test_the_launcher_of_an_mpijob_has_the_lines_of_its_workers(kubelet_logs: KubeletLogs, api: Api) -> None:
+    objects = Objects(2)
+    assert objects.owner
+    objects.owner = {**objects.owner, "kind": "MPIJob"}
+    launcher, worker = kubelet_logs.logs[objects.add(0)], kubelet_logs.logs[objects.add(1)]
+    launcher.print("[rank 0] hello")
+    worker.print("[rank 0] hello")
+    assert list(logs(api, objects, follow=False)) == ["[rank 0] hello"]
+    launcher.end()
+    objects.put("j-0-a", "terminated")
+    objects.put("j-1-a", "terminated")
+    objects.end()
+    assert list(logs(api, objects, follow=True)) == ["[rank 0] hello"]
 
 
 def test_a_refusal_is_an_error(kubelet_logs: KubeletLogs, api: Api) -> None:
@@ -302,7 +317,7 @@ def test_a_slow_reader_holds_back_what_is_printed(
     for line in logs(api, objects, follow=True):
         found.append(int(line.split()[1]))
         if len(found) % 1000 == 0:
-            time.sleep(0.3)
+            time.sleep(0.1)
     assert found == list(range(6000))
 
 

@@ -8,9 +8,13 @@ from contextlib import closing
 
 from cloudtrain.observe.event_lines import parse_event_line
 from cloudtrain.observe.events import MARK
+from cloudtrain.platforms.kubernetes.api.kinds import MPI_JOB
+from cloudtrain.platforms.kubernetes.life.objects import text as text_at
+from cloudtrain.platforms.kubernetes.logs.events import is_leader
 from cloudtrain.platforms.kubernetes.logs.lines import Line
 from cloudtrain.platforms.kubernetes.logs.pod_log import LogApi
 from cloudtrain.platforms.kubernetes.logs.reader import Chosen, Watch, follow_logs, read_logs
+from cloudtrain.platforms.kubernetes.logs.sources import SourceState
 
 _MARK = MARK.encode()
 _RANK = re.compile(r"\[rank \d+\] ")
@@ -19,14 +23,18 @@ _RANK = re.compile(r"\[rank \d+\] ")
 def logs(api: LogApi, watch: Watch, *, follow: bool) -> Generator[str, None, None]:
     """The lines of all hosts in the order of their times, each with its rank, or else its host, as prefix.
 
-    Lines that are events of the runtime are left out.
+    Lines that are events of the runtime are left out. The launcher of an MPIJob also has the lines of its workers,
+    whose pods are deleted when it ends: only its log is read.
 
     Raises:
         PlatformError: the credentials do not permit reading logs, or the API server does not answer.
     """
-    found = (
-        follow_logs(api, watch, wants=_is_shown) if follow else read_logs(api, watch.known(), wants=_is_shown)
-    )
+    objects = watch.known()
+    choose = is_leader if text_at(objects.owner, "kind") == MPI_JOB.kind else _is_any
+    if follow:
+        found = follow_logs(api, watch, choose=choose, wants=_is_shown)
+    else:
+        found = read_logs(api, objects, choose=choose, wants=_is_shown)
     with closing(found):  # ends the connections as soon as the caller leaves
         yield from map(shown, found)
 
@@ -38,6 +46,10 @@ def shown(found: Chosen) -> str:
     if "\r" in text:  # a progress bar overwrites its line
         text = text.rstrip("\r").rpartition("\r")[2]
     return text if _RANK.match(text) else f"[{source.host}] {text}"
+
+
+def _is_any(state: SourceState) -> bool:
+    return True
 
 
 def _is_shown(line: Line) -> bool:
