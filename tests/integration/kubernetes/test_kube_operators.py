@@ -123,6 +123,9 @@ def test_a_job_runs(
     for host, line in lines.items():
         assert line in kubernetes.log(host)
     assert job.describe().status == JobStatus.COMPLETED
+    shown = sorted(line.partition(" of ")[0] for line in job.logs().splitlines() if " of " in line)
+    ranks = 4 if rendering == "mpijob" else 2
+    assert shown == [f"[rank {rank}] rank {rank}" for rank in range(ranks)]
 
 
 @pytest.mark.soak
