@@ -58,7 +58,7 @@ class FaultyRequest(BaseHTTPRequestHandler):
         answer = answers.popleft() if len(answers) > 1 else answers[0] if answers else status(404, "NotFound")
         answer(self)
 
-    do_GET = do_POST = do_DELETE = do_PATCH = _answer
+    do_GET = do_HEAD = do_POST = do_DELETE = do_PATCH = _answer
 
     def send(self, code: int, data: bytes, headers: dict[str, str] | None = None) -> None:
         self.send_response(code)
@@ -66,7 +66,8 @@ class FaultyRequest(BaseHTTPRequestHandler):
             self.send_header(name, value)
         self.send_header("Content-Length", str(len(data)))
         self.end_headers()
-        self.wfile.write(data)
+        if self.command != "HEAD":
+            self.wfile.write(data)
 
     def log_message(self, *_: object) -> None:
         """Nothing on stderr."""

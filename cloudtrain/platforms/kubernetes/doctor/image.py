@@ -31,7 +31,7 @@ def check_image(image: str, has_pull_secrets: bool, cluster: Cluster) -> Finding
     """Whether nodes have the image already, and else what its registry says to someone without credentials."""
     if holders := _nodes_with(image, cluster):
         return Finding(
-            CheckStatus.OK, f"{image} is on {len(holders)} nodes already: {', '.join(holders[:4])}"
+            CheckStatus.OK, f"{image} is already on {', '.join(holders[:4])}{_more(len(holders) - 4)}"
         )
     status = _ask_registry(image)
     registry = registry_of(image)
@@ -52,6 +52,10 @@ def check_image(image: str, has_pull_secrets: bool, cluster: Cluster) -> Finding
             "Unless the nodes have them (as on EKS for ECR): set platform_options.image_pull_secrets.",
         )
     return Finding(CheckStatus.UNKNOWN, f"{registry} cannot be asked about {image} from this machine")
+
+
+def _more(count: int) -> str:
+    return f" and {count} more" if count > 0 else ""
 
 
 def _nodes_with(image: str, cluster: Cluster) -> list[str]:
