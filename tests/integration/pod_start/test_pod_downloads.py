@@ -6,6 +6,7 @@ import hashlib
 import http.server
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -117,7 +118,7 @@ def test_a_download_survives_an_outage(
 @pytest.mark.parametrize(
     ("answer", "why"),
     [
-        ((500, b"", 0), "cannot be downloaded, after 0 s: 500 Internal Server Error"),
+        ((500, b"", 0), r"cannot be downloaded, after \d s: 500 Internal Server Error"),
         ((404, b"<Error><Code>NoSuchKey</Code></Error>", 0), "its URL is refused with 404 NoSuchKey"),
         (
             (403, b"<Error><Code>AccessDenied</Code><Message>Request has expired</Message></Error>", 0),
@@ -138,7 +139,7 @@ def test_a_download_that_fails_says_why_and_shows_no_signature(
     with pytest.raises(pod_start.CannotStart) as caught:
         pod_start.download(f"{serve(answer).url}\ns3://bucket/key", tmp_path / "target")
     assert str(caught.value).startswith("s3://bucket/key")
-    assert why in str(caught.value)
+    assert re.search(why, str(caught.value))
     assert "secret" not in f"{caught.value}{caught.value.hint}"
 
 
