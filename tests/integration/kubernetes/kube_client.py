@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import contextlib
 import http.client
+import itertools
 import json
 import ssl
 import threading
+import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -58,14 +60,21 @@ def path_of(plural: str, namespace: str | None = None, name: str = "", subresour
 
 
 class KubeClient:
-    """Requests as the holder of ``token``. Threads may share it; each has its own connection."""
+    """Requests as the holder of ``token``. Threads may share it; each has its own connection.
 
-    def __init__(self, url: str, authority: Path, token: str, *, bench: bool = True) -> None:
+    Args:
+        patience: seconds for which it tries a request again while the server is down.
+    """
+
+    def __init__(
+        self, url: str, authority: Path, token: str, *, bench: bool = True, patience: float = 0
+    ) -> None:
         self.url = url
         self.address = urlsplit(url).netloc
         self._context = ssl.create_default_context(cafile=str(authority))
         self._headers = {"Authorization": f"Bearer {token}", **({BENCH: "1"} if bench else {})}
         self._own = threading.local()
+        self._patience = patience
 
     def connect(self, timeout: float | None = 30) -> http.client.HTTPSConnection:
         return http.client.HTTPSConnection(self.address, context=self._context, timeout=timeout)
@@ -76,7 +85,8 @@ class KubeClient:
         """Status and body of the answer. A connection that the server has closed meanwhile is opened again."""
         data = json.dumps(body).encode() if body is not None else None
         headers = {**self._headers, "Content-Type": content}
-        for attempt in (1, 2):
+        deadline = time.monotonic() + self._patience
+        for attempt in itertools.count(1):
             connection = getattr(self._own, "connection", None) or self.connect()
             self._own.connection = connection
             try:
@@ -86,8 +96,10 @@ class KubeClient:
             except (OSError, http.client.HTTPException):
                 connection.close()
                 self._own.connection = None
-                if attempt == 2:
-                    raise
+                if attempt > 1:
+                    if time.monotonic() > deadline:
+                        raise
+                    time.sleep(0.1)
         raise AssertionError
 
     def call(self, method: str, path: str, body: Any = None, content: str = "application/json") -> Object:

@@ -43,7 +43,9 @@ class KubeCluster:
             self.bench = KubeClient(self.proxy.url, self.server.authority, USERS["bench"][0])
             folder = self.server.folder / "nodes"
             folder.mkdir()
-            self.kubelet = stack.enter_context(Kubelet(self.bench, folder, self.server.certificates))
+            token = USERS["bench"][0]
+            client = KubeClient(self.proxy.url, self.server.authority, token, patience=60)
+            self.kubelet = stack.enter_context(Kubelet(client, folder, self.server.certificates))
             for node in NODES:
                 self.add_node(replace(node))
             self._pods = Informer(self.bench, "pods", self._pod_changed)

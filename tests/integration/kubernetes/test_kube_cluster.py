@@ -114,3 +114,19 @@ def test_faults_hit_clients_only(kubernetes: Namespace) -> None:
     assert next(events)[1]["code"] == 410
     mine = [request.partition("?")[0] for request in kubernetes.proxy.requests if kubernetes.name in request]
     assert [request.rpartition("/")[2] for request in mine] == ["pods", "pods", "configmaps"]
+
+
+@pytest.mark.soak
+def test_a_pod_may_end_while_the_server_is_down(kubernetes: Namespace) -> None:
+    _start(kubernetes, _job("echo sleeps; sleep 2; exit 0"))
+    kubernetes.wait_for_line("train-0", "sleeps")
+    [worker] = [
+        one for one in kubernetes.cluster.kubelet.workers.values() if one.namespace == kubernetes.name
+    ]
+    container = worker.containers[0].process
+    assert container
+    kubernetes.server.stop_apiserver()
+    assert container.wait(10) == 0
+    kubernetes.server.start_apiserver()
+    kubernetes.server.wait()
+    _wait(kubernetes, "Complete")
