@@ -1,9 +1,10 @@
-"""One job with what pods can have: mpirun, volumes, Secrets, another user, a read-only root, an isolated network."""
+"""One job with what pods can have: mpirun, requirements, volumes, Secrets, a user, a read-only root, isolation."""
 
 from __future__ import annotations
 
 import json
 import subprocess
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ from cloudtrain.contract import JobStatus
 from cloudtrain.submission import prepare
 
 SCRIPT = """
-import json, os, pathlib, sys
+import json, os, pathlib, sys, tiny
 def refused(path):
     try:
         pathlib.Path(path).write_text("x")
@@ -31,6 +32,7 @@ print("FOUND", json.dumps({
     "channel": pathlib.Path(os.environ["SM_CHANNEL_TRAIN"], "part").read_text(),
     "refused": [refused("/data/x"), refused("/usr/x")],
     "user": os.getuid(),
+    "installed": tiny.VALUE,
     "shm": shm.f_blocks * shm.f_frsize,
 }), flush=True)
 if rank == "0":
@@ -41,12 +43,27 @@ import os, pathlib
 pathlib.Path("/data/part").write_text("data")
 """
 CLAIM: dict[str, Any] = {"accessModes": ["ReadWriteMany"], "resources": {"requests": {"storage": "1Gi"}}}
-BASE: dict[str, Any] = {"platform": "kubernetes", "image_uri": "python:3.12", "source_dir": None}
+BASE: dict[str, Any] = {"platform": "kubernetes", "image_uri": "python:3.12"}
+
+
+def _make_wheel(path: Path) -> None:
+    """A package, as a wheel: pip needs no network for it."""
+    about = "Metadata-Version: 2.1\nName: tiny\nVersion: 1\n"
+    wheel = "Wheel-Version: 1.0\nGenerator: tests\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
+    with zipfile.ZipFile(path, "w") as file:
+        file.writestr("tiny.py", "VALUE = 7\n")
+        for name, text in (("METADATA", about), ("WHEEL", wheel), ("RECORD", "tiny.py,,\n")):
+            file.writestr(f"tiny-1.dist-info/{name}", text)
 
 
 def _run(folder: Path, script: str, **fields: Any) -> Any:
-    (folder / "train.py").write_text(script)
-    described = {**BASE, "entry_point": str(folder / "train.py"), **fields}
+    source = folder / fields["job_name"]
+    source.mkdir()
+    (source / "train.py").write_text(script)
+    if "tiny" in script:
+        _make_wheel(source / "tiny-1-py3-none-any.whl")
+        (source / "requirements.txt").write_text("./tiny-1-py3-none-any.whl\n")
+    described = {**BASE, "entry_point": "train.py", "source_dir": str(source), **fields}
     job = prepare(described, defaults={}).submit()
     assert job.wait(timeout=60).status == JobStatus.COMPLETED, job.logs()
     return job
@@ -107,7 +124,7 @@ def test_a_pod_has_what_its_options_say(
             "DOLLARS": "$(HOME) $$ $HOME",
             "OMPI_COMM_WORLD_SIZE": "4",
         }
-        assert one["channel"] == "data"
+        assert (one["channel"], one["installed"]) == ("data", 7)
         assert all(one["refused"])
         assert (one["user"], one["shm"]) == (4242, 64 << 20)
     description = job.describe()

@@ -22,6 +22,9 @@ from cloudtrain.storage import uri_scheme
 
 DEFAULT_NAMESPACE = "default"
 
+ENVIRONMENTS = "/tmp/cloudtrain-environments"
+"""Where a pod installs requirements: an environment on top of the image's Python."""
+
 
 def render(job: TrainingJob) -> ManifestRequest:
     """The request for ``job``, which is resolved, and has a name and a packed source. Raises InvalidJob."""
@@ -43,6 +46,8 @@ def render(job: TrainingJob) -> ManifestRequest:
             termination_message=TERMINATION_LOG,
             event_lines=True,
             source_channel=SOURCE_CHANNEL,
+            # only root may write into the image's Python
+            requirements_cache="" if options.run_as_user == 0 else ENVIRONMENTS,
             channels=tuple((name, entry["uri"]) for name, entry in channel_entries(job).items()),
             **rendering.settings(job, options),
         ),

@@ -83,6 +83,13 @@ def test_users(options: dict[str, Any], expected: dict[str, Any]) -> None:
     assert {key: value for key, value in found.items() if "un" in key or key == "fsGroup"} == expected
 
 
+def test_only_root_installs_into_the_python_of_the_image() -> None:
+    name = "CLOUDTRAIN_REQUIREMENTS_CACHE"
+    assert environment_of(rendered())[name].startswith("/tmp/")
+    assert name in environment_of(with_options(run_as_user="image"))
+    assert name not in environment_of(with_options(run_as_user=0))
+
+
 def test_failures_that_are_not_those_of_the_script_do_not_count() -> None:
     def actions(retries: int) -> list[str]:
         spec = main_of(rendered(max_retry_attempts=retries))["spec"]
