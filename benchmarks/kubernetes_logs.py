@@ -89,8 +89,8 @@ def run(command: Sequence[str], environment: Mapping[str, str], wanted: int, pat
             if len(numbers) >= wanted or time.perf_counter() - start > patience:
                 break
         seconds = time.perf_counter() - start
-        usage = end(process)
-    return Run(numbers, printed, arrived, seconds, usage.ru_utime + usage.ru_stime, usage.ru_maxrss << 10)
+        cpu, memory = end(process)
+    return Run(numbers, printed, arrived, seconds, cpu, memory)
 
 
 def once(job: JobOfPods, folder: Path, lines: int, runs: int) -> None:

@@ -107,6 +107,21 @@ def test_a_job_is_followed_from_before_its_first_pod_to_its_end(kubelet_logs: Ku
     assert reader.error is None
 
 
+def test_a_stopped_trainjob_is_only_suspended(kubelet_logs: KubeletLogs, api: Api) -> None:
+    """Following it ends all the same."""
+    objects = Objects(1)
+    log = kubelet_logs.logs[objects.add(0)]
+    log.print("hello")
+    reader = Reader(api, objects)
+    reader.until("[j-0] hello")
+    assert objects.owner
+    stopped = {**objects.owner["metadata"], "annotations": {"cloudtrain/stopped": "2026-11-23T00:01:00Z"}}
+    objects.owner = {**objects.owner, "kind": "TrainJob", "metadata": stopped, "spec": {"suspend": True}}
+    log.end()
+    objects.remove("j-0-a")
+    assert reader.finish() == ["[j-0] hello"]
+
+
 def test_pods_that_are_replaced_after_a_restart(kubelet_logs: KubeletLogs, api: Api) -> None:
     """A pod that is deleted is read to its end; the log of the one that replaces it follows."""
     objects = Objects(1)

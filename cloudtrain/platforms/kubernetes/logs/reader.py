@@ -8,8 +8,8 @@ from collections.abc import Callable, Generator, Iterable
 from typing import Protocol
 
 from cloudtrain.errors import CloudtrainError
+from cloudtrain.platforms.kubernetes.life.describe import look_at
 from cloudtrain.platforms.kubernetes.life.objects import JobObjects, text
-from cloudtrain.platforms.kubernetes.life.owner import Owner
 from cloudtrain.platforms.kubernetes.logs.lines import Line
 from cloudtrain.platforms.kubernetes.logs.merge import LiveMerge
 from cloudtrain.platforms.kubernetes.logs.pod_log import LogApi, PodLog, Source
@@ -197,11 +197,8 @@ class _Following:
 
 
 def _is_final(objects: JobObjects) -> bool:
-    """Whether the job has ended, or is gone."""
-    if objects.owner is None:
-        return True
-    owner = Owner(objects.owner)
-    return owner.ended is not None and not owner.is_failing
+    """Whether the job has ended, or is gone. A job that was stopped may only be suspended."""
+    return objects.owner is None or look_at(objects, time.time()).verdict.status.is_final
 
 
 def _rest(objects: JobObjects) -> float:
