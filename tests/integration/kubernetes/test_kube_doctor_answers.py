@@ -62,6 +62,7 @@ def test_versions(
     assert text in found.what
 
 
+@pytest.mark.soak
 def test_a_namespace_that_is_missing_or_being_deleted(server: FaultyServer, cluster: Cluster) -> None:
     assert "there is no namespace ns" in check_context(cluster).what
     server.will("GET", "/api/v1/namespaces/ns", json_answer({"status": {"phase": "Terminating"}}))
@@ -76,6 +77,7 @@ def test_operators(server: FaultyServer, cluster: Cluster) -> None:
     )
 
 
+@pytest.mark.soak
 def test_an_operator_of_another_version(server: FaultyServer, cluster: Cluster) -> None:
     install(server, "kubeflow.org", "v1", "MPIJob")
     found = check_operators(cluster)

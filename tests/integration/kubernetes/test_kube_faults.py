@@ -100,6 +100,7 @@ def test_an_object_with_a_generated_name_is_not_made_twice(api: Api, server: Fau
     assert len(server.asked("POST", MAPS)) == 1
 
 
+@pytest.mark.soak
 def test_a_delete_whose_answer_is_lost(api: Api, server: FaultyServer) -> None:
     server.will("DELETE", f"{MAPS}/one", drop, status(404, "NotFound"))
     api.delete(CONFIG_MAP, "one", uid="1")
@@ -152,6 +153,7 @@ def test_a_token_that_breaks_http_is_not_shown(
     assert "sesame" not in str(caught.value)
 
 
+@pytest.mark.soak
 def test_a_list_whose_continuation_expires_begins_again(api: Api, server: FaultyServer) -> None:
     first = {**pods(pod("a", 1), version=5), "metadata": {"resourceVersion": "5", "continue": "more"}}
     last = pods(pod("b", 2), version=6)
@@ -217,6 +219,7 @@ def test_a_lost_history_is_listed_once(
     assert len(server.asked("GET", PODS)) == 4
 
 
+@pytest.mark.soak
 def test_a_history_that_is_always_lost_does_not_flood_the_server(
     reflector: Reflector, server: FaultyServer
 ) -> None:

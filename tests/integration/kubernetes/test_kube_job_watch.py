@@ -134,6 +134,7 @@ def test_watches_end_when_no_one_asks_and_begin_again(
     assert watch.is_watching
 
 
+@pytest.mark.soak
 def test_a_clock_that_jumps_replaces_the_connections(
     kubernetes: Namespace, watch: JobWatch, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -158,6 +159,7 @@ while True:
 """
 
 
+@pytest.mark.soak
 def test_a_process_that_was_paused_looks_again(kubernetes: Namespace, watch: JobWatch) -> None:
     child = subprocess.Popen(
         [sys.executable, "-c", PAUSED], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True

@@ -63,7 +63,7 @@ print(json.dumps({"apiVersion": told["apiVersion"], "kind": "ExecCredential", "s
 """
 
 
-@pytest.mark.parametrize("version", [V1, f"{V1}beta1"])
+@pytest.mark.parametrize("version", [V1, pytest.param(f"{V1}beta1", marks=pytest.mark.soak)])
 def test_a_program_that_prints_a_token(
     kubernetes: Namespace, config: Path, tmp_path: Path, version: str
 ) -> None:
@@ -126,7 +126,7 @@ def test_a_program_that_fails(
     assert "sesame" not in str(caught.value)
 
 
-@pytest.mark.parametrize("is_inline", [False, True])
+@pytest.mark.parametrize("is_inline", [pytest.param(False, marks=pytest.mark.soak), True])
 def test_a_client_certificate(kubernetes: Namespace, config: Path, is_inline: bool) -> None:
     pki = kubernetes.server.certificates
     names = {"certificate-authority": "ca.crt", "client-certificate": "admin.crt", "client-key": "admin.key"}
@@ -249,12 +249,14 @@ def test_a_server_that_is_not_the_right_one(
     assert "alice-token" not in str(caught.value)
 
 
+@pytest.mark.soak
 def test_names_of_the_server_that_differ_from_its_address(kubernetes: Namespace, config: Path) -> None:
     users = {"alice": {"token": "alice-token"}}
     write_config(config, kubernetes, users, **{"tls-server-name": "localhost"})
     assert Api.connect().list(POD)[0] == []
 
 
+@pytest.mark.soak
 def test_certificates_that_are_not_checked_or_not_valid(kubernetes: Namespace, config: Path) -> None:
     users = {"alice": {"token": "alice-token"}}
     insecure = {"certificate-authority": None, "insecure-skip-tls-verify": True}
