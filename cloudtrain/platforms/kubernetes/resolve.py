@@ -12,6 +12,7 @@ from cloudtrain.platforms.kubernetes.options import KubernetesOptions
 from cloudtrain.platforms.kubernetes.profile import with_profile
 from cloudtrain.platforms.kubernetes.render.check import check
 from cloudtrain.platforms.kubernetes.render.choice import Choice, choose
+from cloudtrain.platforms.kubernetes.render.jobset import host_names
 from cloudtrain.spec import TrainingJob
 from cloudtrain.storage import join_uri, uri_scheme
 
@@ -36,11 +37,13 @@ def resolve(job: TrainingJob, connect: Callable[[str, str], Api]) -> TrainingJob
         job,
         checkpoint_s3_uri=checkpoints,
         code_location=_code_location(job, options),
-        platform_options={**job.platform_options, **_where(options, connect)},
+        platform_options={**job.platform_options, **_where(job, options, connect)},
     )
 
 
-def _where(options: KubernetesOptions, connect: Callable[[str, str], Api]) -> dict[str, Any]:
+def _where(
+    job: TrainingJob, options: KubernetesOptions, connect: Callable[[str, str], Api]
+) -> dict[str, Any]:
     """The context, the namespace and the rendering.
 
     Without a kubeconfig, or if the cluster does not answer, a job can be rendered all the same, for kubectl.
@@ -51,7 +54,19 @@ def _where(options: KubernetesOptions, connect: Callable[[str, str], Api]) -> di
         if options.context:
             raise
         return _as(choose(options.rendering, None))
-    return {"context": api.context, "namespace": api.namespace, **_as(choose(options.rendering, api))}
+    choice = choose(options.rendering, api)
+    if options.rendering == "auto" and choice.rendering == "jobset" and not _has_room(job):
+        choice = Choice("job", "the cluster has JobSet, but the job's name is too long for its pods")
+    return {"context": api.context, "namespace": api.namespace, **_as(choice)}
+
+
+def _has_room(job: TrainingJob) -> bool:
+    """Whether the pods of a JobSet could have names that begin with that of the job."""
+    try:
+        host_names(job)
+    except InvalidJob:
+        return False
+    return True
 
 
 def _as(choice: Choice) -> dict[str, str]:

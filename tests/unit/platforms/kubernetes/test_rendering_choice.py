@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import re
+from typing import Any
 
 import pytest
 
 from cloudtrain.errors import InvalidJob, PlatformError
 from cloudtrain.platforms.kubernetes.api.kinds import JOB_SET, MPI_JOB, TRAIN_JOB, Kind
 from cloudtrain.platforms.kubernetes.render.choice import choose
+from cloudtrain.platforms.kubernetes.resolve import resolve
+from cloudtrain.spec import TrainingJob
 
 
 class Cluster:
     """The answers of a cluster."""
+
+    context, namespace = "test", "team"
 
     def __init__(
         self, *kinds: Kind, version: str = "", may_create: bool = True, answers: bool = True
@@ -61,3 +66,16 @@ def test_a_kind_that_the_cluster_does_not_have(rendering: str) -> None:
     assert "https://" in caught.value.hint
     assert choose(rendering, None).rendering == rendering
     assert choose(rendering, Cluster(answers=False)).why == "platform_options.rendering asks for it"
+
+
+@pytest.mark.parametrize(("length", "rendering"), [(48, "jobset"), (49, "job"), (61, "job")])
+def test_a_long_name_is_a_job(length: int, rendering: str) -> None:
+    """A JobSet adds more to the names of pods than a Job does."""
+    cluster: Any = Cluster(JOB_SET)
+    fields = {"job_name": "j" * length, "entry_point": "train.py", "image_uri": "image:1"}
+    options = {"discard_outputs": True}
+    job = resolve(
+        TrainingJob.from_dict({**fields, "platform_options": options}), lambda _context, _namespace: cluster
+    )
+    assert job.platform_options["rendering"] == rendering
+    assert ("too long" in job.platform_options["rendering_reason"]) is (rendering == "job")
