@@ -82,7 +82,8 @@ class KubernetesPlatform:
 
         job = self._job(job_name)
         job.life.require()
-        return logs(job.api, job.watch, follow=follow)
+        lines = logs(job.api, job.watch, follow=follow)
+        return job.life.tended(lines) if follow else lines
 
     def events(self, job_name: str, *, follow: bool = False) -> Iterator[dict[str, Any]]:
         from cloudtrain.platforms.kubernetes.logs.events import events

@@ -146,7 +146,8 @@ def test_a_job_that_cannot_start_is_given_up_if_a_client_waits(kubernetes: Names
                 "events", kubernetes.name, name, {"firstTimestamp": "2026-01-01T00:00:00Z"}
             )
     assert KubernetesPlatform().describe("nope").status == JobStatus.PENDING
-    wait_for(lambda: job.status == JobStatus.FAILED)
+    assert list(job.follow()) == []  # it waits, as `fit` does, until the job is given up
+    assert job.status == JobStatus.FAILED
     failure = KubernetesPlatform().describe("nope").failure
     assert failure is not None
     assert failure.message == "image nope:1 does not exist (nope:1: not found)"

@@ -80,7 +80,8 @@ def _amounts(given: str) -> dict[str, str]:
 
 def _over_quota(quota: str, asked: dict[str, str], used: dict[str, str], limit: dict[str, str]) -> Why:
     shown = ", ".join(
-        f"{name} {asked[name]} for a pod, {used.get(name, '?')} of {limit.get(name, '?')} in use"
+        f"{name}{'' if name.endswith('pods') else f' {asked[name]} for a pod'}, {used.get(name, '?')} of "
+        f"{limit.get(name, '?')} in use"
         for name in asked
     )
     never = [

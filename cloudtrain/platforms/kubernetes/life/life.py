@@ -6,7 +6,7 @@ import contextlib
 import shlex
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING, Protocol
 
@@ -36,6 +36,7 @@ from cloudtrain.platforms.kubernetes.life.stop import end, insist, preempt, stop
 if TYPE_CHECKING:
     from cloudtrain.platforms.kubernetes.api.client import Api
 
+TEND_SECONDS = 2.0
 REPORT_SIZE = 8192
 """In bytes: the largest report in an annotation."""
 
@@ -84,11 +85,7 @@ class JobLife:
         look = self._look()
         if look is None:
             return self._gone()
-        self._give_up(look)
-        self._keep_ending(look)
-        with contextlib.suppress(PlatformError):
-            insist(self._api, self._kind, look.objects, current(look.pods), look.now)
-        self._note(look)
+        self._tend(look)
         status = look.verdict.status
         is_told = status.is_final and leaders_ending(look.owner, newest(look.pods))
         asks = self._summary is not None and status != JobStatus.PENDING and not is_told
@@ -108,7 +105,7 @@ class JobLife:
         """All states so far. Raises JobNotFound, PlatformError."""
         look = self._look()
         if look is not None:
-            return self._note(look)
+            return self._tend(look)
         found = self._gone()
         reason = found.failure.summary() if found.failure else found.reason
         with self._lock:
@@ -145,8 +142,28 @@ class JobLife:
         objects = self._objects()
         return look_at(objects, time.time(), self._last_lines) if objects else None
 
-    def _note(self, look: Look) -> list[JobState]:
-        """All states so far."""
+    def tended(self, lines: Iterator[str]) -> Iterator[str]:
+        """The same lines; meanwhile, the job is given up if it cannot start, as with any client that waits for it."""
+        over = threading.Event()
+        threading.Thread(target=self._tend_until, args=(over,), name="cloudtrain-job", daemon=True).start()
+        try:
+            yield from lines
+        finally:
+            over.set()
+
+    def _tend_until(self, over: threading.Event) -> None:
+        while not over.wait(TEND_SECONDS):
+            with contextlib.suppress(PlatformError):
+                look = self._look()
+                if look is not None:
+                    self._tend(look)
+
+    def _tend(self, look: Look) -> list[JobState]:
+        """Do what a client that waits for the job has to do. Returns all states so far."""
+        self._give_up(look)
+        self._keep_ending(look)
+        with contextlib.suppress(PlatformError):
+            insist(self._api, self._kind, look.objects, current(look.pods), look.now)
         with self._lock:
             return self._log.update(look)
 

@@ -165,6 +165,11 @@ def test_an_image_without_a_valid_name_is_given_up_immediately():
             180,
         ),
         (
+            "exceeded quota: few, requested: pods=1, used: pods=1, limited: pods=1",
+            "is exceeded: pods, 1 of 1 in use.",
+            None,
+        ),
+        (
             "failed quota: team: must specify limits.cpu for: train",
             "requires every pod to specify limits.cpu",
             180,
