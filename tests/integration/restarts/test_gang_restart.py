@@ -6,6 +6,7 @@ import signal
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
 from pods import RESTART, Pods, outer_address, wait_until
 
 from cloudtrain.contract import FailureClass, JobStatus
@@ -88,6 +89,7 @@ def test_a_job_survives_the_loss_of_each_host(pods: Callable[..., Pods], tmp_pat
     assert leader.ending.status == follower.ending.status == JobStatus.COMPLETED
 
 
+@pytest.mark.soak
 def test_a_second_process_of_a_host_that_seems_alive(pods: Callable[..., Pods], tmp_path: Path) -> None:
     """Its machine was cut off: no connection is closed. The leader does not wait for its silence to become a loss."""
     training = Training(pods, tmp_path / "steps", host_timeout=600.0)

@@ -22,7 +22,7 @@ FAILS = """
 """
 
 
-@pytest.mark.parametrize(("code", "expected"), [(RESTART, 7), (7, 1)])
+@pytest.mark.parametrize(("code", "expected"), [(RESTART, 7), pytest.param(7, 1, marks=pytest.mark.soak)])
 def test_the_leader_alone_ends_with_the_code_of_the_script(
     pods: Callable[..., Pods], code: int, expected: int
 ) -> None:
@@ -83,7 +83,10 @@ def test_a_stop_and_an_end(pods: Callable[..., Pods]) -> None:
     [
         ("CLOUDTRAIN_STOP_GRACE", "soon", 1, "CLOUDTRAIN_STOP_GRACE='soon' does not have the type"),
         ("CLOUDTRAIN_RESTART_EXIT_CODE", "x", 1, "CLOUDTRAIN_RESTART_EXIT_CODE='x' does not have the type"),
-        ("CLOUDTRAIN_JOIN_TIMEOUT", "0.3", RESTART, "the leader was not found at"),
+        pytest.param(
+            *("CLOUDTRAIN_JOIN_TIMEOUT", "0.3", RESTART, "the leader was not found at"),
+            marks=pytest.mark.soak,
+        ),
         (
             "CLOUDTRAIN_RENDEZVOUS",
             "job-0.nowhere.invalid:7778",

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import json
 import os
+import re
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
 from pods import RESTART, Pods, wait_until
 
 from cloudtrain.contract import JobStatus
@@ -26,6 +29,7 @@ SCRIPT = """
         Path(os.environ["SM_MODEL_DIR"], "model").write_text("trained")
     print(f"the end of rank {rank}", end="", flush=True)
 """
+MPIRUN = Path(sys.executable).with_name("mpirun")
 LAUNCHER = {"no_ranks": True, "forward_output": True, "event_lines": True}
 
 
@@ -59,6 +63,7 @@ def test_the_launcher_shows_everything(pods: Callable[..., Pods], tmp_path: Path
     assert not any((launcher.paths.base / "code").glob("__pycache__"))
 
 
+@pytest.mark.soak
 def test_a_slow_reader_of_the_launchers_log_stops_no_rank(pods: Callable[..., Pods], tmp_path: Path) -> None:
     job = pods(
         """
@@ -94,6 +99,7 @@ def test_a_slow_reader_of_the_launchers_log_stops_no_rank(pods: Callable[..., Po
     assert worker.text.count("[rank 0] ") == 80_000
 
 
+@pytest.mark.soak
 def test_a_stop_of_the_launcher_lets_the_ranks_end(pods: Callable[..., Pods]) -> None:
     job = pods(
         """
@@ -112,6 +118,7 @@ def test_a_stop_of_the_launcher_lets_the_ranks_end(pods: Callable[..., Pods]) ->
     assert launcher.ending.status == JobStatus.INTERRUPTED
 
 
+@pytest.mark.soak
 def test_a_failure_of_a_worker(pods: Callable[..., Pods]) -> None:
     job = pods("print('about to fail'); raise SystemExit(9)", **LAUNCHER)
     launcher, worker = job.start_all()
@@ -120,3 +127,29 @@ def test_a_failure_of_a_worker(pods: Callable[..., Pods]) -> None:
     failure = launcher.ending.failure
     assert failure is not None
     assert (failure.host, failure.exit_code) == ("job-1", 9)
+
+
+@pytest.mark.soak
+@pytest.mark.skipif(not MPIRUN.exists(), reason="no Open MPI 5")
+def test_mpirun_runs_among_the_workers(pods: Callable[..., Pods]) -> None:
+    """It runs on the first worker, and its daemons on the others: the launcher passes their commands on."""
+    job = pods(
+        """
+        import os
+        names = "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "SM_CURRENT_HOST"
+        print("ran", *map(os.environ.get, names), flush=True)
+        """,
+        count=3,
+        hosts_on_machine=2,
+        hyperparameters={"sagemaker_mpi_enabled": "true", "sagemaker_mpi_num_of_processes_per_host": "1"},
+        **LAUNCHER,
+    )
+    launcher, *workers = [
+        job.start(index, PATH=f"{MPIRUN.parent}{os.pathsep}{os.environ['PATH']}") for index in range(3)
+    ]
+    assert [pod.exit_code() for pod in (launcher, *workers)] == [0, 0, 0], launcher.text
+    lines = launcher.text.splitlines()
+    assert sorted(line for line in lines if re.match(r"\[rank \d\] ran", line)) == [
+        "[rank 0] ran 0 2 job-1",
+        "[rank 1] ran 1 2 job-2",
+    ]
