@@ -109,7 +109,7 @@ LONG = pytest.mark.soak
         pytest.param(_evict, 0, id="leader-evicted", marks=LONG),
         pytest.param(_evict, 1, id="evicted", marks=LONG),
         pytest.param(_delete, 0, id="leader-deleted", marks=LONG),
-        pytest.param(_delete, 1, id="deleted"),
+        pytest.param(_delete, 1, id="deleted", marks=LONG),
     ],
 )
 def test_a_disruption_does_not_count_as_a_failure(

@@ -105,6 +105,7 @@ def test_ranks_average_over_mpirun_whatever_the_api_server_does(
     kubernetes.wait_until(lambda: kubernetes.leftovers == [], "the garbage collector")
 
 
+@pytest.mark.soak
 def test_lost_answers_make_no_second_object(kubernetes: Namespace, tmp_path: Path) -> None:
     """Each object is made once, though the client hears of none the first time."""
     kinds = ("jobs", "services", "configmaps", "secrets", "networkpolicies")
