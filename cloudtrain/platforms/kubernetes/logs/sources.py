@@ -24,12 +24,9 @@ class SourceState:
 def sources(objects: JobObjects) -> Iterator[SourceState]:
     """The container of each pod that runs the job, once it has started; the leader's first.
 
-    Sidecars that others have added to a pod have their own logs. The leader of an MPIJob has the lines of all hosts.
+    Sidecars that others have added to a pod have their own logs.
     """
-    is_forwarded = text(objects.owner, "kind") == "MPIJob"
     for pod in pods_of(objects):
-        if is_forwarded and not pod.is_leader:
-            continue
         state, last = part(pod.status, "state"), part(pod.status, "lastState")
         if not ("running" in state or "terminated" in state or "terminated" in last):
             continue
