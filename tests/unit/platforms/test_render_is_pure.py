@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 import sys
+import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -62,11 +63,12 @@ class Effect(Exception):
     """`render` had a side effect."""
 
 
-watching = False
+watching = 0
+"""The thread whose effects are refused; others may belong to a server of other tests."""
 
 
 def _refuse_effects(event: str, arguments: tuple[Any, ...]) -> None:
-    if not watching:
+    if watching != threading.get_ident():
         return
     writes = event == "open" and isinstance(arguments[1], str) and set(arguments[1]) & set("wax+")
     if writes or event.startswith(EFFECTS):
@@ -91,7 +93,7 @@ def test_render_has_no_side_effects(name: str, monkeypatch: pytest.MonkeyPatch, 
         home.rmdir()
     with monkeypatch.context() as patch:
         patch.setattr(sys, "dont_write_bytecode", True)
-        patch.setattr(sys.modules[__name__], "watching", True)
+        patch.setattr(sys.modules[__name__], "watching", threading.get_ident())
         request = platform.render(job)
     assert not home.exists()
     assert request.job_name == "a-job"
@@ -99,12 +101,12 @@ def test_render_has_no_side_effects(name: str, monkeypatch: pytest.MonkeyPatch, 
 
 
 def test_an_effect_is_noticed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(sys.modules[__name__], "watching", True)
+    monkeypatch.setattr(sys.modules[__name__], "watching", threading.get_ident())
     with pytest.raises(Effect, match="open"):
         (tmp_path / "file").write_text("x")
     with pytest.raises(Effect, match="socket"):
         socket.create_connection(("127.0.0.1", 1))
-    monkeypatch.setattr(sys.modules[__name__], "watching", False)
+    monkeypatch.setattr(sys.modules[__name__], "watching", 0)
 
 
 def _resolved(platform: Platform, fields: dict[str, Any]) -> TrainingJob:
