@@ -34,14 +34,13 @@ from cloudtrain.runtime.leader_client import (
 from cloudtrain.runtime.outcome import SPARES, HostOutcome
 from cloudtrain.runtime.parent_death import die_with_parent
 from cloudtrain.runtime.ports import free_port, hold
-from cloudtrain.runtime.restarted import earlier_failure, start_again
+from cloudtrain.runtime.restarted import STOP_SIGNALS, earlier_failure, start_again
 from cloudtrain.storage.reserve import Reserve
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from cloudtrain.runtime.forwarding import OutputForwarder
 
-STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
 NOTICE_SIGNAL = "SIGUSR1"
 """Slurm sends it ahead of SIGTERM if a job requests that: ``--signal=USR1@120``."""
 
@@ -96,8 +95,7 @@ def main() -> int:
     Reserve(paths.output, SPARES).remove()
     write_ending(outcome, paths.events, started_at, environ)
     code = outcome.exit_code_with(restart_exit_code(environ))
-    if not is_asked_to_end:
-        start_again(code, environ)
+    start_again(code, environ, lambda: is_asked_to_end)
     return code
 
 

@@ -8,16 +8,20 @@ from __future__ import annotations
 
 import contextlib
 import os
+import signal
 import sys
 import time
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Callable
 
+from cloudtrain._system.signals import block
 from cloudtrain.contract import FailureReport, JobStatus, Paths, Settings
 from cloudtrain.contract.documents import LARGEST_REPORT, parse_json
 from cloudtrain.runtime.outcome import NO_FAULT, HostOutcome
 
-PAUSE = 1.0
+STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
+PAUSE = 2.0
 """Seconds before a host starts again."""
 
 
@@ -41,20 +45,26 @@ def earlier_failure(paths: Paths, environ: Mapping[str, str]) -> HostOutcome | N
     return None
 
 
-def start_again(code: int, environ: Mapping[str, str]) -> None:
+def start_again(code: int, environ: Mapping[str, str], is_asked_to_end: Callable[[], bool]) -> None:
     """Replace this process by `Settings.restart_program` if the job ends through no fault of the script or this host.
 
     Does not return then.
 
     Args:
-        code: the exit code of this host, which no signal has asked to end.
+        code: the exit code of this host.
         environ: the variables with which this process was started.
+        is_asked_to_end: whether a signal has asked this process to end. The hosts of a job that is stopped get their
+            signals one after the other.
     """
     with contextlib.suppress(ValueError):
         settings = Settings.from_environ(environ)
         if settings.restart_program and code == settings.restart_exit_code:
             time.sleep(PAUSE)
-            os.execve(sys.executable, [sys.executable, "-S", settings.restart_program], dict(environ))
+            block(
+                STOP_SIGNALS
+            )  # process 1 of a pod ignores a signal without a handler: the next runtime gets it
+            if not is_asked_to_end():
+                os.execve(sys.executable, [sys.executable, "-S", settings.restart_program], dict(environ))
 
 
 def _counter(paths: Paths) -> Path:

@@ -67,17 +67,25 @@ def test_a_lost_host_does_not_count(tmp_path: Path) -> None:
     assert earlier_failure(paths, environ) is None
 
 
-@pytest.mark.parametrize(("code", "again"), [(75, True), (3, False), (0, False)])
-def test_a_launcher_starts_again_within_its_pod(tmp_path: Path, code: int, again: bool) -> None:
+@pytest.mark.parametrize(
+    ("code", "asked", "again"), [(75, False, True), (75, True, False), (3, False, False), (0, False, False)]
+)
+def test_a_launcher_starts_again_within_its_pod(tmp_path: Path, code: int, asked: bool, again: bool) -> None:
+    """Unless it was asked to end. A signal that arrives meanwhile waits for the next runtime."""
     program = tmp_path / "start.py"
-    program.write_text("import os; print('again', os.environ['OWN'])")
+    program.write_text(
+        "import os, signal; os.kill(os.getpid(), signal.SIGTERM); print('again', os.environ['OWN'])"
+    )
     variables = {
         "CLOUDTRAIN_RESTART_PROGRAM": str(program),
         "CLOUDTRAIN_RESTART_EXIT_CODE": "75",
         "OWN": "value",
     }
-    call = f"import os; from cloudtrain.runtime.restarted import start_again; start_again({code}, os.environ)"
+    call = (
+        "import os; from cloudtrain.runtime import restarted; restarted.PAUSE = 0; "
+        f"restarted.start_again({code}, os.environ, lambda: {asked})"
+    )
     done = subprocess.run(
         [sys.executable, "-c", call], env={**os.environ, **variables}, capture_output=True, text=True
     )
-    assert (done.stdout, done.stderr) == ("again value\n" if again else "", "")
+    assert (done.returncode, done.stdout, done.stderr) == (0, "again value\n" if again else "", "")
