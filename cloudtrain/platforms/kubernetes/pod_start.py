@@ -38,7 +38,11 @@ MOUNTS = Path(os.path.abspath(__file__)).parent.parent  # not resolve: a ConfigM
 TERMINATION_LOG = Path(os.environ.get("CLOUDTRAIN_TERMINATION_MESSAGE") or "/dev/termination-log")
 STOPPED = int(os.environ.get("CLOUDTRAIN_RESTART_EXIT_CODE") or 143)
 """The exit code of a pod that is deleted before its host has started."""
-DOCUMENTS = ("hyperparameters.json", "inputdataconfig.json")
+DOCUMENTS = HYPERPARAMETERS, _, RESOURCES = (
+    "hyperparameters.json",
+    "inputdataconfig.json",
+    "resourceconfig.json",
+)
 PATIENCE = 600.0
 """In seconds: how long a download is tried again while S3, or the network, is away."""
 FIRST_PAUSE, LONGEST_PAUSE = 1.0, 30.0
@@ -60,11 +64,12 @@ def main() -> None:
     own = base / "input" / "data" / "cloudtrain"
     program = own / "cloudtrain.pyz"
     try:
-        _write_documents(base / "input" / "config")
+        documents = _documents()
+        _write_documents(documents, base / "input" / "config")
         _deliver(
             MOUNTS / "config" / "sourcedir.tar.gz",
             "source-url",
-            base / "input" / "data" / "code" / _source_name(),
+            base / "input" / "data" / "code" / _source_name(documents[HYPERPARAMETERS]),
         )
         _deliver(MOUNTS / "runtime" / "cloudtrain.pyz.gz", "runtime-url", program)
         _check_runtime(program)
@@ -72,7 +77,8 @@ def main() -> None:
         _make_home(base)
     except (CannotStart, OSError, ValueError, zipfile.BadZipFile) as error:
         _fail(error)
-    os.environ.pop("CLOUDTRAIN_RUNTIME_SHA256", None)
+    for name in ("CLOUDTRAIN_RUNTIME_SHA256", "CLOUDTRAIN_DOCUMENTS_SHA256"):
+        os.environ.pop(name, None)
     signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])  # the runtime takes it from here
     os.execv(sys.executable, [sys.executable, "-S", str(program)])
 
@@ -90,19 +96,30 @@ def current_host(hosts: Sequence[str], environ: Mapping[str, str] = os.environ) 
     )
 
 
-def _source_name() -> str:
+def _documents() -> dict[str, bytes]:
+    """The mounted documents. Raises CannotStart if the job was not submitted with them."""
+    found = {name: (MOUNTS / "config" / name).read_bytes() for name in DOCUMENTS}
+    wanted = os.environ.get("CLOUDTRAIN_DOCUMENTS_SHA256")
+    if wanted and wanted != hashlib.sha256(b"".join(found.values())).hexdigest():
+        raise CannotStart(
+            "the job was not submitted with the files of its ConfigMap",
+            "A user who may write ConfigMaps has replaced it: see its managedFields.",
+        )
+    return found
+
+
+def _source_name(hyperparameters: bytes) -> str:
     """The name of the source archive: the user may have named one."""
-    values = json.loads((MOUNTS / "config" / "hyperparameters.json").read_bytes())
-    uri = str(values.get("sagemaker_submit_directory", "")).strip('"')
+    uri = str(json.loads(hyperparameters).get("sagemaker_submit_directory", "")).strip('"')
     return uri.rpartition("/")[2] or "sourcedir.tar.gz"
 
 
-def _write_documents(folder: Path) -> None:
-    for name in DOCUMENTS:
-        _write(folder / name, (MOUNTS / "config" / name).read_bytes())
-    resources = json.loads((MOUNTS / "config" / "resourceconfig.json").read_bytes())
+def _write_documents(documents: Mapping[str, bytes], folder: Path) -> None:
+    resources = json.loads(documents[RESOURCES])
     host = current_host(resources["hosts"])
-    _write(folder / "resourceconfig.json", json.dumps({"current_host": host, **resources}).encode())
+    own = {RESOURCES: json.dumps({"current_host": host, **resources}).encode()}
+    for name, data in {**documents, **own}.items():
+        _write(folder / name, data)
     secret = MOUNTS / "secret" / "job-secret"
     if secret.exists():
         _write(folder / "secret", secret.read_bytes())

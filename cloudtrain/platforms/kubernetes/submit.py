@@ -36,7 +36,8 @@ def submit(request: Request, api: Api, urls: Mapping[str, str] | None = None) ->
     owner = _create(main, api)
     reference = _reference(owner)
     try:
-        for item in [_secret(request, urls or {}), *others]:
+        # the Secret comes last: no pod starts without it, and so none with a ConfigMap of someone else
+        for item in [*others, _secret(request, urls or {})]:
             metadata = {**item["metadata"], "ownerReferences": [reference]}
             _create({**item, "metadata": metadata}, api)
     except BaseException:

@@ -2,20 +2,29 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 from cloudtrain.errors import InvalidJob
+from cloudtrain.platforms.kubernetes.render.objects import documents
 from cloudtrain.platforms.kubernetes.render.parts import Parts
 from cloudtrain.spec.redact import REDACTED
 
 RUNTIME_SHA256 = "CLOUDTRAIN_RUNTIME_SHA256"
 """The variable by which `pod_start` knows the runtime that it may start."""
+DOCUMENTS_SHA256 = "CLOUDTRAIN_DOCUMENTS_SHA256"
+"""The same for the documents of the contract, one after the other. The runtime knows the SHA-256 of the source."""
 
 
 def variables(parts: Parts, extra: Mapping[str, str] | None = None) -> list[dict[str, Any]]:
     """The container's ``env``. Raises InvalidJob for a reference to a Secret that is not one."""
-    plain = {**parts.settings.to_environ(), RUNTIME_SHA256: parts.runtime_sha256, **(extra or {})}
+    plain = {
+        **parts.settings.to_environ(),
+        RUNTIME_SHA256: parts.runtime_sha256,
+        DOCUMENTS_SHA256: hashlib.sha256("".join(documents(parts).values()).encode()).hexdigest(),
+        **(extra or {}),
+    }
     found = [{"name": name, "value": literal(value)} for name, value in plain.items()]
     for name, value in parts.job.shown_environment.items():
         if name in plain or name in parts.options.secret_env:

@@ -45,13 +45,17 @@ def service(parts: Parts, name: str = "", labels: Mapping[str, str] | None = Non
 
 
 def config_map(parts: Parts) -> dict[str, Any]:
-    """The ConfigMap that `pod_start` reads: the documents of the contract, the same for all hosts, and itself."""
+    """The ConfigMap that `pod_start` reads: `documents`, and itself."""
+    data = {**documents(parts), START_KEY: POD_START.read_text(encoding="utf-8")}
+    return _object(parts, "v1", "ConfigMap", {"immutable": True, "data": data})
+
+
+def documents(parts: Parts) -> dict[str, str]:
+    """The documents of the contract, by their names, in the order of these. They are the same for all hosts."""
     job = parts.job
     assert job.source
     delivered = msgspec.structs.replace(job.source, uri=f"file://{SOURCE_PATH}")
     job = msgspec.structs.replace(job, source=delivered)
-    hyperparameters = {**encoded_hyperparameters(job), **encode_arguments(job.arguments)}
-    channels = channel_documents({"channels": channel_entries(job)})
     resources = Host(
         parts.hosts.names[0],
         parts.hosts.names,
@@ -59,14 +63,12 @@ def config_map(parts: Parts) -> dict[str, Any]:
         job.instance_types[0] if job.instance_types else "kubernetes",
     ).to_document()
     del resources["current_host"]
-    documents = {
-        "hyperparameters.json": hyperparameters,
-        "inputdataconfig.json": channels,
+    found = {
+        "hyperparameters.json": {**encoded_hyperparameters(job), **encode_arguments(job.arguments)},
+        "inputdataconfig.json": channel_documents({"channels": channel_entries(job)}),
         "resourceconfig.json": resources,
     }
-    data = {name: json.dumps(document, indent=2) for name, document in documents.items()}
-    data[START_KEY] = POD_START.read_text(encoding="utf-8")
-    return _object(parts, "v1", "ConfigMap", {"immutable": True, "data": data})
+    return {name: json.dumps(document, indent=2) for name, document in found.items()}
 
 
 def network_policy(parts: Parts) -> dict[str, Any]:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import hashlib
 import shlex
 from collections.abc import Mapping
 from typing import Any
 
 from cloudtrain.platforms.kubernetes.labels import CONTAINER, NO_SIDECAR, ROLE, WORKER, job_labels
 from cloudtrain.platforms.kubernetes.options import KubernetesOptions
-from cloudtrain.platforms.kubernetes.pod_files import START
+from cloudtrain.platforms.kubernetes.pod_files import POD_START, START
 from cloudtrain.platforms.kubernetes.render.environment import literal, sources, variables
 from cloudtrain.platforms.kubernetes.render.gang import gang_of
 from cloudtrain.platforms.kubernetes.render.parts import Parts
@@ -25,9 +26,22 @@ TERMINATION_LOG = "/dev/termination-log"
 # "$0" is the first argument after the script. -S: what `site` does is of use only to the Python of the ranks.
 _FIND_PYTHON = (
     'for p in {names}; do "$p" -Sc "import sys; sys.exit(sys.version_info < (3, 9))" 2>/dev/null'
-    ' && exec "$p" -S "$0"; done;'
+    ' && exec "$p" -Sc "$1" "$0" "$2"; done;'
     f" echo cloudtrain: this image has no Python 3.9 or newer | tee {TERMINATION_LOG}; exit 127"
 )
+
+# The template of a pod cannot be changed, its ConfigMap can be replaced. -c: the working directory is on sys.path.
+_CHECKED = """\
+import sys
+if sys.path[:1] == [""]: del sys.path[0]
+import hashlib
+path, sha256 = sys.argv.pop(1), sys.argv.pop(1)
+with open(path, "rb") as file: text = file.read()
+if hashlib.sha256(text).hexdigest() != sha256:
+    sys.exit(f"cloudtrain: {path} is not what this job was submitted with: its ConfigMap was replaced")
+exec(compile(text, path, "exec"), {"__name__": "__main__", "__file__": path})
+"""
+"""Runs a program only if it has the SHA-256 that follows it."""
 
 
 def pod_template(
@@ -94,9 +108,10 @@ def pod_template(
 
 
 def start_command(python: str | None) -> list[str]:
-    """The container's ``command``: it finds a Python, which runs `pod_start`."""
+    """The container's ``command``: it finds a Python, which runs `pod_start` if no one has changed it."""
     names = shlex.quote(python) if python else "python3 python"
-    return ["/bin/sh", "-c", literal(_FIND_PYTHON.replace("{names}", names)), START]
+    script = literal(_FIND_PYTHON.replace("{names}", names))
+    return ["/bin/sh", "-c", script, START, _CHECKED, hashlib.sha256(POD_START.read_bytes()).hexdigest()]
 
 
 def merge(base: Any, patch: Any) -> Any:

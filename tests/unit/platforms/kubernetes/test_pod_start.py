@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 
 from cloudtrain.platforms.kubernetes.pod_files import POD_START
+from cloudtrain.platforms.kubernetes.render.pod import start_command
 
 RUNTIME = b"""
 import json, os, sys
@@ -54,10 +55,18 @@ class Pod:
         document = {"hosts": names, "network_interface_name": "eth0"}
         (self.mounts / "config" / "resourceconfig.json").write_text(json.dumps(document))
 
+    def pin(self) -> None:
+        """Have the present documents checked."""
+        names = ("hyperparameters.json", "inputdataconfig.json", "resourceconfig.json")
+        found = b"".join((self.mounts / "config" / name).read_bytes() for name in names)
+        self.environ["CLOUDTRAIN_DOCUMENTS_SHA256"] = hashlib.sha256(found).hexdigest()
+
     def run(self) -> subprocess.CompletedProcess[str]:
-        start = self.mounts / "config" / "start.py"
-        command = [sys.executable, "-S", str(start)]
-        return subprocess.run(command, env=self.environ, capture_output=True, text=True)
+        command = start_command(sys.executable)
+        command[3] = str(self.mounts / "config" / "start.py")
+        return subprocess.run(
+            command, env=self.environ, cwd=self.base.parents[1], capture_output=True, text=True
+        )
 
     def started(self) -> dict[str, Any]:
         """The arguments and variables of the runtime."""
@@ -83,6 +92,7 @@ def pod(tmp_path: Path) -> Pod:
 
 
 def test_the_contract_is_laid_out(pod: Pod) -> None:
+    pod.pin()
     found = pod.started()
     assert found["argv"] == [str(pod.base / "input/data/cloudtrain/cloudtrain.pyz")]
     assert not any("site-packages" in path for path in found["path"])
@@ -93,7 +103,7 @@ def test_the_contract_is_laid_out(pod: Pod) -> None:
     assert (config / "secret").read_text() == "s" * 64
     assert (config / "secret").stat().st_mode & 0o777 == 0o600
     assert (pod.base / "input/data/code/sourcedir.tar.gz").read_bytes() == b"source"
-    assert "CLOUDTRAIN_RUNTIME_SHA256" not in found["environ"]
+    assert not {"CLOUDTRAIN_RUNTIME_SHA256", "CLOUDTRAIN_DOCUMENTS_SHA256"} & found["environ"].keys()
     assert os.access(found["environ"]["HOME"], os.W_OK)
 
 
@@ -119,6 +129,26 @@ def test_a_pod_that_is_not_one_of_the_hosts(pod: Pod, index: str) -> None:
 def test_another_runtime_is_refused(pod: Pod) -> None:
     pod.environ["CLOUDTRAIN_RUNTIME_SHA256"] = "0" * 64
     assert f"expected {'0' * 64}" in pod.failure()
+
+
+def test_another_start_program_is_refused(pod: Pod) -> None:
+    (pod.mounts / "config" / "start.py").resolve().write_text("print('mine now')")
+    done = pod.run()
+    assert done.returncode == 1 and "its ConfigMap was replaced" in done.stderr and not done.stdout
+
+
+def test_modules_in_the_working_directory_are_not_started(pod: Pod) -> None:
+    (pod.base.parents[1] / "hashlib.py").write_text("raise SystemExit('not the standard library')")
+    pod.started()
+
+
+@pytest.mark.parametrize("name", ["hyperparameters.json", "inputdataconfig.json", "resourceconfig.json"])
+def test_other_documents_are_refused(pod: Pod, name: str) -> None:
+    pod.pin()
+    pod.started()
+    document = pod.mounts / "config" / name
+    document.write_text(document.read_text().replace("}", " }"))
+    assert "not submitted with the files of its ConfigMap" in pod.failure()
 
 
 def test_a_volume_that_cannot_be_written(pod: Pod) -> None:
