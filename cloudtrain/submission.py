@@ -21,6 +21,7 @@ from cloudtrain.packaging import SourceArchive, check_entry_point, pack
 from cloudtrain.packaging.cache import archives_home, hold_caches
 from cloudtrain.platforms import (
     AccountStorage,
+    JobWarnings,
     Naming,
     Platform,
     Request,
@@ -81,6 +82,8 @@ class Submission:
 
     @property
     def job_warnings(self) -> list[str]:
+        if isinstance(self.platform, JobWarnings):
+            return [*job_warnings(self.job), *self.platform.job_warnings(self.job)]
         if self.request.platform not in ("container", "sagemaker"):
             return job_warnings(self.job)
         from cloudtrain.platforms.common.runtime_choice import runtime_warnings

@@ -185,6 +185,15 @@ class Naming(Protocol):
 
 
 @runtime_checkable
+class JobWarnings(Protocol):
+    """The ability to warn about a job that the platform runs otherwise than its description says."""
+
+    def job_warnings(self, job: TrainingJob) -> list[str]:
+        """Warnings, one sentence each. ``job`` is resolved."""
+        ...
+
+
+@runtime_checkable
 class WarmUp(Protocol):
     """The ability to start a job faster if it is announced in advance."""
 

@@ -152,7 +152,7 @@ PUBLIC = {
     """,
     "cloudtrain.platforms": """
         AccountStorage Arrays Change Check CheckStatus Downloads Events Export Finding HostState JobDescription
-        JobState Metrics Naming
+        JobState JobWarnings Metrics Naming
         PendingOutputs Platform Preemption Preflight Prices Request Requests Resolver Resubmission Series States Trends
         WarmUp changes get_platform job_checks platform_names print_states run_checks
     """,

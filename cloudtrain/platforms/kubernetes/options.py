@@ -17,8 +17,6 @@ NAME = Annotated[str, Meta(pattern=r"^[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?\Z")]
 """The name of an object: a DNS subdomain."""
 USER = NOT_NEGATIVE | Literal["image"]
 
-RENDERINGS = ("job", "jobset", "trainjob", "mpijob")
-
 
 class KubernetesOptions(Struct, frozen=True, forbid_unknown_fields=True):
     """The options of a job on a Kubernetes cluster.

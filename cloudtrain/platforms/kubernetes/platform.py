@@ -42,6 +42,11 @@ class KubernetesPlatform:
 
         return render(job)
 
+    def job_warnings(self, job: TrainingJob) -> builtins.list[str]:
+        from cloudtrain.platforms.kubernetes.ignored import ignored_fields
+
+        return ignored_fields(job)
+
     def preflight(
         self, job: TrainingJob, request: Request | None, imports: Sequence[str]
     ) -> Mapping[str, Check]:

@@ -1,0 +1,52 @@
+"""Warns about the fields of a job that have no effect on Kubernetes."""
+
+from __future__ import annotations
+
+from cloudtrain.spec import TrainingJob
+
+_INSTEAD = {
+    "use_spot_instances": "choose spot nodes with platform_options.node_selector and tolerations",
+    "max_wait": "a job waits for nodes without limit; stop it with cloudtrain stop",
+    "max_pending_time_in_seconds": "a job waits for nodes without limit; stop it with cloudtrain stop",
+    "role": "give the pods a role with platform_options.service_account",
+    "tags": "use platform_options.labels",
+    "volume_size": "use platform_options.disk",
+    "encrypt_inter_container_traffic": "what ranks send to each other is not encrypted, unless the cluster's network "
+    "does it",
+    "output_kms_key": "S3 encrypts the outputs as their bucket says",
+    "volume_kms_key": "storage classes say how volumes are encrypted",
+    "subnets": "the cluster has its own network",
+    "security_group_ids": "the cluster has its own network",
+    "instance_placement_config": "use platform_options.topology or affinity",
+}
+_OF_SAGEMAKER = (
+    "keep_alive_period_in_seconds",
+    "training_plan",
+    "enable_sagemaker_metrics",
+    "enable_infra_check",
+    "enable_remote_debug",
+    "enable_session_tag_chaining",
+    "training_repository_access_mode",
+    "training_repository_credentials_provider_arn",
+    "debugger_hook_config",
+    "profiler_config",
+    "tensorboard_output_config",
+    "experiment_config",
+    "mlflow_config",
+    "model_package_config",
+)
+
+
+def ignored_fields(job: TrainingJob) -> list[str]:
+    """A warning, one sentence, for each field of ``job`` that has no effect here."""
+    given = job.to_dict()
+    found = [
+        f"{name} has no effect on Kubernetes: {instead}"
+        for name, instead in _INSTEAD.items()
+        if name in given
+    ]
+    others = [name for name in _OF_SAGEMAKER if name in given]
+    if others:
+        verb = "has" if len(others) == 1 else "have"
+        found.append(f"{', '.join(others)} {verb} no effect on Kubernetes: only SageMaker has this service")
+    return found

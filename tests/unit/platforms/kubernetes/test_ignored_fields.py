@@ -1,0 +1,50 @@
+"""Fields without effect on Kubernetes are warned about, with what to use instead."""
+
+from __future__ import annotations
+
+import pytest
+
+from cloudtrain.platforms import JobWarnings
+from cloudtrain.platforms.kubernetes import KubernetesPlatform
+from cloudtrain.spec import TrainingJob
+
+
+def warned(**fields: object) -> list[str]:
+    platform = KubernetesPlatform()
+    assert isinstance(platform, JobWarnings)
+    return platform.job_warnings(TrainingJob.from_dict({"entry_point": "train.py", **fields}))
+
+
+@pytest.mark.parametrize(
+    ("fields", "name", "instead"),
+    [
+        ({"role": "training"}, "role", "service_account"),
+        ({"tags": {"team": "vision"}}, "tags", "labels"),
+        ({"volume_size": 100}, "volume_size", "disk"),
+        ({"max_pending_time_in_seconds": 7200}, "max_pending_time_in_seconds", "cloudtrain stop"),
+    ],
+)
+def test_a_field_without_effect_names_what_to_use_instead(
+    fields: dict[str, object], name: str, instead: str
+) -> None:
+    (text,) = warned(**fields)
+    assert text.startswith(f"{name} has no effect on Kubernetes: ")
+    assert instead in text
+
+
+def test_each_field_without_effect_is_warned_about() -> None:
+    found = warned(
+        use_spot_instances=True,
+        max_wait=86400,
+        keep_alive_period_in_seconds=600,
+        training_plan="arn:aws:sagemaker:eu-west-1:123456789012:training-plan/p",
+    )
+    assert [text.partition(" has")[0].partition(" have")[0] for text in found] == [
+        "use_spot_instances",
+        "max_wait",
+        "keep_alive_period_in_seconds, training_plan",
+    ]
+
+
+def test_an_ordinary_job_has_no_warnings() -> None:
+    assert warned(output_path="s3://bucket/jobs", max_retry_attempts=2, image_uri="python:3.12") == []
