@@ -174,8 +174,8 @@ def _shortage(lines: Sequence[str], code: int) -> tuple[str, str] | None:
     if not full:
         return None
     return full.strip(), (
-        "Free disk space on the host, or give it more (volume_size on SageMaker). On your own machine, "
-        "cloudtrain clean --caches removes the environments of earlier jobs."
+        "Free disk space on the host, or give it more (volume_size on SageMaker, platform_options.disk on Kubernetes). "
+        "On your own machine, cloudtrain clean --caches removes the environments of earlier jobs."
     )
 
 

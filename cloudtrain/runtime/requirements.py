@@ -24,6 +24,9 @@ WAIT_SECONDS = 0.2
 FAIL_SECONDS = 2.0
 """The time for a failure of one host to end the others."""
 
+HAS_COMMAND = Path(__file__).is_file()
+"""Whether cloudtrain is installed here, with its command. A bundled runtime is a zip archive."""
+
 _DISTRIBUTIONS = (".dist-info", ".egg-info", ".egg-link", ".pth")
 
 
@@ -81,7 +84,8 @@ def install(
         except BaseException:
             shutil.rmtree(overlay.path, ignore_errors=True)
             raise
-    say(f"The environment has {_shown(overlay)}. Remove it with: cloudtrain clean --caches")
+    removal = ". Remove it with: cloudtrain clean --caches" if HAS_COMMAND else ""
+    say(f"The environment has {_shown(overlay)}{removal}")
     return overlay.python
 
 

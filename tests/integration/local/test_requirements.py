@@ -12,6 +12,7 @@ import pytest
 from local_jobs import make_wheel
 
 from cloudtrain.platforms.supervised.leftovers import ENVIRONMENTS, UNUSED_SECONDS, environments
+from cloudtrain.runtime import requirements
 from cloudtrain.runtime.installer import REQUIREMENTS, RequirementsFailed, run
 from cloudtrain.runtime.overlay import COMPLETE, Overlay, overlays_in
 from cloudtrain.runtime.requirements import install
@@ -180,3 +181,14 @@ def test_credentials_of_an_index_are_never_shown(tmp_path: Path) -> None:
     shown = "\n".join([*said, *caught.value.report.log_tail, caught.value.report.message])
     assert "no-such-distribution" in shown
     assert "sesame" not in shown
+
+
+def test_a_bundled_runtime_does_not_name_a_command_that_its_host_lacks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(requirements, "HAS_COMMAND", False)
+    (tmp_path / "requirements.txt").write_text(f"{make_wheel(tmp_path, 'wanted_in_a_pod')}\n")
+    said: list[str] = []
+    install(tmp_path, package=False, cache=str(tmp_path / "cache"), say=said.append)
+    assert said[-1].startswith("The environment has ")
+    assert "cloudtrain clean" not in said[-1]
