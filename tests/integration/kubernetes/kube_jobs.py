@@ -19,8 +19,8 @@ INDEX = "batch.kubernetes.io/job-completion-index"
 TRACKED = "batch.kubernetes.io/job-tracking"
 """The finalizer of pods that the controller has not counted yet."""
 
-BACKOFF = 0.3
-"""Seconds before a failed pod is replaced; a cluster takes ten, and twice as long each time."""
+BACKOFF, LONGEST_BACKOFF = 0.3, 18.0
+"""Seconds before a failed pod is replaced, twice as long each time; a cluster takes ten, and ten minutes at most."""
 
 
 @dataclass
@@ -33,6 +33,18 @@ class _Count:
     ended_by_suspension: set[str] = field(default_factory=set)
     not_before: dict[int, float] = field(default_factory=dict)
     """By index: when its next pod may be made."""
+    failures: dict[int, int] = field(default_factory=dict)
+    """By index: the pods that failed, whether they count or not."""
+
+    def pause(self, job: Object, index: int) -> None:
+        """Without a limit for each index, every pod that has failed doubles the pause before any other is made."""
+        self.failures[index] = self.failures.get(index, 0) + 1
+        alone = "backoffLimitPerIndex" in job["spec"]
+        count = self.failures[index] if alone else sum(self.failures.values())
+        until = time.monotonic() + min(BACKOFF * 2.0 ** (count - 1), LONGEST_BACKOFF)
+        self.not_before.update(
+            dict.fromkeys([index] if alone else range(job["spec"].get("completions", 1)), until)
+        )
 
 
 class JobController(Controller):
@@ -103,7 +115,7 @@ class JobController(Controller):
                 if pod["status"].get("phase") == "Succeeded":
                     count.succeeded.add(index)
                 elif uid not in count.ended_by_suspension:
-                    count.not_before[index] = time.monotonic() + BACKOFF
+                    count.pause(job, index)
                     action, why = failure_action(job, pod) if is_finished(pod) else ("Count", "")
                     if action == "FailJob":
                         failure = ("PodFailurePolicy", why)

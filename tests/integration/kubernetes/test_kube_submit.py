@@ -43,7 +43,7 @@ def _owned_names(kubernetes: Namespace) -> list[str]:
 def _for_old_server(text: str) -> str:
     """The documents without the fields that this server does not have; the schemas of newer ones have checked them."""
     documents = list(yaml.safe_load_all(text))
-    for field in ("completionMode", "podFailurePolicy"):
+    for field in ("completionMode", "podFailurePolicy", "backoffLimitPerIndex"):
         del documents[-1]["spec"][field]
     return yaml.safe_dump_all(documents)
 

@@ -46,7 +46,7 @@ def render_jobset(parts: Parts) -> dict[str, Any]:
     job = job_spec(parts)
     for of_jobset in ("ttlSecondsAfterFinished", "suspend"):
         job.pop(of_jobset, None)
-    job |= {"backoffLimit": 0, "podFailurePolicy": {"rules": _POD_FAILURE_RULES}}
+    job |= {"backoffLimit": 0, "backoffLimitPerIndex": 0, "podFailurePolicy": {"rules": _POD_FAILURE_RULES}}
     node = {"metadata": {"labels": job_labels(parts.name)}, "spec": job}
     spec: dict[str, Any] = {
         "network": {

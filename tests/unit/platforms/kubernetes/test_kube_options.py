@@ -94,6 +94,7 @@ def test_failures_that_are_not_those_of_the_script_do_not_count() -> None:
     def actions(retries: int) -> list[str]:
         spec = main_of(rendered(max_retry_attempts=retries))["spec"]
         assert spec["backoffLimit"] == retries
+        assert spec["backoffLimitPerIndex"] == retries, "the pause before a restart grows with each pod, else"
         return [rule["action"] for rule in spec["podFailurePolicy"]["rules"]]
 
     assert actions(0) == ["Ignore", "Ignore", "FailJob"]

@@ -36,7 +36,7 @@ def test_the_training_runtime_of_the_page() -> None:
     ours = rendered(platform_options={"rendering": "jobset"}).body["objects"][0]["spec"]
     theirs = jobset["spec"]["replicatedJobs"][0]["template"]["spec"]
     mine = ours["replicatedJobs"][0]["template"]["spec"]
-    for field in ("podFailurePolicy", "backoffLimit"):
+    for field in ("podFailurePolicy", "backoffLimit", "backoffLimitPerIndex"):
         assert theirs[field] == mine[field]
 
 
