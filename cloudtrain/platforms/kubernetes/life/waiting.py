@@ -39,6 +39,10 @@ _MOUNT_ERRORS = {
 _START = ("CreateContainerError", "RunContainerError", "CrashLoopBackOff", "CreatePodSandboxError")
 
 
+DECISION_SECONDS = 5.0
+"""The time in which the controller of a job says that it has failed, after its pods have."""
+
+
 def why_waiting(objects: JobObjects, pods: Sequence[Pod], now: float) -> Why | None:
     """Why a job does not run; None if all its pods run, or have ended.
 
@@ -57,8 +61,22 @@ def why_waiting(objects: JobObjects, pods: Sequence[Pod], now: float) -> Why | N
             return Why(f"{who}: {why.sentence}", why.advice, why.patience, why.since)
         return why
     if len(pods) >= owner.hosts:
-        return None
+        return _pauses(pods, now)
     return _uncreated(owner, objects.events, pods, now)
+
+
+def _pauses(pods: Sequence[Pod], now: float) -> Why | None:
+    """Why none of the pods of a job runs, though it has not failed."""
+    if not all(pod.is_over for pod in pods) or not any(pod.phase == "Failed" for pod in pods):
+        return None
+    last = max((pod.end.ended for pod in pods if pod.end and pod.end.ended), default=None)
+    if last is None or now - last < DECISION_SECONDS:
+        return None
+    return Why(
+        "its pods have ended, and Kubernetes pauses before it starts them again",
+        "It does so for 10 seconds after the first failure, and for longer each time, up to 10 minutes.",
+        since=last,
+    )
 
 
 def _rank(why: Why) -> tuple[bool, bool]:

@@ -409,6 +409,14 @@ def test_a_restart_says_what_the_last_attempt_ended_from():
     assert found.started_at == BEGAN + 7
 
 
+def test_a_job_does_not_run_while_kubernetes_pauses_before_a_restart():
+    one = Objects(job(), [pod(f"train-{index}", "Failed", state=ended(75)) for index in (0, 1)])
+    assert look_at(one, BEGAN + 62).verdict.status == JobStatus.RUNNING, "its controller has not decided yet"
+    verdict = look_at(one, BEGAN + 70).verdict
+    assert verdict.status == JobStatus.PENDING
+    assert verdict.reason.startswith("its pods have ended, and Kubernetes pauses before")
+
+
 def test_restarts_are_counted_by_the_pods_of_the_leader_also_if_they_are_gone():
     events = [
         event("SuccessfulCreate", f"Created pod: train-{index}-{key}", kind="Normal", after=after)
