@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import socket
 import threading
+import time
 from collections import defaultdict, deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -93,6 +94,16 @@ def drop(request: FaultyRequest) -> None:
     """Close the connection without an answer."""
     request.close_connection = True
     request.connection.shutdown(socket.SHUT_RDWR)
+
+
+def drip(request: FaultyRequest) -> None:
+    """An answer of one byte after the other, without end."""
+    request.send_response(200)
+    request.end_headers()
+    with suppress(OSError):
+        while True:
+            request.wfile.write(b" ")
+            time.sleep(0.02)
 
 
 def changes(*lines: object, cut: bool = False, hold: float = 0.0) -> Answer:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import socket
 import time
@@ -9,13 +10,15 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from faulty_server import FaultyServer, changes, drop, faulty_server, json_answer, page, status
+from faulty_server import FaultyServer, changes, drip, drop, faulty_server, json_answer, page, status
 
+from cloudtrain.platforms.kubernetes.api import transport
 from cloudtrain.platforms.kubernetes.api.client import Api
 from cloudtrain.platforms.kubernetes.api.errors import (
     KubeAlreadyExists,
     KubeError,
     KubeInvalid,
+    KubeTooLarge,
     KubeUnauthorized,
     KubeUnreachable,
 )
@@ -151,6 +154,29 @@ def test_a_token_that_breaks_http_is_not_shown(
     with pytest.raises(KubeUnreachable, match="characters that HTTP does not allow") as caught:
         Api.connect().get(JOB, "toy")
     assert "sesame" not in str(caught.value)
+
+
+def test_answers_that_are_too_large(api: Api, server: FaultyServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every page gets shorter until it fits. What a caller does not keep takes no memory."""
+    monkeypatch.setattr(transport, "LARGEST_ANSWER", 10_000)
+    large = json_answer(pods(*(pod("x" * 5000, number) for number in range(3)), version=1))
+    server.will("GET", PODS, large, large, json_answer(pods(pod("a", 1), pod("b", 2), version=3)))
+    found, _ = api.list(POD, keep=lambda found: found if found["metadata"]["name"] == "a" else None)
+    assert [item["metadata"]["name"] for item in found] == ["a"]
+    assert [query["limit"] for query in server.asked("GET", PODS)] == ["500", "50", "5"]
+    packed = gzip.compress(b" " * 10_000_000)
+    server.will(
+        "GET", f"{MAPS}/bomb", lambda request: request.send(200, packed, {"Content-Encoding": "gzip"})
+    )
+    with pytest.raises(KubeTooLarge):
+        api.get(CONFIG_MAP, "bomb")
+
+
+def test_an_answer_that_does_not_end(api: Api, server: FaultyServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(transport, "LONGEST_ANSWER", 0.2)
+    server.will("GET", f"{MAPS}/one", drip)
+    with pytest.raises(KubeError, match="did not end in"):
+        api.get(CONFIG_MAP, "one")
 
 
 @pytest.mark.soak

@@ -126,3 +126,19 @@ def test_a_network_without_proxy(config: Path, monkeypatch: pytest.MonkeyPatch) 
     assert not open_connection(kubeconfig.login()).http.trust_env
     monkeypatch.setenv("NO_PROXY", ".svc,10.96.0.0/16")
     assert open_connection(kubeconfig.login()).http.trust_env
+
+
+@pytest.mark.parametrize(
+    ("server", "is_sent"),
+    [
+        ("https://api.test", True),
+        ("http://127.0.0.1:8001", True),
+        ("http://10.0.0.1", False),
+        ("http://a.test", False),
+    ],
+)
+def test_credentials_go_where_no_one_on_the_way_can_read_them(
+    config: Path, server: str, is_sent: bool
+) -> None:
+    config.write_text(GOOD.replace("https://10.0.0.1:6443/k8s/clusters/c-1", server))
+    assert (open_connection(kubeconfig.login()).http.auth is not None) == is_sent

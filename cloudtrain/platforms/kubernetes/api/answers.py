@@ -220,6 +220,8 @@ def _unauthorized(at: Connection, given: Mapping[str, Any]) -> KubeUnauthorized:
     hint = hints.get(at.method) or hints["the" if at.method.startswith("the program") else "a token"]
     if at.method == "no credentials":
         hint = f"The context has no user: see {at.login.cluster.file}."
+    if at.server.startswith("http://"):
+        hint = f"Write https:// in {at.login.cluster.file}, if the server speaks it."
     return KubeUnauthorized(
         f"the cluster does not accept the credentials of the context {at.login.context} ({at.method})",
         hint=hint,

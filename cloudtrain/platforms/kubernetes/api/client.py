@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import datetime, timezone
@@ -16,6 +16,7 @@ from cloudtrain.platforms.kubernetes.api.errors import (
     KubeAlreadyExists,
     KubeGone,
     KubeNotFound,
+    KubeTooLarge,
 )
 from cloudtrain.platforms.kubernetes.api.kinds import Kind, kind_of
 from cloudtrain.platforms.kubernetes.api.kubeconfig import login
@@ -30,6 +31,12 @@ Texts = list[str]
 
 PAGE = 500
 """Objects of one answer to a list."""
+
+MOST_OBJECTS = 100_000
+"""Of one list, in memory."""
+
+Keep = Callable[[dict[str, Any]], "dict[str, Any] | None"]
+"""Returns the part of an object to keep in memory; None to forget it."""
 
 WATCH_SECONDS = 290.0
 IDLE_SECONDS = 100.0
@@ -89,28 +96,49 @@ class Api:
         )
 
     def list(
-        self, kind: Kind, *, labels: str = "", fields: str = "", all_namespaces: bool = False
+        self,
+        kind: Kind,
+        *,
+        labels: str = "",
+        fields: str = "",
+        all_namespaces: bool = False,
+        keep: Keep = lambda found: found,
     ) -> tuple[Objects, str]:
-        """All objects that the selectors match, and the resourceVersion to watch from. Raises KubeError."""
+        """All objects that the selectors match, and the resourceVersion to watch from.
+
+        Raises KubeTooLarge if too many are kept, KubeError.
+        """
         path = f"{kind.root}/{kind.plural}" if all_namespaces else kind.path(self.namespace)
         asked = self._asked("list", kind)
         for _ in range(3):  # the continuation of a long list may expire: begin again
             try:
-                return self._pages(path, asked, kind, {"labelSelector": labels, "fieldSelector": fields})
+                return self._pages(
+                    path, asked, kind, {"labelSelector": labels, "fieldSelector": fields}, keep
+                )
             except KubeGone as error:
                 gone = error
         raise gone
 
     def _pages(
-        self, path: str, asked: Asked, kind: Kind, selectors: Mapping[str, str]
+        self, path: str, asked: Asked, kind: Kind, selectors: Mapping[str, str], keep: Keep
     ) -> tuple[Objects, str]:
         found: Objects = []
-        token = ""
+        token, limit = "", PAGE
         while True:
-            params = {**selectors, "limit": PAGE, "continue": token}
-            page = self._transport.json(Call("GET", path, asked, params))
+            params = {**selectors, "limit": limit, "continue": token}
+            try:
+                page = self._transport.json(Call("GET", path, asked, params))
+            except KubeTooLarge:
+                if limit == 1:
+                    raise
+                limit = max(1, limit // 10)
+                continue
             for item in page.get("items") or []:
-                found.append({"apiVersion": kind.api_version, "kind": kind.kind, **item})
+                kept = keep({"apiVersion": kind.api_version, "kind": kind.kind, **item})
+                if kept is not None:
+                    found.append(kept)
+            if len(found) > MOST_OBJECTS:
+                raise KubeTooLarge(f"there are more than {MOST_OBJECTS:,} {kind.plural} here")
             metadata = page.get("metadata") or {}
             token = metadata.get("continue") or ""
             if not token:

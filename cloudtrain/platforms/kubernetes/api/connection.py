@@ -23,6 +23,9 @@ except ImportError as error:
         hint="pip install 'cloudtrain[kubernetes]'",
     ) from error
 
+UNENCRYPTED = "none are sent without encryption"
+"""The method of a context whose server is an ``http://`` URL."""
+
 
 @dataclass
 class Connection:
@@ -46,6 +49,8 @@ def open_connection(login: Login) -> Connection:
     verify = _tls(login, cluster, user)
     has_program = bool(login.user.values.get("exec")) and not user.token and not user.token_file
     auth: httpx.Auth | None = ExecCredentials(login, verify) if has_program else user_auth(user)
+    if _is_readable(server):
+        auth = None  # kubectl sends none either
     proxy = login.cluster.text("proxy-url") or None
     try:
         http = httpx.Client(
@@ -63,7 +68,9 @@ def open_connection(login: Login) -> Connection:
             f"the proxy {shown} of the context {login.context} cannot be used: {error}"
         ) from None
     name = login.cluster.text("tls-server-name")
-    return Connection(http, login, server, _method(login, user), {"sni_hostname": name} if name else {})
+    return Connection(
+        http, login, server, _method(login, user, server), {"sni_hostname": name} if name else {}
+    )
 
 
 def _cluster(login: Login) -> Cluster:
@@ -145,7 +152,9 @@ def _impersonation(login: Login) -> dict[str, str]:
     return {"Impersonate-User": name} if name else {}
 
 
-def _method(login: Login, user: User) -> str:
+def _method(login: Login, user: User, server: str) -> str:
+    if _is_readable(server):
+        return UNENCRYPTED
     if login.user.values.get("exec"):
         return f"the program {login.user.values['exec'].get('command')}"
     if user.token_file or user.token:
@@ -153,6 +162,17 @@ def _method(login: Login, user: User) -> str:
     if user.client_cert or user.client_cert_data:
         return "a client certificate"
     return "a password" if user.username else "no credentials"
+
+
+def _is_readable(server: str) -> bool:
+    """Whether everyone on the way to the server could read credentials."""
+    parts = urlsplit(server)
+    if parts.scheme == "https" or parts.hostname == "localhost":
+        return False
+    try:
+        return not ipaddress.ip_address(parts.hostname or "").is_loopback
+    except ValueError:
+        return True
 
 
 def _is_direct(host: str) -> bool:

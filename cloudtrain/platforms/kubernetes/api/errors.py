@@ -59,3 +59,7 @@ class KubeGone(KubeError):
 
 class KubeUnreachable(KubeError):
     """There was no answer, or the connection broke."""
+
+
+class KubeTooLarge(KubeError):
+    """The answer does not fit into the memory that a client may use for it."""

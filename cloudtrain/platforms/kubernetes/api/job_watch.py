@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from cloudtrain.platforms.kubernetes.api.errors import KubeError, KubeForbidden
+from cloudtrain.platforms.kubernetes.api.errors import KubeError, KubeForbidden, KubeTooLarge
 from cloudtrain.platforms.kubernetes.api.job_events import events_of, time_of
 from cloudtrain.platforms.kubernetes.api.kinds import EVENT, POD, WORKLOAD, Kind
 from cloudtrain.platforms.kubernetes.api.slim import slim, slim_event
@@ -168,7 +168,7 @@ class JobWatch:
         self._pods.list()
         try:
             self._events.list()
-        except KubeForbidden as error:  # a job can be described without them
+        except (KubeForbidden, KubeTooLarge) as error:  # a job can be described without them
             self._unseen[EVENT.plural] = error.message
         self._workload = None
         self._find_workload()

@@ -8,6 +8,8 @@ from typing import Any
 _APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
 _OF_CONTAINERS = ("env", "envFrom", "volumeMounts", "command", "args", "securityContext")
 _OF_PODS = ("volumes", "affinity", "tolerations", "topologySpreadConstraints")
+LONGEST_TEXT = 4096
+"""Characters of a text in an event. Those of Kubernetes have at most 1,024; the API accepts a megabyte."""
 _OF_EVENTS = (
     *("type", "reason", "message", "note", "count", "series"),
     *("firstTimestamp", "lastTimestamp", "eventTime", "involvedObject", "regarding"),
@@ -27,10 +29,17 @@ def slim(found: dict[str, Any]) -> dict[str, Any]:
 
 
 def slim_event(event: dict[str, Any]) -> dict[str, Any]:
-    """The event without who reported it."""
+    """The event without who reported it, and without the rest of a text that is longer than Kubernetes' own."""
     metadata = event.get("metadata") or {}
     kept = {name: metadata[name] for name in ("name", "uid", "creationTimestamp") if name in metadata}
-    return {"metadata": kept, **{name: event[name] for name in _OF_EVENTS if event.get(name) is not None}}
+    return {
+        "metadata": kept,
+        **{name: _short(event[name]) for name in _OF_EVENTS if event.get(name) is not None},
+    }
+
+
+def _short(value: Any) -> Any:
+    return value[:LONGEST_TEXT] if isinstance(value, str) else value
 
 
 def _metadata(metadata: Mapping[str, Any]) -> dict[str, Any]:

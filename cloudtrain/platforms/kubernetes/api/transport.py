@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from cloudtrain.errors import CloudtrainError
 from cloudtrain.platforms.kubernetes.api.answers import NOT_CONNECTED, Asked, network_error, status_error
-from cloudtrain.platforms.kubernetes.api.errors import KubeError
+from cloudtrain.platforms.kubernetes.api.errors import KubeError, KubeTooLarge
 
 if TYPE_CHECKING:
     import httpx2 as httpx
@@ -31,6 +31,12 @@ _WARNING = re.compile(r'299 \S+ "((?:[^"\\]|\\.)*)"')
 LONGEST_BACKOFF = 8.0
 CONNECT_SECONDS = 10.0
 READ_SECONDS = 60.0
+
+LARGEST_ANSWER = 64 << 20
+"""In bytes, unpacked. Objects have at most a few megabytes, and pages of a list can be made shorter."""
+
+LONGEST_ANSWER = 300.0
+"""After so many seconds, an answer that still arrives counts as broken."""
 
 
 @dataclass
@@ -64,12 +70,12 @@ class Transport:
 
     def json(self, call: Call) -> dict[str, Any]:
         """The object that the server answers. Raises KubeError."""
-        response = self._answered(call, is_stream=False)
+        response, body = self._answered(call, is_stream=False)
         for header in response.headers.get_list("Warning"):
             call.warnings += [re.sub(r"\\(.)", r"\1", text) for text in _WARNING.findall(header)]
         try:
-            answer = json.loads(response.content)
-        except ValueError:
+            answer = json.loads(body)
+        except (ValueError, RecursionError):
             answer = None
         if not isinstance(answer, dict):
             given = response.headers.get("Content-Type", "an unknown type")
@@ -81,9 +87,9 @@ class Transport:
 
     def stream(self, call: Call) -> httpx.Response:
         """The open response. Raises KubeError."""
-        return self._answered(call, is_stream=True)
+        return self._answered(call, is_stream=True)[0]
 
-    def _answered(self, call: Call, *, is_stream: bool) -> httpx.Response:
+    def _answered(self, call: Call, *, is_stream: bool) -> tuple[httpx.Response, bytes]:
         began = time.monotonic()
         attempt = 0
         while True:
@@ -100,7 +106,7 @@ class Transport:
                 raise outcome
             time.sleep(pause)
 
-    def _attempt(self, call: Call, *, is_stream: bool) -> httpx.Response | KubeError:
+    def _attempt(self, call: Call, *, is_stream: bool) -> tuple[httpx.Response, bytes] | KubeError:
         import httpx2 as httpx
         from lightkube.core.exceptions import ConfigError
 
@@ -118,12 +124,13 @@ class Transport:
             extensions=dict(at.extensions),
         )
         try:
-            response = at.http.send(request, stream=is_stream)
+            response = at.http.send(request, stream=True)
             self._has_answered = True
+            if is_stream and response.status_code < 300:
+                return response, b""
+            body = self._read(response)
             if response.status_code < 300:
-                return response
-            body = response.read()
-            response.close()
+                return response, body
         except ConfigError as error:  # the token's file
             return KubeError(f"the credentials of the context {at.login.context} cannot be read: {error}")
         except CloudtrainError:  # the program that gets the credentials
@@ -131,6 +138,24 @@ class Transport:
         except (httpx.HTTPError, httpx.StreamError, OSError, ValueError) as error:
             return network_error(error, at)
         return status_error(response.status_code, body, response.headers, call.asked, at)
+
+    def _read(self, response: httpx.Response) -> bytes:
+        """The whole answer. Raises KubeTooLarge, KubeError, and httpx's errors if the connection breaks."""
+        until = time.monotonic() + LONGEST_ANSWER
+        parts, size = [], 0
+        try:
+            for part in response.iter_bytes():
+                parts.append(part)
+                size += len(part)
+                if size > LARGEST_ANSWER:
+                    raise KubeTooLarge(
+                        f"{self._at.server} answered with more than {LARGEST_ANSWER >> 20} MiB"
+                    )
+                if time.monotonic() > until:
+                    raise KubeError(f"an answer of {self._at.server} did not end in {LONGEST_ANSWER:.0f} s")
+        finally:
+            response.close()
+        return b"".join(parts)
 
 
 def _backoff(attempt: int) -> float:

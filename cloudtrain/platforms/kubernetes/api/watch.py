@@ -13,7 +13,7 @@ from cloudtrain.platforms.kubernetes.api.errors import KubeError, KubeGone
 from cloudtrain.platforms.kubernetes.api.kinds import Kind
 
 if TYPE_CHECKING:
-    from cloudtrain.platforms.kubernetes.api.client import Api
+    from cloudtrain.platforms.kubernetes.api.client import Api, Keep
     from cloudtrain.platforms.kubernetes.api.streams import Watch
 
 FIRST_PAUSE = 0.1
@@ -21,8 +21,6 @@ LONGEST_PAUSE = 15.0
 
 SHORT_WATCH = 1.0
 """A watch that ends sooner, in seconds, counts as a failure: the next one waits."""
-
-Keep = Callable[[dict[str, Any]], "dict[str, Any] | None"]
 
 
 class Reflector:
@@ -96,8 +94,8 @@ class Reflector:
 
     def list(self) -> None:
         """Take the server's present objects, all of them. Raises KubeError."""
-        found, version = self._api.list(self.kind, labels=self._labels, fields=self._fields)
-        kept = {_key(item): small for item in found if (small := self._keep(item)) is not None}
+        found, version = self._api.list(self.kind, labels=self._labels, fields=self._fields, keep=self._keep)
+        kept = {_key(item): item for item in found}
         order = sorted(kept.items(), key=lambda pair: str(pair[1]["metadata"].get("creationTimestamp") or ""))
         with self._lock:
             self._objects = dict(order)

@@ -130,7 +130,7 @@ class JobLife:
     def _objects(self) -> JobObjects | None:
         """The objects of the job; None if it is gone, but was there."""
         objects = self._watch.snapshot()
-        if objects.owner is None:
+        if objects.owner is None or name_of(objects.owner) != self.name:  # it names files on this machine
             return None
         if self._last and self._last.owner and _uid(self._last.owner) != _uid(objects.owner):
             self._log, self._final = StateLog(), None  # another job of the same name
@@ -237,7 +237,8 @@ def command_for(api: Api, kind: Kind, owner: Object | None) -> str:
     """The command that shows a main object."""
     context = f" --context {shlex.quote(api.context)}" if api.context else ""
     namespace = text(owner, "metadata", "namespace") or api.namespace
-    return f"kubectl{context} --namespace {namespace} describe {kind.resource} {name_of(owner or {})}"
+    name = shlex.quote(name_of(owner or {}))
+    return f"kubectl{context} --namespace {shlex.quote(namespace)} describe {kind.resource} {name}"
 
 
 def _uid(owner: Object) -> str:

@@ -201,7 +201,7 @@ def _host(found: Object) -> str:
 
 def _index(found: Object) -> int | None:
     value = annotation(found, INDEX) or label(found, INDEX)
-    return int(value) if value.isdecimal() else None
+    return int(value) if value.isdecimal() and len(value) < 10 else None
 
 
 def read_ending(message: str) -> Ending | None:

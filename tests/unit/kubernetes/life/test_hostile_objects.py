@@ -1,0 +1,40 @@
+"""Objects as a hostile user of the namespace, or a hostile server, may write them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+from recorded_jobs import BEGAN, Objects, job, pod
+
+from cloudtrain.errors import JobNotFound
+from cloudtrain.platforms.kubernetes.api.kinds import JOB
+from cloudtrain.platforms.kubernetes.api.slim import LONGEST_TEXT, slim_event
+from cloudtrain.platforms.kubernetes.life.describe import describe, look_at
+from cloudtrain.platforms.kubernetes.life.life import JobLife
+from cloudtrain.platforms.kubernetes.life.pods import INDEX
+
+
+def test_an_object_of_another_name_is_not_the_job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its name would be that of a file, anywhere on this machine."""
+    monkeypatch.setenv("CLOUDTRAIN_HOME", str(tmp_path / "home"))
+    owner: dict[str, Any] = {**job(), "status": {"conditions": [{"type": "Complete", "status": "True"}]}}
+    owner["metadata"] = {**owner["metadata"], "name": "../../../outside"}
+    watch = SimpleNamespace(snapshot=lambda: Objects(owner))
+    with pytest.raises(JobNotFound):
+        JobLife(cast(Any, SimpleNamespace(context="c", namespace="n")), JOB, "train", watch).describe()
+    assert not list(tmp_path.rglob("outside*"))
+
+
+def test_an_index_of_many_digits() -> None:
+    found: dict[str, Any] = dict(pod("train-0"))
+    found["metadata"] = {**found["metadata"], "annotations": {INDEX: "1" * 5000}}
+    owner: dict[str, Any] = dict(job())
+    owner["metadata"] = {**owner["metadata"], "annotations": {}}
+    assert describe(look_at(Objects(owner, [found]), BEGAN + 1)).hosts
+
+
+def test_a_long_event_is_cut() -> None:
+    assert len(slim_event({"message": "x" * 1_000_000})["message"]) == LONGEST_TEXT
