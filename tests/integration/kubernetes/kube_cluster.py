@@ -7,6 +7,7 @@ gets it by the fixture ``kubernetes``.
 from __future__ import annotations
 
 import threading
+from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import replace
 from typing import Any
@@ -35,6 +36,8 @@ class KubeCluster:
         self.nodes: dict[str, Node] = {}
         self._controllers: dict[type[Controller], Controller] = {}
         self._unscheduled = threading.Event()
+        self._assumed: dict[str, str] = {}
+        """The nodes of pods that the scheduler has placed: the informer hears of it later."""
         self._closed = False
 
     def __enter__(self) -> KubeCluster:
@@ -209,10 +212,7 @@ class KubeCluster:
                 pod, "SchedulingGated", "Scheduling is blocked due to non-empty scheduling gates"
             )
             return
-        busy = [
-            other for other in self._pods.objects if other["spec"].get("nodeName") and not is_finished(other)
-        ]
-        node, why = choose_node(pod, list(self.nodes.values()), busy)
+        node, why = choose_node(pod, list(self.nodes.values()), list(self._placed_pods()))
         if node is None:
             self.record_once(event(pod, "FailedScheduling", why, warning=True, component="default-scheduler"))
             self._say_unscheduled(pod, "Unschedulable", why)
@@ -221,9 +221,15 @@ class KubeCluster:
         target = {"apiVersion": "v1", "kind": "Node", "name": node.name}
         body = {"metadata": {"name": name, "uid": pod["metadata"]["uid"]}, "target": target}
         self.bench.call("POST", path_of("pods", namespace, name, "binding"), body)
-        pod["spec"]["nodeName"] = node.name  # until the informer has heard of it
+        self._assumed[pod["metadata"]["uid"]] = node.name
         message = f"Successfully assigned {namespace}/{name} to {node.name}"
         self.record(event(pod, "Scheduled", message, component="default-scheduler"))
+
+    def _placed_pods(self) -> Iterator[Object]:
+        for pod in self._pods.objects:
+            node = pod["spec"].get("nodeName") or self._assumed.get(pod["metadata"]["uid"])
+            if node and not is_finished(pod):
+                yield {**pod, "spec": {**pod["spec"], "nodeName": node}}
 
     def _say_unscheduled(self, pod: Object, reason: str, message: str) -> None:
         found = (pod.get("status") or {}).get("conditions") or []
