@@ -8,13 +8,11 @@ from typing import Any
 
 from cloudtrain.packaging.boto3_archive import BOTO3_FILE, pack_boto3
 from cloudtrain.packaging.zipapp import RUNTIME_FILE, RuntimeArchive
+from cloudtrain.platforms.common.code_location import shared_folder
 from cloudtrain.platforms.kubernetes.delivery import runtime_archive
 from cloudtrain.platforms.kubernetes.pod_files import BOTO3_URL, RUNTIME_URL, SOURCE_URL
 from cloudtrain.platforms.kubernetes.presigned import presign
 from cloudtrain.storage import join_uri, open_store, split_uri, state_home
-
-OUR_SOURCES = "/source"
-"""The end of a code location that cloudtrain has chosen."""
 
 
 def deliver(body: Mapping[str, Any]) -> dict[str, str]:
@@ -44,8 +42,8 @@ def deliver(body: Mapping[str, Any]) -> dict[str, str]:
 
 def archive_uri(body: Mapping[str, Any], archive: RuntimeArchive, name: str) -> str:
     """Where an archive is that jobs share: below the code location."""
-    location = (body["files"]["location"] or split_uri(body["files"]["source"])[0]).rstrip("/")
-    return join_uri(location.removesuffix(OUR_SOURCES), "runtime", archive.sha256, name)
+    location = body["files"]["location"] or split_uri(body["files"]["source"])[0]
+    return join_uri(shared_folder(location), "runtime", archive.sha256, name)
 
 
 def _upload(archive: RuntimeArchive, uri: str) -> None:

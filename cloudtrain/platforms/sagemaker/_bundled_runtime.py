@@ -19,6 +19,7 @@ from cloudtrain.contract.arguments import is_argument_piece
 from cloudtrain.errors import InvalidJob
 from cloudtrain.packaging import RUNTIME_FILE, pack_runtime, runtime_sha256
 from cloudtrain.platforms.common.bundled_runtime import DEFAULT_CHECKPOINTS, check_bundled_runtime
+from cloudtrain.platforms.common.code_location import shared_folder
 from cloudtrain.platforms.common.container_entrypoint import ENTRYPOINT, SOURCE_CHANNEL
 from cloudtrain.platforms.common.hyperparameters import encoded_hyperparameters
 from cloudtrain.platforms.sagemaker._metric_regexes import after_prefixes
@@ -43,9 +44,6 @@ MOST_CHANNELS = 20
 
 REMEMBERED_SECONDS = 86400.0
 """The time for which an uploaded runtime is assumed to exist without another request."""
-
-OUR_SOURCES = "/cloudtrain/source"
-"""The end of the default code location."""
 
 
 def with_runtime(body: Mapping[str, Any], job: TrainingJob, region: str) -> dict[str, Any]:
@@ -168,10 +166,8 @@ def _settings(job: TrainingJob) -> Settings:
 
 
 def _location(job: TrainingJob) -> str:
-    """The folder for what jobs share: the user's code location, or the parent of the default one."""
     assert job.code_location, "a job is resolved before it is rendered"
-    location = job.code_location.rstrip("/")
-    return location.removesuffix("/source") if location.endswith(OUR_SOURCES) else location
+    return shared_folder(job.code_location)
 
 
 def _secret_channel(job: TrainingJob) -> list[dict[str, Any]]:
