@@ -49,17 +49,10 @@ def places(view: JobView) -> Iterator[tuple[str, str]]:
         ("model", description.model_data),
         ("output", description.output_data),
         ("checkpoints", description.checkpoint_uri),
-        (_kind_of(description.place), description.place),
+        ("console" if "://" in description.place else "folder", description.place),
     ):
         if place:
             yield label, place
-
-
-def _kind_of(place: str) -> str:
-    """The label of a place."""
-    if place.startswith("kubectl "):
-        return "object"
-    return "console" if "://" in place else "folder"
 
 
 def _hosts(hosts: Sequence[HostState]) -> Iterator[tuple[str, str]]:

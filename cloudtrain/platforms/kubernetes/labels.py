@@ -12,6 +12,15 @@ WORKER = "worker"
 LAUNCHER = "launcher"
 SETTINGS = "cloudtrain/settings"
 """An annotation of the main object: what `describe` says about the job, as JSON. It has no secrets."""
+STOPPED = "cloudtrain/stopped"
+"""An annotation of a main object that a user has stopped: when, as a time of the API."""
+FAILED = "cloudtrain/failed"
+"""An annotation of a main object that cloudtrain has given up: the `FailureReport` as JSON."""
+ENDING = "cloudtrain/ending"
+"""An annotation of a main object: the leader's `Ending` as JSON, kept because a stop deletes the pods that have it."""
+
+QUEUE = "kueue.x-k8s.io/queue-name"
+"""Kueue's label of the main object: its queue."""
 
 NO_SIDECAR = {"sidecar.istio.io/inject": "false"}
 """On pods: a proxy of Istio would run on when the script has ended, and the job would never be complete."""

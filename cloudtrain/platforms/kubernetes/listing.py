@@ -18,7 +18,7 @@ def list_jobs(places: Places) -> Iterator[JobDescription]:
     found = [
         describe(
             look_at(Snapshot(job.owner, job.pods), now),
-            place=command_for(job.place.api, job.place.kind, job.owner),
+            command=command_for(job.place.api, job.place.kind, job.owner),
         )
         for job in places.list()
     ]

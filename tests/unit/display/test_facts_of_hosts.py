@@ -30,6 +30,5 @@ def test_of_many_hosts_those_that_differ_come_first():
 
 
 def test_the_label_of_a_place():
-    assert shown(place="kubectl --namespace ml describe jobs.batch job")["object"].startswith("kubectl")
     assert shown(place="https://console")["console"] == "https://console"
     assert shown(place="/jobs/job")["folder"] == "/jobs/job"

@@ -14,7 +14,7 @@ from cloudtrain.platforms.kubernetes.api.job_events import events_of, time_of
 from cloudtrain.platforms.kubernetes.api.kinds import EVENT, POD, WORKLOAD, Kind
 from cloudtrain.platforms.kubernetes.api.slim import slim, slim_event
 from cloudtrain.platforms.kubernetes.api.watch import Reflector
-from cloudtrain.platforms.kubernetes.labels import job_selector
+from cloudtrain.platforms.kubernetes.labels import QUEUE, job_selector
 
 if TYPE_CHECKING:
     from cloudtrain.platforms.kubernetes.api.client import Api
@@ -46,7 +46,6 @@ CATCH_UP = 5.0
 PAUSE = 15.0
 """After a pause or a jump of the clock of so many seconds, connections may be dead: they are replaced."""
 
-QUEUE_LABEL = "kueue.x-k8s.io/queue-name"
 WORKLOAD_LABEL = "kueue.x-k8s.io/job-uid"
 
 
@@ -179,7 +178,7 @@ class JobWatch:
         owner = self._current_owner()
         if owner is None or self._workload or WORKLOAD.plural in self._unseen:
             return
-        if QUEUE_LABEL not in (owner["metadata"].get("labels") or {}):
+        if QUEUE not in (owner["metadata"].get("labels") or {}):
             return
         try:
             kind = self.api.served(WORKLOAD)

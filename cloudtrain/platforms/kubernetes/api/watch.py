@@ -73,11 +73,6 @@ class Reflector:
         return self._stop is not None and not self._stop.is_set()
 
     @property
-    def is_finished(self) -> bool:
-        """Whether no thread watches any more."""
-        return self._thread is None or not self._thread.is_alive()
-
-    @property
     def heard_at(self) -> float:
         """When the server last confirmed the copy, on the monotonic clock."""
         return self._heard

@@ -32,8 +32,8 @@ from cloudtrain.platforms.kubernetes.doctor.references import (
 )
 from cloudtrain.platforms.kubernetes.doctor.rights import check_rights, rights
 from cloudtrain.platforms.kubernetes.doctor.storage import check_credentials, storage_checks, uses_s3
+from cloudtrain.platforms.kubernetes.labels import QUEUE
 from cloudtrain.platforms.kubernetes.options import KubernetesOptions
-from cloudtrain.platforms.kubernetes.render.gang import QUEUE
 from cloudtrain.spec import TrainingJob
 
 _ClusterCheck = Callable[[Cluster], Finding]

@@ -10,7 +10,6 @@ from cloudtrain.platforms.kubernetes.doctor.asking import Cluster
 INDEXED_JOBS = (1, 24)
 FAILURE_POLICY = (1, 31)
 FAILURE_POLICY_BETA = (1, 26)
-OLDEST_TESTED = (1, 29)
 
 
 def check_context(cluster: Cluster) -> Finding:

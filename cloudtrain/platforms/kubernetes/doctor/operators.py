@@ -19,7 +19,7 @@ from cloudtrain.platforms.kubernetes.api.kinds import (
     kind_of,
 )
 from cloudtrain.platforms.kubernetes.doctor.asking import Cluster
-from cloudtrain.platforms.kubernetes.render.gang import QUEUE
+from cloudtrain.platforms.kubernetes.labels import QUEUE
 
 OPERATORS = {
     "JobSet": JOB_SET,

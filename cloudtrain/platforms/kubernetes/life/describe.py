@@ -169,12 +169,12 @@ def attempts(owner: Owner, pods: Sequence[Pod], objects: JobObjects) -> int:
     return max(len(seen) - 1, owner.restarts(), in_place, 0)
 
 
-def describe(look: Look, *, summary: Summary | None = None, place: str = "") -> JobDescription:
+def describe(look: Look, *, summary: Summary | None = None, command: str = "") -> JobDescription:
     """The description of a job.
 
     Args:
         summary: of the events in the leader's log; None if it has not been read.
-        place: how to find the main object.
+        command: shows the main object.
     """
     owner, pods, verdict, objects, now = look.owner, look.pods, look.verdict, look.objects, look.now
     settings = settings_of(owner)
@@ -205,8 +205,7 @@ def describe(look: Look, *, summary: Summary | None = None, place: str = "") -> 
         warnings=_warnings(objects, known, summary),
         checkpoint_uri=_text(settings, "checkpoint_uri"),
         git_commit=_text(settings, "git_commit"),
-        place=place,
-        details=_details(owner, latest, objects, verdict.status),
+        details=_details(owner, latest, objects, verdict.status) | ({"object": command} if command else {}),
     )
 
 

@@ -10,8 +10,9 @@ from cloudtrain.contract import FailureClass, FailureReport
 from cloudtrain.contract.ending import Ending
 from cloudtrain.errors import PlatformError
 from cloudtrain.platforms.common.failure import LastLines, complete_report, report_from_reason
+from cloudtrain.platforms.kubernetes.labels import ENDING, FAILED
 from cloudtrain.platforms.kubernetes.life.causes import RESUMES, SIGTERM_CODE, cause_of
-from cloudtrain.platforms.kubernetes.life.objects import ENDING, FAILED, Object, annotation, text, when
+from cloudtrain.platforms.kubernetes.life.objects import Object, annotation, text, when
 from cloudtrain.platforms.kubernetes.life.owner import Owner
 from cloudtrain.platforms.kubernetes.life.pods import Pod, leader_of, read_ending
 

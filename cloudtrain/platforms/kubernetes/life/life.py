@@ -16,13 +16,12 @@ from cloudtrain.observe import Summary
 from cloudtrain.platforms.base import JobDescription, JobState
 from cloudtrain.platforms.common.failure import LastLines
 from cloudtrain.platforms.kubernetes.api.kinds import Kind
+from cloudtrain.platforms.kubernetes.labels import ENDING, FAILED
 from cloudtrain.platforms.kubernetes.life.causes import SIGTERM_CODE
 from cloudtrain.platforms.kubernetes.life.describe import Look, describe, look_at, pods_of
 from cloudtrain.platforms.kubernetes.life.failure import deleted, leaders_ending
 from cloudtrain.platforms.kubernetes.life.memory import recall, remember
 from cloudtrain.platforms.kubernetes.life.objects import (
-    ENDING,
-    FAILED,
     JobObjects,
     Object,
     annotation,
@@ -90,7 +89,7 @@ class JobLife:
         is_told = status.is_final and leaders_ending(look.owner, newest(look.pods))
         asks = self._summary is not None and status != JobStatus.PENDING and not is_told
         summary = self._summary(look.objects) if self._summary and asks else None
-        found = describe(look, summary=summary, place=self._command(look.owner.found))
+        found = describe(look, summary=summary, command=self._command(look.owner.found))
         if status.is_final and (self._final is None or self._final.status != status):
             remember(found, self._place)
         self._final = found if status.is_final else None
@@ -178,7 +177,7 @@ class JobLife:
         return found
 
     def _ended_by_deletion(self, look: Look) -> JobDescription:
-        found = describe(look, place=self._command(look.owner.found))
+        found = describe(look, command=self._command(look.owner.found))
         if found.status.is_final:
             return found
         if look.owner.stopped_at is not None:

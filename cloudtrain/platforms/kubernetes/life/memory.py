@@ -22,7 +22,7 @@ def remember(description: JobDescription, place: str) -> None:
     Args:
         place: its cluster, namespace and kind: other jobs there may have the same name.
     """
-    values = replace(description, place="").to_dict()
+    values = description.to_dict()
     with contextlib.suppress(OSError):  # a full disk: the next one who asks does it
         write_file(_path(description.name), to_cached({"place": place, "description": values}))
 

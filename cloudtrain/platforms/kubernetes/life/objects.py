@@ -9,13 +9,6 @@ from typing import Any, Protocol
 
 Object = Mapping[str, Any]
 
-STOPPED = "cloudtrain/stopped"
-"""The annotation of a job that a user has stopped: when, as a time of the API."""
-FAILED = "cloudtrain/failed"
-"""The annotation of a job that cloudtrain has given up: the `FailureReport` as JSON."""
-ENDING = "cloudtrain/ending"
-"""The annotation with the leader's `Ending`, kept because a stop deletes the pods that have it."""
-
 
 class JobObjects(Protocol):
     """All objects of one job, as of one moment: `cloudtrain.platforms.kubernetes.api.job_watch.Snapshot`."""

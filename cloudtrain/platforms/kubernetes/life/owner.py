@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from cloudtrain.platforms.kubernetes.labels import QUEUE, STOPPED
 from cloudtrain.platforms.kubernetes.life.objects import (
-    STOPPED,
     Object,
     annotation,
     condition,
@@ -25,7 +25,6 @@ from cloudtrain.platforms.kubernetes.life.objects import (
     when,
 )
 
-QUEUE = "kueue.x-k8s.io/queue-name"
 DEADLINE = "DeadlineExceeded"
 TIME_LIMITS = {DEADLINE, "MaximumExecutionTimeExceeded"}
 

@@ -15,8 +15,8 @@ from cloudtrain.platforms.kubernetes.api.errors import (
     KubeNotFound,
 )
 from cloudtrain.platforms.kubernetes.api.kinds import JOB, WORKLOAD, Kind, kind_of
+from cloudtrain.platforms.kubernetes.labels import QUEUE, STOPPED
 from cloudtrain.platforms.kubernetes.life.objects import (
-    STOPPED,
     JobObjects,
     Object,
     annotation,
@@ -27,7 +27,7 @@ from cloudtrain.platforms.kubernetes.life.objects import (
     part,
     text,
 )
-from cloudtrain.platforms.kubernetes.life.owner import QUEUE, Owner
+from cloudtrain.platforms.kubernetes.life.owner import Owner
 from cloudtrain.platforms.kubernetes.life.pods import Pod
 
 if TYPE_CHECKING:

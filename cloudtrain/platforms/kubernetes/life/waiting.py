@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
+from cloudtrain.platforms.kubernetes.labels import QUEUE
 from cloudtrain.platforms.kubernetes.life.admission import CREATE_ERRORS, why_not_created
 from cloudtrain.platforms.kubernetes.life.images import PULL_ERRORS, why_no_image
 from cloudtrain.platforms.kubernetes.life.kueue import is_admitted, why_queued
@@ -21,7 +22,7 @@ from cloudtrain.platforms.kubernetes.life.objects import (
     text,
     when,
 )
-from cloudtrain.platforms.kubernetes.life.owner import QUEUE, Owner
+from cloudtrain.platforms.kubernetes.life.owner import Owner
 from cloudtrain.platforms.kubernetes.life.pods import Pod, Waiting
 from cloudtrain.platforms.kubernetes.life.scheduling import scale_up, why_unscheduled
 from cloudtrain.platforms.kubernetes.life.why import CONFIGURATION_SECONDS, NETWORK_SECONDS, Why

@@ -7,16 +7,14 @@ from collections.abc import Generator
 from contextlib import closing
 
 from cloudtrain.observe.event_lines import parse_event_line
-from cloudtrain.observe.events import MARK
 from cloudtrain.platforms.kubernetes.api.kinds import MPI_JOB
 from cloudtrain.platforms.kubernetes.life.objects import text as text_at
-from cloudtrain.platforms.kubernetes.logs.events import is_leader
+from cloudtrain.platforms.kubernetes.logs.events import is_leader, may_be_event
 from cloudtrain.platforms.kubernetes.logs.lines import Line
 from cloudtrain.platforms.kubernetes.logs.pod_log import LogApi
 from cloudtrain.platforms.kubernetes.logs.reader import Chosen, Watch, follow_logs, read_logs
 from cloudtrain.platforms.kubernetes.logs.sources import SourceState
 
-_MARK = MARK.encode()
 _RANK = re.compile(r"\[rank \d+\] ")
 
 
@@ -53,4 +51,4 @@ def _is_any(state: SourceState) -> bool:
 
 
 def _is_shown(line: Line) -> bool:
-    return not line.text.startswith(_MARK) or parse_event_line(line.text, "") is None
+    return not may_be_event(line) or parse_event_line(line.text, "") is None

@@ -9,9 +9,8 @@ from concurrent.futures import ThreadPoolExecutor
 
 from cloudtrain.errors import PlatformError
 from cloudtrain.observe import Summary
-from cloudtrain.observe.events import MARK
 from cloudtrain.platforms.kubernetes.life.objects import JobObjects
-from cloudtrain.platforms.kubernetes.logs.events import EventReader
+from cloudtrain.platforms.kubernetes.logs.events import EventReader, may_be_event
 from cloudtrain.platforms.kubernetes.logs.lines import Line, LineParser
 from cloudtrain.platforms.kubernetes.logs.pod_log import LogApi, Source
 from cloudtrain.platforms.kubernetes.logs.position import Position
@@ -34,8 +33,6 @@ LAST_LINES = 500
 MOST_HOSTS = 50
 """Hosts whose last lines are read if it is not known which one failed."""
 READERS = 10
-
-_MARK = MARK.encode()
 
 
 class RunningSummary:
@@ -116,7 +113,7 @@ class LastLinesOf:
             lines = _read(self._api, source, LONGEST_TAIL, tail=LAST_LINES)
         except PlatformError:
             return []
-        shown = (line.text for line in lines if line.time is not None and not line.text.startswith(_MARK))
+        shown = (line.text for line in lines if line.time is not None and not may_be_event(line))
         return [text.decode("utf-8", "backslashreplace").rstrip("\r") for text in shown]
 
 

@@ -7,10 +7,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from cloudtrain.errors import InvalidJob
-from cloudtrain.platforms.kubernetes.labels import job_labels
+from cloudtrain.platforms.kubernetes.labels import QUEUE, job_labels
 from cloudtrain.platforms.kubernetes.render.parts import Parts
 
-QUEUE = "kueue.x-k8s.io/queue-name"
 PREFERRED_TOPOLOGY = "kueue.x-k8s.io/podset-preferred-topology"
 COSCHEDULER = "scheduler-plugins-scheduler"
 

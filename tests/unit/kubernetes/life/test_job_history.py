@@ -20,8 +20,8 @@ from recorded_jobs import (
 from cloudtrain.contract import JobStatus
 from cloudtrain.contract.ending import Ending
 from cloudtrain.platforms.base import JobState
+from cloudtrain.platforms.kubernetes.labels import ENDING, STOPPED
 from cloudtrain.platforms.kubernetes.life.describe import describe, look_at
-from cloudtrain.platforms.kubernetes.life.objects import ENDING, STOPPED
 from cloudtrain.platforms.kubernetes.life.states import StateLog
 from cloudtrain.platforms.kubernetes.life.stop import child_jobs, stop_patch
 

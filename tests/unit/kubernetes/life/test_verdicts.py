@@ -24,8 +24,8 @@ from recorded_jobs import (
 
 from cloudtrain.contract import FailureClass, FailureReport, JobStatus
 from cloudtrain.contract.ending import Ending
+from cloudtrain.platforms.kubernetes.labels import FAILED, STOPPED
 from cloudtrain.platforms.kubernetes.life.describe import describe, look_at
-from cloudtrain.platforms.kubernetes.life.objects import FAILED, STOPPED
 
 NOW = BEGAN + 300
 STOPPED_AT = {STOPPED: at(100)}
