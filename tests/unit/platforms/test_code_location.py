@@ -1,4 +1,4 @@
-"""What jobs share stays inside a code location that the user has chosen."""
+"""Files that jobs share stay inside a code location that the user has chosen."""
 
 from __future__ import annotations
 
