@@ -84,10 +84,13 @@ def main() -> None:
 
 
 def current_host(hosts: Sequence[str], environ: Mapping[str, str] = os.environ) -> str:
-    """The name of this pod's host: the host name, or that of the index where pods have the names of their nodes."""
+    """The name of this pod's host: the host name. In the network of its node, a pod has the node's name: its own, with
+    or without what the API server has added, or its index, says which host it is."""
     own = socket.gethostname().partition(".")[0]
-    if own in hosts:
-        return own
+    pod = environ.get("CLOUDTRAIN_POD", "")
+    for name in (own, pod, pod.rpartition("-")[0]):
+        if name in hosts:
+            return name
     index = environ.get("JOB_COMPLETION_INDEX", "")
     if index.isdigit() and int(index) < len(hosts):
         return hosts[int(index)]

@@ -16,6 +16,9 @@ RUNTIME_SHA256 = "CLOUDTRAIN_RUNTIME_SHA256"
 DOCUMENTS_SHA256 = "CLOUDTRAIN_DOCUMENTS_SHA256"
 """The same for the documents of the contract, one after the other. The runtime knows the SHA-256 of the source."""
 
+POD = "CLOUDTRAIN_POD"
+"""The variable by which `pod_start` knows the pod that has the host name of its node."""
+
 
 def variables(parts: Parts, extra: Mapping[str, str] | None = None) -> list[dict[str, Any]]:
     """The container's ``env``. Raises InvalidJob for a reference to a Secret that is not one."""
@@ -25,7 +28,7 @@ def variables(parts: Parts, extra: Mapping[str, str] | None = None) -> list[dict
         DOCUMENTS_SHA256: hashlib.sha256("".join(documents(parts).values()).encode()).hexdigest(),
         **(extra or {}),
     }
-    found = [{"name": name, "value": literal(value)} for name, value in plain.items()]
+    found: list[dict[str, Any]] = [{"name": name, "value": literal(value)} for name, value in plain.items()]
     for name, value in parts.job.shown_environment.items():
         if name in plain or name in parts.options.secret_env:
             continue
@@ -33,6 +36,8 @@ def variables(parts: Parts, extra: Mapping[str, str] | None = None) -> list[dict
             found.append(_from_secret(name, parts.name, name))
         else:
             found.append({"name": name, "value": literal(value)})
+    if parts.options.host_network:
+        found.append({"name": POD, "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}})
     return [*found, *_references(parts.options.secret_env)]
 
 

@@ -90,6 +90,13 @@ def test_only_root_installs_into_the_python_of_the_image() -> None:
     assert name not in environment_of(with_options(run_as_user=0))
 
 
+def test_a_pod_in_the_network_of_its_node_knows_its_own_name() -> None:
+    """Its host name is that of the node, and only pods of Indexed Jobs have an index."""
+    name = {"fieldRef": {"fieldPath": "metadata.name"}}
+    assert environment_of(with_options(host_network=True))["CLOUDTRAIN_POD"] == name
+    assert "CLOUDTRAIN_POD" not in environment_of(rendered())
+
+
 def test_failures_that_are_not_those_of_the_script_do_not_count() -> None:
     def actions(retries: int) -> list[str]:
         spec = main_of(rendered(max_retry_attempts=retries))["spec"]

@@ -119,6 +119,15 @@ def test_a_pod_in_the_network_of_its_node_is_known_by_its_index(pod: Pod) -> Non
     assert resources["current_host"] == "a-job-1"
 
 
+@pytest.mark.parametrize("pod_name", ["a-job-worker-0", "a-job-launcher-x7k2p"])
+def test_a_pod_of_an_mpijob_in_the_network_of_its_node_is_known_by_its_name(pod: Pod, pod_name: str) -> None:
+    pod.hosts("a-job-launcher", "a-job-worker-0")
+    pod.environ["CLOUDTRAIN_POD"] = pod_name
+    pod.started()
+    resources = json.loads((pod.base / "input/config/resourceconfig.json").read_text())
+    assert resources["current_host"] == pod_name.removesuffix("-x7k2p")
+
+
 @pytest.mark.parametrize("index", ["", "2", "x"])
 def test_a_pod_that_is_not_one_of_the_hosts(pod: Pod, index: str) -> None:
     pod.hosts("a-job-0", "a-job-1")
