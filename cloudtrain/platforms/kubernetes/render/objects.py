@@ -80,7 +80,8 @@ def network_policy(parts: Parts) -> dict[str, Any]:
         "ingress": [{"from": [{"podSelector": pods}]}],
     }
     if parts.job.enable_network_isolation:
-        names = [{"port": 53, "protocol": protocol} for protocol in ("UDP", "TCP")]
+        # rules are about the ports of pods: those of OpenShift's DNS listen on 5353
+        names = [{"port": port, "protocol": protocol} for port in (53, 5353) for protocol in ("UDP", "TCP")]
         spec["policyTypes"] = ["Ingress", "Egress"]
         spec["egress"] = [{"to": [{"podSelector": pods}]}, {"ports": names}]
     return _object(parts, "networking.k8s.io/v1", "NetworkPolicy", {"spec": spec})

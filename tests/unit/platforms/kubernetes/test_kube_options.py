@@ -243,7 +243,7 @@ def test_an_isolated_network() -> None:
     volumes = {"volumes": ["claim:/out"]}
     spec = object_of(rendered(**isolated, platform_options=volumes), "NetworkPolicy")["spec"]
     pods = {"podSelector": {"matchLabels": {"cloudtrain/job": "a-job"}}}
-    ports = [{"port": 53, "protocol": "UDP"}, {"port": 53, "protocol": "TCP"}]
+    ports = [{"port": port, "protocol": protocol} for port in (53, 5353) for protocol in ("UDP", "TCP")]
     assert spec["egress"] == [{"to": [pods]}, {"ports": ports}]
     assert "egress" not in object_of(rendered(), "NetworkPolicy")["spec"]
     with pytest.raises(InvalidJob, match="output_path: pods cannot reach s3://bucket/out with enable_net"):
