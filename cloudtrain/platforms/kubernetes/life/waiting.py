@@ -43,6 +43,9 @@ _START = ("CreateContainerError", "RunContainerError", "CrashLoopBackOff", "Crea
 DECISION_SECONDS = 5.0
 """The time in which the controller of a job says that it has failed, after its pods have."""
 
+STUCK_SECONDS = 60.0
+"""For so long after its grace period, the kubelet may need to end a pod."""
+
 
 def why_waiting(objects: JobObjects, pods: Sequence[Pod], now: float) -> Why | None:
     """Why a job does not run; None if all its pods run, or have ended.
@@ -53,6 +56,14 @@ def why_waiting(objects: JobObjects, pods: Sequence[Pod], now: float) -> Why | N
     owner = Owner(objects.owner or {})
     if owner.is_suspended and not any(pod.is_running for pod in pods):
         return _suspended(owner, objects.workload)
+    stuck = next((pod for pod in pods if _is_stuck(pod, now)), None)
+    if stuck:
+        return Why(
+            f"pod {stuck.name} was deleted, but its node {stuck.node} does not say that it has ended",
+            "Kubernetes starts it elsewhere when the node answers again, or is removed from the cluster. If the "
+            f"machine is off for good: kubectl delete pod {stuck.name} --force",
+            since=when(stuck.found, "metadata", "deletionTimestamp"),
+        )
     events = EventIndex(objects.events)
     found = [(pod, why_pod(pod, events)) for pod in pods if not pod.is_over and not pod.is_running]
     if found:
@@ -64,6 +75,12 @@ def why_waiting(objects: JobObjects, pods: Sequence[Pod], now: float) -> Why | N
     if len(pods) >= owner.hosts:
         return _pauses(pods, now)
     return _uncreated(owner, objects.events, pods, now)
+
+
+def _is_stuck(pod: Pod, now: float) -> bool:
+    """Whether a pod has not ended long after its grace period: with a failure policy, it is not replaced before."""
+    end_by = when(pod.found, "metadata", "deletionTimestamp")  # the grace period is in it
+    return bool(pod.node) and not pod.is_over and end_by is not None and now - end_by > STUCK_SECONDS
 
 
 def _pauses(pods: Sequence[Pod], now: float) -> Why | None:
@@ -199,6 +216,12 @@ def why_no_container(message: str) -> Why:
         return Why(
             f"the {kind} {missing['name']} does not exist in its namespace",
             f"Create it: kubectl create {kind.lower()}{' generic' * (kind == 'Secret')} {missing['name']} ...",
+            CONFIGURATION_SECONDS,
+        )
+    if "non-numeric user" in words:
+        return Why(
+            f"its image has a user by name, of which Kubernetes cannot say that it is not root ({words})",
+            "Set platform_options.run_as_user to the number of that user: docker run --rm IMAGE id -u",
             CONFIGURATION_SECONDS,
         )
     if "runAsNonRoot" in words:

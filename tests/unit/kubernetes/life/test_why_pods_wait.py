@@ -218,7 +218,11 @@ def test_a_webhook_that_refuses_pods():
         ("couldn't find key hf in Secret ml/token", "the Secret token has no key hf"),
         (
             'container has runAsNonRoot and image will run as root (pod: "train-0", container: train)',
-            "platform_options.run_as_user",
+            "its image runs as root, which its pods may not",
+        ),
+        (
+            "container has runAsNonRoot and image has non-numeric user (jovyan), cannot verify user is non-root",
+            "its image has a user by name",
         ),
     ],
 )
@@ -228,6 +232,15 @@ def test_containers_that_cannot_be_created(message, expected):
 
 def why_of(objects: Objects, now: float = 300):
     return why_waiting(objects, current(all_pods(objects.pods)), (parse_time(at(0)) or 0) + now)
+
+
+def test_a_pod_on_a_node_that_is_off():
+    """It stays, and is not replaced, until its node is back or gone."""
+    pods = [pod("train-0"), pod("train-1", deletionTimestamp=at(200))]
+    assert why_of(Objects(job(), pods), now=250) is None, "it may still end"
+    why = why_of(Objects(job(), pods))
+    assert "its node gpu-1 does not say that it has ended" in why.sentence
+    assert why.advice.endswith("kubectl delete pod train-1-x7k2p --force") and not why.is_error
 
 
 def test_a_job_whose_pods_run_does_not_wait():
