@@ -83,10 +83,19 @@ class Volumes:
             found.append(Mount(source, one["mountPath"], read_only, volume.size))
         return found
 
+    def _asks_for(self, resource: str) -> bool:
+        containers = self._pod["spec"]["containers"]
+        asked = [one.get("resources", {}).get("requests") or {} for one in containers]
+        return any(name.lower() == resource for requests in asked for name in requests)
+
     def _make(self, volume: Object) -> Mount:
         path = self._folder / volume["name"]
         if (empty := volume.get("emptyDir")) is not None:
-            if empty.get("medium") == "Memory":
+            medium = empty.get("medium", "")
+            if medium.startswith("HugePages-") and not self._asks_for(medium.lower()):
+                words = "hugePages storage requested, but there is no resource request for huge pages"
+                raise ConfigError(f"medium {medium}: {words}")
+            if medium == "Memory":
                 return Mount("", "", size=int(quantity(empty.get("sizeLimit", 0))))
             return Mount(str(self._own(path)), "")
         if claim := volume.get("persistentVolumeClaim"):

@@ -59,7 +59,7 @@ def pod_template(
         environment: further variables of the runtime.
     """
     options = parts.options
-    volumes, mounts = pod_volumes(parts)
+    volumes, mounts = pod_volumes(parts, has_ranks=has_ranks)
     gang = gang_of(parts)
     container: dict[str, Any] = {
         "name": CONTAINER,

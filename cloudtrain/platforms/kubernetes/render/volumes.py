@@ -65,8 +65,12 @@ def check_path(field: str, uri: str | None, volumes: list[Volume], *, writes: bo
         )
 
 
-def pod_volumes(parts: Parts) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-    """The pod's ``volumes`` and the container's ``volumeMounts``. Raises InvalidJob."""
+def pod_volumes(parts: Parts, *, has_ranks: bool = True) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    """The pod's ``volumes`` and the container's ``volumeMounts``. Raises InvalidJob.
+
+    Args:
+        has_ranks: false for a pod that asks for no huge pages: a node does not mount them there.
+    """
     volumes: list[dict[str, Any]] = []
     mounts: list[dict[str, Any]] = []
 
@@ -85,7 +89,7 @@ def pod_volumes(parts: Parts) -> tuple[list[dict[str, Any]], list[dict[str, Any]
         add("runtime", runtime, f"{MOUNTS}/runtime", readOnly=True)
     add("secret", {"secret": _secret(parts)}, f"{MOUNTS}/secret", readOnly=True)
     for name in options.resources:
-        if name.startswith("hugepages-"):
+        if has_ranks and name.startswith("hugepages-"):
             medium = f"HugePages-{name.removeprefix('hugepages-')}"
             add(name.lower(), {"emptyDir": {"medium": medium}}, f"/{name.lower()}")
     for index, volume in enumerate(volumes_of(options)):

@@ -209,6 +209,18 @@ def test_an_mpijob(implementation: str) -> None:
     assert not service["spec"]["selector"].items() <= workers[0]["metadata"]["labels"].items()
 
 
+def test_a_launcher_without_ranks_mounts_no_huge_pages() -> None:
+    """It asks for none, and no kubelet mounts them in such a pod."""
+    options = {"memory": "64Gi", "resources": {"hugepages-2Mi": "5120Mi", "vpc.amazonaws.com/efa": 4}}
+    for more, expected in (({}, 0), ({"launcher_as_worker": True}, 1)):
+        replicas = render_valid("mpijob", options={**options, **more})["spec"]["mpiReplicaSpecs"]
+        for role, count in (("Launcher", expected), ("Worker", 1)):
+            spec = replicas[role]["template"]["spec"]
+            medium = [one["emptyDir"].get("medium", "") for one in spec["volumes"] if "emptyDir" in one]
+            mounts = [one["mountPath"] for one in spec["containers"][0]["volumeMounts"]]
+            assert medium.count("HugePages-2Mi") == mounts.count("/hugepages-2mi") == count
+
+
 def test_the_launcher_may_be_a_worker() -> None:
     main = render_valid("mpijob", options={"launcher_as_worker": True})
     assert main["spec"]["runLauncherAsWorker"] and main["spec"]["mpiReplicaSpecs"]["Worker"]["replicas"] == 2
