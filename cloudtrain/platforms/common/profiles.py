@@ -9,10 +9,11 @@ SECTION:
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import msgspec
 from msgspec import Struct
 
 from cloudtrain.config import config_path, read_section
@@ -25,6 +26,8 @@ NO_TYPES = ("local", "local_gpu")
 """Instance types that say nothing about a cluster."""
 
 Options = Mapping[str, Any]
+OfType = Callable[[TrainingJob, Mapping[str, Any], Options], dict[str, Any]]
+"""From a job, the table of instance types, and what the job and its profile say, to the options of its type."""
 
 
 class Section(Struct, frozen=True, forbid_unknown_fields=True):
@@ -87,6 +90,21 @@ class ProfileFile:
                     {**old, **value} if isinstance(old, dict) and isinstance(value, dict) else value
                 )
         return merged
+
+    def applied(self, job: TrainingJob, section: Section, name: str, of_type: OfType) -> TrainingJob:
+        """``job`` with the options of its profile and its instance type below its own.
+
+        Args:
+            name: of the profile; empty for none.
+            of_type: the options of the job's instance type.
+        """
+        own = job.platform_options
+        given = section.profiles[name] if name else {}
+        profile = {key: value for key, value in given.items() if key != INSTANCE_TYPES}
+        merged = self.merged(profile, of_type(job, section.types(name), {**profile, **own}), own)
+        if name:
+            merged["profile"] = name
+        return msgspec.structs.replace(job, platform_options=merged)
 
     def _complete(self, name: str, other: str) -> bool:
         return any(name in group and other in group for group in self.together)

@@ -13,12 +13,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-import msgspec
-
 from cloudtrain.config import config_path
 from cloudtrain.errors import InvalidJob, PlatformError, nearest
 from cloudtrain.platforms.common.profiles import (
-    INSTANCE_TYPES,
     ProfileFile,
     Section,
     named_profile,
@@ -34,14 +31,7 @@ FILE = ProfileFile("kubernetes", KubernetesOptions)
 def with_profile(job: TrainingJob) -> TrainingJob:
     """``job`` with the options of its profile and its instance type below its own. Raises InvalidJob."""
     section = FILE.read()
-    own = job.platform_options
-    name = _chosen(section, own)
-    profile = dict(section.profiles[name]) if name else {}
-    profile.pop(INSTANCE_TYPES, None)
-    merged = FILE.merged(profile, _of_type(job, section.types(name), {**profile, **own}), own)
-    if name:
-        merged["profile"] = name
-    return msgspec.structs.replace(job, platform_options=merged)
+    return FILE.applied(job, section, _chosen(section, job.platform_options), _of_type)
 
 
 def _chosen(section: Section, own: Mapping[str, Any]) -> str:
