@@ -6,7 +6,8 @@ from fractions import Fraction
 
 import pytest
 
-from cloudtrain.platforms.kubernetes.doctor.amounts import amount, limits_of, requests_of, shown
+from cloudtrain.platforms.kubernetes.doctor.amounts import amount, limits_of, requests_of
+from cloudtrain.platforms.kubernetes.quantities import show_quantity
 
 
 @pytest.mark.parametrize(
@@ -22,6 +23,9 @@ from cloudtrain.platforms.kubernetes.doctor.amounts import amount, limits_of, re
             ("much", 0),
             ("1.2.3", 0),
             ("9Zi", 0),
+            (".5", Fraction(1, 2)),
+            ("9" * 400, 0),
+            ("1e999", 0),
         ),
     ],
 )
@@ -30,8 +34,8 @@ def test_amounts_are_numbers(text: object, value: Fraction) -> None:
 
 
 def test_amounts_for_people() -> None:
-    assert shown("memory", amount("1536Mi")) == "1.5 GiB"
-    assert shown("cpu", amount("1500m")) == "1.5"
+    assert show_quantity(amount("1536Mi"), "memory") == "1.5 GiB"
+    assert show_quantity(amount("1500m"), "cpu") == "1.5"
 
 
 def test_a_limit_alone_is_a_request_too() -> None:

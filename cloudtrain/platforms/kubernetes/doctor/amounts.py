@@ -1,43 +1,17 @@
-"""Amounts in Kubernetes' notation, as numbers."""
+"""The resources that pods request, and their limits."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from fractions import Fraction
 from typing import Any
 
-_QUANTITY = re.compile(r"([+-]?[0-9.]+)(?:(m|u|n|[kMGTPE]i?)|[eE]([+-]?[0-9]+))?")
-_SCALE = {
-    "n": Fraction(1, 10**9),
-    "u": Fraction(1, 10**6),
-    "m": Fraction(1, 1000),
-    "": Fraction(1),
-    **{letter: Fraction(1000) ** (power + 1) for power, letter in enumerate("kMGTPE")},
-    **{f"{letter}i": Fraction(1024) ** (power + 1) for power, letter in enumerate("KMGTPE")},
-    "ki": Fraction(1024),
-}
+from cloudtrain.platforms.kubernetes.quantities import parse_quantity
 
 
 def amount(value: object) -> Fraction:
-    """The number that a quantity such as ``500m``, ``4`` or ``32Gi`` is; 0 for what is not a quantity."""
-    found = _QUANTITY.fullmatch(str(value).strip())
-    try:
-        if not found:
-            return Fraction(0)
-        number = Fraction(found[1])
-        return number * (
-            Fraction(10) ** int(found[3]) if found[3] else _SCALE.get(found[2] or "", Fraction(0))
-        )
-    except (ValueError, ZeroDivisionError):
-        return Fraction(0)
-
-
-def shown(resource: str, value: Fraction) -> str:
-    """An amount for people: memory in GiB."""
-    if "memory" in resource or "storage" in resource or resource.startswith("hugepages"):
-        return f"{float(value / 2**30):.4g} GiB"
-    return f"{float(value):.6g}"
+    """The number that a quantity is; 0 for what is not a quantity."""
+    return parse_quantity(value) or Fraction(0)
 
 
 def requests_of(spec: Mapping[str, Any]) -> dict[str, Fraction]:

@@ -10,9 +10,10 @@ from typing import Any
 from cloudtrain.platforms.checks import CheckStatus, Finding
 from cloudtrain.platforms.kubernetes.api.errors import KubeForbidden
 from cloudtrain.platforms.kubernetes.api.kinds import NODE, POD
-from cloudtrain.platforms.kubernetes.doctor.amounts import amount, requests_of, shown
+from cloudtrain.platforms.kubernetes.doctor.amounts import amount, requests_of
 from cloudtrain.platforms.kubernetes.doctor.asking import Cluster
 from cloudtrain.platforms.kubernetes.doctor.pods import PodSet
+from cloudtrain.platforms.kubernetes.quantities import show_quantity
 
 MOST_NAMES = 6
 CONDITIONS = "node.kubernetes.io/"
@@ -162,7 +163,7 @@ def _unsuitable(group: PodSet, node: Node) -> str:
     for resource, each in requests_of(group.spec).items():
         has = node.has.get(resource, Fraction(0))
         if each > has:
-            return f"has {shown(resource, has)} {resource}" if has else f"has no {resource}"
+            return f"has {show_quantity(has, resource)} {resource}" if has else f"has no {resource}"
     return ""
 
 
@@ -177,7 +178,11 @@ def _tolerates(toleration: Mapping[str, Any], taint: Mapping[str, str]) -> bool:
 
 
 def _asked(group: PodSet) -> str:
-    wants = [f"{shown(name, each)} {name}" for name, each in sorted(requests_of(group.spec).items()) if each]
+    wants = [
+        f"{show_quantity(each, name)} {name}"
+        for name, each in sorted(requests_of(group.spec).items())
+        if each
+    ]
     pods = "1 pod" if group.count == 1 else f"{group.count} pods"
     return f"{pods} with {', '.join(wants)}" if wants else pods
 

@@ -9,9 +9,10 @@ from typing import Any
 from cloudtrain.platforms.checks import CheckStatus, Finding
 from cloudtrain.platforms.kubernetes.api.errors import KubeForbidden
 from cloudtrain.platforms.kubernetes.api.kinds import LIMIT_RANGE, RESOURCE_QUOTA
-from cloudtrain.platforms.kubernetes.doctor.amounts import amount, limits_of, requests_of, shown
+from cloudtrain.platforms.kubernetes.doctor.amounts import amount, limits_of, requests_of
 from cloudtrain.platforms.kubernetes.doctor.asking import Cluster
 from cloudtrain.platforms.kubernetes.doctor.pods import PodSet
+from cloudtrain.platforms.kubernetes.quantities import show_quantity
 
 COUNTED = ("cpu", "memory", "ephemeral-storage")
 
@@ -36,13 +37,15 @@ def check_quota(pods: Sequence[PodSet], cluster: Cluster) -> Finding:
                 if defaults is not None and resource not in defaults and not is_stated:
                     unstated.append(f"{name} counts {resource}")
                 continue
-            text = f"{name}: {shown(resource, wanted)} {resource}, {shown(resource, used)} of "
-            text += f"{shown(resource, amount(limit))} in use"
+            text = (
+                f"{name}: {show_quantity(wanted, resource)} {resource}, {show_quantity(used, resource)} of "
+            )
+            text += f"{show_quantity(amount(limit), resource)} in use"
             if wanted > amount(limit):
                 never.append(text)
             elif wanted + used > amount(limit):
                 waits.append(text)
-            left.append(f"{name}: {shown(resource, amount(limit) - used)} {resource}")
+            left.append(f"{name}: {show_quantity(amount(limit) - used, resource)} {resource}")
     if never:
         return Finding(
             CheckStatus.FAILED,
@@ -94,10 +97,10 @@ def _problems(limit: Mapping[str, Any], spec: Mapping[str, Any]) -> Iterator[str
         for resource, most in (limit.get("max") or {}).items():
             asked = max(requests.get(resource, Fraction(0)), limits.get(resource, Fraction(0)))
             if asked > amount(most):
-                yield f"{shown(resource, asked)} {resource}, at most {most} for each {kind}"
+                yield f"{show_quantity(asked, resource)} {resource}, at most {most} for each {kind}"
         for resource, least in (limit.get("min") or {}).items():
             if resource in requests and requests[resource] < amount(least):
-                yield f"{shown(resource, requests[resource])} {resource}, at least {least} for each {kind}"
+                yield f"{show_quantity(requests[resource], resource)} {resource}, at least {least} for each {kind}"
 
 
 def _applies(quota: Mapping[str, Any], pods: Sequence[PodSet]) -> bool:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 
-from cloudtrain.platforms.kubernetes.life.why import CONFIGURATION_SECONDS, Why, parse_quantity
+from cloudtrain.platforms.kubernetes.life.why import CONFIGURATION_SECONDS, Why
+from cloudtrain.platforms.kubernetes.quantities import parse_quantity
 
 CREATE_ERRORS = {"FailedCreate", "JobCreationFailed", "HeadlessServiceCreationFailed", "MPIJobFailed"}
 """Reasons of events of controllers that could not create a pod."""

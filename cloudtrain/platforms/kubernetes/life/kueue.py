@@ -17,7 +17,8 @@ from cloudtrain.platforms.kubernetes.life.objects import (
     text,
     when,
 )
-from cloudtrain.platforms.kubernetes.life.why import Why, show_quantity
+from cloudtrain.platforms.kubernetes.life.why import Why
+from cloudtrain.platforms.kubernetes.quantities import parse_quantity, show_quantity
 
 _POD_SET = re.compile(r"couldn't assign flavors to pod set (?P<set>\S+): ")
 _UNUSED = re.compile(
@@ -75,9 +76,14 @@ def why_queued(workload: Object | None, queue: str) -> Why:
     return Why(why.sentence, why.advice, why.patience, since)
 
 
+def _shown(given: str, resource: str) -> str:
+    value = parse_quantity(given)
+    return given if value is None else show_quantity(value, resource)
+
+
 def _no_quota(said: str, reason: str, queue: str) -> Why:
     lacking = [
-        f"{show_quantity(one['more'], one['resource'])} {one['resource']} of flavor {one['flavor']}"
+        f"{_shown(one['more'], one['resource'])} {one['resource']} of flavor {one['flavor']}"
         for one in _UNUSED.finditer(said)
     ]
     preempting = _PREEMPTING.search(said)
