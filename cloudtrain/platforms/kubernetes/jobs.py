@@ -70,7 +70,7 @@ class Places:
             return Place(self.api(ticket.context, ticket.namespace), KINDS.get(ticket.rendering, JOB))
         api = self.api()
         for kind in _served(api):
-            with contextlib.suppress(KubeNotFound, KubeForbidden):
+            with contextlib.suppress(KubeNotFound, *([] if kind == JOB else [KubeForbidden])):
                 found = api.get(kind, job_name)
                 if found["metadata"].get("labels", {}).get(JOB_LABEL) == job_name:
                     return Place(api, kind)

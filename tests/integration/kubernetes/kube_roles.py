@@ -12,9 +12,11 @@ SEEN = ["get", "list", "watch"]
 RULES: list[dict[str, Any]] = [
     {"apiGroups": ["batch"], "resources": ["jobs"], "verbs": OWNED},
     {"apiGroups": ["jobset.x-k8s.io"], "resources": ["jobsets"], "verbs": OWNED},
-    {"apiGroups": ["trainer.kubeflow.org"], "resources": ["trainjobs", "trainingruntimes"], "verbs": OWNED},
+    {"apiGroups": ["trainer.kubeflow.org"], "resources": ["trainjobs"], "verbs": OWNED},
+    {"apiGroups": ["trainer.kubeflow.org"], "resources": ["trainingruntimes"], "verbs": SEEN},
     {"apiGroups": ["kubeflow.org"], "resources": ["mpijobs"], "verbs": OWNED},
-    {"apiGroups": [""], "resources": ["services", "configmaps", "secrets"], "verbs": OWNED},
+    {"apiGroups": [""], "resources": ["services", "configmaps"], "verbs": OWNED},
+    {"apiGroups": [""], "resources": ["secrets"], "verbs": ["create", "get"]},
     {"apiGroups": ["networking.k8s.io"], "resources": ["networkpolicies"], "verbs": OWNED},
     {"apiGroups": [""], "resources": ["pods"], "verbs": [*SEEN, "delete"]},
     {"apiGroups": [""], "resources": ["pods/log"], "verbs": ["get"]},

@@ -7,7 +7,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timezone
 from typing import Any, Protocol
 
+from cloudtrain.contract.documents import LAST_TIME
+
 Object = Mapping[str, Any]
+
+_DAY = 86_400
+_LAST_TIME = LAST_TIME - _DAY
 
 
 class JobObjects(Protocol):
@@ -96,10 +101,14 @@ def when(found: Object | None, *path: str) -> float | None:
 
 
 def parse_time(value: str) -> float | None:
-    """``2026-11-23T02:47:12Z``, or with microseconds, in seconds since the epoch."""
+    """``2026-11-23T02:47:12Z``, or with microseconds, in seconds since the epoch.
+
+    None for a time that no clock of any time zone shows: annotations are what users write.
+    """
     with contextlib.suppress(ValueError):
         moment = datetime.fromisoformat(value.replace("Z", "+00:00"))
-        return (moment if moment.tzinfo else moment.replace(tzinfo=timezone.utc)).timestamp()
+        seconds = (moment if moment.tzinfo else moment.replace(tzinfo=timezone.utc)).timestamp()
+        return seconds if 0 <= seconds < _LAST_TIME else None
     return None
 
 

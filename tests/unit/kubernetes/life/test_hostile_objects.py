@@ -14,6 +14,7 @@ from cloudtrain.platforms.kubernetes.api.kinds import JOB
 from cloudtrain.platforms.kubernetes.api.slim import LONGEST_TEXT, slim_event
 from cloudtrain.platforms.kubernetes.life.describe import describe, look_at
 from cloudtrain.platforms.kubernetes.life.life import JobLife
+from cloudtrain.platforms.kubernetes.life.objects import parse_time
 from cloudtrain.platforms.kubernetes.life.pods import INDEX
 
 
@@ -34,6 +35,13 @@ def test_an_index_of_many_digits() -> None:
     owner: dict[str, Any] = dict(job())
     owner["metadata"] = {**owner["metadata"], "annotations": {}}
     assert describe(look_at(Objects(owner, [found]), BEGAN + 1)).hosts
+
+
+@pytest.mark.parametrize(
+    "time", ["9999-12-31T23:59:59-23:59", "0001-01-01T00:00:00+23:59", "9999-12-31T23:59:59Z"]
+)
+def test_a_time_that_no_clock_shows(time: str) -> None:
+    assert parse_time(time) is None
 
 
 def test_a_long_event_is_cut() -> None:
