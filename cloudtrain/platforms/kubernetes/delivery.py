@@ -1,4 +1,4 @@
-"""Brings the source and the bundled runtime to the pods: in ConfigMaps, or through URLs of S3.
+"""Brings the source and the bundled runtime to the pods in ConfigMaps. `s3_delivery` is the other way.
 
 A request names them only; they are read when it is submitted, or printed for kubectl.
 """

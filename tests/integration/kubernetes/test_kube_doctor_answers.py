@@ -11,11 +11,11 @@ from faulty_server import Answer, FaultyRequest, FaultyServer, faulty_server, js
 
 from cloudtrain.platforms import CheckStatus, Finding
 from cloudtrain.platforms.kubernetes.doctor.asking import Cluster
+from cloudtrain.platforms.kubernetes.doctor.claims import check_volumes
 from cloudtrain.platforms.kubernetes.doctor.context import check_context, check_version
 from cloudtrain.platforms.kubernetes.doctor.image import check_image
 from cloudtrain.platforms.kubernetes.doctor.operators import check_operators, check_queue
 from cloudtrain.platforms.kubernetes.doctor.pods import PodSet
-from cloudtrain.platforms.kubernetes.doctor.references import check_volumes
 from cloudtrain.platforms.kubernetes.doctor.storage import check_credentials
 
 VERSION = {"major": "1", "minor": "33+", "gitVersion": "v1.33.1-eks-1"}

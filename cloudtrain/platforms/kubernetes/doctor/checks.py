@@ -10,6 +10,7 @@ from cloudtrain.platforms.checks import Check, CheckStatus, Finding
 from cloudtrain.platforms.kubernetes.api.kinds import JOB, kind_of
 from cloudtrain.platforms.kubernetes.doctor.admission import check_admission
 from cloudtrain.platforms.kubernetes.doctor.asking import Cluster, asked
+from cloudtrain.platforms.kubernetes.doctor.claims import check_volumes, claims_of
 from cloudtrain.platforms.kubernetes.doctor.context import check_context, check_version
 from cloudtrain.platforms.kubernetes.doctor.image import check_image
 from cloudtrain.platforms.kubernetes.doctor.nodes import check_devices, check_nodes
@@ -26,8 +27,6 @@ from cloudtrain.platforms.kubernetes.doctor.references import (
     check_pull_secrets,
     check_service_account,
     check_sources,
-    check_volumes,
-    claims_of,
     has_sources,
 )
 from cloudtrain.platforms.kubernetes.doctor.rights import check_rights, rights

@@ -13,6 +13,7 @@ from cloudtrain.platforms.kubernetes.pod_files import POD_START, START
 from cloudtrain.platforms.kubernetes.render.environment import literal, sources, variables
 from cloudtrain.platforms.kubernetes.render.gang import gang_of
 from cloudtrain.platforms.kubernetes.render.parts import Parts
+from cloudtrain.platforms.kubernetes.render.patch import merge
 from cloudtrain.platforms.kubernetes.render.resources import resources
 from cloudtrain.platforms.kubernetes.render.scheduling import scheduling
 from cloudtrain.platforms.kubernetes.render.volumes import pod_volumes
@@ -112,31 +113,6 @@ def start_command(python: str | None) -> list[str]:
     names = shlex.quote(python) if python else "python3 python"
     script = literal(_FIND_PYTHON.replace("{names}", names))
     return ["/bin/sh", "-c", script, START, _CHECKED, hashlib.sha256(POD_START.read_bytes()).hexdigest()]
-
-
-def merge(base: Any, patch: Any) -> Any:
-    """``base`` with ``patch`` in it, as a strategic merge patch of Kubernetes.
-
-    Mappings are merged. In lists of mappings, elements with the same ``name`` are merged, others are added. Any other
-    list replaces that of ``base``, and None removes a key.
-    """
-    if isinstance(base, dict) and isinstance(patch, dict):
-        merged = dict(base)
-        for key, value in patch.items():
-            if value is None:
-                merged.pop(key, None)
-            else:
-                merged[key] = merge(base[key], value) if key in base else value
-        return merged
-    if _are_named(base) and _are_named(patch):
-        patches = {item["name"]: item for item in patch}
-        merged_items = [merge(item, patches.pop(item["name"], {})) for item in base]
-        return [*merged_items, *patches.values()]
-    return patch
-
-
-def _are_named(items: Any) -> bool:
-    return isinstance(items, list) and all(isinstance(item, dict) and "name" in item for item in items)
 
 
 def _domain(parts: Parts) -> str:
