@@ -37,6 +37,7 @@ _MOUNT_ERRORS = {
     "FailedBinding",
     "ProvisioningFailed",
 }
+_NO_START_ERRORS = ("FailedScheduling", "BackOff", "Failed", "DNSConfigForming")
 _START = ("CreateContainerError", "RunContainerError", "CrashLoopBackOff", "CreatePodSandboxError")
 
 
@@ -236,12 +237,11 @@ def why_no_container(message: str) -> Why:
 def _starting(pod: Pod, waiting: Waiting, about: Sequence[Object], since: float) -> Why:
     """Why a pod that has a node has not started: its volumes, its network, its image."""
     errors = [
-        one
-        for one in about
-        if text(one, "type") == "Warning"
-        and text(one, "reason") not in ("FailedScheduling", "BackOff", "Failed")
+        one for one in about if text(one, "type") == "Warning" and text(one, "reason") not in _NO_START_ERRORS
     ]
-    if errors:
+    # a pod is often faster than its ConfigMaps: once the image is pulled, its volumes are mounted
+    steps = [event_time(one) for one in about if text(one, "reason") in ("Pulling", "Pulled", "Created")]
+    if errors and max(steps, default=0.0) < event_time(errors[-1]):
         return _start_error(errors[-1], since)
     running = [
         one for one in items(pod.found, "status", "initContainerStatuses") if part(one, "state", "running")
