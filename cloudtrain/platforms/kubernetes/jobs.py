@@ -27,6 +27,8 @@ class Place:
 
     api: Api
     kind: Kind
+    uid: str = ""
+    """Of the object that this client created; empty if it does not know."""
 
 
 @dataclass(frozen=True)
@@ -67,7 +69,9 @@ class Places:
         """
         ticket = self.tickets.read(job_name)
         if ticket:
-            return Place(self.api(ticket.context, ticket.namespace), KINDS.get(ticket.rendering, JOB))
+            return Place(
+                self.api(ticket.context, ticket.namespace), KINDS.get(ticket.rendering, JOB), ticket.uid
+            )
         api = self.api()
         for kind in _served(api):
             with contextlib.suppress(KubeNotFound, *([] if kind == JOB else [KubeForbidden])):

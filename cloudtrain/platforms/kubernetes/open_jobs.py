@@ -54,6 +54,7 @@ class OpenJobs:
             place.kind,
             job_name,
             watch,
+            uid=place.uid,
             last_lines=LastLinesOf(place.api, watch),
             summary=RunningSummary(place.api),
         )

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import builtins
+import contextlib
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -69,12 +71,15 @@ class KubernetesPlatform:
         if self._open:
             self._open.forget(request.job_name)
         # written first: a job that runs can always be found
-        tickets.write(request.job_name, Ticket(api.context, api.namespace, body["rendering"]))
+        ticket = Ticket(api.context, api.namespace, body["rendering"])
+        tickets.write(request.job_name, ticket)
         try:
-            submit(request, api, urls)
+            uid = submit(request, api, urls)
         except BaseException:
             tickets.restore(request.job_name, known)
             raise
+        with contextlib.suppress(OSError):  # a full disk: the job runs
+            tickets.write(request.job_name, replace(ticket, uid=uid))
 
     def describe(self, job_name: str) -> JobDescription:
         return self._job(job_name).life.describe()

@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from cloudtrain.platforms.kubernetes.api.client import Api
 
 
-def submit(request: Request, api: Api, urls: Mapping[str, str] | None = None) -> None:
-    """Create the objects of ``request``. If one cannot be created, none is left.
+def submit(request: Request, api: Api, urls: Mapping[str, str] | None = None) -> str:
+    """Create the objects of ``request``, and return the uid of the main one. If one cannot be created, none is left.
 
     Args:
         urls: presigned URLs, by their keys in the Secret.
@@ -44,6 +44,7 @@ def submit(request: Request, api: Api, urls: Mapping[str, str] | None = None) ->
         with contextlib.suppress(PlatformError):  # the first error is the one to report
             api.delete(kind_of(owner), owner["metadata"]["name"], uid=owner["metadata"]["uid"])
         raise
+    return str(owner["metadata"]["uid"])
 
 
 def _secret(request: Request, urls: Mapping[str, str]) -> dict[str, Any]:

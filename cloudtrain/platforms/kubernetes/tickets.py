@@ -19,6 +19,8 @@ class Ticket:
     """Empty for the context's own."""
     rendering: str = "job"
     """The kind of the main object: see `KubernetesOptions.rendering`."""
+    uid: str = ""
+    """Of the main object; empty before it was created."""
 
 
 class Tickets(TicketFiles[Ticket]):
@@ -28,7 +30,12 @@ class Tickets(TicketFiles[Ticket]):
         super().__init__("kubernetes")
 
     def _parse(self, given: Fields) -> Ticket:
-        return Ticket(given.text("context", ""), given.text("namespace", ""), given.text("rendering", "job"))
+        return Ticket(
+            given.text("context", ""),
+            given.text("namespace", ""),
+            given.text("rendering", "job"),
+            given.text("uid", ""),
+        )
 
     def _place(self, ticket: Ticket) -> Hashable:
         return ticket.context, ticket.namespace

@@ -26,6 +26,7 @@ from cloudtrain.platforms.kubernetes.api.kinds import JOB, MPI_JOB, WORKLOAD
 from cloudtrain.platforms.kubernetes.life.life import JobLife
 from cloudtrain.platforms.kubernetes.life.memory import forget
 from cloudtrain.platforms.kubernetes.life.stop import stop
+from cloudtrain.platforms.kubernetes.tickets import Ticket, Tickets
 from cloudtrain.submission import prepare
 
 LABELS = {"app.kubernetes.io/managed-by": "cloudtrain", "cloudtrain/job": "train"}
@@ -189,6 +190,11 @@ def test_never_another_job_of_the_name_is_stopped(kubernetes: Namespace) -> None
     _new_job(api)
     with pytest.raises(PlatformError, match="job train was replaced by another one of the same name"):
         stop(api, JOB, seen)
+    assert seen.owner is not None
+    Tickets().write("train", Ticket(api.context, api.namespace, "job", seen.owner["metadata"]["uid"]))
+    for end in (KubernetesPlatform().stop, KubernetesPlatform().preempt):
+        with pytest.raises(PlatformError, match="job train was replaced by another one of the same name"):
+            end("train")
     found = api.get(JOB, "train")
     assert "cloudtrain/stopped" not in found["metadata"]["annotations"]
     assert "activeDeadlineSeconds" not in found["spec"]

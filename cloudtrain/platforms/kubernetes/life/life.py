@@ -30,7 +30,7 @@ from cloudtrain.platforms.kubernetes.life.objects import (
 )
 from cloudtrain.platforms.kubernetes.life.pods import current, newest
 from cloudtrain.platforms.kubernetes.life.states import StateLog
-from cloudtrain.platforms.kubernetes.life.stop import end, insist, preempt, stop
+from cloudtrain.platforms.kubernetes.life.stop import end, insist, preempt, replaced, stop
 
 if TYPE_CHECKING:
     from cloudtrain.platforms.kubernetes.api.client import Api
@@ -53,6 +53,7 @@ class JobLife:
 
     Args:
         kind: of its main object.
+        uid: of its main object, if this client has created it: another one of the name is described, but never ended.
         last_lines: returns the last lines of a host, or of every host.
         summary: returns the summary of the events in the leader's log, or None if there is none.
     """
@@ -64,6 +65,7 @@ class JobLife:
         name: str,
         watch: Watch,
         *,
+        uid: str = "",
         last_lines: LastLines | None = None,
         summary: Callable[[JobObjects], Summary | None] | None = None,
     ) -> None:
@@ -71,6 +73,7 @@ class JobLife:
         self._api = api
         self._kind = kind
         self._watch = watch
+        self._uid = uid
         self._last_lines = last_lines
         self._summary = summary
         self._lock = threading.Lock()
@@ -117,6 +120,7 @@ class JobLife:
             if self._final or self._last:
                 return
             raise self._not_found()
+        self._refuse_another(objects)
         stop(self._api, self._kind, objects)
 
     def preempt(self) -> None:
@@ -124,7 +128,16 @@ class JobLife:
         objects = self._objects()
         if objects is None:
             raise self._not_found()
+        self._refuse_another(objects)
         preempt(self._api, self.name, current(pods_of(objects)))
+
+    def _refuse_another(self, objects: JobObjects) -> None:
+        """Raises PlatformError if someone else has created a job of this name since."""
+        if self._is_another(objects):
+            raise replaced(self.name)
+
+    def _is_another(self, objects: JobObjects) -> bool:
+        return bool(self._uid) and _uid(objects.owner or {}) != self._uid
 
     def _objects(self) -> JobObjects | None:
         """The objects of the job; None if it is gone, but was there."""
@@ -159,10 +172,11 @@ class JobLife:
 
     def _tend(self, look: Look) -> list[JobState]:
         """Do what a client that waits for the job has to do. Returns all states so far."""
-        self._give_up(look)
-        self._keep_ending(look)
-        with contextlib.suppress(PlatformError):
-            insist(self._api, self._kind, look.objects, current(look.pods), look.now)
+        if not self._is_another(look.objects):
+            self._give_up(look)
+            self._keep_ending(look)
+            with contextlib.suppress(PlatformError):
+                insist(self._api, self._kind, look.objects, current(look.pods), look.now)
         with self._lock:
             return self._log.update(look)
 

@@ -147,10 +147,15 @@ def _patch(api: Api, kind: Kind, owner: Object, patch: Mapping[str, Any]) -> Obj
     except (KubeConflict, KubeInvalid) as error:
         if "uid" not in error.message.lower():
             raise
-        raise PlatformError(
-            f"job {name} was replaced by another one of the same name, which is left alone",
-            hint=f"See that one with: cloudtrain describe {name}",
-        ) from error
+        raise replaced(name) from error
+
+
+def replaced(name: str) -> PlatformError:
+    """The error for a job of which only the name is left."""
+    return PlatformError(
+        f"job {name} was replaced by another one of the same name, which is left alone",
+        hint=f"See that one with: cloudtrain describe {name}. To end it, delete it with kubectl.",
+    )
 
 
 def _deactivate(api: Api, workload: Object) -> None:
