@@ -27,7 +27,8 @@ class StateLog:
         attempt = attempts(owner, pods, look.objects)
         if not self.states:
             self._begin(owner, pods, verdict)
-        name, message = _named(verdict, pods, attempt > self.attempt)
+        has_run = self.states[-1].name in ("Running", "Restarting") or any(pod.end for pod in pods)
+        name, message = _named(verdict, pods, has_run or attempt > self.attempt)
         last = self.states[-1]
         if (name, message) != (last.name, last.message):
             when = _since(owner, pods, verdict, name)
@@ -56,7 +57,7 @@ class StateLog:
 def _named(verdict: Verdict, pods: list[Pod], is_restart: bool) -> tuple[str, str]:
     if verdict.status == JobStatus.RUNNING:
         return "Running", _nodes(current(pods))
-    if verdict.status == JobStatus.PENDING and (is_restart or any(pod.started for pod in pods)):
+    if verdict.status == JobStatus.PENDING and is_restart:
         return "Restarting", verdict.reason
     if verdict.failure:
         return str(verdict.status), verdict.failure.summary()

@@ -68,6 +68,19 @@ def test_each_change_is_one_state():
     assert [state.time for state in states] == sorted(state.time for state in states)
 
 
+def test_a_host_that_starts_before_the_others_is_no_restart():
+    log = StateLog()
+    both = [pod("train-0"), waits(FULL, "train-1")]
+    log.update(look_at(Objects(job(hosts=2), [waits(FULL), waits(FULL, "train-1")]), BEGAN + 1))
+    log.update(look_at(Objects(job(hosts=2), both), BEGAN + 6))
+    states = log.update(look_at(Objects(job(hosts=2), [pod("train-0"), pod("train-1")]), BEGAN + 9))
+    assert {state.name for state in states[:-1]} == {"Pending"}
+    assert states[-1].name == "Running"
+    left = [pod("train-0", "Failed", state=ended(75)), waits(FULL, "train-1")]
+    [*_, state] = StateLog().update(look_at(Objects(job(hosts=2), left), BEGAN + 30))
+    assert state.name == "Restarting"
+
+
 def test_a_client_that_comes_later_sees_the_states_before_it():
     running = [pod("train-0"), pod("train-1", node="gpu-2")]
     states = StateLog().update(look_at(Objects(job(), running), BEGAN + 100))
