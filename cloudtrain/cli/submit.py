@@ -167,7 +167,8 @@ def command(
         shown = f" {note}" if note else ""
         click.echo(f"Job {click.style(job.name, bold=True)} on {platform}{shown}", err=True)
     if not options["no_wait"]:
-        from cloudtrain.cli._view import watch  # slow to import: do it while the job starts
+        with _interruptible(f"the job {name} continues to run. Attach to it with: cloudtrain wait {name}"):
+            from cloudtrain.cli._view import watch  # slow to import: do it while the job starts
 
         watch(job, quiet=as_json, again=submission.resubmission())
     elif as_json:

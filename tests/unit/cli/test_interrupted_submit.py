@@ -7,12 +7,20 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from types import ModuleType, SimpleNamespace
 
 import pytest
 from click.testing import CliRunner
 
 from cloudtrain.cli import cli
 from cloudtrain.cli.submit import command
+
+
+class _Interrupting(ModuleType):
+    """Ctrl-C arrives while it is imported."""
+
+    def __getattr__(self, name: str) -> object:
+        raise KeyboardInterrupt
 
 
 def _interrupt(*_: object, **__: object) -> None:
@@ -39,6 +47,18 @@ def test_it_says_whether_a_job_was_submitted(
     result = CliRunner().invoke(command, [str(tmp_path / "train.py"), "--name", "cut"])
     assert result.exit_code == 130
     assert message in result.stderr
+
+
+def test_it_says_how_to_attach_to_a_job_whose_output_is_not_followed_yet(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "train.py").write_text("")
+    monkeypatch.setattr("cloudtrain.submission.Submission.start", lambda self: SimpleNamespace(name="cut"))
+    monkeypatch.setattr("cloudtrain.platforms.local.platform.LocalPlatform.warm_up", lambda self: None)
+    monkeypatch.setitem(sys.modules, "cloudtrain.cli._view", _Interrupting("cloudtrain.cli._view"))
+    result = CliRunner().invoke(command, [str(tmp_path / "train.py"), "--name", "cut"])
+    assert result.exit_code == 130
+    assert "the job cut continues to run. Attach to it with: cloudtrain wait cut" in result.stderr
 
 
 @pytest.mark.parametrize("arguments", [["describe", "job"], ["wait", "job"], ["download", "job"], ["clean"]])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from cloudtrain.platforms.kubernetes.labels import QUEUE
+from cloudtrain.platforms.kubernetes.labels import JOB, QUEUE
 from cloudtrain.platforms.kubernetes.life.admission import CREATE_ERRORS, why_not_created
 from cloudtrain.platforms.kubernetes.life.images import PULL_ERRORS, why_no_image
 from cloudtrain.platforms.kubernetes.life.kueue import is_admitted, why_queued
@@ -213,7 +213,7 @@ def why_no_container(message: str) -> Why:
             CONFIGURATION_SECONDS,
         )
     if missing := _MISSING.search(words):
-        kind = "Secret" if missing["kind"].lower() == "secret" else "ConfigMap"
+        kind = _kind(missing)
         return Why(
             f"the {kind} {missing['name']} does not exist in its namespace",
             f"Create it: kubectl create {kind.lower()}{' generic' * (kind == 'Secret')} {missing['name']} ...",
@@ -234,6 +234,10 @@ def why_no_container(message: str) -> Why:
     return Why(f"its container cannot start: {words}", "It is tried again.", NETWORK_SECONDS)
 
 
+def _kind(missing: re.Match[str]) -> str:
+    return "Secret" if missing["kind"].lower() == "secret" else "ConfigMap"
+
+
 def _starting(pod: Pod, waiting: Waiting, about: Sequence[Object], since: float) -> Why:
     """Why a pod that has a node has not started: its volumes, its network, its image."""
     errors = [
@@ -242,7 +246,7 @@ def _starting(pod: Pod, waiting: Waiting, about: Sequence[Object], since: float)
     # a pod is often faster than its ConfigMaps: once the image is pulled, its volumes are mounted
     steps = [event_time(one) for one in about if text(one, "reason") in ("Pulling", "Pulled", "Created")]
     if errors and max(steps, default=0.0) < event_time(errors[-1]):
-        return _start_error(errors[-1], since)
+        return _start_error(errors[-1], label(pod.found, JOB), since)
     running = [
         one for one in items(pod.found, "status", "initContainerStatuses") if part(one, "state", "running")
     ]
@@ -254,11 +258,19 @@ def _starting(pod: Pod, waiting: Waiting, about: Sequence[Object], since: float)
     return Why(f"its container is being created on node {pod.node}", since=since)
 
 
-def _start_error(event: Object, since: float) -> Why:
+def _start_error(event: Object, job: str, since: float) -> Why:
     reason, message = text(event, "reason"), text(event, "message").strip()
     began = first_event_time(event) or since
     if reason in _MOUNT_ERRORS:
         missing = _MISSING.search(message)
+        if missing and missing["name"] in (job, f"{job}-runtime"):
+            # the main object is created first, and its pods may be faster than the objects that it owns
+            return Why(
+                f"its files, in the {_kind(missing)} {missing['name']}, are being created",
+                "If this lasts, someone has deleted them: submit the job again.",
+                CONFIGURATION_SECONDS,
+                began,
+            )
         if missing:
             why = why_no_container(missing[0])
             return Why(why.sentence, why.advice, why.patience, began)

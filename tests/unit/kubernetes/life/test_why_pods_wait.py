@@ -317,13 +317,18 @@ def test_what_happens_on_the_node_before_the_start():
     missing = event(
         "FailedMount", 'MountVolume.SetUp failed for volume "config" : configmap "train" not found', waits
     )
-    assert "the ConfigMap train does not exist" in str(why_of(Objects(one, [waits], [missing])))
+    said = str(why_of(Objects(one, [waits], [missing])))
+    assert "its files, in the ConfigMap train, are being created" in said
     for events in ([missing, pulls], [pulls, missing]):  # of the same second
         why = why_of(Objects(one, [waits], events))
         assert "node gpu-1 pulls image" in str(why)
         assert not why.is_hopeless((parse_time(at(0)) or 0) + 3600), (
             "the pod was faster than its ConfigMap, and its image is large"
         )
+    foreign = event(
+        "FailedMount", 'MountVolume.SetUp failed for volume "keys" : secret "train-keys" not found', waits
+    )
+    assert "the Secret train-keys does not exist" in str(why_of(Objects(one, [waits], [foreign])))
     server = event(
         "FailedMount", 'MountVolume.SetUp failed for volume "data" : mount failed: exit status 32', waits
     )
