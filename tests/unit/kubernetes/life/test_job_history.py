@@ -68,7 +68,7 @@ def test_each_change_is_one_state():
     assert [state.time for state in states] == sorted(state.time for state in states)
 
 
-def test_a_host_that_starts_before_the_others_is_no_restart():
+def test_a_host_that_starts_before_the_others_is_not_a_restart():
     log = StateLog()
     both = [pod("train-0"), waits(FULL, "train-1")]
     log.update(look_at(Objects(job(hosts=2), [waits(FULL), waits(FULL, "train-1")]), BEGAN + 1))
