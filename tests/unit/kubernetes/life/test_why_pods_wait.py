@@ -234,6 +234,21 @@ def why_of(objects: Objects, now: float = 300):
     return why_waiting(objects, current(all_pods(objects.pods)), (parse_time(at(0)) or 0) + now)
 
 
+def test_an_image_that_is_pulled_again_after_an_error():
+    """A large one may arrive only after the time in which an error of this kind is given up."""
+    waits = pod("train-0", "Pending", state=waiting("ImagePullBackOff", "no basic auth credentials"))
+    failed = event(
+        "Failed", 'Failed to pull image "registry.example/train:1": no basic auth credentials', waits
+    )
+    again = event("Pulling", 'Pulling image "registry.example/train:1"', waits, kind="Normal", after=25)
+    one = job(hosts=1)
+    now = (parse_time(at(0)) or 0) + 3600
+    assert why_of(Objects(one, [waits], [failed])).is_hopeless(now)
+    why = why_of(Objects(one, [waits], [failed, again]))
+    assert why.sentence == "node gpu-1 pulls image registry.example/train:1 again"
+    assert not why.is_hopeless(now)
+
+
 def test_a_pod_on_a_node_that_is_off():
     """It stays, and is not replaced, until its node is back or gone."""
     pods = [pod("train-0"), pod("train-1", deletionTimestamp=at(200))]
