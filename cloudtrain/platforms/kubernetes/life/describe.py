@@ -19,6 +19,7 @@ from cloudtrain.platforms.kubernetes.life.causes import SIGTERM_CODE, cause_of
 from cloudtrain.platforms.kubernetes.life.failure import (
     find_failure,
     given_up,
+    is_explained,
     leaders_ending,
     time_limit,
 )
@@ -128,8 +129,11 @@ def _ended(owner: Owner, latest: Sequence[Pod], last_lines: LastLines | None) ->
         waits = "" if started or not latest else why_pod(latest[0], EventIndex(())).sentence
         return Verdict(JobStatus.STOPPED, failure=time_limit(owner, waits))
     if ending and not ending.failure and ending.status in (JobStatus.STOPPED, JobStatus.INTERRUPTED):
-        causes = [cause for pod in latest if (cause := cause_of(pod))]
-        return Verdict(ending.status, "" if causes else ASKED_TO_END, next(iter(causes), None))
+        if not is_explained(latest):
+            return Verdict(ending.status, ASKED_TO_END)
+        failure = find_failure(owner, latest, last_lines)
+        interrupted = failure.failure_class == FailureClass.PREEMPTED
+        return Verdict(ending.status if interrupted else JobStatus.FAILED, failure=failure)
     failure = find_failure(owner, latest, last_lines)
     if failure.failure_class == FailureClass.PREEMPTED:
         return Verdict(JobStatus.INTERRUPTED, failure=failure)

@@ -11,7 +11,7 @@ from cloudtrain.contract.ending import Ending
 from cloudtrain.errors import PlatformError
 from cloudtrain.platforms.common.failure import LastLines, complete_report, report_from_reason
 from cloudtrain.platforms.kubernetes.labels import ENDING, FAILED
-from cloudtrain.platforms.kubernetes.life.causes import RESUMES, SIGTERM_CODE, cause_of
+from cloudtrain.platforms.kubernetes.life.causes import RESUMES, SIGKILL_CODE, SIGTERM_CODE, cause_of
 from cloudtrain.platforms.kubernetes.life.objects import Object, annotation, text, when
 from cloudtrain.platforms.kubernetes.life.owner import Owner
 from cloudtrain.platforms.kubernetes.life.pods import Pod, leader_of, read_ending
@@ -53,6 +53,14 @@ def find_failure(owner: Owner, pods: Sequence[Pod], last_lines: LastLines | None
         return _refined(ending.failure, pods)
     report = _from_pods(pods, last_lines) or _from_owner(owner)
     return replace(report, time=report.time or owner.ended)
+
+
+def is_explained(pods: Sequence[Pod]) -> bool:
+    """Whether a pod ended by itself, or through Kubernetes: not because it was asked to, or another one ended.
+
+    A follower that fails alone, or is killed, ends the job, and Kubernetes then asks the leader to end.
+    """
+    return any(cause_of(pod) or (pod.end and pod.end.code not in (0, SIGKILL_CODE, *_ECHOES)) for pod in pods)
 
 
 def _refined(report: FailureReport, pods: Sequence[Pod]) -> FailureReport:

@@ -351,6 +351,22 @@ def test_a_job_that_ended_itself_at_the_request_of_the_platform():
     assert described(Objects(late, [pod("train-0", "Failed", state=state)])).status == JobStatus.STOPPED
 
 
+def test_a_leader_that_was_asked_to_end_because_a_follower_failed():
+    """The failure policy ends the job with the follower's exit code, before the leader has noticed the loss."""
+    leader = pod("train-0", "Failed", state=ended(75, ending=Ending(JobStatus.INTERRUPTED)))
+    failed = job(told("Failed", reason="PodFailurePolicy"))
+    killed = pod("train-1", "Failed", state=ended(137, reason="OOMKilled"))
+    found = described(Objects(failed, [leader, killed]))
+    assert found.failure
+    assert (found.status, found.failure.failure_class) == (JobStatus.FAILED, FailureClass.OUT_OF_MEMORY)
+    report = FailureReport(
+        FailureClass.PLATFORM, "the pod cannot start: no S3", host="train-1", exit_code=1, time=NOW
+    )
+    state = ended(1, ending=Ending(JobStatus.FAILED, report))
+    found = described(Objects(failed, [leader, pod("train-1", "Failed", state=state)]))
+    assert (found.status, found.failure) == (JobStatus.FAILED, report)
+
+
 def test_a_job_that_was_given_up():
     report = FailureReport(FailureClass.PLATFORM, "image nope:1 does not exist", "Check its name.")
     waits = pod("train-0", "Pending", state=waiting("ImagePullBackOff"), deletionTimestamp=at(200))
