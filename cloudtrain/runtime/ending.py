@@ -6,27 +6,24 @@ import contextlib
 import os
 from collections.abc import Mapping
 from dataclasses import asdict
-from pathlib import Path
 
 from cloudtrain._secrets.hiding import ValueHider
-from cloudtrain.contract import FailureReport, Settings
+from cloudtrain.contract import FailureReport, Paths, Settings
 from cloudtrain.contract.ending import Ending
 from cloudtrain.contract.settings import HIDDEN_VARIABLES, PREFIX
-from cloudtrain.observe import Summary, parse_events
-from cloudtrain.observe.growing import Bookmark, new_lines
+from cloudtrain.observe import Summary
+from cloudtrain.runtime.new_events import NewEvents
 from cloudtrain.runtime.outcome import HostOutcome
-
-READ_SIZE = 1 << 20
 
 TERMINATION_MESSAGE = f"{PREFIX}TERMINATION_MESSAGE"
 """The variable of `Settings.termination_message`: other settings may be what cannot be read."""
 
 
-def write_ending(outcome: HostOutcome, events: Path, started_at: float, environ: Mapping[str, str]) -> None:
+def write_ending(outcome: HostOutcome, paths: Paths, started_at: float, environ: Mapping[str, str]) -> None:
     """Write the `Ending` of this host, if a setting names a file for it. Never raises an OSError.
 
     Args:
-        events: the file of this host's events.
+        paths: of this host, with its events.
         started_at: when the runtime started, in seconds since the epoch. Earlier events belong to another attempt.
         environ: with the settings, and the variables whose values are hidden.
     """
@@ -34,7 +31,7 @@ def write_ending(outcome: HostOutcome, events: Path, started_at: float, environ:
     if not path:
         return
     hider = ValueHider.of_variables(environ.get(HIDDEN_VARIABLES, "").split(","), environ)
-    text = make_ending(outcome, events, started_at, hider).to_json()
+    text = make_ending(outcome, paths, started_at, hider).to_json()
     with contextlib.suppress(OSError):
         # in place: the file is a mount, which cannot be replaced
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)
@@ -42,12 +39,12 @@ def write_ending(outcome: HostOutcome, events: Path, started_at: float, environ:
             file.write(text.encode())
 
 
-def make_ending(outcome: HostOutcome, events: Path, started_at: float, hider: ValueHider) -> Ending:
+def make_ending(outcome: HostOutcome, paths: Paths, started_at: float, hider: ValueHider) -> Ending:
     """The ending of this host, without the values that ``hider`` knows."""
     summary = Summary()
     last = started_at
     with contextlib.suppress(OSError, ValueError):
-        last = _read(events, started_at, summary)
+        last = _read(paths, started_at, summary)
     goodput = summary.meter.result(started_at, max(last, started_at + 0.001), last)
     failure = outcome.failure
     return Ending(
@@ -61,22 +58,16 @@ def make_ending(outcome: HostOutcome, events: Path, started_at: float, hider: Va
     )
 
 
-def _read(path: Path, started_at: float, summary: Summary) -> float:
+def _read(paths: Paths, started_at: float, summary: Summary) -> float:
     """Add the events since ``started_at``; returns the time of the last one. Raises OSError."""
     summary.add({"event": "attempt", "time": started_at})
     last = started_at
-    with path.open("rb") as file:
-
-        def read(position: int) -> bytes:
-            file.seek(position)
-            return file.read(READ_SIZE)
-
-        for lines in new_lines(read, Bookmark()):
-            for event in parse_events(filter(None, lines)):
-                time = event.get("time", 0.0)
-                if time >= started_at:
-                    summary.add(event)
-                    last = max(last, time)
+    for events in NewEvents(paths).read():
+        for event in events:
+            time = event.get("time", 0.0)
+            if time >= started_at:
+                summary.add(event)
+                last = max(last, time)
     return last
 
 

@@ -93,7 +93,7 @@ def main() -> int:
                 sys.stderr.write(f"[cloudtrain] {outcome.failure.summary()}\n")
                 sys.stderr.flush()
     Reserve(paths.output, SPARES).remove()
-    write_ending(outcome, paths.events, started_at, environ)
+    write_ending(outcome, paths, started_at, environ)
     code = outcome.exit_code_with(restart_exit_code(environ))
     start_again(code, environ, lambda: is_asked_to_end)
     return code

@@ -2,25 +2,19 @@
 
 from __future__ import annotations
 
-import os
 import threading
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 
 from cloudtrain._secrets.hiding import ValueHider
-from cloudtrain._system.beneath import Beneath
-from cloudtrain.contract.documents import LARGEST_REPORT
 from cloudtrain.observe.event_lines import EventThinner, encode_event
-from cloudtrain.observe.events import OF_THE_SUPERVISOR, Event, parse_event
+from cloudtrain.observe.events import OF_THE_SUPERVISOR, Event
 from cloudtrain.runtime.host_config import HostConfig
+from cloudtrain.runtime.new_events import NewEvents
 from cloudtrain.runtime.output import write_lines
 
 PAUSE = 0.5
 """Seconds between two looks at the file of events."""
-PART = 1 << 20
-"""Bytes that are read at a time."""
-MOST = 1 << 30
-"""Bytes that are read in all: a process may write forever."""
 
 
 class EventPrinter:
@@ -31,15 +25,10 @@ class EventPrinter:
     """
 
     def __init__(self, config: HostConfig, environ: Mapping[str, str], target: int = 1) -> None:
-        self._folder = config.paths.base
-        self._key = config.paths.events.relative_to(config.paths.base).as_posix()
+        self._events = NewEvents(config.paths)
         self._hider = ValueHider.of_variables(config.settings.hidden_variables.split(","), environ)
         self._target = target
         self._thinner = EventThinner()
-        self._position = 0
-        self._pending = b""
-        self._is_cut = False
-        """Whether the line that is being read is too long."""
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._run, name="events", daemon=True)
 
@@ -56,8 +45,10 @@ class EventPrinter:
         ended = False
         while not ended:
             ended = self._ended.wait(PAUSE)
-            while data := self._read():
-                self._print(self._thinner.pass_on(self._parse(data)))
+            with suppress(OSError):  # there is no file yet, or something else in its place
+                for events in self._events.read():
+                    own = (event for event in events if event["event"] not in OF_THE_SUPERVISOR)
+                    self._print(self._thinner.pass_on(own))
             self._print(self._thinner.rest() if ended else self._thinner.due())
 
     def _print(self, events: Iterable[Event]) -> None:
@@ -65,28 +56,3 @@ class EventPrinter:
         if lines:
             with suppress(OSError):  # a full disk: the file of events has them
                 write_lines(self._target, lines)
-
-    def _read(self) -> bytes:
-        """The next bytes of the file; none if there is none, or something else in its place."""
-        try:
-            with Beneath(self._folder) as folder, folder.open(self._key) as file:
-                if os.fstat(file.fileno()).st_size < self._position:
-                    return b""  # the script has cut it
-                file.seek(self._position)
-                data = file.read(min(PART, MOST - self._position))
-        except OSError:
-            return b""
-        self._position += len(data)
-        return data
-
-    def _parse(self, data: bytes) -> Iterator[Event]:
-        *lines, self._pending = (self._pending + data).split(b"\n")
-        for line in lines:
-            with suppress(ValueError):
-                if not self._is_cut:
-                    event = parse_event(line)
-                    if event["event"] not in OF_THE_SUPERVISOR:
-                        yield event
-            self._is_cut = False
-        if len(self._pending) > LARGEST_REPORT:
-            self._pending, self._is_cut = b"", True

@@ -15,10 +15,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Callable
 
+from cloudtrain._system.files import read_regular
 from cloudtrain._system.signals import block
 from cloudtrain.contract import FailureReport, JobStatus, Paths, Settings
 from cloudtrain.contract.documents import LARGEST_REPORT, parse_json
 from cloudtrain.runtime.outcome import NO_FAULT, HostOutcome
+from cloudtrain.storage.atomic import write_file
 
 STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
 PAUSE = 2.0
@@ -34,14 +36,13 @@ def earlier_failure(paths: Paths, environ: Mapping[str, str]) -> HostOutcome | N
     if retries < 0:
         return None
     with contextlib.suppress(OSError, ValueError):  # there is none, or the script has written it
-        with paths.failure_report.open("rb") as file:
-            report = FailureReport.from_dict(parse_json(file.read(LARGEST_REPORT)))
+        report = FailureReport.from_dict(parse_json(read_regular(paths.failure_report, LARGEST_REPORT)))
         if report.failure_class in NO_FAULT:
             return None
         failures = _count(paths) + 1
         if failures > retries:
             return HostOutcome(JobStatus.FAILED, report)
-        _counter(paths).write_text(str(failures))
+        write_file(_counter(paths), str(failures).encode())
     return None
 
 
@@ -73,7 +74,6 @@ def _counter(paths: Paths) -> Path:
 
 def _count(paths: Paths) -> int:
     try:
-        with _counter(paths).open() as file:
-            return max(0, int(file.read(10)))
+        return max(0, int(read_regular(_counter(paths), 10)))
     except (OSError, ValueError):
         return 0

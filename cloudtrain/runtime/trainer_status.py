@@ -17,11 +17,10 @@ from pathlib import Path
 from typing import Any
 
 from cloudtrain._secrets.hiding import ValueHider
-from cloudtrain._system.beneath import Beneath
 from cloudtrain.contract import JobStatus
-from cloudtrain.observe.events import Event, parse_events
-from cloudtrain.observe.growing import Bookmark, new_lines
+from cloudtrain.observe.events import Event
 from cloudtrain.runtime.host_config import HostConfig
+from cloudtrain.runtime.new_events import NewEvents
 
 URL = "KUBEFLOW_TRAINER_SERVER_URL"
 CA_FILE = "KUBEFLOW_TRAINER_SERVER_CA_CERT"
@@ -34,8 +33,6 @@ TIMEOUT = 5.0
 MOST_METRICS = 256
 LONGEST_NAME = 64
 """In characters. Both are limits of the API."""
-PART = 1 << 20
-"""Bytes that are read at a time."""
 STEP = "step"
 """The name under which the number of the last training step is reported."""
 
@@ -55,10 +52,8 @@ class TrainerStatus:
         self._url = environ[URL]
         self._ca = environ.get(CA_FILE, "")
         self._token = Path(environ.get(TOKEN_FILE, ""))
-        self._folder = config.paths.base
-        self._key = config.paths.events.relative_to(config.paths.base).as_posix()
+        self._events = NewEvents(config.paths)
         self._hider = ValueHider.of_variables(config.settings.hidden_variables.split(","), environ)
-        self._mark = Bookmark()
         self._metrics: dict[str, str] = {}
         self._completed = False
         self._sent: object = None
@@ -85,7 +80,9 @@ class TrainerStatus:
 
     def _report(self) -> None:
         """Send what is new. Raises OSError or ValueError."""
-        self._read()
+        for events in self._events.read():
+            for event in events:
+                self._add(event)
         status: dict[str, Any] = {}
         if self._metrics:
             status["metrics"] = [{"name": name, "value": value} for name, value in self._metrics.items()]
@@ -94,18 +91,6 @@ class TrainerStatus:
         if status and status != self._sent:
             self._send(status)
             self._sent = status
-
-    def _read(self) -> None:
-        """Take in the new events. The script may have put anything in place of the file."""
-        with Beneath(self._folder) as folder, folder.open(self._key) as file:
-
-            def read(position: int) -> bytes:
-                file.seek(position)
-                return file.read(PART)
-
-            for lines in new_lines(read, self._mark):
-                for event in parse_events(lines):
-                    self._add(event)
 
     def _add(self, event: Event) -> None:
         kind = event["event"]
