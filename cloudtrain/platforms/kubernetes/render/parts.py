@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -11,6 +12,8 @@ from cloudtrain.spec import TrainingJob
 
 LEADER_PORT = 7778
 """Where the leader listens for the other hosts."""
+NODE_PORTS = range(20_000, 30_000)
+"""The same in the network of a node, where jobs share the ports: by the job's name. Services have those above."""
 
 
 @dataclass(frozen=True)
@@ -24,9 +27,11 @@ class HostNames:
     leader: str = ""
     """Where the others find the first host; empty: ``HOST.SERVICE``."""
 
-    @property
-    def rendezvous(self) -> str:
-        return f"{self.leader or f'{self.names[0]}.{self.service}'}:{LEADER_PORT}"
+    def rendezvous(self, *, host_network: bool) -> str:
+        """Where the leader listens."""
+        digest = zlib.crc32(self.names[0].encode())
+        port = NODE_PORTS[digest % len(NODE_PORTS)] if host_network else LEADER_PORT
+        return f"{self.leader or f'{self.names[0]}.{self.service}'}:{port}"
 
 
 @dataclass(frozen=True)

@@ -41,7 +41,7 @@ def render(job: TrainingJob) -> ManifestRequest:
         hosts=hosts,
         settings=replace(
             base_settings(job, options.master_port),
-            rendezvous=hosts.rendezvous,
+            rendezvous=hosts.rendezvous(host_network=options.host_network),
             restart_exit_code=RESTART_EXIT_CODE,
             termination_message=TERMINATION_LOG,
             event_lines=True,

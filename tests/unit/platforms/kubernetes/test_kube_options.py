@@ -97,6 +97,16 @@ def test_a_pod_in_the_network_of_its_node_knows_its_own_name() -> None:
     assert "CLOUDTRAIN_POD" not in environment_of(rendered())
 
 
+def test_leaders_in_the_network_of_one_node_listen_on_different_ports() -> None:
+    def port(name: str, **options: Any) -> int:
+        address = environment_of(rendered(job_name=name, platform_options=options))["CLOUDTRAIN_RENDEZVOUS"]
+        return int(address.rpartition(":")[2])
+
+    assert port("a-job") == port("another") == 7778
+    assert port("a-job", host_network=True) != port("another", host_network=True)
+    assert 20_000 <= port("a-job", host_network=True) < 30_000
+
+
 def test_failures_that_are_not_those_of_the_script_do_not_count() -> None:
     def actions(retries: int) -> list[str]:
         spec = main_of(rendered(max_retry_attempts=retries))["spec"]
