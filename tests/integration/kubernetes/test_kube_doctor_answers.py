@@ -6,10 +6,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import httpx2 as httpx
 import pytest
 from faulty_server import Answer, FaultyRequest, FaultyServer, faulty_server, json_answer, status
 
 from cloudtrain.platforms import CheckStatus, Finding
+from cloudtrain.platforms.kubernetes.doctor import image
 from cloudtrain.platforms.kubernetes.doctor.asking import Cluster
 from cloudtrain.platforms.kubernetes.doctor.claims import check_volumes
 from cloudtrain.platforms.kubernetes.doctor.context import check_context, check_version
@@ -135,6 +137,23 @@ def test_registries(
     found = check_image(f"{server.url.removeprefix('http://')}/team/train:v1", has_secrets, cluster)
     assert found.status == expected
     assert text in found.what
+
+
+@pytest.mark.parametrize("document", [b"[" * 60_000, b" " * 100_000, b"[]", b"no json"])
+def test_a_registry_that_answers_anything(server: FaultyServer, cluster: Cluster, document: bytes) -> None:
+    server.will("HEAD", "/v2/team/train/manifests/v1", private)
+    server.will("GET", "/token", lambda request: request.send(200, document))
+    found = check_image(f"{server.url.removeprefix('http://')}/team/train:v1", False, cluster)
+    assert found.status != CheckStatus.OK
+
+
+@pytest.mark.parametrize("host", ["{}", "other.test//{}", "{}@other.test"])
+def test_a_registry_leads_to_no_service_of_this_machine(server: FaultyServer, host: str) -> None:
+    realm = f"http://{host.format(server.url.removeprefix('http://'))}/token"
+    server.will("GET", "/token", json_answer({"token": "x"}))
+    with httpx.Client() as client:
+        assert image._anonymous_token(client, f'Bearer realm="{realm}"', is_local=False) == ""
+    assert not server.seen
 
 
 def test_an_image_that_nodes_have_already(server: FaultyServer, cluster: Cluster) -> None:

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 from urllib.parse import urlsplit
 
+from cloudtrain.contract.documents import LARGEST_REPORT, parse_json
 from cloudtrain.errors import CloudtrainError
 from cloudtrain.platforms.checks import CheckStatus, Finding
 from cloudtrain.platforms.kubernetes.api.kinds import NODE
@@ -81,14 +82,14 @@ def _ask_registry(image: str) -> int:
     if registry == "docker.io":
         repository = repository if "/" in repository else f"library/{repository}"
     host = "registry-1.docker.io" if registry == "docker.io" else registry
-    is_local = urlsplit(f"//{host}").hostname in ("localhost", "127.0.0.1")
+    is_local = _is_local(host)
     url = f"{'http' if is_local else 'https'}://{host}/v2/{repository}/manifests/{reference}"
     try:
         with httpx.Client(timeout=TIMEOUT, headers={"Accept": _TYPES}) as client:
             answer = client.head(url)
             challenge = answer.headers.get("WWW-Authenticate", "")
             if answer.status_code == 401 and challenge.lower().startswith("bearer "):
-                token = _anonymous_token(client, challenge)
+                token = _anonymous_token(client, challenge, is_local=is_local)
                 if token:
                     answer = client.head(url, headers={"Authorization": f"Bearer {token}"})
             return int(answer.status_code)
@@ -107,16 +108,30 @@ def _split(rest: str) -> tuple[str, str]:
     return repository, digest or tag or "latest"
 
 
-def _anonymous_token(client: Any, challenge: str) -> str:
-    """The token that a registry gives to everyone; empty if it gives none."""
+def _anonymous_token(client: Any, challenge: str, *, is_local: bool) -> str:
+    """The token that a registry gives to everyone; empty if it gives none. Raises ValueError.
+
+    Args:
+        is_local: whether the registry is on this machine.
+    """
     fields = dict(_CHALLENGE.findall(challenge))
     realm = fields.pop("realm", "")
-    if not realm.startswith("https://") and "//127.0.0.1" not in realm and "//localhost" not in realm:
+    # a registry on the network leads to no other service of this machine
+    if not realm.startswith("https://") and not (is_local and _is_local(urlsplit(realm).netloc)):
         return ""
-    answer = client.get(realm, params=fields)
-    if answer.status_code != 200:
-        return ""
-    document = answer.json()
+    text = b""
+    with client.stream("GET", realm, params=fields) as answer:
+        if answer.status_code != 200:
+            return ""
+        for part in answer.iter_bytes():
+            text += part
+            if len(text) > LARGEST_REPORT:
+                return ""
+    document = parse_json(text)
     return (
         str(document.get("token") or document.get("access_token") or "") if isinstance(document, dict) else ""
     )
+
+
+def _is_local(host: str) -> bool:
+    return urlsplit(f"//{host}").hostname in ("localhost", "127.0.0.1")

@@ -8,7 +8,7 @@ from fractions import Fraction
 from typing import Any
 
 from cloudtrain.platforms.checks import CheckStatus, Finding
-from cloudtrain.platforms.kubernetes.api.errors import KubeForbidden
+from cloudtrain.platforms.kubernetes.api.errors import KubeForbidden, KubeTooLarge
 from cloudtrain.platforms.kubernetes.api.kinds import NODE, POD
 from cloudtrain.platforms.kubernetes.doctor.amounts import amount, requests_of
 from cloudtrain.platforms.kubernetes.doctor.asking import Cluster
@@ -95,20 +95,27 @@ def nodes_of(cluster: Cluster) -> list[Node]:
     """All nodes. Raises KubeError."""
     try:
         taken: dict[str, dict[str, Fraction]] | None = _taken(cluster)
-    except KubeForbidden:
+    except (KubeForbidden, KubeTooLarge):
         taken = None
     return [_node(found, taken) for found in cluster.list(NODE)]
 
 
 def _taken(cluster: Cluster) -> dict[str, dict[str, Fraction]]:
-    """The requests of the pods of all namespaces, by node. Raises KubeForbidden."""
+    """The requests of the pods of all namespaces, by node. Raises KubeForbidden, KubeTooLarge."""
     total: dict[str, dict[str, Fraction]] = {}
     running = "status.phase!=Succeeded,status.phase!=Failed"
-    for pod in cluster.api.list(POD, fields=running, all_namespaces=True)[0]:
-        of_node = total.setdefault(str((pod.get("spec") or {}).get("nodeName")), {})
-        for resource, each in requests_of(pod["spec"]).items():
+    found, _ = cluster.api.list(POD, fields=running, all_namespaces=True, keep=_requests)
+    for pod in found:
+        of_node = total.setdefault(pod["node"], {})
+        for resource, each in pod["requests"].items():
             of_node[resource] = of_node.get(resource, Fraction(0)) + each
     return total
+
+
+def _requests(pod: Mapping[str, Any]) -> dict[str, Any]:
+    """What counts of a pod: clusters have 100,000."""
+    spec = pod.get("spec") or {}
+    return {"node": str(spec.get("nodeName")), "requests": requests_of(spec)}
 
 
 def _node(found: Mapping[str, Any], taken: Mapping[str, Mapping[str, Fraction]] | None) -> Node:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import base64
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from cloudtrain.contract.documents import parse_json
 from cloudtrain.platforms.checks import CheckStatus, Finding
 from cloudtrain.platforms.kubernetes.api.kinds import (
     CONFIG_MAP,
@@ -82,7 +82,7 @@ def _registries(secret: Mapping[str, Any]) -> list[str]:
     """The registries for which a Secret has credentials."""
     data = secret.get("data") or {}
     try:
-        config = json.loads(base64.b64decode(data.get(".dockerconfigjson") or data.get(".dockercfg") or ""))
+        config = parse_json(base64.b64decode(data.get(".dockerconfigjson") or data.get(".dockercfg") or ""))
         auths = config.get("auths", config)
         return [str(name) for name in auths]
     except (ValueError, AttributeError, TypeError):
