@@ -113,7 +113,7 @@ def _taken(cluster: Cluster) -> dict[str, dict[str, Fraction]]:
 
 
 def _requests(pod: Mapping[str, Any]) -> dict[str, Any]:
-    """What counts of a pod: clusters have 100,000."""
+    """The part of a pod that counts: clusters have 100,000."""
     spec = pod.get("spec") or {}
     return {"node": str(spec.get("nodeName")), "requests": requests_of(spec)}
 

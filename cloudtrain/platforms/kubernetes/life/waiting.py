@@ -127,7 +127,7 @@ def _uncreated(owner: Owner, events: Sequence[Object], pods: Sequence[Pod], now:
     recent = [event for event in errors if event_time(event) >= newest]
     if recent:
         why = why_not_created(text(max(recent, key=event_time), "message"))
-        return Why(why.sentence, why.advice, why.patience, min(map(first_event_time, recent)))
+        return Why(why.sentence, why.advice, why.patience, min(map(_began, recent)))
     said = _refused(owner, events)
     if said:
         return said
@@ -151,9 +151,15 @@ def _refused(owner: Owner, events: Sequence[Object]) -> Why | None:
                 f"the operator refuses it: {text(event, 'message')}",
                 "",
                 CONFIGURATION_SECONDS,
-                first_event_time(event),
+                _began(event),
             )
     return None
+
+
+def _began(event: Object) -> float:
+    """When what an event says began. No pod confirms it, and everyone who may create events can write its times; when
+    it was created is what the API server says."""
+    return max(first_event_time(event), when(event, "metadata", "creationTimestamp") or 0.0)
 
 
 def why_pod(pod: Pod, events: EventIndex) -> Why:
@@ -264,7 +270,7 @@ def _starting(pod: Pod, waiting: Waiting, about: Sequence[Object], since: float)
 
 def _start_error(event: Object, job: str, since: float) -> Why:
     reason, message = text(event, "reason"), text(event, "message").strip()
-    began = first_event_time(event) or since
+    began = _began(event) or since
     if reason in _MOUNT_ERRORS:
         missing = _MISSING.search(message)
         if missing and missing["name"] in (job, f"{job}-runtime"):

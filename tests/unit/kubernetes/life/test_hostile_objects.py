@@ -7,7 +7,7 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
-from recorded_jobs import BEGAN, Objects, job, pod
+from recorded_jobs import BEGAN, Objects, at, event, job, pod
 
 from cloudtrain.errors import JobNotFound
 from cloudtrain.platforms.kubernetes.api.kinds import JOB
@@ -42,6 +42,21 @@ def test_an_index_of_many_digits() -> None:
 )
 def test_a_time_that_no_clock_shows(time: str) -> None:
     assert parse_time(time) is None
+
+
+@pytest.mark.parametrize("reason", ["FailedMount", "FailedCreate"])
+def test_an_event_cannot_say_that_it_has_lasted_for_days(reason: str) -> None:
+    """A client that waits would end the job."""
+    starting: dict[str, Any] = dict(pod("train-0", "Pending"))
+    starting["status"] = {"phase": "Pending"}
+    message = 'pods "x" is forbidden: secret "y" not found'
+    forged: dict[str, Any] = dict(event(reason, message, starting))
+    forged["metadata"] = {"creationTimestamp": at(5)}
+    forged["firstTimestamp"] = "2020-01-01T00:00:00Z"
+    pods = [] if reason == "FailedCreate" else [starting]
+    why = look_at(Objects(job(), pods, [forged]), BEGAN + 10).verdict.why
+    assert why and "y" in why.sentence and why.is_error
+    assert not why.is_hopeless(BEGAN + 10) and why.is_hopeless(BEGAN + 200)
 
 
 def test_a_long_event_is_cut() -> None:
