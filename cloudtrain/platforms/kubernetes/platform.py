@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from cloudtrain.errors import NotFound
+from cloudtrain.errors import JobExists, NotFound, PlatformError
 from cloudtrain.platforms.base import JobDescription, JobState, Request, Series
 from cloudtrain.spec import TrainingJob
 from cloudtrain.storage import Progress, uri_scheme, uri_to_path
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from cloudtrain.platforms.checks import Check
     from cloudtrain.platforms.kubernetes.jobs import Places
     from cloudtrain.platforms.kubernetes.open_jobs import OpenJob, OpenJobs
+    from cloudtrain.platforms.kubernetes.tickets import Ticket
 
 
 class KubernetesPlatform:
@@ -62,12 +63,14 @@ class KubernetesPlatform:
 
         body, tickets = request.body, self._places.tickets
         api = self._places.api(body["context"], body["namespace"])
+        known = tickets.read(request.job_name)
+        if known and (known.context, known.namespace) != (api.context, api.namespace):
+            self._require_end(request.job_name, known)
         urls = {}
         if body["files"]["delivery"] == "s3":
             from cloudtrain.platforms.kubernetes.s3_delivery import deliver
 
             urls = deliver(body)
-        known = tickets.read(request.job_name)
         if self._open:
             self._open.forget(request.job_name)
         # written first: a job that runs can always be found
@@ -80,6 +83,19 @@ class KubernetesPlatform:
             raise
         with contextlib.suppress(OSError):  # a full disk: the job runs
             tickets.write(request.job_name, replace(ticket, uid=uid))
+
+    def _require_end(self, job_name: str, known: Ticket) -> None:
+        """A name leads to one job only: refuse it while it is that of a job elsewhere. Raises JobExists."""
+        try:
+            if self._job(job_name).life.describe().status.is_final:
+                return
+        except PlatformError:
+            return  # it was deleted, or no one can say
+        raise JobExists(
+            f"your job {job_name} runs or waits in the namespace {known.namespace} of context {known.context}, and "
+            "a name leads to one job only",
+            hint=f"Choose another job_name, or stop it first: cloudtrain stop {job_name}",
+        )
 
     def describe(self, job_name: str) -> JobDescription:
         return self._job(job_name).life.describe()

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 import yaml
-from kube_fixtures import Namespace
+from kube_fixtures import Namespace, new_namespace
 from kube_schemas import validate_everywhere
 
 from cloudtrain.errors import CloudtrainError, JobExists
@@ -135,3 +135,16 @@ def test_kubectl_accepts_what_dry_run_prints(kubernetes: Namespace, tmp_path: Pa
     subprocess.run(["bash", "-ec", command.lstrip("# ")], check=True)
     secret = kubernetes.bench.find("secrets", kubernetes.name, "by-hand")
     assert secret is not None and list(secret["data"]) == ["job-secret"]
+
+
+def test_a_name_is_not_taken_from_a_job_that_runs_elsewhere(kubernetes: Namespace, tmp_path: Path) -> None:
+    """Otherwise no client would find the first job again, and it would keep its GPUs."""
+    job = _prepared(tmp_path, job_name="twice", platform_options={"gpus": 64}).submit()
+    with new_namespace(kubernetes.cluster, tmp_path):
+        with pytest.raises(JobExists, match=f"runs or waits in the namespace {kubernetes.name} of context"):
+            _prepared(tmp_path, job_name="twice").submit()
+        assert not job.describe().status.is_final
+        job.stop()
+        kubernetes.wait_until(lambda: job.describe().status.is_final, "the first job has ended")
+        _prepared(tmp_path, job_name="twice").submit()
+        assert Places().find("twice").api.namespace != kubernetes.name
