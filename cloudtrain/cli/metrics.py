@@ -13,6 +13,8 @@ if TYPE_CHECKING:
 
 
 HEADINGS = ("METRIC", "LAST", "MIN", "MAX", "VALUES", "OVER TIME")
+LONGEST_INDENT = 80
+"""Characters to which names are filled up: a script can give one metric a name that would make all rows long."""
 GAP = "  "
 
 
@@ -53,7 +55,7 @@ def _show(job: str, series: Series) -> None:
     lines = []
     for row in rows:  # there may be thousands, for which the tables of rich take minutes
         name, *columns, plot = row
-        cells = [name.ljust(widths[0]), *map(str.rjust, columns, widths[1:]), plot]
+        cells = [name.ljust(min(widths[0], LONGEST_INDENT)), *map(str.rjust, columns, widths[1:]), plot]
         lines.append(GAP.join(cells).rstrip())
     lines[0] = click.style(lines[0], dim=True)
     click.echo("\n".join(lines))

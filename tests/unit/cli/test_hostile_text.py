@@ -11,6 +11,7 @@ from cloudtrain.cli._errors import reported
 from cloudtrain.cli._job_table import show_jobs
 from cloudtrain.cli._job_view import show_job
 from cloudtrain.cli._view import print_line
+from cloudtrain.cli.metrics import _show as show_metrics
 from cloudtrain.contract import FailureClass, FailureReport, JobStatus
 from cloudtrain.contract.text import escape_except_colours, escape_line, escape_text
 from cloudtrain.errors import PlatformError
@@ -72,3 +73,9 @@ def test_an_error_is_escaped(capsys: pytest.CaptureFixture[str]) -> None:
 def test_markup_in_names_is_not_interpreted(capsys: pytest.CaptureFixture[str]) -> None:
     show_jobs([("[red]name[/blue]", "fake", "[/]")])
     assert "[red]name[/blue]" in capsys.readouterr().out
+
+
+def test_the_long_name_of_one_metric_makes_no_other_row_long(capsys: pytest.CaptureFixture[str]) -> None:
+    names = [f"m{number}" for number in range(1000)]
+    show_metrics("a-job", {name: [(0.0, 1.0)] for name in [*names, "n" * 10_000]})
+    assert len(capsys.readouterr().out) < 200_000
