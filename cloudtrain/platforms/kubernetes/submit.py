@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import base64
-import contextlib
 import os
+import uuid
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from cloudtrain.errors import JobExists, PlatformError
+from cloudtrain.errors import CloudtrainError, JobExists, PlatformError
 from cloudtrain.link.secret import fresh_secret
 from cloudtrain.platforms.base import Request
-from cloudtrain.platforms.kubernetes.api.errors import KubeAlreadyExists
+from cloudtrain.platforms.kubernetes.api.client import CREATE_ID
+from cloudtrain.platforms.kubernetes.api.errors import KubeAlreadyExists, KubeError, KubeNotFound
 from cloudtrain.platforms.kubernetes.api.kinds import kind_of
 from cloudtrain.platforms.kubernetes.delivery import with_files
 from cloudtrain.platforms.kubernetes.labels import job_labels
@@ -33,18 +34,43 @@ def submit(request: Request, api: Api, urls: Mapping[str, str] | None = None) ->
         PlatformError: the cluster refuses an object, or does not answer.
     """
     main, *others = with_files(request.body)
-    owner = _create(main, api)
-    reference = _reference(owner)
+    metadata, mark = main["metadata"], uuid.uuid4().hex
+    main = {**main, "metadata": {**metadata, "annotations": {**metadata["annotations"], CREATE_ID: mark}}}
+    owner: dict[str, Any] | None = None
     try:
+        owner = _create(main, api)
+        reference = _reference(owner)
         # the Secret comes last: no pod starts without it, and so none with a ConfigMap of someone else
         for item in [*others, _secret(request, urls or {})]:
             metadata = {**item["metadata"], "ownerReferences": [reference]}
             _create({**item, "metadata": metadata}, api)
-    except BaseException:
-        with contextlib.suppress(PlatformError):  # the first error is the one to report
-            api.delete(kind_of(owner), owner["metadata"]["name"], uid=owner["metadata"]["uid"])
+    except BaseException as error:
+        if owner or not _is_refusal(error):
+            _undo(main, mark, api, error)
         raise
     return str(owner["metadata"]["uid"])
+
+
+def _is_refusal(error: BaseException) -> bool:
+    """Whether the server has answered that it does not create the object."""
+    return isinstance(error, JobExists) or (isinstance(error, KubeError) and 400 <= error.status < 500)
+
+
+def _undo(main: Mapping[str, Any], mark: str, api: Api, error: BaseException) -> None:
+    """Delete the main object, which may be there although the answer to its creation was lost."""
+    kind, name = kind_of(main), main["metadata"]["name"]
+    try:
+        found = api.get(kind, name)["metadata"]
+        if (found.get("annotations") or {}).get(CREATE_ID) == mark:
+            api.delete(kind, name, uid=found["uid"])
+    except KubeNotFound:
+        pass
+    except PlatformError:  # the first error is the one to report
+        if isinstance(error, CloudtrainError):
+            error.hint = (
+                f"{error.hint} A part of the job may be in the cluster, and hold nodes: delete it with kubectl delete "
+                f"-n {main['metadata']['namespace']} {kind.resource} {name}"
+            ).lstrip()
 
 
 def _secret(request: Request, urls: Mapping[str, str]) -> dict[str, Any]:

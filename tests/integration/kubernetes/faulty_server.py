@@ -106,6 +106,15 @@ def drip(request: FaultyRequest) -> None:
             time.sleep(0.02)
 
 
+def break_off(request: FaultyRequest) -> None:
+    """Close the connection in the middle of an answer."""
+    request.send_response(200)
+    request.send_header("Content-Length", "99")
+    request.end_headers()
+    request.wfile.write(b"{")
+    drop(request)
+
+
 def changes(*lines: object, cut: bool = False, hold: float = 0.0) -> Answer:
     """A watch that sends these changes, and then ends, breaks in the middle of a line, or stays open for a while."""
 

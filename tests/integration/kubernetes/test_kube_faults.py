@@ -10,7 +10,17 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from faulty_server import FaultyServer, changes, drip, drop, faulty_server, json_answer, page, status
+from faulty_server import (
+    FaultyServer,
+    break_off,
+    changes,
+    drip,
+    drop,
+    faulty_server,
+    json_answer,
+    page,
+    status,
+)
 
 from cloudtrain.platforms.kubernetes.api import transport
 from cloudtrain.platforms.kubernetes.api.client import Api
@@ -69,6 +79,14 @@ def test_waits_as_long_as_the_server_asks(api: Api, server: FaultyServer) -> Non
 def test_tries_again_after_errors_and_broken_connections(api: Api, server: FaultyServer) -> None:
     failing = status(503, "ServiceUnavailable", Retry_After="0")
     server.will("GET", f"{MAPS}/one", failing, drop, page(502, "<html>bad gateway"), json_answer(MAP))
+    assert api.get(CONFIG_MAP, "one") == MAP
+
+
+def test_a_server_whose_first_answer_breaks_off_is_there(
+    api: Api, server: FaultyServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("cloudtrain.platforms.kubernetes.api.transport.NEW_SECONDS", 0.0)
+    server.will("GET", f"{MAPS}/one", break_off, json_answer(MAP))
     assert api.get(CONFIG_MAP, "one") == MAP
 
 

@@ -117,6 +117,29 @@ def test_nothing_is_left_of_a_job_that_is_refused(kubernetes: Namespace, tmp_pat
     assert Places().tickets.read("many") is None
 
 
+def test_nothing_is_left_of_a_job_whose_creation_was_not_answered(
+    kubernetes: Namespace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The server has made the Job, and is away for all that the client asks next; or only for its second attempt."""
+    monkeypatch.setattr("cloudtrain.platforms.kubernetes.api.transport.RETRY_SECONDS", 0.3)
+    faults = kubernetes.proxy.faults
+    submission = _prepared(tmp_path, job_name="lost")
+    faults.lose_answer("POST .*/jobs")
+    faults.refuse(".*/jobs", 503, times=50)
+    with pytest.raises(CloudtrainError, match=f"kubectl delete -n {kubernetes.name} jobs.batch lost"):
+        submission.submit()
+    faults.clear()
+    subprocess.run(["kubectl", "delete", "job", "lost"], check=True, capture_output=True)
+
+    submission = _prepared(tmp_path, job_name="lost")
+    faults.lose_answer("POST .*/jobs")
+    faults.refuse("POST .*/jobs", 503, times=50)
+    with pytest.raises(CloudtrainError) as caught:
+        submission.submit()
+    assert "kubectl delete" not in str(caught.value)
+    kubernetes.wait_until(lambda: not kubernetes.bench.list("jobs", kubernetes.name), "the deletion")
+
+
 def test_kubectl_accepts_what_dry_run_prints(kubernetes: Namespace, tmp_path: Path) -> None:
     request = _prepared(tmp_path, job_name="by-hand", instance_count=2).request
     validate_everywhere(request.body["objects"])

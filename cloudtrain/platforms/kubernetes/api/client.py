@@ -154,7 +154,8 @@ class Api:
     ) -> dict[str, Any]:
         """Create an object, and return it as the server has it.
 
-        If the answer is lost, the server is asked whether the object is there: it is never created twice.
+        If the answer is lost, the server is asked whether the object is there: it is never created twice. A caller that
+        has to know that itself gives the annotation `CREATE_ID`.
 
         Args:
             dry_run: admit and validate it, with quotas and webhooks, without keeping it.
@@ -168,9 +169,10 @@ class Api:
         kind = kind_of(obj)
         metadata = dict(obj.get("metadata") or {})
         name = metadata.get("name", "")
-        mark = uuid.uuid4().hex
+        annotations = metadata.get("annotations") or {}
+        mark = annotations.get(CREATE_ID) or uuid.uuid4().hex
         if name and kind != kinds.ACCESS_REVIEW:
-            metadata["annotations"] = {**(metadata.get("annotations") or {}), CREATE_ID: mark}
+            metadata["annotations"] = {**annotations, CREATE_ID: mark}
         body = {**obj, "metadata": metadata}
         params = {"fieldManager": "cloudtrain", **({"dryRun": "All"} if dry_run else {})}
         call = Call("POST", kind.path(self.namespace), self._asked("create", kind, name), params, body)
