@@ -53,7 +53,9 @@ def submit(request: Request, api: Api, urls: Mapping[str, str] | None = None) ->
 
 def _is_refusal(error: BaseException) -> bool:
     """Whether the server has answered that it does not create the object."""
-    return isinstance(error, JobExists) or (isinstance(error, KubeError) and 400 <= error.status < 500)
+    return isinstance(error, JobExists) or (
+        isinstance(error, KubeError) and 400 <= error.status < 500 and not error.is_transient
+    )
 
 
 def _undo(main: Mapping[str, Any], mark: str, api: Api, error: BaseException) -> None:

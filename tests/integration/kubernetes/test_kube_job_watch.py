@@ -118,6 +118,23 @@ def test_an_outage_is_said_and_then_survived(
     assert names(until(watch, lambda found: not found.problem and found.pods)) == ["toy-0-abcde"]
 
 
+def test_a_job_has_ended_when_the_last_changes_of_its_pods_are_known(
+    kubernetes: Namespace, watch: JobWatch
+) -> None:
+    """Else its logs would end before they were read, and its failure would have no reason."""
+    open_watches(kubernetes, watch)
+    kubernetes.proxy.faults.refuse("pods.watch=true", 503, times=1000)
+    kubernetes.proxy.cut_watches()
+    make_pod(kubernetes, "toy-0-abcde")
+    complete = {"type": "Complete", "status": "True"}
+    kubernetes.bench.patch("jobs", kubernetes.name, "toy", {"status": {"conditions": [complete]}}, "status")
+    behind = until(watch, lambda found: "last changes of its pods" in found.problem)
+    assert behind.owner is not None and not behind.owner["status"].get("conditions")
+    kubernetes.proxy.faults.clear()
+    ended = until(watch, lambda found: (found.owner or {}).get("status", {}).get("conditions"))
+    assert names(ended) == ["toy-0-abcde"]
+
+
 def test_watches_end_when_no_one_asks_and_begin_again(
     kubernetes: Namespace, watch: JobWatch, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -43,8 +43,16 @@ TICK = 5.0
 CATCH_UP = 5.0
 """For so long, a snapshot waits for the new connections."""
 
+LAG = 0.1
+"""Seconds after which an open watch has brought what happened before."""
+
+BEHIND = "the job has ended; the last changes of its pods are on their way"
+
 PAUSE = 15.0
 """After a pause or a jump of the clock of so many seconds, connections may be dead: they are replaced."""
+
+ENDED = ("Complete", "Completed", "Succeeded", "Failed")
+"""The conditions of a Job, a JobSet, a TrainJob or an MPIJob that has ended."""
 
 WORKLOAD_LABEL = "kueue.x-k8s.io/job-uid"
 
@@ -100,6 +108,8 @@ class JobWatch:
         self._events = Reflector(api, EVENT, keep=self._keep_event, changed=self._on_change)
         self._workload: Reflector | None = None
         self._unseen: dict[str, str] = {}
+        self._unfinished: dict[str, Any] | None = None
+        """The owner before its end."""
         self._uids: set[str] = set()
         self._asked = time.monotonic()
         self._listed: float | None = None
@@ -122,6 +132,8 @@ class JobWatch:
                 self._start()
             if self.is_watching:
                 self._find_workload()
+                if self._misses_pods():
+                    return self._build(self._problem() or BEHIND, self._unfinished)
             return self._build(self._problem())
 
     def known(self) -> Snapshot:
@@ -195,6 +207,21 @@ class JobWatch:
         if self.is_watching:
             workload.start()
 
+    def _misses_pods(self) -> bool:
+        """Whether the job has ended, but the last changes of its pods are missing: the watch of them is broken now."""
+        owner, before = self._current_owner(), self._unfinished
+        if owner is None or not _has_ended(owner):
+            self._unfinished = owner
+            return False
+        if before is None or before["metadata"].get("uid") != owner["metadata"].get("uid"):
+            return False  # it had ended before the first list
+        time.sleep(LAG)
+        connected = self._pods.connected_at
+        if connected is None or time.monotonic() - connected < LAG:
+            return True
+        self._unfinished = None
+        return False
+
     def _start(self) -> None:
         self._stop = threading.Event()
         self._ticked, self._offset = time.monotonic(), _clock_offset()
@@ -231,7 +258,7 @@ class JobWatch:
         until = self._reconnected + CATCH_UP
         while time.monotonic() < until:
             if all(reflector.heard_at > self._reconnected for reflector in self._reflectors()):
-                time.sleep(0.1)  # the first changes arrive right after the connection
+                time.sleep(LAG)  # the first changes arrive right after the connection
                 self._reconnected = float("-inf")
                 return
             time.sleep(0.05)
@@ -252,9 +279,9 @@ class JobWatch:
         owners = self._owner.objects()
         return owners[-1] if owners else None
 
-    def _build(self, problem: str) -> Snapshot:
+    def _build(self, problem: str, owner: dict[str, Any] | None = None) -> Snapshot:
         self._seen.change = self._changes
-        owner = self._current_owner()
+        owner = owner or self._current_owner()
         # a job of this name that was deleted may have pods that still end
         since = str(owner["metadata"].get("creationTimestamp") or "") if owner else ""
         pods = [
@@ -295,6 +322,11 @@ class JobWatch:
 
 def _uids(objects: Iterable[Mapping[str, Any]]) -> Iterable[str]:
     return (str(found["metadata"].get("uid")) for found in objects)
+
+
+def _has_ended(owner: Mapping[str, Any]) -> bool:
+    conditions = (owner.get("status") or {}).get("conditions") or ()
+    return any(one.get("type") in ENDED and one.get("status") == "True" for one in conditions)
 
 
 def _clock_offset() -> float:

@@ -61,6 +61,8 @@ class Reflector:
         self._stop: threading.Event | None = None
         self._thread: threading.Thread | None = None
         self._heard = float("-inf")
+        self.connected_at: float | None = None
+        """When the present watch began, on the monotonic clock; None while there is none."""
         self._error: CloudtrainError | None = None
 
     @property
@@ -154,12 +156,13 @@ class Reflector:
             self._watch = watch
             try:
                 self._heard, self._error = time.monotonic(), None
+                self.connected_at = self._heard
                 for change, found in watch:
                     if stop.is_set():
                         return
                     self._take(change, found)
             finally:
-                self._watch = None
+                self._watch = self.connected_at = None
 
     def _take(self, change: str, found: dict[str, Any]) -> None:
         version = (found.get("metadata") or {}).get("resourceVersion")
