@@ -11,8 +11,6 @@ from cloudtrain.spec import TrainingJob, convert
 
 COUNT = Annotated[int, Meta(ge=1)]
 NOT_NEGATIVE = Annotated[int, Meta(ge=0)]
-QUANTITY = Annotated[str, Meta(pattern=r"^[0-9]+(\.[0-9]+)?(m|[kMGTPE]i?)?\Z")]
-"""In the notation of Kubernetes: ``500m``, ``4``, ``32Gi``."""
 NAME = Annotated[str, Meta(pattern=r"^[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?\Z")]
 """The name of an object: a DNS subdomain."""
 USER = NOT_NEGATIVE | Literal["image"]
@@ -43,9 +41,9 @@ class KubernetesOptions(Struct, frozen=True, forbid_unknown_fields=True):
     gpus: NOT_NEGATIVE | None = None
     gpu_resource: str = "nvidia.com/gpu"
     cpu: str | float | None = None
-    memory: QUANTITY | None = None
-    disk: QUANTITY | None = None
-    shm_size: QUANTITY | None = None
+    memory: str | None = None
+    disk: str | None = None
+    shm_size: str | None = None
     resources: dict[str, str | int] = {}
     # on which nodes
     node_selector: dict[str, str] = {}

@@ -25,9 +25,9 @@ def resources(options: KubernetesOptions, *, has_ranks: bool = True) -> dict[str
     if options.cpu is not None:
         requests["cpu"] = limits["cpu"] = quantity("cpu", options.cpu)
     if options.memory is not None:
-        requests["memory"] = limits["memory"] = options.memory
+        requests["memory"] = limits["memory"] = quantity("memory", options.memory)
     if options.disk is not None:
-        requests["ephemeral-storage"] = limits["ephemeral-storage"] = options.disk
+        requests["ephemeral-storage"] = limits["ephemeral-storage"] = quantity("disk", options.disk)
     if has_ranks:
         devices = {options.gpu_resource: options.gpus} if options.gpus else {}
         for name, amount in {**devices, **options.resources}.items():
@@ -46,6 +46,6 @@ def quantity(field: str, value: str | float) -> str:
     if not _QUANTITY.fullmatch(text):
         raise InvalidJob(
             f"platform_options.{field}: {text!r} is not an amount of Kubernetes",
-            hint="For example 4, 500m, or 32Gi.",
+            hint="For example 4, 500m, 32G or 32Gi: without a space, and without B.",
         )
     return text

@@ -13,6 +13,7 @@ from cloudtrain.errors import InvalidJob
 from cloudtrain.platforms.kubernetes.options import KubernetesOptions
 from cloudtrain.platforms.kubernetes.pod_files import JOB_SECRET, MOUNTS, URLS, runtime_map
 from cloudtrain.platforms.kubernetes.render.parts import Parts
+from cloudtrain.platforms.kubernetes.render.resources import quantity
 from cloudtrain.storage import uri_scheme
 from cloudtrain.storage.uri import uri_to_path
 
@@ -81,7 +82,9 @@ def pod_volumes(parts: Parts, *, has_ranks: bool = True) -> tuple[list[dict[str,
     options = parts.options
     add("work", {"emptyDir": {"sizeLimit": options.disk} if options.disk else {}}, DEFAULT_BASE)
     add("tmp", {"emptyDir": {}}, "/tmp")
-    shm = {"medium": "Memory", **({"sizeLimit": options.shm_size} if options.shm_size else {})}
+    shm = {"medium": "Memory"}
+    if options.shm_size is not None:
+        shm["sizeLimit"] = quantity("shm_size", options.shm_size)
     add("shm", {"emptyDir": shm}, "/dev/shm")
     add("config", {"configMap": {"name": parts.name}}, f"{MOUNTS}/config", readOnly=True)
     if not parts.by_url:
