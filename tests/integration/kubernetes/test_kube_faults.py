@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 import socket
+import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -283,7 +284,7 @@ def test_stopping_ends_a_silent_watch(reflector: Reflector, server: FaultyServer
     until(lambda: watched(server))
     time.sleep(0.1)
     reflector.stop()
-    until(lambda: reflector.is_finished)
+    until(lambda: all(thread.name != "cloudtrain-watch-pods" for thread in threading.enumerate()))
 
 
 def _sent(server: FaultyServer) -> bytes:
