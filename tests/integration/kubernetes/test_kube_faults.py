@@ -191,6 +191,13 @@ def test_answers_that_are_too_large(api: Api, server: FaultyServer, monkeypatch:
         api.get(CONFIG_MAP, "bomb")
 
 
+@pytest.mark.parametrize("answer", [{"items": 5}, {"items": [5]}, {"items": {"a": 1}}, {"metadata": 5}])
+def test_a_list_that_is_none(api: Api, server: FaultyServer, answer: object) -> None:
+    server.will("GET", PODS, json_answer(answer))
+    with pytest.raises(KubeError, match="is not an API server"):
+        api.list(POD)
+
+
 def test_an_answer_that_does_not_end(api: Api, server: FaultyServer, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(transport, "LONGEST_ANSWER", 0.2)
     server.will("GET", f"{MAPS}/one", drip)

@@ -14,6 +14,7 @@ from cloudtrain.platforms.kubernetes.api import kinds
 from cloudtrain.platforms.kubernetes.api.answers import Asked
 from cloudtrain.platforms.kubernetes.api.errors import (
     KubeAlreadyExists,
+    KubeError,
     KubeGone,
     KubeNotFound,
     KubeTooLarge,
@@ -133,13 +134,17 @@ class Api:
                     raise
                 limit = max(1, limit // 10)
                 continue
-            for item in page.get("items") or []:
+            items, metadata = page.get("items") or [], page.get("metadata") or {}
+            if not _is_list(items, metadata):
+                raise KubeError(
+                    f"{self.server} is not an API server: it answered with something else than a list"
+                )
+            for item in items:
                 kept = keep({"apiVersion": kind.api_version, "kind": kind.kind, **item})
                 if kept is not None:
                     found.append(kept)
             if len(found) > MOST_OBJECTS:
                 raise KubeTooLarge(f"there are more than {MOST_OBJECTS:,} {kind.plural} here")
-            metadata = page.get("metadata") or {}
             token = metadata.get("continue") or ""
             if not token:
                 return found, str(metadata.get("resourceVersion") or "")
@@ -380,3 +385,8 @@ class Api:
 
     def _asked(self, verb: str, kind: Kind, name: str = "", subresource: str = "") -> Asked:
         return Asked(verb, kind, name, self.namespace if kind.namespaced else "", subresource)
+
+
+def _is_list(items: Any, metadata: Any) -> bool:
+    is_list = isinstance(items, list) and isinstance(metadata, dict)
+    return is_list and all(isinstance(item, dict) for item in items)
