@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import contextlib
 import os
 import uuid
 from collections.abc import Mapping
@@ -15,11 +16,12 @@ from cloudtrain.platforms.kubernetes.api.client import CREATE_ID
 from cloudtrain.platforms.kubernetes.api.errors import KubeAlreadyExists, KubeError, KubeNotFound
 from cloudtrain.platforms.kubernetes.api.kinds import kind_of
 from cloudtrain.platforms.kubernetes.delivery import with_files
-from cloudtrain.platforms.kubernetes.labels import job_labels
+from cloudtrain.platforms.kubernetes.labels import JOB, job_labels
 from cloudtrain.platforms.kubernetes.pod_files import JOB_SECRET
 
 if TYPE_CHECKING:
     from cloudtrain.platforms.kubernetes.api.client import Api
+    from cloudtrain.platforms.kubernetes.api.kinds import Kind
 
 
 def submit(request: Request, api: Api, urls: Mapping[str, str] | None = None) -> str:
@@ -99,8 +101,17 @@ def _create(item: Mapping[str, Any], api: Api) -> dict[str, Any]:
         raise JobExists(
             f"there is already a {item['kind']} {metadata['name']} in the namespace {metadata['namespace']}",
             hint="Choose another job_name, or delete it: "
-            f"kubectl delete -n {metadata['namespace']} {kind.resource} {metadata['name']}",
+            f"kubectl delete -n {metadata['namespace']} {kind.resource} {metadata['name']}"
+            if _is_of_a_job(kind, metadata["name"], api)
+            else "It does not belong to a job of cloudtrain: choose another job_name.",
         ) from None
+
+
+def _is_of_a_job(kind: Kind, name: str, api: Api) -> bool:
+    """Whether the object belongs to a job, rather than to something else in the namespace."""
+    with contextlib.suppress(PlatformError):
+        return JOB in (api.get(kind, name)["metadata"].get("labels") or {})
+    return False
 
 
 def _reference(owner: Mapping[str, Any]) -> dict[str, Any]:

@@ -80,8 +80,14 @@ def test_a_job_owns_all_its_objects(
     assert (listed.name, listed.platform) == ("first", "kubernetes")
     assert not job.describe().status.is_final
 
-    with pytest.raises(JobExists, match="already a Job first in the namespace"):
+    with pytest.raises(JobExists, match="already a Job first in the namespace") as refused:
         _prepared(tmp_path, job_name="first").submit()
+    assert f"kubectl delete -n {space} jobs.batch first" in refused.value.hint
+    bench.create("configmaps", space, {"metadata": {"name": "settings"}})
+    with pytest.raises(JobExists, match="already a ConfigMap settings") as refused:
+        _prepared(tmp_path, job_name="settings").submit()
+    assert "does not belong to a job of cloudtrain" in refused.value.hint
+    assert "delete" not in refused.value.hint
     assert bench.find("jobs", space, "first")["metadata"]["uid"] == main["metadata"]["uid"]  # type: ignore[index]
 
     subprocess.run(["kubectl", "delete", "job", "first"], check=True, capture_output=True)
