@@ -255,6 +255,21 @@ def test_a_lost_node_does_not_delay_the_others(
     assert len(reader.finish()) == 6  # though the pod is still reported as running
 
 
+def test_a_stream_that_outlives_its_pod_does_not_delay_the_end(
+    kubelet_logs: KubeletLogs, api: Api, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its node is lost, and its pod was deleted: no one ends the connection."""
+    monkeypatch.setattr("cloudtrain.platforms.kubernetes.logs.pod_log.LAST_SECONDS", 0.2)
+    objects = Objects(1)
+    lost = objects.add(0)
+    kubelet_logs.logs[lost].print("one")
+    reader = Reader(api, objects)
+    reader.until("[j-0] one")
+    objects.remove(lost)
+    objects.end()
+    assert reader.finish() == ["[j-0] one"]
+
+
 def test_the_launcher_of_an_mpijob_has_the_lines_of_its_workers(kubelet_logs: KubeletLogs, api: Api) -> None:
     objects = Objects(2)
     assert objects.owner

@@ -114,6 +114,8 @@ class PodLog:
         self._is_gone = False
         self._stopped = threading.Event()
         self._stream: LogStream | None = None
+        self._silent_since: float | None = None
+        """Since when a stream has said nothing; None while there is none, or its lines are passed on."""
         self._thread = threading.Thread(target=self._run, name=f"log-{source.pod}", daemon=True)
 
     def start(self) -> None:
@@ -136,6 +138,12 @@ class PodLog:
         """The pod is gone, or another one has its name. The rest of its log is read."""
         self._is_gone = True
         self._has_ended.set()
+
+    def drop_silence(self) -> None:
+        """Request the end of an ended container's log again if its stream is silent: the node may be lost, with it."""
+        stream, since = self._stream, self._silent_since
+        if stream and since and self._has_ended.is_set() and time.monotonic() - since > LAST_SECONDS:
+            stream.close()
 
     def stop(self) -> None:
         """End now. Returns immediately."""
@@ -219,12 +227,15 @@ class PodLog:
             try:
                 if self._stopped.is_set():
                     return
+                self._silent_since = time.monotonic()
                 for chunk in stream.chunks():
+                    self._silent_since = None
                     self._pass_on(position.new(self._dated(parser.feed(chunk))))
                     if self._stopped.is_set():
                         return
+                    self._silent_since = time.monotonic()
             finally:
-                self._stream = None
+                self._stream = self._silent_since = None
                 self._read_at = time.monotonic()
         if self._complaint:
             raise KubeError(f"the kubelet cannot read the log of pod {self.source.pod}", is_transient=True)

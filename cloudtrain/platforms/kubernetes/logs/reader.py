@@ -186,6 +186,7 @@ class _Following:
             for (uid, _), log in self._logs.items():
                 if uid not in present:
                     log.pod_gone()
+                log.drop_silence()
             return sum(not log.is_over for log in self._logs.values())
 
     def _end_all(self) -> None:
