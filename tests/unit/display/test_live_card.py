@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import builtins
 import subprocess
 import sys
 import threading
@@ -126,9 +127,12 @@ def test_a_platform_that_does_not_answer() -> None:
 
 @pytest.fixture
 def terminal() -> Iterator[InteractiveShell]:
-    """IPython, as on a terminal."""
+    """IPython, as on a terminal. It adds names to the builtins of this process."""
+    before = dict(vars(builtins))
     yield InteractiveShell.instance()
     InteractiveShell.clear_instance()
+    for name in vars(builtins).keys() - before.keys():
+        delattr(builtins, name)
 
 
 def test_ipython_on_a_terminal_shows_one_line(terminal: InteractiveShell) -> None:
