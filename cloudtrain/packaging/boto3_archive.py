@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import hashlib
 import importlib.util
 import io
 import json
@@ -11,9 +10,7 @@ import zipfile
 from collections.abc import Iterator
 from pathlib import Path, PurePath, PurePosixPath
 
-from cloudtrain.errors import StorageError
-from cloudtrain.packaging.zipapp import RuntimeArchive, zip_info
-from cloudtrain.storage.atomic import write_file
+from cloudtrain.packaging.zipapp import RuntimeArchive, keep_archive, zip_info
 
 BOTO3_FILE = "boto3.zip"
 
@@ -34,23 +31,7 @@ def pack_boto3(cache_dir: Path) -> RuntimeArchive:
     Raises:
         StorageError: the cache cannot be written.
     """
-    data = _archive()
-    sha256 = boto3_sha256()
-    path = cache_dir / sha256 / BOTO3_FILE
-    try:
-        if not path.is_file() or path.stat().st_size != len(data):
-            write_file(path, data)
-    except OSError as error:
-        raise StorageError(
-            f"cannot write boto3 into {cache_dir}: {error.strerror}",
-            hint="Free space there, or use another folder: set CLOUDTRAIN_HOME.",
-        ) from error
-    return RuntimeArchive(path, sha256)
-
-
-def boto3_sha256() -> str:
-    """The name that `pack_boto3` gives to the boto3 of this installation. Writes nothing."""
-    return hashlib.sha256(_archive()).hexdigest()
+    return keep_archive(_archive(), cache_dir, BOTO3_FILE, "boto3")
 
 
 @functools.cache

@@ -92,7 +92,7 @@ _MODIFIED = (1980, 1, 1, 0, 0, 0)
 
 @dataclass(frozen=True)
 class RuntimeArchive:
-    """The packed runtime: ``<cache_dir>/<sha256>/cloudtrain.pyz``."""
+    """An archive that jobs share: ``<cache_dir>/<sha256>/<name>``."""
 
     path: Path
     sha256: str
@@ -104,15 +104,26 @@ def pack_runtime(cache_dir: Path) -> RuntimeArchive:
     Raises:
         StorageError: the cache cannot be written.
     """
-    data = _zipapp()
+    return keep_archive(_zipapp(), cache_dir, RUNTIME_FILE, "the runtime")
+
+
+def keep_archive(data: bytes, cache_dir: Path, name: str, what: str) -> RuntimeArchive:
+    """Write an archive into the cache, unless it is there already.
+
+    Args:
+        what: the content, for the message of the error.
+
+    Raises:
+        StorageError: the cache cannot be written.
+    """
     sha256 = _digest(data)
-    path = cache_dir / sha256 / RUNTIME_FILE
+    path = cache_dir / sha256 / name
     try:
         if not path.is_file() or path.read_bytes() != data:
             write_file(path, data)
     except OSError as error:
         raise StorageError(
-            f"cannot write the runtime into {cache_dir}: {error.strerror}",
+            f"cannot write {what} into {cache_dir}: {error.strerror}",
             hint="Free space there, or use another folder: set CLOUDTRAIN_HOME.",
         ) from error
     return RuntimeArchive(path, sha256)
