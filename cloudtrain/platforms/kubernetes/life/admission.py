@@ -13,12 +13,41 @@ CREATE_ERRORS = {"FailedCreate", "JobCreationFailed", "HeadlessServiceCreationFa
 _QUOTA = re.compile(
     r"exceeded quota: (?P<quota>[^,]+), requested: (?P<asked>.+?), used: (?P<used>.+?), limited: (?P<limit>.+)"
 )
-_MUST = re.compile(r"failed quota: (?P<quota>[^:]+): must specify (?P<what>.+)")
-_ACCOUNT = re.compile(r'serviceaccount "(?P<name>[^"]+)" not found')
-_PRIORITY = re.compile(r"no PriorityClass with name (?P<name>\S+) was found")
-_SECURITY = re.compile(r'violates PodSecurity "(?P<level>[^"]+)": (?P<what>.+)', re.DOTALL)
-_WEBHOOK = re.compile(r'admission webhook "(?P<name>[^"]+)" denied the request:? ?(?P<said>.*)', re.DOTALL)
-_RANGE = re.compile(r"(?:maximum|minimum) \S+ usage per (?:Pod|Container) is .+", re.DOTALL)
+_REFUSALS: tuple[tuple[re.Pattern[str], str, str], ...] = (
+    (
+        re.compile(r"failed quota: (?P<quota>[^:]+): must specify (?P<what>.+)"),
+        "the quota {quota} requires every pod to specify {what}",
+        "Specify it in platform_options.",
+    ),
+    (
+        re.compile(r'serviceaccount "(?P<name>[^"]+)" not found'),
+        "the service account {name} does not exist in its namespace",
+        "Create it, or set another platform_options.service_account.",
+    ),
+    (
+        re.compile(r"no PriorityClass with name (?P<name>\S+) was found"),
+        "the priority class {name} does not exist",
+        "See those of the cluster: kubectl get priorityclasses",
+    ),
+    (
+        re.compile(r'violates PodSecurity "(?P<level>[^"]+)": (?P<what>.+)', re.DOTALL),
+        "the namespace enforces the Pod Security Standard {level}, which its pods violate: {what}",
+        "Set platform_options.run_as_user, capabilities or pod_patch, or use another namespace.",
+    ),
+    (
+        re.compile(
+            r'admission webhook "(?P<name>[^"]+)" denied the request:?\s*(?P<said>.*?)\s*\Z', re.DOTALL
+        ),
+        "the admission webhook {name} of the cluster refuses its pods: {said}",
+        "",
+    ),
+    (
+        re.compile(r"(?P<limit>(?:maximum|minimum) \S+ usage per (?:Pod|Container) is .+?)\]*\Z", re.DOTALL),
+        "its pods are outside the limits of the namespace: {limit}",
+        "See them with: kubectl describe limitrange",
+    ),
+)
+"""Patterns of what the API server says, the first one that matches; the sentence; what to do."""
 _FORBIDDEN = re.compile(
     r"(?:Error creating: )?(?:pods|jobs\.batch) \"[^\"]*\" is forbidden: (?P<said>.*)", re.DOTALL
 )
@@ -32,43 +61,9 @@ def why_not_created(message: str) -> Why:
     said = (match["said"] if match else message.strip().removeprefix("Error creating: ")).strip()
     if quota := _QUOTA.search(said):
         return _over_quota(quota["quota"], *(_amounts(quota[part]) for part in ("asked", "used", "limit")))
-    if must := _MUST.search(said):
-        return Why(
-            f"the quota {must['quota']} requires every pod to specify {must['what']}",
-            "Specify it in platform_options.",
-            CONFIGURATION_SECONDS,
-        )
-    if account := _ACCOUNT.search(said):
-        return Why(
-            f"the service account {account['name']} does not exist in its namespace",
-            "Create it, or set another platform_options.service_account.",
-            CONFIGURATION_SECONDS,
-        )
-    if priority := _PRIORITY.search(said):
-        return Why(
-            f"the priority class {priority['name']} does not exist",
-            "See those of the cluster: kubectl get priorityclasses",
-            CONFIGURATION_SECONDS,
-        )
-    if security := _SECURITY.search(said):
-        return Why(
-            f"the namespace enforces the Pod Security Standard {security['level']}, which its pods violate: "
-            f"{security['what']}",
-            "Set platform_options.run_as_user, capabilities or pod_patch, or use another namespace.",
-            CONFIGURATION_SECONDS,
-        )
-    if webhook := _WEBHOOK.search(said):
-        return Why(
-            f"the admission webhook {webhook['name']} of the cluster refuses its pods: {webhook['said'].strip()}",
-            "",
-            CONFIGURATION_SECONDS,
-        )
-    if allowed := _RANGE.search(said):
-        return Why(
-            f"its pods are outside the limits of the namespace: {allowed[0].rstrip(']')}",
-            "See them with: kubectl describe limitrange",
-            CONFIGURATION_SECONDS,
-        )
+    for pattern, sentence, advice in _REFUSALS:
+        if found := pattern.search(said):
+            return Why(sentence.format(**found.groupdict()), advice, CONFIGURATION_SECONDS)
     if match:
         return Why(f"the cluster refuses its pods: {said}", "", CONFIGURATION_SECONDS)
     return Why(f"its pods could not be created: {said}", "The controller tries again.")
