@@ -47,7 +47,7 @@ def card(view: JobView, notes: Sequence[tuple[str, str]] = ()) -> Html:
     """The card of a job.
 
     Args:
-        notes: the last lines, such as how to go on: texts, each with code that does it.
+        notes: the last lines, such as how to continue: texts, each with the code for it.
     """
     description = view.description
     sign, kind = MARKS[description.status]

@@ -106,7 +106,7 @@ class LiveCard:
 
     def __init__(self, shell: Any, platform: Platform, job_name: str) -> None:
         self.left: Sequence[tuple[str, str]] = ()
-        """How to go on with a job whose card is no longer live: texts, each with code that does it."""
+        """How to continue with a job whose card is no longer live: texts, each with the code for it."""
         self._shell = shell
         self._platform = platform
         self._job_name = job_name

@@ -173,7 +173,7 @@ class Keeper:
 
 
 def _or_exit(work: Any) -> None:
-    """Never returns: a child must not go on as the keeper."""
+    """Never returns: a child must not continue as the keeper."""
     try:
         work()
     finally:

@@ -33,7 +33,7 @@ PLURAL_OF = {"Service": "services", "ConfigMap": "configmaps", "Secret": "secret
 
 
 def suspension(suspended: bool) -> Object:
-    """A patch that suspends a Job, or lets it go on. The old server drops ``suspend``, and reports no change of it."""
+    """A patch that suspends a Job, or resumes it. The old server drops ``suspend``, and reports no change of it."""
     return {
         "metadata": {"annotations": {"test/suspended": str(suspended)}},
         "spec": {"suspend": suspended},

@@ -1,4 +1,4 @@
-"""Pods download their source, the runtime and boto3 from S3, and go on while it fails."""
+"""Pods download their source, the runtime and boto3 from S3, and retry while it fails."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Why a job waits: a sentence, what to do about it, and whether it can go on by itself."""
+"""Why a job waits: a sentence, what to do about it, and whether it can resolve itself."""
 
 from __future__ import annotations
 
@@ -30,5 +30,5 @@ class Why:
         return self.patience is not None
 
     def is_hopeless(self, now: float) -> bool:
-        """Whether it has lasted too long to go on by itself."""
+        """Whether it has lasted too long to resolve itself."""
         return self.patience is not None and self.since is not None and now - self.since > self.patience

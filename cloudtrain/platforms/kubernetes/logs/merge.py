@@ -146,7 +146,7 @@ class LiveMerge:
         self.is_strict = is_strict
         lock = threading.RLock()
         self.changed = threading.Condition(lock)
-        """Notified when readers of logs may go on."""
+        """Notified when readers of logs may continue."""
         self._due = threading.Condition(lock)
         """Notified when a round should not wait for its time."""
         self._hurries = False
