@@ -16,6 +16,7 @@ from typing import Any
 from cloudtrain.contract import FailureClass, FailureReport, JobStatus
 from cloudtrain.errors import PlatformError
 from cloudtrain.platforms.base import JobDescription, JobState
+from cloudtrain.platforms.batch.queue import SKEW_SECONDS, Standing
 from cloudtrain.platforms.batch.shell import Shell
 from cloudtrain.platforms.batch.submissions import (
     ANSWERS,
@@ -26,7 +27,7 @@ from cloudtrain.platforms.batch.submissions import (
 )
 from cloudtrain.platforms.slurm.identity import is_same, own, own_function
 from cloudtrain.platforms.slurm.pending import why_pending
-from cloudtrain.platforms.slurm.queue import SKEW_SECONDS, UNKNOWN_NUMBER, Queue, Standing
+from cloudtrain.platforms.slurm.queue import UNKNOWN_NUMBER, Queue
 from cloudtrain.platforms.slurm.squeue import QueueRow, on_cluster
 from cloudtrain.platforms.slurm.states import CANCELLED, Ending, cancelled_by, explain
 from cloudtrain.platforms.supervised import JobFiles, JobRecord
@@ -82,14 +83,14 @@ class JobLife:
             self._queues[cluster] = self._make_queue(cluster)
         return self._queues[cluster]
 
-    def standing(self, job: JobFiles) -> Standing:
+    def standing(self, job: JobFiles) -> Standing[QueueRow]:
         """The job in Slurm. One that has no number yet is being submitted.
 
         Of a job with several submissions, one that runs comes before one that waits for it to end.
         """
         return self._find(job)[0]
 
-    def _find(self, job: JobFiles) -> tuple[Standing, Submission | None]:
+    def _find(self, job: JobFiles) -> tuple[Standing[QueueRow], Submission | None]:
         submissions = last_submissions(job)
         if not submissions:
             return Standing(time.time() - job.record().submitted_at < SUBMIT_SECONDS), None
@@ -97,7 +98,7 @@ class JobLife:
         alive = [pair for pair in found if pair[0].is_alive]
         return min(alive, key=lambda pair: _rank(pair[0])) if alive else found[-1]
 
-    def _look(self, job: JobFiles, one: Submission) -> Standing:
+    def _look(self, job: JobFiles, one: Submission) -> Standing[QueueRow]:
         found = self.queue(one.cluster).look(one.number, one.time)
         if found.row and not is_same(found.row, job.name, one.number):
             return Standing(False, taken=found.taken)
@@ -227,7 +228,8 @@ class JobLife:
     def states(self, record: JobRecord, job: JobFiles) -> list[JobState]:
         """The states of the job so far: see `cloudtrain.platforms.States`."""
         submissions = last_submissions(job)
-        standing, silence = Standing(True), ""
+        standing: Standing[QueueRow] = Standing(True)
+        silence = ""
         if submissions and not record.status.is_final:
             standing = self.standing(job)
             silence = self.queue(submissions[-1].cluster).silence
@@ -296,7 +298,7 @@ def signal_command(job_name: str, submissions: Sequence[Submission], name: str, 
     return "\n".join([say, own_function(), *lines])
 
 
-def _waits(standing: Standing, record: JobRecord) -> bool:
+def _waits(standing: Standing[QueueRow], record: JobRecord) -> bool:
     """Whether the job waits in the queue. One that has started since Slurm was asked does not."""
     if not standing.row or not standing.row.is_waiting:
         return False
@@ -319,7 +321,7 @@ def _unqueue(one: Submission) -> str:
     return f'[ "$({state} 2>/dev/null)" = PD ] && say scancel{_names(one)}'
 
 
-def _rank(standing: Standing) -> int:
+def _rank(standing: Standing[QueueRow]) -> int:
     """Which submission of a job counts: the one that runs, else the one that starts next."""
     if not standing.row or not standing.row.is_waiting:
         return 0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import builtins
 import contextlib
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -14,6 +15,7 @@ from cloudtrain.platforms.base import JobDescription, JobState, Request
 from cloudtrain.platforms.batch.cluster import Cluster, open_cluster
 from cloudtrain.platforms.batch.cluster_platform import ClusterPlatform, unless_queued
 from cloudtrain.platforms.batch.connection import ConnectionLost
+from cloudtrain.platforms.batch.queue import queue_file
 from cloudtrain.platforms.batch.remote_download import download_remote
 from cloudtrain.platforms.batch.remote_follow import follow_remote
 from cloudtrain.platforms.batch.remote_root import RemoteRoot
@@ -23,7 +25,7 @@ from cloudtrain.platforms.slurm.launcher import SlurmLauncher
 from cloudtrain.platforms.slurm.life import JobLife
 from cloudtrain.platforms.slurm.options import SlurmOptions
 from cloudtrain.platforms.slurm.profile import with_profile
-from cloudtrain.platforms.slurm.queue import Queue, queue_file
+from cloudtrain.platforms.slurm.queue import Queue
 from cloudtrain.platforms.slurm.queued import QueuedJobs
 from cloudtrain.platforms.slurm.render import check, render
 from cloudtrain.platforms.supervised import JobFiles
@@ -42,7 +44,7 @@ class SlurmJobs(QueuedJobs):
 
     def __init__(self, cluster: Cluster, poll_seconds: float) -> None:
         def queue(name: str) -> Queue:
-            file = queue_file(self.name, cluster.login, name)
+            file = queue_file(self.name, cluster.login, name, os.environ.get("SLURM_CONF", ""))
             return Queue(cluster.shell, file, cluster=name, poll_seconds=poll_seconds)
 
         life = JobLife(cluster.shell, queue)

@@ -1,22 +1,17 @@
-"""The watched jobs of a cluster in Slurm's queue: one ``squeue`` for all, then ``sacct`` for those that left.
-
-The answer is kept for some seconds, in this process and in a file that all processes of this user share: ten commands
-that wait make as many calls as one. Where Slurm does not answer, the jobs are as they were: unknown is not ended.
-"""
+"""The watched jobs of a cluster in Slurm's queue: one ``squeue`` for all, then ``sacct`` for those that left."""
 
 from __future__ import annotations
 
-import hashlib
-import os
-import threading
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
-from datetime import datetime
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 from cloudtrain.errors import PlatformError
+from cloudtrain.platforms.batch.queue import CALL_SECONDS, POLL_SECONDS, SharedQueue, Standing
 from cloudtrain.platforms.batch.shell import Answer, Shell
+from cloudtrain.platforms.batch.snapshot import Snapshot
 from cloudtrain.platforms.slurm.accounting import (
     NO_ACCOUNTING,
     parse_sacct,
@@ -24,7 +19,6 @@ from cloudtrain.platforms.slurm.accounting import (
     sacct_command,
     scontrol_command,
 )
-from cloudtrain.platforms.slurm.snapshot import Snapshot, SnapshotFile
 from cloudtrain.platforms.slurm.squeue import (
     QueueRow,
     has_place,
@@ -34,41 +28,52 @@ from cloudtrain.platforms.slurm.squeue import (
     squeue_command,
 )
 from cloudtrain.platforms.slurm.states import Ending, is_ended
-from cloudtrain.storage import state_home
 
-POLL_SECONDS = 10.0
-LONGEST_BACKOFF_SECONDS = 60.0
 ORDER_SECONDS = 300.0
 """How old places in the queue may be."""
 NEW_SECONDS = 30.0
 """How old they may be for a job that is not among them."""
-SILENT_SECONDS = 30.0
-"""How long Slurm may be silent before users see it: a controller that restarts needs less."""
-CALL_SECONDS = 60.0
 MOST_ABSENCES = 6
 """After as many answers, a job that is not in the queue has ended: the accounting has missed its end."""
 GONE = Ending("")
 """How a job ended that neither the controller nor the accounting knows any more."""
 _EXITED = ("COMPLETED", "FAILED")
 """States of jobs that ended by themselves, with an exit code that ``squeue`` does not show."""
-SKEW_SECONDS = 5.0
-"""How far the clocks of this machine and the cluster may differ."""
+MOST_ENDINGS = 5000
+FORGET_SECONDS = 3600.0
+"""How long after the last answer a cluster may have got accounting."""
 UNKNOWN_NUMBER = "Invalid job id specified"
 
 
 @dataclass(frozen=True)
-class Standing:
-    """A job in Slurm: whether it lives, and how it ended."""
+class SlurmSnapshot(Snapshot):
+    """An answer of ``squeue``, and what other commands have said."""
 
-    is_alive: bool
-    """Whether the job is in the queue, or may be: false only if Slurm said that it has ended or does not know it."""
-    row: QueueRow | None = None
-    taken: float = 0.0
-    """When Slurm was asked, in seconds since the epoch; 0 if it never answered."""
+    places: Mapping[str, tuple[int, int]] = field(default_factory=dict)
+    places_taken: float = 0.0
+    endings: Mapping[str, Ending] = field(default_factory=dict)
+    """How jobs ended that have left the queue, as far as a process asked."""
+    has_accounting: bool = True
+    """False once ``sacct`` has said that there is none."""
+
+    @classmethod
+    def of(cls, values: Mapping[str, Any]) -> SlurmSnapshot:
+        places = {number: (int(place), int(count)) for number, (place, count) in values["places"].items()}
+        endings = {number: Ending(**ending) for number, ending in values["endings"].items()}
+        return cls(**{**values, "places": places, "endings": endings})
+
+    def with_endings(self, endings: Mapping[str, Ending]) -> SlurmSnapshot:
+        """The same answer, with these endings, and the latest of those known."""
+        merged = list({**self.endings, **endings}.items())
+        return replace(self, endings=dict(merged[-MOST_ENDINGS:]))
+
+    def answered(self, asked: float, text: str) -> SlurmSnapshot:
+        has_accounting = self.has_accounting or asked - self.taken > FORGET_SECONDS
+        return replace(super().answered(asked, text), has_accounting=has_accounting)
 
 
-class Queue:
-    """The jobs of this user in Slurm.
+class Queue(SharedQueue[QueueRow, SlurmSnapshot]):
+    """The jobs of this user in Slurm. Asks the accounting for those that have left.
 
     Args:
         shell: runs Slurm's commands.
@@ -77,18 +82,14 @@ class Queue:
         poll_seconds: how old an answer may be.
     """
 
+    product = "Slurm"
+    kind = SlurmSnapshot
+
     def __init__(
         self, shell: Shell, file: Path | None = None, *, cluster: str = "", poll_seconds: float = POLL_SECONDS
     ) -> None:
-        self._shell = shell
-        self._file = SnapshotFile(file)
+        super().__init__(shell, file, poll_seconds=poll_seconds)
         self._cluster = cluster
-        self._poll_seconds = poll_seconds
-        self._lock = threading.Lock()
-        self._snapshot = Snapshot()
-        self._rows: Mapping[str, QueueRow] = {}
-        self._parsed_of = -1.0
-        self._expired_at = 0.0
         self._watched: set[str] = set()
         self._looked_up: dict[str, float] = {}
         """The answer of the queue after which the accounting was last asked for a job, alone or with others."""
@@ -97,29 +98,13 @@ class Queue:
         self._absent: dict[str, int] = {}
         """In how many answers a job was not in the queue that the accounting takes for alive."""
 
-    def look(self, number: str, since: float) -> Standing:
-        """Find a job in Slurm. Asks Slurm only if the last answer is too old.
+    def look(self, number: str, since: float) -> Standing[QueueRow]:
+        self._watched.add(number)
+        return super().look(number, since)
 
-        Args:
-            since: when the job was submitted, in seconds since the epoch.
-        """
-        with self._lock:
-            self._watched.add(number)
-            if self._snapshot.asked < since <= time.time():
-                self._expired_at = max(self._expired_at, since)  # it was submitted after the last answer
-            taken = self._refresh()
-            row = self._rows.get(number)
-            if row and not row.is_ended:
-                return Standing(True, row, taken=taken)
-            if row is None and taken < since:
-                return Standing(True)  # perhaps it was not in the queue yet
-            if self._snapshot.failures and row is None:
-                return Standing(True)  # Slurm has just restarted, perhaps
-            if row is None:
-                self._ending(number, None)
-                if 0 < self._absent.get(number, 0) < MOST_ABSENCES:
-                    return Standing(True)
-            return Standing(False, row, taken=taken)
+    def _may_return(self, number: str) -> bool:
+        self._ending(number, None)
+        return 0 < self._absent.get(number, 0) < MOST_ABSENCES
 
     def ending(self, number: str) -> Ending | None:
         """How a job ended that is not alive; None if Slurm does not know. Asks once for all jobs that have left."""
@@ -141,58 +126,14 @@ class Queue:
                 self._ask_order()
             return self._snapshot.places.get(number)
 
-    def expire(self) -> None:
-        """Ask Slurm again the next time: a job has been submitted, or stopped."""
-        self._expired_at = time.time()
-
-    @property
-    def silence(self) -> str:
-        """The sentence about a Slurm that has not answered for a while; empty if it answers."""
-        last = self._snapshot
-        is_new = last.taken and time.time() - last.failing_since < SILENT_SECONDS
-        if not last.failures or is_new:
-            return ""
-        since = f"{datetime.fromtimestamp(last.failing_since):%H:%M:%S}"
-        return f"Slurm{self._where} has not answered since {since} ({last.error})"
-
-    @property
-    def _where(self) -> str:
-        return f" on {self._shell.place}" if self._shell.place else ""
-
-    def _refresh(self) -> float:
-        """Bring the rows up to date. Returns the time of the answer that they are from."""
-        if self._is_due(self._snapshot):
-            with self._file.taken(wait=not self._snapshot.taken) as is_mine:
-                found = self._file.read() or self._snapshot
-                if found.asked >= self._snapshot.asked:
-                    self._snapshot = found
-                if is_mine and self._is_due(self._snapshot):
-                    self._snapshot = self._ask(self._snapshot)
-                    self._file.write(self._snapshot)
-        if self._parsed_of != self._snapshot.taken:
-            self._rows = parse_squeue(self._snapshot.text)
-            self._parsed_of = self._snapshot.taken
-        return self._snapshot.taken
-
-    def _is_due(self, last: Snapshot) -> bool:
-        now = time.time()
-        pause = self._poll_seconds * last.calls
-        if last.failures:
-            pause = min(self._poll_seconds * 2**last.failures, max(LONGEST_BACKOFF_SECONDS, pause))
-        elif last.asked < self._expired_at:
-            return True
-        return not last.asked <= now < last.asked + pause  # the clock may have been set back
-
-    def _ask(self, last: Snapshot) -> Snapshot:
-        asked = time.time()
-        try:
-            answer = self._shell.run(squeue_command(self._cluster), timeout=CALL_SECONDS)
-        except PlatformError as error:
-            return last.failed(asked, error.message)
+    def _query(self) -> str:
+        answer = self._shell.run(squeue_command(self._cluster), timeout=CALL_SECONDS)
         if answer.code:
-            return last.failed(asked, _complaint(answer))
-        text = answer.out.decode("utf-8", "replace")
-        return last.answered(asked, text)
+            raise PlatformError(_complaint(answer))
+        return answer.out.decode("utf-8", "replace")
+
+    def _parse(self, text: str) -> Mapping[str, QueueRow]:
+        return parse_squeue(text)
 
     def _ask_order(self) -> None:
         with self._file.taken(wait=False) as is_mine:
@@ -272,12 +213,6 @@ class Queue:
             self._snapshot = self._snapshot.with_endings({number: GONE})
         elif found:
             self._snapshot = self._snapshot.with_endings({number: found})
-
-
-def queue_file(platform: str, login: str, cluster: str) -> Path:
-    """Where the processes of this user keep the last answer of a cluster's scheduler."""
-    place = "\n".join((login, cluster, os.environ.get("SLURM_CONF", "")))
-    return state_home() / "queues" / platform / f"{hashlib.sha256(place.encode()).hexdigest()[:16]}.json"
 
 
 def _complaint(answer: Answer) -> str:

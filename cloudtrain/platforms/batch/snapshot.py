@@ -1,4 +1,4 @@
-"""The last answer of Slurm, in a file that all processes of this user share."""
+"""The last answer of a scheduler, in a file that all processes of this user share."""
 
 from __future__ import annotations
 
@@ -6,19 +6,19 @@ import contextlib
 import os
 import time
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from cloudtrain._system.files import READ_REGULAR, lock, open_regular, read_regular
-from cloudtrain.platforms.slurm.states import Ending
 from cloudtrain.platforms.supervised.cached import from_cached, to_cached
 from cloudtrain.storage.atomic import replace_file
 
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
 LARGEST = 64 << 20
 WAIT_SECONDS = 60.0
-MOST_ENDINGS = 5000
-FORGET_SECONDS = 3600.0
-"""How long after the last answer a cluster may have got accounting."""
 
 
 @dataclass(frozen=True)
@@ -26,56 +26,44 @@ class Snapshot:
     """An answer, and what became of the attempts to get another. Times are in seconds since the epoch."""
 
     asked: float = 0.0
-    """When Slurm was last asked, with or without success."""
+    """When the scheduler was last asked, with or without success."""
     taken: float = 0.0
     """When ``text`` was asked for."""
     text: str = ""
-    """The output of ``squeue``."""
+    """The output of the command that lists the jobs."""
     calls: int = 1
     """How many calls the last answer took."""
     failures: int = 0
-    """How many times Slurm has not answered since."""
+    """How many times the scheduler has not answered since."""
     failing_since: float = 0.0
     error: str = ""
-    places: Mapping[str, tuple[int, int]] = field(default_factory=dict)
-    places_taken: float = 0.0
-    endings: Mapping[str, Ending] = field(default_factory=dict)
-    """How jobs ended that have left the queue, as far as a process asked."""
-    has_accounting: bool = True
-    """False once ``sacct`` has said that there is none."""
 
-    def with_endings(self, endings: Mapping[str, Ending]) -> Snapshot:
-        """The same answer, with these endings, and the latest of those known."""
-        merged = list({**self.endings, **endings}.items())
-        return replace(self, endings=dict(merged[-MOST_ENDINGS:]))
+    @classmethod
+    def of(cls, values: Mapping[str, Any]) -> Self:
+        """The inverse of ``asdict``. Raises TypeError, ValueError, KeyError or AttributeError."""
+        return cls(**values)
 
-    def answered(self, asked: float, text: str) -> Snapshot:
-        """A new answer of ``squeue``, with all else that is known."""
-        has_accounting = self.has_accounting or asked - self.taken > FORGET_SECONDS
-        return replace(
-            self,
-            asked=asked,
-            taken=asked,
-            text=text,
-            calls=1,
-            failures=0,
-            error="",
-            has_accounting=has_accounting,
-        )
+    def answered(self, asked: float, text: str) -> Self:
+        """A new answer, with all else that is known."""
+        return replace(self, asked=asked, taken=asked, text=text, calls=1, failures=0, error="")
 
-    def failed(self, asked: float, error: str) -> Snapshot:
-        """The same answer, after Slurm did not give another."""
+    def failed(self, asked: float, error: str) -> Self:
+        """The same answer, after the scheduler did not give another."""
         since = self.failing_since if self.failures else asked
         return replace(
             self, asked=asked, failures=min(self.failures + 1, 20), failing_since=since, error=error, calls=1
         )
 
 
-class SnapshotFile:
+Kept = TypeVar("Kept", bound=Snapshot)
+
+
+class SnapshotFile(Generic[Kept]):
     """Where the last answer is kept. Without a file, and where it cannot be used, each process asks for itself."""
 
-    def __init__(self, path: Path | None) -> None:
+    def __init__(self, path: Path | None, kind: type[Kept]) -> None:
         self._path = path
+        self._kind = kind
 
     @contextlib.contextmanager
     def taken(self, *, wait: bool) -> Iterator[bool]:
@@ -111,7 +99,7 @@ class SnapshotFile:
             pass
         return True
 
-    def read(self) -> Snapshot | None:
+    def read(self) -> Kept | None:
         """The last answer that any process got; None if there is none, or it is damaged."""
         if self._path is None:
             return None
@@ -119,14 +107,11 @@ class SnapshotFile:
             found = from_cached(read_regular(self._path, LARGEST))
             if found is None:
                 return None
-            values = found["snapshot"]
-            places = {number: (int(place), int(count)) for number, (place, count) in values["places"].items()}
-            endings = {number: Ending(**ending) for number, ending in values["endings"].items()}
-            return Snapshot(**{**values, "places": places, "endings": endings})
+            return self._kind.of(found["snapshot"])
         except (OSError, ValueError, TypeError, KeyError, AttributeError):
             return None
 
-    def write(self, snapshot: Snapshot) -> None:
+    def write(self, snapshot: Kept) -> None:
         if self._path is not None:
             with contextlib.suppress(OSError):  # a full disk
                 replace_file(self._path, to_cached({"snapshot": asdict(snapshot)}), mode=0o600)

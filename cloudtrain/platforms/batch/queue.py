@@ -1,0 +1,175 @@
+"""The jobs of this user in a scheduler's queue: one command for all of them, and for all processes that watch some.
+
+The answer is kept for some seconds, in this process and in a file that all processes of this user share: ten commands
+that wait make as many calls as one. Where the scheduler does not answer, the jobs are as they were: unknown is not
+ended.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import threading
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import ClassVar, Generic, Protocol, TypeVar
+
+from cloudtrain.errors import PlatformError
+from cloudtrain.platforms.batch.shell import Shell
+from cloudtrain.platforms.batch.snapshot import Kept, Snapshot, SnapshotFile
+from cloudtrain.storage import state_home
+
+POLL_SECONDS = 10.0
+LONGEST_BACKOFF_SECONDS = 60.0
+SILENT_SECONDS = 30.0
+"""How long a scheduler may be silent before users see it: a server that restarts needs less."""
+CALL_SECONDS = 60.0
+SKEW_SECONDS = 5.0
+"""How far the clocks of this machine and the cluster may differ."""
+
+
+class Row(Protocol):
+    """A job in the queue, or one that has just left it."""
+
+    @property
+    def is_ended(self) -> bool: ...
+
+
+AnyRow = TypeVar("AnyRow", bound=Row)
+
+
+@dataclass(frozen=True)
+class Standing(Generic[AnyRow]):
+    """A job in the queue: whether it lives, and its row."""
+
+    is_alive: bool
+    """Whether the job is in the queue, or may be: false only if the scheduler said that it has ended or is unknown."""
+    row: AnyRow | None = None
+    taken: float = 0.0
+    """When the scheduler was asked, in seconds since the epoch; 0 if it never answered."""
+
+
+class SharedQueue(ABC, Generic[AnyRow, Kept]):
+    """The jobs of this user in the queue of a scheduler.
+
+    Args:
+        shell: runs the scheduler's commands.
+        file: shared by the processes of this user on this machine; None for none.
+        poll_seconds: how old an answer may be.
+    """
+
+    product: str
+    """The name of the scheduler, for messages."""
+    kind: ClassVar[type[Snapshot]] = Snapshot
+
+    def __init__(self, shell: Shell, file: Path | None = None, *, poll_seconds: float = POLL_SECONDS) -> None:
+        self._shell = shell
+        self._file: SnapshotFile[Kept] = SnapshotFile(file, self.kind)  # type: ignore[arg-type]
+        self._poll_seconds = poll_seconds
+        self._lock = threading.Lock()
+        self._snapshot: Kept = self.kind()  # type: ignore[assignment]
+        self._rows: Mapping[str, AnyRow] = {}
+        self._parsed_of = -1.0
+        self._expired_at = 0.0
+
+    @abstractmethod
+    def _query(self) -> str:
+        """The answer of the scheduler about all jobs of this user. Raises PlatformError if it does not answer."""
+        ...
+
+    @abstractmethod
+    def _parse(self, text: str) -> Mapping[str, AnyRow]:
+        """The jobs in such an answer, by number."""
+        ...
+
+    def look(self, number: str, since: float) -> Standing[AnyRow]:
+        """Find a job in the queue. Asks the scheduler only if the last answer is too old.
+
+        Args:
+            since: when the job was submitted, in seconds since the epoch.
+        """
+        with self._lock:
+            if self._snapshot.asked < since <= time.time():
+                self._expired_at = max(self._expired_at, since)  # it was submitted after the last answer
+            taken = self._refresh()
+            row = self._rows.get(number)
+            if row and not row.is_ended:
+                return Standing(True, row, taken=taken)
+            if row is None and (taken < since or self._snapshot.failures):
+                return Standing(
+                    True
+                )  # perhaps it was not in the queue yet, or the scheduler has just restarted
+            if row is None and self._may_return(number):
+                return Standing(True)
+            return Standing(False, row, taken=taken)
+
+    def _may_return(self, number: str) -> bool:
+        """Whether a job that is not in the queue may still be alive."""
+        return False
+
+    def rows(self, since: float) -> Mapping[str, AnyRow] | None:
+        """The jobs of this user, by number; None if the scheduler has not answered after ``since``."""
+        with self._lock:
+            if self._snapshot.asked < since <= time.time():
+                self._expired_at = max(self._expired_at, since)
+            taken = self._refresh()
+            return None if taken < since or self._snapshot.failures else self._rows
+
+    def expire(self) -> None:
+        """Ask the scheduler again the next time: a job has been submitted, or stopped."""
+        self._expired_at = time.time()
+
+    @property
+    def silence(self) -> str:
+        """The sentence about a scheduler that has not answered for a while; empty if it answers."""
+        last = self._snapshot
+        is_new = last.taken and time.time() - last.failing_since < SILENT_SECONDS
+        if not last.failures or is_new:
+            return ""
+        since = f"{datetime.fromtimestamp(last.failing_since):%H:%M:%S}"
+        where = f" on {self._shell.place}" if self._shell.place else ""
+        return f"{self.product}{where} has not answered since {since} ({last.error})"
+
+    def _refresh(self) -> float:
+        """Bring the rows up to date. Returns the time of the answer that they are from."""
+        if self._is_due(self._snapshot):
+            with self._file.taken(wait=not self._snapshot.taken) as is_mine:
+                found = self._file.read() or self._snapshot
+                if found.asked >= self._snapshot.asked:
+                    self._snapshot = found
+                if is_mine and self._is_due(self._snapshot):
+                    self._snapshot = self._ask(self._snapshot)
+                    self._file.write(self._snapshot)
+        if self._parsed_of != self._snapshot.taken:
+            self._rows = self._parse(self._snapshot.text)
+            self._parsed_of = self._snapshot.taken
+        return self._snapshot.taken
+
+    def _is_due(self, last: Kept) -> bool:
+        now = time.time()
+        pause = self._poll_seconds * last.calls
+        if last.failures:
+            pause = min(self._poll_seconds * 2**last.failures, max(LONGEST_BACKOFF_SECONDS, pause))
+        elif last.asked < self._expired_at:
+            return True
+        return not last.asked <= now < last.asked + pause  # the clock may have been set back
+
+    def _ask(self, last: Kept) -> Kept:
+        asked = time.time()
+        try:
+            return last.answered(asked, self._query())
+        except PlatformError as error:
+            return last.failed(asked, error.message)
+
+
+def queue_file(platform: str, *place: str) -> Path:
+    """Where the processes of this user keep the last answer of a scheduler.
+
+    Args:
+        place: which scheduler of the platform it is: login node, cluster, the variables that choose a server.
+    """
+    digest = hashlib.sha256("\n".join(place).encode()).hexdigest()[:16]
+    return state_home() / "queues" / platform / f"{digest}.json"
