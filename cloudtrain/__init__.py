@@ -11,6 +11,14 @@ from cloudtrain._version import __version__
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from cloudtrain import checkpoint as checkpoint
+    from cloudtrain import distributed as distributed
+    from cloudtrain import environment as environment
+    from cloudtrain import observe as observe
+    from cloudtrain import optimizers as optimizers
+    from cloudtrain import pipelines as pipelines
+    from cloudtrain import sagemaker as sagemaker
+    from cloudtrain import testing as testing
     from cloudtrain.contract import FailureClass, FailureReport, JobStatus
     from cloudtrain.errors import CloudtrainError, InvalidJob, TrainingFailed
     from cloudtrain.estimator import Estimator
@@ -91,8 +99,16 @@ __getattr__, __dir__ = lazy(
         "WarmStartConfig": "cloudtrain.tuning",
         "WarmStartTypes": "cloudtrain.tuning",
         "XGBoost": "cloudtrain.frameworks",
+        "checkpoint": "cloudtrain.checkpoint",
+        "distributed": "cloudtrain.distributed",
+        "environment": "cloudtrain.environment",
         "get_execution_role": "cloudtrain.execution_role",
         "image_uris": "cloudtrain.sagemaker",
+        "observe": "cloudtrain.observe",
+        "optimizers": "cloudtrain.optimizers",
+        "pipelines": "cloudtrain.pipelines",
+        "sagemaker": "cloudtrain.sagemaker",
+        "testing": "cloudtrain.testing",
         "upload_data": "cloudtrain.upload",
     },
 )

@@ -14,6 +14,8 @@ if TYPE_CHECKING:
 def lazy(package: str, names: Mapping[str, str]) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
     """The ``__getattr__`` and ``__dir__`` of ``package``. ``names`` maps its public names to their modules.
 
+    The name of a module of ``package`` maps to the module itself.
+
     >>> __getattr__, __dir__ = lazy(__name__, {"Estimator": "cloudtrain.estimator"})
     """
 
@@ -22,6 +24,7 @@ def lazy(package: str, names: Mapping[str, str]) -> tuple[Callable[[str], Any], 
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
         from importlib import import_module
 
-        return getattr(import_module(names[name]), name)
+        module = import_module(names[name])
+        return module if names[name] == f"{package}.{name}" else getattr(module, name)
 
     return get_attribute, lambda: sorted(names)

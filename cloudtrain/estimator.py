@@ -76,7 +76,8 @@ class Estimator(SdkMembers):
         checkpoint_s3_uri: the URI for checkpoints. A later job with the same URI resumes from them.
         metric_definitions: metrics to find in the output: ``[{"Name": "loss", "Regex": "loss=([0-9.]+)"}]``.
         base_job_name: the start of the job's name; defaults to the name of the image or the script.
-        fields: any other field of `cloudtrain.spec.TrainingJob`.
+        other: arguments of the SDK by older names. The arguments not listed here are the other fields of
+            `cloudtrain.spec.TrainingJob`, of the same names.
 
     Raises:
         InvalidJob: an argument is unknown (the message suggests the nearest name), or is an argument of the SageMaker
@@ -115,12 +116,63 @@ class Estimator(SdkMembers):
         checkpoint_s3_uri: str | None = None,
         metric_definitions: Sequence[Mapping[str, str]] | None = None,
         base_job_name: str | None = None,
-        **fields: Any,
+        inputs: Inputs | None = None,
+        job_name: str | None = None,
+        framework: str | None = None,
+        framework_version: str | None = None,
+        py_version: str | None = None,
+        transformers_version: str | None = None,
+        pytorch_version: str | None = None,
+        tensorflow_version: str | None = None,
+        model_dir: str | bool | None = None,
+        hyperparameter_encoding: str | None = None,
+        container_entry_point: Sequence[str] | None = None,
+        container_arguments: Sequence[str] | None = None,
+        container_log_level: int | None = None,
+        allow_secrets: bool | None = None,
+        max_source_size: float | None = None,
+        max_source_files: int | None = None,
+        instance_groups: Sequence[Any] | None = None,
+        instance_preferences: Sequence[Any] | None = None,
+        keep_alive_period_in_seconds: int | None = None,
+        training_plan: str | None = None,
+        instance_placement_config: Mapping[str, Any] | None = None,
+        use_spot_instances: bool | None = None,
+        max_wait: int | None = None,
+        max_pending_time_in_seconds: int | None = None,
+        checkpoint_local_path: str | None = None,
+        disable_output_compression: bool | None = None,
+        input_mode: str | None = None,
+        model_uri: str | None = None,
+        model_channel_name: str | None = None,
+        timeline: bool | None = None,
+        tags: Mapping[str, str] | Sequence[Mapping[str, str]] | None = None,
+        subnets: Sequence[str] | None = None,
+        security_group_ids: Sequence[str] | None = None,
+        volume_kms_key: str | None = None,
+        output_kms_key: str | None = None,
+        encrypt_inter_container_traffic: bool | None = None,
+        enable_network_isolation: bool | None = None,
+        enable_sagemaker_metrics: bool | None = None,
+        enable_infra_check: bool | None = None,
+        enable_remote_debug: bool | None = None,
+        enable_session_tag_chaining: bool | None = None,
+        training_repository_access_mode: str | None = None,
+        training_repository_credentials_provider_arn: str | None = None,
+        debugger_hook_config: Any = None,
+        profiler_config: Any = None,
+        disable_profiler: bool | None = None,
+        tensorboard_output_config: Any = None,
+        experiment_config: Mapping[str, str] | None = None,
+        mlflow_config: Any = None,
+        model_package_config: Any = None,
+        git_config: Mapping[str, str] | None = None,
+        **other: Any,
     ) -> None:
         named = {
-            name: value for name, value in locals().items() if name not in ("self", "fields", "positional")
+            name: value for name, value in locals().items() if name not in ("self", "other", "positional")
         }
-        given = {name: value for name, value in {**named, **fields}.items() if value is not None}
+        given = {name: value for name, value in {**named, **other}.items() if value is not None}
         given = drop_empty(rename_arguments({**given, **_by_name(positional, given)}))
         self._session = given.pop("sagemaker_session", None)
         self.git_config = given.pop("git_config", None)
@@ -133,7 +185,7 @@ class Estimator(SdkMembers):
         if self._platform:
             given["platform"] = self._platform.name
         check_values(given)
-        self.arguments = {name: to_builtins(value) for name, value in given.items()}
+        self.fields = {name: to_builtins(value) for name, value in given.items()}
         self.jobs = []
         self.latest_training_job = None
         self.uploaded_code = None
@@ -204,7 +256,7 @@ class Estimator(SdkMembers):
         experiment_config: Mapping[str, str] | None,
     ) -> dict[str, Any]:
         """The fields of the job."""
-        fields = dict(self.arguments)
+        fields = dict(self.fields)
         inputs = read_inputs(inputs)
         if isinstance(inputs, TrainingInput) and inputs.input_mode:
             fields["input_mode"] = inputs.input_mode

@@ -122,15 +122,15 @@ class HuggingFace(Estimator):
     @property
     def framework_version(self) -> str | None:
         """The version of Transformers, as the SageMaker SDK calls it."""
-        return self.arguments.get("transformers_version")
+        return self.fields.get("transformers_version")
 
     @property
     def base_framework_name(self) -> str:
-        return "tensorflow" if "tensorflow_version" in self.arguments else "pytorch"
+        return "tensorflow" if "tensorflow_version" in self.fields else "pytorch"
 
     @property
     def base_framework_version(self) -> str | None:
-        return self.arguments.get(f"{self.base_framework_name}_version")
+        return self.fields.get(f"{self.base_framework_name}_version")
 
 
 class MXNet(Estimator):

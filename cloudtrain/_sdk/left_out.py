@@ -29,7 +29,7 @@ def code(*lines: str) -> str:
 class LeftOut:
     """The methods that an `Estimator` has only to say what to use instead."""
 
-    arguments: dict[str, Any]
+    fields: dict[str, Any]
     latest_training_job: Job | None
 
     @property
@@ -160,21 +160,21 @@ class LeftOut:
 
     def _builder(self, instance_type: str = "ml.m5.xlarge") -> str:
         """The lines that make a ModelBuilder of this job's model."""
-        framework = self.arguments.get("framework")
+        framework = self.fields.get("framework")
         lines = ["from sagemaker.serve import ModelBuilder"]
-        image = repr(self.arguments.get("image_uri") or "<the image that serves the model>")
-        if framework in _FRAMEWORKS and not self.arguments.get("image_uri"):
+        image = repr(self.fields.get("image_uri") or "<the image that serves the model>")
+        if framework in _FRAMEWORKS and not self.fields.get("image_uri"):
             lines.insert(0, "from sagemaker.core import image_uris")
             lines.append(f"image = {self._inference_image(framework, instance_type)}")
             image = "image"
-        role = repr(self.arguments.get("role") or "<the role of the endpoint>")
+        role = repr(self.fields.get("role") or "<the role of the endpoint>")
         lines.append(
             f"builder = ModelBuilder(image_uri={image}, s3_model_data_url={self._model()}, role_arn={role})"
         )
         return code(*lines)
 
     def _inference_image(self, framework: str, instance_type: str) -> str:
-        get = self.arguments.get
+        get = self.fields.get
         version = get("transformers_version") if framework == "huggingface" else get("framework_version")
         options = [f'"{framework}"', f'"{self._region()}"', f"version={version!r}"]
         if framework != "tensorflow":  # its images for inference have only one Python

@@ -11,7 +11,7 @@ import msgspec
 from cloudtrain._sdk.left_out import LeftOut
 from cloudtrain.config import read_config
 from cloudtrain.errors import CloudtrainError
-from cloudtrain.spec import FIELDS, TrainingJob
+from cloudtrain.spec import FIELDS, REDACTED, TrainingJob, is_secret
 from cloudtrain.spec._bounds import check_values
 from cloudtrain.spec._variables import variables
 
@@ -57,10 +57,13 @@ _UNSET = (
 _FLAGS = ("is_llmft_recipe", "is_nova_job", "is_nova_or_eval_recipe")
 """Attributes that say which of AWS's own recipes an estimator runs: none."""
 
+_LISTS = ("arguments", "dependencies")
+"""Arguments that are empty lists by default, to which a script may append."""
+
 _METHODS = ("enable_network_isolation", "enable_remote_debug", "hyperparameters")
 """Arguments whose names are those of methods of the SDK's estimators."""
 
-ATTRIBUTES = frozenset(FIELDS) - {*_METHODS, "arguments", "source", "job_name", "inputs"}
+ATTRIBUTES = frozenset(FIELDS) - {*_METHODS, "source", "job_name", "inputs"}
 """The arguments that are attributes, too."""
 
 
@@ -69,7 +72,7 @@ def _defaults() -> dict[str, Any]:
     empty = TrainingJob()
     values = {name: msgspec.to_builtins(getattr(empty, name)) for name in FIELDS}
     none = {name: None for name, value in values.items() if value in ([], {}, 0) and value is not False}
-    return {**values, **none, "dependencies": [], "distribution": {}}
+    return {**values, **none, "distribution": {}}
 
 
 _DEFAULTS = _defaults()
@@ -93,10 +96,10 @@ class SdkMembers(LeftOut):
     """The attributes of an `Estimator`.
 
     Each argument is an attribute, which can be read and set. Its value is that of the argument, of the config file,
-    or the default of the job.
+    or the default of the job. `fields` has those that were given or set.
     """
 
-    arguments: dict[str, Any]
+    fields: dict[str, Any]
     git_config: Mapping[str, Any] | None
     jobs: list[Job]
     latest_training_job: Job | None
@@ -105,6 +108,7 @@ class SdkMembers(LeftOut):
     _session: Any
 
     # the most common; the others are found by name
+    arguments: list[str]
     base_job_name: str | None
     checkpoint_s3_uri: str | None
     code_location: str | None
@@ -143,22 +147,27 @@ class SdkMembers(LeftOut):
         if name not in ATTRIBUTES:
             object.__setattr__(self, name, value)
         elif value is None:
-            self.arguments.pop(name, None)
+            self.fields.pop(name, None)
         else:
             given = {name: to_builtins(value)}
             check_values(given)
-            self.arguments.update(given)
+            self.fields.update(given)
+
+    def __repr__(self) -> str:
+        """The call that makes this estimator, with ``***`` for secrets."""
+        shown = ", ".join(f"{name}={_without_secrets(value)!r}" for name, value in self.fields.items())
+        return f"{type(self).__name__}({shown})"
 
     def __dir__(self) -> Iterable[str]:
         return sorted({*super().__dir__(), *ATTRIBUTES, *_NAMES, *_UNSET, *_FLAGS})
 
     def _argument(self, name: str) -> Any:
         """The value that a job would have, as far as it is known before the job starts."""
-        value = self.arguments.get(name)
+        value = self.fields.get(name)
         if value is None:
             value = read_config().get(name)
         if value is None:
-            return _DEFAULTS[name]
+            return self.fields.setdefault(name, []) if name in _LISTS else _DEFAULTS[name]
         if name == "tags" and isinstance(value, Mapping):
             return [{"Key": key, "Value": str(text)} for key, text in value.items()]
         return value
@@ -166,18 +175,18 @@ class SdkMembers(LeftOut):
     @property
     def hyperparameters(self) -> Hyperparameters:
         """The hyperparameters set so far: a dict, or a copy of it as ``hyperparameters()``."""
-        found = self.arguments.get("hyperparameters", {})
+        found = self.fields.get("hyperparameters", {})
         if not isinstance(found, Hyperparameters):
-            found = self.arguments["hyperparameters"] = Hyperparameters(found)
+            found = self.fields["hyperparameters"] = Hyperparameters(found)
         return found
 
     @hyperparameters.setter
     def hyperparameters(self, values: Mapping[str, Any]) -> None:
-        self.arguments["hyperparameters"] = Hyperparameters(values)
+        self.fields["hyperparameters"] = Hyperparameters(values)
 
     def set_hyperparameters(self, **hyperparameters: Any) -> None:
         """Add or replace hyperparameters."""
-        self.arguments["hyperparameters"] = Hyperparameters({**self.hyperparameters, **hyperparameters})
+        self.fields["hyperparameters"] = Hyperparameters({**self.hyperparameters, **hyperparameters})
 
     @property
     def sagemaker_session(self) -> Any:
@@ -275,6 +284,15 @@ class SdkMembers(LeftOut):
         if self.latest_training_job is None:
             raise CloudtrainError("the Estimator has not started a job yet", hint="Call fit() first.")
         return self.latest_training_job
+
+
+def _without_secrets(value: Any, name: str = "") -> Any:
+    """``value`` with ``***`` for the strings in it that look like secrets, or are values of names that do."""
+    if isinstance(value, Mapping):
+        return {key: _without_secrets(item, str(key)) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_without_secrets(item, name) for item in value]
+    return REDACTED if isinstance(value, str) and is_secret(name, value) else value
 
 
 def to_builtins(value: Any) -> Any:

@@ -69,7 +69,7 @@ class _Training:
     """The training job of a step: its arguments, and its uploads."""
 
     def __init__(self, name: str, estimator: Estimator, inputs: Inputs | None) -> None:
-        platform = estimator.arguments.get("platform", "sagemaker")
+        platform = estimator.fields.get("platform", "sagemaker")
         if platform != "sagemaker":
             raise InvalidJob(
                 f"platform: a step of a pipeline runs on sagemaker, not on {platform}", hint="Remove it."

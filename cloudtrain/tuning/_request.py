@@ -113,7 +113,7 @@ class Candidate:
 
     def base_name(self) -> str:
         """The start of a generated tuning job name: the name of the image, as in the SDK."""
-        return base_name(TrainingJob.from_dict({**read_config(), **self.estimator.arguments})) or "tuning"
+        return base_name(TrainingJob.from_dict({**read_config(), **self.estimator.fields})) or "tuning"
 
     def prepare(self, job_name: str, inputs: Any, has_metadata: bool) -> Trial:
         """Validate, pack and render one training job.
@@ -212,18 +212,18 @@ def tuning_request(
 
 def _with_toolkit(estimator: Estimator) -> Estimator:
     """A copy of the estimator with the runtime "toolkit". Raises InvalidJob if it requests the other one."""
-    if estimator.arguments.get("runtime") == "cloudtrain":
+    if estimator.fields.get("runtime") == "cloudtrain":
         raise InvalidJob(
             'runtime: tuning jobs of SageMaker cannot use "cloudtrain", because they have no ContainerEntrypoint',
             hint="Use runtime=\"toolkit\", and an image with SageMaker's training toolkit, such as AWS's images.",
         )
-    if estimator.arguments.get("arguments"):
+    if estimator.fields.get("arguments"):
         raise InvalidJob(
             "arguments: tuning jobs of SageMaker use the image's toolkit, which passes only hyperparameters",
             hint="Set hyperparameters instead.",
         )
     twin = copy.copy(estimator)
-    twin.arguments = {**estimator.arguments, "runtime": "toolkit"}
+    twin.fields = {**estimator.fields, "runtime": "toolkit"}
     return twin
 
 

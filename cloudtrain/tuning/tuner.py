@@ -298,7 +298,7 @@ class HyperparameterTuner:
         name = best.get("TrainingJobDefinitionName")
         of_name = [candidate for candidate in self._candidates if candidate.name == name]
         estimator = copy.copy((of_name or self._candidates)[0].estimator)
-        estimator.arguments = dict(estimator.arguments)
+        estimator.fields = dict(estimator.fields)
         estimator.set_hyperparameters(**tuned_values(best))
         estimator.latest_training_job = Job(best["TrainingJobName"], tuning_job.platform)
         return estimator

@@ -255,6 +255,22 @@ def test_names_are_these(name: str) -> None:
         assert getattr(module, public) is not None
 
 
+def test_packages_are_attributes_of_cloudtrain() -> None:
+    names = (
+        "checkpoint",
+        "distributed",
+        "environment",
+        "observe",
+        "optimizers",
+        "pipelines",
+        "sagemaker",
+        "testing",
+    )
+    code = f"import cloudtrain\nfor name in {names}: print(getattr(cloudtrain, name).__name__)"
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert found.stdout.split() == [f"cloudtrain.{name}" for name in names]
+
+
 def _written_names(module: str) -> list[str]:
     """``__all__`` as written in the source: a list of names, extended by ``+= other.__all__``."""
     path = Path(*cloudtrain.__path__, *module.split(".")[1:])

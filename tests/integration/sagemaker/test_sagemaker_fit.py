@@ -82,7 +82,7 @@ def test_a_job_that_is_submitted_again_takes_two_calls(estimator: Estimator) -> 
 
     session = boto3.Session()
     session.events.register("before-send", count)
-    again = Estimator(**estimator.arguments, sagemaker_session=session)
+    again = Estimator(**estimator.fields, sagemaker_session=session)
     assert calls == []
     again.fit(wait=False)
     assert sorted(calls) == ["CreateTrainingJob", "PutObject", "PutObject"]

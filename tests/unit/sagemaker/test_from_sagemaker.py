@@ -83,7 +83,7 @@ V3 = {
 
 @pytest.mark.parametrize(("name", "own"), [("pytorch", V2), ("model_trainer", V3)])
 def test_arguments_are_those_of_the_object(name: str, own: dict[str, Any]) -> None:
-    arguments = Estimator.from_sagemaker(recorded(name)).arguments
+    arguments = Estimator.from_sagemaker(recorded(name)).fields
     wanted = {**COMMON, **own}
     assert {field: arguments.get(field) for field in wanted} == wanted
 
@@ -143,7 +143,7 @@ def test_local_mode_keeps_its_image_and_gpus(
 
 def test_local_mode_takes_the_image_that_the_sdk_finds_for_the_framework() -> None:
     obj = local_mode("pytorch", "local", training_image_uri=lambda: IMAGE)
-    assert Estimator.from_sagemaker(obj).arguments["image_uri"] == IMAGE
+    assert Estimator.from_sagemaker(obj).fields["image_uri"] == IMAGE
 
 
 @pytest.mark.parametrize(("entry_point", "is_kept"), [("train.py", True), ("/tmp/clone/train.py", False)])
@@ -169,7 +169,7 @@ def test_the_sdk_is_not_asked_for_an_image_that_is_not_needed(arguments: dict[st
         raise AssertionError("asked")
 
     obj = local_mode("pytorch", "local", training_image_uri=find_image)
-    found = Estimator.from_sagemaker(obj, **arguments).arguments
+    found = Estimator.from_sagemaker(obj, **arguments).fields
     assert found.get("image_uri") == arguments.get("image_uri")
     assert found["platform"] == arguments.get("platform", "container")
 
@@ -186,7 +186,7 @@ def test_any_error_of_the_sdk_is_a_missing_image() -> None:
 @pytest.mark.parametrize("name", ["pytorch", "model_trainer"])
 def test_another_instance_type_ends_local_mode(name: str) -> None:
     obj = local_mode(name, "local_gpu", training_image_uri=lambda: IMAGE)
-    arguments = Estimator.from_sagemaker(obj, instance_type="ml.g5.xlarge").arguments
+    arguments = Estimator.from_sagemaker(obj, instance_type="ml.g5.xlarge").fields
     assert arguments["instance_type"] == "ml.g5.xlarge"
     assert "platform" not in arguments
 
@@ -198,7 +198,7 @@ def test_attributes_that_a_job_set_are_ignored() -> None:
             _hyperparameters={"epochs": 5, "sagemaker_program": "train.py"},
             _is_output_path_set_from_default_bucket_and_prefix=True,
         )
-    ).arguments
+    ).fields
     assert arguments["hyperparameters"] == {"epochs": 5}
     assert "output_path" not in arguments
 
@@ -206,7 +206,7 @@ def test_attributes_that_a_job_set_are_ignored() -> None:
 def test_a_plain_estimator_with_source_keeps_its_hyperparameters_as_json() -> None:
     obj = recorded("pytorch", _hyperparameters={"epochs": "5", "name": '"x"'}, image_uri="train:1")
     type(obj).__name__ = "Estimator"
-    assert Estimator.from_sagemaker(obj).arguments["hyperparameters"] == {"epochs": 5, "name": "x"}
+    assert Estimator.from_sagemaker(obj).fields["hyperparameters"] == {"epochs": 5, "name": "x"}
 
 
 class Shape:
@@ -228,13 +228,13 @@ def test_preferences_and_model_package_of_version_3() -> None:
             Shape(instance_type="ml.g5.12xlarge", instance_count=8, training_plan_arns=unset),
         ],
     )
-    arguments = Estimator.from_sagemaker(trainer).arguments
+    arguments = Estimator.from_sagemaker(trainer).fields
     assert arguments["instance_preferences"] == [
         {"instance_type": "ml.p5.48xlarge", "instance_count": 1, "training_plan_arns": [plan]},
         {"instance_type": "ml.g5.12xlarge", "instance_count": 8},
     ]
     assert arguments["model_package_config"] == {"model_package_group_arn": group}
-    one_type = Estimator.from_sagemaker(trainer, instance_type="ml.m5.xlarge").arguments
+    one_type = Estimator.from_sagemaker(trainer, instance_type="ml.m5.xlarge").fields
     assert "instance_preferences" not in one_type
 
 

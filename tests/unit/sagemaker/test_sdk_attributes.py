@@ -110,9 +110,9 @@ def test_what_is_carried_over_changes_the_job(path: str) -> None:
             Estimator.from_sagemaker(trainer(path, VALUES[path]))
         return
     unset = "s3://bucket/train" if path == "input_data_config.data_source" else None
-    without = Estimator.from_sagemaker(trainer(path, unset)).arguments
+    without = Estimator.from_sagemaker(trainer(path, unset)).fields
     value = VALUES.get(path, VALUES.get(plain(path), "other"))
-    with_it = Estimator.from_sagemaker(trainer(path, value)).arguments
+    with_it = Estimator.from_sagemaker(trainer(path, value)).fields
     changed = {name for name in with_it if with_it[name] != without.get(name)}
     assert changed, path
     assert changed <= set(FIELDS)
@@ -129,8 +129,8 @@ def test_what_is_refused_is_named(path: str) -> None:
 
 @pytest.mark.parametrize("path", [path for path in V3 if within(path, LEFT_OUT)])
 def test_what_is_left_out_changes_nothing(path: str) -> None:
-    without = Estimator.from_sagemaker(trainer(path, None)).arguments
-    assert Estimator.from_sagemaker(trainer(path, "other")).arguments == without
+    without = Estimator.from_sagemaker(trainer(path, None)).fields
+    assert Estimator.from_sagemaker(trainer(path, "other")).fields == without
 
 
 def test_eula_and_hub_access_are_carried_over() -> None:
@@ -139,7 +139,7 @@ def test_eula_and_hub_access_are_carried_over() -> None:
         obj = trainer(f"{source}.model_access_config.accept_eula", value)
         obj.input_data_config[0].data_source.s3_data_source.s3_uri = "s3://bucket/model"
         obj.input_data_config[0].data_source.s3_data_source.hub_access_config = Shape(hub_content_arn="arn:h")
-        channel = Estimator.from_sagemaker(obj).arguments["inputs"]["train"]
+        channel = Estimator.from_sagemaker(obj).fields["inputs"]["train"]
         assert channel["model_access_config"] == {"AcceptEula": value}
         assert channel["hub_access_config"] == {"HubContentArn": "arn:h"}
         assert TrainingInput(**channel)
@@ -208,7 +208,7 @@ def test_every_argument_of_version_2_is_carried_over_or_refused(kind: str) -> No
             vars(obj)[OTHER_NAMES.get(name, name)] = value
             try:
                 estimator = Estimator.from_sagemaker(obj)
-                found.append((estimator.arguments, estimator.git_config))
+                found.append((estimator.fields, estimator.git_config))
             except InvalidJob as error:
                 assert value is not None, error
                 assert name in str(error) or "training_recipe" in str(error)

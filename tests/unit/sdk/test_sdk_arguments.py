@@ -2,32 +2,34 @@
 
 from __future__ import annotations
 
+import inspect
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from cloudtrain import Estimator, HuggingFace, InstanceGroup, MXNet, PyTorch, TensorFlow, TrainingInput
 from cloudtrain.errors import InvalidJob
-from cloudtrain.spec import TrainingJob
+from cloudtrain.spec import FIELDS, TrainingJob
 
 ECR = "123456789012.dkr.ecr.us-east-1.amazonaws.com/my:latest"
 
 
 def test_one_positional_argument_is_the_script() -> None:
-    assert Estimator("train.py").arguments == {"entry_point": "train.py"}
+    assert Estimator("train.py").fields == {"entry_point": "train.py"}
 
 
 def test_one_positional_argument_of_ecr_is_the_image() -> None:
-    assert Estimator(ECR, role="r").arguments == {"image_uri": ECR, "role": "r"}
+    assert Estimator(ECR, role="r").fields == {"image_uri": ECR, "role": "r"}
 
 
 def test_one_positional_argument_with_a_script_is_the_image() -> None:
-    arguments = Estimator("my:1", entry_point="train.py").arguments
+    arguments = Estimator("my:1", entry_point="train.py").fields
     assert arguments == {"image_uri": "my:1", "entry_point": "train.py"}
 
 
 def test_several_positional_arguments_are_those_of_the_sdk() -> None:
-    arguments = Estimator("my:1", "role", 2, "ml.m5.xlarge", None, 50, entry_point="train.py").arguments
+    arguments = Estimator("my:1", "role", 2, "ml.m5.xlarge", None, 50, entry_point="train.py").fields
     assert arguments == {
         "image_uri": "my:1",
         "role": "role",
@@ -89,14 +91,14 @@ FRAMEWORKS: dict[str, tuple[Estimator, dict[str, Any]]] = {
 @pytest.mark.parametrize("name", FRAMEWORKS)
 def test_frameworks_have_the_order_of_the_sdk(name: str) -> None:
     estimator, arguments = FRAMEWORKS[name]
-    assert estimator.arguments == arguments
+    assert estimator.fields == arguments
     assert TrainingJob.from_dict(arguments).framework == name
 
 
 def test_names_of_version_1_are_accepted_with_a_warning() -> None:
     with pytest.warns(UserWarning, match="train_instance_count was renamed to instance_count in version 2"):
         estimator = Estimator("train.py", train_instance_count=2)
-    assert estimator.arguments["instance_count"] == 2
+    assert estimator.fields["instance_count"] == 2
 
 
 def test_both_names_together_are_refused() -> None:
@@ -119,7 +121,7 @@ def test_what_is_refused(arguments: dict[str, Any], message: str) -> None:
 
 
 def test_an_empty_unsupported_argument_is_ignored() -> None:
-    assert Estimator("train.py", rules=[], git_config={}).arguments == {"entry_point": "train.py"}
+    assert Estimator("train.py", rules=[], git_config={}).fields == {"entry_point": "train.py"}
 
 
 def test_an_argument_by_position_and_by_name_is_refused() -> None:
@@ -143,7 +145,7 @@ def test_groups_of_a_distribution_are_named_by_themselves() -> None:
     group = InstanceGroup("g", "ml.m5.xlarge", 1)
     arguments = PyTorch(
         "train.py", instance_groups=[group], distribution={"mpi": {}, "instance_groups": [group]}
-    ).arguments
+    ).fields
     job = TrainingJob.from_dict(arguments)
     assert job.distribution is not None
     assert job.distribution.instance_groups == ["g"]
@@ -153,3 +155,34 @@ def test_hyperparameters_can_be_read_back() -> None:
     estimator = Estimator("train.py", hyperparameters={"a": 1})
     estimator.set_hyperparameters(b=2)
     assert estimator.hyperparameters() == {"a": 1, "b": 2}
+
+
+def test_every_field_can_be_completed() -> None:
+    parameters = inspect.signature(Estimator).parameters
+    assert {*FIELDS} - {"source"} <= {*parameters}
+
+
+def test_arguments_are_those_of_the_script(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("train.py").touch()
+    estimator = Estimator("train.py", arguments=["fit"])
+    estimator.arguments.append("--fast")
+    assert estimator.prepare().job.arguments == ["fit", "--fast"]
+    estimator.arguments = ["test"]
+    assert estimator.prepare().job.arguments == ["test"]
+
+
+def test_the_default_of_a_list_is_not_shared() -> None:
+    one, other = Estimator("train.py"), Estimator("train.py")
+    one.arguments.append("--fast")
+    one.dependencies.append("lib")
+    assert (one.arguments, one.dependencies) == (["--fast"], ["lib"])
+    assert (other.arguments, other.dependencies) == ([], [])
+
+
+def test_an_estimator_is_printed_as_its_call_without_secrets() -> None:
+    estimator = PyTorch("train.py", instance_count=2, environment={"HF_TOKEN": "hf_abc", "LEVEL": "1"})
+    assert repr(estimator) == (
+        "PyTorch(entry_point='train.py', environment={'HF_TOKEN': '***', 'LEVEL': '1'}, instance_count=2, "
+        "framework='pytorch')"
+    )

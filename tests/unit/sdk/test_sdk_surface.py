@@ -107,8 +107,8 @@ def test_an_argument_is_an_attribute() -> None:
     one.instance_count = 3
     one.max_run = 120
     one.role = None
-    assert (one.arguments["instance_count"], one.arguments["max_run"]) == (3, 120)
-    assert "role" not in one.arguments
+    assert (one.fields["instance_count"], one.fields["max_run"]) == (3, 120)
+    assert "role" not in one.fields
 
 
 def test_defaults_of_the_config_file_are_attributes(tmp_path: Path) -> None:
@@ -126,7 +126,7 @@ def test_hyperparameters_are_a_dict_and_a_method() -> None:
     assert one.hyperparameters == one.hyperparameters() == {"lr": 0.1, "epochs": 3, "batch": 8}
     empty = estimator()
     empty.hyperparameters["a"] = 1
-    assert empty.arguments["hyperparameters"] == {"a": 1}
+    assert empty.fields["hyperparameters"] == {"a": 1}
     empty.hyperparameters = {"b": 2}
     assert empty.hyperparameters() == {"b": 2}
 

@@ -26,7 +26,7 @@ def test_arguments_keep_their_order_and_their_text() -> None:
 def test_the_estimator_takes_them() -> None:
     fields = Estimator("train.py", arguments=("--data", Path("/data"), "-vv")).prepare
     assert fields
-    assert Estimator("train.py", arguments=("--data", Path("/data"))).arguments["arguments"] == [
+    assert Estimator("train.py", arguments=("--data", Path("/data"))).arguments == [
         "--data",
         "/data",
     ]
