@@ -30,7 +30,7 @@ def draw(traces: Sequence[Trace], steps: Sequence[Step], path: Path) -> None:
     try:
         from matplotlib.figure import Figure
     except ImportError as error:
-        raise CloudtrainError("--png needs matplotlib", hint="pip install 'cloudtrain[plot]'") from error
+        raise CloudtrainError("--png needs matplotlib", hint="pip install matplotlib") from error
     figure = Figure(figsize=(12, 7), layout="constrained")
     above, below = figure.subplots(2, 1)
     median = sorted(steps, key=lambda step: step.slowest.total)[len(steps) // 2]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
@@ -17,10 +18,11 @@ HEADINGS = ("OFFERING", "INSTANCES", "ZONE", "START", "END", "HOURS", "PER HOUR"
 
 @click.group("sagemaker")
 def command() -> None:
-    """Ask Amazon SageMaker.
+    """Come from the SageMaker SDK, and look at Amazon SageMaker's offers.
 
     \b
-    Example:
+    Examples:
+      cloudtrain sagemaker migrate notebook.ipynb
       cloudtrain sagemaker offerings --instance-type ml.p5.48xlarge --instance-count 2 --hours 48
     """
 
@@ -102,6 +104,31 @@ def offerings(
         click.echo(
             "AWS has no such offering now. Search for fewer instances, other times or hours, or another region.",
             err=True,
+        )
+
+
+@command.command()
+@click.argument("files", nargs=-1, required=True, metavar="FILE...", type=click.Path(path_type=Path))
+@click.option("--dry-run", is_flag=True, help="Print the changed lines; write nothing.")
+def migrate(files: tuple[Path, ...], dry_run: bool) -> None:
+    """Change the import lines of the SageMaker SDK in each FILE, a script or notebook, to cloudtrain's.
+
+    Nothing else changes. A second run changes nothing. All files are read before the first is written.
+    """
+    from cloudtrain._sdk.imports import change_file
+    from cloudtrain.storage.atomic import replace_file
+
+    changes = [(path, change_file(path)) for path in files]
+    for path, change in changes:
+        if dry_run:
+            for before, after in change.lines:
+                click.echo(f"{path}:\n- {before}\n+ {after}")
+        elif change.lines:
+            target = path.resolve()  # of a link, the file behind it
+            replace_file(target, change.text.encode(), mode=target.stat().st_mode & 0o777)
+        count = len(change.lines)
+        click.echo(
+            f"{path}: {count} import line{'s' * (count != 1)} {'would change' if dry_run else 'changed'}"
         )
 
 

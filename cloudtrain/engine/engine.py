@@ -212,7 +212,7 @@ def _docker() -> Any:
         import docker
     except ImportError as error:
         raise PlatformError(
-            f"the package docker cannot be imported: {error}", hint="pip install 'cloudtrain[container]'"
+            f"the package docker cannot be imported: {error}", hint="pip install docker"
         ) from error
     return docker
 

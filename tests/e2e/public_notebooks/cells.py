@@ -12,29 +12,11 @@ from __future__ import annotations
 import contextlib
 import io
 import json
-import re
 import sys
 from pathlib import Path
 from typing import Any
 
-IMPORTS = (
-    (r"^(\s*)import sagemaker\s*$", r"\1from cloudtrain import sagemaker"),
-    (
-        r"^(\s*)import sagemaker\.([\w.]+)\s*$",
-        r"\1import cloudtrain.sagemaker.\2; from cloudtrain import sagemaker",
-    ),
-    (r"^(\s*)import sagemaker\.([\w.]+) as (\w+)\s*$", r"\1import cloudtrain.sagemaker.\2 as \3"),
-    (r"^(\s*)from sagemaker([\w.]*) import\b", r"\1from cloudtrain.sagemaker\2 import"),
-)
-"""The one change: the import lines."""
-
-
-def change_imports(source: str) -> str:
-    """``source`` with the import lines of the SageMaker SDK changed; every other line stays."""
-    lines = source.split("\n")
-    for pattern, replacement in IMPORTS:
-        lines = [re.sub(pattern, replacement, line) for line in lines]
-    return "\n".join(lines)
+from cloudtrain._sdk.imports import change_imports
 
 
 def code_cells(notebook: dict[str, Any]) -> list[str]:

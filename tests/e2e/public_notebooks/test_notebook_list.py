@@ -10,7 +10,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from cells import change_imports
 from notebook_data import MAKERS, NOTEBOOK_MAKERS
 from notebook_list import Notebook, Repository, read_notebooks
 from notebook_run import Outcome, Workplace
@@ -50,26 +49,6 @@ def test_fetch_prints_commands() -> None:
         "git -C amazon-sagemaker-examples checkout --quiet 2d519b52c3a2c2361f2b87f0d3de46fd6c0232a5"
         in printed
     )
-
-
-def test_only_import_lines_change() -> None:
-    before = """import os
-import sagemaker
-import sagemaker.huggingface
-import sagemaker.amazon.common as smac
-    from sagemaker import get_execution_role
-from sagemaker.sklearn.estimator import SKLearn
-sagemaker.Session()  # import sagemaker
-"""
-    after = """import os
-from cloudtrain import sagemaker
-import cloudtrain.sagemaker.huggingface; from cloudtrain import sagemaker
-import cloudtrain.sagemaker.amazon.common as smac
-    from cloudtrain.sagemaker import get_execution_role
-from cloudtrain.sagemaker.sklearn.estimator import SKLearn
-sagemaker.Session()  # import sagemaker
-"""
-    assert change_imports(before) == after
 
 
 @pytest.fixture(scope="module")

@@ -37,5 +37,5 @@ def test_the_package_is_named_where_it_is_missing(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines() == [
         "the platform kubernetes needs the package lightkube",
-        "  pip install 'cloudtrain[kubernetes]'",
+        "  pip install lightkube",
     ]

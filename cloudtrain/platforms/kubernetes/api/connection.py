@@ -20,7 +20,7 @@ try:
 except ImportError as error:
     raise PlatformError(
         f"the platform kubernetes needs the package {(error.name or 'lightkube').partition('.')[0]}",
-        hint="pip install 'cloudtrain[kubernetes]'",
+        hint="pip install lightkube",
     ) from error
 
 UNENCRYPTED = "none are sent without encryption"
