@@ -11,7 +11,7 @@ import msgspec
 from cloudtrain._sdk.left_out import LeftOut
 from cloudtrain.config import read_config
 from cloudtrain.errors import CloudtrainError
-from cloudtrain.spec import FIELDS, REDACTED, TrainingJob, is_secret
+from cloudtrain.spec import DEFAULT_MAX_RUN, FIELDS, REDACTED, TrainingJob, is_secret
 from cloudtrain.spec._bounds import check_values
 from cloudtrain.spec._variables import variables
 
@@ -71,6 +71,7 @@ def _defaults() -> dict[str, Any]:
     """The value of each argument that is not given. As in the SDK, most empty ones are None."""
     empty = TrainingJob()
     values = {name: msgspec.to_builtins(getattr(empty, name)) for name in FIELDS}
+    values["max_run"] = DEFAULT_MAX_RUN
     none = {name: None for name, value in values.items() if value in ([], {}, 0) and value is not False}
     return {**values, **none, "distribution": {}}
 

@@ -1,6 +1,7 @@
 """The description of a job: pure data, validated once, the same from Python, YAML and JSON."""
 
 from cloudtrain._secrets.names import is_secret_name
+from cloudtrain.spec._checks import DEFAULT_MAX_RUN
 from cloudtrain.spec._convert import convert
 from cloudtrain.spec.debugger import (
     CollectionConfig,
@@ -39,6 +40,7 @@ from cloudtrain.spec.overrides import apply_overrides
 from cloudtrain.spec.redact import REDACTED, is_secret, redact
 
 __all__ = [
+    "DEFAULT_MAX_RUN",
     "FIELDS",
     "REDACTED",
     "RUNTIMES",

@@ -16,6 +16,9 @@ from cloudtrain.spec.secrets import check_secrets
 if TYPE_CHECKING:
     from cloudtrain.spec.job import TrainingJob
 
+DEFAULT_MAX_RUN = 86400
+"""The ``max_run`` of SageMaker's SDK, in seconds; the default also on machines without a scheduler."""
+
 URI_FIELDS = ("output_path", "code_location", "checkpoint_s3_uri", "model_uri")
 
 
@@ -135,10 +138,11 @@ def _check_contradictions(job: TrainingJob) -> None:
             "instance_groups: cannot be combined with instance_type or instance_count",
             hint="Each group has its own type and count: remove the others.",
         )
-    if job.use_spot_instances and (job.max_wait is None or job.max_wait < job.max_run):
+    longest = job.max_run or DEFAULT_MAX_RUN
+    if job.use_spot_instances and (job.max_wait is None or job.max_wait < longest):
         raise InvalidJob(
             "use_spot_instances: needs a max_wait of at least max_run",
-            hint=f"max_wait includes the run itself. For example: max_wait={2 * job.max_run}",
+            hint=f"max_wait includes the run itself. For example: max_wait={2 * longest}",
         )
     if job.max_wait is not None and not job.use_spot_instances:
         raise InvalidJob("max_wait: needs use_spot_instances=True", hint="Set it, or remove max_wait.")

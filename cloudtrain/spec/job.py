@@ -88,7 +88,7 @@ class TrainingJob(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True,
     instance_placement_config: dict[str, Any] = {}
 
     # time limits and retries
-    max_run: Seconds = 86400
+    max_run: Seconds | None = None
     max_wait: Seconds | None = None
     max_pending_time_in_seconds: Seconds | None = None
     use_spot_instances: bool = False

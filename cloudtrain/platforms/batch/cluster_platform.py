@@ -18,7 +18,9 @@ from cloudtrain.storage import Progress
 
 
 class ClusterJobs(SupervisedPlatform):
-    """The jobs on one cluster, in one folder. Its scheduler knows why they wait."""
+    """The jobs on one cluster, in one folder. Its scheduler knows why they wait, and limits their time."""
+
+    default_max_run = None
 
     @abstractmethod
     def states(self, job_name: str) -> list[JobState]:

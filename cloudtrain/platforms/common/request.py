@@ -36,10 +36,11 @@ def base_body(job: TrainingJob, *, master_port: int, max_preemptions: int) -> di
         "channels": channel_entries(job),
         "settings": base_settings(job, master_port).to_dict(),
         "environment": job.shown_environment,
-        "max_run": job.max_run,
         "max_retry_attempts": job.max_retry_attempts,
         "max_preemptions": max_preemptions,
     }
+    if job.max_run is not None:
+        body["max_run"] = job.max_run
     if job.arguments:
         body["arguments"] = job.arguments
     if job.instance_groups:

@@ -24,7 +24,7 @@ LONGEST_SHOWN = 500
 
 
 _REQUIRED = ("host_count", "instance_type", "channels", "settings", "environment", "hyperparameters")
-_REQUIRED_NUMBERS = ("max_run", "max_retry_attempts", "max_preemptions")
+_REQUIRED_NUMBERS = ("max_retry_attempts", "max_preemptions")
 
 
 def parse_body(data: bytes, *, complete: bool = False) -> dict[str, Any]:
@@ -48,7 +48,7 @@ def parse_body(data: bytes, *, complete: bool = False) -> dict[str, Any]:
         group.text("instance_group_name")
         group.text("instance_type")
         group.integer("instance_count", least=1, most=MOST_HOSTS)
-    for name in _REQUIRED_NUMBERS:
+    for name in ("max_run", *_REQUIRED_NUMBERS):
         given.number(name, 0, least=0)
     Settings.from_dict(given.mapping("settings", {}))
     missing = [name for name in (*_REQUIRED, *_REQUIRED_NUMBERS) if complete and name not in given]

@@ -6,8 +6,6 @@ import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-import msgspec
-
 from cloudtrain.errors import InvalidJob
 from cloudtrain.platforms.pbs.options import PbsOptions
 from cloudtrain.spec import TrainingJob
@@ -151,8 +149,7 @@ def _walltime(job: TrainingJob) -> Iterator[str]:
 
 
 def _minutes(job: TrainingJob) -> int | None:
-    default = next(found.default for found in msgspec.structs.fields(TrainingJob) if found.name == "max_run")
-    return None if job.max_run == default else math.ceil((job.max_run + job.stop_grace + END_SECONDS) / 60)
+    return None if job.max_run is None else math.ceil((job.max_run + job.stop_grace + END_SECONDS) / 60)
 
 
 def _raw(lines: list[str], platform: str) -> Iterator[str]:

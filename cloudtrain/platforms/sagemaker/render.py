@@ -15,7 +15,7 @@ from cloudtrain.platforms.sagemaker._inputs import channel_config, given, input_
 from cloudtrain.platforms.sagemaker._queue.request import with_queue
 from cloudtrain.platforms.sagemaker._resources import algorithm_specification, options, resource_config
 from cloudtrain.platforms.sagemaker.resolve import check
-from cloudtrain.spec import TrainingInput, TrainingJob
+from cloudtrain.spec import DEFAULT_MAX_RUN, TrainingInput, TrainingJob
 
 
 def render(job: TrainingJob, region: str) -> Request:
@@ -55,7 +55,7 @@ def common(job: TrainingJob, region: str) -> dict[str, Any]:
         "ResourceConfig": resource_config(job),
         "StoppingCondition": given(
             {
-                "MaxRuntimeInSeconds": job.max_run,
+                "MaxRuntimeInSeconds": job.max_run or DEFAULT_MAX_RUN,
                 "MaxWaitTimeInSeconds": job.max_wait,
                 "MaxPendingTimeInSeconds": job.max_pending_time_in_seconds,
             }

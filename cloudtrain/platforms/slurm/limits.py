@@ -5,9 +5,6 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterator
-from typing import Any
-
-import msgspec
 
 from cloudtrain.errors import InvalidJob
 from cloudtrain.platforms.slurm.continuation import EARLY_SECONDS, END_SECONDS
@@ -45,9 +42,9 @@ def _time(job: TrainingJob, options: SlurmOptions, notice: int) -> Iterator[Dire
                 "are for the end of the submission",
                 hint=f"Give it at least {math.ceil(2 * notice / 60)} min, or lower stop_grace.",
             )
-        note = f"of one submission; max_run of {job.max_run} s is that of all of them"
-        yield Directive("time", str(options.time), note)
-    elif job.max_run != _default("max_run"):
+        note = f"; max_run of {job.max_run} s is that of all of them" if job.max_run else ""
+        yield Directive("time", str(options.time), f"of one submission{note}")
+    elif job.max_run is not None:
         minutes = math.ceil((job.max_run + notice + EARLY_SECONDS) / 60)
         yield Directive(
             "time", str(minutes), f"max_run of {job.max_run} s, and {notice + EARLY_SECONDS} s for the end"
@@ -74,7 +71,3 @@ def limit_seconds(limit: str | int) -> int:
     if third is not None:
         return (first * 60 + (second or 0)) * 60 + third
     return first * 60 + (second or 0)
-
-
-def _default(field: str) -> Any:
-    return next(found.default for found in msgspec.structs.fields(TrainingJob) if found.name == field)

@@ -33,7 +33,7 @@ from cloudtrain.platforms.supervised.launcher import PREEMPT, STOP, HostLauncher
 from cloudtrain.platforms.supervised.pending_upload import is_pending, upload_pending
 from cloudtrain.platforms.supervised.record import RECORD, STOPPED_BY_USER, JobRecord, lost_late
 from cloudtrain.platforms.supervised.root import JobFiles, JobRoot, LocalRoot
-from cloudtrain.spec import TrainingJob
+from cloudtrain.spec import DEFAULT_MAX_RUN, TrainingJob
 from cloudtrain.spec.names import clean
 from cloudtrain.storage import Progress, join_uri
 from cloudtrain.storage.reserve import is_full
@@ -53,17 +53,20 @@ class SupervisedPlatform(ABC):
     """
 
     name: str
+    default_max_run: int | None = DEFAULT_MAX_RUN
+    """Seconds after which a job without ``max_run`` is stopped; None if only the scheduler limits it."""
 
     def __init__(self, root: JobRoot, launcher: HostLauncher) -> None:
         self._root = root
         self._launcher = launcher
 
     def resolve(self, job: TrainingJob) -> TrainingJob:
-        """``job`` with the URIs of its outputs and checkpoints, which default to its own folder."""
+        """``job`` with the URIs of its outputs and checkpoints, which default to its own folder, and its time limit."""
         assert job.job_name, "a job is named before it is resolved"
         root = self._root.uri
         return msgspec.structs.replace(
             job,
+            max_run=job.max_run or self.default_max_run,
             output_path=job.output_path or root,
             checkpoint_s3_uri=job.checkpoint_s3_uri or join_uri(root, job.job_name, "checkpoints"),
         )

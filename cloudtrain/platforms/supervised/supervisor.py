@@ -160,7 +160,7 @@ class Supervisor:
         resumed_at = now if self._continuation else None
         self._update(status=JobStatus.RUNNING, pid=os.getpid(), started_at=started_at, resumed_at=resumed_at)
         # a step of the clock must not end the job
-        self._run_by = time.monotonic() + self._request["max_run"] - record.ran
+        self._run_by = time.monotonic() + (self._request.get("max_run") or float("inf")) - record.ran
         self._resumed = time.monotonic()
         if self._continuation and record.attempt:
             self._say(f"[cloudtrain] attempt {record.attempt + 1}: {self._continuation.place}")

@@ -187,6 +187,10 @@ def test_max_run_counts_all_submissions(queue: Queue, ran: float) -> None:
         assert record.status == JobStatus.PENDING
 
 
+def test_without_max_run_only_the_scheduler_limits_the_time(queue: Queue) -> None:
+    assert run(queue, NOTICE, replace(NEW, ran=30 * 86400.0), max_run=None).status == JobStatus.PENDING
+
+
 def test_time_in_the_queue_between_attempts_is_lost_to_the_queue(queue: Queue) -> None:
     waiting = run(queue, NOTICE)
     time.sleep(0.5)

@@ -37,6 +37,9 @@ def script(fields: dict[str, Any] | None = None, **options: Any) -> str:
     job = platform.resolve(TrainingJob.from_dict(described))
     request = platform.render(job)
     assert request.shown == request.body["script"].rstrip()
+    assert request.body.get("max_run") == described.get("max_run"), (
+        "without it, the limit of the partition holds"
+    )
     return request.shown
 
 

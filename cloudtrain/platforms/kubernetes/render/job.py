@@ -42,7 +42,7 @@ def job_spec(parts: Parts) -> dict[str, Any]:
         # never reached first, but else Kubernetes doubles its pause for each pod that ended: 10 minutes for 7 hosts
         "backoffLimitPerIndex": retries,
         "podFailurePolicy": {"rules": failure_rules(retries)},
-        "activeDeadlineSeconds": parts.job.max_run,
+        **parts.deadline,
         "ttlSecondsAfterFinished": parts.options.ttl,
         "template": pod_template(parts),
     }

@@ -95,7 +95,7 @@ def render_mpijob(parts: Parts) -> dict[str, Any]:
         "cleanPodPolicy": "Running",
         "ttlSecondsAfterFinished": options.ttl,
         "backoffLimit": parts.job.max_retry_attempts,
-        "activeDeadlineSeconds": parts.job.max_run,
+        **parts.deadline,
     }
     if options.gang in ("volcano", "coscheduling"):
         policy["schedulingPolicy"] = _scheduling_policy(options, workers + 1)

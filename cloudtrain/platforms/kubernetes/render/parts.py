@@ -50,6 +50,11 @@ class Parts:
     """Whether pods download the source and the runtime from URLs in the Secret; they are in ConfigMaps otherwise."""
 
     @property
+    def deadline(self) -> Mapping[str, int]:
+        """The field that limits the job's time; none without ``max_run``."""
+        return {"activeDeadlineSeconds": self.job.max_run} if self.job.max_run else {}
+
+    @property
     def summary(self) -> Mapping[str, object]:
         """The facts that `describe` reports about the job without asking its pods."""
         return {
@@ -60,5 +65,4 @@ class Parts:
             "arguments": self.job.arguments,
             "hosts": [name.partition(".")[0] for name in self.hosts.names],
             "image": self.job.image_uri,
-            "max_run": self.job.max_run,
         }

@@ -145,7 +145,7 @@ def render_trainjob(parts: Parts) -> dict[str, Any]:
         "runtimePatches": [
             {"manager": MANAGER, "trainingRuntimeSpec": {"template": {"spec": {"replicatedJobs": [node]}}}}
         ],
-        "activeDeadlineSeconds": parts.job.max_run,
+        **parts.deadline,
     }
     if gang_of(parts).is_suspended:
         spec["suspend"] = True

@@ -36,7 +36,7 @@ def with_queue(body: Mapping[str, Any], job: TrainingJob) -> dict[str, Any]:
         return dict(body)
     payload = {name: value for name, value in body.items() if name != "Tags"}
     tags = {tag["Key"]: tag["Value"] for tag in body.get("Tags", ())}
-    is_short = max(job.max_run, job.max_wait or 0) <= DEFAULT_TIMEOUT
+    is_short = max(job.max_run or 0, job.max_wait or 0) <= DEFAULT_TIMEOUT
     return {
         "jobName": body["TrainingJobName"],
         "jobQueue": options.job_queue,

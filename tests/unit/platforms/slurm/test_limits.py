@@ -49,6 +49,7 @@ def test_what_is_not_a_time_limit(limit: str) -> None:
     [
         ({}, {}, ["signal=B:USR1@240", "requeue"]),
         ({}, {"max_run": 3600}, ["time=65", "signal=B:USR1@240", "requeue"]),
+        ({}, {"max_run": 86400}, ["time=1445", "signal=B:USR1@240", "requeue"]),
         ({"time": "4:00:00"}, {"max_run": 86400}, ["time=4:00:00", "signal=B:USR1@240", "requeue"]),
         ({"requeue": "never"}, {"stop_grace": 30.5}, ["signal=B:USR1@151", "no-requeue"]),
     ],
