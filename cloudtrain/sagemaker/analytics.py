@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from cloudtrain.sagemaker._elsewhere import others
 from cloudtrain.training_analytics import TrainingJobAnalytics
 from cloudtrain.tuning import TuningJob, TuningJobAnalytics
 
@@ -48,5 +49,7 @@ def _ranges(ranges: Mapping[str, Any]) -> dict[str, Any]:
     kinds = ("IntegerParameterRanges", "ContinuousParameterRanges", "CategoricalParameterRanges")
     return {one["Name"]: one for kind in kinds for one in ranges.get(kind, ())}
 
+
+__getattr__ = others(__name__)
 
 __all__ = ["HyperparameterTuningJobAnalytics", "TrainingJobAnalytics"]

@@ -9,6 +9,7 @@ from cloudtrain._sdk.left_out import code, refusal
 from cloudtrain.aws.algorithm_images import algorithm_image, algorithm_names
 from cloudtrain.aws.images import training_image
 from cloudtrain.errors import InvalidJob, nearest
+from cloudtrain.sagemaker._elsewhere import others
 from cloudtrain.spec import TrainingJob
 
 _FRAMEWORKS = ("huggingface", "mxnet", "pytorch", "tensorflow")
@@ -100,6 +101,11 @@ def retrieve(
     return training_image(job, region)
 
 
+def get_image_uri(region_name: str, repo_name: str, repo_version: str = "1") -> str:
+    """The same by the name of the SDK's version 1, for AWS's algorithms. Raises InvalidJob."""
+    return retrieve(repo_name, region_name, repo_version)
+
+
 def _base(version: str | None) -> dict[str, str]:
     """``pytorch2.5.1`` as the field of a job. Raises InvalidJob for another framework."""
     if version is None:
@@ -113,4 +119,6 @@ def _base(version: str | None) -> dict[str, str]:
     )
 
 
-__all__ = ["retrieve"]
+__getattr__ = others(__name__)
+
+__all__ = ["get_image_uri", "retrieve"]

@@ -8,6 +8,7 @@ import re
 from typing import Any
 
 from cloudtrain.errors import StorageError
+from cloudtrain.sagemaker._elsewhere import others
 from cloudtrain.session import Session
 from cloudtrain.storage import Progress, S3Store, split_uri
 
@@ -105,5 +106,7 @@ def s3_path_join(*args: str | None, with_end_slash: bool = False) -> str:
 def _session(given: Any) -> Session:
     return given if isinstance(given, Session) else Session(getattr(given, "boto_session", given))
 
+
+__getattr__ = others(__name__)
 
 __all__ = ["S3Downloader", "S3Uploader", "parse_s3_url", "s3_path_join"]

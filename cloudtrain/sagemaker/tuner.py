@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from cloudtrain.sagemaker._elsewhere import others
 from cloudtrain.tuning import (
     CategoricalParameter,
     ContinuousParameter,
@@ -14,6 +15,8 @@ from cloudtrain.tuning import (
     WarmStartConfig,
     WarmStartTypes,
 )
+
+__getattr__ = others(__name__)
 
 __all__ = [
     "CategoricalParameter",

@@ -7,6 +7,8 @@ import secrets
 import time
 from datetime import datetime, timezone
 
+from cloudtrain.sagemaker._elsewhere import others
+
 MOST = 63
 """The greatest length of a SageMaker job's name."""
 
@@ -43,6 +45,8 @@ def sagemaker_short_timestamp() -> str:
     """The local time in minutes: ``261122-2030``."""
     return time.strftime("%y%m%d-%H%M")
 
+
+__getattr__ = others(__name__)
 
 __all__ = [
     "base_name_from_image",

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from cloudtrain.frameworks import SKLearn
-from cloudtrain.sagemaker._elsewhere import of_framework
+from cloudtrain.sagemaker._elsewhere import others
 
-__getattr__ = of_framework("sklearn", "SKLearn")
+__getattr__ = others(__name__)
 
 __all__ = ["SKLearn"]

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from cloudtrain.frameworks import XGBoost
-from cloudtrain.sagemaker._elsewhere import of_framework
+from cloudtrain.sagemaker._elsewhere import others
 
-__getattr__ = of_framework("xgboost", "XGBoost")
+__getattr__ = others(__name__)
 
 __all__ = ["XGBoost"]

@@ -3,5 +3,8 @@
 from __future__ import annotations
 
 from cloudtrain.frameworks import XGBoost
+from cloudtrain.sagemaker._elsewhere import others
+
+__getattr__ = others(__name__)
 
 __all__ = ["XGBoost"]

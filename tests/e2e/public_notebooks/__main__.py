@@ -2,6 +2,7 @@
 
 python tests/e2e/public_notebooks fetch        prints the git commands that check the repositories out
 python tests/e2e/public_notebooks run --checkouts DIR [--python NAME=PATH]... [NOTEBOOK]...
+python tests/e2e/public_notebooks names --checkouts DIR [--each]    counts the names of the SDK in all that train
 python tests/e2e/public_notebooks table        prints the rows of docs/reference/public-notebooks.md
 """
 
@@ -12,6 +13,7 @@ import sys
 from pathlib import Path
 
 from notebook_list import Notebook, read_notebooks
+from notebook_names import report
 from notebook_run import Workplace
 from notebook_table import table
 
@@ -25,6 +27,10 @@ def main() -> int:
         return 0
     if arguments.command == "table":
         print(table(notebooks))
+        return 0
+    if arguments.command == "names":
+        for folder in dict.fromkeys(notebook.repository.folder for notebook in notebooks):
+            print(f"# {folder}", *report(arguments.checkouts / folder, each=arguments.each), sep="\n")
         return 0
     known = {notebook.name: notebook for notebook in notebooks}
     if unknown := sorted(set(arguments.notebooks) - set(known)):
@@ -76,7 +82,10 @@ def _parse() -> argparse.Namespace:
     commands.add_parser("fetch", help="print the git commands that check the repositories out")
     commands.add_parser("table", help="print the table of the documentation")
     run = commands.add_parser("run", help="run the notebooks and compare their cells with the list")
-    run.add_argument("--checkouts", type=Path, required=True, help="the folder of the checkouts")
+    names = commands.add_parser("names", help="count the names of the SDK that cloudtrain has and lacks")
+    names.add_argument("--each", action="store_true", help="also print the missing names of each notebook")
+    for command in (run, names):
+        command.add_argument("--checkouts", type=Path, required=True, help="the folder of the checkouts")
     run.add_argument(
         "--python",
         action="append",

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from notebook_data import MAKERS, NOTEBOOK_MAKERS
 from notebook_list import Notebook, Repository, read_notebooks
+from notebook_names import outcome, uses
 from notebook_run import Outcome, Workplace
 from notebook_table import table
 
@@ -96,3 +97,22 @@ def test_a_cell_that_does_something_else_is_reported() -> None:
         "cell 3: ValueError: y",
         "2 jobs were sent to SageMaker; listed: 1",
     ]
+
+
+def test_the_names_of_a_notebook_are_those_of_the_sdk() -> None:
+    cells = [
+        "%matplotlib inline\nimport sagemaker.amazon.common as smac\nfrom sagemaker import image_uris, Model",
+        "smac.write(1)\nimage_uris.retrieve('x')\nimport sagemaker\nsagemaker.Sesion()",
+        "print 'Python 2'\nfrom sagemaker.nothing import x",
+    ]
+    found = {use.name: outcome(use.name) for use in uses(cells)}
+    assert found == {
+        "sagemaker": "works",
+        "sagemaker.Model": "refused with a hint",
+        "sagemaker.Sesion": "absent",
+        "sagemaker.amazon.common": "works",
+        "sagemaker.amazon.common.write": "absent",
+        "sagemaker.image_uris": "works",
+        "sagemaker.image_uris.retrieve": "works",
+        "sagemaker.nothing.x": "absent",
+    }

@@ -24,14 +24,16 @@ from cloudtrain import (
     Session,
     SKLearn,
     TensorFlow,
+    TrainingInput,
     TrainingJobAnalytics,
     XGBoost,
     get_execution_role,
     image_uris,
     sagemaker,
 )
-from cloudtrain.errors import CloudtrainError, InvalidJob, NotSupported
+from cloudtrain.errors import CloudtrainError, InvalidJob, NotSupported, TrainingFailed
 from cloudtrain.sagemaker import s3, utils
+from cloudtrain.sagemaker._elsewhere import Placeholder, sdk_names
 
 SDK = json.loads((Path(__file__).parents[2] / "data" / "sdk_surface" / "v2.json").read_text())
 ROLE = "arn:aws:iam::123456789012:role/R"
@@ -283,7 +285,40 @@ def test_a_misspelt_class_is_not_found() -> None:
         exec("from cloudtrain.sagemaker.pytorch import PyTroch")
     with pytest.raises(AttributeError):
         sagemaker.Sesion  # noqa: B018
-    with pytest.raises(
-        NotSupported, match=r'(?s)sagemaker\.KMeans.*image_uris\.retrieve\("kmeans", region\)'
-    ):
-        sagemaker.KMeans  # noqa: B018
+    with pytest.raises(ModuleNotFoundError):
+        importlib.import_module("cloudtrain.sagemaker.pytroch")
+
+
+def test_every_module_and_name_of_the_sdk_can_be_imported_and_says_what_to_use() -> None:
+    assert len(sdk_names()) > 400
+    for module, names in sdk_names().items():
+        found = importlib.import_module(f"cloudtrain.sagemaker.{module}".rstrip("."))
+        for name in names:
+            one = getattr(found, name)
+            if isinstance(one, Placeholder):
+                assert str(one.error()).startswith("sagemaker.")
+                assert one.error().hint
+
+
+@pytest.mark.parametrize(
+    ("module", "name", "same"),
+    [
+        ("amazon.amazon_estimator", "get_image_uri", image_uris.get_image_uri),
+        ("amazon.amazon_estimator", "image_uris", image_uris),
+        ("exceptions", "UnexpectedStatusException", TrainingFailed),
+        ("s3_utils", "s3_path_join", s3.s3_path_join),
+        ("session", "s3_input", TrainingInput),
+    ],
+)
+def test_a_name_that_is_here_is_found_by_every_name_of_the_sdk(module: str, name: str, same: Any) -> None:
+    assert getattr(importlib.import_module(f"cloudtrain.sagemaker.{module}"), name) is same
+
+
+def test_an_exception_of_the_sdk_can_be_caught() -> None:
+    from cloudtrain.sagemaker.exceptions import CapacityError
+
+    with pytest.raises(KeyError):
+        try:
+            raise KeyError
+        except CapacityError:
+            raise AssertionError from None
