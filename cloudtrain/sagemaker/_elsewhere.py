@@ -1,4 +1,4 @@
-"""What the SageMaker SDK, version 2, has besides training: every module and name can be imported, and refuses its use.
+"""The modules and names of the SageMaker SDK, version 2, that are not for training: all can be imported, none be used.
 
 Notebooks import such names with those for training, and use them afterwards. So the cells that train run, and using a
 name raises an error with the line to write. ``names.txt`` has the SDK's modules and their names.
@@ -81,7 +81,7 @@ _INSTEAD = (
     (r"processing\..*|Processor|ScriptProcessor", _V3.format("core.processing import {name}")),
     (rf"{_FRAMEWORKS}\..*Processor", _V3.format("core.processing import FrameworkProcessor")),
 )
-"""What to use instead: a pattern of names, and a hint or the name of one in `UNSUPPORTED`. The first match counts."""
+"""Hints: a pattern of names, and the hint or the name of one in `UNSUPPORTED`. The first match counts."""
 
 _INERT = re.compile(r"(.*\.)?(\w*Serializer|\w*Deserializer)|network\..*")
 """Names whose objects can be made: ``deploy(serializer=CSVSerializer())`` is then refused by ``deploy``."""

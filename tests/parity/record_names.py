@@ -15,11 +15,15 @@ from pathlib import Path
 
 
 def main(folder: Path) -> None:
+    found: dict[str, set[str]] = {}
     for path in sorted(folder.rglob("*.py")):
         *outer, name = path.relative_to(folder).with_suffix("").parts
         module = ".".join(outer if name == "__init__" else [*outer, name])
         if not module.startswith("_") and "._" not in module:
-            print(module or ".", *sorted({*_names(ast.parse(path.read_text()))} - {"logger"}))
+            found.setdefault(".".join(outer), set())  # some packages have no __init__.py
+            found.setdefault(module, set()).update(_names(ast.parse(path.read_text())))
+    for module in sorted(found):
+        print(module or ".", *sorted(found[module] - {"logger"}))
 
 
 def _names(tree: ast.Module | ast.If | ast.Try) -> Iterator[str]:

@@ -1,4 +1,4 @@
-"""Finds the names of the SageMaker SDK in notebooks that train, and what `cloudtrain.sagemaker` has of them."""
+"""Finds the names of the SageMaker SDK in notebooks that train, and looks them up in `cloudtrain.sagemaker`."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ class _Finder(ast.NodeVisitor):
     def __init__(self) -> None:
         self.found: set[Use] = set()
         self.modules: dict[str, str] = {}
-        """The names that stand for modules of the SDK."""
+        """The modules of the SDK by their names in the notebook."""
 
     def visit_Import(self, node: ast.Import) -> None:
         for one in node.names:
@@ -95,7 +95,7 @@ class _Finder(ast.NodeVisitor):
 
 
 def outcome(name: str) -> str:
-    """What `cloudtrain.sagemaker` does with a name of the SDK. Only the names of modules and classes count."""
+    """The outcome for a name of the SDK in `cloudtrain.sagemaker`. Attributes of functions are not looked up."""
     found: object = None
     path = "cloudtrain"
     for part in name.split("."):
