@@ -20,7 +20,8 @@ def main(folder: Path) -> None:
         *outer, name = path.relative_to(folder).with_suffix("").parts
         module = ".".join(outer if name == "__init__" else [*outer, name])
         if not module.startswith("_") and "._" not in module:
-            found.setdefault(".".join(outer), set())  # some packages have no __init__.py
+            for level in range(len(outer)):  # some packages have no __init__.py
+                found.setdefault(".".join(outer[: level + 1]), set())
             found.setdefault(module, set()).update(_names(ast.parse(path.read_text())))
     for module in sorted(found):
         print(module or ".", *sorted(found[module] - {"logger"}))
