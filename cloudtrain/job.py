@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,7 @@ from cloudtrain.platforms import (
     PendingOutputs,
     Platform,
     Preemption,
+    Upkeep,
     get_platform,
 )
 from cloudtrain.storage import Progress, Store, open_store, split_uri
@@ -93,7 +94,12 @@ class Job:
 
     def follow(self) -> Iterator[str]:
         """Yield the lines of `logs` as they are printed, until the job ends."""
-        return self.platform.logs(self.name, follow=True)
+        with self.upkeep():
+            yield from self.platform.logs(self.name, follow=True)
+
+    def upkeep(self) -> AbstractContextManager[None]:
+        """Do what the platform needs while a client waits for the job: see `cloudtrain.platforms.Upkeep`."""
+        return self.platform.upkeep(self.name) if isinstance(self.platform, Upkeep) else nullcontext()
 
     def wait(self, timeout: float | bool | str | None = None, *, logs: bool | str = False) -> Job:
         """Wait until the job has ended, and return it.
@@ -111,7 +117,7 @@ class Job:
         if isinstance(timeout, (bool, str)):
             return self.wait(logs=timeout)
         __tracebackhide__ = True  # in a notebook, the traceback of a failed job is that of the cell
-        with live_card(self.platform, self.name) as card:
+        with live_card(self.platform, self.name) as card, self.upkeep():
             description = self._wait(timeout, card, prints=bool(logs) and logs != "None")
         if description.status == JobStatus.FAILED:
             unknown = FailureReport(FailureClass.PLATFORM, "the platform does not say why")

@@ -71,10 +71,9 @@ def _follow(job: Job, *, quiet: bool) -> JobDescription:
 
 
 def _final(job: Job) -> JobDescription:
-    description = job.describe()
-    while not description.status.is_final:
-        time.sleep(0.05)
-        description = job.describe()
+    with job.upkeep():
+        while not (description := job.describe()).status.is_final:
+            time.sleep(0.05)
     return description
 
 

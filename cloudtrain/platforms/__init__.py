@@ -32,6 +32,7 @@ if TYPE_CHECKING:
         Series,
         States,
         Trends,
+        Upkeep,
         WarmUp,
     )
     from cloudtrain.platforms.checks import Check, CheckStatus, Finding, run_checks
@@ -71,6 +72,7 @@ _getattr, __dir__ = lazy(
         "Series": "cloudtrain.platforms.base",
         "States": "cloudtrain.platforms.base",
         "Trends": "cloudtrain.platforms.base",
+        "Upkeep": "cloudtrain.platforms.base",
         "WarmUp": "cloudtrain.platforms.base",
         "changes": "cloudtrain.platforms.request_diff",
         "get_platform": "cloudtrain.platforms.registry",
@@ -123,6 +125,7 @@ __all__ = [
     "Series",
     "States",
     "Trends",
+    "Upkeep",
     "WarmUp",
     "changes",
     "get_platform",

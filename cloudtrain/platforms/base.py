@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
@@ -245,6 +246,18 @@ class Preemption(Protocol):
 
         Raises JobNotFound, or PlatformError if the job does not run.
         """
+        ...
+
+
+@runtime_checkable
+class Upkeep(Protocol):
+    """The ability to do what a job needs while a client waits for it, such as giving up one that cannot start.
+
+    It is the only way in which a client changes a job unasked: methods that read jobs change nothing.
+    """
+
+    def upkeep(self, job_name: str) -> AbstractContextManager[None]:
+        """Does so until its body ends. Raises JobNotFound."""
         ...
 
 

@@ -19,6 +19,9 @@ FAILED = "cloudtrain/failed"
 ENDING = "cloudtrain/ending"
 """An annotation of a main object: the leader's `Ending` as JSON, kept because a stop deletes the pods that have it."""
 
+UNRELEASED = "cloudtrain/unreleased"
+"""An annotation of a main object that waits for the objects that it owns: its submission has not finished."""
+
 QUEUE = "kueue.x-k8s.io/queue-name"
 """Kueue's label of the main object: its queue."""
 

@@ -7,6 +7,7 @@ from typing import Any
 
 from cloudtrain.platforms.base import Request
 from cloudtrain.platforms.kubernetes.delivery import with_files
+from cloudtrain.platforms.kubernetes.plain_yaml import dump
 from cloudtrain.platforms.kubernetes.pod_files import JOB_SECRET, START_KEY
 
 _SECRET = """\
@@ -47,7 +48,7 @@ class ManifestRequest(Request):
 def to_yaml(body: Mapping[str, Any], objects: list[dict[str, Any]], notes: Sequence[str] = ()) -> str:
     """The objects as documents of YAML, the main one last."""
     main, *others = objects
-    documents = [_document(item) for item in [*others, main]]
+    documents = [dump(item) for item in [*others, main]]
     head = [
         f"# {body['rendering']}: {body['why']}",
         *notes,
@@ -64,11 +65,12 @@ def _without_program(item: dict[str, Any]) -> dict[str, Any]:
 
 
 def _secret_command(main: Mapping[str, Any]) -> str:
+    """For bash and zsh. No value is an argument of a program: everybody on the machine can read those."""
     metadata = main["metadata"]
     names = dict.fromkeys(key for secret, key in _references(main["spec"]) if secret == metadata["name"])
     values = [
-        f'--from-literal={JOB_SECRET}="$(openssl rand -hex 32)"',
-        *(f'--from-literal={name}="${name}"' for name in names),
+        f'--from-file={JOB_SECRET}=<(printf %s "$(openssl rand -hex 32)")',
+        *(f'--from-file={name}=<(printf %s "${name}")' for name in names),
     ]
     return f"kubectl create secret generic {metadata['name']} -n {metadata['namespace']} {' '.join(values)}"
 
@@ -83,31 +85,3 @@ def _references(value: Any) -> Iterator[tuple[str, str]]:
     if isinstance(value, list):
         for item in value:
             yield from _references(item)
-
-
-def _document(item: Mapping[str, Any]) -> str:
-    import yaml
-
-    text: str = yaml.dump(
-        item,
-        Dumper=_dumper(yaml),
-        sort_keys=False,
-        allow_unicode=True,
-        width=1 << 30,
-        default_flow_style=False,
-    )
-    return text
-
-
-def _dumper(yaml: Any) -> Any:
-    """Writes text of several lines as a block, as people do, and repeats what appears twice."""
-
-    class Dumper(yaml.SafeDumper):  # type: ignore[misc]
-        def ignore_aliases(self, data: Any) -> bool:
-            return True
-
-    def text(dumper: Any, value: str) -> Any:
-        return dumper.represent_scalar("tag:yaml.org,2002:str", value, style="|" if "\n" in value else None)
-
-    Dumper.add_representer(str, text)
-    return Dumper

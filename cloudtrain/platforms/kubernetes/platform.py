@@ -5,6 +5,7 @@ from __future__ import annotations
 import builtins
 import contextlib
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -108,8 +109,10 @@ class KubernetesPlatform:
 
         job = self._job(job_name)
         job.life.require()
-        lines = logs(job.api, job.watch, follow=follow)
-        return job.life.tended(lines) if follow else lines
+        return logs(job.api, job.watch, follow=follow)
+
+    def upkeep(self, job_name: str) -> AbstractContextManager[None]:
+        return self._job(job_name).life.upkeep()
 
     def events(self, job_name: str, *, follow: bool = False) -> Iterator[dict[str, Any]]:
         from cloudtrain.platforms.kubernetes.logs.events import events

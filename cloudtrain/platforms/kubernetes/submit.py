@@ -1,4 +1,7 @@
-"""Creates the objects of a job: the main one first, then those that it owns."""
+"""Creates the objects of a job: the main one first, suspended, then those that it owns. The release comes last.
+
+A client that is killed meanwhile leaves a main object that has no pods, and that `cloudtrain stop` removes.
+"""
 
 from __future__ import annotations
 
@@ -16,8 +19,9 @@ from cloudtrain.platforms.kubernetes.api.client import CREATE_ID
 from cloudtrain.platforms.kubernetes.api.errors import KubeAlreadyExists, KubeError, KubeNotFound
 from cloudtrain.platforms.kubernetes.api.kinds import kind_of
 from cloudtrain.platforms.kubernetes.delivery import with_files
-from cloudtrain.platforms.kubernetes.labels import JOB, job_labels
+from cloudtrain.platforms.kubernetes.labels import JOB, QUEUE, UNRELEASED, job_labels
 from cloudtrain.platforms.kubernetes.pod_files import JOB_SECRET
+from cloudtrain.platforms.kubernetes.suspension import suspension
 
 if TYPE_CHECKING:
     from cloudtrain.platforms.kubernetes.api.client import Api
@@ -25,7 +29,7 @@ if TYPE_CHECKING:
 
 
 def submit(request: Request, api: Api, urls: Mapping[str, str] | None = None) -> str:
-    """Create the objects of ``request``, and return the uid of the main one. If one cannot be created, none is left.
+    """Create the objects of ``request``, let the main one run, and return its uid. If one is refused, none is left.
 
     Args:
         urls: presigned URLs, by their keys in the Secret.
@@ -36,21 +40,51 @@ def submit(request: Request, api: Api, urls: Mapping[str, str] | None = None) ->
         PlatformError: the cluster refuses an object, or does not answer.
     """
     main, *others = with_files(request.body)
-    metadata, mark = main["metadata"], uuid.uuid4().hex
-    main = {**main, "metadata": {**metadata, "annotations": {**metadata["annotations"], CREATE_ID: mark}}}
+    mark = uuid.uuid4().hex
     owner: dict[str, Any] | None = None
     try:
-        owner = _create(main, api)
+        owner = _create(_held(main, mark), api)
         reference = _reference(owner)
         # the Secret comes last: no pod starts without it, and so none with a ConfigMap of someone else
         for item in [*others, _secret(request, urls or {})]:
             metadata = {**item["metadata"], "ownerReferences": [reference]}
             _create({**item, "metadata": metadata}, api)
+        _release(main, owner, api)
     except BaseException as error:
         if owner or not _is_refusal(error):
             _undo(main, mark, api, error)
         raise
     return str(owner["metadata"]["uid"])
+
+
+def _held(main: Mapping[str, Any], mark: str) -> dict[str, Any]:
+    """The main object so that nothing starts it: suspended, and in no queue, where Kueue would admit it."""
+    metadata, spec = main["metadata"], main["spec"]
+    labels = {name: value for name, value in metadata["labels"].items() if name != QUEUE}
+    annotations = {**metadata["annotations"], CREATE_ID: mark, UNRELEASED: "true"}
+    held = {
+        name: {**spec.get(name, {}), **value} if isinstance(value, dict) else value
+        for name, value in suspension(main["kind"], True).items()
+    }
+    return {
+        **main,
+        "metadata": {**metadata, "labels": labels, "annotations": annotations},
+        "spec": {**spec, **held},
+    }
+
+
+def _release(main: Mapping[str, Any], owner: Mapping[str, Any], api: Api) -> None:
+    """Let the main object run, or give it to its queue. Raises PlatformError."""
+    metadata: dict[str, Any] = {"uid": owner["metadata"]["uid"], "annotations": {UNRELEASED: None}}
+    patch: dict[str, Any] = {"metadata": metadata}
+    queue = main["metadata"]["labels"].get(QUEUE)
+    if queue:
+        metadata["labels"] = {QUEUE: queue}
+    elif QUEUE not in (
+        owner["metadata"].get("labels") or {}
+    ):  # else Kueue has a default queue, and starts it
+        patch["spec"] = suspension(main["kind"], False)
+    api.patch(kind_of(main), main["metadata"]["name"], patch)
 
 
 def _is_refusal(error: BaseException) -> bool:
@@ -72,7 +106,7 @@ def _undo(main: Mapping[str, Any], mark: str, api: Api, error: BaseException) ->
     except PlatformError:  # the first error is the one to report
         if isinstance(error, CloudtrainError):
             error.hint = (
-                f"{error.hint} A part of the job may be in the cluster, and hold nodes: delete it with kubectl delete "
+                f"{error.hint} The job may be in the cluster: delete it with kubectl delete "
                 f"-n {main['metadata']['namespace']} {kind.resource} {name}"
             ).lstrip()
 
@@ -100,18 +134,21 @@ def _create(item: Mapping[str, Any], api: Api) -> dict[str, Any]:
         kind, metadata = kind_of(item), item["metadata"]
         raise JobExists(
             f"there is already a {item['kind']} {metadata['name']} in the namespace {metadata['namespace']}",
-            hint="Choose another job_name, or delete it: "
-            f"kubectl delete -n {metadata['namespace']} {kind.resource} {metadata['name']}"
-            if _is_of_a_job(kind, metadata["name"], api)
-            else "It does not belong to a job of cloudtrain: choose another job_name.",
+            hint=_instead(kind, metadata, api),
         ) from None
 
 
-def _is_of_a_job(kind: Kind, name: str, api: Api) -> bool:
-    """Whether the object belongs to a job, rather than to something else in the namespace."""
+def _instead(kind: Kind, metadata: Mapping[str, Any], api: Api) -> str:
+    """The advice about an object that has the name already."""
+    found: Mapping[str, Any] = {}
     with contextlib.suppress(PlatformError):
-        return JOB in (api.get(kind, name)["metadata"].get("labels") or {})
-    return False
+        found = api.get(kind, metadata["name"])["metadata"]
+    if UNRELEASED in (found.get("annotations") or {}):
+        return f"Its submission was interrupted, or is not over. Remove it with: cloudtrain stop {metadata['name']}"
+    if JOB in (found.get("labels") or {}):
+        command = f"kubectl delete -n {metadata['namespace']} {kind.resource} {metadata['name']}"
+        return f"Choose another job_name, or delete it: {command}"
+    return "It does not belong to a job of cloudtrain: choose another job_name."
 
 
 def _reference(owner: Mapping[str, Any]) -> dict[str, Any]:

@@ -45,8 +45,8 @@ class Fault:
     """A fault of the next ``times`` requests that ``pattern`` matches."""
 
     pattern: re.Pattern[str]
-    happen: Callable[[Handler], bool]
-    """Returns whether the request is over."""
+    happen: Callable[[Handler], object]
+    """Returns true if the request is over."""
     times: int
 
 
@@ -68,6 +68,14 @@ class Faults:
     def lose_answer(self, pattern: str, times: int = 1) -> None:
         """Let the server do what it is asked, and break the connection instead of its answer."""
         self._add(pattern, times, lambda handler: handler.lose_answer())
+
+    def repeat(self, pattern: str, times: int = 1) -> None:
+        """Send the request twice, as a proxy does that gets no answer; the second answer is the client's."""
+        self._add(pattern, times, lambda handler: handler.carry_out())
+
+    def after(self, pattern: str, happen: Callable[[], object], times: int = 1) -> None:
+        """Let the server do what it is asked, then call ``happen``; the client gets no answer."""
+        self._add(pattern, times, lambda handler: handler.lose_answer(happen))
 
     def delay(self, pattern: str, seconds: float, times: int = 1) -> None:
         """Pass the request on after a pause."""
@@ -91,7 +99,7 @@ class Faults:
                     return fault
         return None
 
-    def _add(self, pattern: str, times: int, happen: Callable[[Handler], bool]) -> None:
+    def _add(self, pattern: str, times: int, happen: Callable[[Handler], object]) -> None:
         with self._lock:
             self._faults.append(Fault(re.compile(pattern), happen, times))
 
@@ -189,7 +197,7 @@ class Handler(BaseHTTPRequestHandler):
     do_GET = do_PUT = do_POST = do_PATCH = do_DELETE = do_HEAD = handle_any
 
     def refuse(self, status: int, retry_after: int | None = None) -> bool:
-        reason = {410: "Expired", 429: "TooManyRequests", 503: "ServiceUnavailable"}.get(
+        reason = {409: "Conflict", 410: "Expired", 429: "TooManyRequests", 503: "ServiceUnavailable"}.get(
             status, "InternalError"
         )
         answer = {**GONE, "reason": reason, "code": status, "message": "refused by the test"}
@@ -203,14 +211,18 @@ class Handler(BaseHTTPRequestHandler):
             self.connection.shutdown(socket.SHUT_RDWR)
         return True
 
-    def lose_answer(self) -> bool:
+    def lose_answer(self, then: Callable[[], object] = lambda: None) -> bool:
+        self.carry_out()
+        then()
+        return self.hang_up()
+
+    def carry_out(self) -> None:
         with contextlib.suppress(OSError, http.client.HTTPException):
             if self.command in ("GET", "HEAD"):
                 with self._ask() as answer:
                     answer.read()
             else:
                 self._write()
-        return self.hang_up()
 
     def expire(self) -> None:
         """End this watch with a 410."""

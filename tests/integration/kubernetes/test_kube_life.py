@@ -16,7 +16,7 @@ from kube_roles import RULES, grant
 
 from cloudtrain.cli import cli
 from cloudtrain.contract import FailureClass, JobStatus
-from cloudtrain.errors import JobNotFound, PlatformError
+from cloudtrain.errors import JobNotFound, PlatformError, TrainingFailed
 from cloudtrain.job import Job
 from cloudtrain.platforms import Preemption, States
 from cloudtrain.platforms.kubernetes import KubernetesPlatform
@@ -71,6 +71,20 @@ def wait_for(what: Callable[[], Any]) -> Any:
     return found
 
 
+def read_in_all_ways(kubernetes: Namespace, name: str) -> None:
+    """Reads a job with each command that reads, twice, and checks that no request changes anything."""
+    requests = kubernetes.proxy.requests
+    requests.clear()
+    platform = KubernetesPlatform()
+    for _ in range(2):
+        for arguments in (["describe", name], ["logs", name], ["metrics", name], ["list"]):
+            CliRunner().invoke(cli, arguments)
+        platform.describe(name)
+        platform.states(name)
+        list(platform.events(name))
+    assert {request.partition(" ")[0] for request in requests} == {"GET"}
+
+
 def described(name: str) -> str:
     """As a terminal shows it."""
     done = CliRunner().invoke(cli, ["describe", name])
@@ -113,7 +127,9 @@ def test_a_job_runs_is_evicted_starts_again_and_is_stopped(kubernetes: Namespace
     job.stop()
     api = Api.connect()
     stopped = api.get(JOB, "train")["metadata"]["annotations"]["cloudtrain/stopped"]
-    wait_for(lambda: job.status == JobStatus.STOPPED)
+    read_in_all_ways(kubernetes, "train")
+    job.wait()
+    assert job.status == JobStatus.STOPPED
     job.stop()  # does nothing
     found = api.get(JOB, "train")
     assert found["metadata"]["annotations"]["cloudtrain/stopped"] == stopped
@@ -146,9 +162,10 @@ def test_a_job_that_cannot_start_is_given_up_if_a_client_waits(kubernetes: Names
             kubernetes.bench.patch(
                 "events", kubernetes.name, name, {"firstTimestamp": "2026-01-01T00:00:00Z"}
             )
+    read_in_all_ways(kubernetes, "nope")
     assert KubernetesPlatform().describe("nope").status == JobStatus.PENDING
-    assert list(job.follow()) == []  # it waits, as `fit` does, until the job is given up
-    assert job.status == JobStatus.FAILED
+    with pytest.raises(TrainingFailed):
+        job.wait()
     failure = KubernetesPlatform().describe("nope").failure
     assert failure is not None
     assert failure.message == "image nope:1 does not exist (nope:1: not found)"

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import base64
+import json
+import re
 import subprocess
 import time
 from pathlib import Path
@@ -16,13 +18,14 @@ from kube_schemas import validate_everywhere
 from cloudtrain.errors import CloudtrainError, JobExists
 from cloudtrain.job import Job
 from cloudtrain.platforms.kubernetes import KubernetesPlatform
+from cloudtrain.platforms.kubernetes.delivery import with_files
 from cloudtrain.platforms.kubernetes.jobs import Places
 from cloudtrain.submission import Submission, prepare
 
 OWNED = ("services", "configmaps", "secrets", "networkpolicies")
 
 
-def _prepared(folder: Path, **fields: Any) -> Submission:
+def prepared(folder: Path, **fields: Any) -> Submission:
     script = folder / "train.py"
     script.write_text("print('hello')\n")
     defaults = {"entry_point": str(script), "image_uri": "python:3.12", "platform": "kubernetes"}
@@ -52,7 +55,7 @@ def test_a_job_owns_all_its_objects(
     kubernetes: Namespace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("HF_TOKEN", "hf_real")
-    submission = _prepared(tmp_path, job_name="first", instance_count=2, secrets=["HF_TOKEN"])
+    submission = prepared(tmp_path, job_name="first", instance_count=2, secrets=["HF_TOKEN"])
     assert submission.request.body["namespace"] == kubernetes.name
     assert submission.request.body["context"]
     job = submission.submit()
@@ -81,11 +84,11 @@ def test_a_job_owns_all_its_objects(
     assert not job.describe().status.is_final
 
     with pytest.raises(JobExists, match="already a Job first in the namespace") as refused:
-        _prepared(tmp_path, job_name="first").submit()
+        prepared(tmp_path, job_name="first").submit()
     assert f"kubectl delete -n {space} jobs.batch first" in refused.value.hint
     bench.create("configmaps", space, {"metadata": {"name": "settings"}})
     with pytest.raises(JobExists, match="already a ConfigMap settings") as refused:
-        _prepared(tmp_path, job_name="settings").submit()
+        prepared(tmp_path, job_name="settings").submit()
     assert "does not belong to a job of cloudtrain" in refused.value.hint
     assert "delete" not in refused.value.hint
     assert bench.find("jobs", space, "first")["metadata"]["uid"] == main["metadata"]["uid"]  # type: ignore[index]
@@ -101,10 +104,10 @@ def test_nothing_is_left_of_a_job_that_is_refused(kubernetes: Namespace, tmp_pat
     bench, space = kubernetes.bench, kubernetes.name
     bench.create("secrets", space, {"metadata": {"name": "taken"}})
     with pytest.raises(JobExists, match="already a Secret taken"):
-        _prepared(tmp_path, job_name="taken").submit()
+        prepared(tmp_path, job_name="taken").submit()
     patch = {"spec": {"nodeSelector": {"not a label": "x"}}}
     with pytest.raises(CloudtrainError, match="not a label"):
-        _prepared(tmp_path, job_name="odd", platform_options={"pod_patch": patch}).submit()
+        prepared(tmp_path, job_name="odd", platform_options={"pod_patch": patch}).submit()
     quota = {"metadata": {"name": "none"}, "spec": {"hard": {"count/configmaps": "0"}}}
     bench.create("resourcequotas", space, quota)
     deadline = time.monotonic() + 30
@@ -115,7 +118,7 @@ def test_nothing_is_left_of_a_job_that_is_refused(kubernetes: Namespace, tmp_pat
         assert time.monotonic() < deadline
         time.sleep(0.1)
     with pytest.raises(CloudtrainError, match="quota"):
-        _prepared(tmp_path, job_name="many").submit()
+        prepared(tmp_path, job_name="many").submit()
     while bench.list("jobs", space):
         assert time.monotonic() < deadline
         time.sleep(0.1)
@@ -129,7 +132,7 @@ def test_nothing_is_left_of_a_job_whose_creation_was_not_answered(
     """The server has made the Job, and is away for all that the client asks next; or only for its second attempt."""
     monkeypatch.setattr("cloudtrain.platforms.kubernetes.api.transport.RETRY_SECONDS", 0.3)
     faults = kubernetes.proxy.faults
-    submission = _prepared(tmp_path, job_name="lost")
+    submission = prepared(tmp_path, job_name="lost")
     faults.lose_answer("POST .*/jobs")
     faults.refuse(".*/jobs", 503, times=50)
     with pytest.raises(CloudtrainError, match=f"kubectl delete -n {kubernetes.name} jobs.batch lost"):
@@ -137,7 +140,7 @@ def test_nothing_is_left_of_a_job_whose_creation_was_not_answered(
     faults.clear()
     subprocess.run(["kubectl", "delete", "job", "lost"], check=True, capture_output=True)
 
-    submission = _prepared(tmp_path, job_name="lost")
+    submission = prepared(tmp_path, job_name="lost")
     faults.lose_answer("POST .*/jobs")
     faults.refuse("POST .*/jobs", 503, times=50)
     with pytest.raises(CloudtrainError) as caught:
@@ -147,7 +150,7 @@ def test_nothing_is_left_of_a_job_whose_creation_was_not_answered(
 
 
 def test_kubectl_accepts_what_dry_run_prints(kubernetes: Namespace, tmp_path: Path) -> None:
-    request = _prepared(tmp_path, job_name="by-hand", instance_count=2).request
+    request = prepared(tmp_path, job_name="by-hand", instance_count=2).request
     validate_everywhere(request.body["objects"])
     apply = ["kubectl", "apply", "--server-side", "-f", "-"]
     done = subprocess.run(apply, input=_for_old_server(request.shown), text=True, capture_output=True)
@@ -166,14 +169,52 @@ def test_kubectl_accepts_what_dry_run_prints(kubernetes: Namespace, tmp_path: Pa
     assert secret is not None and list(secret["data"]) == ["job-secret"]
 
 
+def test_kubectl_reads_the_same_text_as_was_written(kubernetes: Namespace, tmp_path: Path) -> None:
+    values = [
+        "1e-3",
+        "y",
+        "N",
+        "0o17",
+        "1_000",
+        "0x1p-2",
+        "on",
+        "~",
+        "2001-01-01",
+        "1:30",
+        " a\n\tb\n",
+        "a\u2028b",
+    ]
+    environment = {f"V{index}": value for index, value in enumerate(values)} | {
+        "N": "n",
+        "y": "1.",
+        "NO": ".5e3",
+    }
+    labels = {"example.com/no": "no", "y": "1e3"}
+    request = prepared(
+        tmp_path, job_name="typed", environment=environment, platform_options={"labels": labels}
+    ).request
+    local = ["kubectl", "annotate", "--local", "-o", "json", "-f", "-", "read=true"]
+    done = subprocess.run(local, input=request.shown, text=True, capture_output=True, check=True)
+    found = [json.loads(text) for text in re.split(r"(?<=^\})\n(?=\{)", done.stdout, flags=re.MULTILINE)]
+    for item in found:
+        del item["metadata"]["annotations"]["read"]
+        item["metadata"]["annotations"] or item["metadata"].pop("annotations")
+    written = with_files(request.body)
+    assert {_identity(item): item for item in found} == {_identity(item): item for item in written}
+
+
+def _identity(item: dict[str, Any]) -> str:
+    return f"{item['kind']}/{item['metadata']['name']}"
+
+
 def test_a_name_is_not_taken_from_a_job_that_runs_elsewhere(kubernetes: Namespace, tmp_path: Path) -> None:
     """Otherwise no client would find the first job again, and it would keep its GPUs."""
-    job = _prepared(tmp_path, job_name="twice", platform_options={"gpus": 64}).submit()
+    job = prepared(tmp_path, job_name="twice", platform_options={"gpus": 64}).submit()
     with new_namespace(kubernetes.cluster, tmp_path):
         with pytest.raises(JobExists, match=f"runs or waits in the namespace {kubernetes.name} of context"):
-            _prepared(tmp_path, job_name="twice").submit()
+            prepared(tmp_path, job_name="twice").submit()
         assert not job.describe().status.is_final
         job.stop()
         kubernetes.wait_until(lambda: job.describe().status.is_final, "the first job has ended")
-        _prepared(tmp_path, job_name="twice").submit()
+        prepared(tmp_path, job_name="twice").submit()
         assert Places().find("twice").api.namespace != kubernetes.name

@@ -95,7 +95,16 @@ def object_error(
     if code == 409 and reason == "AlreadyExists":
         return KubeAlreadyExists(f"{asked.what} exists in the namespace {asked.namespace}", **given)
     if code == 409:
-        return KubeConflict(f"{asked.what} has changed meanwhile: {message}", hint="Try again.", **given)
+        # nothing can have changed before it is created: it is the quota that the server could not update
+        is_create = asked.verb == "create" and reason == "Conflict"
+        return KubeConflict(
+            f"the API server cannot create {asked.what} now: {message}"
+            if is_create
+            else f"{asked.what} has changed meanwhile: {message}",
+            hint="Try again.",
+            is_transient=is_create,
+            **given,
+        )
     if code == 410 or reason in ("Expired", "Gone"):
         return KubeGone(f"the server no longer has this history: {message}", **{**given, "status": 410})
     if code in (400, 413, 422):

@@ -15,6 +15,7 @@ from cloudtrain.platforms.kubernetes.api.answers import Asked
 from cloudtrain.platforms.kubernetes.api.errors import (
     KubeAlreadyExists,
     KubeError,
+    KubeForbidden,
     KubeGone,
     KubeNotFound,
     KubeTooLarge,
@@ -190,10 +191,12 @@ class Api:
         try:
             answer = self._transport.json(call)
             return {**answer, "apiVersion": kind.api_version, "kind": kind.kind} if only_metadata else answer
-        except KubeAlreadyExists:
-            if not call.lost:
-                raise
-            found = self.get(kind, name)
+        except KubeAlreadyExists as exists:
+            # a proxy may have sent the request twice, so that no answer was lost here
+            try:
+                found = self.get(kind, name)
+            except (KubeForbidden, KubeNotFound):
+                raise exists from None
             if (found["metadata"].get("annotations") or {}).get(CREATE_ID) != mark:
                 raise
             return found

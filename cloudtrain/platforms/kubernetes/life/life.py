@@ -1,4 +1,8 @@
-"""One job of a cluster, described from memory while someone waits for it."""
+"""One job of a cluster, described from memory while someone waits for it.
+
+What describes a job, lists it or reads its logs writes nothing. `JobLife.upkeep` does, for a client that waits for the
+job; so do `JobLife.stop` and `JobLife.preempt`.
+"""
 
 from __future__ import annotations
 
@@ -78,7 +82,6 @@ class JobLife:
         self._summary = summary
         self._lock = threading.Lock()
         self._log = StateLog()
-        self._asked = 0
         self._last: JobObjects | None = None
         self._final: JobDescription | None = None
 
@@ -87,7 +90,6 @@ class JobLife:
         look = self._look()
         if look is None:
             return self._gone()
-        self._tend(look)
         status = look.verdict.status
         is_told = status.is_final and leaders_ending(look.owner, newest(look.pods))
         asks = self._summary is not None and status != JobStatus.PENDING and not is_told
@@ -105,9 +107,9 @@ class JobLife:
 
     def states(self) -> list[JobState]:
         """All states so far. Raises JobNotFound, PlatformError."""
-        look = self._look()
-        if look is not None:
-            return self._tend(look)
+        if self._look() is not None:
+            with self._lock:
+                return list(self._log.states)
         found = self._gone()
         reason = found.failure.summary() if found.failure else found.reason
         with self._lock:
@@ -147,38 +149,39 @@ class JobLife:
         if self._last and self._last.owner and _uid(self._last.owner) != _uid(objects.owner):
             self._log, self._final = StateLog(), None  # another job of the same name
         self._last = objects
-        self._asked += 1
         return objects
 
     def _look(self) -> Look | None:
         objects = self._objects()
-        return look_at(objects, time.time(), self._last_lines) if objects else None
+        if objects is None:
+            return None
+        look = look_at(objects, time.time(), self._last_lines)
+        with self._lock:
+            self._log.update(look)
+        return look
 
-    def tended(self, lines: Iterator[str]) -> Iterator[str]:
-        """The same lines; meanwhile, the job is given up if it cannot start, as with any client that waits for it."""
+    @contextlib.contextmanager
+    def upkeep(self) -> Iterator[None]:
+        """While the body waits for the job: give it up if it cannot start, note how it ended when it is stopped."""
         over = threading.Event()
         threading.Thread(target=self._tend_until, args=(over,), name="cloudtrain-job", daemon=True).start()
         try:
-            yield from lines
+            yield
+            self._tend()  # the last pods may have ended since
         finally:
             over.set()
 
     def _tend_until(self, over: threading.Event) -> None:
         while not over.wait(TEND_SECONDS):
-            with contextlib.suppress(PlatformError):
-                look = self._look()
-                if look is not None:
-                    self._tend(look)
+            self._tend()
 
-    def _tend(self, look: Look) -> list[JobState]:
-        """Do what a client that waits for the job has to do. Returns all states so far."""
-        if not self._is_another(look.objects):
-            self._give_up(look)
-            self._keep_ending(look)
-            with contextlib.suppress(PlatformError):
+    def _tend(self) -> None:
+        with contextlib.suppress(PlatformError):
+            look = self._look()
+            if look is not None and not self._is_another(look.objects):
+                self._give_up(look)
+                self._keep_ending(look)
                 insist(self._api, self._kind, look.objects, current(look.pods), look.now)
-        with self._lock:
-            return self._log.update(look)
 
     def _gone(self) -> JobDescription:
         """The description of a job whose main object is gone, and that this client has known."""
@@ -194,7 +197,7 @@ class JobLife:
         found = describe(look, command=self._command(look.owner.found))
         if found.status.is_final:
             return found
-        if look.owner.stopped_at is not None:
+        if look.owner.stopped_at is not None or look.owner.is_unreleased:
             return replace(
                 found, status=JobStatus.STOPPED, exit_code=SIGTERM_CODE, ended_at=look.now, phase=None
             )
@@ -227,7 +230,7 @@ class JobLife:
     def _give_up(self, look: Look) -> None:
         """End a job that cannot start, if someone waits for it here: else it would hold its nodes forever."""
         verdict = look.verdict
-        if self._asked < 2 or verdict.why is None or not verdict.why.is_hopeless(look.now):
+        if verdict.why is None or not verdict.why.is_hopeless(look.now):
             return
         report = FailureReport(FailureClass.PLATFORM, verdict.why.sentence, verdict.why.advice, time=look.now)
         note = {FAILED: report.shortened(REPORT_SIZE).to_json()}

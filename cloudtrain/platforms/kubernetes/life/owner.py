@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from cloudtrain.platforms.kubernetes.labels import QUEUE, STOPPED
+from cloudtrain.platforms.kubernetes.labels import QUEUE, STOPPED, UNRELEASED
 from cloudtrain.platforms.kubernetes.life.objects import (
     Object,
     annotation,
@@ -95,6 +95,11 @@ class Owner:
     def is_suspended(self) -> bool:
         path = ("spec", "runPolicy", "suspend") if self.kind == "MPIJob" else ("spec", "suspend")
         return part(self.found, *path) is True
+
+    @property
+    def is_unreleased(self) -> bool:
+        """Whether its submission has not finished: it waits for objects that it owns."""
+        return self.is_suspended and bool(annotation(self.found, UNRELEASED))
 
     @property
     def started(self) -> float | None:

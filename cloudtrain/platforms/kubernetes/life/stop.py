@@ -29,6 +29,7 @@ from cloudtrain.platforms.kubernetes.life.objects import (
 )
 from cloudtrain.platforms.kubernetes.life.owner import Owner
 from cloudtrain.platforms.kubernetes.life.pods import Pod
+from cloudtrain.platforms.kubernetes.suspension import suspension
 
 if TYPE_CHECKING:
     from cloudtrain.platforms.kubernetes.api.client import Api
@@ -54,7 +55,7 @@ def stop_patch(owner: Object, note: Mapping[str, str], *, suspend: bool) -> dict
     found = Owner(owner)
     patch: dict[str, Any] = {"metadata": {"uid": text(owner, "metadata", "uid"), "annotations": dict(note)}}
     if suspend:
-        patch["spec"] = {"runPolicy": {"suspend": True}} if found.kind == "MPIJob" else {"suspend": True}
+        patch["spec"] = suspension(found.kind, True)
     elif found.kind == "Job":
         patch["spec"] = dict(_DEADLINE)
     return patch
@@ -76,12 +77,16 @@ def child_jobs(owner: Object) -> list[str]:
 
 
 def stop(api: Api, kind: Kind, objects: JobObjects, *, now: float | None = None) -> None:
-    """Stop a job. Does nothing more if it has ended, or has been stopped.
+    """Stop a job. Does nothing more if it has ended, or has been stopped. One that was never released is deleted.
 
     Raises PlatformError if the cluster refuses it.
     """
     owner = objects.owner
     if owner is None or Owner(owner).complete or Owner(owner).failed:
+        return
+    if Owner(owner).is_unreleased:
+        with contextlib.suppress(KubeNotFound):
+            api.delete(kind, name_of(owner), uid=text(owner, "metadata", "uid"))
         return
     now = time.time() if now is None else now
     stopped_before = annotation(owner, STOPPED)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Sequence
 
@@ -26,6 +27,7 @@ from cloudtrain.platforms.kubernetes.life.owner import Owner
 from cloudtrain.platforms.kubernetes.life.pods import Pod, Waiting
 from cloudtrain.platforms.kubernetes.life.scheduling import scale_up, why_unscheduled
 from cloudtrain.platforms.kubernetes.life.why import CONFIGURATION_SECONDS, NETWORK_SECONDS, Why
+from cloudtrain.platforms.kubernetes.suspension import suspension
 
 _MISSING = re.compile(r'(?P<kind>secret|configmap|Secret|ConfigMap) "(?P<name>[^"]+)" not found')
 _KEY = re.compile(r"couldn't find key (?P<key>\S+) in (?P<kind>Secret|ConfigMap) (?:[^/\s]+/)?(?P<name>\S+)")
@@ -44,6 +46,9 @@ _START = ("CreateContainerError", "RunContainerError", "CrashLoopBackOff", "Crea
 DECISION_SECONDS = 5.0
 """The time in which the controller of a job says that it has failed, after its pods have."""
 
+SUBMISSION_SECONDS = 60.0
+"""For so long, a job that was not released may still be being submitted."""
+
 STUCK_SECONDS = 60.0
 """For so long after its grace period, the kubelet may need to end a pod."""
 
@@ -56,7 +61,7 @@ def why_waiting(objects: JobObjects, pods: Sequence[Pod], now: float) -> Why | N
     """
     owner = Owner(objects.owner or {})
     if owner.is_suspended and not any(pod.is_running for pod in pods):
-        return _suspended(owner, objects.workload)
+        return _suspended(owner, objects.workload, now)
     stuck = next((pod for pod in pods if _is_stuck(pod, now)), None)
     if stuck:
         return Why(
@@ -103,16 +108,21 @@ def _rank(why: Why) -> tuple[bool, bool]:
     return not why.is_error, why.sentence.startswith("its container") or not why.sentence
 
 
-def _suspended(owner: Owner, workload: Object | None) -> Why:
+def _suspended(owner: Owner, workload: Object | None, now: float) -> Why:
+    if owner.is_unreleased:
+        if now - owner.created < SUBMISSION_SECONDS:
+            return Why("it is being submitted")
+        return Why(
+            "its submission was interrupted",
+            f"It holds no nodes. Remove it with: cloudtrain stop {owner.name}",
+            CONFIGURATION_SECONDS,
+            owner.created,
+        )
     if owner.queue and (workload is None or not is_admitted(workload)):
         return why_queued(workload, owner.queue)
     if owner.queue:
         return Why("Kueue has admitted it, and starts it")
-    path = (
-        '{"spec": {"runPolicy": {"suspend": false}}}'
-        if owner.kind == "MPIJob"
-        else '{"spec": {"suspend": false}}'
-    )
+    path = json.dumps({"spec": suspension(owner.kind, False)})
     return Why(
         "it is suspended",
         f"Start it with: kubectl patch {owner.kind.lower()} {owner.name} --type merge -p '{path}'",

@@ -24,7 +24,7 @@ from recorded_jobs import (
 
 from cloudtrain.contract import FailureClass, FailureReport, JobStatus
 from cloudtrain.contract.ending import Ending
-from cloudtrain.platforms.kubernetes.labels import FAILED, STOPPED
+from cloudtrain.platforms.kubernetes.labels import FAILED, STOPPED, UNRELEASED
 from cloudtrain.platforms.kubernetes.life.describe import describe, look_at
 
 NOW = BEGAN + 300
@@ -141,6 +141,15 @@ class TestEveryKind:
             found = described(Objects(owner(spec={"suspend": True})))
         assert found.status == JobStatus.PENDING
         assert "it is suspended. Start it with: kubectl patch" in found.reason
+
+    def test_was_never_released(self, owner, hosts):
+        spec = {"run" if owner is mpi_job else "spec": {"suspend": True}}
+        objects = Objects(owner(**spec, annotations={UNRELEASED: "true"}))
+        began = describe(look_at(objects, BEGAN + 5))
+        assert (began.status, began.reason) == (JobStatus.PENDING, "it is being submitted")
+        found = described(objects)
+        assert found.status == JobStatus.PENDING
+        assert found.reason.startswith("its submission was interrupted. It holds no nodes.")
 
 
 def test_a_pod_that_the_kernel_killed():
