@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import re
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import click
 import msgspec
 import pytest
-from documents import REPOSITORY, Reader, runs_something
+from documents import REPOSITORY, Reader, read_blocks, runs_something
 from markdown_it import MarkdownIt
 from pages import PASSED, lock_line, parametrize_pages
 
@@ -55,6 +57,55 @@ def test_every_command_and_snippet_runs(
 def test_every_guide_shows_something_that_runs() -> None:
     guides = {path.relative_to(REPOSITORY).as_posix() for path in (DOCS / "guides").rglob("*.md")}
     assert guides - set(RUNNING) == set()
+
+
+INSTALLED = {"boto3", "cloudtrain", "horovod", "numpy", "torch"}
+"""What the README installs, and every job has."""
+
+
+@pytest.mark.parametrize(
+    "page", [page for page in RUNNING if page.startswith("docs/guides/") and not page.endswith("doctor.md")]
+)
+def test_a_guide_names_the_packages_that_it_needs(page: str) -> None:
+    imported: set[str] = set()
+    for block in read_blocks(REPOSITORY / page):
+        if block.language == "python":
+            imported |= {name.partition(".")[0] for name in _imports(block.text)}
+    text = (REPOSITORY / page).read_text(encoding="utf-8")
+    named = (
+        " ".join(re.findall(r"pip install [^`\n]*", text))
+        .replace("scikit-learn", "sklearn")
+        .replace("keras", "")
+    )
+    missing = {
+        name
+        for name in imported - {*sys.stdlib_module_names} - INSTALLED
+        if name not in named and name != "keras" and f"{name}.py" not in text  # TensorFlow brings Keras
+    }
+    assert missing == set()
+
+
+def _imports(code: str) -> Iterator[str]:
+    for node in ast.walk(ast.parse(code)):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+            yield node.module
+
+
+def test_no_two_guides_submit_a_job_of_the_same_name() -> None:
+    """A reader follows one guide after the other, on one machine."""
+    pages: dict[tuple[str, str | None], set[str]] = {}
+    for page in RUNNING:
+        for block in read_blocks(REPOSITORY / page):
+            if block.language == "console":
+                for command in re.findall(r"^\$ (cloudtrain submit .*--name .*)", block.text, re.MULTILINE):
+                    name, platform = (
+                        re.search(rf"--{word} ([\w-]+)", command) for word in ("name", "platform")
+                    )
+                    if name and "--dry-run" not in command:
+                        pages.setdefault((name[1], platform and platform[1]), set()).add(page)
+    assert {name: found for name, found in pages.items() if len(found) > 1} == {}
 
 
 def test_the_index_lists_every_page() -> None:
