@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from rich.filesize import decimal
 
 from cloudtrain._display.chart import chart
-from cloudtrain._display.facts import goodput_times, places
+from cloudtrain._display.facts import goodput_share, goodput_times, places
 from cloudtrain._display.markup import Html, block, element, line, link
 from cloudtrain._display.style import STYLE
 from cloudtrain._display.view import JobView
@@ -109,8 +109,9 @@ def _rows(view: JobView) -> Iterator[Html]:
         yield from _row("hosts", _hosts(description.hosts))
     yield from _metrics(view)
     if description.goodput:
-        goodput = description.goodput
-        yield from _row("goodput", line(f"{goodput.goodput:.1%} ({goodput_times(goodput)})"))
+        share, times = goodput_share(description), goodput_times(description.goodput)
+        shown = ("time", times) if share is None else ("goodput", f"{share:.1%} ({times})")
+        yield from _row(shown[0], line(shown[1]))
     for label, fact in list(description.details.items())[:MOST_DETAILS]:
         yield from _row(label, line(fact))
     if view.cost is not None:

@@ -9,9 +9,11 @@ from cloudtrain._display.sparkline import sparkline
 from cloudtrain._display.view import JobView
 from cloudtrain.contract import JobStatus
 from cloudtrain.observe import Goodput
-from cloudtrain.platforms import HostState
+from cloudtrain.platforms import HostState, JobDescription
 
 BAR_WIDTH = 20
+LEAST_WALL = 60.0
+"""The duration in seconds from which the goodput of a job is shown."""
 MOST_HOSTS = 16
 """The hosts that get a line each."""
 
@@ -28,7 +30,11 @@ def facts(view: JobView) -> Iterator[tuple[str, str]]:
         phases = ", ".join(f"{name} {took:.1f}" for name, took in description.phases.items() if took >= 0.05)
         yield "took", f"{view.seconds:.1f} s" + (f" ({phases})" if phases else "")
     if description.goodput:
-        yield "goodput", _goodput(description.goodput)
+        share = goodput_share(description)
+        filled = round((share or 0) * BAR_WIDTH)
+        bar = "" if share is None else f"{share:.1%} {'█' * filled}{'░' * (BAR_WIDTH - filled)} "
+        times = goodput_times(description.goodput)
+        yield ("goodput", f"{bar}({times})") if bar else ("time", times)
     if description.attempt:
         yield "retries", str(description.attempt)
     yield from description.details.items()
@@ -67,10 +73,17 @@ def _hosts(hosts: Sequence[HostState]) -> Iterator[tuple[str, str]]:
         yield "", f"and {len(described) - MOST_HOSTS} more hosts: see --json"
 
 
-def _goodput(found: Goodput) -> str:
-    """The share as a number and a bar, and the time by what became of it, the greatest loss first."""
-    filled = round(found.goodput * BAR_WIDTH)
-    return f"{found.goodput:.1%} {'█' * filled}{'░' * (BAR_WIDTH - filled)} ({goodput_times(found)})"
+def goodput_share(description: JobDescription) -> float | None:
+    """The goodput, if it means something: not that of a short job, most of which is its start, and not that of a script
+    that failed without a step."""
+    found = description.goodput
+    if found is None or found.wall < LEAST_WALL:
+        return None
+    is_lost = found.measured_by == "script" and description.status in (
+        JobStatus.FAILED,
+        JobStatus.INTERRUPTED,
+    )
+    return None if is_lost else found.goodput
 
 
 def goodput_times(found: Goodput) -> str:

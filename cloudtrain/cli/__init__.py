@@ -16,7 +16,7 @@ from cloudtrain.errors import nearest
 SECTIONS = {
     "Jobs": ("submit", "run", "list", "describe", "logs", "wait", "stop", "preempt"),
     "Results": ("metrics", "timeline", "download", "upload", "checkpoints"),
-    "Checks": ("doctor", "check"),
+    "Checks": ("doctor", "check", "platforms"),
     "Clouds and clusters": ("sagemaker", "slurm"),
     "Local environment": ("image", "s3", "clean", "completion"),
 }

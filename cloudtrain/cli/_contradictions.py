@@ -16,6 +16,8 @@ FIELDS = {
     "platform": "platform",
     "instance_type": "instance_type",
     "instance_count": "instance_count",
+    "gpus": "platform_options.gpus",
+    "image": "image_uri",
     "source_dir": "source_dir",
     "output_path": "output_path",
     "checkpoint_s3_uri": "checkpoint_s3_uri",
@@ -43,6 +45,7 @@ def check_contradictions(
     paths = [text.partition("=")[0] for text in options["settings"]]
     _check_repetitions("--set", paths)
     _check_repetitions("--input", [text.partition("=")[0] for text in options["inputs"]])
+    _check_repetitions("--env", [text.partition("=")[0] for text in options["variables"]])
     fields = _fields_set(options, names_script)
     for path in paths:
         for option, field in fields.items():
@@ -97,8 +100,10 @@ def _fields_set(options: Mapping[str, Any], names_script: bool) -> dict[str, str
         fields["FILE"] = "entry_point"
     if options["secrets"]:
         fields["--secret"] = "secrets"
-    names = (text.partition("=")[0] for text in options["inputs"])
-    return fields | {f"--input {name}": f"inputs.{name}" for name in names}
+    for option, values, field in (("--input", "inputs", "inputs"), ("--env", "variables", "environment")):
+        names = (text.partition("=")[0] for text in options[values])
+        fields |= {f"{option} {name}": f"{field}.{name}" for name in names}
+    return fields
 
 
 def _check_script_args(settings: Sequence[str], script_args: Sequence[str]) -> None:

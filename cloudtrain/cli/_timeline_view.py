@@ -9,6 +9,7 @@ from typing import Any
 
 import click
 
+from cloudtrain.cli._table import print_table
 from cloudtrain.observe.timeline import RankStep, Step, Trace
 
 PARTS: dict[str, Callable[[RankStep], float]] = {
@@ -65,7 +66,7 @@ def show_ranks(traces: Sequence[Trace], steps: Sequence[Step]) -> None:
             rows.append(
                 [f"{trace.rank}", trace.host, *numbers, f"{_slowest(steps)[trace.rank]}/{len(steps)}"]
             )
-    _table(["RANK", "HOST", *headings, "SLOWEST IN"], rows)
+    print_table(["RANK", "HOST", *headings, "SLOWEST IN"], rows, right=["RANK", *headings, "SLOWEST IN"])
     click.echo(
         "In milliseconds. TOTAL = COMPUTE + EXPOSED (communication that does not overlap with compute).",
         err=True,
@@ -83,7 +84,8 @@ def show_steps(steps: Sequence[Step]) -> None:
         ]
         for step in steps
     ]
-    _table(["STEP", *map(str.upper, PARTS), "SLOWEST RANK", "BEHIND"], rows)
+    names = ["STEP", *map(str.upper, PARTS), "SLOWEST RANK", "BEHIND"]
+    print_table(names, rows, right=names)
     click.echo(
         "In milliseconds, on the slowest rank. BEHIND: its compute minus that of the median rank.", err=True
     )
@@ -112,16 +114,3 @@ def _summary(own: Sequence[RankStep]) -> dict[str, Any]:
 
 def _ms(seconds: float) -> str:
     return f"{seconds * 1000:.2f}"
-
-
-def _table(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    from rich.console import Console
-    from rich.table import Table
-
-    table = Table(box=None, pad_edge=False, header_style="dim")
-    for heading in headings:
-        table.add_column(heading, justify="left" if heading == "HOST" else "right", no_wrap=True)
-    for row in rows:
-        table.add_row(*row)
-    console = Console()
-    (console if console.is_terminal else Console(width=200)).print(table)

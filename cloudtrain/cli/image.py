@@ -233,27 +233,17 @@ def _row(flavour: Flavour, local: LocalImage | None, remote: EcrImage | None) ->
 def _show(
     wanted: list[Flavour], local: dict[str, LocalImage | None], remote: dict[str, EcrImage] | None
 ) -> None:
-    from rich.console import Console
     from rich.filesize import decimal
-    from rich.table import Table
 
-    table = Table(box=None, pad_edge=False, header_style="dim")
-    for heading in (
-        "FLAVOUR",
-        "VERSION",
-        "PYTHON",
-        "BUILT",
-        "SIZE",
-        *(["ECR"] if remote is not None else []),
-    ):
-        table.add_column(heading, no_wrap=True)
+    from cloudtrain.cli._table import print_table
+
+    headings = ["FLAVOUR", "VERSION", "PYTHON", "BUILT", "SIZE"]
+    rows = []
     for flavour in wanted:
         built = local.get(flavour.name)
         row = [flavour.name, flavour.version, flavour.python]
         row += [built.name, decimal(built.size)] if built else ["", ""]
         if remote is not None:
             row.append(remote[flavour.name].uri if flavour.name in remote else "")
-        table.add_row(*row)
-    console = Console()
-    # never truncate names: users copy them
-    (console if console.is_terminal else Console(width=200)).print(table)
+        rows.append(row)
+    print_table([*headings, "ECR"] if remote is not None else headings, rows)

@@ -133,30 +133,19 @@ def migrate(files: tuple[Path, ...], dry_run: bool) -> None:
 
 
 def _show(found: list[Offering]) -> None:
-    from rich.console import Console
-    from rich.table import Table
-    from rich.text import Text
+    from cloudtrain.cli._table import print_table
 
-    from cloudtrain.contract.text import escape_line
-
-    def row(*texts: str) -> None:
-        table.add_row(*(Text(escape_line(text)) for text in texts))
-
-    table = Table(box=None, pad_edge=False, header_style="dim")
-    for heading in HEADINGS:
-        table.add_column(heading, no_wrap=True, justify="right" if heading in HEADINGS[5:] else "left")
+    rows = []
     for offering in found:
         prices = [
             _money(price, offering.currency)
             for price in (offering.price_per_hour, offering.price_per_instance_hour, offering.upfront_fee)
         ]
         first = _segment(offering.segments[0]) if offering.segments else ("", "", "", "")
-        row(offering.id, *first, f"{offering.hours:g}", *prices)
+        rows.append((offering.id, *first, f"{offering.hours:g}", *prices))
         for segment in offering.segments[1:]:
-            row("", *_segment(segment), f"{segment.hours:g}")
-    console = Console()
-    # never truncate IDs: users copy them
-    (console if console.is_terminal else Console(width=200)).print(table)
+            rows.append(("", *_segment(segment), f"{segment.hours:g}", "", "", ""))
+    print_table(HEADINGS, rows, right=HEADINGS[5:])
 
 
 def _segment(segment: Segment) -> tuple[str, str, str, str]:

@@ -31,10 +31,12 @@ SHOWN_COMPANIONS = 8
     "--instance-type", metavar="TYPE", help="Machine type of the hosts, for example ml.p4d.24xlarge."
 )
 @click.option("--instance-count", type=int, metavar="N", help="Number of hosts.")
+@click.option("--gpus", metavar="N", help="Number of GPUs of each host, on platforms that have this option.")
 @click.option("--processes-per-host", type=int, metavar="N", help="Number of ranks on each host.")
 @click.option("--torchrun", is_flag=True, help="Start the ranks with torchrun.")
 @click.option("--mpirun", is_flag=True, help="Start the ranks with mpirun.")
 @click.option("--horovod", is_flag=True, help="Run a script that is written for Horovod.")
+@click.option("--image", metavar="IMAGE", help="Container image to run in.")
 @click.option("--source-dir", metavar="FOLDER", help="Folder to pack; FILE is in it.")
 @click.option(
     "--input",
@@ -42,6 +44,13 @@ SHOWN_COMPANIONS = 8
     multiple=True,
     metavar="CHANNEL=URI",
     help="Add an input channel: a URI, or a local file or folder. Repeatable.",
+)
+@click.option(
+    "--env",
+    "variables",
+    multiple=True,
+    metavar="NAME=VALUE",
+    help="Set a variable for the script. Repeatable. For secrets, use --secret.",
 )
 @click.option(
     "--secret",
@@ -261,8 +270,8 @@ def _fields(file: str, script_args: tuple[str, ...], options: dict[str, Any]) ->
     from cloudtrain.config import read_config
     from cloudtrain.spec import apply_overrides
 
-    own = fields_of(file)
-    fields = {**read_config(), **own}
+    described = fields_of(file)
+    fields = {**read_config(), **described}
     distribution = fields.get("distribution")
     check_contradictions(
         options,
@@ -270,7 +279,7 @@ def _fields(file: str, script_args: tuple[str, ...], options: dict[str, Any]) ->
         script_args=script_args,
         launcher=chosen_launcher(options, distribution),
     )
-    distribution = distribution_of(options, distribution, file if own.get("distribution") else None)
+    distribution = distribution_of(options, distribution, file if described.get("distribution") else None)
     if distribution is not None:
         fields["distribution"] = distribution
     plain = {field: options[name] for name, field in FIELDS.items() if "." not in field}
@@ -278,16 +287,19 @@ def _fields(file: str, script_args: tuple[str, ...], options: dict[str, Any]) ->
     if options["inputs"]:
         fields["inputs"] = {
             **(fields.get("inputs") or {}),
-            **dict(_channel(text) for text in options["inputs"]),
+            **dict(_pair(text, "--input", "CHANNEL=URI") for text in options["inputs"]),
         }
+    if options["variables"]:
+        given = dict(_pair(text, "--env", "NAME=VALUE") for text in options["variables"])
+        fields["environment"] = {**(fields.get("environment") or {}), **given}
     secrets = fields.get("secrets") or []
     if options["secrets"] and isinstance(secrets, list):
         fields["secrets"] = [*secrets, *(name for name in options["secrets"] if name not in secrets)]
-    if options["mount_source"]:
-        fields["platform_options"] = {
-            **(fields.get("platform_options") or {}),
-            "mount_source": _folder(fields),
-        }
+    own = {"mount_source": _folder(fields)} if options["mount_source"] else {}
+    if options["gpus"]:
+        own["gpus"] = int(options["gpus"]) if options["gpus"].isdecimal() else options["gpus"]
+    if own:
+        fields["platform_options"] = {**(fields.get("platform_options") or {}), **own}
     fields = apply_overrides(_with_long_channels(fields, options["settings"]), options["settings"])
     arguments = fields.get("arguments") or []
     if script_args and isinstance(arguments, list):
@@ -335,8 +347,9 @@ def _folder(fields: dict[str, Any]) -> str:
     return os.path.abspath(fields.get("source_dir") or os.path.dirname(fields.get("entry_point", "")) or ".")
 
 
-def _channel(text: str) -> tuple[str, str]:
-    name, separator, uri = text.partition("=")
-    if not separator or not name or not uri:
-        raise click.BadParameter(f"{text!r} does not have the form CHANNEL=URI", param_hint="--input")
-    return name, uri
+def _pair(text: str, option: str, form: str) -> tuple[str, str]:
+    """The name and the value of a repeatable option. A variable may be empty, a channel may not."""
+    name, separator, value = text.partition("=")
+    if not separator or not name or (option == "--input" and not value):
+        raise click.BadParameter(f"{text!r} does not have the form {form}", param_hint=option)
+    return name, value

@@ -1,181 +1,60 @@
-"""Refuses ``platform_options`` of another platform."""
+"""The ``platform_options`` of each built-in platform, and the error for those of another."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import cache
+from importlib import import_module
+
+from msgspec import Struct
 
 from cloudtrain.errors import InvalidJob
 
-SBATCH_FLAGS = (
-    "account",
-    "qos",
-    "reservation",
-    "constraint",
-    "nodelist",
-    "exclude",
-    "exclusive",
-    "comment",
-    "wckey",
-    "nice",
-    "licenses",
-    "switches",
-    "segment",
-    "begin",
-    "deadline",
-    "mail_user",
-    "mail_type",
-)
-"""The options of slurm that are flags of sbatch with the same names."""
-_ON_NODES = (
-    "modules",
-    "prologue",
-    "epilogue",
-    "python",
-    "container",
-    "container_mounts",
-    "container_options",
-    "container_home",
-    "network_interface",
-)
-"""The options of every scheduler about what runs on the nodes."""
-OPTIONS = {
-    "container": (
-        "engine",
-        "gpus",
-        "memory",
-        "shm_size",
-        "volumes",
-        "pull",
-        "mount_source",
-        "capabilities",
-        "new_privileges",
-        "master_port",
-        "max_preemptions",
-    ),
-    "local": ("python", "mount_opt_ml", "master_port", "max_preemptions"),
-    "sagemaker": (
-        "job_queue",
-        "scheduling_priority",
-        "share_identifier",
-        "quota_share_name",
-        "retry_strategy",
-        "preemption_configuration",
-        "timeout_config",
-        "capacity_retries",
-        "capacity_wait",
-    ),
-    "hosts": ("hosts", "hostfile", "folder", "python", "ssh", "master_port", "max_preemptions"),
-    "slurm": (
-        "profile",
-        "login",
-        "folder",
-        "node_folder",
-        "clusters",
-        "partition",
-        *SBATCH_FLAGS,
-        "gpus",
-        "gpu_type",
-        "gpu_style",
-        "gres",
-        "cpus_per_task",
-        "mem",
-        "mem_per_gpu",
-        "mem_per_cpu",
-        "tmp",
-        "sbatch",
-        "srun",
-        *_ON_NODES,
-        "launcher_srun",
-        "array_parallelism",
-        "requeue",
-        "time",
-        "poll_seconds",
-        "master_port",
-        "max_preemptions",
-    ),
-    **dict.fromkeys(
-        ("pbs", "torque", "cobalt"),
-        (
-            "folder",
-            "node_folder",
-            "queue",
-            "account",
-            "project",
-            "cpus",
-            "gpus",
-            "gpu_type",
-            "mem",
-            "select",
-            "place",
-            "nodes",
-            "attrs",
-            "directives",
-            "start",
-            *_ON_NODES,
-            "master_port",
-            "max_preemptions",
-        ),
-    ),
-    "kubernetes": (
-        "profile",
-        "context",
-        "namespace",
-        "cluster_domain",
-        "rendering",
-        "delivery",
-        "training_runtime",
-        "training_runtime_kind",
-        "mpi_implementation",
-        "launcher_as_worker",
-        "ttl",
-        "discard_outputs",
-        "gpus",
-        "gpu_resource",
-        "cpu",
-        "memory",
-        "disk",
-        "shm_size",
-        "resources",
-        "node_selector",
-        "tolerations",
-        "affinity",
-        "topology",
-        "topology_spread",
-        "priority_class",
-        "host_network",
-        "queue",
-        "gang",
-        "scheduler",
-        "volumes",
-        "env_from",
-        "secret_env",
-        "service_account",
-        "image_pull_policy",
-        "image_pull_secrets",
-        "run_as_user",
-        "run_as_group",
-        "fs_group",
-        "read_only_root",
-        "capabilities",
-        "network_policy",
-        "python",
-        "network_interface",
-        "labels",
-        "annotations",
-        "pod_patch",
-        "master_port",
-        "rendering_reason",
-    ),
+_STRUCTS = {
+    "container": "container.options:ContainerOptions",
+    "local": "local.render:LocalOptions",
+    "sagemaker": "sagemaker._queue.options:QueueOptions",
+    "hosts": "hosts.options:HostsOptions",
+    "slurm": "slurm.options:SlurmOptions",
+    **dict.fromkeys(("pbs", "torque", "cobalt"), "pbs.options:PbsOptions"),
+    "kubernetes": "kubernetes.options:KubernetesOptions",
 }
-"""The options of each built-in platform."""
+"""Where the options of each platform are. The order is that in which errors name the platforms."""
+
+GPUS = {
+    "local": "Its ranks see all GPUs of the machine. Set --processes-per-host to the number of GPUs to use.",
+    "hosts": "Each host starts as many ranks as it has slots: platform_options.hosts=server1:4.",
+    "sagemaker": "The instance type decides: --instance-type ml.g5.12xlarge has 4.",
+}
+"""How many GPUs a job uses on the platforms without the option ``gpus``."""
+
+
+@cache
+def options_of(platform: str) -> type[Struct] | None:
+    """The struct whose fields are the options of a platform; None for a platform of a third party."""
+    if platform not in _STRUCTS:
+        return None
+    module, _, name = _STRUCTS[platform].partition(":")
+    found: type[Struct] = getattr(import_module(f"cloudtrain.platforms.{module}"), name)
+    return found
+
+
+def option_names(platform: str) -> tuple[str, ...]:
+    """The names of the options of a built-in platform."""
+    struct = options_of(platform)
+    return struct.__struct_fields__ if struct else ()
 
 
 def check_own_options(platform: str, names: Iterable[str]) -> None:
     """Raises InvalidJob for the first of ``names`` that only another platform has."""
+    own = option_names(platform)
     for name in names:
-        owners = [owner for owner, options in OPTIONS.items() if name in options]
-        if owners and platform not in owners:
+        if name in own:
+            continue
+        owners = [owner for owner in _STRUCTS if name in option_names(owner)]
+        if owners:
+            hint = f"Choose it with --platform {owners[0]} (platform={owners[0]!r}), or remove the option."
             raise InvalidJob(
                 f"platform_options.{name}: needs the platform {' or '.join(owners)}, but the job runs on {platform}",
-                hint=f"Choose it with --platform {owners[0]} (platform={owners[0]!r}), or remove the option.",
+                hint=GPUS.get(platform, hint) if name == "gpus" else hint,
             )

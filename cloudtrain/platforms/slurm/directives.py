@@ -6,12 +6,31 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from cloudtrain.errors import InvalidJob
-from cloudtrain.platforms.common.platform_options import SBATCH_FLAGS
 from cloudtrain.platforms.slurm.limits import limit_directives
 from cloudtrain.platforms.slurm.options import SlurmOptions
 from cloudtrain.platforms.slurm.script import Directive
 from cloudtrain.spec import TrainingJob
 
+SBATCH_FLAGS = (
+    "account",
+    "qos",
+    "reservation",
+    "constraint",
+    "nodelist",
+    "exclude",
+    "exclusive",
+    "comment",
+    "wckey",
+    "nice",
+    "licenses",
+    "switches",
+    "segment",
+    "begin",
+    "deadline",
+    "mail_user",
+    "mail_type",
+)
+"""The options that are flags of sbatch with the same names."""
 MEMORY = ("mem", "mem_per_gpu", "mem_per_cpu")
 
 PROTECTED = {

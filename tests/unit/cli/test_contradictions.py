@@ -63,6 +63,27 @@ CONTRADICTIONS = {
         ["--mount-source", "--set", "platform_options={}"],
         ["--mount-source and --set platform_options both set platform_options.mount_source"],
     ),
+    "image": (
+        ["--image", "a:1", "--set", "image_uri=b:1"],
+        ["--image and --set image_uri both set image_uri"],
+    ),
+    "gpus": (
+        ["--gpus", "2", "--set", "platform_options.gpus=4"],
+        ["--gpus and --set platform_options.gpus both set platform_options.gpus"],
+    ),
+    "env": (
+        ["--env", "A=1", "--set", "environment.A=2"],
+        ["--env A and --set environment.A both set environment.A"],
+    ),
+    "env-twice": (["--env", "A=1", "--env", "A=2"], ["--env A is given more than once"]),
+    "gpus-of-local": (
+        ["--gpus", "2", "--platform", "local"],
+        [
+            "platform_options.gpus: needs the platform container or slurm",
+            "but the job runs on local",
+            "see all GPUs",
+        ],
+    ),
     "script": (["--set", "entry_point=other.py"], ["FILE and --set entry_point both set entry_point"]),
     "script-argument": (
         ["--set", "hyperparameters.lr=1", "--", "--lr", "2"],
@@ -77,6 +98,20 @@ CONTRADICTIONS = {
         ["--set arguments and the arguments after -- both set arguments"],
     ),
 }
+
+
+def test_options_for_one_field_set_it(script: str) -> None:
+    options = ["--image", "python:3", "--gpus", "2", "--env", "A=1=2", "--env", "B="]
+    parsed = dict(command.make_context("submit", [script, *options, "--mount-source"]).params)
+    fields = _fields(parsed.pop("file"), parsed.pop("script_args"), parsed)
+    assert (fields["image_uri"], fields["environment"]) == ("python:3", {"A": "1=2", "B": ""})
+    assert fields["platform_options"] == {"mount_source": str(Path(script).parent), "gpus": 2}
+
+
+@pytest.mark.parametrize("value", ["HF_TOKEN", "=1"])
+def test_a_variable_needs_a_name_and_a_value(value: str, script: str) -> None:
+    result = CliRunner().invoke(command, [script, "--env", value])
+    assert (result.exit_code, "does not have the form NAME=VALUE" in result.stderr) == (2, True)
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from cloudtrain.platforms.base import Request
-from cloudtrain.platforms.common.platform_options import OPTIONS
+from cloudtrain.platforms.common.platform_options import option_names
 from cloudtrain.platforms.hosts import HostsPlatform
 from cloudtrain.platforms.pbs import CobaltPlatform, PbsPlatform, TorquePlatform
 from cloudtrain.platforms.pbs.options import LACKS, ONLY
@@ -131,7 +131,7 @@ def own_options(platform: str) -> list[str]:
     """The options of ``platform``, except for ``login``, which needs a login node: see tests/integration/ssh."""
     return [
         name
-        for name in OPTIONS[platform]
+        for name in option_names(platform)
         if name != "login"
         and (VALUES[platform] is not PBS or ONLY.get(name, platform) == platform)
         and name not in LACKS.get(platform, ())

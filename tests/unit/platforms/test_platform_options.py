@@ -9,25 +9,9 @@ from click.testing import CliRunner
 
 from cloudtrain.cli.submit import command
 from cloudtrain.errors import InvalidJob
-from cloudtrain.platforms.common.platform_options import OPTIONS
 from cloudtrain.platforms.container.options import ContainerOptions
-from cloudtrain.platforms.hosts.options import HostsOptions
-from cloudtrain.platforms.kubernetes.options import KubernetesOptions
-from cloudtrain.platforms.local.render import LocalOptions
-from cloudtrain.platforms.pbs.options import PbsOptions
 from cloudtrain.platforms.sagemaker.resolve import check
-from cloudtrain.platforms.slurm.options import SlurmOptions
 from cloudtrain.spec import TrainingJob
-
-
-def test_the_table_has_all_options() -> None:
-    assert set(OPTIONS["container"]) == set(ContainerOptions.__struct_fields__)
-    assert set(OPTIONS["local"]) == set(LocalOptions.__struct_fields__)
-    for platform in ("pbs", "torque", "cobalt"):
-        assert set(OPTIONS[platform]) == set(PbsOptions.__struct_fields__)
-    assert set(OPTIONS["kubernetes"]) == set(KubernetesOptions.__struct_fields__)
-    assert set(OPTIONS["slurm"]) == set(SlurmOptions.__struct_fields__)
-    assert set(OPTIONS["hosts"]) == set(HostsOptions.__struct_fields__)
 
 
 def test_mount_source_needs_containers(tmp_path: Path) -> None:

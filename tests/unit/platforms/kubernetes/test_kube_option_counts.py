@@ -8,7 +8,7 @@ import pytest
 from kube_renderings import rendered
 
 from cloudtrain.errors import PlatformError
-from cloudtrain.platforms.common.platform_options import OPTIONS
+from cloudtrain.platforms.common.platform_options import option_names
 
 VALUES: dict[str, Any] = {
     "namespace": "other",
@@ -70,7 +70,7 @@ ELSEWHERE = {"profile", "context", "rendering_reason"}
 
 
 def test_every_option_is_tried() -> None:
-    assert set(VALUES) == set(OPTIONS["kubernetes"]) - ELSEWHERE
+    assert set(VALUES) == set(option_names("kubernetes")) - ELSEWHERE
 
 
 @pytest.mark.parametrize("name", VALUES)
