@@ -295,7 +295,7 @@ def _fields(file: str, script_args: tuple[str, ...], options: dict[str, Any]) ->
     secrets = fields.get("secrets") or []
     if options["secrets"] and isinstance(secrets, list):
         fields["secrets"] = [*secrets, *(name for name in options["secrets"] if name not in secrets)]
-    own = {"mount_source": _folder(fields)} if options["mount_source"] else {}
+    own: dict[str, Any] = {"mount_source": _folder(fields)} if options["mount_source"] else {}
     if options["gpus"]:
         own["gpus"] = int(options["gpus"]) if options["gpus"].isdecimal() else options["gpus"]
     if own:
