@@ -60,7 +60,7 @@ def test_every_guide_shows_something_that_runs() -> None:
 
 
 INSTALLED = {"boto3", "cloudtrain", "horovod", "numpy", "torch"}
-"""What the README installs, and every job has."""
+"""The packages that the README installs, and those of every job."""
 
 
 @pytest.mark.parametrize(
