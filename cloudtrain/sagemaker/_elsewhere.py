@@ -28,6 +28,12 @@ _HERE = {
     "cloudtrain.estimator": "Estimator",
     "cloudtrain.execution_role": "get_execution_role",
     "cloudtrain.frameworks": "HuggingFace MXNet PyTorch SKLearn TensorFlow XGBoost",
+    "cloudtrain.sagemaker._algorithms": (
+        "AmazonAlgorithmEstimatorBase FactorizationMachines IPInsights KMeans KNN LDA LinearLearner NTM Object2Vec PCA"
+        " RandomCutForest"
+    ),
+    "cloudtrain.sagemaker._record_sets": "FileSystemRecordSet RecordSet",
+    "cloudtrain.sagemaker._recordio": "write_numpy_to_dense_tensor write_spmatrix_to_sparse_tensor",
     "cloudtrain.sagemaker.analytics": "HyperparameterTuningJobAnalytics",
     "cloudtrain.sagemaker.image_uris": "get_image_uri",
     "cloudtrain.sagemaker.s3": "S3Downloader S3Uploader parse_s3_url s3_path_join",

@@ -204,6 +204,8 @@ class HyperparameterTuner:
         include_cls_metadata: bool | Mapping[str, bool] = False,
         estimator_kwargs: Mapping[str, Any] | None = None,
         wait: bool = True,
+        logs: bool | str = "All",
+        **of_estimator: Any,
     ) -> TuningJob:
         """Start the tuning job. By default, wait for its end and print a line whenever a training job ends.
 
@@ -212,8 +214,10 @@ class HyperparameterTuner:
             job_name: at most 32 characters; defaults to the base name and the time.
             include_cls_metadata: record the estimator's class for the SDK's ``attach``. Framework estimators are
                 always recorded.
-            estimator_kwargs: must be empty. Only AWS's built-in algorithms use it, which cloudtrain does not support.
+            estimator_kwargs: by the name of an estimator of AWS's own algorithms, ``{"mini_batch_size": ...}``.
             wait: return when the search has ended.
+            logs: print those lines while waiting.
+            of_estimator: ``mini_batch_size``, for a single estimator of AWS's own algorithms.
 
         Raises:
             InvalidJob: an argument has a wrong value, or the platform is not SageMaker.
@@ -222,8 +226,7 @@ class HyperparameterTuner:
             PlatformError: SageMaker refuses the job.
             TrainingFailed: the search failed; only if ``wait`` is true.
         """
-        if estimator_kwargs:
-            raise InvalidJob("estimator_kwargs: cloudtrain's estimators do not support it", hint="Remove it.")
+        self._set_batch_sizes({self._names[0]: of_estimator} if of_estimator else estimator_kwargs or {})
         name, trials = self._trials(inputs, job_name, include_cls_metadata)
         request = self._checked_request(name, trials)
         for trial in trials:
@@ -233,8 +236,18 @@ class HyperparameterTuner:
         tuning.create(request, platform.aws, secrets)
         self.latest_tuning_job = job = TuningJob(name, platform)
         if wait:
-            job.wait(print)
+            job.wait(print if logs and logs != "None" else None)
         return job
+
+    def _set_batch_sizes(self, by_name: Mapping[str, Mapping[str, Any]]) -> None:
+        """Raises InvalidJob for another argument, and for an estimator that has no ``mini_batch_size``."""
+        _check_names("estimator_kwargs", by_name, self._names)
+        for name, given in by_name.items():
+            estimator = self._candidates[self._names.index(name)].estimator
+            for argument, value in given.items():
+                if argument != "mini_batch_size" or not hasattr(type(estimator), argument):
+                    raise InvalidJob(f"fit: {type(estimator).__name__} has no argument {argument!r}")
+                setattr(estimator, argument, value)
 
     def _checked_request(self, name: str, trials: Sequence[Trial]) -> dict[str, Any]:
         """The request with the values of secrets. Raises InvalidJob for a value that SageMaker does not accept."""

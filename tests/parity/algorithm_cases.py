@@ -255,8 +255,48 @@ OWN = {
     ),
 }
 
+_CLASS = "1,'ml.c4.xlarge'"
+_RECORDS = "RecordSet('s3://my-data/train/.amazon.manifest',1000,50)"
+
+CLASSES = {
+    "kmeans": f"go(KMeans(ROLE,2,'ml.c4.8xlarge',k=10,tol=0.01,max_iterations=5,eval_metrics=['msd']),{_RECORDS})",
+    "kmeans_positional": f"go(KMeans(ROLE,{_CLASS},10,'random',30),{_RECORDS},job_name=None,mini_batch_size=500)",
+    "pca": f"go(PCA(ROLE,3,'ml.c4.xlarge',num_components=5,subtract_mean=True,algorithm_mode='randomized'),{_RECORDS})",
+    "lda": f"go(LDA(ROLE,'ml.c4.xlarge',7,0.5,output_path='s3://my-data/o'),{_RECORDS},mini_batch_size=1000)",
+    "lda_without_batch": f"go(LDA(ROLE,'ml.c4.xlarge',7),{_RECORDS})",
+    "linear_learner": (
+        f"e=LinearLearner(ROLE,{_CLASS},'regressor',loss='absolute_loss',use_bias=False,wd=1e-05,epochs='16')\n"
+        f"e.learning_rate=1; go(e,[{_RECORDS},RecordSet('s3://my-data/v',10,50,channel='validation')])"
+    ),
+    "factorization_machines": (
+        f"go(FactorizationMachines(ROLE,{_CLASS},num_factors=10,predictor_type='binary_classifier',epochs=3,"
+        f"clip_gradient=5,bias_init_value=0,base_job_name='fm'),{_RECORDS},mini_batch_size=100)"
+    ),
+    "ntm": f"go(NTM(ROLE,{_CLASS},20,encoder_layers=[100,50],batch_norm=True),{_RECORDS},mini_batch_size=256)",
+    "randomcutforest": f"go(RandomCutForest(ROLE,{_CLASS},num_trees=50,num_samples_per_tree=512),{_RECORDS})",
+    "knn": f"go(KNN(ROLE,{_CLASS},k=5,sample_size=1000,predictor_type='classifier',index_metric='L2'),{_RECORDS})",
+    "object2vec": (
+        f"go(Object2Vec(ROLE,{_CLASS},epochs=2,enc0_max_seq_len=50,enc0_vocab_size=1000,enc_dim=64,dropout=0.1,"
+        f"enc0_network='hcnn',tied_token_embedding_weight=True),{_RECORDS})"
+    ),
+    "ipinsights": f"go(IPInsights(ROLE,{_CLASS},num_entity_vectors=20000,vector_dim=128),{_RECORDS})",
+    "file_system": (
+        f"go(KMeans(ROLE,{_CLASS},k=2,subnets=['s'],security_group_ids=['g']),"
+        "FileSystemRecordSet('fs-0123456789abcdef0','EFS','/data',10,3))"
+    ),
+    "wrong_value": f"KMeans(ROLE,{_CLASS},k='many')",
+    "tuner": (
+        f"e=LinearLearner(ROLE,{_CLASS},predictor_type='binary_classifier')\n"
+        "HyperparameterTuner(e,'validation:objective_loss',{'l1':ContinuousParameter(0.001,0.1)},max_jobs=2)"
+        f".fit([{_RECORDS},RecordSet('s3://my-data/v',10,50,channel='validation')],job_name='tune-class',wait=False,"
+        "mini_batch_size=20)"
+    ),
+}
+"""The SDK's classes for AWS's own algorithms."""
+
 ALGORITHMS = {
     **{f"sklearn/{name}": code for name, code in SKLEARN.items()},
     **{f"xgboost/{name}": code for name, code in XGBOOST.items()},
     **{f"algorithm/{name}": code for name, code in OWN.items()},
+    **{f"class/{name}": code for name, code in CLASSES.items()},
 }

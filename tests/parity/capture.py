@@ -26,6 +26,10 @@ PRELUDE = {
     "sagemaker": """
 import boto3
 import sagemaker
+from sagemaker import (
+    FactorizationMachines, IPInsights, KMeans, KNN, LDA, LinearLearner, NTM, Object2Vec, PCA, RandomCutForest,
+)
+from sagemaker.amazon.amazon_estimator import FileSystemRecordSet, RecordSet
 from sagemaker.debugger import (
     CollectionConfig, DebuggerHookConfig, Profiler, ProfilerConfig, TensorBoardOutputConfig,
 )
@@ -46,6 +50,10 @@ def session(region): return sagemaker.Session(boto3.Session(region_name=region))
 """,
     "cloudtrain": """
 import boto3
+from cloudtrain.sagemaker import (
+    FactorizationMachines, IPInsights, KMeans, KNN, LDA, LinearLearner, NTM, Object2Vec, PCA, RandomCutForest,
+)
+from cloudtrain.sagemaker.amazon.amazon_estimator import FileSystemRecordSet, RecordSet
 from cloudtrain import (
     CategoricalParameter, CollectionConfig, ContinuousParameter, DebuggerHookConfig, Estimator, FileSystemInput,
     HuggingFace, HyperbandStrategyConfig, HyperparameterTuner, InstanceConfig, InstanceGroup, IntegerParameter,
