@@ -1,9 +1,9 @@
 """Starts the runtime on a host at the other end of a connection, on which nothing of cloudtrain is installed.
 
-A supervisor runs a Python of the host through ssh, and sends it the sources of `routes` and of this module, which it
-executes in one namespace. Then both sides exchange frames over standard input and output. First the host describes
-itself; it then receives the bundled runtime, unless it has it, and the files of the job; it runs the runtime, and sends
-back its output, its events, its report and its outputs.
+A supervisor runs a Python of the host through ssh, and sends it the sources of `routes`, `_system.owned` and of this
+module, which it executes in one namespace. Then both sides exchange frames over standard input and output. First the
+host describes itself; it then receives the bundled runtime, unless it has it, and the files of the job; it runs the
+runtime, and sends back its output, its events, its report and its outputs.
 
 The end of the connection, or its silence, ends the runtime and its ranks. So does the end of this process: the
 runtime's standard input is a pipe from it.
@@ -14,12 +14,14 @@ A frame is a letter, the length of its content, and the content. See `ASK` and t
 from __future__ import annotations
 
 import contextlib
+import errno
 import hashlib
 import json
 import os
 import queue
 import shutil
 import signal
+import stat
 import struct
 import subprocess
 import sys
@@ -27,13 +29,14 @@ import threading
 import time
 from urllib.parse import quote
 
-NONBLOCK: int = getattr(os, "O_NONBLOCK", 0)
-"""Windows has no such flag."""
+NO_WAIT: int = getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_NOFOLLOW", 0)
+"""Windows has no such flags."""
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from typing import Any, BinaryIO
 
+    from cloudtrain._system.owned import FolderIsOpen, own_folder
     from cloudtrain.runtime.routes import interface_to, own_addresses, resolve
 
 MARK = b"\n\x00cloudtrain-1\n"
@@ -70,6 +73,15 @@ def fingerprint(path: str) -> str:
         return ""
     told = [(name, status.st_size, status.st_mtime_ns) for name, status in entries]
     return hashlib.sha256(repr(told).encode()).hexdigest()
+
+
+def open_file(path: str) -> BinaryIO:
+    """Open a file that a script may have replaced. Raises OSError for links and anything but a regular file."""
+    descriptor = os.open(path, os.O_RDONLY | NO_WAIT)
+    if stat.S_ISREG(os.fstat(descriptor).st_mode):
+        return open(descriptor, "rb")
+    os.close(descriptor)
+    raise OSError(errno.EINVAL, "it is not a regular file", path)
 
 
 def state_folder() -> str:
@@ -110,6 +122,8 @@ class RemoteStart:
         threading.Thread(target=self._watch, daemon=True).start()
         try:
             return self._serve()
+        except FolderIsOpen as error:
+            self._send(ERROR, f"{error}; they could run code as you. {error.hint}".encode())
         except OSError as error:
             self._send(ERROR, f"{error.strerror or error}: {error.filename or 'the connection'}".encode())
         except Exception as error:  # the daemon threads do not let the interpreter end
@@ -149,10 +163,10 @@ class RemoteStart:
         archive = f"{home}/runtime/{asked['runtime']}/cloudtrain.pyz"
         folder, token = asked["folder"], ""
         if folder:
-            with contextlib.suppress(OSError), open(f"{folder}/{asked['token_file']}") as file:
-                token = file.read(100)
+            with contextlib.suppress(OSError), open_file(f"{folder}/{asked['token_file']}") as file:
+                token = file.read(100).decode("ascii", "replace")
         try:
-            os.makedirs(home, mode=0o700, exist_ok=True)
+            own_folder(home, create=True)
             unwritable = "" if os.access(home, os.W_OK) else "Permission denied"
         except OSError as error:
             unwritable = error.strerror or str(error)
@@ -178,7 +192,7 @@ class RemoteStart:
         """A part of the bundled runtime; an empty one is its end."""
         fresh = f"{archive}.{self._number}"
         if content:
-            os.makedirs(os.path.dirname(archive), mode=0o700, exist_ok=True)
+            own_folder(os.path.dirname(archive), create=True)
             with open(fresh, "ab") as file:
                 file.write(content)
         else:
@@ -196,7 +210,7 @@ class RemoteStart:
     def _make_base(self, base: str, parent: str) -> str:
         """The host's own folder, empty: ``base`` below ``parent``, by default below the user's state folder."""
         base = f"{parent or state_folder() + '/jobs'}/{base}"
-        os.makedirs(os.path.dirname(base), mode=0o700, exist_ok=True)
+        own_folder(os.path.dirname(base), create=True)
         shutil.rmtree(base, ignore_errors=True)
         os.mkdir(base, 0o700)
         self._removed.append(base)
@@ -205,6 +219,7 @@ class RemoteStart:
     # -- the runtime
 
     def _start(self, start: dict[str, Any], archive: str) -> int:
+        own_folder(os.path.dirname(archive))
         if _sha256(archive) != os.path.basename(os.path.dirname(archive)):
             raise OSError(0, "it was altered", archive)
         sys.path.insert(0, archive)
@@ -251,7 +266,7 @@ class RemoteStart:
         end_descendants()
         reading.join(ENDING_SECONDS)
         self._send_parts(EVENTS, events)
-        with contextlib.suppress(OSError), open(f"{self._base}/{start['report']}", "rb") as file:
+        with contextlib.suppress(OSError), open_file(f"{self._base}/{start['report']}") as file:
             self._send(REPORT, file.read(REPORTS))
         for folder in start["outputs"] if code in start["ended"] or start["leads"] else ():
             self._send_outputs(folder)
@@ -273,7 +288,7 @@ class RemoteStart:
     def _announce(self, leader: str) -> str:
         """Send the leader's address once it is known. Returns the file to look at later, if any."""
         if leader:
-            with contextlib.suppress(OSError), open(leader, "rb") as file:
+            with contextlib.suppress(OSError), open_file(leader) as file:
                 self._send(LEADER, file.read(1000))
                 return ""
         return leader
@@ -309,16 +324,22 @@ class RemoteStart:
         for parent, _, names in os.walk(f"{self._base}/{folder}"):
             for name in sorted(names):
                 path = os.path.join(parent, name)
-                key = os.path.relpath(path, self._base)
-                if not os.path.realpath(path).startswith(f"{base}/") or not os.path.isfile(path):
+                key, real = os.path.relpath(path, self._base), os.path.realpath(path)
+                try:
+                    if not real.startswith(f"{base}/"):
+                        raise OSError(errno.ELOOP, "it leads out of the folder", path)
+                    file = open_file(real)
+                except OSError:
                     self._send(WARNING, f"{key} is not a regular file: it was left on the host".encode())
                     continue
-                descriptor = os.open(path, os.O_RDONLY | NONBLOCK)
-                with open(descriptor, "rb") as file:
-                    mode = os.fstat(descriptor).st_mode & 0o777
-                    self._send(FILE, json.dumps({"path": key, "mode": mode}).encode())
-                    for data in iter(lambda: file.read(LARGEST_FRAME), b""):
-                        self._send(DATA, data)
+                self._send_file(key, file)
+
+    def _send_file(self, key: str, file: BinaryIO) -> None:
+        with file:
+            mode = os.fstat(file.fileno()).st_mode & 0o777
+            self._send(FILE, json.dumps({"path": key, "mode": mode}).encode())
+            for data in iter(lambda: file.read(LARGEST_FRAME), b""):
+                self._send(DATA, data)
 
     # -- the connection
 
@@ -403,9 +424,7 @@ class _Growing:
     def new(self) -> Iterator[bytes]:
         """The parts that were appended since the last call."""
         try:
-            if os.path.getsize(self._path) <= self._position:
-                return
-            with open(os.open(self._path, os.O_RDONLY | NONBLOCK), "rb") as file:
+            with open_file(self._path) as file:
                 file.seek(self._position)
                 for data in iter(lambda: file.read(LARGEST_FRAME), b""):
                     self._position += len(data)

@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from cloudtrain._system.folders import FolderIsOpen, make_private
+from cloudtrain._system.folders import make_private
+from cloudtrain._system.owned import FolderIsOpen
 from cloudtrain.errors import StorageError
 
 CONTENT = ("archives", "data", "environments", "index.db", "jobs", "ranks-key", "runtime", "s3", "steps")
@@ -37,7 +38,9 @@ def state_home() -> Path:
             make_private(folder, CONTENT)
             _checked.add(folder)
     except FolderIsOpen as error:
-        raise StorageError(f"the state folder {folder} {error.problem}", hint=error.hint) from None
+        raise StorageError(
+            f"the state folder {folder} {error.problem}", hint=f"{error.hint} CLOUDTRAIN_HOME names it."
+        ) from None
     except (OSError, RuntimeError) as error:
         hint = "Set CLOUDTRAIN_HOME to a folder that you can write to."
         raise StorageError(f"the state folder {folder} cannot be used: {error}", hint=hint) from error

@@ -17,6 +17,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from cloudtrain._system.files import READ_REGULAR
+from cloudtrain._system.owned import FolderIsOpen, own_folder
 from cloudtrain._system.users import owns, user_id
 from cloudtrain.distributed.errors import CollectiveError
 from cloudtrain.errors import StorageError
@@ -47,13 +48,13 @@ def session_key(secret: str, purpose: str, session: str) -> bytes:
 def private_folder() -> Path:
     """A folder in the folder for temporary files that only this user can access. Raises CollectiveError."""
     folder = Path(tempfile.gettempdir(), f"cloudtrain-{user_id()}")
-    folder.mkdir(mode=0o700, exist_ok=True)
-    status = folder.lstat()
-    if not stat.S_ISDIR(status.st_mode) or not owns(status):
+    try:
+        own_folder(folder, create=True)
+    except (FolderIsOpen, OSError) as error:
         raise CollectiveError(
-            f"{folder} is not a folder of this user",
+            f"{folder} is not a folder of this user only: {error}",
             hint=f"Set MASTER_ADDR, MASTER_PORT and {RANKS_VARIABLE} for all ranks.",
-        )
+        ) from None
     return folder
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 from collections.abc import Callable, Sequence
@@ -9,7 +10,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from cloudtrain._system.folders import FolderIsOpen, check_own, make_own
+from cloudtrain._system.files import READ_REGULAR, open_regular
+from cloudtrain._system.owned import FolderIsOpen, own_folder, own_place
+from cloudtrain._system.users import ROOT, user_id
 from cloudtrain.errors import InvalidJob, PlatformError
 from cloudtrain.platforms.batch.remote_path import check_path, uri_path
 from cloudtrain.platforms.batch.remote_root import RemoteRoot
@@ -18,6 +21,7 @@ from cloudtrain.platforms.batch.ssh import SshShell
 from cloudtrain.platforms.batch.variables import without_outer_allocation
 from cloudtrain.platforms.supervised.client_environ import client_environ
 from cloudtrain.platforms.supervised.root import JobRoot, LocalRoot
+from cloudtrain.runtime.digest import sha256_of_open
 from cloudtrain.storage import state_home
 from cloudtrain.storage.atomic import replace_file
 
@@ -52,31 +56,36 @@ class LocalBatchRoot(LocalRoot):
     def provide(self, path: str, content: Callable[[], bytes]) -> None:
         file = Path(path)
         self._make_own(file.parent)
-        if not file.exists():
+        if _sha256(file) != file.parent.name:
             replace_file(file, content(), mode=0o600)
-        _owned(check_own, file)
 
     def _make_own(self, folder: Path) -> None:
         """Create a folder in that of the cluster. No other user may write there: the code of all jobs is in it.
 
-        Raises PlatformError if another user owns it.
+        Raises PlatformError if another user owns it, or could replace it.
         """
         top = self.path.parents[1]
-        if not top.exists():
-            _owned(make_own, top)
-        for part in (*reversed(folder.relative_to(top).parents[:-1]), folder.relative_to(top)):
-            _owned(make_own, top / part)
+        try:
+            own_place(top, create=True)
+            for part in (*reversed(folder.relative_to(top).parents[:-1]), folder.relative_to(top)):
+                own_folder(top / part, create=True)
+        except FolderIsOpen as error:
+            raise open_folder_error(error) from None
 
 
-def _owned(make: Callable[[Path], None], path: Path) -> None:
-    """Raises PlatformError if another user owns ``path``."""
-    try:
-        make(path)
-    except FolderIsOpen as error:
-        raise PlatformError(
-            f"{path} {error.problem}, who could run code as you",
-            hint="Set platform_options.folder to a folder that only you use.",
-        ) from None
+def open_folder_error(error: FolderIsOpen) -> PlatformError:
+    return PlatformError(
+        f"{error}; they could run code as you",
+        hint=f"{error.hint} platform_options.folder names it.",
+    )
+
+
+def _sha256(file: Path) -> str:
+    """The hash of a regular file of this user or root; empty without one."""
+    with contextlib.suppress(OSError), open(open_regular(file, READ_REGULAR), "rb") as content:
+        if os.fstat(content.fileno()).st_uid in (user_id(), ROOT):
+            return sha256_of_open(content)
+    return ""
 
 
 @dataclass(frozen=True)

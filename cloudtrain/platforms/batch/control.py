@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import os
 import re
 import subprocess
 from pathlib import Path
 
+from cloudtrain._system.owned import FolderIsOpen, own_folder
 from cloudtrain._system.processes import SSH_SHARES_CONNECTIONS
 from cloudtrain._system.users import user_id
 from cloudtrain.errors import InvalidJob, PlatformError
@@ -78,16 +78,15 @@ def socket_folder() -> Path:
         digest = hashlib.sha256(os.fsencode(home)).hexdigest()[:8]
         folder = Path(f"/tmp/cloudtrain-{user_id()}-{digest}")
     try:
-        with contextlib.suppress(FileExistsError):
-            folder.mkdir(mode=0o700)
-        status = folder.lstat()
+        own_folder(folder, create=True)
+        folder.chmod(0o700)
+    except FolderIsOpen as error:
+        raise PlatformError(
+            f"{error}; they could use your connections",
+            hint="Sockets of ssh connections belong there: remove it, or set CLOUDTRAIN_HOME.",
+        ) from None
     except OSError as error:
         raise PlatformError(f"{folder} cannot be created: {error.strerror}") from error
-    if not folder.is_dir() or folder.is_symlink() or status.st_uid != user_id() or status.st_mode & 0o077:
-        raise PlatformError(
-            f"{folder} is not a folder for you only",
-            hint="Sockets of ssh connections belong there: remove it, or chmod 700 if it is yours.",
-        )
     return folder
 
 

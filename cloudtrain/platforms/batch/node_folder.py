@@ -12,6 +12,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+from cloudtrain._system.owned import FolderIsOpen, own_place
 from cloudtrain.contract import Paths
 from cloudtrain.errors import PlatformError
 
@@ -34,9 +35,12 @@ def local_folder(parent: str) -> Iterator[Path]:
             hint=hint,
         )
     try:
-        if place:
-            os.makedirs(place, exist_ok=True)
-        folder = Path(tempfile.mkdtemp(prefix="cloudtrain-", dir=place or None))
+        place = own_place(place or tempfile.gettempdir(), create=True)
+        folder = Path(tempfile.mkdtemp(prefix="cloudtrain-", dir=place))
+    except FolderIsOpen as error:
+        raise PlatformError(
+            f"{error} on {socket.gethostname()}; they could run code as you", hint=hint
+        ) from None
     except OSError as error:
         raise PlatformError(
             f"{error.filename or place} on {socket.gethostname()} cannot be used: {error.strerror}", hint=hint

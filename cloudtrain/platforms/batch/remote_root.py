@@ -21,6 +21,7 @@ from pathlib import PurePosixPath
 
 from cloudtrain.errors import PlatformError
 from cloudtrain.platforms.batch.connection import ConnectionLost
+from cloudtrain.platforms.batch.remote_owned import OPEN, OPEN_HINT, OWN_FOLDER
 from cloudtrain.platforms.batch.remote_path import UNSET, prologue, quoted
 from cloudtrain.platforms.batch.shell import Answer, Shell
 from cloudtrain.platforms.batch.submissions import ANSWERS, SUBMISSIONS
@@ -66,10 +67,18 @@ if [ ! -e "$f" ]; then [ -d "${{f%/*}}" ] || [ ! -e "${{f%/*}}" ] || exit {NOT_A
 """Refuses what is not a regular file."""
 
 
-_SHARED_FILES = """for f in runtime/*/* sources/*/*; do [ -f "$f" ] && [ -O "$f" ] && printf '%s\\0' "$f"; done; exit 0
+_SHA256 = """sha256() { (sha256sum < "$1" || shasum -a 256 < "$1") 2>/dev/null | head -c 64; }
+"""
+_IS_INTACT = (
+    '{ h=${f%/*}; [ -f "$f" ] && [ ! -L "$f" ] && [ -O "$f" ] && [ "$(sha256 "$f")" = "${h##*/}" ]; }'
+)
+_SHARED_FILES = f"""{_SHA256}for f in runtime sources; do [ ! -d $f ] || own_folder $f; done
+for f in runtime/*/* sources/*/*; do case $f in
+runtime/*) {_IS_INTACT};; *) [ -f "$f" ] && [ ! -L "$f" ];; esac && [ -O "${{f%/*}}" ] &&
+printf '%s\\0' "$f"; done; exit 0
 """
 """Lists what several jobs share, in the folder of cloudtrain on the cluster. Files of other users do not count: they
-could be anything."""
+could be anything. A job checks the hash of its source itself."""
 
 
 class RemoteRoot:
@@ -88,6 +97,8 @@ class RemoteRoot:
         """The path, in which variables are not expanded yet."""
         self._drafts: dict[str, dict[str, tuple[bytes, int]]] = {}
         self._provided: set[str] | None = None
+        self._is_own = False
+        """Whether the folder exists and has been found safe."""
         self._memory = threading.local()
 
     @cached_property
@@ -113,9 +124,11 @@ class RemoteRoot:
         draft = temporary_name()
         name = shlex.quote(job_name)
         self._run(
-            f'mkdir -p "$root" && cd "$root" || exit; if [ -e {name} ] || [ -L {name} ]; then exit {EXISTS}; fi',
+            'mkdir -p "$root" && cd "$root" || exit; own_folder .\n'
+            f"if [ -e {name} ] || [ -L {name} ]; then exit {EXISTS}; fi",
             job_name,
         )
+        self._is_own = True
         self._drafts[draft] = {}
         return draft
 
@@ -206,8 +219,9 @@ chmod {mode:o} "$t" && mv -f "$t" "$f"
             return
         data = content()
         script = f"""f={shlex.quote(path)} t={shlex.quote(posixpath.dirname(path))}/{temporary_name()}
-[ -f "$f" ] && [ -O "$f" ] && exit 0
 mkdir -p "${{f%/*}}" || exit
+own_folder "${{f%/*}}"
+{_SHA256}{_IS_INTACT} && exit 0
 trap 'rm -f "$t"' EXIT
 cat > "$t" || exit
 [ "$(wc -c < "$t")" -eq {len(data)} ] || exit {INCOMPLETE}
@@ -296,7 +310,9 @@ if [ -f "$e" ] && [ ! -L "$e" ] && [ "$(wc -c < "$e")" -le {READ_SIZE} ]; then s
 
     def _run(self, script: str, what: str, *, stdin: bytes = b"", timeout: float = 60) -> Answer:
         """The answer of a script that may be repeated. Raises OSError for what it found, PlatformError."""
-        begin = f"LC_ALL=C; export LC_ALL; umask 077\n{prologue(self.given)}root={quoted(self.given)}\n"
+        begin = f"LC_ALL=C; export LC_ALL; umask 077\n{prologue(self.given)}root={quoted(self.given)}\n{OWN_FOLDER}"
+        if not self._is_own:  # nor does a command read what another user may have put there
+            begin += '[ ! -d "$root" ] || own_folder "$root"\n'
         for is_last in (False, True):
             try:
                 answer = self.shell.run(begin + script, stdin=stdin, timeout=timeout)
@@ -317,6 +333,11 @@ if [ -f "$e" ] && [ ! -L "$e" ] && [ "$(wc -c < "$e")" -le {READ_SIZE} ]; then s
             return PlatformError(
                 f"{said} is not set on {self.shell.place or 'this machine'}",
                 hint=f"The folder of the jobs is {self.given}: name another with platform_options.folder.",
+            )
+        if answer.code == OPEN:
+            place = f"{self.shell.place}: " if self.shell.place else ""
+            return PlatformError(
+                f"{place}{said.splitlines()[-1]}; they could run code as you", hint=OPEN_HINT
             )
         if answer.code in _ERRORS:
             number = _ERRORS[answer.code]

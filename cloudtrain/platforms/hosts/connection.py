@@ -15,6 +15,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from cloudtrain._system import owned
 from cloudtrain._system.descriptors import set_blocking
 from cloudtrain.platforms.hosts.host_list import NamedHost
 from cloudtrain.runtime import remote_start, routes
@@ -40,7 +41,7 @@ _BOOT = (
     "import sys;v=sys.version_info[:2];"
     "v>=(3,9) or sys.exit('cloudtrain: this is Python %d.%d'%v);"
     "s=sys.stdin.buffer;"
-    "[exec(compile(s.read(int(s.readline())),'cloudtrain','exec'),globals()) for _ in (1,2)]"
+    "[exec(compile(s.read(int(s.readline())),'cloudtrain','exec'),globals()) for _ in (1,2,3)]"
 )
 LONGEST_WORDS = 1 << 16
 MOST_LOGIN_TEXT = 1 << 24
@@ -110,7 +111,7 @@ class Connection:
         """Send the program and the question about the host. Does not wait."""
         if not self._process:
             return
-        sources = [inspect.getsource(module).encode() for module in (routes, remote_start)]
+        sources = [inspect.getsource(module).encode() for module in (routes, owned, remote_start)]
         self._outbox.put((b"", b"".join(b"%d\n%b" % (len(text), text) for text in sources)))
         self.send(remote_start.ASK, asked)
         threading.Thread(target=self._write, name=f"to {self.host.name}", daemon=True).start()

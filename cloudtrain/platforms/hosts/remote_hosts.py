@@ -9,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from cloudtrain._system.owned import own_folder
 from cloudtrain._system.sockets import LOOPBACK
 from cloudtrain.contract import FailureReport, Settings
 from cloudtrain.contract.text import one_line
@@ -18,7 +19,7 @@ from cloudtrain.platforms.common.container_entrypoint import SOURCE_CHANNEL
 from cloudtrain.platforms.common.request_body import request_environment, request_settings
 from cloudtrain.platforms.hosts.host_list import NamedHost
 from cloudtrain.platforms.hosts.probe import Answers, ask
-from cloudtrain.platforms.hosts.question import question_of, with_token
+from cloudtrain.platforms.hosts.question import question_of, safe_folder, with_token
 from cloudtrain.platforms.hosts.remote_host import RefusedHost, RemoteHost
 from cloudtrain.platforms.hosts.transfer import (
     CHECKPOINTS,
@@ -63,6 +64,9 @@ class ListedHosts(HostProcesses):
         self._forks = False  # there are threads
 
     def prepare(self) -> None:
+        if self._question.folder:
+            with safe_folder():
+                own_folder(f"{self._question.folder}/{self._folder.name}", create=True)
         self._connect()
         super().prepare()
 

@@ -15,6 +15,8 @@ import pytest
 from cloudtrain.distributed import CollectiveError, World
 from cloudtrain.distributed.negotiation.rendezvous import find_master
 
+NOBODY = 65534
+
 TWO = World(rank=0, size=2, local_size=2)
 OTHER = World(rank=1, size=2, local_rank=1, local_size=2)
 
@@ -69,12 +71,17 @@ def test_ranks_of_one_parent_share_a_private_folder(tmp_path: Path, monkeypatch:
     assert [path.name for path in folder.iterdir()] == [f"master-{os.getppid()}"]
 
 
+@pytest.mark.skipif(os.getuid() != 0, reason="only root makes links of others")
 def test_a_symlink_instead_of_the_folder_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     elsewhere = tmp_path / "elsewhere"
     elsewhere.mkdir()
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    (tmp_path / f"cloudtrain-{os.getuid()}").symlink_to(elsewhere)
-    with pytest.raises(CollectiveError, match="is not a folder of this user"):
+    link = tmp_path / f"cloudtrain-{os.getuid()}"
+    link.symlink_to(elsewhere)
+    os.chown(link, NOBODY, NOBODY, follow_symlinks=False)
+    with pytest.raises(
+        CollectiveError, match=r"is not a folder of this user only: .* is a link of another user"
+    ):
         find_master(TWO, 1.0, {})
     assert list(elsewhere.iterdir()) == []
 

@@ -215,7 +215,8 @@ class CommitFile:
         try:
             self.path.parent.mkdir(mode=0o700, exist_ok=True)
             with temporary_sibling(self.path) as temporary:
-                with temporary.open("wb") as file:
+                private = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0)
+                with open(os.open(temporary, private, 0o600), "wb") as file:
                     torch.save(vars(commit), file)
                 os.replace(temporary, self.path)
         except (OSError, RuntimeError) as error:  # torch raises RuntimeError for a full disk
