@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from cloudtrain._display.live import table_bundle
-from cloudtrain.index import IndexEntry, add_job, remove_job
+from cloudtrain.errors import InDoubt
+from cloudtrain.index import IndexEntry, add_job, remove_submission
 from cloudtrain.job import Job
 from cloudtrain.platforms import Arrays, Platform
 from cloudtrain.spec import check_job_name, new_job_name
@@ -76,16 +77,15 @@ class JobArray:
         platform = first.platform
         assert isinstance(platform, Arrays)
         jobs = Jobs(Job(submission.request.job_name, platform) for submission in self.submissions)
-        new = []
+        listed = jobs if first.indexed else ()
+        numbers = [add_job(IndexEntry(job.name, platform.name, now)) for job in listed]
         try:
-            for job in jobs if first.indexed else ():
-                entry = IndexEntry(job.name, platform.name, now)
-                if add_job(entry):
-                    new.append(entry)
             platform.submit_array(self.script, [submission.request for submission in self.submissions])
-        except BaseException:
-            for entry in new:
-                remove_job(entry)
+        except InDoubt:
+            raise
+        except Exception:
+            for number in numbers:
+                remove_submission(number)
             raise
         finally:
             if first.caches:

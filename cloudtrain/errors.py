@@ -10,7 +10,8 @@
     ├── PlatformError       a platform refused a request or failed
     │   ├── UnknownPlatform
     │   ├── JobNotFound
-    │   └── JobExists
+    │   ├── JobExists
+    │   └── InDoubt         no answer: the platform may have accepted the request
     ├── NotSupported        a feature of the SageMaker SDK that cloudtrain leaves out
     ├── CheckpointError     a checkpoint is missing or damaged
     ├── CollectiveError     a collective failed (defined in cloudtrain.distributed, with three more)
@@ -80,6 +81,10 @@ class JobNotFound(PlatformError):
 
 class JobExists(PlatformError):
     """A job of this name already exists."""
+
+
+class InDoubt(PlatformError):
+    """The platform may have accepted the request: its answer was lost. A job may be in its queue."""
 
 
 class NotSupported(CloudtrainError, NotImplementedError):

@@ -1,20 +1,40 @@
-"""The index of the jobs that this user submitted from this machine, on any platform.
+"""The jobs that this user submitted from this machine, on any platform.
 
-Every function raises StorageError if the index file cannot be used.
+Job folders and tickets show where most jobs are. The index, a database, adds the others and the order. It is a cache:
+one that cannot be used gives a warning, and neither blocks a submission nor hides a job that has a folder or a ticket.
 """
 
 from __future__ import annotations
 
+import contextlib
+import os
+import re
 import sqlite3
-from collections.abc import Iterable, Iterator
+import stat
+import warnings
+from collections.abc import Callable, Container, Iterable, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
-from typing import Any
+from pathlib import Path
+from typing import Any, TypeVar
 
 from cloudtrain.contract.documents import is_number
 from cloudtrain.contract.text import escape_line
 from cloudtrain.errors import StorageError
 from cloudtrain.storage import state_home
+from cloudtrain.storage.atomic import is_temporary
+
+T = TypeVar("T")
+
+VERSION = 2
+"""Of the schema: since 2, each submission has a row of its own, so that one that fails removes no other's."""
+LOCKED_SECONDS = 5.0
+"""How long to wait for a process that writes. One that is paused may keep the lock for ever."""
+RECORD = "state.json"
+"""The file that makes a folder that of a job: see `cloudtrain.platforms.supervised.record`."""
+NOT_DAMAGED = "locked|busy|readonly|unable to open|permission|disk|memory"
+"""In SQLite's errors that come from around the file. Its error codes need Python 3.11."""
+COLUMNS = "name, platform, submitted_at"
 
 
 @dataclass(frozen=True)
@@ -26,38 +46,198 @@ class IndexEntry:
     submitted_at: float
 
 
-def add_job(entry: IndexEntry) -> bool:
-    """Add a job. Returns False, and changes nothing, if the index has one with this name and platform."""
-    with _database() as database:
-        added = database.execute(
-            "INSERT OR IGNORE INTO jobs (name, platform, submitted_at) VALUES (?, ?, ?)",
-            (entry.name, entry.platform, entry.submitted_at),
+def add_job(entry: IndexEntry) -> int | None:
+    """Add a submission, and return its number for `remove_submission`; None if the index cannot be written."""
+
+    def add(database: sqlite3.Connection) -> int | None:
+        row = (entry.name, entry.platform, entry.submitted_at)
+        return database.execute(f"INSERT INTO submissions ({COLUMNS}) VALUES (?, ?, ?)", row).lastrowid
+
+    return _write(add, f"job {entry.name} on {entry.platform} is not added to it")
+
+
+def remove_submission(number: int | None) -> None:
+    """Remove a submission that failed. Another submission of the same name stays."""
+    if number is not None:
+        _write(
+            lambda database: database.execute("DELETE FROM submissions WHERE rowid = ?", (number,)),
+            "it keeps a submission that failed",
         )
-        return added.rowcount > 0
 
 
-def remove_job(entry: IndexEntry) -> None:
-    """Remove a job. Does nothing if the index does not have it."""
-    with _database() as database:
-        database.execute("DELETE FROM jobs WHERE name = ? AND platform = ?", (entry.name, entry.platform))
+def remove_job(name: str, platform: str) -> None:
+    """Remove all submissions of a job that is gone."""
+    _write(
+        lambda database: database.execute(
+            "DELETE FROM submissions WHERE name = ? AND platform = ?", (name, platform)
+        ),
+        f"it keeps the job {name}, which is gone",
+    )
 
 
 def find_job(name: str) -> IndexEntry | None:
     """The newest job with this name, or None."""
-    with _database() as database:
-        row = database.execute(
-            "SELECT name, platform, submitted_at FROM jobs WHERE name = ? ORDER BY submitted_at DESC", (name,)
-        ).fetchone()
-    return next(_entries([row]), None) if row else None
+    found = _read("WHERE name = ?", name)
+    found += _found_in_state(name, {(entry.name, entry.platform) for entry in found})
+    return max(found, key=lambda entry: entry.submitted_at, default=None)
 
 
 def list_jobs() -> list[IndexEntry]:
     """All jobs, newest first."""
-    with _database() as database:
-        rows = database.execute(
-            "SELECT name, platform, submitted_at FROM jobs ORDER BY submitted_at DESC"
-        ).fetchall()
-    return list(_entries(rows))
+    oldest_first = sorted(_read(), key=lambda entry: entry.submitted_at)
+    found = {(entry.name, entry.platform): entry for entry in oldest_first}
+    for entry in _found_in_state(known=found):
+        found.setdefault((entry.name, entry.platform), entry)
+    return sorted(found.values(), key=lambda entry: entry.submitted_at, reverse=True)
+
+
+def _found_in_state(
+    name: str | None = None, known: Container[tuple[str, str]] = frozenset()
+) -> Iterator[IndexEntry]:
+    """The jobs that have a folder or a ticket in the state folder, except ``known``: all, or those called ``name``."""
+    try:
+        home = str(state_home())
+    except StorageError:
+        return
+    for folder, suffix, proof in (("jobs", "", f"/{RECORD}"), ("clusters", ".json", "")):
+        for platform in _names(f"{home}/{folder}"):
+            files = _names(f"{home}/{folder}/{platform}") if name is None else [f"{name}{suffix}"]
+            for file in files:
+                job = file[: len(file) - len(suffix)]
+                if not file.endswith(suffix) or is_temporary(file) or {"/", os.sep} & {*job}:
+                    continue
+                if (job, platform) not in known:
+                    with contextlib.suppress(OSError, ValueError):
+                        changed = os.lstat(f"{home}/{folder}/{platform}/{file}{proof}").st_mtime
+                        yield IndexEntry(job, platform, changed)
+
+
+def _names(folder: str) -> list[str]:
+    try:
+        return os.listdir(folder)
+    except OSError:
+        return []
+
+
+def _read(where: str = "", *values: str) -> list[IndexEntry]:
+    """The rows; none if the index does not exist or cannot be used. Writes nothing, except a damaged index."""
+
+    def read(database: sqlite3.Connection) -> list[Any]:
+        table = "submissions" if _version(database) else "jobs"
+        if table == "jobs" and not _has_jobs(database):
+            return []  # another process is creating it
+        return database.execute(f"SELECT {COLUMNS} FROM {table} {where}", values).fetchall()
+
+    rows = _use(read, "only jobs with a folder or a ticket on this machine are found", writes=False)
+    return [*_entries(rows or ())]
+
+
+def _write(change: Callable[[sqlite3.Connection], T], consequence: str) -> T | None:
+    def write(database: sqlite3.Connection) -> T:
+        # Do not call fsync: it would take most of the time of a submission. Killing the process does no damage; a
+        # power failure may lose the index, but no job. (A write-ahead log is synced when a connection closes.)
+        database.execute("PRAGMA synchronous = OFF")
+        database.execute("BEGIN IMMEDIATE")
+        if not _version(database):
+            _create(database)
+        return change(database)
+
+    return _use(write, consequence, writes=True)
+
+
+def _create(database: sqlite3.Connection) -> None:
+    """Create the table, with the rows of version 1."""
+    database.execute("CREATE TABLE submissions (name TEXT, platform TEXT, submitted_at REAL)")
+    if _has_jobs(database):
+        database.execute(f"INSERT INTO submissions SELECT {COLUMNS} FROM jobs")
+    database.execute(f"PRAGMA user_version = {VERSION}")
+
+
+def _has_jobs(database: sqlite3.Connection) -> bool:
+    """Whether there is the table of version 1."""
+    return database.execute("SELECT 1 FROM sqlite_master WHERE name = 'jobs'").fetchone() is not None
+
+
+def _version(database: sqlite3.Connection) -> int:
+    """0 before version 2. Raises _Newer."""
+    version: int = database.execute("PRAGMA user_version").fetchone()[0]
+    if version > VERSION:
+        raise _Newer
+    return version
+
+
+class _Newer(Exception):
+    """A later version of cloudtrain has written the index."""
+
+
+def _use(action: Callable[[sqlite3.Connection], T], consequence: str, *, writes: bool) -> T | None:
+    """The result of ``action``; None if the index is missing, or cannot be used, with a warning that says so."""
+    try:
+        path = state_home() / "index.db"
+    except StorageError as error:
+        return _warn(f"the index of jobs cannot be used, and {consequence}: {error.message}")
+    problem = ""
+    for _ in range(2):
+        try:
+            seen = _status(path)
+            if seen is None and not writes:
+                return None
+            if seen is None or stat.S_ISREG(seen.st_mode):  # opening a pipe would block
+                with _database(path, writes=writes) as database:
+                    return action(database)
+            problem = "it is no file"
+        except _Newer:
+            return _warn(f"a later version of cloudtrain has written the index of jobs {path}: {consequence}")
+        except (OSError, sqlite3.Error, UnicodeError) as error:  # a name in the schema may be damaged, too
+            problem = escape_line(str(error))
+            if not _is_damage(error):
+                break
+        _move_aside(path, seen)
+    return _warn(f"the index of jobs {path} cannot be used ({problem}): {consequence}")
+
+
+@contextmanager
+def _database(path: Path, *, writes: bool) -> Iterator[sqlite3.Connection]:
+    """A transaction, if ``writes``."""
+    uri = f"{path.as_uri()}?mode={'rwc' if writes else 'ro'}"
+    with closing(sqlite3.connect(uri, LOCKED_SECONDS, uri=True)) as database, database:
+        database.text_factory = lambda data: data.decode("utf-8", "replace")
+        yield database
+
+
+def _is_damage(error: Exception) -> bool:
+    """Whether the file is no index, rather than locked, unreadable or on a full disk."""
+    if isinstance(error, sqlite3.OperationalError):
+        return not re.search(NOT_DAMAGED, str(error))
+    return not isinstance(error, OSError)
+
+
+def _status(path: Path) -> os.stat_result | None:
+    """None if the file does not exist. Raises OSError."""
+    try:
+        return path.stat()
+    except FileNotFoundError:
+        return None
+
+
+def _move_aside(path: Path, seen: os.stat_result | None) -> None:
+    """Rename the damaged index, unless another process has already done so."""
+    aside = path.with_name("index.damaged.db")
+    with contextlib.suppress(OSError):  # then the second try ends with a warning
+        if seen is None or not os.path.samestat(path.stat(), seen):
+            return
+        path.with_name("index.db-journal").unlink(missing_ok=True)  # not that of the next index
+        if aside.is_dir():
+            aside.rmdir()
+        path.replace(aside)
+        _warn(
+            f"the index of jobs {path} was damaged, and was moved to {aside.name}: jobs that have no folder or ticket "
+            "on this machine are only found on their platform: cloudtrain list --platform sagemaker"
+        )
+
+
+def _warn(message: str) -> None:
+    warnings.warn(message, stacklevel=2)
 
 
 def _entries(rows: Iterable[Any]) -> Iterator[IndexEntry]:
@@ -65,28 +245,3 @@ def _entries(rows: Iterable[Any]) -> Iterator[IndexEntry]:
     for name, platform, submitted_at in rows:
         if isinstance(name, str) and isinstance(platform, str) and is_number(submitted_at):
             yield IndexEntry(name, platform, submitted_at)
-
-
-@contextmanager
-def _database() -> Iterator[sqlite3.Connection]:
-    """A transaction. Raises StorageError if the file is damaged, or cannot be opened or written."""
-    path = state_home() / "index.db"
-    try:
-        with closing(sqlite3.connect(path, timeout=30)) as database, database:
-            database.text_factory = lambda data: data.decode("utf-8", "replace")
-            # Do not call fsync: it would take most of the time of a submission. Killing the process does no damage; a
-            # power failure may lose the index, but no job. (A write-ahead log is synced when a connection closes.)
-            database.execute("PRAGMA synchronous = OFF")
-            database.execute(
-                "CREATE TABLE IF NOT EXISTS jobs"
-                " (name TEXT, platform TEXT, submitted_at REAL, PRIMARY KEY (name, platform))"
-            )
-            yield database
-    except (sqlite3.Error, UnicodeError) as error:  # a name in the schema may be damaged, too
-        is_full = "disk is full" in str(error)  # SQLITE_FULL; sqlite_errorcode needs Python 3.11
-        raise StorageError(
-            f"the index of jobs {path} cannot be used: {escape_line(str(error))}",
-            hint=f"Free space in {path.parent}, or set CLOUDTRAIN_HOME to a folder on another disk."
-            if is_full
-            else "Remove it: that loses the list of jobs, but no job.",
-        ) from error

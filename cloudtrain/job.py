@@ -51,7 +51,11 @@ class Job:
         if platform is None:
             entry = find_job(name)
             if entry is None:
-                raise JobNotFound(f"there is no job {name}", hint="See the jobs with: cloudtrain list")
+                raise JobNotFound(
+                    f"there is no job {name} among those submitted from this machine",
+                    hint="See them with: cloudtrain list. A job of another machine needs its platform: "
+                    "--platform NAME, or Job.attach(name, platform).",
+                )
             platform = entry.platform
         job = cls(name, get_platform(platform))
         job.describe()

@@ -14,8 +14,8 @@ from typing import IO, TYPE_CHECKING, Any
 import msgspec
 
 from cloudtrain.config import read_config
-from cloudtrain.errors import InvalidJob
-from cloudtrain.index import IndexEntry, add_job, remove_job
+from cloudtrain.errors import InDoubt, InvalidJob
+from cloudtrain.index import IndexEntry, add_job, remove_submission
 from cloudtrain.job import Job
 from cloudtrain.packaging import SourceArchive, check_entry_point, pack
 from cloudtrain.packaging.cache import archives_home, hold_caches
@@ -128,13 +128,13 @@ class Submission:
             self.platform.submit(self.request)
             return job
         # listed first: a job that runs can always be found
-        entry = IndexEntry(job.name, self.platform.name, time.time())
-        is_new = add_job(entry)
+        number = add_job(IndexEntry(job.name, self.platform.name, time.time()))
         try:
             self.platform.submit(self.request)
-        except BaseException:
-            if is_new:
-                remove_job(entry)
+        except InDoubt:
+            raise
+        except Exception:
+            remove_submission(number)
             raise
         return job
 

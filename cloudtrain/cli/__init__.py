@@ -5,12 +5,14 @@ from __future__ import annotations
 import os
 import shlex
 import sys
+import warnings
 from importlib import import_module
 from io import TextIOWrapper
 
 import click
 
 from cloudtrain.cli._errors import INTERRUPTED, cleaning_up, reported
+from cloudtrain.contract.text import escape_line
 from cloudtrain.errors import nearest
 
 SECTIONS = {
@@ -79,11 +81,17 @@ def cli() -> None:
     """
 
 
+def _show_warning(message: Warning | str, *_where: object) -> None:
+    """Print one line: where in the code a warning comes from says nothing to the user of a command."""
+    click.echo(f"{click.style('Warning:', fg='yellow')} {escape_line(str(message))}", err=True)
+
+
 def main() -> None:
     """The entry point of the ``cloudtrain`` program."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):  # a console of Windows has few characters
             stream.reconfigure(errors="backslashreplace")
+    warnings.showwarning = _show_warning
     with cleaning_up(), reported():
         # on Windows, click would expand ~, * and %NAME% in the arguments of the script
         cli(prog_name="cloudtrain", windows_expand_args=False)

@@ -10,9 +10,13 @@ json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON i
 
 
 def complete_job(_context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[str]:
+    import warnings
+
     from cloudtrain.index import list_jobs
 
-    return [entry.name for entry in list_jobs() if entry.name.startswith(incomplete)]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # not in the middle of a command line
+        return [entry.name for entry in list_jobs() if entry.name.startswith(incomplete)]
 
 
 job_argument = click.argument("job", shell_complete=complete_job)

@@ -12,6 +12,9 @@ if TYPE_CHECKING:
     from cloudtrain.index import IndexEntry
     from cloudtrain.platforms import JobDescription, Platform
 
+    Found = tuple[str, str, JobDescription | str]
+    """The name and the platform of a job, and its description or why that is unknown."""
+
 PARALLEL_REQUESTS = 8
 """The number of jobs to describe at the same time: some platforms take long to respond."""
 
@@ -22,9 +25,37 @@ MOST_TASKS = 400
 @click.option(
     "-n", "--limit", default=20, show_default=True, metavar="N", help="Maximum number of jobs to list."
 )
+@click.option(
+    "--platform",
+    "place",
+    metavar="NAME",
+    help="Ask this platform for its jobs instead, also those submitted from other machines.",
+)
 @json_option
-def command(limit: int, as_json: bool) -> None:
+def command(limit: int, place: str | None, as_json: bool) -> None:
     """List the jobs submitted from this machine, newest first."""
+    from cloudtrain.cli._job_table import show_jobs
+
+    found = _on_platform(place, limit) if place else _of_this_machine(limit)
+    if as_json:
+        echo_json([_record(*row) for row in found])
+    elif place and not found:
+        click.echo(f"No jobs on {place}.", err=True)
+    else:
+        show_jobs(found)
+
+
+def _on_platform(name: str, limit: int) -> list[Found]:
+    """The jobs that the platform itself lists. Raises PlatformError."""
+    from itertools import islice
+
+    from cloudtrain.platforms import get_platform
+
+    return [(job.name, job.platform, job) for job in islice(get_platform(name).list(), limit)]
+
+
+def _of_this_machine(limit: int) -> list[Found]:
+    """The jobs submitted from this machine."""
     from concurrent.futures import ThreadPoolExecutor
     from itertools import chain
 
@@ -38,13 +69,7 @@ def command(limit: int, as_json: bool) -> None:
     with ThreadPoolExecutor(PARALLEL_REQUESTS) as pool:
         rows = pool.map(lambda part: [_describe(entry, platforms[entry.platform]) for entry in part], parts)
     described = chain.from_iterable(rows)
-    found = [(entry.name, entry.platform, found) for entry, found in zip(entries, described, strict=True)]
-    if as_json:
-        echo_json([_record(*row) for row in found])
-        return
-    from cloudtrain.cli._job_table import show_jobs
-
-    show_jobs(found)
+    return [(entry.name, entry.platform, found) for entry, found in zip(entries, described, strict=True)]
 
 
 def _platform(name: str) -> Platform | str:

@@ -5,10 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 
-from cloudtrain.errors import PlatformError
+from cloudtrain.errors import InDoubt, PlatformError
 
 
-class ConnectionLost(PlatformError):
+class ConnectionLost(InDoubt):
     """The connection broke while a command ran: the command may have been carried out, or not."""
 
 

@@ -10,7 +10,7 @@ from typing import Any
 from cloudtrain._secrets.hiding import ValueHider
 from cloudtrain.aws.aws import Aws
 from cloudtrain.aws.errors import aws_errors, error_code, is_not_found, job_errors, may_have_done
-from cloudtrain.errors import CloudtrainError, JobExists, JobNotFound, PlatformError
+from cloudtrain.errors import CloudtrainError, InDoubt, JobExists, JobNotFound, PlatformError
 from cloudtrain.platforms.base import Request
 from cloudtrain.platforms.sagemaker._training_job import describe_training_job
 
@@ -67,10 +67,10 @@ def _has_started(body: Mapping[str, Any], aws: Aws, began: float, error: Platfor
         raise in_doubt(error, body["TrainingJobName"]) from error.__cause__
 
 
-def in_doubt(error: PlatformError, job_name: str) -> PlatformError:
+def in_doubt(error: PlatformError, job_name: str) -> InDoubt:
     """``error`` with what to do if the job may exist all the same."""
     hint = f"The job may have started all the same. See: cloudtrain describe {job_name} --platform sagemaker"
-    return PlatformError(error.message, hint=f"{error.hint} {hint}".lstrip())
+    return InDoubt(error.message, hint=f"{error.hint} {hint}".lstrip())
 
 
 @contextmanager

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from cloudtrain._system.beneath import Beneath
 from cloudtrain.errors import PlatformError
-from cloudtrain.index import IndexEntry, remove_job
+from cloudtrain.index import remove_job
 from cloudtrain.packaging.cache import archives_home, lock_caches
 from cloudtrain.platforms.supervised.folder import JobFolder, folders_with_record
 from cloudtrain.platforms.supervised.pending_upload import is_pending
@@ -85,7 +85,7 @@ def _remove_job(platform: str, folder: JobFolder) -> None:
     for mount in mounts_below(folder.path):
         unmount(mount)
     discard(folder.path)
-    remove_job(IndexEntry(folder.name, platform, 0.0))
+    remove_job(folder.name, platform)
 
 
 def unused_caches() -> Iterator[Leftover]:

@@ -242,16 +242,8 @@ def test_rows_of_the_index_of_other_types_are_left_out() -> None:
     )
     with sqlite3.connect(path) as database:
         for row in rows:
-            database.execute("INSERT INTO jobs VALUES (?, ?, ?)", row)
-        database.execute("INSERT INTO jobs VALUES (CAST(x'ff' AS TEXT), 'local', 1)")
+            database.execute("INSERT INTO submissions VALUES (?, ?, ?)", row)
+        database.execute("INSERT INTO submissions VALUES (CAST(x'ff' AS TEXT), 'local', 1)")
     assert {entry.name for entry in list_jobs()} == {"good", "a", "\ufffd"}
     assert find_job("good")
     assert find_job("b") is None
-
-
-def test_an_index_that_is_something_else_gives_one_error() -> None:
-    path = Path(os.environ["CLOUDTRAIN_HOME"]) / "index.db"
-    path.parent.mkdir(parents=True)
-    path.mkdir()
-    with pytest.raises(StorageError, match=r"index\.db cannot be used"):
-        list_jobs()

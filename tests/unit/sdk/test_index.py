@@ -1,48 +1,174 @@
-"""The index of jobs."""
+"""The index of jobs, and what is found without it."""
 
 from __future__ import annotations
 
+import multiprocessing
+import os
+import sqlite3
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
-from cloudtrain.errors import StorageError
-from cloudtrain.index import IndexEntry, _database, add_job, find_job, list_jobs, remove_job
+from cloudtrain.contract import JobStatus
+from cloudtrain.index import (
+    VERSION,
+    IndexEntry,
+    add_job,
+    find_job,
+    list_jobs,
+    remove_job,
+    remove_submission,
+)
+from cloudtrain.platforms.batch.tickets import Ticket, Tickets
+from cloudtrain.platforms.supervised.folder import JobFolder
+from cloudtrain.platforms.supervised.record import JobRecord
 from cloudtrain.storage import state_home
+
+
+def job_folder(name: str) -> IndexEntry:
+    """A job on ``local`` that the index does not have."""
+    folder = JobFolder.of("local", name)
+    folder.path.mkdir(parents=True)
+    folder.write_record(JobRecord(JobStatus.COMPLETED, submitted_at=3.0))
+    os.utime(folder.path / "state.json", (3.0, 3.0))
+    return IndexEntry(name, "local", 3.0)
 
 
 def test_an_added_job_is_found_until_it_is_removed() -> None:
     old, new = IndexEntry("a", "local", 1.0), IndexEntry("a", "other", 2.0)
-    assert [add_job(old), add_job(new), add_job(old)] == [True, True, False]
+    add_job(old)
+    number = add_job(new)
     assert find_job("a") == new
     assert list_jobs() == [new, old]
-    remove_job(new)
+    remove_submission(number)
     assert find_job("a") == old
     assert find_job("b") is None
+    remove_job("a", "local")
+    assert list_jobs() == []
 
 
-def test_many_at_the_same_time() -> None:
-    entries = [IndexEntry(f"job-{number}", "local", float(number)) for number in range(40)]
-    with ThreadPoolExecutor(8) as pool:
-        assert all(pool.map(add_job, entries))
-    assert list_jobs() == entries[::-1]
+def test_a_submission_that_failed_removes_no_other_of_its_name() -> None:
+    loser = add_job(IndexEntry("a", "local", 1.0))
+    winner = IndexEntry("a", "local", 2.0)
+    add_job(winner)
+    remove_submission(loser)
+    assert list_jobs() == [winner]
 
 
-def damage(path: Path) -> None:
+def _add(first: int) -> None:
+    for number in range(first, first + 5):
+        add_job(IndexEntry(f"job-{number}", "local", float(number)))
+
+
+def test_many_threads_and_processes_at_the_same_time() -> None:
+    with multiprocessing.get_context("fork").Pool(3) as processes:
+        done = processes.map_async(_add, range(0, 30, 5))
+        with ThreadPoolExecutor(4) as pool:
+            list(pool.map(_add, range(30, 60, 5)))
+        done.get(60)
+    assert [entry.name for entry in list_jobs()] == [f"job-{number}" for number in reversed(range(60))]
+
+
+def test_jobs_with_a_folder_or_a_ticket_are_found_without_an_index() -> None:
+    here = job_folder("here")
+    Tickets("slurm").write("there", Ticket("kraken"))
+    assert find_job("here") == here
+    found = find_job("there")
+    assert found
+    assert found.platform == "slurm"
+    assert [entry.name for entry in list_jobs()] == ["there", "here"]
+    assert not (state_home() / "index.db").exists()
+    for name in ("", "*", "..", "../local/here", "here\0"):
+        assert find_job(name) is None
+
+
+def text(path: Path) -> None:
     path.write_bytes(b"no database at all" * 100)
 
 
-@pytest.mark.parametrize("spoil", [damage, Path.mkdir])
-def test_a_file_that_cannot_be_used(spoil: Callable[[Path], object]) -> None:
-    path = state_home() / "index.db"
+def other_table(path: Path) -> None:
+    with sqlite3.connect(path) as database:
+        database.execute("CREATE TABLE jobs (x INTEGER)")
+
+
+def other_columns(path: Path) -> None:
+    with sqlite3.connect(path) as database:
+        database.execute("CREATE TABLE submissions (x INTEGER)")
+        database.execute(f"PRAGMA user_version = {VERSION}")
+
+
+def torn(path: Path) -> None:
+    for number in range(200):
+        add_job(IndexEntry(f"gone-{number}", "sagemaker", 1.0))
+    data = path.read_bytes()
+    path.write_bytes(data[: len(data) // 2] + bytes(len(data) // 2))
+
+
+@pytest.mark.parametrize("spoil", [text, other_table, other_columns, torn, Path.mkdir, os.mkfifo])
+def test_a_damaged_index_is_moved_aside_and_hides_nothing(spoil: Callable[[Path], object]) -> None:
+    here, path = job_folder("here"), state_home() / "index.db"
     spoil(path)
-    with pytest.raises(StorageError, match=rf"{path} cannot be used: .*\n  Remove it"):
-        list_jobs()
+    with pytest.warns(UserWarning, match="was damaged, and was moved to index.damaged.db") as warned:
+        assert list_jobs() == [here]
+        assert find_job("here") == here
+        add_job(IndexEntry("new", "sagemaker", 5.0))
+    assert len({str(one.message) for one in warned}) == 1
+    assert [entry.name for entry in list_jobs()] == ["new", "here"]
+    assert path.with_name("index.damaged.db").exists()
 
 
-def test_a_full_disk() -> None:
-    with pytest.raises(StorageError, match=r"disk is full\n  Free space in "), _database() as database:
-        database.execute("PRAGMA max_page_count = 3")
-        database.execute("CREATE TABLE large AS SELECT zeroblob(1000000)")
+def newer(path: Path) -> None:
+    with sqlite3.connect(path) as database:
+        database.execute(f"PRAGMA user_version = {VERSION + 1}")
+
+
+@pytest.mark.parametrize("spoil", [newer, lambda path: path.symlink_to(path)])
+def test_an_index_that_cannot_be_used_is_left_alone(spoil: Callable[[Path], object]) -> None:
+    here, path = job_folder("here"), state_home() / "index.db"
+    spoil(path)
+    before = path.lstat().st_ino
+    with pytest.warns(UserWarning, match=r"the index of jobs .*index\.db"):
+        assert add_job(IndexEntry("new", "sagemaker", 5.0)) is None
+        assert list_jobs() == [here]
+    assert path.lstat().st_ino == before
+
+
+def test_a_locked_index_is_waited_for_and_then_done_without(monkeypatch: pytest.MonkeyPatch) -> None:
+    here = job_folder("here")
+    add_job(IndexEntry("hidden", "sagemaker", 5.0))
+    monkeypatch.setattr("cloudtrain.index.LOCKED_SECONDS", 0.1)
+    other = sqlite3.connect(state_home() / "index.db", isolation_level=None)
+    other.execute("BEGIN EXCLUSIVE")
+    with pytest.warns(UserWarning, match="database is locked"):
+        assert add_job(IndexEntry("new", "local", 5.0)) is None
+        assert list_jobs() == [here]
+    other.close()
+    assert [entry.name for entry in list_jobs()] == ["hidden", "here"]
+
+
+def test_a_full_disk(monkeypatch: pytest.MonkeyPatch) -> None:
+    add_job(IndexEntry("old", "sagemaker", 1.0))
+    connect = sqlite3.connect
+
+    def full(*arguments: object, **options: object) -> sqlite3.Connection:
+        database = connect(*arguments, **options)  # type: ignore[call-overload]
+        database.execute("PRAGMA max_page_count = 2")
+        return database  # type: ignore[no-any-return]
+
+    monkeypatch.setattr(sqlite3, "connect", full)
+    with pytest.warns(UserWarning, match=r"disk is full.*: job n.* on local is not added to it"):
+        assert add_job(IndexEntry("n" * 9000, "local", 5.0)) is None
+    assert [entry.name for entry in list_jobs()] == ["old"]
+
+
+def test_the_jobs_of_version_1_are_kept() -> None:
+    with sqlite3.connect(state_home() / "index.db") as database:
+        database.execute(
+            "CREATE TABLE jobs (name TEXT, platform TEXT, submitted_at REAL, PRIMARY KEY (name, platform))"
+        )
+        database.execute("INSERT INTO jobs VALUES ('old', 'sagemaker', 1.0)")
+    assert find_job("old") == IndexEntry("old", "sagemaker", 1.0)
+    add_job(IndexEntry("new", "sagemaker", 2.0))
+    assert [entry.name for entry in list_jobs()] == ["new", "old"]
