@@ -8,11 +8,13 @@ from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from typing import Any, ClassVar, Generic, TypeVar
 
-from cloudtrain.errors import CloudtrainError, JobNotFound
+from cloudtrain.config import read_config
+from cloudtrain.errors import CloudtrainError, JobExists, JobNotFound
 from cloudtrain.platforms.base import JobDescription, JobState, Request, Series
 from cloudtrain.platforms.batch.connection import ConnectionLost
 from cloudtrain.platforms.batch.tickets import Ticket, Tickets
 from cloudtrain.platforms.supervised import SupervisedPlatform
+from cloudtrain.platforms.supervised.record import RECORD
 from cloudtrain.spec.names import clean
 from cloudtrain.storage import Progress
 
@@ -26,6 +28,9 @@ class ClusterJobs(SupervisedPlatform):
     def states(self, job_name: str) -> list[JobState]:
         """See `States.states`."""
         ...
+
+    def has(self, job_name: str) -> bool:
+        return self._named(job_name).exists(RECORD)
 
 
 Jobs = TypeVar("Jobs", bound=ClusterJobs)
@@ -77,9 +82,12 @@ class ClusterPlatform(ABC, Generic[Jobs]):
         return self._of(job_name).request(job_name)
 
     def list(self) -> Iterator[JobDescription]:
-        """See `Platform.list`. A cluster that does not answer is left out, with a warning."""
+        """See `Platform.list`: also the jobs that other machines submitted to the clusters of this user's config file.
+
+        A cluster that does not answer is left out, with a warning.
+        """
         described: dict[str, JobDescription] = {}
-        for ticket in dict.fromkeys([Ticket(), *self._tickets.all()]):
+        for ticket in dict.fromkeys([Ticket(), *self._configured(), *self._tickets.all()]):
             try:
                 described |= {job.place: job for job in self._jobs(ticket).list()}
             except (CloudtrainError, OSError) as error:
@@ -89,12 +97,24 @@ class ClusterPlatform(ABC, Generic[Jobs]):
         yield from sorted(described.values(), key=lambda job: job.submitted_at, reverse=True)
 
     def _of(self, job_name: str) -> Jobs:
-        """The jobs of the cluster that has this one."""
+        """The jobs of the cluster that has this one: by its ticket, or where another machine has submitted it."""
         if clean(job_name) != job_name:  # it may be a path
             raise JobNotFound(
-                f"there is no {self.name} job {job_name}", hint="See the jobs with: cloudtrain list"
+                f"there is no {self.name} job {job_name}",
+                hint=f"See the jobs with: cloudtrain list --platform {self.name}",
             )
-        return self._jobs(self._tickets.read(job_name) or Ticket())
+        ticket = self._tickets.read(job_name)
+        if ticket is None:
+            here = self._jobs(Ticket())
+            others = () if here.has(job_name) else self._configured()
+            ticket = next((other for other in others if self._jobs(other).has(job_name)), Ticket())
+        return self._jobs(ticket)
+
+    def _configured(self) -> Iterator[Ticket]:
+        """The clusters of the user's config file. Raises InvalidJob."""
+        config = read_config()
+        if config.get("platform") == self.name and isinstance(config.get("platform_options"), Mapping):
+            yield ticket_of(config["platform_options"])
 
     def _jobs(self, ticket: Ticket) -> Jobs:
         if ticket not in self._clusters:
@@ -103,20 +123,25 @@ class ClusterPlatform(ABC, Generic[Jobs]):
 
     def _file_ticket(self, request: Request, undo: ExitStack) -> Ticket:
         """Write down where the job is going to be, before it is there: a job that runs can always be found."""
-        cluster = request.body["cluster"]
-        ticket = Ticket(
-            cluster.get("login", ""),
-            cluster.get("folder", ""),
-            cluster.get("profile", ""),
-            cluster.get("poll_seconds", 10.0),
-        )
+        ticket = ticket_of(request.body["cluster"])
         name, known = request.job_name, self._tickets.read(request.job_name)
         self._tickets.write(name, ticket)
-        if known:
-            undo.callback(self._tickets.write, name, known)
-        else:
-            undo.callback(self._tickets.remove, name)
+
+        def put_back(_kind: object, error: BaseException | None, _trace: object) -> None:
+            if known or not isinstance(error, JobExists):  # else the ticket of who has submitted this name
+                self._tickets.restore(name, known)
+
+        undo.push(put_back)
         return ticket
+
+
+def ticket_of(options: Mapping[str, Any]) -> Ticket:
+    return Ticket(
+        options.get("login") or "",
+        options.get("folder") or "",
+        options.get("profile") or "",
+        options.get("poll_seconds", 10.0),
+    )
 
 
 @contextmanager

@@ -80,7 +80,8 @@ class KubernetesPlatform:
         try:
             uid = submit(request, api, urls)
         except BaseException:
-            tickets.restore(request.job_name, known)
+            if tickets.read(request.job_name) == ticket:  # not that of another client's job of this name
+                tickets.restore(request.job_name, known)
             raise
         with contextlib.suppress(OSError):  # a full disk: the job runs
             tickets.write(request.job_name, replace(ticket, uid=uid))

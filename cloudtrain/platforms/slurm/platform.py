@@ -13,7 +13,7 @@ import msgspec
 
 from cloudtrain.platforms.base import JobDescription, JobState, Request
 from cloudtrain.platforms.batch.cluster import Cluster, open_cluster
-from cloudtrain.platforms.batch.cluster_platform import ClusterPlatform, unless_queued
+from cloudtrain.platforms.batch.cluster_platform import ClusterPlatform, ticket_of, unless_queued
 from cloudtrain.platforms.batch.connection import ConnectionLost
 from cloudtrain.platforms.batch.queue import queue_file
 from cloudtrain.platforms.batch.remote_download import download_remote
@@ -24,7 +24,7 @@ from cloudtrain.platforms.slurm.array import render_array
 from cloudtrain.platforms.slurm.launcher import SlurmLauncher
 from cloudtrain.platforms.slurm.life import JobLife
 from cloudtrain.platforms.slurm.options import SlurmOptions
-from cloudtrain.platforms.slurm.profile import with_profile
+from cloudtrain.platforms.slurm.profile import FILE, with_profile
 from cloudtrain.platforms.slurm.queue import Queue
 from cloudtrain.platforms.slurm.queued import QueuedJobs
 from cloudtrain.platforms.slurm.render import check, render
@@ -156,6 +156,11 @@ class SlurmPlatform(ClusterPlatform[SlurmJobs]):
         job = with_profile(job)
         ticket = _ticket(SlurmOptions.of(job))
         return checks(job, request, lambda: self._jobs(ticket).cluster)
+
+    def _configured(self) -> Iterator[Ticket]:
+        yield from super()._configured()
+        for name, options in FILE.read().profiles.items():
+            yield ticket_of({**options, "profile": name})
 
     def _open(self, ticket: Ticket) -> SlurmJobs:
         cluster = open_cluster(self.name, ticket.login, ticket.folder or None, "sbatch")

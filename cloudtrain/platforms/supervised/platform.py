@@ -211,7 +211,8 @@ class SupervisedPlatform(ABC):
 
     def _no_job(self, job_name: str) -> JobNotFound:
         return JobNotFound(
-            f"there is no {self.name} job {job_name}", hint="See the jobs with: cloudtrain list"
+            f"there is no {self.name} job {job_name}",
+            hint=f"See the jobs with: cloudtrain list --platform {self.name}",
         )
 
     def _look_at(self, job: JobFiles) -> JobDescription:

@@ -10,7 +10,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import pytest
@@ -44,6 +44,10 @@ class Laptop:
     node: LoginNode
     scratch: Path
     environ: dict[str, str] = field(default_factory=dict)
+
+    def beside(self) -> Laptop:
+        """Another machine of this user, which has submitted nothing."""
+        return replace(self, environ={**self.environ, "CLOUDTRAIN_HOME": str(self.folder / "elsewhere")})
 
     def start(self, *arguments: str) -> subprocess.Popen[str]:
         return subprocess.Popen(
@@ -140,6 +144,12 @@ def test_jobs_from_a_laptop(laptop: Laptop, slurm: SlurmCluster) -> None:
     assert sorted(path.name for path in (laptop.scratch / "ct/jobs/slurm").iterdir()) == ["first", "second"]
     assert laptop.node.logins == 1
 
+    other = laptop.beside()
+    assert "--platform NAME" in other.run("describe", "first", code=1)
+    second, first = json.loads(other.run("list", "--platform", "slurm", "--json"))
+    assert (second["name"], first) == ("second", described)
+    assert json.loads(other.run("describe", "first", "--platform", "slurm", "--json")) == described
+
 
 def test_a_connection_that_breaks_while_a_job_runs(laptop: Laptop) -> None:
     laptop.run("submit", "train.py", "--name", "long", "--no-wait", "--", "sleep")
@@ -182,9 +192,9 @@ def test_a_login_node_that_goes_away_during_a_submission(laptop: Laptop, slurm: 
     for record in jobs.glob("*/state.json"):
         document = json.loads(record.read_text())
         record.write_text(json.dumps({**document, "submitted_at": document["submitted_at"] - 1000}))
-    described = json.loads(laptop.run("describe", "lost-0", "--platform", "slurm", "--json"))
+    described = json.loads(laptop.run("describe", "lost-0", "--json"))
     assert described["status"] == "Pending", described
-    assert "Stopped" in laptop.run("stop", "lost-1", "--platform", "slurm")
+    assert "Stopped" in laptop.run("stop", "lost-1")
     assert slurm("squeue", "--noheader", "--array", "--format=%j %K").split("\n") == ["lost 0"]
 
 

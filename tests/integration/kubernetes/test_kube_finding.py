@@ -1,0 +1,52 @@
+"""Jobs are found by every client: after a race for one name, and from a machine that has submitted none."""
+
+from __future__ import annotations
+
+import json
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from threading import Barrier
+
+import pytest
+from click.testing import CliRunner
+from kube_fixtures import Namespace
+
+from cloudtrain.cli.list import command
+from cloudtrain.errors import JobExists
+from cloudtrain.index import find_job
+from cloudtrain.job import Job
+from cloudtrain.platforms.kubernetes.jobs import Places
+from cloudtrain.submission import prepare
+
+NAMES = ("race-0", "race-1", "race-2")
+
+
+def test_a_name_that_two_clients_submit_leads_to_the_job_that_runs(
+    kubernetes: Namespace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "train.py").write_text("print('hello')\n")
+    together = Barrier(2)
+
+    def submit(name: str) -> bool:
+        fields = {"entry_point": str(tmp_path / "train.py"), "image_uri": "python:3.12", "job_name": name}
+        options = {"discard_outputs": True, "gpus": 64}
+        ready = prepare({**fields, "platform": "kubernetes", "platform_options": options}, defaults={})
+        together.wait(30)
+        try:
+            ready.submit()
+        except JobExists:
+            return False
+        return True
+
+    for name in NAMES:
+        with ThreadPoolExecutor(2) as clients:
+            assert sorted(clients.map(submit, [name] * 2)) == [False, True]
+        ticket = Places().tickets.read(name)
+        assert ticket and ticket.uid == Places().find(name).uid != ""
+        assert find_job(name)
+
+    monkeypatch.setenv("CLOUDTRAIN_HOME", str(tmp_path / "another-machine"))
+    listed = CliRunner().invoke(command, ["--platform", "kubernetes", "--json"])
+    assert sorted(job["name"] for job in json.loads(listed.stdout)) == [*NAMES]
+    assert CliRunner().invoke(command, ["--json"]).stdout.strip() == "[]"
+    assert Job.attach("race-1", "kubernetes").describe().name == "race-1"
