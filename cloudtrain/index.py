@@ -27,9 +27,9 @@ from cloudtrain.storage.atomic import is_temporary
 T = TypeVar("T")
 
 VERSION = 2
-"""Of the schema: since 2, each submission has a row of its own, so that one that fails removes no other's."""
+"""Of the schema: since 2, each submission has its own row, so that one that fails removes no other."""
 LOCKED_SECONDS = 5.0
-"""How long to wait for a process that writes. One that is paused may keep the lock for ever."""
+"""How long to wait for a process that writes. One that is paused may never release it."""
 RECORD = "state.json"
 """The file that makes a folder that of a job: see `cloudtrain.platforms.supervised.record`."""
 NOT_DAMAGED = "locked|busy|readonly|unable to open|permission|disk|memory"
@@ -185,7 +185,7 @@ def _use(action: Callable[[sqlite3.Connection], T], consequence: str, *, writes:
             if seen is None or stat.S_ISREG(seen.st_mode):  # opening a pipe would block
                 with _database(path, writes=writes) as database:
                     return action(database)
-            problem = "it is no file"
+            problem = "it is not a file"
         except _Newer:
             return _warn(f"a later version of cloudtrain has written the index of jobs {path}: {consequence}")
         except (OSError, sqlite3.Error, UnicodeError) as error:  # a name in the schema may be damaged, too
@@ -206,7 +206,7 @@ def _database(path: Path, *, writes: bool) -> Iterator[sqlite3.Connection]:
 
 
 def _is_damage(error: Exception) -> bool:
-    """Whether the file is no index, rather than locked, unreadable or on a full disk."""
+    """Whether the file itself is wrong, rather than locked, unreadable or on a full disk."""
     if isinstance(error, sqlite3.OperationalError):
         return not re.search(NOT_DAMAGED, str(error))
     return not isinstance(error, OSError)

@@ -111,7 +111,12 @@ def test_job_files(here: Path, case: str) -> None:
 
 @pytest.mark.parametrize("command", ["describe", "logs", "wait", "stop", "download"])
 def test_jobs_that_do_not_exist(here: Path, command: str) -> None:
-    is_one_error(cloudtrain(command, "nosuch", cwd=here), "there is no job nosuch", "cloudtrain list", "--platform NAME")
+    is_one_error(
+        cloudtrain(command, "nosuch", cwd=here),
+        "there is no job nosuch",
+        "cloudtrain list",
+        "--platform NAME",
+    )
     failed = cloudtrain(command, "nosuch", "--json", cwd=here)
     assert failed.json["error"]["type"] == "JobNotFound"
 

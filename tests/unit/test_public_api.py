@@ -127,7 +127,7 @@ PUBLIC = {
         output_data_dir preemption rank world_size
     """,
     "cloudtrain.errors": """
-        AccessDenied CheckpointError CloudtrainError InvalidJob InvalidSource JobExists JobNotFound NotFound
+        AccessDenied CheckpointError CloudtrainError InDoubt InvalidJob InvalidSource JobExists JobNotFound NotFound
         NotSupported PlatformError StorageError TrainingFailed UnknownPlatform Unreachable nearest
     """,
     "cloudtrain.images": """

@@ -8,12 +8,10 @@ import sqlite3
 from pathlib import Path
 from typing import Any
 
-import pytest
 from fuzzing import check, damaged_bytes, damaged_documents, random
 
 from cloudtrain.contract import FailureClass, FailureReport, JobStatus, Notice
 from cloudtrain.contract.ending import LARGEST_ENDING, Ending
-from cloudtrain.errors import StorageError
 from cloudtrain.index import IndexEntry, add_job, find_job, list_jobs
 from cloudtrain.observe import Summary, parse_event
 from cloudtrain.observe.event_lines import LONGEST, encode_event, parse_event_line
