@@ -172,28 +172,30 @@ class _Newer(Exception):
 
 def _use(action: Callable[[sqlite3.Connection], T], consequence: str, *, writes: bool) -> T | None:
     """The result of ``action``; None if the index is missing, or cannot be used, with a warning that says so."""
-    try:
-        path = state_home() / "index.db"
-    except StorageError as error:
-        return _warn(f"the index of jobs cannot be used, and {consequence}: {error.message}")
     problem = ""
     for _ in range(2):
         try:
+            path = state_home() / "index.db"
             seen = _status(path)
             if seen is None and not writes:
                 return None
             if seen is None or stat.S_ISREG(seen.st_mode):  # opening a pipe would block
                 with _database(path, writes=writes) as database:
                     return action(database)
-            problem = "it is not a file"
+            problem = f"{path} is not a file"
         except _Newer:
-            return _warn(f"a later version of cloudtrain has written the index of jobs {path}: {consequence}")
+            problem = f"a later version of cloudtrain has written {path}"
+            break
+        except StorageError as error:
+            problem = error.message
+            break
         except (OSError, sqlite3.Error, UnicodeError) as error:  # a name in the schema may be damaged, too
-            problem = escape_line(str(error))
+            problem = f"{path}: {escape_line(str(error))}"
             if not _is_damage(error):
                 break
         _move_aside(path, seen)
-    return _warn(f"the index of jobs {path} cannot be used ({problem}): {consequence}")
+    _warn(f"the index of jobs cannot be used ({problem}): {consequence}")
+    return None
 
 
 @contextmanager

@@ -8,6 +8,7 @@ import sys
 import warnings
 from importlib import import_module
 from io import TextIOWrapper
+from typing import Any
 
 import click
 
@@ -81,7 +82,7 @@ def cli() -> None:
     """
 
 
-def _show_warning(message: Warning | str, *_where: object) -> None:
+def _show_warning(message: Warning | str, *_where: Any, **_more: Any) -> None:
     """Print one line: where in the code a warning comes from says nothing to the user of a command."""
     click.echo(f"{click.style('Warning:', fg='yellow')} {escape_line(str(message))}", err=True)
 

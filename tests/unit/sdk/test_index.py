@@ -129,7 +129,7 @@ def test_an_index_that_cannot_be_used_is_left_alone(spoil: Callable[[Path], obje
     here, path = job_folder("here"), state_home() / "index.db"
     spoil(path)
     before = path.lstat().st_ino
-    with pytest.warns(UserWarning, match=r"the index of jobs .*index\.db"):
+    with pytest.warns(UserWarning, match=r"the index of jobs cannot be used \(.*index\.db"):
         assert add_job(IndexEntry("new", "sagemaker", 5.0)) is None
         assert list_jobs() == [here]
     assert path.lstat().st_ino == before
