@@ -45,8 +45,12 @@ def open_to_append(path: Path, mode: int = 0o666) -> int:
 def open_regular(path: str | Path, flags: int, mode: int = 0o666, *, folder: int | None = None) -> int:
     """Like `os.open`, with at least the flags of `READ_REGULAR`. Raises OSError for anything but a regular file."""
     descriptor = os.open(path, flags, mode, dir_fd=folder)
-    if stat.S_ISREG(os.fstat(descriptor).st_mode):
-        return descriptor
+    try:
+        if stat.S_ISREG(os.fstat(descriptor).st_mode):
+            return descriptor
+    except OSError:
+        os.close(descriptor)
+        raise
     os.close(descriptor)
     raise OSError(errno.EINVAL, "it is not a regular file", str(path))
 

@@ -34,6 +34,10 @@ if sys.platform == "win32":
         """Windows has no forks. Raises OSError."""
         raise OSError(errno.ENOSYS, "this system cannot fork")
 
+    def identity(process: int) -> str:
+        """Windows runs no jobs."""
+        return ""
+
     def exit_code(child: int) -> int | None:
         """Windows has no forks. Raises ChildProcessError."""
         raise ChildProcessError(child)
@@ -52,6 +56,18 @@ else:
     def fork() -> int:
         """See `os.fork`."""
         return os.fork()
+
+    def identity(process: int) -> str:
+        """What tells a process from a later one with the same number; empty if it has ended, or without ``/proc``.
+
+        It is the start of the machine and, since then, that of the process.
+        """
+        try:
+            with open("/proc/sys/kernel/random/boot_id") as boot, open(f"/proc/{process}/stat", "rb") as stat:
+                fields = stat.read().rpartition(b")")[2].split()
+                return "" if fields[0] in (b"Z", b"X") else f"{boot.read().strip()} {int(fields[19])}"
+        except (OSError, IndexError, ValueError):
+            return ""
 
     def exit_code(child: int) -> int | None:
         """The exit code of a forked child, negative for a signal; None while it runs. Ask once after its end."""

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, Callable
 
 from cloudtrain._system.files import NOT_A_FILE, open_to_append
+from cloudtrain._system.retries import TRANSIENT, again
 from cloudtrain.contract.documents import LARGEST_NUMBER, LARGEST_REPORT, Fields, parse_json
 
 LONGEST_TEXT = 10_000
@@ -43,12 +44,12 @@ class EventLog:
         return {"time": round(self.clock(), 3), "source": self.source, "event": event, **fields}
 
     def emit(self, event: str, **fields: Any) -> Event:
-        """Append one event and return it. On a full disk it is lost: no job ends for that."""
+        """Append one event and return it. Where the disk is full or fails, it is lost: no job ends for that."""
         record = self.record(event, **fields)
         try:
-            self.append(to_line(record))
+            again(lambda: self.append(to_line(record)))
         except OSError as error:
-            if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+            if error.errno not in (errno.ENOSPC, errno.EDQUOT, *TRANSIENT):
                 raise
         return record
 

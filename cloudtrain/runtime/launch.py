@@ -302,14 +302,16 @@ class Launch:
     def record(self, slot: RankSlot) -> RankRecord | None:
         """The record of a rank; None if it has not written one yet. Reads the file only when it has changed."""
         folder, local = str(self.plan.run), slot.local_rank
+        known = self._records.get(local)
         try:
             state = signature(os.stat(record_path(folder, local)))
+            if known is None or known[0] != state:
+                known = self._records[local] = (state, RankRecord.read(folder, local))
         except FileNotFoundError:
             return None
-        known = self._records.get(local)
-        if known is None or known[0] != state:
-            known = self._records[local] = (state, RankRecord.read(folder, local))
-        return known[1]
+        except OSError:  # a shared folder that does not answer: the next call tries again
+            pass
+        return known[1] if known else None
 
     @property
     def agent_code(self) -> int | None:
@@ -436,9 +438,9 @@ class Launch:
 
     def clean_up(self) -> None:
         """Remove files of the agent, and spare files, after everything has ended."""
-        for spare in self.plan.run.glob("*.spare-*"):
-            with contextlib.suppress(OSError):
-                spare.unlink()
+        with contextlib.suppress(OSError):
+            for spare in self.plan.run.glob("*.spare-*"):
+                spare.unlink(missing_ok=True)
         if self._session:
             shutil.rmtree(self._session, ignore_errors=True)
 
@@ -454,7 +456,9 @@ class Launch:
         parts = []
         for slot in self.plan.slots:
             path = Path(stacks_path(str(self.plan.run), slot.local_rank))
-            text = path.read_text(errors="backslashreplace") if path.exists() else ""
+            text = ""
+            with contextlib.suppress(OSError):
+                text = path.read_text(errors="backslashreplace")
             collectives = inquiry.answer(heartbeat_path(str(self.plan.run), slot.local_rank)).strip()
             parts.append(
                 f"rank {slot.rank}:\n{text.strip() or '(no Python stack: the rank does not respond)'}\n"

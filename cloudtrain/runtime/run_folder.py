@@ -191,8 +191,12 @@ class RankRecord:
 
     @classmethod
     def read(cls, folder: str, local: int) -> RankRecord | None:
-        """The record; None if the rank has not written one yet, or its script has put something else in its place."""
+        """The record; None if the rank has not written one yet, or its script has put something else in its place.
+
+        Raises OSError if the file system does not tell.
+        """
         from cloudtrain._system.files import read_regular
+        from cloudtrain._system.retries import is_transient
         from cloudtrain.contract.documents import Fields, parse_json
 
         try:
@@ -207,7 +211,9 @@ class RankRecord:
                 time=given.time("time", 0.0),
                 left_on_signal=given.boolean("left_on_signal", False),
             )
-        except (OSError, ValueError):
+        except (OSError, ValueError) as error:
+            if is_transient(error):
+                raise
             return None
 
 

@@ -7,9 +7,11 @@ import os
 from collections.abc import Iterable, Iterator
 from itertools import count
 from pathlib import Path
+from stat import S_ISREG
 from typing import BinaryIO, Callable
 
 from cloudtrain._system.files import in_use, replace, sync
+from cloudtrain._system.retries import again
 from cloudtrain.storage._errors import file_errors
 from cloudtrain.storage._walk import walk
 from cloudtrain.storage.atomic import is_temporary, remove_abandoned, temporary_sibling
@@ -35,11 +37,12 @@ class FileStore:
 
     def read(self, key: str) -> bytes:
         with file_errors(self._uri(key)):
-            return self._path(key).read_bytes()
+            return again(self._path(key).read_bytes)
 
     def open(self, key: str) -> BinaryIO:
+        path = self._path(key)
         with file_errors(self._uri(key)):
-            return open(self._path(key), "rb")
+            return again(lambda: open(path, "rb"))
 
     def write(self, key: str, data: Data, *, sha256: bytes | None = None) -> None:
         self._put(key, _writer(data))
@@ -51,8 +54,8 @@ class FileStore:
         path = self._path(key)
         with file_errors(self._uri(key)):
             try:
-                status = path.stat()
-                return ObjectInfo(key, status.st_size, status.st_mtime) if path.is_file() else None
+                status = again(path.stat)
+                return ObjectInfo(key, status.st_size, status.st_mtime) if S_ISREG(status.st_mode) else None
             except (FileNotFoundError, NotADirectoryError):
                 return None
 
@@ -115,12 +118,18 @@ class FileStore:
     def _put(self, key: str, write: Callable[[Path], None], *, only_if_absent: bool = False) -> bool:
         """Let ``write`` fill a temporary file, and give it its name."""
         target = self._path(key)
+
+        def put() -> bool:
+            with temporary_sibling(target) as temporary, in_use(temporary):
+                write(temporary)
+                return _publish(temporary, target, only_if_absent)
+
         with file_errors(self._uri(key)):
             for attempt in count(1):
                 try:
-                    with temporary_sibling(target) as temporary, in_use(temporary):
-                        write(temporary)
-                        return _publish(temporary, target, only_if_absent)
+                    if only_if_absent:  # after an error, it may have been published
+                        return put()
+                    return again(put)
                 except (FileNotFoundError, FileExistsError):  # the folder was empty, and someone removes it
                     if attempt == RACES:
                         raise

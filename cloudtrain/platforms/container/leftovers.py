@@ -10,7 +10,7 @@ from typing import Any
 from cloudtrain.engine.client import EngineClient, engine_errors
 from cloudtrain.platforms.container.labels import FOLDER, own_labels
 from cloudtrain.platforms.supervised.folder import JobFolder
-from cloudtrain.platforms.supervised.leftovers import Leftover
+from cloudtrain.platforms.supervised.leftovers import Leftover, may_be_alive
 
 
 def leftovers_in(client: EngineClient) -> Iterator[Leftover]:
@@ -28,4 +28,4 @@ def leftovers_in(client: EngineClient) -> Iterator[Leftover]:
 
 def _is_abandoned(found: dict[str, Any]) -> bool:
     folder = (found.get("Labels") or {}).get(FOLDER)
-    return folder is not None and not JobFolder(Path(folder)).is_locked()
+    return folder is not None and not may_be_alive(JobFolder(Path(folder)))

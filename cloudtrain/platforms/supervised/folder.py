@@ -2,7 +2,8 @@
 
 request.json     the request, without secrets
 state.json       the job's record: status, attempt, times, failure
-lock             held by the supervisor while it is alive; its time is when it was last seen alive
+lock             held by the supervisor while it is alive, and created again if it is removed; its time is when it
+                 was last seen alive
 stop             the user asked for the stop
 .cloudtrain-*    spare files for the final record, until the job has ended
 supervisor.log   output of the supervisor, if it fails itself
@@ -31,6 +32,7 @@ from cloudtrain._system.files import (
     open_to_append,
     read_regular,
 )
+from cloudtrain._system.retries import again
 from cloudtrain.contract import Paths
 from cloudtrain.contract.trackers import new_run_id
 from cloudtrain.platforms.common.request_body import parse_body
@@ -111,7 +113,8 @@ class JobFolder:
     def read_request(self) -> dict[str, Any]:
         """The body of the request. Raises PlatformError if it is damaged or gone."""
         try:
-            return parse_body(read_regular(self.path / REQUEST, LARGEST), complete=True)
+            data = again(lambda: read_regular(self.path / REQUEST, LARGEST))
+            return parse_body(data, complete=True)
         except (OSError, ValueError) as error:
             raise damaged_request(str(self.path), error) from None
 
@@ -129,10 +132,14 @@ class JobFolder:
 
     def read_events(self, start: int) -> bytes:
         """Some bytes of the events from ``start``; empty at their end."""
-        try:
+
+        def read() -> bytes:
             with open(open_regular(self.events, READ_REGULAR), "rb") as file:
                 file.seek(start)
                 return file.read(READ_SIZE)
+
+        try:
+            return again(read)
         except FileNotFoundError:
             return b""
 
@@ -140,12 +147,14 @@ class JobFolder:
         """Write the record, also on a full disk. Raises OSError."""
         final = record.status.is_final
         # after a crash of the machine, only a final record is useful
-        self.reserve.replace(
-            self.path / RECORD,
-            record.to_json(),
-            shorter=lambda: record.shortened().to_json(),
-            leave=0 if final else 1,
-            fsync=final,
+        again(
+            lambda: self.reserve.replace(
+                self.path / RECORD,
+                record.to_json(),
+                shorter=lambda: record.shortened().to_json(),
+                leave=0 if final else 1,
+                fsync=final,
+            )
         )
 
     @property
@@ -157,10 +166,22 @@ class JobFolder:
             return False
         return names <= {REQUEST, LOG, SUPERVISOR_LOG, LOCK, STOP_MARK} and not self.is_locked()
 
-    def is_locked(self) -> bool:
-        """Whether another process holds the lock. Raises OSError, except if there cannot be a lock."""
+    def is_alive(self) -> bool:
+        """Whether the supervisor runs: it holds the lock, or, if that was removed, the record names its process.
+
+        Raises OSError or PlatformError if that is unknown.
+        """
+        if self.is_locked():
+            return True
         try:
-            descriptor = self.lock()
+            return self.read_record().names_live_process
+        except FileNotFoundError:
+            return False
+
+    def is_locked(self) -> bool:
+        """Whether another process holds the lock. Raises OSError, except if there is no lock, or cannot be one."""
+        try:
+            descriptor = again(lambda: self.lock(create=False))
         except OSError as error:
             if error.errno in _NO_LOCK:
                 return False
@@ -170,10 +191,27 @@ class JobFolder:
         os.close(descriptor)
         return False
 
-    def show_life(self) -> None:
-        """Let `last_life` return the current time. Needs no space on the disk."""
+    def show_life(self, held: int | None = None) -> None:
+        """Let `last_life` return the current time. Needs no space on the disk.
+
+        Args:
+            held: the descriptor of the lock that this process holds. If something has removed the file, it is created
+                and locked again, and has this descriptor.
+        """
         with contextlib.suppress(OSError):  # the folder was removed
+            if held is not None and not self._is_lock(held):
+                lock = self.lock()
+                if lock is None:
+                    return  # a reader has just tested it: next time
+                os.dup2(lock, held, inheritable=False)
+                os.close(lock)
             os.utime(self.path / LOCK)
+
+    def _is_lock(self, held: int) -> bool:
+        try:
+            return os.path.samestat(os.fstat(held), (self.path / LOCK).lstat())
+        except FileNotFoundError:
+            return False
 
     def last_life(self) -> float | None:
         """When the job was last seen alive, in seconds since the epoch; None if nothing shows it."""
@@ -183,14 +221,19 @@ class JobFolder:
                 times.append((self.path / name).lstat().st_mtime)
         return max(times, default=None)
 
-    def lock(self) -> int | None:
+    def lock(self, *, create: bool = True) -> int | None:
         """Take the lock, and return its descriptor; None if another process, the supervisor, holds it.
 
         A child that inherits the descriptor also holds the lock. The kernel releases it when the last holder ends.
         """
-        descriptor = open_regular(self.path / LOCK, os.O_RDWR | os.O_CREAT | READ_REGULAR, 0o600)
-        if lock(descriptor, wait=False):
-            return descriptor
+        flags = os.O_RDWR | READ_REGULAR | (os.O_CREAT if create else 0)
+        descriptor = open_regular(self.path / LOCK, flags, 0o600)
+        try:
+            if lock(descriptor, wait=False):
+                return descriptor
+        except OSError:
+            os.close(descriptor)
+            raise
         os.close(descriptor)
         return None
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from cloudtrain._system.beneath import Beneath
+from cloudtrain._system.retries import again
 from cloudtrain.contract import FailureReport, Host, Paths, encode_arguments
 from cloudtrain.contract.documents import LARGEST_REPORT
 from cloudtrain.link.secret import fresh_secret
@@ -97,7 +98,7 @@ class FolderHosts:
         """The report, in which the script may have written too: anything else than a report is none."""
         paths = self._folder.host(name)
         with contextlib.suppress(OSError, ValueError):
-            return FailureReport.from_json(read_left(paths, paths.failure_report))
+            return FailureReport.from_json(again(lambda: read_left(paths, paths.failure_report)))
         return None
 
     def _prepare_host(self, name: str, groups: Sequence[Mapping[str, Any]]) -> None:

@@ -62,14 +62,14 @@ def old_jobs(before: float) -> Iterator[Leftover]:
             continue  # another process has removed it
         if is_pending(record):
             continue  # its model is nowhere else
-        if ended < before and not _may_be_alive(folder):
+        if ended < before and not may_be_alive(folder):
             yield Leftover("job", folder.name, _size(folder.path), partial(_remove_job, platform, folder))
 
 
 def abandoned_mounts() -> Iterator[Leftover]:
     """Mounts of channels whose job has ended: everything that should have unmounted them was killed."""
     for _, folder in job_folders():
-        if not _may_be_alive(folder):
+        if not may_be_alive(folder):
             for mount in mounts_below(folder.path):
                 yield Leftover("mount", str(mount), 0, partial(unmount, mount))
 
@@ -127,14 +127,14 @@ def _remove_unused(remove: Callable[[], None]) -> None:
 
 
 def _is_any_job_alive() -> bool:
-    return any(_may_be_alive(folder) for _, folder in job_folders())
+    return any(may_be_alive(folder) for _, folder in job_folders())
 
 
-def _may_be_alive(folder: JobFolder) -> bool:
-    """Whether a job runs, or cannot be asked: Windows has no locks, and does not see those of a job in WSL."""
+def may_be_alive(folder: JobFolder) -> bool:
+    """Whether a job runs, or that is unknown: Windows has no locks, and does not see those of a job in WSL."""
     try:
-        return folder.is_locked()
-    except OSError:
+        return folder.is_alive()
+    except (OSError, PlatformError):
         return True
 
 
@@ -149,7 +149,7 @@ def half_made() -> Iterator[Leftover]:
     """Folders of jobs that killed submissions left, and folders whose removal was interrupted."""
     home = state_home()
     for path, age in (*_temporaries(home / "jobs", "*/"), *_temporaries(home)):
-        if age > PACKING_SECONDS and path.is_dir() and not JobFolder(path).is_locked():
+        if age > PACKING_SECONDS and path.is_dir() and not may_be_alive(JobFolder(path)):
             yield Leftover("cache", str(path), size_of(path), partial(discard, path))
 
 

@@ -60,14 +60,15 @@ class SupervisorProcess:
 
     def signal(self, job: JobFiles, name: str) -> None:
         # without a pid in the record, or with a damaged one: the supervisor looks for the mark of a stop itself
-        pid, number = job.record().pid, own_number(name)
-        if pid is not None and number is not None:
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(pid, number)
+        record, number = job.record(), own_number(name)
+        if record.pid is None or number is None or (record.process and not record.names_live_process):
+            return
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(record.pid, number)
 
     def is_alive(self, job: JobFiles) -> bool:
         try:
-            return self._folder(job).is_locked()
+            return self._folder(job).is_alive()
         except OSError as error:
             raise PlatformError(
                 f"{self._root.place(job.name)}/lock cannot be opened: {error.strerror}",

@@ -25,6 +25,6 @@ def run_supervisor(make_hosts: Callable[[JobFolder, int], Hosts]) -> None:
     folder, lock = JobFolder(job[0]), job[1]
     os.set_inheritable(lock, False)
     try:
-        supervise(folder, make_hosts(folder, lock))
+        supervise(folder, make_hosts(folder, lock), lock=lock)
     except CloudtrainError as error:  # the client shows the last line of this log
         sys.exit(error.message)

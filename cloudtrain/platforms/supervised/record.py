@@ -7,6 +7,8 @@ import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 
+from cloudtrain._system.processes import identity
+from cloudtrain._system.retries import again, is_transient
 from cloudtrain.contract import FailureClass, FailureReport, JobStatus
 from cloudtrain.contract.documents import Fields, parse_json
 from cloudtrain.contract.failure import LARGEST_CODE
@@ -51,6 +53,8 @@ class JobRecord:
     """Seconds for which earlier submissions of the job ran: see `continuation`."""
     resumed_at: float | None = None
     """When the present submission began to run."""
+    process: str = ""
+    """The `identity` of the supervisor: its process ID may later be that of another process."""
 
     def shortened(self) -> JobRecord:
         """The same record, without parts of the failure report if it would not fit into a spare file."""
@@ -72,6 +76,7 @@ class JobRecord:
             submitted_at=given.time("submitted_at"),
             attempt=given.integer("attempt", 0),
             pid=given.integer("pid", None, least=2),  # 0 and 1 are not processes to send signals to
+            process=given.text("process", ""),
             started_at=given.time("started_at", None),
             ended_at=given.time("ended_at", None),
             exit_code=given.integer("exit_code", None, least=-LARGEST_CODE, most=LARGEST_CODE),
@@ -89,24 +94,41 @@ class JobRecord:
         """Whether this replaces a record that cannot be read."""
         return self.reason == DAMAGED
 
+    @property
+    def names_live_process(self) -> bool:
+        """Whether the supervisor is a process of this machine, and runs."""
+        return self.pid is not None and self.process != "" and identity(self.pid) == self.process
+
 
 def read_record(read: Callable[[], bytes], folder: str) -> JobRecord:
     """The record that ``read`` returns. If it cannot be read, that of a failed job, which says so.
 
-    Raises FileNotFoundError if there is none.
+    Raises FileNotFoundError if there is none, and PlatformError if the file system does not tell.
     """
     try:
-        return JobRecord.from_json(read())
+        return JobRecord.from_json(again(read))
     except (FileNotFoundError, NotADirectoryError):
         raise FileNotFoundError(f"{folder}/{RECORD}") from None
     except (OSError, ValueError) as error:
+        if is_transient(error):
+            raise unreadable(f"{folder}/{RECORD}", error) from error
         what, hint = f"{folder}/{RECORD} is damaged: {_reason(error)}", _advice(folder)
         failure = FailureReport(FailureClass.PLATFORM, what, hint)
         return JobRecord(JobStatus.FAILED, time.time(), exit_code=1, failure=failure, reason=DAMAGED)
 
 
+def unreadable(path: str, error: Exception) -> PlatformError:
+    """The error for a file whose file system fails, and has for `RETRY_SECONDS`."""
+    return PlatformError(
+        f"{path} cannot be read: {_reason(error)}",
+        hint="Its file system fails. That says nothing about the job, which may run: try again later.",
+    )
+
+
 def damaged_request(folder: str, why: Exception) -> PlatformError:
     """The error for a request that cannot be read."""
+    if is_transient(why):
+        return unreadable(f"{folder}/request.json", why)
     return PlatformError(f"{folder}/request.json is damaged: {_reason(why)}", hint=_advice(folder))
 
 

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from cloudtrain._system.files import NOT_A_FILE, READ_REGULAR, open_regular, read_regular
+from cloudtrain._system.retries import again, is_transient
 from cloudtrain.errors import PlatformError
 from cloudtrain.platforms.common.request_body import parse_body
 from cloudtrain.platforms.supervised.folder import (
@@ -23,7 +24,14 @@ from cloudtrain.platforms.supervised.folder import (
     jobs_home,
 )
 from cloudtrain.platforms.supervised.follow import follow_lines
-from cloudtrain.platforms.supervised.record import LARGEST, RECORD, JobRecord, damaged_request, read_record
+from cloudtrain.platforms.supervised.record import (
+    LARGEST,
+    RECORD,
+    JobRecord,
+    damaged_request,
+    read_record,
+    unreadable,
+)
 from cloudtrain.storage.atomic import discard, publish, replace_file, temporary_name
 from cloudtrain.storage.reserve import Reserve
 
@@ -87,22 +95,27 @@ class JobFiles:
     name: str
 
     def read(self, file: str) -> bytes:
-        """See `JobRoot.read`. A missing file, or something else in its place, is empty."""
+        """See `JobRoot.read`. A missing file is empty, as are one that is too large and something else in its place.
+
+        Raises PlatformError.
+        """
         try:
-            return self.root.read(f"{self.name}/{file}")
+            return again(lambda: self.root.read(f"{self.name}/{file}"))
         except OSError as error:
-            if error.errno not in (None, errno.ENOENT, errno.ENOTDIR, *NOT_A_FILE):
-                raise
+            if error.errno not in (None, errno.ENOENT, errno.ENOTDIR, errno.EFBIG, *NOT_A_FILE):
+                raise unreadable(f"{self.root.place(self.name)}/{file}", error) from error
             return b""
 
     def read_part(self, file: str, start: int) -> bytes:
         """See `JobRoot.read_part`. A missing file is empty. Raises PlatformError if it is something else."""
         try:
-            return self.root.read_part(f"{self.name}/{file}", start)
+            return again(lambda: self.root.read_part(f"{self.name}/{file}", start))
         except (FileNotFoundError, NotADirectoryError):
             return b""
         except OSError as error:
             place = f"{self.root.place(self.name)}/{file}"
+            if is_transient(error):
+                raise unreadable(place, error) from error
             raise PlatformError(
                 f"{place} cannot be read: {error.strerror or error}",
                 hint="Something else is in place of this file: remove it."
@@ -115,21 +128,24 @@ class JobFiles:
         return follow_lines(lambda position: self.read_part(file, position))
 
     def write(self, file: str, data: bytes) -> None:
-        self.root.write(f"{self.name}/{file}", data)
+        again(lambda: self.root.write(f"{self.name}/{file}", data))
 
     def exists(self, file: str) -> bool:
+        """Whether there is a file, or something else in its place. Raises PlatformError if that is unknown."""
         try:
-            self.root.read(f"{self.name}/{file}")
+            again(lambda: self.root.read(f"{self.name}/{file}"))
         except (FileNotFoundError, NotADirectoryError):
             return False
-        except OSError:  # something else is in place of the file
+        except OSError as error:
+            if is_transient(error):
+                raise unreadable(f"{self.root.place(self.name)}/{file}", error) from error
             return True
         return True
 
     def request(self) -> dict[str, Any]:
         """The body of the job's request. Raises PlatformError if it is damaged or gone."""
         try:
-            return parse_body(self.root.read(f"{self.name}/{REQUEST}"))
+            return parse_body(again(lambda: self.root.read(f"{self.name}/{REQUEST}")))
         except (OSError, ValueError) as error:
             raise damaged_request(self.root.place(self.name), error) from None
 

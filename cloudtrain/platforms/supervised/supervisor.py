@@ -16,6 +16,8 @@ from dataclasses import asdict, replace
 from functools import cached_property
 from typing import Any
 
+from cloudtrain._system.processes import identity
+from cloudtrain._system.retries import again, exists
 from cloudtrain._system.signals import SIGKILL, handle, unblock
 from cloudtrain.contract import FailureClass, FailureReport, JobStatus
 from cloudtrain.errors import PlatformError
@@ -72,8 +74,11 @@ NOT_WORTH_A_RETRY = (
 class Supervisor:
     """One job from its first attempt to its outcome."""
 
-    def __init__(self, folder: JobFolder, hosts: Hosts, continuation: Continuation | None = None) -> None:
+    def __init__(
+        self, folder: JobFolder, hosts: Hosts, continuation: Continuation | None = None, lock: int | None = None
+    ) -> None:
         self._folder = folder
+        self._lock = lock
         self._hosts = hosts
         self._continuation = continuation
         folder.reserve.keep()
@@ -105,6 +110,7 @@ class Supervisor:
         """The hosts that were lost after this attempt was asked to end, which does not fail the job."""
         self._leader_failed_at: float | None = None
         self._looked_at = 0.0
+        self._stop_marked = False
 
     def run(self) -> None:
         for number in (signal.SIGTERM, signal.SIGINT):
@@ -158,7 +164,8 @@ class Supervisor:
         self._record = record
         started_at = record.started_at or now
         resumed_at = now if self._continuation else None
-        self._update(status=JobStatus.RUNNING, pid=os.getpid(), started_at=started_at, resumed_at=resumed_at)
+        me = {"pid": os.getpid(), "process": identity(os.getpid())}
+        self._update(status=JobStatus.RUNNING, started_at=started_at, resumed_at=resumed_at, **me)
         # a step of the clock must not end the job
         self._run_by = time.monotonic() + (self._request.get("max_run") or float("inf")) - record.ran
         self._resumed = time.monotonic()
@@ -172,7 +179,7 @@ class Supervisor:
         budget = PREEMPTIONS.describe(self._record, self._request)
         self._say(f"[cloudtrain] {TAKEN_BACK[self._cause]}; waiting to start again, {budget}")
         self._events.emit("queued", since=time.time())
-        self._update(status=JobStatus.PENDING, pid=None, ran=ran, resumed_at=None)
+        self._update(status=JobStatus.PENDING, pid=None, process="", ran=ran, resumed_at=None)
         try:
             self._say(f"[cloudtrain] {continuation.start_next()}")
         except PlatformError as error:
@@ -206,10 +213,10 @@ class Supervisor:
     def _attempt(self, attempt: int) -> FailureReport | None:
         """Run all hosts once. None if no host failed."""
         self._runtimes = {}
-        self._hosts.prepare()
+        again(self._hosts.prepare)
         self._host_events.begin()
-        if not self._folder.stop_mark.exists():
-            with self._folder.open_log() as log:
+        if not self._has_stop_mark:
+            with again(self._folder.open_log) as log:
                 self._runtimes = dict(self._hosts.start(attempt, log.fileno()))
         while any(process.poll() is None for process in self._runtimes.values()):
             time.sleep(POLL_SECONDS)
@@ -262,14 +269,14 @@ class Supervisor:
 
     def _judge_signal(self) -> None:
         """A signal to end is a preemption if the scheduler sent it in order to take the hosts back."""
-        if not self._signalled or self._ended_by or self._folder.stop_mark.exists():
+        if not self._signalled or self._ended_by or self._has_stop_mark:
             return
         if self._continuation and self._continuation.takes_back():
             self._signalled, self._preempted = False, True
 
     def _was_taken_back(self, failure: FailureReport) -> bool:
         """Whether a rank was killed because the scheduler sends SIGTERM to all processes on the hosts."""
-        if failure.signal != signal.SIGTERM or not self._continuation or self._folder.stop_mark.exists():
+        if failure.signal != signal.SIGTERM or not self._continuation or self._has_stop_mark:
             return False
         deadline = time.monotonic() + TAKEN_BACK_SECONDS
         while not self._continuation.takes_back():
@@ -281,7 +288,15 @@ class Supervisor:
     @property
     def _is_stopped(self) -> bool:
         self._judge_signal()
-        return self._signalled or self._folder.stop_mark.exists()
+        return self._signalled or self._has_stop_mark
+
+    @property
+    def _has_stop_mark(self) -> bool:
+        """Whether the user asked for the stop, as far as the folder can be read."""
+        if not self._stop_marked:
+            with contextlib.suppress(OSError):
+                self._stop_marked = exists(self._folder.stop_mark)
+        return self._stop_marked
 
     def _is_ending(self) -> bool:
         return self._is_stopped or self._preempted or bool(self._ended_by)
@@ -306,12 +321,14 @@ class Supervisor:
         if now - self._looked_at < LOOK_SECONDS:
             return
         self._looked_at = now
-        self._folder.show_life()
+        self._folder.show_life(self._lock)
         self._host_events.collect()
-        if self._folder.stop_mark.exists():
+        if self._has_stop_mark:
             self._end_early(SIGNAL)
-        elif not self._folder.path.exists():
-            self._end_early("its folder was removed")
+            return
+        with contextlib.suppress(OSError):  # a shared folder that does not answer has not been removed
+            if not exists(self._folder.path):
+                self._end_early("its folder was removed")
 
     def _look_for_crash(self) -> None:
         """End the job if a runtime ended without an outcome and the others do not notice."""
@@ -369,7 +386,7 @@ class Supervisor:
         return bool(codes) and not any(codes)
 
     def _finish(self, failure: FailureReport | None) -> None:
-        stopped = self._folder.stop_mark.exists()
+        stopped = self._has_stop_mark
         reason = ""
         if failure is not None:
             status, code = JobStatus.FAILED, failure.exit_code or 1
@@ -460,10 +477,16 @@ class Supervisor:
             self._folder.append_to_log(line + "\n")
 
 
-def supervise(folder: JobFolder, hosts: Hosts, continuation: Continuation | None = None) -> None:
-    """Run the job in ``folder`` on ``hosts`` until it ends; with ``continuation``, or until they are taken back."""
+def supervise(
+    folder: JobFolder, hosts: Hosts, continuation: Continuation | None = None, *, lock: int | None = None
+) -> None:
+    """Run the job in ``folder`` on ``hosts`` until it ends; with ``continuation``, or until they are taken back.
+
+    Args:
+        lock: the descriptor of the lock that shows that this process supervises the job.
+    """
     try:
-        Supervisor(folder, hosts, continuation).run()
+        Supervisor(folder, hosts, continuation, lock).run()
     except BaseException:
         hosts.finish(failed=True)
         raise

@@ -1,0 +1,57 @@
+"""File operations in a folder that fails for a moment, such as a shared one: one policy.
+
+A network file system may answer with an error while its server restarts or moves. Such an error says nothing about
+the file: it is neither there nor gone, and a job whose files cannot be read has not ended.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import time
+from typing import Callable, TypeVar
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from pathlib import Path
+
+T = TypeVar("T")
+
+_NAMES = ("EIO", "ESTALE", "ETIMEDOUT", "EINTR", "EAGAIN", "ENOTCONN", "EHOSTDOWN", "EREMOTEIO")
+TRANSIENT = frozenset(getattr(errno, name) for name in _NAMES if hasattr(errno, name))
+"""Errors after which the same operation may succeed."""
+
+RETRY_SECONDS = 10.0
+"""How long an operation is repeated; then its error counts. A supervisor whose job runs looks again without limit."""
+_FIRST_PAUSE, _LONGEST_PAUSE = 0.02, 1.0
+
+
+def is_transient(error: BaseException) -> bool:
+    """Whether an error leaves open what the state of a file is."""
+    return isinstance(error, OSError) and error.errno in TRANSIENT
+
+
+def again(operation: Callable[[], T], *, errors: frozenset[int] = TRANSIENT, seconds: float = RETRY_SECONDS) -> T:
+    """The result of ``operation``, which is repeated while it fails with one of ``errors``. Raises OSError.
+
+    Args:
+        seconds: after which the error is raised.
+    """
+    deadline, pause = time.monotonic() + seconds, _FIRST_PAUSE
+    while True:
+        try:
+            return operation()
+        except OSError as error:
+            if error.errno not in errors or time.monotonic() + pause > deadline:
+                raise
+        time.sleep(pause)
+        pause = min(2 * pause, _LONGEST_PAUSE)
+
+
+def exists(path: str | Path) -> bool:
+    """Whether there is something at ``path``. Raises OSError if that is unknown."""
+    try:
+        os.lstat(path)
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    return True
