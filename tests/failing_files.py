@@ -34,5 +34,13 @@ def run_failing(
     arguments: Sequence[str], paths: Iterable[Path], error: str, which: str = "1+"
 ) -> subprocess.CompletedProcess[str]:
     """Run ``python -m cloudtrain`` with ``arguments``. The calls numbered by ``which`` (strace(1)) fail."""
-    command = [*_inject(error, paths, which), "-o", "/dev/null", sys.executable, "-m", "cloudtrain", *arguments]
+    command = [
+        *_inject(error, paths, which),
+        "-o",
+        "/dev/null",
+        sys.executable,
+        "-m",
+        "cloudtrain",
+        *arguments,
+    ]
     return subprocess.run(command, capture_output=True, text=True, check=False)

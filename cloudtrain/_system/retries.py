@@ -31,7 +31,9 @@ def is_transient(error: BaseException) -> bool:
     return isinstance(error, OSError) and error.errno in TRANSIENT
 
 
-def again(operation: Callable[[], T], *, errors: frozenset[int] = TRANSIENT, seconds: float = RETRY_SECONDS) -> T:
+def again(
+    operation: Callable[[], T], *, errors: frozenset[int] = TRANSIENT, seconds: float = RETRY_SECONDS
+) -> T:
     """The result of ``operation``, which is repeated while it fails with one of ``errors``. Raises OSError.
 
     Args:

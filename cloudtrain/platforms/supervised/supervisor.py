@@ -75,7 +75,11 @@ class Supervisor:
     """One job from its first attempt to its outcome."""
 
     def __init__(
-        self, folder: JobFolder, hosts: Hosts, continuation: Continuation | None = None, lock: int | None = None
+        self,
+        folder: JobFolder,
+        hosts: Hosts,
+        continuation: Continuation | None = None,
+        lock: int | None = None,
     ) -> None:
         self._folder = folder
         self._lock = lock
