@@ -58,7 +58,7 @@ else:
         return os.fork()
 
     def identity(process: int) -> str:
-        """What tells a process from a later one with the same number; empty if it has ended, or without ``/proc``.
+        """Differs from that of a later process with the same number; empty if it has ended, or without ``/proc``.
 
         It is the start of the machine and, since then, that of the process.
         """

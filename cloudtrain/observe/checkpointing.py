@@ -37,7 +37,7 @@ def commits(run: Path) -> dict[str, int]:
     """The unfinished commits on this host: the name of each, and its process id. None if the folder cannot be read."""
     try:
         names = [name for name in os.listdir(run) if name.startswith(PREFIX)]
-    except OSError:  # nobody waits for a commit without it
+    except OSError:  # no host waits for a commit without it
         return {}
     return {name: int(name.split("-")[1]) for name in names}
 

@@ -193,7 +193,7 @@ class RankRecord:
     def read(cls, folder: str, local: int) -> RankRecord | None:
         """The record; None if the rank has not written one yet, or its script has put something else in its place.
 
-        Raises OSError if the file system does not tell.
+        Raises OSError if the file system fails.
         """
         from cloudtrain._system.files import read_regular
         from cloudtrain._system.retries import is_transient

@@ -103,7 +103,7 @@ class JobRecord:
 def read_record(read: Callable[[], bytes], folder: str) -> JobRecord:
     """The record that ``read`` returns. If it cannot be read, that of a failed job, which says so.
 
-    Raises FileNotFoundError if there is none, and PlatformError if the file system does not tell.
+    Raises FileNotFoundError if there is none, and PlatformError if the file system fails.
     """
     try:
         return JobRecord.from_json(again(read))
