@@ -58,6 +58,10 @@ class FailureClass(str, Enum):
         return self.value
 
 
+TIME_LIMIT_CODE = 124
+"""The exit code of a host whose runtime has ended the job at its time limit, as that of the program ``timeout``."""
+
+
 @dataclass(frozen=True)
 class FailureReport:
     """Which rank failed first, and why.

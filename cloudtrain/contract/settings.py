@@ -78,6 +78,9 @@ class Settings:
     """Whether ranks record timelines, in ``output/data/timeline/``."""
     stop_grace: float = 120.0
     """Seconds between SIGTERM and SIGKILL when a job is stopped."""
+    max_run: float = 0.0
+    """Seconds that the job may run, all attempts together, where the platform cannot count them; 0: the runtime sets no
+    limit."""
     hang_timeout: float = 0.0
     """Seconds without a heartbeat, after the first one, after which a rank is considered hung; 0: never."""
     join_timeout: float = 600.0

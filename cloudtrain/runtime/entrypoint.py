@@ -22,7 +22,7 @@ from cloudtrain.runtime.diagnose import report_error
 from cloudtrain.runtime.ending import restart_exit_code, write_ending
 from cloudtrain.runtime.host_config import HostConfig
 from cloudtrain.runtime.host_run import HostRun
-from cloudtrain.runtime.job_secret import take_secret, write_ranks_secret
+from cloudtrain.runtime.job_secret import job_identity, take_secret, write_ranks_secret
 from cloudtrain.runtime.leader import Leader
 from cloudtrain.runtime.leader_client import (
     Inbox,
@@ -158,6 +158,7 @@ def _take_part(
 ) -> HostOutcome:
     """Find the leader, or be it, and run this host's part."""
     paths, settings, host = config.paths, config.settings, config.host
+    identity = job_identity(paths, environ)
     secret = take_secret(paths, environ, host.count)
     keys = {purpose: derive(secret, purpose, settings.attempt) for purpose in ("control", "spawn", "tls")}
     write_ranks_secret(paths.run, secret, settings.attempt)
@@ -165,8 +166,12 @@ def _take_part(
     rendezvous = settings.rendezvous or (
         str(paths.run / "leader") if host.count == 1 else f"{host.leader}:{DEFAULT_PORT}"
     )
-    leader = output = None
+    leader = output = limit = None
     if host.leads:
+        if settings.max_run:
+            from cloudtrain.runtime.time_limit import TimeLimit
+
+            limit = TimeLimit(settings, identity)
         if settings.forward_output and host.count > 1:
             from cloudtrain.runtime.forwarding import ForwardedOutput
 
@@ -187,6 +192,7 @@ def _take_part(
             host_timeout=settings.host_timeout,
             restarts=restarts,
             output=output,
+            limit=limit,
         )
         leader.start()
     try:
@@ -222,6 +228,8 @@ def _take_part(
             events.emit("refused", connections=leader.refused)
     if output:
         output.close()
+    if limit:
+        limit.close(completed=outcome.status == JobStatus.COMPLETED)
     return outcome
 
 

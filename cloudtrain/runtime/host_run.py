@@ -96,6 +96,8 @@ class HostRun:
         self._kill_at: float | None = None
         """When ranks that have been asked to stop are killed."""
         self._stopping = False
+        self._time_is_over: FailureReport | None = None
+        """Why the leader stops the job, if it has reached its time limit."""
         self._leaving = self._left = False
         """Whether the leader knows that a rank exits because of a preemption, and that it has exited."""
         self._server_reported = False
@@ -154,13 +156,16 @@ class HostRun:
         elif kind in ("shared", "uploaded"):
             self._leader.send(message)
         elif kind == "complete":
-            completed = message["completed"] or not self._stopping
-            return HostOutcome(JobStatus.COMPLETED if completed else JobStatus.INTERRUPTED)
+            if self._time_is_over or (self._stopping and not message["completed"]):
+                return self._stopped()
+            return HostOutcome(JobStatus.COMPLETED)
         elif kind == "failed":
             self._leader.send(message)
         elif kind == "signal":
             self._leader.send({"type": "stopping"})
         elif kind == "stop":
+            if "report" in message:
+                self._time_is_over = FailureReport.from_dict(message["report"])
             return self._stop()
         elif kind == "noticed":
             deadline = time.time() + self._config.settings.stop_grace
@@ -436,11 +441,19 @@ class HostRun:
             return None
         if self._launch is None:
             patience.default.give_up()
-            return HostOutcome(JobStatus.INTERRUPTED)
+            return self._stopped()
         if not self._launch.scripts_started:
             self._launch.end_unstarted()
         self._kill_at = kill_at
         return None
+
+    def _stopped(self) -> HostOutcome:
+        leads = self._config.host.leads
+        if self._time_is_over:
+            return HostOutcome(
+                JobStatus.STOPPED, self._time_is_over, is_announced=leads, is_decided=not leads
+            )
+        return HostOutcome(JobStatus.INTERRUPTED)
 
     def _notify_ranks(self, notice: Notice) -> None:
         """Write the notice for the ranks."""
@@ -484,7 +497,11 @@ class HostRun:
             self._output.close()
         if self._metrics:
             self._metrics.close()
-        if outcome.failure and self._upload and outcome.failure.failure_class != FailureClass.UPLOAD:
+        has_uploaded = outcome.failure and outcome.failure.failure_class in (
+            FailureClass.UPLOAD,
+            FailureClass.TIME_LIMIT,
+        )
+        if outcome.failure and self._upload and not has_uploaded:
             end = time.monotonic() + self._config.settings.stop_grace
             patience.default.until = lambda: end
             self._upload.run_after_failure()

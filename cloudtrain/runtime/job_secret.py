@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import re
-from collections.abc import MutableMapping
+from collections.abc import Mapping, MutableMapping
 from pathlib import Path
 
 from cloudtrain.contract import Paths
@@ -45,6 +45,15 @@ def take_secret(paths: Paths, environ: MutableMapping[str, str], hosts: int) -> 
         what = "is shorter than 32 characters, or is not all ASCII" if secret else "is missing"
         raise InvalidJob(f"the secret of this job, which its {hosts} hosts share, {what}", hint=_HINT)
     return secret
+
+
+def job_identity(paths: Paths, environ: Mapping[str, str]) -> str:
+    """The same in all attempts of a job, in no other job; empty without a job secret. `take_secret` removes that."""
+    secret = environ.get(VARIABLE, "")
+    if not secret:
+        with contextlib.suppress(OSError):
+            secret = (paths.input_config / SECRET_FILE).read_text(encoding="utf-8", errors="replace").strip()
+    return derive(secret, "identity").hex() if secret else ""
 
 
 def write_ranks_secret(run: Path, secret: str, attempt: int) -> None:

@@ -39,6 +39,10 @@ from cloudtrain.runtime.merge import MODEL, Merge, differing_message, stray_mess
 from cloudtrain.runtime.output import say
 from cloudtrain.runtime.waiting import Say, Waiting
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from cloudtrain.runtime.time_limit import TimeLimit
+
 BEAT_SECONDS = 2.0
 SETTLE_SECONDS = 0.7
 """Seconds for which failure reports are collected before one is chosen as the cause."""
@@ -74,6 +78,7 @@ class Leader:
         host_timeout: seconds without a message after which a host is lost.
         restarts: see `LeaderLinks`.
         output: prints what the other hosts print.
+        limit: ends the job when its time is over.
         say: prints a line to the log of the job.
     """
 
@@ -89,11 +94,14 @@ class Leader:
         host_timeout: float = Settings.host_timeout,
         restarts: bool = False,
         output: HostLines | None = None,
+        limit: TimeLimit | None = None,
         say: Say = say,
     ) -> None:
         self._links = LeaderLinks(listener, hosts, ranked or hosts, keys, host_timeout, restarts=restarts)
         self._restarts = restarts
         self._output = output
+        self._limit = limit
+        self._stop: Message = {"type": "stop"}
         self._hosts = hosts
         self._ranked = ranked or hosts
         self._start: Message = {"type": "start", "master_addr": master[0], "master_port": master[1]}
@@ -167,7 +175,7 @@ class Leader:
         if kind == "join":
             self._expected.discard(link.host)
             if self._decision == "stop":
-                link.send({"type": "stop"})
+                link.send(self._stop)
             elif self._abortion:
                 link.send(self._abortion)
         elif kind == "gone":
@@ -211,10 +219,10 @@ class Leader:
             deadline, reason = fields.time("deadline"), fields.text("reason")
             self._broadcast({"type": "notice", "deadline": deadline, "reason": reason})
         elif kind == "stopping":
-            self._decide({"type": "stop"})
+            self._decide(self._stop)
         elif kind == "leaving":
             self._leaving, self._abort_at = True, None
-            self._decide({"type": "stop"})
+            self._decide(self._stop)
         elif kind == "left":
             self._broadcast({"type": "leave"})
         elif kind == "chief-ended":
@@ -248,6 +256,7 @@ class Leader:
                 self._abort()
             return
         self._look_for_missing_hosts(now)
+        self._look_at_limit()
         states = {link.state for link in self._links.joined.values()}
         if len(self._links.joined) == len(self._hosts) and len(states) == 1:
             [state] = states
@@ -293,6 +302,17 @@ class Leader:
         if now > self._join_by:
             others = f", nor did {', '.join(missing[1:])}" if missing[1:] else ""
             self._report_lost(missing[0], f"it never joined the job within {self._join_timeout:g} s{others}")
+
+    def _look_at_limit(self) -> None:
+        """Stop the hosts if the job has run for long enough. Time in which one has not joined does not count."""
+        if self._limit is None or self._decision not in ("", "start"):
+            return
+        if not self._expected:
+            self._limit.begin()
+        report = self._limit.report()
+        if report:
+            self._stop = {"type": "stop", "report": report.to_dict()}
+            self._decide(self._stop)
 
     def _abort(self) -> None:
         report = self._hang.blame(with_ended_ranks(first_cause(self._failures), self._ended))

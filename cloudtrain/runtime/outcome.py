@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from cloudtrain._secrets.hiding import ValueHider
 from cloudtrain.contract import FailureClass, FailureReport, JobStatus, Paths
 from cloudtrain.contract.documents import LARGEST_REPORT
+from cloudtrain.contract.failure import TIME_LIMIT_CODE
 from cloudtrain.storage.atomic import replace_file
 from cloudtrain.storage.reserve import Reserve
 
@@ -40,13 +41,14 @@ class HostOutcome:
         """The exit code on a platform that starts all hosts again after ``restart``, and counts no failure then.
 
         That is the code of a host that was stopped, that lost another one, or whose leader reports the failure with its
-        own code. 0: the platform has no such code.
+        own code. 0: the platform has no such code. There, `TIME_LIMIT_CODE` is never the code of a script.
         """
         if not restart or self.status == JobStatus.COMPLETED:
             return self.exit_code
         if self.failure is None or self.is_decided or self.failure.failure_class in NO_FAULT:
             return restart
-        return 1 if self.exit_code == restart else self.exit_code
+        is_time_limit = self.failure.failure_class == FailureClass.TIME_LIMIT
+        return 1 if self.exit_code in (restart, TIME_LIMIT_CODE) and not is_time_limit else self.exit_code
 
     def write(self, paths: Paths) -> None:
         """Write the files of the contract: ``failure`` or ``success``.

@@ -17,7 +17,7 @@ from typing import Callable
 
 from cloudtrain._system.files import read_regular
 from cloudtrain._system.signals import block
-from cloudtrain.contract import FailureReport, JobStatus, Paths, Settings
+from cloudtrain.contract import FailureClass, FailureReport, JobStatus, Paths, Settings
 from cloudtrain.contract.documents import LARGEST_REPORT, parse_json
 from cloudtrain.runtime.outcome import NO_FAULT, HostOutcome
 from cloudtrain.storage.atomic import write_file
@@ -39,6 +39,8 @@ def earlier_failure(paths: Paths, environ: Mapping[str, str]) -> HostOutcome | N
         report = FailureReport.from_dict(parse_json(read_regular(paths.failure_report, LARGEST_REPORT)))
         if report.failure_class in NO_FAULT:
             return None
+        if report.failure_class == FailureClass.TIME_LIMIT:
+            return HostOutcome(JobStatus.STOPPED, report)
         failures = _count(paths) + 1
         if failures > retries:
             return HostOutcome(JobStatus.FAILED, report)

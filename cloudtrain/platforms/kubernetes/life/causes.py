@@ -146,7 +146,7 @@ def _not_started(pod: Pod) -> Cause | None:
         return (
             FailureClass.TIME_LIMIT,
             f"pod {pod.name} reached its deadline",
-            "Increase max_run.",
+            "The limit is its activeDeadlineSeconds.",
             SIGTERM_CODE,
         )
     refused = _ADMISSION.fullmatch(pod.why_gone)

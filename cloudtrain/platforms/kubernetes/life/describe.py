@@ -128,6 +128,8 @@ def _ended(owner: Owner, latest: Sequence[Pod], last_lines: LastLines | None) ->
         started = any(pod.started for pod in latest) or ending is not None
         waits = "" if started or not latest else why_pod(latest[0], EventIndex(())).sentence
         return Verdict(JobStatus.STOPPED, failure=time_limit(owner, waits))
+    if ending and ending.failure and ending.status == JobStatus.STOPPED:  # at its time limit
+        return Verdict(ending.status, failure=ending.failure)
     if ending and not ending.failure and ending.status in (JobStatus.STOPPED, JobStatus.INTERRUPTED):
         if not is_explained(latest):
             return Verdict(ending.status, ASKED_TO_END)

@@ -141,14 +141,14 @@ def time_limit(owner: Owner, why: str = "") -> FailureReport:
         return FailureReport(
             FailureClass.TIME_LIMIT,
             f"the job reached its time limit{seconds} before it could start: {why}",
-            "Time in which it waits counts, too: increase max_run.",
+            "The limit is the activeDeadlineSeconds of its object, in which the time that it waits counts, too.",
             exit_code=SIGTERM_CODE,
             time=owner.ended,
         )
     return FailureReport(
         FailureClass.TIME_LIMIT,
         f"Kubernetes ended the job at its time limit{seconds}",
-        f"Increase max_run. {RESUMES}",
+        f"The limit is the activeDeadlineSeconds of its object. {RESUMES}",
         exit_code=SIGTERM_CODE,
         time=owner.ended,
     )

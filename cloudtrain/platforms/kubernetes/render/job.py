@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from cloudtrain.contract.failure import TIME_LIMIT_CODE
 from cloudtrain.platforms.kubernetes.render.gang import gang_of
 from cloudtrain.platforms.kubernetes.render.main_object import RESTART_EXIT_CODE, main_object
 from cloudtrain.platforms.kubernetes.render.names import check_name
@@ -42,7 +43,6 @@ def job_spec(parts: Parts) -> dict[str, Any]:
         # never reached first, but else Kubernetes doubles its pause for each pod that ended: 10 minutes for 7 hosts
         "backoffLimitPerIndex": retries,
         "podFailurePolicy": {"rules": failure_rules(retries)},
-        **parts.deadline,
         "ttlSecondsAfterFinished": parts.options.ttl,
         "template": pod_template(parts),
     }
@@ -65,6 +65,8 @@ def failure_rules(retries: int) -> list[dict[str, Any]]:
         {"action": "Ignore", "onPodConditions": disrupted},
         {"action": "Ignore", "onExitCodes": exits("In")},
     ]
-    if not retries:
+    if retries:
+        rules.append({"action": "FailJob", "onExitCodes": {"operator": "In", "values": [TIME_LIMIT_CODE]}})
+    else:
         rules.append({"action": "FailJob", "onExitCodes": exits("NotIn")})
     return rules

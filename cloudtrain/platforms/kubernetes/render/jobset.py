@@ -62,7 +62,7 @@ def render_jobset(parts: Parts) -> dict[str, Any]:
                     "action": "RestartJobSetAndIgnoreMaxRestarts",
                     "onJobFailureReasons": ["PodFailurePolicy"],
                 },
-                {"name": "tooLong", "action": "FailJobSet", "onJobFailureReasons": ["DeadlineExceeded"]},
+                {"name": "stopped", "action": "FailJobSet", "onJobFailureReasons": ["DeadlineExceeded"]},
             ],
         },
         "ttlSecondsAfterFinished": parts.options.ttl,

@@ -95,7 +95,6 @@ def render_mpijob(parts: Parts) -> dict[str, Any]:
         "cleanPodPolicy": "Running",
         "ttlSecondsAfterFinished": options.ttl,
         "backoffLimit": parts.job.max_retry_attempts,
-        **parts.deadline,
     }
     if options.gang in ("volcano", "coscheduling"):
         policy["schedulingPolicy"] = _scheduling_policy(options, workers + 1)

@@ -50,11 +50,6 @@ class Parts:
     """Whether pods download the source and the runtime from URLs in the Secret; they are in ConfigMaps otherwise."""
 
     @property
-    def deadline(self) -> Mapping[str, int]:
-        """The field that limits the job's time; none without ``max_run``."""
-        return {"activeDeadlineSeconds": self.job.max_run} if self.job.max_run else {}
-
-    @property
     def summary(self) -> Mapping[str, object]:
         """The facts that `describe` reports about the job without asking its pods."""
         return {

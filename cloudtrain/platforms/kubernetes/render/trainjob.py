@@ -135,7 +135,7 @@ def render_trainjob(parts: Parts) -> dict[str, Any]:
             "spec": {"template": {"metadata": _only(metadata, {"labels", "annotations"}), "spec": patch}},
         },
     }
-    spec = {
+    spec: dict[str, Any] = {
         "runtimeRef": {
             "apiGroup": "trainer.kubeflow.org",
             "kind": parts.options.training_runtime_kind,
@@ -145,7 +145,6 @@ def render_trainjob(parts: Parts) -> dict[str, Any]:
         "runtimePatches": [
             {"manager": MANAGER, "trainingRuntimeSpec": {"template": {"spec": {"replicatedJobs": [node]}}}}
         ],
-        **parts.deadline,
     }
     if gang_of(parts).is_suspended:
         spec["suspend"] = True

@@ -343,6 +343,14 @@ def test_the_time_limit():
     assert "before it could start: 0/3 nodes have enough free nvidia.com/gpu" in found.failure.message
 
 
+def test_the_time_limit_that_the_leader_enforces():
+    over = FailureReport(FailureClass.TIME_LIMIT, "max_run of 90 s is over", exit_code=124)
+    leader = pod("train-0", "Failed", state=ended(124, ending=Ending(JobStatus.STOPPED, over)))
+    follower = pod("train-1", "Failed", state=ended(75, ending=Ending(JobStatus.STOPPED, over)))
+    found = described(Objects(job(told("Failed", reason="PodFailurePolicy")), [leader, follower]))
+    assert (found.status, found.exit_code, found.failure) == (JobStatus.STOPPED, 124, over)
+
+
 def test_a_job_that_ended_itself_at_the_request_of_the_platform():
     state = ended(143, ending=Ending(JobStatus.INTERRUPTED))
     failed = job(told("Failed", reason="PodFailurePolicy"), hosts=1)

@@ -101,5 +101,6 @@ def _stable(text: str) -> str:
     assert program in text
     text = text.replace(program, "    (pod_start.py)\n")
     for sha256 in (runtime_sha256(), hashlib.sha256(POD_START.read_bytes()).hexdigest()):
-        text = text.replace(sha256, "(SHA-256)")
+        # one that begins with a digit is quoted
+        text = text.replace(f"'{sha256}'", "(SHA-256)").replace(sha256, "(SHA-256)")
     return text + "\n"

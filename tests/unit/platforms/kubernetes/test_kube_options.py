@@ -115,14 +115,17 @@ def test_failures_that_are_not_those_of_the_script_do_not_count() -> None:
         return [rule["action"] for rule in spec["podFailurePolicy"]["rules"]]
 
     assert actions(0) == ["Ignore", "Ignore", "FailJob"]
-    assert actions(3) == ["Ignore", "Ignore"]
+    assert actions(3) == ["Ignore", "Ignore", "FailJob"], "a time limit that is reached is not tried again"
     assert environment_of(rendered())["CLOUDTRAIN_RESTART_EXIT_CODE"] == "75"
 
 
 def test_times() -> None:
     request = rendered(max_run=7200, stop_grace=20, platform_options={"ttl": 60})
     spec = main_of(request)["spec"]
-    assert (spec["activeDeadlineSeconds"], spec["ttlSecondsAfterFinished"]) == (7200, 60)
+    assert "activeDeadlineSeconds" not in spec, "the time in which a job waits for nodes would count"
+    assert environment_of(request)["CLOUDTRAIN_MAX_RUN"] == "7200.0"
+    assert "CLOUDTRAIN_MAX_RUN" not in environment_of(rendered())
+    assert spec["ttlSecondsAfterFinished"] == 60
     assert pod_of(request)["terminationGracePeriodSeconds"] == 320
 
 
