@@ -34,6 +34,7 @@ _HERE = {
     ),
     "cloudtrain.sagemaker._record_sets": "FileSystemRecordSet RecordSet",
     "cloudtrain.sagemaker._recordio": "write_numpy_to_dense_tensor write_spmatrix_to_sparse_tensor",
+    "cloudtrain.sagemaker._reinforcement": "RLEstimator RLFramework RLToolkit",
     "cloudtrain.sagemaker.analytics": "HyperparameterTuningJobAnalytics",
     "cloudtrain.sagemaker.image_uris": "get_image_uri",
     "cloudtrain.sagemaker.s3": "S3Downloader S3Uploader parse_s3_url s3_path_join",

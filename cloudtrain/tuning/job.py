@@ -24,6 +24,11 @@ class TuningJob:
         self.name = name
         self.platform = platform
 
+    @property
+    def job_name(self) -> str:
+        """The name, as the SageMaker SDK calls it."""
+        return self.name
+
     @classmethod
     def attach(cls, tuning_job_name: str, sagemaker_session: Any = None) -> TuningJob:
         """The tuning job with this name, started by this user or another. Raises JobNotFound."""

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import fields, replace
 from typing import Any, NoReturn
 
 from cloudtrain._sdk.left_out import code, refusal
@@ -34,6 +34,18 @@ from cloudtrain.tuning.configuration import (
     WarmStartTypes,
 )
 from cloudtrain.tuning.job import TuningJob
+from cloudtrain.tuning.parameters import range_fields
+
+_OF_ESTIMATOR = {
+    "estimator": "estimator",
+    "objective_metric_name": "objective_metric_name",
+    "metric_definitions": "metric_definitions",
+    "hyperparameters_to_keep_static": "keep_static",
+    "instance_configs": "instance_configs",
+}
+"""Attributes that a tuner has for each estimator, and their names in `Candidate`. For several, ``_dict`` is added."""
+
+_OF_SEARCH = frozenset(field.name for field in fields(Search))
 
 
 class HyperparameterTuner:
@@ -114,8 +126,49 @@ class HyperparameterTuner:
             random_seed=random_seed,
             autotune=autotune,
         )
-        self._base_name = base_tuning_job_name
+        self.base_tuning_job_name = base_tuning_job_name
         self.latest_tuning_job: TuningJob | None = None
+
+    def __getattr__(self, name: str) -> Any:
+        """The arguments are attributes, too. With several estimators, theirs are in dicts: ``estimator_dict``."""
+        if name in _OF_SEARCH and "_search" in vars(self):
+            return getattr(self._search, name)
+        field = _OF_ESTIMATOR.get(name.removesuffix("_dict"))
+        if field is None or "_candidates" not in vars(self):
+            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+        return self._of_estimators(lambda one: getattr(one, field), as_dict=name.endswith("_dict"))
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name in _OF_SEARCH:
+            value, name = replace(self._search, **{name: value}), "_search"
+        elif name in _OF_ESTIMATOR:
+            first, *others = self._candidates
+            value, name = [replace(first, **{_OF_ESTIMATOR[name]: value}), *others], "_candidates"
+        object.__setattr__(self, name, value)
+
+    def _of_estimators(self, get: Callable[[Candidate], Any], *, as_dict: bool) -> Any:
+        """The value of the only estimator, or of all by name. None if it is asked for in the other way."""
+        if as_dict == (self._candidates[0].name is None):
+            return None
+        return {one.name: get(one) for one in self._candidates} if as_dict else get(self._candidates[0])
+
+    def hyperparameter_ranges(self) -> dict[str, Any] | None:
+        """The ranges as in the request; None if there are several estimators."""
+        return self._of_estimators(_range_fields, as_dict=False)  # type: ignore[no-any-return]
+
+    def hyperparameter_ranges_dict(self) -> dict[str, Any] | None:
+        """The ranges as in the request, by the names of the estimators; None if there is only one without a name."""
+        return self._of_estimators(_range_fields, as_dict=True)  # type: ignore[no-any-return]
+
+    @property
+    def sagemaker_session(self) -> Any:
+        """The AWS session of the first estimator."""
+        return self._candidates[0].estimator.sagemaker_session
+
+    @property
+    def _current_job_name(self) -> str | None:
+        """The name of the latest search, by the SDK's private name: notebooks use it."""
+        return self.latest_tuning_job.name if self.latest_tuning_job else None
 
     @classmethod
     def create(
@@ -263,7 +316,7 @@ class HyperparameterTuner:
     ) -> tuple[str, list[Trial]]:
         first = self._candidates[0]
         if job_name is None:
-            job_name = new_tuning_job_name(self._base_name or first.base_name())
+            job_name = new_tuning_job_name(self.base_tuning_job_name or first.base_name())
         check_tuning_job_name(job_name)
         if first.name is None:
             return job_name, [first.prepare(job_name, inputs, bool(include_cls_metadata))]
@@ -300,14 +353,17 @@ class HyperparameterTuner:
         """The name of the training job with the best objective so far. Raises CloudtrainError if there is none."""
         return self._latest().best_training_job()
 
-    def best_estimator(self) -> Estimator:
+    def best_estimator(self, best_training_job: Mapping[str, Any] | None = None) -> Estimator:
         """The estimator with the best hyperparameters so far; its ``model_data`` is the best model.
+
+        Args:
+            best_training_job: another job's summary, as `describe` has it.
 
         Raises:
             CloudtrainError: no training job has reported its objective yet.
         """
         tuning_job = self._latest()
-        best = tuning_job.best()
+        best = best_training_job or tuning_job.best()
         name = best.get("TrainingJobDefinitionName")
         of_name = [candidate for candidate in self._candidates if candidate.name == name]
         estimator = copy.copy((of_name or self._candidates)[0].estimator)
@@ -326,6 +382,10 @@ class HyperparameterTuner:
             "The error of the best job's estimator has the lines for its model:"
             + code(f'tuner.best_estimator().deploy({count}, "{kind}")'),
         )
+
+    def delete_endpoint(self, *_: Any, **__: Any) -> NoReturn:
+        """Raises NotSupported: a tuner has no endpoint."""
+        self._candidates[0].estimator.delete_endpoint()
 
     def analytics(self) -> TuningJobAnalytics:
         """The training jobs of the latest search as a table."""
@@ -363,6 +423,11 @@ class HyperparameterTuner:
         return self.latest_tuning_job
 
     attach = staticmethod(TuningJob.attach)
+
+
+def _range_fields(candidate: Candidate) -> dict[str, Any]:
+    as_json = candidate.estimator.fields.get("framework") is not None
+    return range_fields(candidate.ranges, as_json=as_json)
 
 
 def _check_names(argument: str, by_name: Any, names: Iterable[str]) -> None:

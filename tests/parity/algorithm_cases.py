@@ -294,9 +294,30 @@ CLASSES = {
 }
 """The SDK's classes for AWS's own algorithms."""
 
+
+def _rl(toolkit: str, arguments: str = "") -> str:
+    return f"go(RLEstimator('train.py',{toolkit},source_dir=SRC,role=ROLE,**CPU,{arguments}))"
+
+
+_OLD = "RLToolkit.COACH,'0.11.0',RLFramework.MXNET"
+
+RL = {
+    "coach": _rl(
+        _OLD, "dependencies=['EXTRA_DEP'],output_path='s3://my-data/o',hyperparameters={'a':1,'b':'c'}"
+    ),
+    "ray_gpu": _rl("RLToolkit.RAY,'1.6.0',RLFramework.PYTORCH").replace("**CPU", "**P4"),
+    "ray_tensorflow": _rl("RLToolkit.RAY,'0.8.5',RLFramework.TENSORFLOW", "base_job_name='rl'"),
+    "image": _rl("image_uri=IMAGE", "metric_definitions=[{'Name':'a','Regex':'a=(.*)'}]"),
+    "region": _rl(_OLD, "sagemaker_session=session('eu-west-3')"),
+    "no_image": _rl("RLToolkit.COACH,'0.11.1',RLFramework.MXNET"),
+    "no_region": _rl("RLToolkit.RAY,'1.6.0',RLFramework.PYTORCH", "sagemaker_session=session('eu-north-1')"),
+    "no_version": _rl("RLToolkit.RAY"),
+}
+
 ALGORITHMS = {
     **{f"sklearn/{name}": code for name, code in SKLEARN.items()},
     **{f"xgboost/{name}": code for name, code in XGBOOST.items()},
     **{f"algorithm/{name}": code for name, code in OWN.items()},
+    **{f"rl/{name}": code for name, code in RL.items()},
     **{f"class/{name}": code for name, code in CLASSES.items()},
 }

@@ -30,6 +30,7 @@ from sagemaker import (
     FactorizationMachines, IPInsights, KMeans, KNN, LDA, LinearLearner, NTM, Object2Vec, PCA, RandomCutForest,
 )
 from sagemaker.amazon.amazon_estimator import FileSystemRecordSet, RecordSet
+from sagemaker.rl import RLEstimator, RLFramework, RLToolkit
 from sagemaker.debugger import (
     CollectionConfig, DebuggerHookConfig, Profiler, ProfilerConfig, TensorBoardOutputConfig,
 )
@@ -54,6 +55,7 @@ from cloudtrain.sagemaker import (
     FactorizationMachines, IPInsights, KMeans, KNN, LDA, LinearLearner, NTM, Object2Vec, PCA, RandomCutForest,
 )
 from cloudtrain.sagemaker.amazon.amazon_estimator import FileSystemRecordSet, RecordSet
+from cloudtrain.sagemaker.rl import RLEstimator, RLFramework, RLToolkit
 from cloudtrain import (
     CategoricalParameter, CollectionConfig, ContinuousParameter, DebuggerHookConfig, Estimator, FileSystemInput,
     HuggingFace, HyperbandStrategyConfig, HyperparameterTuner, InstanceConfig, InstanceGroup, IntegerParameter,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable
 from datetime import datetime, timezone
 from pathlib import Path
@@ -19,7 +20,7 @@ from cloudtrain import (
     PyTorch,
     WarmStartConfig,
 )
-from cloudtrain.errors import CloudtrainError
+from cloudtrain.errors import CloudtrainError, NotSupported
 from cloudtrain.tuning.analytics import training_job_row
 from cloudtrain.tuning.job import progress
 
@@ -191,3 +192,50 @@ def test_progress_names_the_best() -> None:
         },
     }
     assert progress(answer) == "InProgress: 3 training jobs have ended; the best: loss 0.25 of tune-002"
+
+
+def test_the_arguments_are_attributes(aws: None) -> None:
+    estimator = plain()
+    tuner = HyperparameterTuner(
+        estimator, "loss", RANGES, max_jobs=3, objective_type="Minimize", tags={"a": "b"}
+    )
+    assert (tuner.estimator, tuner.objective_metric_name, tuner.metric_definitions) == (
+        estimator,
+        "loss",
+        None,
+    )
+    assert (tuner.max_jobs, tuner.max_parallel_jobs, tuner.strategy, tuner.tags) == (
+        3,
+        1,
+        "Bayesian",
+        {"a": "b"},
+    )
+    assert tuner.estimator_dict is tuner.hyperparameter_ranges_dict() is tuner._current_job_name is None
+    [found] = tuner.hyperparameter_ranges()["ContinuousParameterRanges"]
+    assert found["Name"] == "lr"
+    tuner.max_jobs, tuner.metric_definitions = 5, [{"Name": "loss", "Regex": "loss=(.*)"}]
+    tuner.base_tuning_job_name = "mine"
+    body = tuner.prepare().body
+    assert body["HyperParameterTuningJobName"].startswith("mine-")
+    assert body["HyperParameterTuningJobConfig"]["ResourceLimits"]["MaxNumberOfTrainingJobs"] == 5
+    definition = body["TrainingJobDefinition"]["AlgorithmSpecification"]
+    assert definition["MetricDefinitions"] == [{"Name": "loss", "Regex": "loss=(.*)"}]
+    assert copy.deepcopy(tuner).max_jobs == 5
+    assert not hasattr(tuner, "max_jbos")
+    with pytest.raises(NotSupported, match="delete_endpoint"):
+        tuner.delete_endpoint()
+
+
+def test_the_attributes_of_several_estimators_are_dicts() -> None:
+    tuner = HyperparameterTuner.create({"a": plain()}, {"a": "loss"}, {"a": RANGES})
+    assert (tuner.objective_metric_name, tuner.objective_metric_name_dict) == (None, {"a": "loss"})
+    assert tuner.hyperparameter_ranges() is None
+    assert tuner.hyperparameter_ranges_dict().keys() == {"a"}
+
+
+def test_only_estimators_of_algorithms_have_a_batch_size(aws: None) -> None:
+    tuner = HyperparameterTuner(plain(), "loss", RANGES)
+    with pytest.raises(InvalidJob, match="Estimator has no argument 'mini_batch_size'"):
+        tuner.fit(mini_batch_size=3)
+    with pytest.raises(InvalidJob, match="Estimator has no argument 'log'"):
+        tuner.fit(log=True)
