@@ -130,7 +130,7 @@ class HyperparameterTuner:
         self.latest_tuning_job: TuningJob | None = None
 
     def __getattr__(self, name: str) -> Any:
-        """The arguments are attributes, too. With several estimators, theirs are in dicts: ``estimator_dict``."""
+        """The arguments are attributes, too. With several estimators, some are dicts: ``estimator_dict``."""
         if name in _OF_SEARCH and "_search" in vars(self):
             return getattr(self._search, name)
         field = _OF_ESTIMATOR.get(name.removesuffix("_dict"))
