@@ -43,6 +43,10 @@ def handle(name: str, handler: Callable[[int, Any], object]) -> None:
         signal.signal(number, handler)
 
 
+ENDING = tuple(getattr(signal, name) for name in ("SIGTERM", "SIGINT", "SIGHUP") if hasattr(signal, name))
+"""The signals that ask a process to end: by kill(1) or a scheduler, by Ctrl-C, and by a terminal that was closed."""
+
+
 if sys.platform == "win32":
 
     def unblock(numbers: Iterable[int]) -> None:

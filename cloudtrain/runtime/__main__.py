@@ -2,7 +2,11 @@
 
 import os
 
-from cloudtrain.runtime.entrypoint import main
+from cloudtrain._system.signals import ENDING, block
+
+block(ENDING)  # until there are handlers: the imports take a while
+
+from cloudtrain.runtime.entrypoint import main  # noqa: E402
 
 # not sys.exit: threads of an abandoned phase may still run and would delay the exit
 os._exit(main())

@@ -9,7 +9,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from cloudtrain._system.signals import LINUX, SIGKILL, linux_number
+from cloudtrain._system.signals import LINUX, SIGHUP, SIGKILL, linux_number
 from cloudtrain.contract import FailureClass, FailureReport
 from cloudtrain.errors import CloudtrainError, NotFound
 from cloudtrain.runtime.hints.table import UNKNOWN, Failure, JobFacts
@@ -451,5 +451,10 @@ def _by_signal(number: int, memory_kills: int) -> tuple[FailureClass, str]:
         return (
             FailureClass.KILLED,
             "Native code crashed. The rank's log contains the Python stack at that moment.",
+        )
+    if number == SIGHUP:
+        return (
+            FailureClass.KILLED,
+            "SIGHUP means that a terminal or session was closed: start programs that outlive one with setsid or nohup.",
         )
     return FailureClass.KILLED, ""

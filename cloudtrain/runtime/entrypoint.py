@@ -13,7 +13,7 @@ import time
 from collections.abc import MutableMapping
 from dataclasses import asdict, replace
 
-from cloudtrain._system.signals import SIGHUP, handle, unblock
+from cloudtrain._system.signals import ENDING, SIGHUP, handle, unblock
 from cloudtrain.contract import SPOT_VARIABLE, FailureReport, JobStatus, Paths
 from cloudtrain.link.secret import derive
 from cloudtrain.observe import EventLog
@@ -44,6 +44,9 @@ if TYPE_CHECKING:
 NOTICE_SIGNAL = "SIGUSR1"
 """Slurm sends it ahead of SIGTERM if a job requests that: ``--signal=USR1@120``."""
 
+ORPHANED_SIGNAL = "SIGUSR2"
+"""The node program of a scheduler sends it when its own parent is gone."""
+
 TRAINER = "KUBEFLOW_TRAINER_SERVER_URL"
 """Set in the pods of a TrainJob, if its status shows metrics: see `cloudtrain.runtime.trainer_status`."""
 
@@ -61,19 +64,29 @@ def main() -> int:
         is_asked_to_end = True
         inbox.put({"type": "signal"})
 
+    tether = os.environ.get("CLOUDTRAIN_DIE_WITH_PARENT")
+
+    def hang_up(number: int, frame: object) -> None:
+        if tether and tether != "stdin" and os.getppid() != int(tether):
+            inbox.put({"type": "orphaned"})
+        else:
+            end(number, frame)
+
     for number in STOP_SIGNALS:
         signal.signal(number, end)
-    unblock(STOP_SIGNALS)  # see zipapp_main
+    if signal.getsignal(SIGHUP) != signal.SIG_IGN:  # not under nohup
+        handle("SIGHUP", hang_up)
+    handle(ORPHANED_SIGNAL, lambda _number, _frame: inbox.put({"type": "orphaned"}))
     handle(
         NOTICE_SIGNAL,
         lambda _number, _frame: inbox.put({"type": "noticed", "reason": f"signal {NOTICE_SIGNAL}"}),
     )
-    tether = os.environ.get("CLOUDTRAIN_DIE_WITH_PARENT")
+    unblock(ENDING)  # see zipapp_main
     if tether == "stdin":
         threading.Thread(target=_hold_stdin, args=(inbox,), daemon=True).start()
     elif tether:
+        handle("SIGHUP", hang_up)
         # not SIGKILL: this process still has to end everything that the ranks started
-        handle("SIGHUP", lambda _number, _frame: inbox.put({"type": "orphaned"}))
         die_with_parent(SIGHUP, parent=int(tether))
         if os.getppid() != int(tether):
             return 1  # nothing has been touched yet

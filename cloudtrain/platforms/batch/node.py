@@ -21,7 +21,7 @@ from pathlib import Path
 
 from cloudtrain._system.interfaces import interface_to
 from cloudtrain._system.processes import exit_code, fork
-from cloudtrain._system.signals import SIGHUP, block, unblock
+from cloudtrain._system.signals import block, unblock
 from cloudtrain.contract import Paths
 from cloudtrain.errors import PlatformError
 from cloudtrain.platforms.batch import frames
@@ -209,7 +209,7 @@ def _obey(lines: Sequence[bytes], has_ended: bool, pid: int) -> None:
     """Pass the signals that the step sends on to the runtime."""
     numbers = [int(line.split()[1]) for line in lines if line.startswith(b"signal ")]
     if has_ended:
-        numbers.append(SIGHUP)  # the runtime takes it for the end of its parent
+        numbers.append(signal.SIGUSR2)  # see `entrypoint.ORPHANED_SIGNAL`
     for number in numbers:
         if pid:
             with contextlib.suppress(ProcessLookupError):

@@ -18,6 +18,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from cloudtrain._system.processes import FORKS_SAFELY, exit_code, fork
+from cloudtrain._system.signals import ENDING, block, unblock
 from cloudtrain.contract import FailureReport
 from cloudtrain.platforms.local import namespace
 from cloudtrain.runtime.entrypoint import main  # loaded once, for all forked hosts
@@ -65,6 +66,24 @@ class HostProcess:
         Raises:
             NoOptMl: the machine does not permit that. No process is left.
         """
+        block(ENDING)  # until the runtime has handlers
+        try:
+            return cls._start(environment, cwd, log, closed, has_opt_ml=has_opt_ml, forks=forks)
+        finally:
+            unblock(ENDING)
+
+    @classmethod
+    def _start(
+        cls,
+        environment: Mapping[str, str],
+        cwd: Path,
+        log: int,
+        closed: int,
+        *,
+        has_opt_ml: bool,
+        forks: bool,
+    ) -> HostProcess:
+        """See `start`. The new process inherits the mask of blocked signals."""
         if not forks:
             command = [sys.executable, "-c", _RUN_RUNTIME, LIBRARY]
             return _SpawnedProcess(
@@ -86,7 +105,7 @@ class HostProcess:
         try:
             os.close(closed)
             os.close(obstacle)
-            for number in (signal.SIGTERM, signal.SIGINT):
+            for number in ENDING:
                 signal.signal(number, signal.SIG_DFL)
             if has_opt_ml:
                 try:

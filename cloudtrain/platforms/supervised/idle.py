@@ -23,6 +23,7 @@ from pathlib import Path
 
 from cloudtrain._system.descriptors import receive_descriptors, send_descriptors
 from cloudtrain._system.processes import FORKS_SAFELY, fork
+from cloudtrain._system.signals import ENDING, block
 from cloudtrain.storage.atomic import publish
 
 _SIZE = 8
@@ -145,6 +146,7 @@ def wait_for_job() -> tuple[Path, int] | None:
         message = json.loads(data)
         with contextlib.suppress(OSError):  # the client may be gone: the job runs nevertheless
             try:
+                block(ENDING)  # until the supervisor has handlers: from here on, there is a job
                 publish(Path(message["folder"]), Path(message["target"]))
             except OSError as error:
                 channel.sendall(REFUSED + str(error.errno).encode())

@@ -18,7 +18,7 @@ from typing import Any
 
 from cloudtrain._system.processes import identity
 from cloudtrain._system.retries import again, exists
-from cloudtrain._system.signals import SIGKILL, handle, unblock
+from cloudtrain._system.signals import ENDING, SIGHUP, SIGKILL, handle, unblock
 from cloudtrain.contract import FailureClass, FailureReport, JobStatus
 from cloudtrain.errors import PlatformError
 from cloudtrain.observe import EventLog, goodput_of
@@ -29,7 +29,7 @@ from cloudtrain.platforms.supervised.folder import JobFolder
 from cloudtrain.platforms.supervised.host_events import HostEvents
 from cloudtrain.platforms.supervised.hosts import Hosts, RunningHost
 from cloudtrain.platforms.supervised.launcher import PREEMPT
-from cloudtrain.platforms.supervised.record import SIGNAL, STOPPED_BY_USER, JobRecord, lost_late
+from cloudtrain.platforms.supervised.record import HANGUP, SIGNAL, STOPPED_BY_USER, JobRecord, lost_late
 from cloudtrain.runtime.upload_failure import UPLOAD_SECONDS
 from cloudtrain.storage import patience
 from cloudtrain.storage.reserve import is_full
@@ -94,6 +94,8 @@ class Supervisor:
         self._record: JobRecord = folder.read_record()
         self._runtimes: dict[str, RunningHost] = {}
         self._signalled = False
+        self._signal = SIGNAL
+        """Which signal has asked for the end, in words."""
         self._preempted = False
         """Whether this attempt was preempted."""
         self._ended_by = ""
@@ -117,10 +119,10 @@ class Supervisor:
         self._stop_marked = False
 
     def run(self) -> None:
-        for number in (signal.SIGTERM, signal.SIGINT):
+        for number in ENDING:
             signal.signal(number, self._on_signal)
         handle(PREEMPT, self._on_preemption)
-        unblock((signal.SIGTERM,))  # see zipapp_main
+        unblock(ENDING)  # see zipapp_main, and wait_for_job
         is_last = self._begin()
         failure = None
         while not is_last:
@@ -208,8 +210,8 @@ class Supervisor:
             self._warn(lost_late(lost))
         return failure
 
-    def _on_signal(self, _number: int, _frame: object) -> None:
-        self._signalled = True
+    def _on_signal(self, number: int, _frame: object) -> None:
+        self._signalled, self._signal = True, HANGUP if number == SIGHUP else SIGNAL
 
     def _on_preemption(self, _number: int, _frame: object) -> None:
         self._preempted = True
@@ -226,7 +228,7 @@ class Supervisor:
             time.sleep(POLL_SECONDS)
             self._judge_signal()
             if self._signalled:
-                self._end_early(SIGNAL)
+                self._end_early(self._signal)
             elif self._preempted and self._kill_at is None:
                 self._give_up_hosts()
             if time.monotonic() > self._run_by:
@@ -397,9 +399,9 @@ class Supervisor:
         elif self._completed:
             status, code = JobStatus.COMPLETED, 0
         else:
-            why = self._ended_by or (SIGNAL if self._signalled else PREEMPTED)
+            why = self._ended_by or (self._signal if self._signalled else PREEMPTED)
             reason = STOPPED_BY_USER if stopped else why
-            status = JobStatus.INTERRUPTED if reason in (SIGNAL, PREEMPTED) else JobStatus.STOPPED
+            status = JobStatus.INTERRUPTED if reason in (SIGNAL, HANGUP, PREEMPTED) else JobStatus.STOPPED
             code = INTERRUPTED
             if reason == PREEMPTED:
                 failure, reason = self._preemption_report(), TAKEN_BACK[self._cause]
