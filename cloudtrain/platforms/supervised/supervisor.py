@@ -95,7 +95,7 @@ class Supervisor:
         self._runtimes: dict[str, RunningHost] = {}
         self._signalled = False
         self._signal = SIGNAL
-        """Which signal has asked for the end, in words."""
+        """Why a signal ends the job: `SIGNAL` or `HANGUP`."""
         self._preempted = False
         """Whether this attempt was preempted."""
         self._ended_by = ""
