@@ -84,11 +84,7 @@ class Submission:
     def job_warnings(self) -> list[str]:
         if isinstance(self.platform, JobWarnings):
             return [*job_warnings(self.job), *self.platform.job_warnings(self.job)]
-        if self.request.platform not in ("container", "sagemaker"):
-            return job_warnings(self.job)
-        from cloudtrain.platforms.common.runtime_choice import runtime_warnings
-
-        return [*job_warnings(self.job), *runtime_warnings(self.job)]
+        return job_warnings(self.job)
 
     @property
     def uploads(self) -> list[Upload]:

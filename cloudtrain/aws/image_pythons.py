@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 
 from cloudtrain.aws.algorithm_images import (
     ALGORITHM_FRAMEWORKS,
@@ -23,6 +24,9 @@ Python = tuple[int, int]
 _GENERIC: dict[str, Python] = {"py2": (2, 7), "py3": (3, 6)}
 """AWS named images so until Python 3.6; later ones have both numbers."""
 
+_VERSION = re.compile(r"\d+\.\d+(?:\.\d+)?")
+"""As the SageMaker SDK has them: ``2.5.1``, or ``2.5`` for the newest of its patches."""
+
 _IN_TAG = re.compile(r"(?:^|[-_.])(?:py|python|cp)-?(\d)\.?(\d{1,2})(?=$|[-_.])")
 
 _OF_AWS = re.compile(
@@ -34,7 +38,9 @@ _OF_AWS = re.compile(
 
 
 def check_python(image: str, version: str, python: str, name: str, field: str = "framework_version") -> None:
-    """Raises InvalidJob if AWS built the version of a framework, but not for this Python.
+    """Raises InvalidJob if AWS built no such version of a framework, or not for this Python.
+
+    Versions above all that are known are accepted: AWS may have built them since.
 
     Args:
         image: the key in ``images.json``.
@@ -44,8 +50,18 @@ def check_python(image: str, version: str, python: str, name: str, field: str = 
         field: the field of the version.
     """
     built = _pythons(image)
-    of_version = next((built[full] for full in reversed(built) if _matches(version, full)), None)
-    if of_version is None or python in of_version:
+    of_version = None
+    if all(_VERSION.fullmatch(part) for part in version.split(" ")):
+        of_version = next((built[full] for full in reversed(built) if _matches(version, full)), None)
+        if of_version is None and _is_newer(version, built):
+            return
+    if of_version is None:
+        known = dict.fromkeys(full.split()[0] for full in built)
+        raise InvalidJob(
+            f"{field}: AWS has no image of {name}",
+            hint=f"Known: {', '.join(known)}. Or set the image: image_uri='...'.",
+        )
+    if python in of_version:
         return
     other = [full for full in built if python in built[full]]
     hint = f"Set py_version={of_version[-1]!r}"
@@ -100,6 +116,14 @@ def has_toolkit(job: TrainingJob) -> bool:
 
 def _pythons(image: str) -> dict[str, list[str]]:
     return {version: pythons.split() for version, pythons in image_data()["pythons"][image].items()}
+
+
+def _is_newer(version: str, built: Iterable[str]) -> bool:
+    """Whether a version is above all known ones; of two frameworks, whether one of them is."""
+    known = [[numbers(part) for part in full.split()] for full in built]
+    return any(
+        numbers(part) > max(full[place] for full in known) for place, part in enumerate(version.split())
+    )
 
 
 def _matches(version: str, full: str) -> bool:

@@ -10,7 +10,7 @@ import re
 from cloudtrain.aws.algorithm_images import ALGORITHM_FRAMEWORKS, framework_image
 from cloudtrain.aws.image_data import image_data, is_alias, numbers
 from cloudtrain.aws.image_pythons import check_python
-from cloudtrain.aws.registry import image_instance_type, instance_family, registry
+from cloudtrain.aws.registry import ECR, image_instance_type, instance_family, registry
 from cloudtrain.errors import InvalidJob
 from cloudtrain.spec import TrainingJob
 
@@ -87,6 +87,17 @@ def profiler_image(region: str) -> str:
 def has_gpus(job: TrainingJob) -> bool:
     """Whether the instances that select the image have NVIDIA GPUs."""
     return _family(job)[:1] in ("g", "p")
+
+
+def region_warnings(job: TrainingJob, region: str) -> list[str]:
+    """A warning, one sentence, if the image of ``job`` is in another region of ECR than the job."""
+    found = ECR.fullmatch(job.image_uri or "")
+    if not found or found["region"] == region:
+        return []
+    return [
+        f"image_uri: the image is in {found['region']}, and the job runs in {region}: SageMaker takes images of its "
+        "own region only"
+    ]
 
 
 def _check_preferences(job: TrainingJob) -> None:

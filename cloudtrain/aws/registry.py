@@ -17,6 +17,13 @@ _DOMAINS = {
 """The domains of AWS's partitions, by the prefix of their regions."""
 
 
+ECR = re.compile(
+    r"(?P<registry>\d{12})\.dkr\.ecr(?P<fips>-fips)?\.(?P<region>[a-z0-9-]+)\.(?P<domain>[a-z0-9-]+(?:\.[a-z0-9-]+)+)/"
+    r"(?P<repository>[^:@]+)(:(?P<tag>[^@]+))?(@(?P<digest>sha256:[0-9a-f]+))?"
+)
+"""The URI of an image in ECR."""
+
+
 def registry(account: str, region: str) -> str:
     """The host of an account's images in ECR."""
     domain = next((name for start, name in _DOMAINS.items() if region.startswith(start)), "amazonaws.com")

@@ -65,17 +65,12 @@ def _check_values(job: TrainingJob) -> None:
                 hint="For example: {Name: loss, Regex: 'loss=([0-9.]+)'}",
             )
         try:
-            groups = re.compile(definition["Regex"]).groups
+            re.compile(definition["Regex"])
         except re.error as error:
             raise InvalidJob(
                 f"metric_definitions[{number}].Regex: {error}",
                 hint="Write a regular expression of Python, for example: 'loss=([0-9.]+)'.",
             ) from None
-        if not groups:
-            raise InvalidJob(
-                f"metric_definitions[{number}].Regex: has no group, and the first one captures the value",
-                hint="Put the pattern of the number in parentheses: 'loss=([0-9.]+)'.",
-            )
 
 
 def _check_uri(field: str, uri: str | None) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
@@ -36,6 +37,12 @@ def job_warnings(job: TrainingJob) -> list[str]:
             f"nothing is synced with checkpoint_local_path ({job.checkpoint_local_path}), because checkpoint_s3_uri is "
             "not set"
         )
+    for number, definition in enumerate(job.metric_definitions):
+        if not re.compile(definition["Regex"]).groups:
+            found.append(
+                f"metric_definitions[{number}].Regex has no group, and finds no value: put the pattern of the number "
+                "in parentheses, as in 'loss=([0-9.]+)'"
+            )
     return found
 
 

@@ -21,7 +21,7 @@ def choose_runtime(job: TrainingJob) -> Literal["cloudtrain", "toolkit"]:
         InvalidJob: the image's Python is too old for cloudtrain's runtime, and it has no toolkit or the job wants none.
     """
     # without a script there is nothing for cloudtrain's runtime to run: the image has its own program
-    wanted = job.runtime or ("cloudtrain" if job.entry_point else "toolkit")
+    wanted = job.runtime or ("toolkit" if not job.entry_point or _has_library(job) else "cloudtrain")
     if wanted == "toolkit" or not _is_old(job):
         return wanted
     if has_toolkit(job):
@@ -38,8 +38,15 @@ def choose_runtime(job: TrainingJob) -> Literal["cloudtrain", "toolkit"]:
 
 
 def runtime_warnings(job: TrainingJob) -> list[str]:
-    """A warning, one sentence, if the image's Python decides what starts the script."""
-    if job.runtime or not job.entry_point or not _is_old(job) or not has_toolkit(job):
+    """A warning, one sentence, if the image's Python, or a library of the image, decides what starts the script."""
+    if job.runtime or not job.entry_point:
+        return []
+    if _has_library(job):
+        return [
+            "AWS's distributed libraries are part of its images: SageMaker's toolkit starts the script, as with "
+            'runtime="toolkit"'
+        ]
+    if not _is_old(job) or not has_toolkit(job):
         return []
     return [
         f"the image has Python {_python(job)}, too old for cloudtrain's runtime: SageMaker's toolkit starts the "
@@ -53,13 +60,19 @@ def explained(job: TrainingJob) -> Iterator[None]:
     try:
         yield
     except InvalidJob as error:
-        if not runtime_warnings(job):
+        if not runtime_warnings(job) or _has_library(job):
             raise
         raise InvalidJob(
             f"{error.message} (it starts the script because cloudtrain's runtime needs Python 3.9 or newer, and the "
             f"image has {_python(job)})",
             hint="Choose a framework_version with a newer Python, or leave out what the toolkit cannot do.",
         ) from None
+
+
+def _has_library(job: TrainingJob) -> bool:
+    """Whether the job uses ``smdistributed`` or ``pytorchddp``, which only the toolkit of AWS's images starts."""
+    enabled = job.distribution.enabled if job.distribution else {}
+    return has_toolkit(job) and not {"smdistributed", "pytorchddp"}.isdisjoint(enabled)
 
 
 def _is_old(job: TrainingJob) -> bool:

@@ -38,6 +38,11 @@ class ContainerPlatform(SupervisedPlatform):
 
         return render(job)
 
+    def job_warnings(self, job: TrainingJob) -> list[str]:
+        from cloudtrain.platforms.common.runtime_choice import runtime_warnings
+
+        return runtime_warnings(job)
+
     def submit(self, request: Request) -> None:
         from cloudtrain.engine.engine import find_engine
 

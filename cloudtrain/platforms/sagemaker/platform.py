@@ -46,6 +46,12 @@ class SageMakerPlatform:
         check_training(request, self.aws, model_channel=job.model_channel_name if job.model_uri else None)
         return request
 
+    def job_warnings(self, job: TrainingJob) -> list[str]:
+        from cloudtrain.aws.images import region_warnings
+        from cloudtrain.platforms.common.runtime_choice import runtime_warnings
+
+        return [*runtime_warnings(job), *region_warnings(job, self.aws.region)]
+
     def submit(self, request: Request) -> None:
         from cloudtrain.platforms.sagemaker._bundled_runtime import forget_runtime, runtime_uri
         from cloudtrain.platforms.sagemaker._queue.request import training_request

@@ -12,6 +12,7 @@ from cloudtrain.aws.image_pythons import image_python
 from cloudtrain.aws.images import training_image
 from cloudtrain.errors import InvalidJob
 from cloudtrain.platforms import Request
+from cloudtrain.platforms.common.runtime_choice import choose_runtime, runtime_warnings
 from cloudtrain.spec import TrainingJob
 from cloudtrain.submission import Submission, prepare
 
@@ -135,6 +136,26 @@ def test_what_the_toolkit_cannot_do_is_refused_with_the_reason(submit: Any) -> N
     ) as caught:
         submit(arguments=["fit"], **OLD)
     assert caught.value.hint.startswith("Choose a framework_version with a newer Python")
+
+
+@pytest.mark.parametrize(
+    "distribution",
+    [{"smdistributed": {"dataparallel": {"enabled": True}}}, {"pytorchddp": {"enabled": True}}],
+)
+def test_the_toolkit_starts_the_libraries_of_aws(distribution: Any) -> None:
+    fields = {
+        "entry_point": "train.py",
+        "framework": "pytorch",
+        "framework_version": "2.2.0",
+        "py_version": "py310",
+        "instance_type": "ml.p4d.24xlarge",
+        "distribution": distribution,
+    }
+    job = TrainingJob.from_dict(fields)
+    assert choose_runtime(job) == "toolkit"
+    assert "SageMaker's toolkit starts the script" in runtime_warnings(job)[0]
+    for other in ({**fields, "runtime": "cloudtrain"}, {**fields, "distribution": {"torch_distributed": {}}}):
+        assert choose_runtime(TrainingJob.from_dict(other)) == "cloudtrain"
 
 
 def image(framework: str, version: str, python: str, **more: Any) -> str:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from cloudtrain.aws.image_data import DATA
-from cloudtrain.aws.images import training_image
+from cloudtrain.aws.images import region_warnings, training_image
 from cloudtrain.errors import InvalidJob
 from cloudtrain.spec import TrainingJob
 
@@ -130,6 +130,23 @@ def test_of_several_groups_those_with_gpus_choose() -> None:
 REFUSED = {
     "no framework": ({}, r"image_uri: SageMaker needs an image, or a framework"),
     "no version": ({"framework": "pytorch"}, r"framework_version and py_version: pytorch needs both"),
+    **{
+        f"version {version!r}": (
+            {"framework": "pytorch", "framework_version": version, "py_version": "py311"},
+            rf"framework_version: AWS has no image of pytorch {version}\n  Known: 0\.4\.0, .*2\.5\.1",
+        )
+        for version in ("latest", "2.x", "2", "v2.5", "2.5.1 ", "2.3.7", "1.99")
+    },
+    "version of hugging face": (
+        {
+            "framework": "huggingface",
+            "transformers_version": "latest",
+            "pytorch_version": "2.5.1",
+            "py_version": "py311",
+            "instance_type": GPU,
+        },
+        r"transformers_version: AWS has no image of Hugging Face latest",
+    ),
     "no base": (
         {"framework": "huggingface", "transformers_version": "4.49.0", "py_version": "py311"},
         r"one of pyt",
@@ -176,3 +193,12 @@ def test_the_data_names_its_date_and_source() -> None:
     data = json.loads(DATA.read_text())
     assert date.fromisoformat(data["date"]) <= date.today()
     assert data["source"].endswith("SageMaker Python SDK 2.257.7")
+
+
+def test_an_image_of_another_region_is_warned_of() -> None:
+    """The SageMaker SDK sends it, too: `image_uri_region` may be any."""
+    image = "763104351884.dkr.ecr.eu-west-1.amazonaws.com/pytorch-training:2.5.1-gpu-py311"
+    [warning] = region_warnings(TrainingJob(image_uri=image), "us-east-1")
+    assert warning.startswith("image_uri: the image is in eu-west-1, and the job runs in us-east-1")
+    for other in (None, "mine:1", "registry.example.org/mine:1", image.replace("eu-west-1", "us-east-1")):
+        assert region_warnings(TrainingJob(image_uri=other), "us-east-1") == []

@@ -242,10 +242,6 @@ REFUSED = {
         {"metric_definitions": [{"Name": "a", "Regex": "("}]},
         r"metric_definitions\[0\].Regex: missing \)",
     ),
-    "groups": (
-        {"metric_definitions": [{"Name": "a", "Regex": "x"}]},
-        r"has no group, and the first one captures",
-    ),
     "both": (
         {
             "instance_count": 2,

@@ -85,3 +85,13 @@ def test_an_estimator_warns(tmp_path: Path) -> None:
     )
     with pytest.warns(UserWarning, match=r"hyperparameters\.api_key looks like a secret"):
         estimator.fit()
+
+
+def test_a_metric_without_a_group_is_warned_of() -> None:
+    """As with the SageMaker SDK, it is no error: the metric has no values."""
+    found = warned(
+        metric_definitions=[{"Name": "loss", "Regex": "loss=([0-9.]+)"}, {"Name": "a", "Regex": "a=.*"}]
+    )
+    assert [text.partition(":")[0] for text in found] == [
+        "metric_definitions[1].Regex has no group, and finds no value"
+    ]

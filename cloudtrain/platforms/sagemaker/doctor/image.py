@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 
 from cloudtrain.aws.errors import error_code
+from cloudtrain.aws.registry import ECR
 from cloudtrain.platforms.checks import MISSING_MODULES, CheckStatus, Finding
 from cloudtrain.platforms.sagemaker.doctor.asking import Account
-
-_ECR = re.compile(
-    r"(?P<registry>\d{12})\.dkr\.ecr(-fips)?\.(?P<region>[a-z0-9-]+)\.amazonaws\.[a-z.]+/"
-    r"(?P<repository>[^:@]+)(:(?P<tag>[^@]+))?(@(?P<digest>sha256:[0-9a-f]+))?"
-)
 
 COMMON = (
     "awscli bokeh boto3 botocore click cloudpickle cmake cv2 cython cryptography dateutil h5py idna imageio "
@@ -38,7 +33,7 @@ def check_image(account: Account, image: str, *, private_registry: bool) -> Find
     """Request the image's manifest, as SageMaker will."""
     from botocore.exceptions import ClientError
 
-    parts = _ECR.fullmatch(image)
+    parts = ECR.fullmatch(image)
     if not parts:
         if private_registry:
             return Finding(CheckStatus.UNKNOWN, f"{image} is in a registry that only the VPC can reach")
