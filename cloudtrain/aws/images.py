@@ -95,8 +95,8 @@ def region_warnings(job: TrainingJob, region: str) -> list[str]:
     if not found or found["region"] == region:
         return []
     return [
-        f"image_uri: the image is in {found['region']}, and the job runs in {region}: SageMaker takes images of its "
-        "own region only"
+        f"image_uri: the image is in {found['region']}, and the job runs in {region}: SageMaker takes images "
+        "of the job's region only"
     ]
 
 

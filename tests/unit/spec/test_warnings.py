@@ -88,7 +88,7 @@ def test_an_estimator_warns(tmp_path: Path) -> None:
 
 
 def test_a_metric_without_a_group_is_warned_of() -> None:
-    """As with the SageMaker SDK, it is no error: the metric has no values."""
+    """The SageMaker SDK accepts it: the metric has no values."""
     found = warned(
         metric_definitions=[{"Name": "loss", "Regex": "loss=([0-9.]+)"}, {"Name": "a", "Regex": "a=.*"}]
     )
