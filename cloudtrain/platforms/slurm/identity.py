@@ -24,12 +24,15 @@ def is_same(found: QueueRow | Ending, job_name: str, number: str) -> bool:
 
 def own_function() -> str:
     """The line of a shell that defines ``own``, for the commands of `own`. It needs ``say``, which sets ``said``."""
-    squeue = "squeue --me --states=all --noheader --array --format='|%j|%Z|'"
-    return f'{CLEAN} own() {{ say {squeue} $1 && shift && echo "$said" | grep -qF "$@"; }}'
+    squeue = "squeue --states=all --noheader --array --format='|%j|%Z|'"
+    return f'{CLEAN} own() {{ say {squeue} $1; shift; case $said in *"|"*) echo "$said" | grep -qF "$@";; esac; }}'
 
 
 def own(submission: Submission, job_name: str) -> str:
-    """The command that succeeds if the number of a submission is that of the job."""
+    """The command that fails if the number of a submission is that of another job, by the name that Slurm gives.
+
+    Where Slurm gives no name, it succeeds: a stop must not depend on that.
+    """
     names, folders = _signs(job_name, submission.number)
     patterns = [f"|{name}|" for name in names] + [f"/{folder}|" for folder in folders]
     given = " ".join(f"-e {shlex.quote(pattern)}" for pattern in patterns)

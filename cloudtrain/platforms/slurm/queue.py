@@ -22,6 +22,7 @@ from cloudtrain.platforms.slurm.accounting import (
 from cloudtrain.platforms.slurm.squeue import (
     QueueRow,
     has_place,
+    is_table,
     order_command,
     parse_order,
     parse_squeue,
@@ -34,9 +35,11 @@ ORDER_SECONDS = 300.0
 NEW_SECONDS = 30.0
 """How old they may be for a job that is not among them."""
 MOST_ABSENCES = 6
-"""After as many answers, a job that is not in the queue has ended: the accounting has missed its end."""
+"""After as many answers, a job that is not in the queue has ended, although Slurm has no better evidence."""
 GONE = Ending("")
 """How a job ended that neither the controller nor the accounting knows any more."""
+_NO_COMMAND = (126, 127)
+"""Exit codes of a shell for a command that this machine does not have."""
 _EXITED = ("COMPLETED", "FAILED")
 """States of jobs that ended by themselves, with an exit code that ``squeue`` does not show."""
 MOST_ENDINGS = 5000
@@ -92,11 +95,11 @@ class Queue(SharedQueue[QueueRow, SlurmSnapshot]):
         self._cluster = cluster
         self._watched: set[str] = set()
         self._looked_up: dict[str, float] = {}
-        """The answer of the queue after which the accounting was last asked for a job, alone or with others."""
+        """The answer of the queue after which the accounting last did not take a job for alive, asked for one or many."""
         self._asked_for: dict[str, float] = {}
         """The answer of the queue after which the ending of this job was last asked for."""
         self._absent: dict[str, int] = {}
-        """In how many answers a job was not in the queue that the accounting takes for alive."""
+        """In how many answers a job was not in the queue whose end the accounting has not confirmed."""
 
     def look(self, number: str, since: float) -> Standing[QueueRow]:
         self._watched.add(number)
@@ -104,7 +107,7 @@ class Queue(SharedQueue[QueueRow, SlurmSnapshot]):
 
     def _may_return(self, number: str) -> bool:
         self._ending(number, None)
-        return 0 < self._absent.get(number, 0) < MOST_ABSENCES
+        return number not in self._snapshot.endings
 
     def ending(self, number: str) -> Ending | None:
         """How a job ended that is not alive; None if Slurm does not know. Asks once for all jobs that have left."""
@@ -128,9 +131,10 @@ class Queue(SharedQueue[QueueRow, SlurmSnapshot]):
 
     def _query(self) -> str:
         answer = self._shell.run(squeue_command(self._cluster), timeout=CALL_SECONDS)
-        if answer.code:
+        text = answer.out.decode("utf-8", "replace")
+        if answer.code or answer.complaint or not is_table(text):
             raise PlatformError(_complaint(answer))
-        return answer.out.decode("utf-8", "replace")
+        return text
 
     def _parse(self, text: str) -> Mapping[str, QueueRow]:
         return parse_squeue(text)
@@ -160,10 +164,11 @@ class Queue(SharedQueue[QueueRow, SlurmSnapshot]):
             with self._file.taken(wait=True):
                 self._snapshot = self._file.read() or self._snapshot  # another process may have asked
                 if number not in self._snapshot.endings:
-                    if self._looked_up.get(number, -1.0) < self._snapshot.taken:
-                        self._look_up(number)
+                    has_answered = self._looked_up.get(number, -1.0) >= self._snapshot.taken or self._look_up(
+                        number
+                    )
                     if number not in self._snapshot.endings and (row is None or row.state in _EXITED):
-                        self._look_at_controller(number)
+                        self._look_at_controller(number, is_sure=has_answered)
                     self._file.write(self._snapshot)
         found = self._snapshot.endings.get(number)
         if row and found in (None, GONE):  # the accounting is late
@@ -177,10 +182,13 @@ class Queue(SharedQueue[QueueRow, SlurmSnapshot]):
             )
         return None if found == GONE else found
 
-    def _look_up(self, number: str) -> None:
-        """Ask the accounting for all jobs that have left, also those that other processes watch."""
+    def _look_up(self, number: str) -> bool:
+        """Ask the accounting for all jobs that have left, also those that other processes watch.
+
+        Returns whether it does not take this one for alive: it has answered, or there is none.
+        """
         if not self._snapshot.has_accounting:
-            return
+            return True
         left = {other for other, row in self._rows.items() if row.is_ended} | (
             self._watched - self._rows.keys()
         )
@@ -188,36 +196,45 @@ class Queue(SharedQueue[QueueRow, SlurmSnapshot]):
         try:
             answer = self._shell.run(sacct_command(numbers, self._cluster), timeout=CALL_SECONDS)
         except PlatformError:
-            return
+            return False
         if answer.code:
             has_accounting = not any(words in answer.complaint for words in NO_ACCOUNTING)
             self._snapshot = replace(self._snapshot, has_accounting=has_accounting)
-            return
+            return not has_accounting
         found = parse_sacct(answer.text)
         known = {one: found[one] for one in numbers if one in found and is_ended(found[one].state)}
-        for one in numbers:
-            if one in found and one not in known:
-                self._absent[one] = self._absent.get(one, 0) + 1
-        self._looked_up.update(dict.fromkeys(numbers, self._snapshot.taken))
+        answered = (one for one in numbers if one in known or one not in found)
+        self._looked_up.update(dict.fromkeys(answered, self._snapshot.taken))
         self._snapshot = self._snapshot.with_endings(known)
+        return number not in found
 
-    def _look_at_controller(self, number: str) -> None:
+    def _look_at_controller(self, number: str, *, is_sure: bool) -> None:
+        """Ask the controller for a job that is not in the queue.
+
+        Args:
+            is_sure: the accounting does not contradict. Otherwise, the job has ended after some more answers.
+        """
         try:
             answer = self._shell.run(scontrol_command(number, self._cluster), timeout=CALL_SECONDS)
         except PlatformError:
             return
         found = parse_scontrol(answer.text) if answer.code == 0 else None
-        if found and not is_ended(found.state):  # it is coming back, or a job of another user has its number
-            self._absent[number] = self._absent.get(number, 0) + 1
-        elif found is None and UNKNOWN_NUMBER in answer.complaint:
-            self._snapshot = self._snapshot.with_endings({number: GONE})
-        elif found:
+        if found and is_ended(found.state):
             self._snapshot = self._snapshot.with_endings({number: found})
+        elif found is None and (UNKNOWN_NUMBER in answer.complaint or answer.code in _NO_COMMAND):
+            self._absent[number] = self._absent.get(number, 0) + 1
+            is_sure = is_sure and answer.code not in _NO_COMMAND
+            if is_sure or self._absent[number] >= MOST_ABSENCES:
+                self._snapshot = self._snapshot.with_endings({number: GONE})
 
 
 def _complaint(answer: Answer) -> str:
     """The line of an error that says most, without the name of the program."""
     lines = [line.strip() for line in answer.complaint.splitlines() if line.strip()]
     if not lines:
-        return f"squeue exited with code {answer.code}"
+        return (
+            f"squeue exited with code {answer.code}"
+            if answer.code
+            else "squeue printed no table, or a part of one"
+        )
     return lines[-1].removeprefix("squeue: error: ").removeprefix("slurm_load_jobs error: ")

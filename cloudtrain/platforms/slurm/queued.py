@@ -18,6 +18,8 @@ from cloudtrain.platforms.supervised import (
     JobRecord,
     JobRoot,
 )
+from cloudtrain.platforms.supervised.folder import STOP_MARK
+from cloudtrain.platforms.supervised.launcher import STOP
 
 
 class QueuedJobs(ClusterJobs):
@@ -35,6 +37,14 @@ class QueuedJobs(ClusterJobs):
     def states(self, job_name: str) -> list[JobState]:
         job = self._existing(job_name)
         return self._life.states(self._settled(job), job)
+
+    def stop(self, job_name: str) -> None:
+        """Also stops a job that lives in Slurm although its record is final."""
+        job = self._existing(job_name)
+        if self._settled(job).status.is_final and not self._life.standing(job).is_alive:
+            return
+        job.write(STOP_MARK, b"")
+        self._slurm.signal(job, STOP)
 
     def lost(self, job: JobFiles) -> FailureReport:
         return self._life.lost(job)

@@ -15,6 +15,8 @@ from cloudtrain.platforms.slurm.states import PENDING, is_ended, is_waiting
 
 FORMAT = "%F|%K|%T|%S|%e|%V|%Q|%P|%D|%N|%j|%Z|%r"
 _COLUMNS = 13
+HEADER = "ARRAY_JOB_ID|ARRAY_TASK_ID|STATE|"
+"""Begins the line above the rows."""
 _ORDER_FORMAT = "%F|%K|%Q|%P|%r"
 
 _OVERRIDES = (
@@ -66,12 +68,32 @@ def on_cluster(cluster: str) -> str:
 
 def squeue_command(cluster: str = "") -> str:
     """The line of commands that lists all jobs of this user, also those that have ended minutes ago."""
-    return f"{CLEAN} squeue --me --states=all --noheader --array{on_cluster(cluster)} --format={shlex.quote(FORMAT)}"
+    return f"{CLEAN} squeue --me --states=all --array{on_cluster(cluster)} --format={shlex.quote(FORMAT)}"
+
+
+def is_table(text: str) -> bool:
+    """Whether ``text`` is a whole table. ``squeue`` exits with code 0 also after some errors, and lists nothing then."""
+    return (
+        text.endswith("\n")
+        and any(line.startswith(HEADER) for line in text.splitlines())
+        and not _rows(text)[1]
+    )
 
 
 def parse_squeue(text: str) -> dict[str, QueueRow]:
     """The jobs in the output of `squeue_command`, by number. Other lines are left out."""
-    return {row.number: row for row in map(_row, text.splitlines()) if row}
+    return {row.number: row for row in map(_row, _rows(text)[0]) if row}
+
+
+def _rows(text: str) -> tuple[list[str], str]:
+    """The lines of the table, and what is left at the end: a part of a line. A job's name may have line breaks."""
+    rows, rest = [], ""
+    for line in text.splitlines():
+        rest = f"{rest} {line}" if rest else line if line[:1].isdigit() else ""
+        if rest.count("|") >= _COLUMNS - 1:
+            rows.append(rest)
+            rest = ""
+    return rows, rest
 
 
 def order_command(cluster: str = "") -> str:

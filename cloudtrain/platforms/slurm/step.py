@@ -46,7 +46,7 @@ def running_submission(folder: Path, own: str, environ: Mapping[str, str]) -> st
     others = [one.number for one in known if one.number != own and one.cluster in here]
     if not others:
         return ""
-    command = ["squeue", "--noheader", "--me", "--states=RUNNING,SUSPENDED", "--format=%i"]
+    command = ["squeue", "--noheader", "--states=RUNNING,SUSPENDED", "--format=%i"]
     try:
         asked = subprocess.run(
             [*command, f"--jobs={','.join(others)}"],

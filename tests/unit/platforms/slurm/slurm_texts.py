@@ -9,7 +9,10 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
-SQUEUE = """\
+HEADER = """\
+ARRAY_JOB_ID|ARRAY_TASK_ID|STATE|START_TIME|END_TIME|SUBMIT_TIME|PRIORITY|PARTITION|NODES|NODELIST|NAME|WORK_DIR|REASON
+"""
+ROWS = """\
 2|N/A|PENDING|1795390748|1795394348|1795390687|4294901758|main|2||a-job|/jobs/a-job|Resources
 3|N/A|PENDING|N/A|N/A|1795390687|4294901757|main|3||a-job|/jobs/a-job|PartitionNodeLimit
 5|N/A|PENDING|1795394287|1795397887|1795390687|4294901756|main|1||a-job|/jobs/a-job|BeginTime
@@ -24,6 +27,7 @@ SQUEUE = """\
 15|N/A|FAILED|1795390851|1795390851|1795390848|4294901748|main|1|127.0.0.2|a-job|/jobs/a-job|JobLaunchFailure
 18|N/A|TIMEOUT|1795390688|1795390750|1795390687|4294901759|main|2|127.0.0.[2-3]|a-job|/jobs/a-job|TimeLimit
 """
+SQUEUE = HEADER + ROWS
 
 SCONTROL = (
     "JobId=13 JobName=wrap UserId=root(0) GroupId=root(0) MCS_label=N/A Priority=4294901750 Nice=0 Account=(null) "

@@ -7,7 +7,7 @@ import time
 from pathlib import Path
 
 import pytest
-from slurm_texts import NO_CONTROLLER, SACCT, SQUEUE, Programs
+from slurm_texts import HEADER, NO_CONTROLLER, SACCT, SQUEUE, Programs
 
 from cloudtrain.contract import FailureClass, JobStatus
 from cloudtrain.errors import PlatformError
@@ -115,7 +115,9 @@ def test_states_change_only_with_news(life: JobLife, programs: Programs, tmp_pat
     queue = life.queue()
 
     def state_with(start: float, reason: str = "Priority") -> tuple[float, str]:
-        programs.says("squeue", f"2|N/A|PENDING|{start:.0f}|N/A|1|7|main|2||a-job|/jobs/a-job|{reason}\n")
+        programs.says(
+            "squeue", HEADER + f"2|N/A|PENDING|{start:.0f}|N/A|1|7|main|2||a-job|/jobs/a-job|{reason}\n"
+        )
         queue.expire()
         [state] = life.states(record, job)
         return state.time, state.message

@@ -7,9 +7,10 @@ from __future__ import annotations
 import threading
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
-from slurm_texts import NO_ACCOUNTING, NO_CONTROLLER, NO_JOB, SACCT, SCONTROL, SQUEUE, Programs
+from slurm_texts import HEADER, NO_ACCOUNTING, NO_CONTROLLER, NO_JOB, SACCT, SCONTROL, SQUEUE, Programs
 
 from cloudtrain.platforms.batch.shell import LocalShell
 from cloudtrain.platforms.slurm.queue import Queue
@@ -115,6 +116,56 @@ def test_unknown_is_not_ended(programs: Programs, file: Path) -> None:
     assert queue.silence.endswith(words)
     assert queue_of(programs, file).look("14", LONG_AGO).is_alive
     assert len(programs.calls()) == 1  # other processes wait, too
+
+
+@pytest.mark.parametrize(
+    ("out", "error"),
+    [
+        (HEADER, "squeue: error: Invalid user: 1000"),
+        ("", ""),
+        (HEADER + "1|N/A|RUNN", ""),
+        ("no table\n", ""),
+    ],
+    ids=["error", "nothing", "a-part", "text"],
+)
+def test_an_answer_that_is_no_table_is_none(programs: Programs, out: str, error: str) -> None:
+    """A name service that is away: ``squeue`` prints an error, and exits with code 0."""
+    programs.says("squeue", out, error)
+    queue = queue_of(programs)
+    assert queue.look("1", LONG_AGO).is_alive
+    assert (error.removeprefix("squeue: error: ") or "no table") in queue.silence
+    assert len(programs.calls()) == 1
+
+
+RUNNING = "1|RUNNING|0:0|Unknown|01:00:00|n1|a-job|/jobs/a-job|None\n"
+RUNS = SCONTROL.replace("NODE_FAIL", "RUNNING")
+
+
+@pytest.mark.parametrize(
+    ("sacct", "scontrol", "answers"),
+    [
+        ({"out": RUNNING}, {"out": RUNS}, None),
+        ({"error": NO_ACCOUNTING, "code": 1}, {"out": RUNS}, None),
+        ({"out": RUNNING}, {"error": NO_CONTROLLER, "code": 1}, None),
+        ({"error": NO_ACCOUNTING, "code": 1}, {"error": NO_CONTROLLER, "code": 1}, None),
+        ({"error": "a database", "code": 1}, {"error": NO_CONTROLLER, "code": 1}, None),
+        ({"out": RUNNING}, {"error": NO_JOB, "code": 1}, 6),  # the accounting has missed the end
+        ({"error": "a database", "code": 1}, {"error": NO_JOB, "code": 1}, 6),
+        ({"error": NO_ACCOUNTING, "code": 1}, {"error": "not found", "code": 127}, 6),
+        ({"error": NO_ACCOUNTING, "code": 1}, {"error": NO_JOB, "code": 1}, 1),
+    ],
+)
+def test_a_job_that_the_queue_leaves_out_has_ended_only_if_slurm_confirms_it(
+    programs: Programs, sacct: dict[str, Any], scontrol: dict[str, Any], answers: int | None
+) -> None:
+    programs.says("squeue", HEADER)
+    programs.says("sacct", **sacct)
+    programs.says("scontrol", **scontrol)
+    queue = queue_of(programs)
+    for answer in range(1, 10):
+        is_alive = queue.look("1", LONG_AGO).is_alive
+        assert is_alive == (answers is None or answer < answers), answer
+        queue.expire()
 
 
 def test_a_controller_that_restarts_changes_nothing(programs: Programs) -> None:

@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from slurm_texts import SACCT, SCONTROL, SQUEUE
+from slurm_texts import HEADER, ROWS, SACCT, SCONTROL, SQUEUE
 
 from cloudtrain.contract import FailureClass
 from cloudtrain.platforms.slurm.accounting import parse_sacct, parse_scontrol
 from cloudtrain.platforms.slurm.pending import why_pending
-from cloudtrain.platforms.slurm.squeue import parse_order, parse_squeue
+from cloudtrain.platforms.slurm.squeue import is_table, parse_order, parse_squeue
 from cloudtrain.platforms.slurm.states import Ending, explain
 
 REASONS = """
@@ -45,7 +45,7 @@ ReqNodeNotAvail Reservation ReservationDeleted ReservationInvalid Resources Sche
 
 
 def test_rows_of_squeue() -> None:
-    rows = parse_squeue(SQUEUE + "CLUSTER: kraken\n\nslurm_load_jobs error\n9|N/A|PEN\n")
+    rows = parse_squeue(f"CLUSTER: kraken\n{SQUEUE}\nslurm_load_jobs error\n9|N/A|PEN\n")
     assert len(rows) == 13
     waiting = rows["2"]
     assert (waiting.state, waiting.reason, waiting.start, waiting.partition) == (
@@ -62,6 +62,27 @@ def test_rows_of_squeue() -> None:
     assert (
         parse_squeue("19|N/A|A_LATER_STATE|N/A|N/A|1|1|main|1||a-job|/jobs/a-job|x|y")["19"].is_ended is False
     )
+
+
+def test_what_is_not_a_whole_table() -> None:
+    assert is_table(SQUEUE)
+    assert is_table(HEADER)
+    assert is_table(f"CLUSTER: kraken\n{SQUEUE}")
+    for text in (
+        "",
+        "slurm_load_jobs error: x\n",
+        ROWS,
+        SQUEUE[:-1],
+        SQUEUE[:-20],
+        SQUEUE[: SQUEUE.rindex("|main")] + "\n",
+    ):
+        assert not is_table(text)
+    named = (
+        HEADER
+        + "1|N/A|RUNNING|1|2|1|1|main|1|n1|a\n2|job|/jobs/x|None\n2|N/A|RUNNING|1|2|1|1|main|1|n1|b|/b|None\n"
+    )
+    assert is_table(named)
+    assert [(row.number, row.name) for row in parse_squeue(named).values()] == [("1", "a 2"), ("2", "b")]
 
 
 def test_the_place_in_the_queue_counts_those_that_wait_for_nodes() -> None:
