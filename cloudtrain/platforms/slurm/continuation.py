@@ -2,7 +2,8 @@
 
 ``scontrol requeue`` puts the job into the queue again under its number, also one that PreemptMode=CANCEL is ending.
 Where the nodes do not have it, or the cluster refuses, sbatch submits the job again, to start when this submission has
-ended. With a chain, further submissions wait in the queue already: see `cloudtrain.platforms.slurm.chain`.
+ended. Where they have neither, a client does so that waits for the job: no other one submits anything. With a chain,
+further submissions wait in the queue already: see `cloudtrain.platforms.slurm.chain`.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from cloudtrain.platforms.batch.submissions import SUBMISSIONS, Submission, note
 from cloudtrain.platforms.batch.variables import without_outer_allocation
 from cloudtrain.platforms.common.request_body import request_settings
 from cloudtrain.platforms.supervised.folder import SUPERVISOR_LOG, JobFolder
+from cloudtrain.storage.atomic import replace_file
 
 END_SECONDS = 120
 """The time for the end of a job beyond its grace: the last uploads, and the end of all processes."""
@@ -31,6 +33,8 @@ COMMAND_SECONDS = 60.0
 ANSWER_SECONDS = 10.0
 LONGEST_TAIL = 1 << 16
 SCRIPT = "job.sh"
+INTERRUPTED = "interrupted"
+"""The file with the number of the submission after which a client is to submit the job again."""
 
 _TAKEN = re.compile(
     rb"\*\*\* JOB \d+ ON \S+ CANCELLED AT \S+ DUE TO (PREEMPTION|TIME LIMIT|NODE FAILURE|JOB REQUEUE)"
@@ -108,7 +112,9 @@ class SlurmContinuation:
             return f"Slurm job {self._number} is in the queue again"
         if shutil.which("sbatch"):
             return self._submit()
-        return f"{refused}: the next command of cloudtrain that looks at the job submits it again"
+        with contextlib.suppress(OSError):  # a full disk
+            replace_file(self._folder.path / INTERRUPTED, self._number.encode())
+        return f"{refused}. To submit the job again, run: cloudtrain wait {self._folder.path.name}"
 
     def end(self) -> None:
         """The job has ended: take the submissions that wait for this one out of the queue.

@@ -24,7 +24,7 @@ from cloudtrain.platforms.batch.submissions import (
 )
 from cloudtrain.platforms.common.request_body import request_settings
 from cloudtrain.platforms.slurm.chain import chain_dependency
-from cloudtrain.platforms.slurm.continuation import WAITS_ALREADY
+from cloudtrain.platforms.slurm.continuation import INTERRUPTED, WAITS_ALREADY
 from cloudtrain.platforms.slurm.identity import own, own_function
 from cloudtrain.platforms.slurm.life import JobLife, last_submissions
 from cloudtrain.platforms.slurm.squeue import on_cluster
@@ -86,6 +86,8 @@ class SlurmLauncher:
     def start_again(self, job: JobFiles) -> None:
         """Let a job continue that was interrupted, and that nothing on its nodes has put into the queue again.
 
+        Only for a client that waits for the job: see `QueuedJobs.upkeep`.
+
         If two clients do this at the same moment, Slurm runs one submission after the other.
         """
         known = last_submissions(job)
@@ -97,6 +99,7 @@ class SlurmLauncher:
         if answer.code and WAITS_ALREADY not in answer.complaint:
             known.append(self._submit(job, f"--dependency=singleton {SCRIPT}"))
             job.write(SUBMISSIONS, submissions_to_json(known))
+        job.write(INTERRUPTED, b"")  # if this submission is cancelled, the job ends
         self._life.queue(last.cluster).expire()
 
     def start_array(self, jobs: Sequence[JobFiles], script: str) -> None:

@@ -25,11 +25,12 @@ from cloudtrain.platforms.batch.submissions import (
     parse_answers,
     parse_submissions,
 )
+from cloudtrain.platforms.slurm.continuation import INTERRUPTED
 from cloudtrain.platforms.slurm.identity import is_same, own, own_function
 from cloudtrain.platforms.slurm.pending import why_pending
 from cloudtrain.platforms.slurm.queue import UNKNOWN_NUMBER, Queue
 from cloudtrain.platforms.slurm.squeue import QueueRow, on_cluster
-from cloudtrain.platforms.slurm.states import CANCELLED, Ending, cancelled_by, explain
+from cloudtrain.platforms.slurm.states import CANCELLED, RESUMES, Ending, cancelled_by, explain
 from cloudtrain.platforms.supervised import JobFiles, JobRecord
 from cloudtrain.platforms.supervised.folder import SUPERVISOR_LOG
 from cloudtrain.platforms.supervised.launcher import PREEMPT, STOP
@@ -115,11 +116,19 @@ class JobLife:
     def lost(self, job: JobFiles) -> FailureReport:
         """Why a job ended without a final record: see `SupervisedPlatform.lost`."""
         ending, number = self._ending(job)
+        record = job.record()
         if not last_submissions(job):
             return FailureReport(
                 FailureClass.PLATFORM,
                 "the job did not get into Slurm's queue: the command that submitted it was killed",
                 "Submit the job again, under another name.",
+                time=time.time(),
+            )
+        if ending is None and record.status == JobStatus.PENDING:
+            return FailureReport(
+                FailureClass.PLATFORM,
+                "the job waited in Slurm's queue, and has left it: it was cancelled there, or Slurm has lost it",
+                RESUMES if record.started_at else "Submit the job again, under another name.",
                 time=time.time(),
             )
         said = ""
@@ -132,10 +141,10 @@ class JobLife:
         """Whether a job that has left the queue without a final record was interrupted, and has attempts left."""
         if request.get("requeue", "never") == "never" or job.is_stopped:
             return False
-        ending, _ = self._ending(job)
+        ending, number = self._ending(job)
         state = ending.state if ending else ""
-        if record.status == JobStatus.PENDING:  # its supervisor has left the next attempt to others
-            return record.started_at is not None and state != CANCELLED
+        if record.status == JobStatus.PENDING:
+            return number != "" and job.read(INTERRUPTED) == number.encode() and state != CANCELLED
         return state in TAKEN and record.preemptions < request["max_preemptions"]
 
     def closed(self, record: JobRecord, job: JobFiles) -> JobRecord:

@@ -6,6 +6,7 @@ import builtins
 import contextlib
 import os
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -71,7 +72,7 @@ class SlurmJobs(QueuedJobs):
         with self._remembering(job_name):
             return super().states(job_name)
 
-    def _remembering(self, job_name: str | None) -> contextlib.AbstractContextManager[None]:
+    def _remembering(self, job_name: str | None) -> AbstractContextManager[None]:
         root = self._root
         if not isinstance(root, RemoteRoot) or (job_name and clean(job_name) != job_name):
             return contextlib.nullcontext()
@@ -135,6 +136,9 @@ class SlurmPlatform(ClusterPlatform[SlurmJobs]):
             for request in requests:
                 ticket = self._file_ticket(request, undo)
             self._jobs(ticket).submit_array(script, requests)
+
+    def upkeep(self, job_name: str) -> AbstractContextManager[None]:
+        return self._of(job_name).upkeep(job_name)
 
     def preempt(self, job_name: str) -> None:
         self._of(job_name).preempt(job_name)

@@ -95,7 +95,7 @@ class Queue(SharedQueue[QueueRow, SlurmSnapshot]):
         self._cluster = cluster
         self._watched: set[str] = set()
         self._looked_up: dict[str, float] = {}
-        """The answer of the queue after which the accounting last did not take a job for alive, asked for one or many."""
+        """The answer of the queue after which the accounting was last asked, if it did not take the job for alive."""
         self._asked_for: dict[str, float] = {}
         """The answer of the queue after which the ending of this job was last asked for."""
         self._absent: dict[str, int] = {}

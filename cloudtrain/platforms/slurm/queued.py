@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -33,6 +34,8 @@ class QueuedJobs(ClusterJobs):
         super().__init__(root, launcher)
         self._slurm = launcher
         self._life = life
+        self._waited_for: Counter[str] = Counter()
+        """By how many parts of this process."""
 
     def states(self, job_name: str) -> list[JobState]:
         job = self._existing(job_name)
@@ -49,11 +52,23 @@ class QueuedJobs(ClusterJobs):
     def lost(self, job: JobFiles) -> FailureReport:
         return self._life.lost(job)
 
-    def _starts_again(self, job: JobFiles, record: JobRecord) -> JobRecord | None:
+    @contextlib.contextmanager
+    def upkeep(self, job_name: str) -> Iterator[None]:
+        """While the body waits for the job, put it into the queue again if it was interrupted, and is not there."""
+        self._waited_for[job_name] += 1
+        try:
+            yield
+        finally:
+            self._waited_for[job_name] -= 1
+
+    def _waiting(self, job: JobFiles, record: JobRecord) -> JobRecord | None:
         if not self._life.is_to_continue(job, record, job.request()):
             return None
-        self._slurm.start_again(job)
-        return replace(record, status=JobStatus.PENDING, pid=None)
+        reason = f"interrupted, and not in the queue: to submit it again, run: cloudtrain wait {job.name}"
+        if self._waited_for[job.name]:
+            self._slurm.start_again(job)
+            reason = "interrupted, and in the queue again"
+        return replace(record, status=JobStatus.PENDING, pid=None, reason=reason)
 
     def _closed(self, job: JobFiles, record: JobRecord) -> JobRecord:
         with contextlib.suppress(OSError):  # a full disk, or a folder that was removed

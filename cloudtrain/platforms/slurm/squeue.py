@@ -72,7 +72,7 @@ def squeue_command(cluster: str = "") -> str:
 
 
 def is_table(text: str) -> bool:
-    """Whether ``text`` is a whole table. ``squeue`` exits with code 0 also after some errors, and lists nothing then."""
+    """Whether ``text`` is a whole table. After some errors, ``squeue`` exits with code 0, and lists nothing."""
     return (
         text.endswith("\n")
         and any(line.startswith(HEADER) for line in text.splitlines())

@@ -292,13 +292,16 @@ class SupervisedPlatform(ABC):
             ) from None
         if record.status.is_final:
             return record
-        record = self._starts_again(job, record) or self._closed(job, record)
+        waiting = self._waiting(job, record)
+        if waiting:
+            return waiting
+        record = self._closed(job, record)
         with contextlib.suppress(OSError):  # a full disk: the next call tries again
             job.write_record(record)
         return record
 
-    def _starts_again(self, job: JobFiles, record: JobRecord) -> JobRecord | None:
-        """The record of a job that is not alive, if the platform has just put it into its queue again."""
+    def _waiting(self, job: JobFiles, record: JobRecord) -> JobRecord | None:
+        """The record of a job that is not alive, if it has not ended: it was interrupted, and may continue."""
         return None
 
     def _closed(self, job: JobFiles, record: JobRecord) -> JobRecord:

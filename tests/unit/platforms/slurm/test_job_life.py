@@ -7,7 +7,7 @@ import time
 from pathlib import Path
 
 import pytest
-from slurm_texts import HEADER, NO_CONTROLLER, SACCT, SQUEUE, Programs
+from slurm_texts import HEADER, NO_CONTROLLER, NO_JOB, SACCT, SQUEUE, Programs
 
 from cloudtrain.contract import FailureClass, JobStatus
 from cloudtrain.errors import PlatformError
@@ -165,6 +165,26 @@ def test_another_job_with_the_number_is_left_alone(life: JobLife, programs: Prog
     request = {"requeue": "auto", "max_preemptions": 3}
     record = JobRecord(JobStatus.RUNNING, LONG_AGO, started_at=LONG_AGO)
     assert not life.is_to_continue(job_of(tmp_path / "others", "21"), record, request)
+
+
+@pytest.mark.parametrize(
+    ("number", "mark", "is_to_continue"),
+    [("14", "14", True), ("14", "", False), ("14", "13", False), ("12", "12", False), ("99", "", False)],
+    ids=["interrupted", "unknown", "earlier", "cancelled", "forgotten"],
+)
+def test_a_job_continues_only_if_its_batch_step_asked_for_it(
+    life: JobLife, programs: Programs, tmp_path: Path, number: str, mark: str, is_to_continue: bool
+) -> None:
+    """It was not cancelled since: Slurm forgets such a job after some minutes."""
+    programs.says("scontrol", error=NO_JOB, code=1)
+    job = job_of(tmp_path / "jobs", number)
+    job.write("interrupted", mark.encode())
+    record = JobRecord(JobStatus.PENDING, LONG_AGO, started_at=LONG_AGO)
+    job.write_record(record)
+    request = {"requeue": "auto", "max_preemptions": 3}
+    assert life.is_to_continue(job, record, request) == is_to_continue
+    if number == "99":
+        assert "has left it" in life.lost(job).message
 
 
 @pytest.mark.parametrize(

@@ -128,7 +128,7 @@ def test_unknown_is_not_ended(programs: Programs, file: Path) -> None:
     ],
     ids=["error", "nothing", "a-part", "text"],
 )
-def test_an_answer_that_is_no_table_is_none(programs: Programs, out: str, error: str) -> None:
+def test_only_a_whole_table_is_an_answer(programs: Programs, out: str, error: str) -> None:
     """A name service that is away: ``squeue`` prints an error, and exits with code 0."""
     programs.says("squeue", out, error)
     queue = queue_of(programs)
