@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
@@ -11,11 +12,15 @@ from cloudtrain._secrets.names import is_secret_name, split_name
 from cloudtrain._secrets.urls import has_credentials
 from cloudtrain._secrets.values import looks_random
 from cloudtrain.contract.hyperparameters import PLATFORM_PREFIX
+from cloudtrain.spec.redact import is_secret
 
 if TYPE_CHECKING:
     from cloudtrain.spec.job import TrainingJob
 
-_PASSWORDS = {"passphrase", "passwd", "password", "secret"}
+_PASSWORDS = {"apikey", "passphrase", "passwd", "password", "secret"}
+_LICENSES = {"licence", "license"}
+_REFERENCE = re.compile(r"[/~.$<{]|\w+://|arn:|\S+@|[A-Za-z]:\\")
+"""The beginning of a value that only names a place: a path, a variable, a URI, PORT@SERVER."""
 _SHORTEST = 6
 """In characters: the shortest text that is taken for a password because of its name."""
 
@@ -51,6 +56,9 @@ def _exposed(job: TrainingJob) -> Iterator[str]:
     for name, value in job.hyperparameters.items():
         if isinstance(value, str) and _is_secret(name, value):
             yield f"hyperparameters.{name}"
+    for name, value in job.environment.items():
+        if _is_license(name, value):
+            yield f"environment.{name}"
     yield from _exposed_arguments(job.arguments)
     for tag in job.tags:
         if _is_secret(str(tag.get("Key", "")), str(tag.get("Value", ""))):
@@ -77,5 +85,17 @@ def _is_secret(name: str, value: str) -> bool:
         return True
     if not is_secret_name(name):
         return False
-    is_password = not _PASSWORDS.isdisjoint(split_name(name)) and len(value) >= _SHORTEST
+    parts = split_name(name)
+    names_one = not _PASSWORDS.isdisjoint(parts) or ("api", "key") in itertools.pairwise(parts)
+    is_password = names_one and len(value) >= _SHORTEST and not _REFERENCE.match(value)
     return is_password or looks_random(value)
+
+
+def _is_license(name: str, value: str) -> bool:
+    """Whether a variable holds the key of a licence, as of a solver or a simulator, rather than its file or server."""
+    return (
+        not _LICENSES.isdisjoint(split_name(name))
+        and not is_secret(name, value)
+        and not _REFERENCE.match(value)
+        and looks_random(value)
+    )

@@ -40,11 +40,17 @@ _OF_SAGEMAKER = (
 def ignored_fields(job: TrainingJob) -> list[str]:
     """A warning, one sentence, for each field of ``job`` that has no effect here."""
     given = job.to_dict()
+    options = job.platform_options
     found = [
         f"{name} has no effect on Kubernetes: {instead}"
         for name, instead in _INSTEAD.items()
         if name in given
     ]
+    if options.get("host_network") and options.get("network_policy", True):
+        found.append(
+            "platform_options.host_network: no NetworkPolicy applies to pods in the network of their nodes, so other "
+            "pods can reach those of this job"
+        )
     others = [name for name in _OF_SAGEMAKER if name in given]
     if others:
         verb = "has" if len(others) == 1 else "have"

@@ -26,6 +26,11 @@ def warned(**fields: object) -> list[str]:
     ("fields", "places"),
     [
         ({"hyperparameters": {"api_key": PASSWORD}}, ["hyperparameters.api_key"]),
+        ({"hyperparameters": {"api_key": "correcthorsebattery"}}, ["hyperparameters.api_key"]),
+        ({"hyperparameters": {"openaiApiKey": "hunter-two"}}, ["hyperparameters.openaiApiKey"]),
+        ({"arguments": ["--apikey=correcthorse"]}, ["arguments[0] (--apikey)"]),
+        ({"environment": {"SOLVER_LICENSE": PASSWORD}}, ["environment.SOLVER_LICENSE"]),
+        ({"environment": {"licence": PASSWORD}}, ["environment.licence"]),
         ({"hyperparameters": {"dbPassword": "sunshine"}}, ["hyperparameters.dbPassword"]),
         ({"hyperparameters": {"model": TOKEN}}, ["hyperparameters.model"]),
         ({"hyperparameters": {"index": "https://ann:" + "pw@pypi.net/simple"}}, ["hyperparameters.index"]),
@@ -59,6 +64,17 @@ def test_false_friends_are_not_named() -> None:
         "sort_key": "column_12",
         "token": 5,
         "data": "s3://bucket/key?versionId=12",
+        "api_key": "$API_KEY",
+        "password": "/run/secrets/password",
+    }
+    environment = {
+        "MLM_LICENSE_FILE": "27000@licenses7.corp.example.net",
+        "GRB_LICENSE_FILE": "/opt/gurobi11/gurobi.lic",
+        "LICENSE": "Apache-2.0",
+        "ACCEPT_LICENSE": "yes",
+        "LICENSE_SERVER": "https://user7.licenses.corp/q8x",
+        "GRB_LICENSEID": "2451337",
+        "LICENSE_KEY": PASSWORD,  # a secret by its name: no request shows it
     }
     arguments = [
         "--tokenizer",
@@ -70,7 +86,9 @@ def test_false_friends_are_not_named() -> None:
         "--max-new-tokens",
         "12345678",
     ]
-    assert warned(hyperparameters=hyperparameters, arguments=arguments, tags={"team": "a1b2c3d4e5"}) == []
+    tags = {"team": "a1b2c3d4e5"}
+    fields = {"hyperparameters": hyperparameters, "environment": environment, "arguments": arguments}
+    assert warned(**fields, tags=tags) == []
 
 
 def test_hyperparameters_of_the_platform() -> None:

@@ -59,6 +59,12 @@ def _check_isolation(job: TrainingJob, options: KubernetesOptions) -> None:
             "enable_network_isolation: a NetworkPolicy isolates the pods, and platform_options.network_policy is false",
             hint="Leave network_policy out.",
         )
+    if options.host_network:
+        raise InvalidJob(
+            "enable_network_isolation: no NetworkPolicy applies to pods in the network of their nodes, which "
+            "platform_options.host_network asks for",
+            hint="Leave host_network out, or enable_network_isolation.",
+        )
     channels = {f"inputs.{name}": getattr(channel, "s3_data", "") for name, channel in job.channels.items()}
     places = {"output_path": job.output_path, "checkpoint_s3_uri": job.checkpoint_s3_uri, **channels}
     if options.delivery != "configmap":

@@ -17,6 +17,7 @@ from cloudtrain.spec import TrainingJob
 
 MANAGER = "cloudtrain/submit"
 """The key of the patches of cloudtrain. Kueue has its own."""
+TOKEN_PATH = "/var/run/secrets/kubernetes.io/serviceaccount"
 CONTAINER = "node"
 """The container of Kubeflow's training runtimes that trains."""
 
@@ -118,6 +119,8 @@ def render_trainjob(parts: Parts) -> dict[str, Any]:
     )
     if len(pod["containers"]) > 1:
         raise _no_place("more than one container in a pod", "pod_patch")
+    if pod.get("automountServiceAccountToken") is False:
+        pod, container = _without_token(pod, container)
     patch = {
         **_only(pod, _POD_FIELDS),
         "containers": [{"name": CONTAINER, **_only(container, _CONTAINER_FIELDS)}],
@@ -149,6 +152,18 @@ def render_trainjob(parts: Parts) -> dict[str, Any]:
     if gang_of(parts).is_suspended:
         spec["suspend"] = True
     return main_object(parts, "trainer.kubeflow.org/v1alpha1", "TrainJob", spec)
+
+
+def _without_token(pod: dict[str, Any], container: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """A patch has no ``automountServiceAccountToken``. A volume at the path of the token takes its place, though: the
+    admission of service accounts mounts nothing over it.
+    """
+    volume = {"name": "no-token", "emptyDir": {}}
+    mount = {"name": "no-token", "mountPath": TOKEN_PATH, "readOnly": True}
+    return (
+        {**pod, "volumes": [*pod["volumes"], volume]},
+        {**container, "volumeMounts": [*container["volumeMounts"], mount]},
+    )
 
 
 def _check_environment(parts: Parts) -> None:

@@ -15,6 +15,12 @@ def warned(**fields: object) -> list[str]:
     return platform.job_warnings(TrainingJob.from_dict({"entry_point": "train.py", **fields}))
 
 
+def test_host_network_has_no_policy() -> None:
+    (text,) = warned(platform_options={"host_network": True})
+    assert "other pods can reach those of this job" in text
+    assert warned(platform_options={"host_network": True, "network_policy": False}) == []
+
+
 @pytest.mark.parametrize(
     ("fields", "name", "instead"),
     [

@@ -265,6 +265,8 @@ def test_an_isolated_network() -> None:
         rendered(**isolated, inputs={"a": "s3://bucket/a"}, platform_options=volumes)
     with pytest.raises(InvalidJob, match="network_policy is false"):
         rendered(**isolated, platform_options={**volumes, "network_policy": False})
+    with pytest.raises(InvalidJob, match="no NetworkPolicy applies to pods in the network of their nodes"):
+        rendered(**isolated, platform_options={**volumes, "host_network": True})
 
 
 def test_a_job_without_outputs_has_to_say_so() -> None:

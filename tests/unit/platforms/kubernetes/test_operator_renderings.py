@@ -23,6 +23,7 @@ from kubeflow_trainer_api import models
 from cloudtrain.contract import Settings
 from cloudtrain.errors import InvalidJob
 from cloudtrain.platforms.kubernetes.render.render import render
+from cloudtrain.platforms.kubernetes.render.trainjob import TOKEN_PATH
 from cloudtrain.spec import TrainingJob
 
 Object = dict[str, Any]
@@ -149,9 +150,12 @@ def test_a_trainjob() -> None:
     assert settings.job_name == "job" and settings.restart_exit_code == 75
     expected = render_valid("jobset")["spec"]["replicatedJobs"][0]["template"]["spec"]["template"]
     container, wanted = template["spec"]["containers"][0], expected["spec"]["containers"][0]
-    for field in ("image", "command", "volumeMounts", "securityContext", "resources"):
+    for field in ("image", "command", "securityContext", "resources"):
         assert container[field] == wanted[field]
-    for field in ("volumes", "tolerations", "nodeSelector", "affinity", "serviceAccountName"):
+    no_token = {"name": "no-token", "mountPath": TOKEN_PATH, "readOnly": True}
+    assert container["volumeMounts"] == [*wanted["volumeMounts"], no_token]
+    assert template["spec"]["volumes"] == [*expected["spec"]["volumes"], {"name": "no-token", "emptyDir": {}}]
+    for field in ("tolerations", "nodeSelector", "affinity", "serviceAccountName"):
         assert template["spec"][field] == expected["spec"][field]
     assert {"team": "vision", "cloudtrain/job": "job"}.items() <= template["metadata"]["labels"].items()
 
@@ -160,6 +164,11 @@ def test_the_hosts_of_a_trainjob_resolve_without_a_search_list() -> None:
     objects = render(job_of("trainjob")).body["objects"]
     (documents,) = (item["data"] for item in objects if item["kind"] == "ConfigMap" and "data" in item)
     assert '"job-node-0-0.job"' in documents["resourceconfig.json"]
+
+
+def test_a_token_that_is_asked_for() -> None:
+    patch = {"pod_patch": {"spec": {"automountServiceAccountToken": True}}}
+    assert TOKEN_PATH not in str(render_valid("trainjob", options=patch))
 
 
 @pytest.mark.parametrize(
