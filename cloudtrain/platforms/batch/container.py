@@ -64,6 +64,10 @@ class Mount:
             raise ValueError(f"{mode!r} is neither 'ro' nor 'rw'")
         return cls(source, target or source, mode == "ro").checked()
 
+    def __str__(self) -> str:
+        """As `parse` reads it."""
+        return f"{self.source}:{self.target}{':ro' if self.read_only else ''}"
+
     def checked(self) -> Mount:
         """This mount. Raises ValueError if a path cannot be written on the command line of an engine."""
         for path in (self.source, self.target):
@@ -117,7 +121,7 @@ class Node:
     Attributes:
         program: the path of the engine's program on this node.
         base: the host's own folder, which is ``/opt/ml`` in the container.
-        folders: folders of this node that the job needs under their own paths, such as the job's folder.
+        mounts: what the job needs in addition: the runtime, its source and its data.
         gpu: ``nvidia`` or ``amd`` if the node has given GPUs to the job.
         path: the PATH of the image, which Charliecloud does not set itself.
         mount_points: whether Charliecloud has to make mount points that its image lacks (``--write-fake``).
@@ -125,7 +129,7 @@ class Node:
 
     program: str
     base: str
-    folders: tuple[str, ...] = ()
+    mounts: tuple[Mount, ...] = ()
     gpu: str = ""
     path: str = IMAGE_PATH
     mount_points: bool = False
@@ -146,16 +150,19 @@ def command(container: Container, node: Node, inner: Sequence[str], environ: Map
 
 def all_mounts(container: Container, node: Node) -> list[Mount]:
     """``/opt/ml`` first. Raises ValueError for a path that cannot be on a command line."""
-    own = [Mount(node.base, DEFAULT_BASE), *(Mount(folder, folder) for folder in outermost(node.folders))]
+    own = [Mount(node.base, DEFAULT_BASE), *without_repeats(node.mounts)]
     return [mount.checked() for mount in own] + [Mount.parse(text) for text in container.mounts]
 
 
-def outermost(folders: Iterable[str]) -> list[str]:
-    """``folders`` without those that are below another one."""
-    found: list[str] = []
-    for folder in sorted({folder.rstrip("/") or "/" for folder in folders}):
-        if not any(f"{folder}/".startswith(f"{other}/") for other in found):
-            found.append(folder)
+def without_repeats(mounts: Iterable[Mount]) -> list[Mount]:
+    """``mounts`` without those that are in another one anyway; a folder comes before what is mounted in it."""
+    found: list[Mount] = []
+    for mount in sorted(set(mounts), key=lambda mount: (mount.target, mount.read_only)):
+        above = [other for other in found if f"{mount.target}/".startswith(f"{other.target}/")]
+        same = above and above[-1].target == mount.target
+        inside = above and above[-1].source == above[-1].target and mount.source == mount.target
+        if not same and not (inside and above[-1].read_only == mount.read_only):
+            found.append(mount)
     return found
 
 

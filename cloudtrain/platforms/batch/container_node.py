@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import json
 import os
 import shutil
 import socket
@@ -12,6 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from cloudtrain._system.files import READ_REGULAR, open_regular
 from cloudtrain._system.users import user_id, user_name
 from cloudtrain.errors import PlatformError
 from cloudtrain.platforms.batch.container import (
@@ -28,6 +30,7 @@ from cloudtrain.platforms.batch.container import (
     pull,
 )
 from cloudtrain.platforms.common.request_body import request_settings
+from cloudtrain.runtime.digest import sha256_of
 from cloudtrain.storage import uri_scheme, uri_to_path
 
 GPU_VARIABLES = (
@@ -39,6 +42,7 @@ GPU_VARIABLES = (
 )
 """Variables by which a scheduler says which GPUs a job has."""
 
+TMP = "/tmp"
 AMD_DEVICE = "/dev/kfd"
 PULL_SECONDS = 3600
 HELP_SECONDS = 20
@@ -90,7 +94,8 @@ def pulled(container: Container, target: Path, environ: Mapping[str, str]) -> Co
 def contained(
     container: Container,
     base: str,
-    folders: Iterable[str],
+    local: Path,
+    mounts: Iterable[str],
     runtime: str,
     environ: Mapping[str, str],
     own: Mapping[str, str],
@@ -99,13 +104,17 @@ def contained(
 
     Args:
         base: the host's folder, which is ``/opt/ml`` in the container.
-        folders: more folders that the job needs: see `Node.folders`.
+        local: the job's folder on a disk of this node. Some of it is ``/tmp`` in the container.
+        mounts: what the job needs in addition, as in `Mount.parse`.
         environ: the environment of this process.
         own: the variables of the job and of cloudtrain.
 
     Raises PlatformError if the engine or a mount point is missing.
     """
-    node = Node(find_engine(container, environ), base, tuple(folders), gpu=_gpu(environ))
+    needed = _parsed([*mounts, str(local)])
+    if not any(Mount.parse(text).target == TMP for text in container.mounts):
+        needed = (*needed, _own_tmp(local / "tmp", [*needed, *_parsed(container.mounts)]))
+    node = Node(find_engine(container, environ), base, needed, gpu=_gpu(environ))
     values = environment(container, environ, own)
     if container.engine == CHARLIECLOUD:
         image = _charliecloud_variables(container.image)
@@ -126,19 +135,87 @@ def contained(
         ) from None
 
 
-def needed_folders(request: Mapping[str, Any]) -> list[str]:
-    """The folders of a cluster that a job needs under their own paths: cloudtrain's own, and those of its data.
+def _parsed(mounts: Iterable[str]) -> tuple[Mount, ...]:
+    try:
+        return tuple(map(Mount.parse, mounts))
+    except ValueError as error:
+        raise PlatformError(
+            f"container: {error}", hint="Use other folders for the job and its data."
+        ) from None
 
-    A folder that does not exist yet is made in the nearest one that does.
+
+def _own_tmp(folder: Path, mounts: Iterable[Mount]) -> Mount:
+    """The mount of a folder as ``/tmp``, with a mount point for each of ``mounts`` below it.
+
+    Apptainer and Charliecloud would mount that of the node, with the folders of the user's other jobs.
+    """
+    folder.mkdir(exist_ok=True)
+    for mount in mounts:
+        if mount.target.startswith(f"{TMP}/"):
+            _make_mount_point(folder, replace(mount, target=mount.target[len(TMP) :]))
+    return Mount(str(folder), TMP)
+
+
+def needed_mounts(request: Mapping[str, Any]) -> list[str]:
+    """The folders of a cluster that a job needs under their own paths: its data, and its own outputs and checkpoints.
+
+    Those of other jobs, and what the record of this one is made of, are not among them. Raises PlatformError if a
+    folder for outputs cannot be made.
     """
     settings = request_settings(request)
-    uris = (*(uri for _, uri in settings.channels), settings.output_uri, settings.checkpoint_uri)
-    paths = [uri_to_path(uri) for uri in uris if uri and uri_scheme(uri) == "file"]
-    folder = request.get("cluster", {}).get("folder")
-    if folder:
-        paths.append(Path(folder))
-    found = {next(parent for parent in (path, *path.parents) if parent.is_dir()) for path in paths}
-    return sorted(str(path) for path in found if path != path.parent)
+    found = []
+    for _, uri in settings.channels:
+        if uri_scheme(uri) == "file":
+            path = uri_to_path(uri)
+            folder = next(parent for parent in (path, *path.parents) if parent.is_dir())
+            found += [Mount(str(folder), str(folder), read_only=True)] if folder != folder.parent else []
+    for uri in filter(None, (settings.output_uri, settings.checkpoint_uri)):
+        if uri_scheme(uri) == "file":
+            path = uri_to_path(uri)
+            try:
+                path.mkdir(parents=True, exist_ok=True)
+            except OSError as error:
+                raise PlatformError(f"container: {path} cannot be created: {error.strerror}") from error
+            found.append(Mount(str(path), str(path)))
+    return list(map(str, found))
+
+
+def shared_files(request: Mapping[str, Any]) -> list[str]:
+    """The files of a cluster that this job and others use: the runtime, and the source."""
+    source = json.loads(request["hyperparameters"].get("sagemaker_submit_directory", '""'))
+    return [request["bundled_runtime"], *([str(uri_to_path(source))] if uri_scheme(source) == "file" else [])]
+
+
+def copy_shared(files: Iterable[str], target: Path) -> None:
+    """Copy files whose folder is named after their hash. Raises PlatformError if one was changed."""
+    for name in files:
+        file = Path(name)
+        copy = target / file.parent.name / file.name
+        try:
+            copy.parent.mkdir(parents=True, exist_ok=True)
+            with open(open_regular(file, READ_REGULAR), "rb") as source, open(copy, "wb") as out:
+                shutil.copyfileobj(source, out)
+            check_shared(copy, file)
+        except OSError as error:
+            raise PlatformError(f"{file} cannot be copied to {copy}: {error.strerror}") from error
+
+
+def copies(files: Iterable[str], target: Path) -> list[str]:
+    """The mounts that put what `copy_shared` has copied in its place.
+
+    So no container can change what other jobs start, also where an engine cannot mount anything read-only.
+    """
+    places = [Path(name).parent for name in files]
+    return [str(Mount(str(target / place.name), str(place), read_only=True)) for place in places]
+
+
+def check_shared(file: Path, original: Path | None = None) -> None:
+    """Raises PlatformError if the hash of a file is not the name of its folder, and OSError."""
+    if sha256_of(file) != file.parent.name:
+        raise PlatformError(
+            f"{original or file} was changed: its SHA-256 is not the name of its folder",
+            hint="Remove it, and submit the job again: that writes it anew. A script of yours may have changed it.",
+        )
 
 
 def _gpu(environ: Mapping[str, str]) -> str:

@@ -6,13 +6,15 @@ import contextlib
 import signal
 import time
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any, Protocol
 
+from cloudtrain._system.beneath import Beneath
 from cloudtrain.contract import FailureClass, FailureReport, Paths
+from cloudtrain.contract.documents import LARGEST_REPORT
 from cloudtrain.contract.paths import DEFAULT_BASE
 from cloudtrain.platforms.batch.container import BY_SRUN, Container
-from cloudtrain.platforms.batch.container_node import contained
-from cloudtrain.storage.atomic import replace_file
+from cloudtrain.platforms.batch.container_node import contained, copies, copy_shared
 
 NOT_STARTED = 125
 """The exit code for a container that cannot start, as of ``docker run``."""
@@ -27,7 +29,9 @@ class JobInContainer(Protocol):
     @property
     def container(self) -> Mapping[str, Any]: ...
     @property
-    def folders(self) -> Sequence[str]: ...
+    def mounts(self) -> Sequence[str]: ...
+    @property
+    def shared(self) -> Sequence[str]: ...
     @property
     def runtime(self) -> str: ...
 
@@ -52,22 +56,33 @@ def in_container(
         if name in job.environment or name.startswith("CLOUDTRAIN_")
     }
     own["SAGEMAKER_BASE_DIR"] = DEFAULT_BASE
-    return contained(container, base, [*job.folders, local], job.runtime, inside, own)
+    shared = Path(local, "shared")
+    copy_shared(job.shared, shared)
+    mounts = [*job.mounts, *copies(job.shared, shared)]
+    return contained(container, base, Path(local), mounts, job.runtime, inside, own)
 
 
 def report_start(container: Mapping[str, Any], name: str, paths: Paths, code: int) -> None:
-    """Write a report for a runtime that a container engine did not start, or that ended without one."""
-    if not container or code <= 0 or code == INTERRUPTED or paths.failure_report.exists():
+    """Write a report for a runtime that a container engine did not start, or that ended without one.
+
+    The container may have left anything in place of these files.
+    """
+    if not container or code <= 0 or code == INTERRUPTED:
         return
-    with contextlib.suppress(OSError):
-        said = paths.failure.read_text("utf-8", "replace").strip()
-        write_report(paths, report_of(name, f"container: {said.removeprefix('cloudtrain: ')}", "", code))
+    with contextlib.suppress(OSError), Beneath(paths.base) as base:
+        base.open(key_of(paths, paths.failure_report)).close()
         return
     engine, image = container["engine"], container["image"]
-    message = f"container: {engine} did not run the runtime in {image}: exit code {code}"
-    write_report(
-        paths, report_of(name, message, "The last lines of the log say why: cloudtrain logs JOB", code)
-    )
+    message = f"{engine} did not run the runtime in {image}: exit code {code}"
+    hint = "The last lines of the log say why: cloudtrain logs JOB"
+    with contextlib.suppress(OSError), Beneath(paths.base) as base:
+        said = base.read(key_of(paths, paths.failure), LARGEST_REPORT).decode("utf-8", "replace").strip()
+        message, hint = said.removeprefix("cloudtrain: "), ""
+    write_report(paths, report_of(name, f"container: {message}", hint, code))
+
+
+def key_of(paths: Paths, path: Path) -> str:
+    return path.relative_to(paths.base).as_posix()
 
 
 def report_of(name: str, message: str, hint: str, code: int) -> FailureReport:
@@ -75,5 +90,5 @@ def report_of(name: str, message: str, hint: str, code: int) -> FailureReport:
 
 
 def write_report(paths: Paths, report: FailureReport) -> None:
-    with contextlib.suppress(OSError):  # a full disk
-        replace_file(paths.failure_report, report.to_json().encode())
+    with contextlib.suppress(OSError), Beneath(paths.base) as base:  # a full disk
+        base.write(key_of(paths, paths.failure_report), report.to_json().encode())

@@ -19,15 +19,19 @@ import traceback
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
+from cloudtrain._system.beneath import Beneath
 from cloudtrain._system.interfaces import interface_to
 from cloudtrain._system.processes import exit_code, fork
 from cloudtrain._system.signals import block, unblock
 from cloudtrain.contract import Paths
+from cloudtrain.contract.paths import DEFAULT_BASE
 from cloudtrain.errors import PlatformError
 from cloudtrain.platforms.batch import frames
+from cloudtrain.platforms.batch.container import BY_SRUN
 from cloudtrain.platforms.batch.container_start import (
     NOT_STARTED,
     in_container,
+    key_of,
     report_of,
     report_start,
     write_report,
@@ -37,10 +41,10 @@ from cloudtrain.platforms.batch.node_job import NodeJob
 from cloudtrain.platforms.batch.variables import without_outer_allocation
 from cloudtrain.runtime.descendants import adopt_orphans, end_descendants
 from cloudtrain.runtime.ports import free_port
-from cloudtrain.storage.atomic import replace_file
 
 NAME = "SLURMD_NODENAME"
 READ_SIZE = 1 << 16
+LARGEST_CONFIG = 64 << 20
 
 
 class Input:
@@ -95,7 +99,10 @@ def main() -> int:
     if job.srun:
         launch = {"mpi": job.srun, "hosts": str(folder / "hosts"), "runtime": job.runtime}
         settings["CLOUDTRAIN_SRUN"] = json.dumps(list(launch.items()))
-    code = _run_host(folder / "hosts" / name, job, name, settings, given)
+    in_srun = (
+        job.container.get("engine") in BY_SRUN
+    )  # in the container already, which has nothing else of the job
+    code = _run_host(Path(DEFAULT_BASE) if in_srun else folder / "hosts" / name, job, name, settings, given)
     _say(frames.frame(number, frames.EXIT, str(code).encode()))
     return 0
 
@@ -132,9 +139,10 @@ def set_interface(paths: Paths, job: NodeJob, name: str) -> None:
     """Write the interface over which this node reaches the others into its configuration."""
     other = next((host for host in (job.names[0], *job.names[1:2]) if host != name), name)
     interface = interface_to(other) or "lo" if job.interface == "auto" else job.interface
-    path = paths.input_config / "resourceconfig.json"
-    document = json.loads(path.read_bytes())
-    replace_file(path, json.dumps({**document, "network_interface_name": interface}).encode())
+    key = key_of(paths, paths.input_config / "resourceconfig.json")
+    with Beneath(paths.base) as base:
+        document = json.loads(base.read(key, LARGEST_CONFIG))
+        base.write(key, json.dumps({**document, "network_interface_name": interface}).encode())
 
 
 def runtime_environment(

@@ -12,6 +12,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+from cloudtrain._system.beneath import Beneath
 from cloudtrain._system.owned import FolderIsOpen, own_place
 from cloudtrain.contract import Paths
 from cloudtrain.errors import PlatformError
@@ -103,9 +104,9 @@ class LocalHostFolder(HostFolder):
             return
         self._copied_at = time.monotonic()
         with contextlib.suppress(OSError):  # a full disk; the next time copies more
-            with open(self._own.events, "rb") as own:
-                own.seek(self._position)
-                data = own.read()
+            with Beneath(self.base) as own, own.open(self._key(self._own.events)) as events:
+                events.seek(self._position)
+                data = events.read()
             if data:
                 with open(self._shared.events, "ab") as shared:
                     shared.write(data)
@@ -115,11 +116,29 @@ class LocalHostFolder(HostFolder):
         unlink_run_folder(self._shared.base)
         self._copied_at = float("-inf")
         self.copy()
-        for path in (self._own.failure, self._own.failure_report, self._own.success):
-            with contextlib.suppress(OSError):
-                shutil.copy(path, self._shared.output)
-        with contextlib.suppress(OSError):
-            shutil.copytree(self._own.logs, self._shared.logs, dirs_exist_ok=True)
+        with contextlib.suppress(OSError), Beneath(self.base) as own:
+            for path in (self._own.failure, self._own.failure_report, self._own.success):
+                with contextlib.suppress(OSError):
+                    self._copy_file(own, self._key(path))
+            logs = self._key(self._own.logs)
+            with own.inside(logs) as folder:
+                keys = [
+                    f"{logs}/{found.key}" for found in folder.walk(lambda key, why: None) if found.is_file
+                ]
+            for key in keys:
+                with contextlib.suppress(OSError):
+                    self._copy_file(own, key)
+
+    def _copy_file(self, own: Beneath, key: str) -> None:
+        """Copy a file that the script may have replaced: never through a link, and only a regular file."""
+        target = self._shared.base / key
+        with own.open(key) as file:
+            target.parent.mkdir(parents=True, exist_ok=True)
+            with open(target, "wb") as copy:
+                shutil.copyfileobj(file, copy)
+
+    def _key(self, path: Path) -> str:
+        return path.relative_to(self.base).as_posix()
 
 
 def host_folder(shared: Path, local: Path, *, on_node: bool) -> HostFolder:

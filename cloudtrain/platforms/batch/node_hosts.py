@@ -10,6 +10,7 @@ import time
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import IO, Any
 
 from cloudtrain._system.interfaces import is_loopback
@@ -17,7 +18,7 @@ from cloudtrain._system.processes import signal_group
 from cloudtrain._system.signals import LINUX, SIGKILL
 from cloudtrain.contract import FailureReport
 from cloudtrain.platforms.batch.container import Container
-from cloudtrain.platforms.batch.container_node import needed_folders, pulled
+from cloudtrain.platforms.batch.container_node import check_shared, needed_mounts, pulled, shared_files
 from cloudtrain.platforms.batch.frames import FrameReader
 from cloudtrain.platforms.batch.node_job import NodeJob
 from cloudtrain.platforms.common.request_body import request_environment, request_settings
@@ -188,6 +189,8 @@ class NodeHosts(FolderHosts):
         super().prepare()
 
     def start(self, attempt: int, log: int) -> Mapping[str, NodeHost]:
+        if runtime := self._request.get("bundled_runtime"):
+            check_shared(Path(runtime))
         programs = self._programs = NodePrograms(self.command(), self._job(attempt), log, self.noise)
         return {name: NodeHost(programs, number) for number, name in enumerate(self.names)}
 
@@ -214,7 +217,8 @@ class NodeHosts(FolderHosts):
             interface=self._request.get("network_interface", "auto"),
             node_folder=self._request.get("node_folder", ""),
             container=self._container(),
-            folders=needed_folders(self._request) if self._request.get("container") else [],
+            mounts=needed_mounts(self._request) if self._request.get("container") else [],
+            shared=shared_files(self._request) if self._request.get("container") else [],
             runtime=self._request.get("bundled_runtime", ""),
             srun=self._request.get("launcher_srun", ""),
         )

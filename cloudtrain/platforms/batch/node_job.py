@@ -23,8 +23,10 @@ class NodeJob:
     node_folder: str = ""
     container: dict[str, Any] = field(default_factory=dict)
     """As in the request; empty without one."""
-    folders: list[str] = field(default_factory=list)
-    """Folders that a container needs in addition to that of its host."""
+    mounts: list[str] = field(default_factory=list)
+    """What a container needs in addition to the folder of its host, as `container.Mount` has it."""
+    shared: list[str] = field(default_factory=list)
+    """The files of several jobs of which a container gets copies."""
     runtime: str = ""
     """The path of the bundled runtime."""
     srun: str = ""
@@ -43,7 +45,8 @@ class NodeJob:
             given.text("interface", "auto"),
             given.text("node_folder", ""),
             dict(given.mapping("container", {})),
-            list(given.texts("folders", ())),
+            list(given.texts("mounts", ())),
+            list(given.texts("shared", ())),
             given.text("runtime", ""),
             given.text("srun", ""),
         )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import posixpath
 import shlex
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -63,11 +64,19 @@ class Script:
         yield ""
         yield "trap '' USR1  # a notice that comes before the job has begun does not end it"
         yield from self.setup
+        yield from _runtime_check(self.command[1])
         command = f"{quoted(self.command[0])} {shlex.join(self.command[1:])}"
         if not self.epilogue:
             yield f"exec {command}"
             return
         yield from with_epilogue(command, self.epilogue)
+
+
+def _runtime_check(runtime: str) -> Iterator[str]:
+    """Ends the script if the runtime, which all jobs start, does not have the hash that is the name of its folder."""
+    path, digest = shlex.quote(runtime), posixpath.basename(posixpath.dirname(runtime))
+    yield f'[ "$(sha256sum < {path} | head -c 64)" = {digest} ] || {{'
+    yield f'echo {path} "is missing or was changed: remove it, and submit the job again" >&2; exit 1; }}'
 
 
 def with_epilogue(command: str, epilogue: Iterable[str]) -> Iterator[str]:

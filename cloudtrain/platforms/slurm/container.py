@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -25,9 +26,12 @@ from cloudtrain.platforms.batch.container import (
     all_mounts,
     names_inside,
 )
+from cloudtrain.platforms.batch.container_node import copy_shared
 
 OWN_FOLDER = "ml"
 """The name of the link in the folder that `link_own_folder` makes."""
+COPIES = "shared"
+"""The folder next to it with copies of files that other jobs use too."""
 
 CONFIG = "config.json"
 LARGEST_CONFIG = 10_000_000
@@ -58,13 +62,13 @@ def check_srun(engine: str, help_text: str, place: str) -> None:
 
 
 def step_options(
-    container: Container, link: str, folders: Iterable[str], environ: Mapping[str, str], bundle: str
+    container: Container, link: str, mounts: Iterable[str], environ: Mapping[str, str], bundle: str
 ) -> list[str]:
     """The options of srun that start its command in the container.
 
     Args:
         link: the own folder link: see above.
-        folders: as in `Node`.
+        mounts: as in `Mount.parse`.
         environ: the environment of srun. The container gets these variables; their values are not in the options.
         bundle: for an OCI bundle, the folder with this job's configuration of it (`write_bundle`).
 
@@ -74,7 +78,7 @@ def step_options(
         return [f"--container={bundle}", *container.options]
     return [
         f"--container-image={container.image}",
-        f"--container-mounts={','.join(map(_pyxis_mount, all_mounts(container, _node(link, folders))))}",
+        f"--container-mounts={','.join(map(str, all_mounts(container, _node(link, mounts))))}",
         "--container-workdir=/opt/ml",
         "--container-mount-home" if container.home else "--no-container-mount-home",
         "--no-container-entrypoint",
@@ -88,7 +92,7 @@ def inner_command(runtime: str, arguments: Sequence[str]) -> list[str]:
     return ["/usr/bin/env", "sh", "-c", START, runtime, *arguments]
 
 
-def write_bundle(container: Container, link: str, folders: Iterable[str], target: Path) -> None:
+def write_bundle(container: Container, link: str, mounts: Iterable[str], target: Path) -> None:
     """Write this job's configuration of an OCI bundle: the bundle's own, with the job's mounts.
 
     Slurm sets the command and the variables in it. Raises PlatformError.
@@ -101,7 +105,7 @@ def write_bundle(container: Container, link: str, folders: Iterable[str], target
         config["root"] = {**root, "path": os.path.join(container.image, root["path"])}
         config["mounts"] = [
             *config.get("mounts", ()),
-            *map(_oci_mount, all_mounts(container, _node(link, folders))),
+            *map(_oci_mount, all_mounts(container, _node(link, mounts))),
         ]
     except (OSError, KeyError, TypeError, ValueError) as error:
         raise PlatformError(
@@ -112,14 +116,19 @@ def write_bundle(container: Container, link: str, folders: Iterable[str], target
     (target / CONFIG).write_text(json.dumps(config))
 
 
-def link_own_folder(parent: str, base: str) -> None:
-    """Make ``parent`` on this node, for this user only, with the own folder link in it. Raises OSError."""
+def link_own_folder(parent: str, base: str, shared: Iterable[str]) -> None:
+    """Make ``parent`` on this node, for this user only, with the own folder link and copies of ``shared`` files in it.
+
+    Raises OSError, PlatformError.
+    """
     os.mkdir(parent, mode=0o700)
     os.symlink(base, os.path.join(parent, OWN_FOLDER))
+    copy_shared(shared, Path(parent, COPIES))
 
 
 def unlink_own_folder(parent: str) -> None:
     """Remove what `link_own_folder` has made, as far as it is there."""
+    shutil.rmtree(os.path.join(parent, COPIES), ignore_errors=True)
     for remove, path in ((os.unlink, os.path.join(parent, OWN_FOLDER)), (os.rmdir, parent)):
         try:
             remove(path)
@@ -127,12 +136,8 @@ def unlink_own_folder(parent: str) -> None:
             continue
 
 
-def _node(link: str, folders: Iterable[str]) -> Node:
-    return Node("srun", link, tuple(folders))
-
-
-def _pyxis_mount(mount: Mount) -> str:
-    return f"{mount.source}:{mount.target}{':ro' if mount.read_only else ''}"
+def _node(link: str, mounts: Iterable[str]) -> Node:
+    return Node("srun", link, tuple(map(Mount.parse, mounts)))
 
 
 def _oci_mount(mount: Mount) -> dict[str, Any]:
@@ -141,9 +146,16 @@ def _oci_mount(mount: Mount) -> dict[str, Any]:
 
 
 def main() -> int:
-    """``link PARENT FOLDER`` or ``unlink PARENT`` on every node; FOLDER is the job's, and Slurm names the host."""
+    """``link PARENT FOLDER [SHARED]...`` or ``unlink PARENT`` on every node; Slurm names the host.
+
+    FOLDER is the job's. The last line of the output is the error.
+    """
     if sys.argv[1] == "link":
-        link_own_folder(sys.argv[2], os.path.join(sys.argv[3], "hosts", os.environ["SLURMD_NODENAME"]))
+        base = os.path.join(sys.argv[3], "hosts", os.environ["SLURMD_NODENAME"])
+        try:
+            link_own_folder(sys.argv[2], base, sys.argv[4:])
+        except PlatformError as error:
+            sys.exit(error.message)
     else:
         unlink_own_folder(sys.argv[2])
     return 0

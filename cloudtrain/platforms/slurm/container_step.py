@@ -10,11 +10,13 @@ import sys
 import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from cloudtrain.errors import PlatformError
 from cloudtrain.platforms.batch.container import BY_SRUN, OCI, Container
-from cloudtrain.platforms.batch.container_node import needed_folders
+from cloudtrain.platforms.batch.container_node import copies, needed_mounts, shared_files
 from cloudtrain.platforms.slurm.container import (
+    COPIES,
     OWN_FOLDER,
     check_srun,
     inner_command,
@@ -37,23 +39,29 @@ class StepContainer:
         folder: the job's.
     """
 
-    def __init__(self, base: Sequence[str], request: Mapping[str, object], folder: Path) -> None:
+    def __init__(self, base: Sequence[str], request: Mapping[str, Any], folder: Path) -> None:
         container = Container.from_body(request)
         assert container
         self._container = container
         self._base = list(base)
         self._folder = folder
         self._runtime = str(request["bundled_runtime"])
-        self._folders = needed_folders(request)
+        self._request = request
+        self._shared = shared_files(request)
+        self._mounts: list[str] = []
         self._parent = os.path.join(tempfile.gettempdir(), f"cloudtrain-{secrets.token_hex(8)}")
 
     def begin(self) -> None:
         """Look for the options of srun, and put the own folder link on every node. Raises PlatformError."""
         shown = subprocess.run([self._base[0], "--help"], capture_output=True, text=True, timeout=SECONDS)
         check_srun(self._container.engine, shown.stdout + shown.stderr, socket.gethostname())
+        self._mounts = [
+            *needed_mounts(self._request),
+            *copies(self._shared, Path(self._parent, COPIES)),
+        ]
         if self._container.engine == OCI:
-            write_bundle(self._container, self._link, self._folders, self._folder / BUNDLE)
-        self._on_nodes("link", self._parent, str(self._folder))
+            write_bundle(self._container, self._link, self._mounts, self._folder / BUNDLE)
+        self._on_nodes("link", self._parent, str(self._folder), *self._shared)
 
     def end(self) -> None:
         self._on_nodes("unlink", self._parent)
@@ -62,7 +70,7 @@ class StepContainer:
         """The srun command that runs a module of the bundled runtime in the container of every node."""
         bundle = str(self._folder / BUNDLE)
         try:
-            options = step_options(self._container, self._link, self._folders, os.environ, bundle)
+            options = step_options(self._container, self._link, self._mounts, os.environ, bundle)
         except ValueError as error:
             raise PlatformError(
                 f"container: {error}", hint="Use other folders for the job and its data."

@@ -36,10 +36,12 @@ def base(tmp_path: Path) -> Path:
 
 def run(container: Container, base: Path, **environ: str) -> subprocess.CompletedProcess[str]:
     (base.parent / "program.py").write_text(PROGRAM)
+    (base.parent / "local").mkdir()
     own = {"A_TOKEN": "s3cret $(id)", "BOTH": "job"}
     line, values = contained(
         container,
         str(base),
+        base.parent / "local",
         [str(base.parent)],
         str(base.parent / "program.py"),
         {**os.environ, **environ},

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
+import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,6 +16,7 @@ from slurm_cluster import SlurmCluster
 from cloudtrain import Estimator, Job
 from cloudtrain.contract import JobStatus
 from cloudtrain.errors import TrainingFailed
+from cloudtrain.storage import state_home
 
 sys.path.append(str(Path(__file__).parents[1] / "batch"))
 
@@ -79,6 +82,72 @@ def test_every_host_has_its_own_opt_ml(slurm_module: SlurmCluster, home: Path) -
     [model] = job.download(home / "downloaded")
     assert {path.name for path in model.iterdir()} == {"127.0.0.2", "127.0.0.3"}
     assert "hf_s3cret" not in job.platform.request("in-containers").to_json()
+
+
+ATTACK = """
+import os
+from pathlib import Path
+
+runtime = os.environ["PYTHONPATH"].split(":")[0]
+print("runtime", runtime)
+home = Path({home!r})
+found = [str(path) for path in home.rglob("*") if path.is_file()]
+print("sees", sorted(found))
+for path in found:
+    try:
+        Path(path).write_bytes(b"evil")
+    except OSError:
+        continue
+os.mkfifo("/opt/ml/output/failure.json") if not os.path.exists("/opt/ml/output/failure.json") else None
+os.symlink("/etc/passwd", "/opt/ml/output/failure")
+os.symlink("/etc/passwd", "/opt/ml/output/logs/passwd")
+os.mkfifo("/opt/ml/output/logs/pipe")
+raise SystemExit(3)
+"""
+
+
+@pytest.mark.parametrize("on_node", [False, True])
+def test_a_container_sees_and_changes_nothing_of_other_jobs(
+    slurm_module: SlurmCluster, home: Path, tmp_path: Path, on_node: bool
+) -> None:
+    folder = state_home()
+    other = folder / "jobs" / "slurm" / "another-job"
+    other.mkdir(parents=True, mode=0o700, exist_ok=True)
+    (other / "secrets.json").write_text('{"variables": {"KEY": "s3cret"}}')
+    script = tmp_path / "attack.py"
+    script.write_text(ATTACK.format(home=str(folder)))
+    name = f"attack-{on_node}".lower()
+    estimator = Estimator(
+        str(script),
+        platform="slurm",
+        image_uri=str(home / "image"),
+        platform_options={
+            "container": "charliecloud",
+            "container_mounts": ["/usr"],
+            **({"node_folder": str(tmp_path / "disk")} if on_node else {}),
+        },
+    )
+    before = {path: path.read_bytes() for path in folder.glob("runtime/*/*")}
+    with pytest.raises(TrainingFailed) as caught:
+        estimator.fit(job_name=name)
+    assert caught.value.failure.exit_code == 3, caught.value
+    assert "root:" not in str(caught.value)
+    job = Job.attach(name)
+    [seen] = [line for line in job.logs().splitlines() if "] sees " in line]
+    shared = [path for path in re.findall(r"'([^']+)'", seen) if f"/jobs/slurm/{name}/" not in path]
+    assert [path.split("/")[-1] for path in shared] == ["cloudtrain.pyz", "sourcedir.tar.gz"]
+    after = {path: path.read_bytes() for path in folder.glob("runtime/*/*")}
+    assert {path: after[path] for path in before} == before
+    assert all(hashlib.sha256(data).hexdigest() == path.parent.name for path, data in after.items())
+    assert "s3cret" in (other / "secrets.json").read_text()
+    logs = folder / "jobs" / "slurm" / name / "hosts" / "127.0.0.2" / "output" / "logs"
+    assert not [
+        path
+        for path in logs.rglob("*")
+        if path.is_file() and b"root:" in path.read_bytes() and not path.is_symlink()
+    ]
+    (other / "secrets.json").unlink()
+    other.rmdir()
 
 
 def test_an_engine_that_the_nodes_lack(slurm_module: SlurmCluster, home: Path) -> None:

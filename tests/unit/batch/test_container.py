@@ -12,20 +12,24 @@ from cloudtrain.platforms.batch.container import (
     command,
     environment,
     names_inside,
-    outermost,
     pull,
+    without_repeats,
 )
 from cloudtrain.platforms.batch.container_image import image_reference
 
 INNER = ["/bin/sh", "-c", "run"]
-NODE = Node("/usr/bin/engine", "/shared/jobs/a/hosts/n1", ("/shared", "/shared/jobs/a"))
+NODE = Node(
+    "/usr/bin/engine",
+    "/shared/jobs/a/hosts/n1",
+    (Mount("/shared", "/shared"), Mount("/shared/jobs/a", "/shared/jobs/a")),
+)
 OWN = {"A_TOKEN": "s3cret$(date)", "CLOUDTRAIN_ATTEMPT": "0"}
 
 
 def test_apptainer() -> None:
     # as in the pages "Bind Paths and Mounts" and "GPU Support" of Apptainer 1.4
     container = Container("apptainer", "docker://python:3.12", ("/data:/in:ro",), ("--fakeroot",))
-    gpu = Node(NODE.program, NODE.base, NODE.folders, gpu="nvidia")
+    gpu = Node(NODE.program, NODE.base, NODE.mounts, gpu="nvidia")
     assert command(container, gpu, INNER, {}) == [
         "/usr/bin/engine",
         "exec",
@@ -130,7 +134,20 @@ def test_one_node_pulls_for_all() -> None:
 
 
 def test_folders_below_another_need_no_mount() -> None:
-    assert outermost(["/a/b", "/a", "/ab", "/c/"]) == ["/a", "/ab", "/c"]
+    given = [
+        "/a/b",
+        "/a",
+        "/ab",
+        "/c",
+        "/a/in:/a/in:ro",
+        "/c:/c:ro",
+        "/copy:/a/shared:ro",
+        "/d:/d:ro",
+        "/d/out",
+    ]
+    assert list(map(str, without_repeats(map(Mount.parse, given)))) == [
+        *("/a:/a", "/a/in:/a/in:ro", "/copy:/a/shared:ro", "/ab:/ab", "/c:/c", "/d:/d:ro", "/d/out:/d/out"),
+    ]
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from pathlib import Path
 
@@ -37,10 +38,12 @@ def test_pyxis() -> None:
         "pyxis", "docker://nvcr.io#nvidia/pytorch:24.05-py3", ("/data:/in:ro",), ("--container-remap-root",)
     )
     environ = {"A_TOKEN": "s3cret", "NCCL_DEBUG": "INFO", "PATH": "/usr/bin", "BASH_FUNC_module%%": "() {"}
-    options = step_options(container, LINK, ["/shared", "/shared/jobs/a"], environ, "")
+    options = step_options(
+        container, LINK, ["/shared:/shared:ro", "/shared/jobs/a:/shared/jobs/a:ro"], environ, ""
+    )
     assert options == [
         "--container-image=docker://nvcr.io#nvidia/pytorch:24.05-py3",
-        "--container-mounts=/tmp/cloudtrain-4f/ml:/opt/ml,/shared:/shared,/data:/in:ro",
+        "--container-mounts=/tmp/cloudtrain-4f/ml:/opt/ml,/shared:/shared:ro,/data:/in:ro",
         "--container-workdir=/opt/ml",
         "--no-container-mount-home",
         "--no-container-entrypoint",
@@ -102,11 +105,21 @@ def test_something_else_than_a_bundle(tmp_path: Path, content: str | None) -> No
 def test_the_link_to_the_own_folder(tmp_path: Path) -> None:
     parent = tmp_path / "parent"
     (tmp_path / "base").mkdir()
-    link_own_folder(str(parent), str(tmp_path / "base"))
+    shared = tmp_path / hashlib.sha256(b"code").hexdigest() / "cloudtrain.pyz"
+    shared.parent.mkdir()
+    shared.write_bytes(b"code")
+    link_own_folder(str(parent), str(tmp_path / "base"), [str(shared)])
+    assert (parent / "shared" / shared.parent.name / shared.name).read_bytes() == b"code"
     assert (parent / "ml").resolve() == tmp_path / "base"
     assert parent.stat().st_mode & 0o777 == 0o700
     with pytest.raises(FileExistsError):  # another user's
-        link_own_folder(str(parent), "/")
+        link_own_folder(str(parent), "/", [])
     unlink_own_folder(str(parent))
     unlink_own_folder(str(parent))
     assert not parent.exists() and (tmp_path / "base").is_dir()
+    shared.write_bytes(b"evil")
+    with pytest.raises(
+        PlatformError, match=r"cloudtrain\.pyz was changed: its SHA-256 is not the name of its folder"
+    ):
+        link_own_folder(str(parent), str(tmp_path / "base"), [str(shared)])
+    unlink_own_folder(str(parent))

@@ -10,9 +10,11 @@ from typing import Any
 import pytest
 
 from cloudtrain.errors import InvalidJob
+from cloudtrain.packaging import pack_runtime
 from cloudtrain.platforms.slurm import SlurmPlatform
 from cloudtrain.platforms.slurm.directives import PROTECTED
 from cloudtrain.spec import Source, TrainingJob
+from cloudtrain.storage import state_home
 
 JOB = f"""#!{sys.executable}
 import signal, sys, time
@@ -177,7 +179,7 @@ def test_modules_prologue_and_python() -> None:
         prologue=["source env.sh", "ulimit -l unlimited"],
         python="/opt/python",
     ).splitlines()
-    assert lines[-4:-1] == ["module load cuda/12.4 openmpi/5", "source env.sh", "ulimit -l unlimited"]
+    assert lines[-6:-3] == ["module load cuda/12.4 openmpi/5", "source env.sh", "ulimit -l unlimited"]
     assert lines[-1].startswith("exec /opt/python /")
 
 
@@ -186,6 +188,7 @@ def test_the_epilogue_sees_the_exit_code_and_signals_reach_the_job(tmp_path: Pat
     job = tmp_path / "job"
     job.write_text(JOB)
     job.chmod(0o755)
+    runtime = pack_runtime(state_home() / "runtime").path
     (tmp_path / "job.sh").write_text(text)
     with subprocess.Popen(["bash", tmp_path / "job.sh"], stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout
@@ -193,6 +196,10 @@ def test_the_epilogue_sees_the_exit_code_and_signals_reach_the_job(tmp_path: Pat
         process.send_signal(10)
         assert process.stdout.read() == "noticed\nended with 7\n"
     assert process.returncode == 7
+    runtime.write_bytes(b"evil")
+    done = subprocess.run(["bash", tmp_path / "job.sh"], capture_output=True, text=True)
+    assert done.returncode == 1 and done.stdout == ""
+    assert done.stderr == f"{runtime} is missing or was changed: remove it, and submit the job again\n"
 
 
 def test_the_source_goes_to_the_cluster_and_stays_where_it_is_in_s3() -> None:
