@@ -24,7 +24,7 @@ class NodeJob:
     container: dict[str, Any] = field(default_factory=dict)
     """As in the request; empty without one."""
     mounts: list[str] = field(default_factory=list)
-    """What a container needs in addition to the folder of its host, as `container.Mount` has it."""
+    """The mounts that a container needs in addition to the folder of its host, as `container.Mount` has it."""
     shared: list[str] = field(default_factory=list)
     """The files of several jobs of which a container gets copies."""
     runtime: str = ""
