@@ -214,7 +214,7 @@ def check_shared(file: Path, original: Path | None = None) -> None:
     if sha256_of(file) != file.parent.name:
         raise PlatformError(
             f"{original or file} was changed: its SHA-256 is not the name of its folder",
-            hint="Remove it, and submit the job again: a new one is written then. A script of yours may have changed it.",
+            hint="Remove it, and submit the job again. A script of yours may have changed it.",
         )
 
 
