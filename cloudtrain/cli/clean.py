@@ -11,7 +11,7 @@ import click
 from cloudtrain.cli._options import echo_json, json_option
 
 if TYPE_CHECKING:
-    from cloudtrain.platforms.supervised.leftovers import Leftover
+    from cloudtrain.platforms.supervised.leftovers import JobEnds, Leftover
 
 _SECONDS = {"h": 3600.0, "d": 86400.0, "w": 7 * 86400.0}
 
@@ -58,12 +58,18 @@ def command(age: float | None, caches: bool, engine: str | None, dry_run: bool, 
       cloudtrain clean --dry-run
       cloudtrain clean --jobs-older-than 30d --caches
     """
+    from functools import cache
+
     from cloudtrain.errors import PlatformError
+    from cloudtrain.platforms import get_platform
+    from cloudtrain.platforms.supervised.leftovers import JobEnds
 
     freed = 0
     removed: list[dict[str, object]] = []
     failed: list[dict[str, object]] = []
-    for leftover in _leftovers(age, caches, engine):
+    platforms = cache(get_platform)
+    ends = JobEnds(lambda platform, name: platforms(platform).describe(name))
+    for leftover in _leftovers(age, caches, engine, ends):
         record = {"kind": leftover.kind, "name": leftover.name, "size": leftover.size}
         try:
             if not dry_run:
@@ -76,8 +82,13 @@ def command(age: float | None, caches: bool, engine: str | None, dry_run: bool, 
         freed += leftover.size
         if not as_json:
             click.echo(_line(leftover))
+    for job, reason in ends.unknown.items():
+        click.echo(
+            f"{job} is kept, and what it may use: it is unknown whether it has ended: {reason}", err=True
+        )
     if as_json:
-        echo_json({"dry_run": dry_run, "freed": freed, "removed": removed, "failed": failed})
+        kept = [{"job": job, "reason": reason} for job, reason in ends.unknown.items()]
+        echo_json({"dry_run": dry_run, "freed": freed, "removed": removed, "failed": failed, "unknown": kept})
     else:
         from rich.filesize import decimal
 
@@ -87,7 +98,7 @@ def command(age: float | None, caches: bool, engine: str | None, dry_run: bool, 
         raise click.exceptions.Exit(1)
 
 
-def _leftovers(age: float | None, caches: bool, choice: str | None) -> Iterator[Leftover]:
+def _leftovers(age: float | None, caches: bool, choice: str | None, ends: JobEnds) -> Iterator[Leftover]:
     import time
     from importlib.util import find_spec
 
@@ -112,15 +123,15 @@ def _leftovers(age: float | None, caches: bool, choice: str | None) -> Iterator[
             yield from leftovers_in(EngineClient.connect(engine))
         if not engines:
             click.echo("no container engine responds; containers and networks were not checked", err=True)
-    yield from abandoned_mounts()
+    yield from abandoned_mounts(ends)
     yield from stale_temporaries()
     yield from half_made()
     if age is not None:
-        yield from old_jobs(time.time() - age)
+        yield from old_jobs(time.time() - age, ends)
     now = time.time()
-    yield from environments(before=now if caches else now - UNUSED_SECONDS)
+    yield from environments(before=now if caches else now - UNUSED_SECONDS, ends=ends)
     if caches:
-        yield from unused_caches()
+        yield from unused_caches(ends)
 
 
 def _line(leftover: Leftover) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -10,9 +11,10 @@ from functools import partial
 from pathlib import Path
 
 from cloudtrain._system.beneath import Beneath
-from cloudtrain.errors import PlatformError
+from cloudtrain.errors import CloudtrainError, PlatformError
 from cloudtrain.index import remove_job
 from cloudtrain.packaging.cache import archives_home, lock_caches
+from cloudtrain.platforms.base import JobDescription
 from cloudtrain.platforms.supervised.folder import JobFolder, folders_with_record
 from cloudtrain.platforms.supervised.pending_upload import is_pending
 from cloudtrain.platforms.supervised.record import RECORD
@@ -52,25 +54,68 @@ def job_folders() -> Iterator[tuple[str, JobFolder]]:
             yield jobs.name, JobFolder(path)
 
 
-def old_jobs(before: float) -> Iterator[Leftover]:
+class JobEnds:
+    """Which jobs have ended, as their platforms report: a job that waits in a queue has no process and no lock.
+
+    Args:
+        describe: describes the job of a platform and a name. It may raise anything.
+    """
+
+    def __init__(self, describe: Callable[[str, str], JobDescription]) -> None:
+        self._describe = describe
+        self.unknown: dict[str, str] = {}
+        """Why it is unknown whether a job has ended, by its platform and name."""
+
+    def has_ended(self, platform: str, folder: JobFolder) -> bool:
+        """Also false if that is unknown."""
+        if may_be_alive(folder):
+            return False
+        try:
+            record = folder.read_record()
+            if record.status.is_final and not record.is_damaged and not _ticket(platform, folder).exists():
+                return True
+            description = self._describe(platform, folder.name)
+            if os.path.realpath(description.place) == os.path.realpath(folder.path):
+                return description.status.is_final
+            reason = f"the {platform} job of this name is in {description.place}"
+        except FileNotFoundError:
+            return False  # another process has removed it
+        except Exception as error:
+            reason = error.message if isinstance(error, CloudtrainError) else str(error)
+        self.unknown[f"{platform} job {folder.name}"] = reason
+        return False
+
+    def have_all(self) -> bool:
+        """Whether no job may be alive."""
+        return all(self.has_ended(platform, folder) for platform, folder in job_folders())
+
+
+def old_jobs(before: float, ends: JobEnds) -> Iterator[Leftover]:
     """The folders of jobs that have ended before ``before``, in seconds since the epoch."""
     for platform, folder in job_folders():
         try:
+            if _changed(folder) >= before and not folder.read_record().status.is_final:
+                continue  # no need to ask its platform
+            if not ends.has_ended(platform, folder):
+                continue
             record = folder.read_record()
-            ended = record.ended_at or (folder.path / RECORD).lstat().st_mtime
+            ended = record.ended_at or _changed(folder)
         except FileNotFoundError:
             continue  # another process has removed it
-        if is_pending(record):
-            continue  # its model is nowhere else
-        if ended < before and not may_be_alive(folder):
+        if ended < before and not is_pending(record):  # else its model is nowhere else
             yield Leftover("job", folder.name, _size(folder.path), partial(_remove_job, platform, folder))
 
 
-def abandoned_mounts() -> Iterator[Leftover]:
+def _changed(folder: JobFolder) -> float:
+    return (folder.path / RECORD).lstat().st_mtime
+
+
+def abandoned_mounts(ends: JobEnds) -> Iterator[Leftover]:
     """Mounts of channels whose job has ended: everything that should have unmounted them was killed."""
-    for _, folder in job_folders():
-        if not may_be_alive(folder):
-            for mount in mounts_below(folder.path):
+    for platform, folder in job_folders():
+        mounts = mounts_below(folder.path)
+        if mounts and ends.has_ended(platform, folder):
+            for mount in mounts:
                 yield Leftover("mount", str(mount), 0, partial(unmount, mount))
 
 
@@ -85,53 +130,59 @@ def _remove_job(platform: str, folder: JobFolder) -> None:
     for mount in mounts_below(folder.path):
         unmount(mount)
     discard(folder.path)
+    _ticket(platform, folder).unlink(missing_ok=True)
     remove_job(folder.name, platform)
 
 
-def unused_caches() -> Iterator[Leftover]:
+def _ticket(platform: str, folder: JobFolder) -> Path:
+    """See `TicketFiles`."""
+    return state_home() / "clusters" / platform / f"{folder.name}.json"
+
+
+def unused_caches(ends: JobEnds) -> Iterator[Leftover]:
     """All caches, except one that a submission may be writing; nothing while a job or a submission may use them."""
-    if _is_in_use():
+    if _is_in_use(ends):
         return
     for path in (state_home() / name for name in CACHES):
         if path.is_dir() and not any(age < PACKING_SECONDS for _, age in _temporaries(path)):
-            yield Leftover("cache", str(path), size_of(path), partial(_remove_unused, partial(discard, path)))
+            yield Leftover(
+                "cache", str(path), size_of(path), partial(_remove_unused, partial(discard, path), ends)
+            )
 
 
-def environments(before: float) -> Iterator[Leftover]:
+def environments(before: float, ends: JobEnds) -> Iterator[Leftover]:
     """Environments with requirements that no job has used since ``before``, and those that were never completed.
 
     Nothing while a job or a submission may use them.
     """
-    if _is_in_use():
+    if _is_in_use(ends):
         return
     for overlay in overlays_in(state_home() / ENVIRONMENTS):
         if overlay.last_used < before or not overlay.is_complete:
-            yield _environment(overlay)
+            yield _environment(overlay, ends)
 
 
-def _environment(overlay: Overlay) -> Leftover:
-    return Leftover("environment", str(overlay.path), overlay.size, partial(_remove_unused, overlay.remove))
+def _environment(overlay: Overlay, ends: JobEnds) -> Leftover:
+    return Leftover(
+        "environment", str(overlay.path), overlay.size, partial(_remove_unused, overlay.remove, ends)
+    )
 
 
-def _is_in_use() -> bool:
+def _is_in_use(ends: JobEnds) -> bool:
     with lock_caches() as free:
-        return not free or _is_any_job_alive()
+        return not free or not ends.have_all()
 
 
-def _remove_unused(remove: Callable[[], None]) -> None:
+def _remove_unused(remove: Callable[[], None], ends: JobEnds) -> None:
     """Remove a part of the caches, while no submission can begin. Raises PlatformError if one has begun meanwhile."""
     with lock_caches() as free:
-        if not free or _is_any_job_alive():
+        if not free or not ends.have_all():
             raise PlatformError("a job that has just been submitted uses it")
         remove()
 
 
-def _is_any_job_alive() -> bool:
-    return any(may_be_alive(folder) for _, folder in job_folders())
-
-
 def may_be_alive(folder: JobFolder) -> bool:
-    """Whether a job runs, or that is unknown: Windows has no locks, and does not see those of a job in WSL."""
+    """Whether a job has a process here, or may have: Windows has no locks, and does not see those of a job in WSL."""
     try:
         return folder.is_alive()
     except (OSError, PlatformError):

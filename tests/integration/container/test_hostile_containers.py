@@ -13,9 +13,9 @@ import pytest
 from container_jobs import folder_of, jobs_in, wait_for_end, wait_until
 from engine_daemon import Engine
 
-from cloudtrain import JobStatus, TrainingInput
+from cloudtrain import Job, JobStatus, TrainingInput
 from cloudtrain._system.trees import remove_tree
-from cloudtrain.platforms.supervised.leftovers import old_jobs
+from cloudtrain.platforms.supervised.leftovers import JobEnds, old_jobs
 from cloudtrain.storage import open_store
 
 SECRET = "the secret of the host"
@@ -169,7 +169,11 @@ def play(engine: Engine, tmp_path: Path, s3: str, secret: Path, seconds: float) 
         # and what is left can be downloaded, and removed
         assert sorted(path.name for path in job.download(tmp_path / "results")) == ["model", "output"]
         wait_until(lambda: not folder_of(job).is_locked(), "the end of the supervisor")
-        [left] = [left for left in old_jobs(time.time()) if left.name == job.name]
+        [left] = [
+            left
+            for left in old_jobs(time.time(), JobEnds(lambda _, name: Job.attach(name).describe()))
+            if left.name == job.name
+        ]
     left.remove()
     assert not folder_of(job).path.exists()
     assert secret.read_text() == SECRET

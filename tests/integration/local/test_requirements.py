@@ -11,13 +11,16 @@ from pathlib import Path
 import pytest
 from local_jobs import make_wheel
 
-from cloudtrain.platforms.supervised.leftovers import ENVIRONMENTS, UNUSED_SECONDS, environments
+from cloudtrain import Job
+from cloudtrain.platforms.supervised.leftovers import ENVIRONMENTS, UNUSED_SECONDS, JobEnds, environments
 from cloudtrain.runtime import requirements
 from cloudtrain.runtime.installer import REQUIREMENTS, RequirementsFailed, run
 from cloudtrain.runtime.overlay import COMPLETE, Overlay, overlays_in
 from cloudtrain.runtime.requirements import install
 from cloudtrain.runtime.run_folder import RANK_PROGRAM
 from cloudtrain.storage import state_home
+
+ENDS = JobEnds(lambda _, name: Job.attach(name).describe())
 
 
 def test_jobs_with_the_same_requirements_share_one_environment_until_it_is_cleaned(tmp_path: Path) -> None:
@@ -47,8 +50,8 @@ def test_jobs_with_the_same_requirements_share_one_environment_until_it_is_clean
     assert said == []
     assert subprocess.check_output([python, "-c", "import wanted_by_test as w; print(w.x)"]) == b"5\n"
 
-    assert list(environments(time.time() - UNUSED_SECONDS)) == []
-    [leftover] = environments(time.time() + 1)
+    assert list(environments(time.time() - UNUSED_SECONDS, ENDS)) == []
+    [leftover] = environments(time.time() + 1, ENDS)
     assert (leftover.kind, leftover.name, leftover.size) == ("environment", str(overlay.path), overlay.size)
     leftover.remove()
     assert list(cache.iterdir()) == []
@@ -104,7 +107,7 @@ def test_an_incomplete_environment_is_removed_unless_a_process_works_on_it() -> 
     overlay = Overlay(state_home() / ENVIRONMENTS / "0123")
     overlay.path.mkdir(parents=True)
     (overlay.path / "half").write_bytes(b"123")
-    [leftover] = environments(before=0)
+    [leftover] = environments(0, ENDS)
     assert leftover.size == 3
     with overlay.locked():
         leftover.remove()
