@@ -189,6 +189,14 @@ def may_be_alive(folder: JobFolder) -> bool:
         return True
 
 
+def _may_be_locked(draft: JobFolder) -> bool:
+    """Whether a submission makes this folder. The record of a copy names a process that is not its own."""
+    try:
+        return draft.is_locked()
+    except OSError:
+        return True
+
+
 def stale_temporaries() -> Iterator[Leftover]:
     """Temporary files that killed submissions left among the packed sources."""
     for path, age in _temporaries(archives_home()):
@@ -200,7 +208,7 @@ def half_made() -> Iterator[Leftover]:
     """Folders of jobs that killed submissions left, and folders whose removal was interrupted."""
     home = state_home()
     for path, age in (*_temporaries(home / "jobs", "*/"), *_temporaries(home)):
-        if age > PACKING_SECONDS and path.is_dir() and not may_be_alive(JobFolder(path)):
+        if age > PACKING_SECONDS and path.is_dir() and not _may_be_locked(JobFolder(path)):
             yield Leftover("cache", str(path), size_of(path), partial(discard, path))
 
 
