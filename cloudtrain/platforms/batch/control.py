@@ -101,8 +101,12 @@ def log_out(alias: str) -> bool:
 
 
 def drop(alias: str) -> None:
-    """Give up a connection that no longer answers: the next command opens another."""
-    if not SSH_SHARES_CONNECTIONS or log_out(alias):
+    """Give up a connection whose ssh no longer answers: the next command opens another.
+
+    One that answers is left alone: the login node is slow, and the user may have typed a code to log in. ssh ends it by
+    itself (``ServerAliveInterval``) if the node is gone.
+    """
+    if not SSH_SHARES_CONNECTIONS or _control(alias, "check", timeout=10):
         return
     done = subprocess.run(
         [*batch_command(alias, "-G")], capture_output=True, check=False, env=batch_environment()
@@ -113,7 +117,7 @@ def drop(alias: str) -> None:
             Path(value).unlink(missing_ok=True)
 
 
-def _control(alias: str, what: str) -> bool:
+def _control(alias: str, what: str, *, timeout: float = 2) -> bool:
     command = batch_command(alias, "-O", what)
     try:
         done = subprocess.run(
@@ -121,7 +125,7 @@ def _control(alias: str, what: str) -> bool:
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
-            timeout=2,
+            timeout=timeout,
             check=False,
         )
     except subprocess.TimeoutExpired:

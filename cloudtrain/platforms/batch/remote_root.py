@@ -33,6 +33,9 @@ from cloudtrain.storage.reserve import SPARE
 SMALL_FILES = (RECORD, DESCRIPTION, STOP_MARK, SUMMARY, REQUEST, SUBMISSIONS, ANSWERS)
 """The files of a job that describe it."""
 
+LARGEST_SMALL = READ_SIZE
+"""Bytes of such a file that is read together with others."""
+
 EXISTS, MISSING, NOT_REGULAR, TOO_LARGE, INCOMPLETE, NOT_A_FOLDER = 41, 42, 43, 44, 45, 47
 """Exit codes of the scripts, which no program of POSIX uses."""
 
@@ -255,28 +258,31 @@ chmod 644 "$t" && mv -f "$t" "$f"
     def snapshot(self, job_name: str | None) -> dict[str, bytes | None]:
         """The small files of a job, or of all jobs, and a job's events.
 
-        A file that does not exist is missing in the result; something else than a file is None.
+        A file that does not exist is missing in the result; something else than a file is None. A file of more than
+        `LARGEST_SMALL` bytes is left out: `read` asks for it alone. One damaged job cannot hide the others, or fill
+        the memory.
         """
-        files = " ".join(SMALL_FILES)
-        if job_name is None:
-            words = " ".join(f"./*/{file}" for file in SMALL_FILES)
-            script = (
-                f"tar -c -f - {words} 2>/dev/null; [ $? -le 2 ]"  # it complains about patterns without a file
-            )
-        else:
-            script = f"""n=./{shlex.quote(job_name)}
-for f in {files}; do if [ -e "$n/$f" ] || [ -L "$n/$f" ]; then
-[ -f "$n/$f" ] && [ "$(wc -c < "$n/$f")" -gt {LARGEST} ] && exit {TOO_LARGE}
-set -- "$@" "$n/$f"; fi; done
-e="$n/{EVENTS}"
-if [ -f "$e" ] && [ ! -L "$e" ] && [ "$(wc -c < "$e")" -le {READ_SIZE} ]; then set -- "$@" "$e"; fi
+        folder = "./*" if job_name is None else f"./{shlex.quote(job_name)}"
+        names = SMALL_FILES if job_name is None else (*SMALL_FILES, EVENTS)
+        words = " ".join(f"{folder}/{name}" for name in names)
+        # tar complains about patterns and names without a file
+        script = f"""cd "$root" 2>/dev/null || exit 0
+big=$(find {words} -prune -type f -size +{LARGEST_SMALL // 512} 2>/dev/null)
+if [ "$big" ]; then for f in {words}; do case "
+$big
+" in *"
+$f
+"*) ;; *) set -- "$@" "$f";; esac; done; else set -- {words}; fi
+printf '%s\\0' "$big"
 [ $# -eq 0 ] || {{ tar -c -f - "$@" 2>/dev/null; [ $? -le 2 ]; }}"""
-        answer = self._run(f'cd "$root" 2>/dev/null || exit 0\n{script}', "", timeout=300)
+        answer = self._run(script, "", timeout=300)
+        big, _, data = answer.out.partition(b"\0")
+        self._memory.big = {posixpath.normpath(os.fsdecode(name)) for name in big.split(b"\n") if name}
         found: dict[str, bytes | None] = {}
-        if not answer.out:
+        if not data:
             return found
         try:
-            with tarfile.open(fileobj=io.BytesIO(answer.out), mode="r:") as archive:
+            with tarfile.open(fileobj=io.BytesIO(data), mode="r:") as archive:
                 for member in archive:
                     content = archive.extractfile(member) if member.isreg() else None
                     found[posixpath.normpath(member.name)] = content.read() if content else None
@@ -292,6 +298,8 @@ if [ -f "$e" ] && [ ! -L "$e" ] && [ "$(wc -c < "$e")" -le {READ_SIZE} ]; then s
         job_name, found = getattr(self._memory, "snapshot", None) or (None, None)
         folder, _, file = path.partition("/")
         if found is None or job_name not in (None, folder) or (file not in SMALL_FILES and path not in found):
+            return None
+        if path in self._memory.big:
             return None
         if path not in found:
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)

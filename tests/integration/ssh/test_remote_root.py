@@ -6,6 +6,7 @@ import errno
 import os
 import subprocess
 import threading
+import tracemalloc
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
 from pathlib import Path
@@ -20,6 +21,7 @@ from cloudtrain.platforms.batch.remote_path import check_path
 from cloudtrain.platforms.batch.remote_root import RemoteRoot
 from cloudtrain.platforms.batch.shell import Answer, LocalShell, Shell
 from cloudtrain.platforms.batch.ssh import SshShell
+from cloudtrain.platforms.supervised.record import read_record
 
 HOSTILE = 'it\'s a "name" $HOME `id` %s \\n *'
 BINARY = bytes(range(256)) * 400
@@ -253,3 +255,24 @@ def test_a_folder_of_a_variable(new_node: NewNode, tmp_path: Path) -> None:
     for path in ("jobs", "$(pwd)/jobs", "$", "~other/jobs"):
         with pytest.raises(InvalidJob, match="is not an absolute path"):
             check_path(path, "platform_options.folder")
+
+
+def test_a_file_of_terabytes_hides_no_other_job(shell: Counting, tmp_path: Path) -> None:
+    root = RemoteRoot(shell, str(tmp_path))
+    for name in ("small", "sparse", "large"):
+        new_job(root, name)
+    os.truncate(tmp_path / "sparse" / "state.json", 1 << 40)
+    large = b"{" + b" " * (2 << 20) + b"}"
+    (tmp_path / "large" / "state.json").write_bytes(large)
+    before = shell.trips
+    tracemalloc.start()
+    with root.remembering(None):
+        assert root.read("small/state.json") == b"{}"
+        assert shell.trips == before + 1
+        assert tracemalloc.get_traced_memory()[1] < 10 << 20
+        assert root.read("large/state.json") == large
+        with pytest.raises(OSError, match="File too large"):
+            root.read("sparse/state.json")
+    tracemalloc.stop()
+    with root.remembering("sparse"):
+        assert read_record(lambda: root.read("sparse/state.json"), "sparse").is_damaged

@@ -178,6 +178,19 @@ def test_the_sockets_are_the_user_s_own(node: LoginNode) -> None:
     assert control.socket_folder().stat().st_mode & 0o777 == 0o700
 
 
+def test_a_slow_login_node_does_not_log_the_user_out(new_node: NewNode, tmp_path: Path) -> None:
+    slow = tmp_path / "slow"
+    node = new_node(noise=f"while [ -e {slow} ]; do sleep 0.1; done")
+    SshShell(ALIAS).run("true")
+    slow.touch()
+    with pytest.raises(ConnectionLost, match="kraken did not answer within 1 s"):
+        SshShell(ALIAS).run("true", timeout=1)
+    assert control.is_logged_in(ALIAS)
+    slow.unlink()
+    assert SshShell(ALIAS).run("echo again").out == b"again\n"
+    assert node.logins == 1
+
+
 @pytest.mark.parametrize("to", ["", ">&2"])
 def test_an_answer_without_end(new_node: NewNode, monkeypatch: pytest.MonkeyPatch, to: str) -> None:
     monkeypatch.setattr(ssh, "LARGEST_ANSWER", 1 << 20)
