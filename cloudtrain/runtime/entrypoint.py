@@ -15,14 +15,20 @@ from dataclasses import asdict, replace
 
 from cloudtrain._system.signals import ENDING, SIGHUP, handle, unblock
 from cloudtrain.contract import SPOT_VARIABLE, FailureReport, JobStatus, Paths
-from cloudtrain.link.secret import derive
+from cloudtrain.link.secret import VARIABLE, derive
 from cloudtrain.observe import EventLog
 from cloudtrain.runtime.descendants import adopt_orphans
 from cloudtrain.runtime.diagnose import report_error
 from cloudtrain.runtime.ending import restart_exit_code, write_ending
 from cloudtrain.runtime.host_config import HostConfig
 from cloudtrain.runtime.host_run import HostRun
-from cloudtrain.runtime.job_secret import job_identity, take_secret, write_ranks_secret
+from cloudtrain.runtime.job_secret import (
+    close_memory,
+    given_secret,
+    job_identity,
+    take_secret,
+    write_ranks_secret,
+)
 from cloudtrain.runtime.leader import Leader
 from cloudtrain.runtime.leader_client import (
     Inbox,
@@ -92,6 +98,7 @@ def main() -> int:
             return 1  # nothing has been touched yet
     adopt_orphans()
     paths, started_at, environ = Paths.from_environ(), time.time(), dict(os.environ)
+    secret = given_secret(paths, environ)
     try:
         outcome = run(paths, os.environ, inbox)
     except Exception as error:
@@ -108,7 +115,7 @@ def main() -> int:
     Reserve(paths.output, SPARES).remove()
     write_ending(outcome, paths, started_at, environ)
     code = outcome.exit_code_with(restart_exit_code(environ))
-    start_again(code, environ, lambda: is_asked_to_end)
+    start_again(code, {**environ, VARIABLE: secret} if secret else environ, lambda: is_asked_to_end)
     return code
 
 
@@ -176,6 +183,10 @@ def _take_part(
     keys = {purpose: derive(secret, purpose, settings.attempt) for purpose in ("control", "spawn", "tls")}
     write_ranks_secret(paths.run, secret, settings.attempt)
     restarts = bool(settings.restart_exit_code)
+    if (
+        restarts
+    ):  # in a pod, the script is of the same user, and nothing outside has to look into this process
+        close_memory()
     rendezvous = settings.rendezvous or (
         str(paths.run / "leader") if host.count == 1 else f"{host.leader}:{DEFAULT_PORT}"
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import re
+import sys
 from collections.abc import Mapping, MutableMapping
 from pathlib import Path
 
@@ -49,11 +50,25 @@ def take_secret(paths: Paths, environ: MutableMapping[str, str], hosts: int) -> 
 
 def job_identity(paths: Paths, environ: Mapping[str, str]) -> str:
     """The same in all attempts of a job, in no other job; empty without a job secret. `take_secret` removes that."""
+    secret = given_secret(paths, environ)
+    return derive(secret, "identity").hex() if secret else ""
+
+
+def given_secret(paths: Paths, environ: Mapping[str, str]) -> str:
+    """The job secret before `take_secret`; empty if there is none."""
     secret = environ.get(VARIABLE, "")
     if not secret:
         with contextlib.suppress(OSError):
             secret = (paths.input_config / SECRET_FILE).read_text(encoding="utf-8", errors="replace").strip()
-    return derive(secret, "identity").hex() if secret else ""
+    return secret
+
+
+def close_memory() -> None:
+    """No other process of this user can read the memory or the first environment of this one, nor trace it."""
+    if sys.platform == "linux":
+        import ctypes
+
+        ctypes.CDLL(None).prctl(4, 0, 0, 0, 0)  # PR_SET_DUMPABLE
 
 
 def write_ranks_secret(run: Path, secret: str, attempt: int) -> None:

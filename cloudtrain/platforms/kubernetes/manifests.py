@@ -67,7 +67,9 @@ def _without_program(item: dict[str, Any]) -> dict[str, Any]:
 def _secret_command(main: Mapping[str, Any]) -> str:
     """For bash and zsh. No value is an argument of a program: everybody on the machine can read those."""
     metadata = main["metadata"]
-    names = dict.fromkeys(key for secret, key in _references(main["spec"]) if secret == metadata["name"])
+    names = dict.fromkeys(
+        key for secret, key in _references(main["spec"]) if secret == metadata["name"] and key != JOB_SECRET
+    )
     values = [
         f'--from-file={JOB_SECRET}=<(printf %s "$(openssl rand -hex 32)")',
         *(f'--from-file={name}=<(printf %s "${name}")' for name in names),

@@ -60,12 +60,16 @@ class CannotStart(Exception):
 def main() -> None:
     # as process 1, it would not be ended by the signal: the kernel discards what nothing handles
     signal.signal(signal.SIGTERM, lambda *_: os._exit(STOPPED))
+    # no process that this one starts or becomes has it in its environment: the runtime takes it from a file
+    secret = os.environ.pop("CLOUDTRAIN_SECRET", "")
     base = Path(os.environ.get("SAGEMAKER_BASE_DIR") or "/opt/ml")
     own = base / "input" / "data" / "cloudtrain"
     program = own / "cloudtrain.pyz"
     try:
         documents = _documents()
         _write_documents(documents, base / "input" / "config")
+        if secret:
+            _write(base / "input" / "config" / "secret", secret.encode())
         _deliver(
             MOUNTS / "config" / "sourcedir.tar.gz",
             "source-url",
@@ -123,9 +127,6 @@ def _write_documents(documents: Mapping[str, bytes], folder: Path) -> None:
     own = {RESOURCES: json.dumps({"current_host": host, **resources}).encode()}
     for name, data in {**documents, **own}.items():
         _write(folder / name, data)
-    secret = MOUNTS / "secret" / "job-secret"
-    if secret.exists():
-        _write(folder / "secret", secret.read_bytes())
 
 
 def _deliver(mounted: Path, url_file: str, target: Path) -> None:

@@ -7,6 +7,8 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from cloudtrain.errors import InvalidJob
+from cloudtrain.link.secret import VARIABLE as SECRET
+from cloudtrain.platforms.kubernetes.pod_files import JOB_SECRET
 from cloudtrain.platforms.kubernetes.render.objects import documents
 from cloudtrain.platforms.kubernetes.render.parts import Parts
 from cloudtrain.spec.redact import REDACTED
@@ -29,8 +31,9 @@ def variables(parts: Parts, extra: Mapping[str, str] | None = None) -> list[dict
         **(extra or {}),
     }
     found: list[dict[str, Any]] = [{"name": name, "value": literal(value)} for name, value in plain.items()]
+    found.append(_from_secret(SECRET, parts.name, JOB_SECRET))
     for name, value in parts.job.shown_environment.items():
-        if name in plain or name in parts.options.secret_env:
+        if name in plain or name == SECRET or name in parts.options.secret_env:
             continue
         if value == REDACTED:
             found.append(_from_secret(name, parts.name, name))

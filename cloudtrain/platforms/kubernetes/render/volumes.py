@@ -11,7 +11,7 @@ from typing import Any
 from cloudtrain.contract.paths import DEFAULT_BASE
 from cloudtrain.errors import InvalidJob
 from cloudtrain.platforms.kubernetes.options import KubernetesOptions
-from cloudtrain.platforms.kubernetes.pod_files import JOB_SECRET, MOUNTS, URLS, runtime_map
+from cloudtrain.platforms.kubernetes.pod_files import MOUNTS, URLS, runtime_map
 from cloudtrain.platforms.kubernetes.render.parts import Parts
 from cloudtrain.platforms.kubernetes.render.resources import quantity
 from cloudtrain.storage import uri_scheme
@@ -90,7 +90,8 @@ def pod_volumes(parts: Parts, *, has_ranks: bool = True) -> tuple[list[dict[str,
     if not parts.by_url:
         runtime = {"configMap": {"name": runtime_map(parts.name)}}
         add("runtime", runtime, f"{MOUNTS}/runtime", readOnly=True)
-    add("secret", {"secret": _secret(parts)}, f"{MOUNTS}/secret", readOnly=True)
+    if parts.by_url:
+        add("secret", {"secret": _urls(parts)}, f"{MOUNTS}/secret", readOnly=True)
     for name in options.resources:
         if has_ranks and name.startswith("hugepages-"):
             medium = f"HugePages-{name.removeprefix('hugepages-')}"
@@ -103,10 +104,9 @@ def pod_volumes(parts: Parts, *, has_ranks: bool = True) -> tuple[list[dict[str,
     return volumes, mounts
 
 
-def _secret(parts: Parts) -> dict[str, Any]:
-    """Only the keys that are files: variables of the job are in the same Secret."""
-    keys = [JOB_SECRET, *(URLS if parts.by_url else ())]
-    return {"secretName": parts.name, "items": [{"key": key, "path": key} for key in keys]}
+def _urls(parts: Parts) -> dict[str, Any]:
+    """Only the keys that are files: what the hosts share, and variables of the job, are in the same Secret."""
+    return {"secretName": parts.name, "items": [{"key": key, "path": key} for key in URLS]}
 
 
 def _parse(volume: str | Mapping[str, Any], where: str) -> Volume:

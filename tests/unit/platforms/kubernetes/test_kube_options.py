@@ -365,4 +365,7 @@ def test_what_s3_delivers_is_in_the_secret() -> None:
     ]  # fmt: skip
     assert "add --set platform_options.delivery=configmap" in request.shown
     [secret] = [volume["secret"] for volume in pod_of(request)["volumes"] if "secret" in volume]
-    assert {item["key"] for item in secret["items"]} == {"job-secret", *URLS}
+    assert {item["key"] for item in secret["items"]} == {*URLS}, "the script can read what is mounted"
+    assert not [volume for volume in pod_of(rendered())["volumes"] if "secret" in volume]
+    shared = {"secretKeyRef": {"name": "a-job", "key": "job-secret"}}
+    assert environment_of(rendered())["CLOUDTRAIN_SECRET"] == shared

@@ -41,7 +41,6 @@ class Pod:
         for path in hidden.iterdir():  # a kubelet links the files
             (self.mounts / "config" / path.name).symlink_to(path)
         (self.mounts / "runtime" / "cloudtrain.pyz.gz").write_bytes(gzip.compress(RUNTIME))
-        (self.mounts / "secret" / "job-secret").write_text("s" * 64)
         self.hosts(socket.gethostname().partition(".")[0], "other")
         self.environ = {
             "PATH": os.environ["PATH"],
@@ -49,6 +48,7 @@ class Pod:
             "CLOUDTRAIN_RUNTIME_SHA256": hashlib.sha256(RUNTIME).hexdigest(),
             "CLOUDTRAIN_TERMINATION_MESSAGE": str(self.message),
             "HOME": "/",
+            "CLOUDTRAIN_SECRET": "s" * 64,
         }
 
     def hosts(self, *names: str) -> None:
@@ -103,7 +103,8 @@ def test_the_contract_is_laid_out(pod: Pod) -> None:
     assert (config / "secret").read_text() == "s" * 64
     assert (config / "secret").stat().st_mode & 0o777 == 0o600
     assert (pod.base / "input/data/code/sourcedir.tar.gz").read_bytes() == b"source"
-    assert not {"CLOUDTRAIN_RUNTIME_SHA256", "CLOUDTRAIN_DOCUMENTS_SHA256"} & found["environ"].keys()
+    own = {"CLOUDTRAIN_RUNTIME_SHA256", "CLOUDTRAIN_DOCUMENTS_SHA256", "CLOUDTRAIN_SECRET"}
+    assert not own & found["environ"].keys()
     assert os.access(found["environ"]["HOME"], os.W_OK)
 
 
