@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -13,7 +14,7 @@ from typing import IO, TYPE_CHECKING, Any
 
 import msgspec
 
-from cloudtrain.config import read_config
+from cloudtrain.config import SECTIONS, read_config, read_section
 from cloudtrain.errors import InDoubt, InvalidJob
 from cloudtrain.index import IndexEntry, add_job, remove_submission
 from cloudtrain.job import Job
@@ -30,6 +31,7 @@ from cloudtrain.platforms import (
     WarmUp,
     get_platform,
 )
+from cloudtrain.platforms.common.ignored import ignored_fields
 from cloudtrain.platforms.registry import check_result
 from cloudtrain.spec import Source, TrainingInput, TrainingJob, base_name, new_job_name
 from cloudtrain.spec._uris import existing_to_uri
@@ -82,9 +84,8 @@ class Submission:
 
     @property
     def job_warnings(self) -> list[str]:
-        if isinstance(self.platform, JobWarnings):
-            return [*job_warnings(self.job), *self.platform.job_warnings(self.job)]
-        return job_warnings(self.job)
+        own = self.platform.job_warnings(self.job) if isinstance(self.platform, JobWarnings) else ()
+        return [*job_warnings(self.job), *ignored_fields(self.platform.name, self.job), *own]
 
     @property
     def uploads(self) -> list[Upload]:
@@ -328,11 +329,39 @@ LOCAL_TYPES = ("local", "local_gpu")
 
 
 def default_platform(job: TrainingJob) -> str:
-    """Where a job runs that does not say so: what names an image runs in it."""
-    types = {*job.instance_types} or {"local"}
-    if any(kind.startswith("ml.") for kind in types):
+    """Where a job runs that names no platform: in its image, if it names one.
+
+    Raises InvalidJob for an instance type that is neither SageMaker's nor this machine: it belongs to some platform.
+    """
+    if any(kind.startswith("ml.") for kind in job.instance_types):
         return "sagemaker"
-    return "container" if job.image_uri and types <= set(LOCAL_TYPES) else "local"
+    for kind in job.instance_types:
+        if kind not in LOCAL_TYPES:
+            raise _without_platform(kind)
+    return "container" if job.image_uri else "local"
+
+
+def _without_platform(kind: str) -> InvalidJob:
+    owners = [name for name in SECTIONS if kind in _types_in_config(name)]
+    if not owners and re.fullmatch(r"[a-z][a-z0-9-]*\.[a-z0-9-]+", kind):
+        return InvalidJob(
+            f"instance_type: {kind} is not an instance type of SageMaker, which begins with ml., and the job names no "
+            "platform",
+            hint=f"For SageMaker, write ml.{kind}. For another platform, name it: platform='local' "
+            "(--platform local) runs the job on this machine.",
+        )
+    first = owners[0] if owners else "slurm"
+    return InvalidJob(
+        f"instance_type: {kind} belongs to a cluster, and the job names no platform",
+        hint=f"Name it: platform={first!r} (--platform {first}). SageMaker's types begin with ml.",
+    )
+
+
+def _types_in_config(section: str) -> set[str]:
+    """The instance types that the user's config file describes for a platform."""
+    found = read_section(section)
+    tables = [found, *(found.get("profiles") or {}).values()]
+    return {kind for table in tables for kind in table.get("instance_types") or ()}
 
 
 def _source(job: TrainingJob, archive: SourceArchive, platform: Platform) -> Source:

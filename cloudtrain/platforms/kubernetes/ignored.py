@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from cloudtrain.platforms.common.ignored import OF_SAGEMAKER
 from cloudtrain.spec import TrainingJob
 
 _INSTEAD = {
@@ -19,22 +20,6 @@ _INSTEAD = {
     "security_group_ids": "the cluster has its own network",
     "instance_placement_config": "use platform_options.topology or affinity",
 }
-_OF_SAGEMAKER = (
-    "keep_alive_period_in_seconds",
-    "training_plan",
-    "enable_sagemaker_metrics",
-    "enable_infra_check",
-    "enable_remote_debug",
-    "enable_session_tag_chaining",
-    "training_repository_access_mode",
-    "training_repository_credentials_provider_arn",
-    "debugger_hook_config",
-    "profiler_config",
-    "tensorboard_output_config",
-    "experiment_config",
-    "mlflow_config",
-    "model_package_config",
-)
 
 
 def ignored_fields(job: TrainingJob) -> list[str]:
@@ -51,7 +36,7 @@ def ignored_fields(job: TrainingJob) -> list[str]:
             "platform_options.host_network: no NetworkPolicy applies to pods in the network of their nodes, so other "
             "pods can reach those of this job"
         )
-    others = [name for name in _OF_SAGEMAKER if name in given]
+    others = [name for name in OF_SAGEMAKER if name in given]
     if others:
         verb = "has" if len(others) == 1 else "have"
         found.append(f"{', '.join(others)} {verb} no effect on Kubernetes: only SageMaker has this service")
