@@ -42,7 +42,7 @@ _CHOSEN_BY = {
     "hosts": "the job runs on the hosts of platform_options.hosts",
     **dict.fromkeys(("pbs", "torque", "cobalt"), "platform_options choose the nodes"),
 }
-"""What chooses the machines on the platforms that do not use the instance type."""
+"""How the machines are chosen on the platforms that do not use the instance type."""
 
 
 def ignored_fields(platform: str, job: TrainingJob) -> list[str]:

@@ -1,4 +1,4 @@
-"""An instance type is never ignored without a word."""
+"""An instance type is never ignored silently."""
 
 from __future__ import annotations
 
