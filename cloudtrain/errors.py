@@ -34,6 +34,9 @@ if TYPE_CHECKING:
 class CloudtrainError(Exception):
     """Base of all errors that cloudtrain raises on purpose. Credentials in URLs are hidden: errors quote them."""
 
+    is_transient = False
+    """Whether the same request may succeed later: it was throttled, or the network or a server failed."""
+
     def __init__(self, message: str, *, hint: str = "") -> None:
         self.message = hide_credentials(message)
         self.hint = hide_credentials(hint)

@@ -15,6 +15,7 @@ from cloudtrain._sdk.objects import read_inputs, read_object
 from cloudtrain.errors import InvalidJob, TrainingFailed, nearest
 from cloudtrain.job import Job, find_any
 from cloudtrain.platforms import Platform, print_states
+from cloudtrain.platforms.waiting import waiting_for
 from cloudtrain.spec import FIELDS, FileSystemInput, TrainingInput
 from cloudtrain.spec._bounds import check_values
 from cloudtrain.spec._variables import is_of_sdk, is_variable
@@ -386,14 +387,16 @@ def _wait(
         again: submits a failed job again, if that may help.
     """
     __tracebackhide__ = True  # in a notebook, the traceback of a failed job is that of the cell
-    with live_card(job.platform, job.name) as card:
+    with waiting_for(job.name), live_card(job.platform, job.name) as card:
         while True:
             if show:  # a card shows the states of the job
                 with card.updating() if card else print_states(job.platform, job.name, show):
                     for line in job.follow():
                         show(line)
+            with job.upkeep():
+                description = job.until_final(card=card)
             try:
-                job.wait()
+                job.conclude(description, show)
             except TrainingFailed:
                 if again and again(show or (lambda line: None)):
                     continue

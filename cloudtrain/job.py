@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import time
+import warnings
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, nullcontext, suppress
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from cloudtrain._display.live import LiveCard, live_card, mime_bundle
 from cloudtrain.contract import FailureClass, FailureReport, JobStatus
@@ -22,11 +23,17 @@ from cloudtrain.platforms import (
     Upkeep,
     get_platform,
 )
+from cloudtrain.platforms.waiting import describe_patiently, waiting_for
 from cloudtrain.storage import Progress, Store, open_store, split_uri
 from cloudtrain.storage.uri import own_file
 
+if TYPE_CHECKING:
+    from queue import Queue
+
 POLL_SECONDS = 0.1
 LONGEST_POLL_SECONDS = 2.0
+MOST_LINES = 10_000
+"""Lines that were read and not printed yet."""
 
 
 class Job:
@@ -121,31 +128,77 @@ class Job:
         if isinstance(timeout, (bool, str)):
             return self.wait(logs=timeout)
         __tracebackhide__ = True  # in a notebook, the traceback of a failed job is that of the cell
-        with live_card(self.platform, self.name) as card, self.upkeep():
-            description = self._wait(timeout, card, prints=bool(logs) and logs != "None")
+        prints = bool(logs) and logs != "None"
+        with waiting_for(self.name), live_card(self.platform, self.name) as card, self.upkeep():
+            description = self.until_final(timeout, card, prints=prints)
+        self.conclude(description, print if prints else None)
+        return self
+
+    def conclude(self, description: JobDescription, show: Callable[[str], object] | None) -> None:
+        """Show what the job used, and warn if it ended early. Raises TrainingFailed if it failed."""
+        __tracebackhide__ = True  # see wait
+        names = ("training", "billable", "spot saving")
+        used = [f"{name} {description.details[name]}" for name in names if name in description.details]
+        if show and used:
+            show(", ".join(used))
+        if description.status in (JobStatus.STOPPED, JobStatus.INTERRUPTED):
+            why = f": {description.reason}" if description.reason else ""
+            warnings.warn(
+                f"job {self.name} is {description.status}, not Completed{why}. Its model may be incomplete.",
+                stacklevel=3,
+            )
         if description.status == JobStatus.FAILED:
             unknown = FailureReport(FailureClass.PLATFORM, "the platform does not say why")
             raise TrainingFailed(self.name, description.failure or unknown)
-        return self
 
-    def _wait(self, timeout: float | None, card: LiveCard | None, *, prints: bool) -> JobDescription:
+    def until_final(
+        self, timeout: float | None = None, card: LiveCard | None = None, *, prints: bool = False
+    ) -> JobDescription:
         """The final description of the job. Raises TimeoutError."""
         deadline = None if timeout is None else time.monotonic() + timeout
         if prints:
             with card.updating() if card else nullcontext():
-                for line in self.follow():
-                    print(line)  # noqa: T201 - as the SageMaker SDK does
+                self._print_logs(timeout)
         pause = POLL_SECONDS
-        while not (description := self.describe()).status.is_final:
+        while not (description := describe_patiently(self.platform, self.name)).status.is_final:
             if card:
                 card.show(description)
             if deadline is not None and time.monotonic() > deadline:
-                raise TimeoutError(f"job {self.name} is still {description.status} after {timeout:g} s")
+                raise TimeoutError(
+                    f"job {self.name} is still {description.status} after {timeout:g} s. It continues. Attach to it "
+                    f"again: cloudtrain wait {self.name}"
+                )
             time.sleep(pause)
             pause = min(1.2 * pause, LONGEST_POLL_SECONDS)
         if card:
             card.show(description)
         return description
+
+    def _print_logs(self, timeout: float | None) -> None:
+        """Print the output until the job ends, or for ``timeout`` seconds."""
+        if timeout is None:
+            for line in self.follow():
+                print(line)  # noqa: T201 - as the SageMaker SDK does
+            return
+        import queue
+        import threading
+
+        lines: queue.Queue[str | BaseException | None] = queue.Queue(MOST_LINES)
+        threading.Thread(target=self._read_logs, args=(lines,), name="logs", daemon=True).start()
+        deadline = time.monotonic() + timeout
+        with suppress(queue.Empty):
+            while (found := lines.get(timeout=max(deadline - time.monotonic(), 0))) is not None:
+                if isinstance(found, BaseException):
+                    raise found
+                print(found)  # noqa: T201 - as above
+
+    def _read_logs(self, lines: Queue[str | BaseException | None]) -> None:
+        try:
+            for line in self.follow():
+                lines.put(line)
+        except BaseException as error:
+            lines.put(error)
+        lines.put(None)
 
     def stop(self) -> None:
         """Ask the job to end: ranks get SIGTERM, and a grace period to write a checkpoint."""

@@ -60,10 +60,12 @@ def aws_errors(subject: str) -> Iterator[None]:
 
     try:
         yield
-    except ClientError as error:
-        raise from_response(error, subject) from error
-    except BotoCoreError as error:
-        raise from_botocore(error, subject) from error
+    except (ClientError, BotoCoreError) as error:
+        converted = (
+            from_response(error, subject) if isinstance(error, ClientError) else from_botocore(error, subject)
+        )
+        converted.is_transient = may_pass(error)
+        raise converted from error
 
 
 @contextmanager
@@ -107,11 +109,6 @@ def may_pass(error: BaseException) -> bool:
     return isinstance(error, (ConnectionError, HTTPClientError))
 
 
-def is_transient(error: CloudtrainError) -> bool:
-    """Whether the cause of an error of `aws_errors` may be transient: see `may_pass`."""
-    return error.__cause__ is not None and may_pass(error.__cause__)
-
-
 def may_have_done(error: CloudtrainError) -> bool:
     """Whether AWS may have carried out a request that failed: it was reached, but a response may have been lost."""
     from botocore import exceptions
@@ -122,7 +119,7 @@ def may_have_done(error: CloudtrainError) -> bool:
         exceptions.ProxyConnectionError,
         exceptions.SSLError,
     )
-    return is_transient(error) and not isinstance(error.__cause__, unreached)
+    return error.is_transient and not isinstance(error.__cause__, unreached)
 
 
 def is_not_found(error: ClientError) -> bool:

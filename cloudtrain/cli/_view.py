@@ -25,6 +25,7 @@ from cloudtrain.contract.text import escape_except_colours
 from cloudtrain.errors import JobNotFound
 from cloudtrain.job import Job
 from cloudtrain.platforms import Events, JobDescription, print_states
+from cloudtrain.platforms.waiting import describe_patiently, waiting_for
 
 RANK_COLOURS = ("cyan", "magenta", "green", "yellow", "blue", "red")
 
@@ -72,7 +73,7 @@ def _follow(job: Job, *, quiet: bool) -> JobDescription:
 
 def _final(job: Job) -> JobDescription:
     with job.upkeep():
-        while not (description := job.describe()).status.is_final:
+        while not (description := describe_patiently(job.platform, job.name)).status.is_final:
             time.sleep(0.05)
     return description
 
@@ -88,7 +89,8 @@ def _exit_code(description: JobDescription) -> int:
 def leave_running(job: Job, state: str = "continues to run") -> Iterator[None]:
     """On Ctrl-C, print that the job continues and how to attach to it again, and exit."""
     try:
-        yield
+        with waiting_for(job.name):
+            yield
     except KeyboardInterrupt:
         if _still_runs(job):
             click.echo(

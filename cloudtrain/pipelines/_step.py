@@ -9,13 +9,15 @@ from dataclasses import replace
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
+from msgspec import structs
+
 from cloudtrain.errors import InvalidJob
 from cloudtrain.pipelines._placeholders import Placeholders
 from cloudtrain.pipelines._sdk import sdk_module
 from cloudtrain.platforms.sagemaker import SageMakerPlatform
 from cloudtrain.platforms.sagemaker.export import left_out_variables, step_arguments
 from cloudtrain.spec._variables import is_variable
-from cloudtrain.submission import prepare, secrets_left_out
+from cloudtrain.submission import Submission, prepare, secrets_left_out
 
 if TYPE_CHECKING:
     from cloudtrain.estimator import Estimator, Inputs
@@ -76,15 +78,16 @@ class _Training:
             )
         fields = {**estimator._fields(inputs, name, None), "platform": "sagemaker"}
         self._platform = SageMakerPlatform(estimator._session)
-        if is_variable(fields.get("output_path")) and not fields.get("code_location"):
-            # the bucket of the output is not known yet
+        unknown = [name for name in ("output_path", "output_kms_key") if is_variable(fields.get(name))]
+        if unknown and not fields.get("code_location"):
+            # the bucket of the output, or its key, is not known when the source is uploaded
             fields["code_location"] = f"{self._platform.aws.default_output_path}cloudtrain/source"
-        if is_variable(fields.get("output_kms_key")) and not is_variable(fields.get("output_path")):
-            _check_key(fields)
         placeholders = Placeholders()
         with estimator._cloned(placeholders.replace(fields)) as found:
             self._submission = prepare(found, self._platform, is_template=True)
         request = self._submission.request
+        if "output_kms_key" in unknown:
+            self._submission = _without_key(self._submission)
         secrets = {
             name: value for name, value in request.secrets.items() if not placeholders.is_placeholder(value)
         }
@@ -105,12 +108,15 @@ class _Training:
         self._is_uploaded = True
 
 
-def _check_key(fields: Mapping[str, Any]) -> None:
-    if not fields.get("code_location"):
-        raise InvalidJob(
-            "output_kms_key: a pipeline variable cannot encrypt the source, which goes to the bucket of the output",
-            hint="Set code_location to another bucket, or pass the key itself.",
-        )
+def _without_key(submission: Submission) -> Submission:
+    """``submission`` whose uploads name no key: S3 encrypts them as their bucket's settings say."""
+    request, output = submission.request, dict(submission.request.body["OutputDataConfig"])
+    del output["KmsKeyId"]
+    return replace(
+        submission,
+        job=structs.replace(submission.job, output_kms_key=None),
+        request=replace(request, body={**request.body, "OutputDataConfig": output}),
+    )
 
 
 @cache

@@ -50,8 +50,10 @@ def _show_all(
     while True:
         try:
             states = platform.states(job_name)
-        except PlatformError:
-            return  # the caller that waits for the job gets the same error
+        except PlatformError as error:
+            if not error.is_transient:
+                return  # the caller that waits for the job gets the same error
+            states = []
         new = [state for state in states if state not in shown]
         for state in new:
             show(state_line(state))

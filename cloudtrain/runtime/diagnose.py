@@ -445,7 +445,8 @@ def _by_signal(number: int, memory_kills: int) -> tuple[FailureClass, str]:
     if number == SIGKILL:
         return (
             FailureClass.KILLED,
-            "A user or the kernel's out-of-memory killer sent the signal: see the host's kernel log (dmesg).",
+            "A user, the platform, or the kernel for lack of memory sent the signal. If memory may be the cause, "
+            "choose hosts with more of it, or a smaller batch.",
         )
     if LINUX.get(number) in _CRASHES:
         return (

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -9,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from cloudtrain.aws.aws import Aws, owner_of
 from cloudtrain.aws.encryption import DEMANDED, may_demand_encryption, with_key
-from cloudtrain.aws.errors import aws_errors
+from cloudtrain.aws.errors import aws_errors, error_code
 from cloudtrain.errors import AccessDenied, CloudtrainError, NotFound, PlatformError, StorageError
 from cloudtrain.storage import Progress, S3Store
 from cloudtrain.storage._client import connection
@@ -25,6 +26,10 @@ _DEMANDS = (
     "If the bucket's policy demands encryption with a KMS key, set output_kms_key to this key, with output_path and "
     "code_location in this bucket."
 )
+
+
+_PAUSES = (1, 2, 4, 8, 16)
+"""Seconds between attempts to create a bucket while S3 is creating it for someone else."""
 
 
 class Uploader:
@@ -105,11 +110,19 @@ def make_default_bucket(aws: Aws, uri: str) -> bool:
         return False
     place = {} if aws.region == "us-east-1" else {"LocationConstraint": aws.region}
     s3: Any = connection(aws.session).client  # that of the upload
-    with (
-        aws_errors(f"bucket {bucket} cannot be created"),
-        suppress(s3.exceptions.BucketAlreadyOwnedByYou),
-    ):
-        s3.create_bucket(Bucket=bucket, **({"CreateBucketConfiguration": place} if place else {}))
+    arguments = {"Bucket": bucket, **({"CreateBucketConfiguration": place} if place else {})}
+    with aws_errors(f"bucket {bucket} cannot be created"):
+        for seconds in (*_PAUSES, None):
+            try:
+                s3.create_bucket(**arguments)
+            except s3.exceptions.BucketAlreadyOwnedByYou:
+                pass
+            except s3.exceptions.ClientError as error:  # another process creates it at this moment
+                if error_code(error) != "OperationAborted" or seconds is None:
+                    raise
+                time.sleep(seconds)
+                continue
+            break
     return True
 
 

@@ -13,7 +13,7 @@ from datetime import datetime
 from typing import Any
 
 from cloudtrain.aws.aws import Aws
-from cloudtrain.aws.errors import is_transient, job_errors
+from cloudtrain.aws.errors import job_errors
 from cloudtrain.errors import JobNotFound, PlatformError
 from cloudtrain.platforms.base import Request
 from cloudtrain.platforms.sagemaker._queue.options import QueueOptions
@@ -109,7 +109,7 @@ class Resubmission:
                 say(f"Interrupted: job {name} is deleted, and may have been submitted again.")
                 raise
             except PlatformError as error:
-                if not (_NO_QUOTA.search(error.message) or is_transient(error)):
+                if not (_NO_QUOTA.search(error.message) or error.is_transient):
                     raise
                 say(f"Job {name} cannot be submitted again yet: {error.message}")
             else:
@@ -141,7 +141,7 @@ class Resubmission:
             except JobNotFound:
                 return None
             except PlatformError as error:
-                if not is_transient(error) or time.monotonic() > end:
+                if not error.is_transient or time.monotonic() > end:
                     raise
             time.sleep(self._pace.deletion)
 

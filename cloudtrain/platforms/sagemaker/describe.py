@@ -23,7 +23,12 @@ from cloudtrain.platforms.sagemaker._training_job import describe_training_job
 from cloudtrain.platforms.sagemaker.failure import complete, from_failure_reason, job_facts
 from cloudtrain.storage import S3Store, join_uri
 
-CONSOLES = {"aws-cn": "console.amazonaws.cn", "aws-us-gov": "console.amazonaws-us-gov.com"}
+CONSOLES = {
+    "aws-cn": "console.amazonaws.cn",
+    "aws-eusc": "console.amazonaws-eusc.eu",
+    "aws-us-gov": "console.amazonaws-us-gov.com",
+}
+"""The domains of the console, by the partition of AWS."""
 PAGE = 100
 
 
@@ -101,10 +106,14 @@ def describe_answer(answer: Mapping[str, Any], **fields: Any) -> JobDescription:
     )
 
 
+def console(region: str, partition: str) -> str:
+    """The URL of the AWS console."""
+    return f"https://{region}.{CONSOLES.get(partition, 'console.aws.amazon.com')}"
+
+
 def console_url(job_name: str, region: str, partition: str) -> str:
     """The page of the job in the AWS console."""
-    console = CONSOLES.get(partition, "console.aws.amazon.com")
-    return f"https://{region}.{console}/sagemaker/home?region={region}#/jobs/{job_name}"
+    return f"{console(region, partition)}/sagemaker/home?region={region}#/jobs/{job_name}"
 
 
 def _model_data(answer: Mapping[str, Any], status: JobStatus) -> str | None:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from cloudtrain.aws.aws import Aws
-from cloudtrain.aws.errors import aws_errors, may_pass
+from cloudtrain.aws.errors import aws_errors
 from cloudtrain.errors import PlatformError
 from cloudtrain.platforms.common.request_budget import RequestBudget
 from cloudtrain.platforms.sagemaker._log_reader import INTERVAL, LogReader, log_budget
@@ -152,7 +152,7 @@ def _refresh(answer: dict[str, Any], aws: Aws) -> dict[str, Any]:
     try:
         return describe_training_job(answer["TrainingJobName"], aws)
     except PlatformError as error:
-        if error.__cause__ is None or not may_pass(error.__cause__):
+        if not error.is_transient:
             raise
         return answer
 

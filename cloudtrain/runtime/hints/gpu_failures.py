@@ -50,14 +50,14 @@ HINTS = (
         "NVRM: Xid (PCI:0000:53:00): 79, GPU has fallen off the bus.",
         rf"NVRM: Xid \([^)]*\): (?P<xid>{'|'.join(map(str, _FAULTY_XIDS))})\b",
         f"The driver reported Xid {{xid}}, a fault of a GPU or of its links. {_ANOTHER_HOST} NVIDIA's list of Xid "
-        "errors says what the number means; dmesg shows which GPU.",
+        "errors says what the number means.",
         failure_class=FailureClass.GPU_FAULT,
     ),
     Hint(
         "AcceleratorError: CUDA error: GPU is lost",
         r"GPU has fallen off the bus|GPU is lost|CUDA error: uncorrectable NVLink error|hardware stack error"
         r"|Unable to determine the device handle for GPU",
-        f"A GPU of this host has failed. {_ANOTHER_HOST} dmesg shows the Xid of the fault.",
+        f"A GPU of this host has failed. {_ANOTHER_HOST}",
         failure_class=FailureClass.GPU_FAULT,
     ),
     Hint(

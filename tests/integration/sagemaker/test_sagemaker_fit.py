@@ -13,6 +13,7 @@ from service import SageMakerService, ServiceError
 
 from cloudtrain import Estimator, TrainingFailed
 from cloudtrain.contract import JobStatus
+from cloudtrain.errors import PlatformError
 from cloudtrain.storage import open_store
 
 
@@ -48,6 +49,50 @@ def play(service: SageMakerService, *, fail: str | None = None) -> None:
         threading.Timer(0.2, live, [job]).start()
 
     service.on_create = create
+
+
+def test_fit_ends_with_what_is_billed(
+    estimator: Estimator, service: SageMakerService, capsys: pytest.CaptureFixture[str]
+) -> None:
+    play(service)
+    ended = ScriptedJob.complete
+    service.on_create = lambda job: (
+        job.enter("Training"),
+        ended(job, TrainingTimeInSeconds=90, BillableTimeInSeconds=30, EnableManagedSpotTraining=True),
+    )
+    estimator.fit()
+    assert capsys.readouterr().out.splitlines()[-1] == "training 90 s, billable 30 s, spot saving 67 %"
+
+
+def test_a_job_that_ran_into_its_limit_is_warned_of(estimator: Estimator, service: SageMakerService) -> None:
+    service.on_create = lambda job: (job.enter("Training"), job.enter("MaxRuntimeExceeded"))
+    with pytest.warns(UserWarning, match="is Stopped, not Completed: it ran longer than max_run"):
+        estimator.fit(logs=False)
+
+
+def test_waiting_survives_throttling_and_says_how_to_attach(
+    estimator: Estimator, service: SageMakerService
+) -> None:
+    play(service)
+    throttled = [ServiceError("ThrottlingException", "Rate exceeded")] * 12  # more than botocore repeats
+    service.fail("DescribeTrainingJob", *throttled)
+    job = estimator.fit(wait=False)
+    assert job.wait(60).status == JobStatus.COMPLETED
+    service.fail("DescribeTrainingJob", *[ServiceError("ExpiredTokenException", "expired")] * 12)
+    with pytest.raises(
+        PlatformError, match=f"ExpiredToken.*\n.*Attach to it again: cloudtrain wait {job.name}"
+    ):
+        job.wait()
+
+
+def test_waiting_with_logs_keeps_its_timeout(
+    estimator: Estimator, service: SageMakerService, capsys: pytest.CaptureFixture[str]
+) -> None:
+    service.on_create = lambda job: (job.enter("Training"), job.log("algo-1", "[rank 0] epoch 1"))
+    job = estimator.fit(wait=False)
+    with pytest.raises(TimeoutError, match=r"still Running after 4 s.*cloudtrain wait"):
+        job.wait(timeout=4, logs=True)
+    assert "[rank 0] epoch 1" in capsys.readouterr().out
 
 
 def test_fit_shows_the_states_and_the_lines(

@@ -161,7 +161,6 @@ REFUSED = {
         | {"instance_type": ParameterString("T")},
         "instance_type: ParameterString has no default_value",
     ),
-    "key": ({"output_kms_key": ParameterString("K")}, "output_kms_key: a pipeline variable cannot encrypt"),
     "platform": ({"platform": "local"}, "platform: a step of a pipeline runs on sagemaker"),
     "queue": ({"platform_options": {"job_queue": "q"}}, r"platform_options\.job_queue: a pipeline"),
 }
@@ -286,3 +285,12 @@ def test_a_step_has_the_source_of_its_repository(folder: Path) -> None:
     estimator = Estimator(**IMAGE, entry_point="train.py", source_dir="src", git_config={"repo": "."})
     step = _Training("train", estimator, None)
     assert step.arguments["HyperParameters"]["sagemaker_program"] == '"train.py"'
+
+
+def test_the_source_is_uploaded_without_a_key_that_is_not_known_yet(folder: Path, aws: None) -> None:
+    fields = {**IMAGE, "entry_point": "train.py", "source_dir": "src", "instance_count": 2}
+    training = _Training("Train", Estimator(**fields, output_kms_key=ParameterString("K")), None)
+    assert evaluated(training.arguments)["OutputDataConfig"]["KmsKeyId"] == {"Get": "Parameters.K"}
+    training.upload()
+    found = boto3.client("s3").list_objects_v2(Bucket="sagemaker-us-east-1-123456789012")["Contents"]
+    assert any(row["Key"].endswith("sourcedir.tar.gz") for row in found)

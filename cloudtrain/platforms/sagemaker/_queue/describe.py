@@ -26,7 +26,7 @@ from cloudtrain.platforms.sagemaker._queue.service_job import (
     training_job_name,
     training_queues,
 )
-from cloudtrain.platforms.sagemaker.describe import CONSOLES, describe
+from cloudtrain.platforms.sagemaker.describe import console, describe
 from cloudtrain.spec import REDACTED, redact
 
 
@@ -230,9 +230,8 @@ def _queue_name(answer: Mapping[str, Any]) -> str:
 
 def _console(answer: Mapping[str, Any], aws: Aws) -> str:
     """The page of the queue in the AWS console."""
-    console = CONSOLES.get(aws.partition, "console.aws.amazon.com")
-    region = aws.region
-    return f"https://{region}.{console}/batch/home?region={region}#queues/detail/{answer.get('jobQueue', '')}"
+    queue = answer.get("jobQueue", "")
+    return f"{console(aws.region, aws.partition)}/batch/home?region={aws.region}#queues/detail/{queue}"
 
 
 def _seconds(milliseconds: int | None) -> float | None:

@@ -8,7 +8,6 @@ from contextlib import suppress
 from typing import Any
 
 from cloudtrain.aws.aws import Aws
-from cloudtrain.aws.errors import may_pass
 from cloudtrain.errors import JobNotFound, PlatformError
 from cloudtrain.platforms.sagemaker._queue.service_job import ENDED, attempts, describe_service_job
 from cloudtrain.platforms.sagemaker.logs import Pace, logs
@@ -55,6 +54,6 @@ def _refresh(answer: Mapping[str, Any], aws: Aws) -> Mapping[str, Any]:
     try:
         return describe_service_job(answer["jobArn"], aws) or {**answer, "status": "FAILED"}
     except PlatformError as error:
-        if error.__cause__ is None or not may_pass(error.__cause__):
+        if not error.is_transient:
             raise
         return answer

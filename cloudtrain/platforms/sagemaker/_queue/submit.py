@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from cloudtrain.aws.aws import Aws
-from cloudtrain.aws.errors import aws_errors, is_transient, may_have_done
+from cloudtrain.aws.errors import aws_errors, may_have_done
 from cloudtrain.errors import JobExists, PlatformError
 from cloudtrain.platforms.base import Request
 from cloudtrain.platforms.sagemaker._queue.service_job import (
@@ -68,7 +68,7 @@ def _is_queued(request: Request, body: Mapping[str, Any], aws: Aws, began: float
         row = next(service_jobs(aws, body["jobQueue"], request.job_name), None)
         found = describe_service_job(row["jobArn"], aws) if row else None
     except PlatformError as error:
-        if is_transient(error):
+        if error.is_transient:
             raise
         return False
     if not row or not found:

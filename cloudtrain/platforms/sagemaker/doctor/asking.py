@@ -36,6 +36,10 @@ class Account:
         return self._aws.region
 
     @property
+    def partition(self) -> str:
+        return self._aws.partition
+
+    @property
     def default_bucket(self) -> str:
         with self._lock:
             return self._aws.default_bucket

@@ -6,9 +6,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from cloudtrain.platforms.checks import CheckStatus, Finding
+from cloudtrain.platforms.sagemaker.describe import console
 from cloudtrain.platforms.sagemaker.doctor.asking import Account
 
-CONSOLE = "https://{region}.console.aws.amazon.com/servicequotas/home/services/sagemaker/quotas/{code}"
+PAGE = "servicequotas/home/services/sagemaker/quotas"
 
 
 @dataclass(frozen=True)
@@ -42,7 +43,7 @@ def check_quota(account: Account, wanted: Wanted) -> Finding:
     return Finding(
         CheckStatus.FAILED if wanted.is_needed else CheckStatus.WARNING,
         f"the quota {wanted.quota_name!r} is {value}, {wanted.count} needed",
-        f"Request an increase: {CONSOLE.format(region=account.region, code=quota['QuotaCode'])}",
+        f"Request an increase: {console(account.region, account.partition)}/{PAGE}/{quota['QuotaCode']}",
     )
 
 

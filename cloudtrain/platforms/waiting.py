@@ -1,0 +1,53 @@
+"""Waits for a job whose platform does not respond for a while."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from cloudtrain.errors import CloudtrainError, JobNotFound, PlatformError, TrainingFailed
+from cloudtrain.platforms.base import JobDescription, Platform
+
+
+@dataclass(frozen=True)
+class Patience:
+    """How long transient errors of a platform are borne, in seconds."""
+
+    longest: float = 900.0
+    """From the first error to the last request."""
+    first_pause: float = 1.0
+    longest_pause: float = 30.0
+
+
+def describe_patiently(platform: Platform, job_name: str, patience: Patience | None = None) -> JobDescription:
+    """The description of a job. Repeats the request while it is throttled or the network is down.
+
+    Raises:
+        PlatformError: the error is not transient, or lasts too long.
+    """
+    patience = patience or Patience()
+    began, pause = time.monotonic(), patience.first_pause
+    while True:
+        try:
+            return platform.describe(job_name)
+        except PlatformError as error:
+            if not error.is_transient or time.monotonic() - began > patience.longest:
+                raise
+        time.sleep(pause)
+        pause = min(2 * pause, patience.longest_pause)
+
+
+@contextlib.contextmanager
+def waiting_for(job_name: str) -> Iterator[None]:
+    """Adds to an error that ends the wait for a job that the job itself continues, and how to attach to it."""
+    try:
+        yield
+    except (JobNotFound, TrainingFailed):
+        raise
+    except CloudtrainError as error:
+        attach = f"This does not affect the job. Attach to it again: cloudtrain wait {job_name}"
+        if attach not in error.hint:
+            error.hint = f"{error.hint} {attach}".lstrip()
+        raise
