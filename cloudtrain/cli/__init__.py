@@ -12,7 +12,7 @@ from typing import Any
 
 import click
 
-from cloudtrain.cli._errors import INTERRUPTED, cleaning_up, reported
+from cloudtrain.cli._errors import INTERRUPTED, cleaning_up, reported, written
 from cloudtrain.contract.text import escape_line
 from cloudtrain.errors import nearest
 
@@ -93,7 +93,7 @@ def main() -> None:
         if isinstance(stream, TextIOWrapper):  # a console of Windows has few characters
             stream.reconfigure(errors="backslashreplace")
     warnings.showwarning = _show_warning
-    with cleaning_up(), reported():
+    with cleaning_up(), written(), reported():
         # on Windows, click would expand ~, * and %NAME% in the arguments of the script
         cli(prog_name="cloudtrain", windows_expand_args=False)
 

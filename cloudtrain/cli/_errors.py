@@ -9,7 +9,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
-from typing import Any
+from typing import Any, TextIO
 
 import click
 
@@ -61,6 +61,39 @@ def cleaning_up() -> Iterator[None]:
     finally:
         for number in taken:
             signal.signal(number, signal.SIG_DFL)
+
+
+@contextmanager
+def written() -> Iterator[None]:
+    """Turn output that cannot be written, such as to a full disk, into a message on stderr and exit status 1.
+
+    A reader that is gone, such as ``head``, is no error to report: click ends the command with exit status 1.
+    """
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:  # it is closed: the next file to be opened would be in its place
+            setattr(sys, name, open(os.devnull, "w"))  # noqa: SIM115 - until the end
+    try:
+        try:
+            yield
+        finally:
+            sys.stdout.flush()
+    except OSError as error:
+        if not _is_unwritable(sys.stdout):
+            raise
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # what is left, at the end of Python
+        message = f"the output cannot be written: {error.strerror}"
+        click.echo(f"{click.style('Error:', fg='red', bold=True)} {message}", err=True)
+        sys.exit(1)
+
+
+def _is_unwritable(stream: TextIO) -> bool:
+    """Whether the next line fails too."""
+    try:
+        stream.write("\n")
+        stream.flush()
+    except OSError:
+        return True
+    return False
 
 
 @contextmanager

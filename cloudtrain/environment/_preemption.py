@@ -1,6 +1,7 @@
 """Combines every preemption notice into one.
 
 - SIGTERM, which every scheduler sends. Its grace period is the contract's ``stop_grace``.
+- SIGINT of the runtime, which passes Ctrl-C on. Without a runtime, it raises KeyboardInterrupt as always.
 - SIGUSR1, which Slurm sends ahead of time (``--signal=USR1@120``) and Open MPI forwards.
 - The notice of cloudtrain's runtime, in the host's run folder. It comes from the platform or from another host.
 - The notice of an EC2 spot instance, if enabled; see `cloudtrain.environment.spot`.
@@ -29,7 +30,8 @@ _installed = False
 def preemption() -> Notice | None:
     """The notice that this job is about to be stopped, or None. Cheap enough to call at every step.
 
-    From the first call on, SIGTERM and SIGUSR1 no longer end this process but become its notice. A signal for which
+    From the first call on, SIGTERM, SIGUSR1 and a runtime's SIGINT no longer end this process but become its notice. A
+    signal for which
     the script has its own handler keeps that handler. Call this in the main thread: Python cannot handle signals in
     another.
     """
@@ -62,6 +64,9 @@ def _install() -> None:
         for number in SIGNALS:
             if signal.getsignal(number) is signal.SIG_DFL:
                 signal.signal(number, _on_signal)
+        has_runtime = "CLOUDTRAIN_RUN_DIR" in os.environ
+        if has_runtime and signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+            signal.signal(signal.SIGINT, _on_signal)
     except ValueError:
         return  # not the main thread
     _installed = True
@@ -91,9 +96,10 @@ def _reset() -> None:
     """Restore the default handlers in a forked child, such as a data loader's, which its parent ends by SIGTERM."""
     global _notice, _installed
     _notice, _installed = None, False
-    for number in SIGNALS:
+    defaults = {signal.SIGINT: signal.default_int_handler}
+    for number in (*SIGNALS, signal.SIGINT):
         if signal.getsignal(number) is _on_signal:
-            signal.signal(number, signal.SIG_DFL)
+            signal.signal(number, defaults.get(number, signal.SIG_DFL))
 
 
 after_fork_in_child(_reset)

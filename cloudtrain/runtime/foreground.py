@@ -67,9 +67,8 @@ def run_here(order: Order, run: Path, signals: queue.SimpleQueue[int]) -> int:
             if ended_by or not ranks.launch.scripts_started:
                 ended_by = ended_by or number
                 break
-            ended_by, ranks.stopped = number, True
-            kill_at = time.monotonic() + GRACE_SECONDS
-            ranks.notify(END_SIGNALS[signal.Signals(number)])
+            ended_by, kill_at = number, time.monotonic() + GRACE_SECONDS
+            ranks.stop(number, END_SIGNALS[signal.Signals(number)])
             say(asked_to_end(number))
         if failures.reports and not ended_by:
             ranks.wait_for_commits(signals)
@@ -77,7 +76,7 @@ def run_here(order: Order, run: Path, signals: queue.SimpleQueue[int]) -> int:
         ranks.end()
     if ended_by:
         return 0 if ranks.launch.completed else 128 + ended_by
-    return status_of(failures, ranks.completed_ranks)
+    return status_of(failures, ranks.completed_ranks) or int(ranks.lost_output)
 
 
 def main(argument: str) -> int:

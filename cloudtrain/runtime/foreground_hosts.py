@@ -21,7 +21,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from cloudtrain._system.signals import own_number
+from cloudtrain._system.signals import linux_number, own_number
 from cloudtrain.contract import FailureReport
 from cloudtrain.errors import PlatformError
 from cloudtrain.link.secret import fresh_secret
@@ -257,7 +257,8 @@ class _Head:
                 break
             self._ended_by = number
             kill_at = time.monotonic() + GRACE_SECONDS
-            self._broadcast({"type": "stop", "reason": END_SIGNALS[signal.Signals(number)]})
+            reason = END_SIGNALS[signal.Signals(number)]
+            self._broadcast({"type": "stop", "reason": reason, "signal": linux_number(number)})
             say(asked_to_end(number))
         self._broadcast({"type": "kill"})
         self._wait_for_ends(END_SECONDS)

@@ -105,8 +105,7 @@ def _watch(ranks: HostRanks, inbox: queue.SimpleQueue[dict[str, Any]]) -> None:
         except queue.Empty:
             continue
         if message["type"] == "stop":
-            ranks.stopped = True
-            ranks.notify(message["reason"])
+            ranks.stop(message["signal"], message["reason"])
             if not running:
                 return
         elif message["type"] == "notice":

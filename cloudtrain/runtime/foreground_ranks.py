@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import queue
 import signal
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -27,6 +29,8 @@ CAUSE_SECONDS = 4.0
 """The same if a rank was killed because it had lost another one."""
 GRACE_SECONDS = 30.0
 """How long ranks may save their state and end after Ctrl-C, and pending checkpoints after a failure."""
+INTERRUPT_SECONDS = 10.0
+"""How long ranks may take to end after SIGINT. Then they get SIGTERM."""
 
 
 class Failures:
@@ -66,11 +70,17 @@ class HostRanks:
         write_ranks_secret(run, secret, 0)
         self._run, self._host = run, host
         self._prepared = prepare(order, run, os.environ, place)
-        self._output = OutputMerger(1, Path(order.output) if order.output else None)
+        self._output = OutputMerger(
+            1, Path(order.output) if order.output else None, on_error=self._report_lost
+        )
+        self.lost_output = False
+        """Whether a part of the ranks' output could not be written."""
         self.launch = Launch(self._prepared.plan, self._output)
         self._kills = memory_kill_count()
         self._started = time.time()
         self.stopped = False
+        self._interrupt_until = -math.inf
+        """Until then, ranks that are asked to end get SIGINT."""
 
     @property
     def command(self) -> tuple[str, ...]:
@@ -91,11 +101,26 @@ class HostRanks:
                 kills = memory_kill_count() - self._kills
                 yield diagnose(rank_exit, self._host, memory_kills=kills, gpu_faults=faults)
         if self.stopped:
-            self.launch.signal_ranks(signal.SIGTERM)  # including ranks that started since
+            interrupts = time.monotonic() < self._interrupt_until
+            # including ranks that started since
+            self.launch.signal_ranks(signal.SIGINT if interrupts else signal.SIGTERM)
         elif not running and not failed:
             report = self.launch.agent_report(self._host, memory_kill_count() - self._kills)
             if report:
                 yield report
+
+    def _report_lost(self, error: OSError) -> None:
+        self.lost_output = True
+        with contextlib.suppress(OSError):
+            sys.stderr.write(f"Error: {error.strerror}\n")
+            sys.stderr.flush()
+
+    def stop(self, number: int, reason: str) -> None:
+        """Ask the ranks to end. After Ctrl-C, they get SIGINT, and SIGTERM if they are slow to end."""
+        self.stopped = True
+        if number == signal.SIGINT:
+            self._interrupt_until = time.monotonic() + INTERRUPT_SECONDS
+        self.notify(reason)
 
     def notify(self, reason: str) -> None:
         """Write a notice for the ranks."""

@@ -79,7 +79,7 @@ class LaunchPlan:
     programs: Mapping[str, str] = field(default_factory=dict)
     """Scripts on the agent's PATH, in `programs_folder`: name and content."""
     signals_group: bool = False
-    """Whether SIGTERM goes to the rank's whole process group: a shell does not forward it."""
+    """Whether SIGTERM and SIGINT go to the rank's whole process group: a shell does not forward it."""
     session: str = ""
     """The folder for the files of mpirun and its daemons; empty: a temporary folder."""
     hosts: int = 1
@@ -400,7 +400,7 @@ class Launch:
 
     def signal_ranks(self, number: int) -> None:
         """Send a signal once to every rank that has started and not ended. Call again for ranks that start later."""
-        if number == signal.SIGTERM:
+        if number in (signal.SIGTERM, signal.SIGINT):
             with contextlib.suppress(OSError):  # a full disk
                 Path(stopping_path(str(self.plan.run))).touch()
         for slot in self.plan.slots:
@@ -409,7 +409,7 @@ class Launch:
                 continue
             self.signalled.add((record.pid, number))
             with contextlib.suppress(ProcessLookupError):
-                if self.plan.signals_group and number == signal.SIGTERM:
+                if self.plan.signals_group and number in (signal.SIGTERM, signal.SIGINT):
                     signal_group(record.pid, number)
                 else:
                     os.kill(record.pid, number)

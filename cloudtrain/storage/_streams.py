@@ -8,7 +8,7 @@ from itertools import accumulate
 from typing import TYPE_CHECKING, Any
 
 from cloudtrain.storage._errors import broken_off, s3_errors
-from cloudtrain.storage.patience import Outage, current
+from cloudtrain.storage.patience import ATTEMPTS_OF_BODIES, Outage, current
 
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
@@ -99,7 +99,7 @@ class ObjectStream(io.RawIOBase):
                     break
                 except (HTTPClientError, IncompleteReadError) as error:
                     self._outage = self._outage or current().outage(self._uri)
-                    if not self._outage.wait(str(error)):
+                    if not self._outage.wait(str(error), attempts=ATTEMPTS_OF_BODIES):
                         raise broken_off(self._uri, error) from error
                     self._reopen()
         self._outage = None

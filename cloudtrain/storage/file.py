@@ -15,7 +15,7 @@ from cloudtrain._system.retries import again
 from cloudtrain.storage._errors import file_errors
 from cloudtrain.storage._walk import walk
 from cloudtrain.storage.atomic import is_temporary, remove_abandoned, temporary_sibling
-from cloudtrain.storage.base import Data, ObjectInfo, Progress, opened
+from cloudtrain.storage.base import DamagedBody, Data, ObjectInfo, Progress, opened
 from cloudtrain.storage.uri import check_key, join_uri, own_file
 
 CHUNK = 1 << 20
@@ -36,13 +36,14 @@ class FileStore:
         self.uri = self.folder.as_uri()
 
     def read(self, key: str) -> bytes:
-        with file_errors(self._uri(key)):
-            return again(self._path(key).read_bytes)
+        path = self._path(key)
+        with file_errors(self._uri(key)), again(lambda: _open(path)) as file:
+            return file.read()
 
     def open(self, key: str) -> BinaryIO:
         path = self._path(key)
         with file_errors(self._uri(key)):
-            return again(lambda: open(path, "rb"))
+            return again(lambda: _open(path))
 
     def write(self, key: str, data: Data, *, sha256: bytes | None = None) -> None:
         self._put(key, _writer(data))
@@ -97,7 +98,7 @@ class FileStore:
 
     def download(self, key: str, path: Path, progress: Progress | None = None) -> None:
         source = self._path(key)
-        with file_errors(self._uri(key)), open(source, "rb") as file, temporary_sibling(path) as temporary:
+        with file_errors(self._uri(key)), _open(source) as file, temporary_sibling(path) as temporary:
             _copy(file, temporary, progress)
             replace(temporary, path)
 
@@ -141,6 +142,19 @@ class FileStore:
 
     def _uri(self, key: str) -> str:
         return join_uri(self.uri, key)
+
+
+def _open(path: Path) -> BinaryIO:
+    """Open a regular file, or a link to one: to read from a pipe would wait for a writer. Raises OSError."""
+    file = open(path, "rb", opener=_without_waiting)  # noqa: SIM115 - the caller closes it
+    if not S_ISREG(os.fstat(file.fileno()).st_mode):
+        file.close()
+        raise DamagedBody(f"{path} is not a regular file", hint="Something else has this name: remove it.")
+    return file
+
+
+def _without_waiting(path: str, flags: int) -> int:
+    return os.open(path, flags | getattr(os, "O_NONBLOCK", 0))
 
 
 def _writer(data: Data) -> Callable[[Path], None]:

@@ -26,6 +26,8 @@ LOOK_SECONDS = 0.5
 """How often a pause checks whether its end has moved."""
 ATTEMPTS = 3
 """Attempts of a request that fails quickly, however short the patience is: one lost connection is not an outage."""
+ATTEMPTS_OF_BODIES = 8
+"""Attempts to read a body beyond the same byte while the service answers: about 25 s. Then the object is damaged."""
 
 QUIET_SECONDS = 3.0
 """An outage that is shorter is not worth a warning."""
@@ -139,13 +141,13 @@ class Outage:
         self._attempts = 0
         self._pause = _setting(PAUSE_VARIABLE, PAUSE)
 
-    def wait(self, why: str) -> bool:
-        """Pause before the next attempt. Returns False if there should be none."""
+    def wait(self, why: str, *, attempts: float = math.inf) -> bool:
+        """Pause before the next attempt. Returns False if there should be none, as after so many ``attempts``."""
         patience, now = self._patience, time.monotonic()
         self._began = now if self._began is None else self._began
         self._attempts += 1
         patience.failed(self._where, why)
-        if now >= self._end:
+        if now >= self._end or self._attempts >= attempts:
             return False
         import random  # few processes have to wait
 

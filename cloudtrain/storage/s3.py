@@ -24,7 +24,7 @@ from cloudtrain.storage._errors import broken_off, from_response, s3_errors
 from cloudtrain.storage._streams import Body, ObjectStream
 from cloudtrain.storage.atomic import is_temporary, temporary_sibling
 from cloudtrain.storage.base import Data, ObjectInfo, Progress, opened
-from cloudtrain.storage.patience import ATTEMPTS, current, default
+from cloudtrain.storage.patience import ATTEMPTS, ATTEMPTS_OF_BODIES, current, default
 from cloudtrain.storage.uri import check_key, join_uri, split_s3_uri
 
 if TYPE_CHECKING:
@@ -269,7 +269,7 @@ class S3Store:
                     if altered == ATTEMPTS or not outage.wait(str(error)):
                         raise
                 except (HTTPClientError, IncompleteReadError) as error:
-                    if not outage.wait(str(error)):
+                    if not outage.wait(str(error), attempts=ATTEMPTS_OF_BODIES):
                         raise broken_off(self._uri(key), error) from error
 
     def _download_parts(self, key: str, path: Path, progress: Progress | None) -> None:
@@ -289,7 +289,7 @@ class S3Store:
             except (
                 RetriesExceededError
             ) as error:  # the bodies of parts broke: requests are retried by themselves
-                if not outage.wait(str(error.last_exception)):
+                if not outage.wait(str(error.last_exception), attempts=ATTEMPTS_OF_BODIES):
                     raise
                 counted.take_back()
         if expected is None or path.stat().st_size != expected.size:

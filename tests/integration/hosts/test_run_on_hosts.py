@@ -34,7 +34,7 @@ hvd.barrier()
 
 WAITS = """
 import os, signal, sys, time
-signal.signal(signal.SIGTERM, lambda *_: (print("saved", flush=True), sys.exit(0)))
+signal.signal(signal.SIGINT, lambda *_: (print("saved", flush=True), sys.exit(0)))
 print("waiting", flush=True)
 time.sleep(60)
 """

@@ -33,10 +33,15 @@ def save(number, frame):
     if "stubborn" not in sys.argv:
         sys.exit(0)
 signal.signal(signal.SIGTERM, save)
+if "stubborn" in sys.argv:
+    signal.signal(signal.SIGINT, save)
 open(f"pid-{os.environ['RANK']}", "w").write(str(os.getpid()))
 print("waiting", flush=True)
 while True:
-    time.sleep(0.05)
+    try:
+        time.sleep(0.05)
+    except KeyboardInterrupt:
+        save(2, None)
 """
 
 LOCAL = ["-np", "2", "-H", "localhost:2"]
@@ -169,6 +174,69 @@ def test_ctrl_c_lets_ranks_save_and_a_second_one_kills_them(tmp_path: Path) -> N
         process.communicate(timeout=30)
     assert (process.returncode, time.monotonic() - began < 10) == (130, True)
     assert not any(map(process_lives, ranks))
+
+
+def test_ctrl_c_is_a_keyboard_interrupt_and_then_sigterm(tmp_path: Path) -> None:
+    interrupted = "except KeyboardInterrupt:\n        print('interrupted', flush=True)\n        raise"
+    (tmp_path / "train.py").write_text(
+        WAITS.replace("except KeyboardInterrupt:\n        save(2, None)", interrupted)
+    )
+    with start(tmp_path, *LOCAL, "python", "train.py") as process:
+        waiting(tmp_path, process)
+        process.send_signal(signal.SIGINT)
+        out, _ = process.communicate(timeout=30)
+    assert (process.returncode, out.count("] interrupted\n")) == (130, 2)
+
+    ignored = "except KeyboardInterrupt:\n        print('ignored', flush=True)"
+    (tmp_path / "train.py").write_text(
+        WAITS.replace("except KeyboardInterrupt:\n        save(2, None)", ignored)
+    )
+    with start(tmp_path, *LOCAL, "python", "train.py") as process:
+        waiting(tmp_path, process)
+        process.send_signal(signal.SIGINT)
+        out, _ = process.communicate(timeout=30)
+    assert (process.returncode, out.count("] ignored\n")) == (130, 2)
+    assert {path.name for path in tmp_path.glob("saved-*")} == {"saved-0", "saved-1"}
+
+
+def test_ctrl_c_is_a_notice_for_a_script_that_asks_for_one(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(
+        "import time\nfrom cloudtrain.environment import preemption\n"
+        "preemption()\nprint('waiting', flush=True)\n"
+        "while not preemption():\n    time.sleep(0.05)\n"
+        "print('saved', flush=True)\n"
+    )
+    with start(tmp_path, *LOCAL, "python", "train.py") as process:
+        for _ in range(2):
+            assert process.stdout.readline().endswith("waiting\n")  # type: ignore[union-attr]
+        process.send_signal(signal.SIGINT)
+        out, _ = process.communicate(timeout=30)
+    assert (process.returncode, out.count("] saved\n")) == (0, 2), out
+
+
+def test_output_that_cannot_be_written(tmp_path: Path) -> None:
+    process = subprocess.run(
+        [
+            "sh",
+            "-c",
+            '"$@" >/dev/full',
+            "sh",
+            str(Path(sys.executable).with_name("cloudtrain")),
+            "run",
+            *LOCAL,
+            "echo",
+            "on",
+        ],
+        cwd=tmp_path,
+        stderr=subprocess.PIPE,
+        text=True,
+        check=False,
+    )
+    assert process.returncode == 1
+    assert (
+        process.stderr
+        == "Error: the log of all ranks cannot be written, and a part of it is lost: No space left on device\n"
+    )
 
 
 def test_ctrl_c_while_it_starts(tmp_path: Path) -> None:

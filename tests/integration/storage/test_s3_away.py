@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from s3_proxy import Answer, Exchange, s3_proxy
 
-from cloudtrain.errors import AccessDenied, NotFound
+from cloudtrain.errors import AccessDenied, NotFound, Unreachable
 from cloudtrain.storage import Store, download_tree, open_store, upload_tree
 from cloudtrain.storage.patience import LIMIT_VARIABLE, PAUSE_VARIABLE
 from cloudtrain.testing import S3Server
@@ -108,6 +108,27 @@ def test_an_upload_continues_with_the_parts_that_are_missing(
         open_store(f"s3://{s3}").upload(folder / "large", "large")
     parts = [path for path in accepted if path]
     assert len(parts) == len(set(parts)) == 3
+
+
+@pytest.mark.timeout(90)
+@pytest.mark.parametrize("call", ["read", "open", "download large"])
+def test_a_body_that_always_breaks_off_is_given_up(
+    call: str, s3: str, s3_server: S3Server, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The service answers, so this is no outage: the object is damaged."""
+    monkeypatch.setenv(LIMIT_VARIABLE, "3600")
+
+    def fault(exchange: Exchange) -> Answer | None:
+        status, headers, data = exchange.forward()
+        kept = len(data) // 2 if exchange.method == "GET" else len(data)
+        if "range" in {name.lower() for name in exchange.headers}:
+            kept = min(kept, 0)
+        return status, headers, data[:kept]
+
+    with s3_proxy(s3_server.env["AWS_ENDPOINT_URL_S3"], fault) as (endpoint, _):
+        monkeypatch.setenv("AWS_ENDPOINT_URL_S3", endpoint)
+        with pytest.raises(Unreachable, match=r"breaks off|broke"):
+            CALLS[call](open_store(f"s3://{s3}"), folder)
 
 
 def test_a_create_whose_answer_is_lost_has_created(

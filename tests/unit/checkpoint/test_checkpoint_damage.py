@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import random
 import shutil
 from collections.abc import Callable
@@ -57,8 +58,15 @@ def empty(folder: Path, name: str) -> None:
     file(folder, 3, name).write_bytes(b"")
 
 
+def pipe(folder: Path, name: str) -> None:
+    """Without a writer: to open it as a file would wait for ever."""
+    path = file(folder, 3, name)
+    path.unlink()
+    os.mkfifo(path)
+
+
 @pytest.mark.parametrize("name", ["manifest.json", "tree.json", "tensors-00000.safetensors"])
-@pytest.mark.parametrize("harm", [truncate, flip, swap, remove, empty])
+@pytest.mark.parametrize("harm", [truncate, flip, swap, remove, empty, pipe])
 def test_damage_is_detected_and_skipped(folder: Path, harm: Callable[[Path, str], None], name: str) -> None:
     harm(folder, name)
     checkpointer = saver(folder)
