@@ -96,10 +96,9 @@ def _reset() -> None:
     """Restore the default handlers in a forked child, such as a data loader's, which its parent ends by SIGTERM."""
     global _notice, _installed
     _notice, _installed = None, False
-    defaults = {signal.SIGINT: signal.default_int_handler}
     for number in (*SIGNALS, signal.SIGINT):
         if signal.getsignal(number) is _on_signal:
-            signal.signal(number, defaults.get(number, signal.SIG_DFL))
+            signal.signal(number, signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL)
 
 
 after_fork_in_child(_reset)
