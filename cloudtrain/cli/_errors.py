@@ -67,7 +67,7 @@ def cleaning_up() -> Iterator[None]:
 def written() -> Iterator[None]:
     """Turn output that cannot be written, such as to a full disk, into a message on stderr and exit status 1.
 
-    A reader that is gone, such as ``head``, is no error to report: click ends the command with exit status 1.
+    After the end of the reader, such as ``head``, nothing is reported: click ends the command with exit status 1.
     """
     for name in ("stdout", "stderr"):
         if getattr(sys, name) is None:  # it is closed: the next file to be opened would be in its place
@@ -80,7 +80,7 @@ def written() -> Iterator[None]:
     except OSError as error:
         if not _is_unwritable(sys.stdout):
             raise
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # what is left, at the end of Python
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # the rest is written at the end of Python
         message = f"the output cannot be written: {error.strerror}"
         click.echo(f"{click.style('Error:', fg='red', bold=True)} {message}", err=True)
         sys.exit(1)

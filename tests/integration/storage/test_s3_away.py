@@ -115,7 +115,7 @@ def test_an_upload_continues_with_the_parts_that_are_missing(
 def test_a_body_that_always_breaks_off_is_given_up(
     call: str, s3: str, s3_server: S3Server, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The service answers, so this is no outage: the object is damaged."""
+    """The service answers, so the object is damaged."""
     monkeypatch.setenv(LIMIT_VARIABLE, "3600")
 
     def fault(exchange: Exchange) -> Answer | None:

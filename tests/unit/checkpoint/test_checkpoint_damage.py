@@ -59,7 +59,7 @@ def empty(folder: Path, name: str) -> None:
 
 
 def pipe(folder: Path, name: str) -> None:
-    """Without a writer: to open it as a file would wait for ever."""
+    """Without a writer: to open it as a file would wait forever."""
     path = file(folder, 3, name)
     path.unlink()
     os.mkfifo(path)
