@@ -80,7 +80,9 @@ def written() -> Iterator[None]:
     except OSError as error:
         if not _is_unwritable(sys.stdout):
             raise
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # the rest is written at the end of Python
+        os.dup2(
+            os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno()
+        )  # the rest is written at the end of Python
         message = f"the output cannot be written: {error.strerror}"
         click.echo(f"{click.style('Error:', fg='red', bold=True)} {message}", err=True)
         sys.exit(1)
