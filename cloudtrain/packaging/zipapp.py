@@ -52,6 +52,7 @@ BUNDLED = (
             "batch/node_job",
             "batch/nodelist",
             "batch/secrets_file",
+            "batch/claim",
             "batch/step",
             "batch/submissions",
             "batch/variables",

@@ -9,7 +9,7 @@ from cloudtrain.errors import InDoubt, PlatformError
 
 
 class ConnectionLost(InDoubt):
-    """The connection broke while a command ran: the command may have been carried out, or not."""
+    """The answer of a command was lost, or took too long: the command may have been carried out, or not."""
 
 
 class Unreachable(PlatformError):

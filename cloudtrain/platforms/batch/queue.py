@@ -110,17 +110,23 @@ class SharedQueue(ABC, Generic[AnyRow, Kept]):
         """Whether a job that is not in the queue may still be alive."""
         return False
 
-    def rows(self, since: float) -> Mapping[str, AnyRow] | None:
-        """The jobs of this user, by number; None if the scheduler has not answered after ``since``."""
+    def rows(self, since: float) -> tuple[Mapping[str, AnyRow], float]:
+        """The jobs of this user, by number, and when the scheduler gave them: after ``since``, else 0."""
         with self._lock:
             if self._snapshot.asked < since <= time.time():
                 self._expired_at = max(self._expired_at, since)
             taken = self._refresh()
-            return None if taken < since or self._snapshot.failures else self._rows
+            return self._rows, 0.0 if self._snapshot.failures or taken < since else taken
 
     def expire(self) -> None:
         """Ask the scheduler again the next time: a job has been submitted, or stopped."""
         self._expired_at = time.time()
+
+    def renew(self) -> None:
+        """Ask the scheduler now, even if it has not answered for a while: a user has asked for something."""
+        with self._lock, self._file.taken(wait=True):
+            self._snapshot = self._ask(self._snapshot)
+            self._file.write(self._snapshot)
 
     @property
     def silence(self) -> str:

@@ -13,6 +13,7 @@ from typing import Protocol
 from cloudtrain._system.processes import signal_group
 from cloudtrain._system.signals import SIGKILL
 from cloudtrain.errors import PlatformError
+from cloudtrain.platforms.batch.connection import ConnectionLost
 
 SHELL = "/bin/sh"
 CHUNK = 1 << 16
@@ -50,7 +51,8 @@ class Shell(Protocol):
         Args:
             timeout: in seconds. The command is ended after it.
 
-        Raises PlatformError if the machine cannot be reached, or the command takes too long.
+        Raises PlatformError if the machine cannot be reached; ConnectionLost if the command may have been carried out,
+        because it took too long, or the connection broke.
         """
         ...
 
@@ -80,7 +82,7 @@ class LocalShell:
         try:
             out, err = process.communicate(stdin, timeout=timeout)
         except subprocess.TimeoutExpired:
-            raise PlatformError(
+            raise ConnectionLost(
                 f"{_program(command)} did not answer within {timeout:g} s",
                 hint="The scheduler or the file system may be busy: try again later.",
             ) from None

@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from cloudtrain.errors import CloudtrainError
+from cloudtrain.platforms.batch.claim import Claim
 from cloudtrain.platforms.batch.secrets_file import read_secrets, remove_secrets
 from cloudtrain.platforms.batch.submissions import Submission, note_submission
 from cloudtrain.platforms.supervised.continuation import Continuation
@@ -30,7 +31,8 @@ def run_step(
 ) -> int:
     """Run the job in ``folder`` to its end. Returns the exit code for the scheduler, which is the job's own.
 
-    A submission that is not needed any more, because the job has ended in an earlier one, does nothing.
+    A submission that is not needed any more, because the job has ended in an earlier one, does nothing; so does one
+    next to another that runs.
 
     Args:
         number: the scheduler's number of the job.
@@ -38,6 +40,22 @@ def run_step(
         make_continuation: creates what starts the next attempt after a preemption, if anything does. The exit code is
             `CONTINUED` then.
     """
+    try:
+        with Claim(folder, number) as claim:
+            if not claim.other:
+                return _run(folder, number, make_hosts, make_continuation)
+        sys.stderr.write(f"the job runs already, as {claim.other}: stop it before you submit it again\n")
+    except CloudtrainError as error:  # the client shows the last line of this output
+        sys.stderr.write(f"{error.message}\n")
+    return 1
+
+
+def _run(
+    folder: Path,
+    number: str,
+    make_hosts: MakeHosts,
+    make_continuation: Callable[[JobFolder], Continuation | None],
+) -> int:
     job = JobFolder(folder)
     record = job.read_record()
     if record.status.is_final and not record.is_damaged:
@@ -47,15 +65,11 @@ def run_step(
         # also of a job that was submitted again by hand
         note_submission(folder, Submission(number, time=time.time()))
         continuation = make_continuation(job)
-        hosts = make_hosts(job, read_secrets(folder))
-        if continuation is None:
-            remove_secrets(folder)
-        supervise(job, hosts, continuation)
+        supervise(job, make_hosts(job, read_secrets(folder)), continuation)
         record = job.read_record()
-    except CloudtrainError as error:  # the client shows the last line of this output
-        sys.stderr.write(f"{error.message}\n")
+    except CloudtrainError:
         remove_secrets(folder)
-        return 1
+        raise
     if not record.status.is_final:
         return CONTINUED
     remove_secrets(folder)

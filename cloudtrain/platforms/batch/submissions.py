@@ -12,8 +12,8 @@ from cloudtrain.contract.documents import Fields, parse_json
 from cloudtrain.storage.atomic import replace_file
 
 SUBMISSIONS = "batch.json"
-ANSWERS = "sbatch.out"
-"""The output of each ``sbatch`` of the client: it names the job even if the answer never reached the client."""
+ANSWERS = "submitted.out"
+"""The answer to each submission of the client: it names the job even if it never reached the client."""
 
 
 @dataclass(frozen=True)
@@ -47,8 +47,10 @@ def parse_submissions(data: bytes) -> list[Submission]:
 
 
 def parse_answers(data: bytes, time: float) -> list[Submission]:
-    """The submissions in the output of ``sbatch --parsable``: ``4711`` or ``4711;cluster``, among other lines."""
-    lines = re.finditer(r"^(\d+(?:_\d+)?)(?:;(.*))?$", data.decode("utf-8", "replace"), re.MULTILINE)
+    """The submissions in the output of sbatch or qsub, such as ``4711``, ``4711;cluster`` or ``4711.server``."""
+    lines = re.finditer(
+        r"^(\d+(?:_\d+)?(?:\.[\w.-]+)?)(?:;(.*))?\s*$", data.decode("utf-8", "replace"), re.MULTILINE
+    )
     return [Submission(line[1], line[2] or "", time) for line in lines]
 
 

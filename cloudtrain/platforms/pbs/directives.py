@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -12,6 +13,12 @@ from cloudtrain.spec import TrainingJob
 
 END_SECONDS = 120
 """How long the end of a job may take after its grace: the last uploads, and the end of all processes."""
+
+SCHEDULER_LOG = "scheduler.log"
+"""The file for the output of a job's scheduler. PBS writes it when the job has ended.
+
+Its path is relative to the folder of the job, from which it is submitted: schedulers expand variables in paths.
+"""
 
 LONGEST_NAME = 15
 """In characters: the most that Torque and older versions of PBS Professional accept for ``-N``."""
@@ -55,22 +62,21 @@ class PbsLine:
         return f"{self.prefix} {self.text}"
 
 
-def directives(platform: str, job: TrainingJob, options: PbsOptions, output: str) -> list[PbsLine]:
+def directives(platform: str, job: TrainingJob, options: PbsOptions) -> list[PbsLine]:
     """All directives, in order; those of ``platform_options.directives`` go last.
 
     Args:
         platform: ``pbs``, ``torque`` or ``cobalt``.
-        output: the file for what the scheduler prints.
 
     Raises InvalidJob for a line that cloudtrain writes itself.
     """
     prefix = "#COBALT" if platform == "cobalt" else "#PBS"
-    lines = [*_LINES[platform](job, options, output), *_raw(options.directives, platform)]
+    lines = [*_LINES[platform](job, options), *_raw(options.directives, platform)]
     return [PbsLine(line, prefix) for line in lines]
 
 
-def _pbs(job: TrainingJob, options: PbsOptions, output: str) -> Iterator[str]:
-    yield from _common(job, options, output)
+def _pbs(job: TrainingJob, options: PbsOptions) -> Iterator[str]:
+    yield from _common(job, options)
     if options.project:
         yield f"-P {options.project}"
     yield f"-l select={options.select or f'{job.host_count}{_chunk(options)}'}"
@@ -90,8 +96,8 @@ def _chunk(options: PbsOptions) -> str:
     return "".join(f":{name}={value}" for name, value in asked.items() if value is not None)
 
 
-def _torque(job: TrainingJob, options: PbsOptions, output: str) -> Iterator[str]:
-    yield from _common(job, options, output)
+def _torque(job: TrainingJob, options: PbsOptions) -> Iterator[str]:
+    yield from _common(job, options)
     asked = f"{job.host_count}:ppn={options.cpus or 1}"
     if options.gpus:
         asked += f":gpus={options.gpus}"
@@ -103,10 +109,11 @@ def _torque(job: TrainingJob, options: PbsOptions, output: str) -> Iterator[str]
     yield from _walltime(job)
 
 
-def _common(job: TrainingJob, options: PbsOptions, output: str) -> Iterator[str]:
-    yield f"-N {short_name(job)}"
+def _common(job: TrainingJob, options: PbsOptions) -> Iterator[str]:
+    assert job.job_name
+    yield f"-N {short_name(job.job_name)}"
     yield "-j oe"
-    yield f"-o {output}"
+    yield f"-o {SCHEDULER_LOG}"
     yield "-r n"
     if options.queue:
         yield f"-q {options.queue}"
@@ -114,9 +121,9 @@ def _common(job: TrainingJob, options: PbsOptions, output: str) -> Iterator[str]
         yield f"-A {options.account}"
 
 
-def _cobalt(job: TrainingJob, options: PbsOptions, output: str) -> Iterator[str]:
+def _cobalt(job: TrainingJob, options: PbsOptions) -> Iterator[str]:
     yield f"--jobname {job.job_name}"
-    yield f"-o {output} -e {output}"
+    yield f"-o {SCHEDULER_LOG} -e {SCHEDULER_LOG}"
     yield f"-n {job.host_count}"
     yield f"-t {_minutes(job) or 0}"  # 0: as long as the queue allows
     if options.queue:
@@ -127,18 +134,23 @@ def _cobalt(job: TrainingJob, options: PbsOptions, output: str) -> Iterator[str]
         yield f"--attrs {':'.join(f'{name}={value}' for name, value in options.attrs.items())}"
 
 
-_LINES: dict[str, Callable[[TrainingJob, PbsOptions, str], Iterator[str]]] = {
+_LINES: dict[str, Callable[[TrainingJob, PbsOptions], Iterator[str]]] = {
     "pbs": _pbs,
     "torque": _torque,
     "cobalt": _cobalt,
 }
 
 
-def short_name(job: TrainingJob) -> str:
-    """The job's name as ``-N`` takes it: at most 15 characters, of which the first is a letter."""
-    assert job.job_name
-    name = job.job_name if job.job_name[0].isalpha() else f"j{job.job_name}"
-    return name[:LONGEST_NAME].rstrip("-")
+def short_name(job_name: str) -> str:
+    """A job's name as ``-N`` takes it: at most 15 characters, of which the first is a letter.
+
+    A part of its hash distinguishes jobs whose names begin with the same letters.
+    """
+    name = job_name if job_name[0].isalpha() else f"j{job_name}"
+    if len(name) <= LONGEST_NAME:
+        return name
+    digest = hashlib.sha256(job_name.encode()).hexdigest()[:4]
+    return f"{name[: LONGEST_NAME - 5].rstrip('-')}-{digest}"
 
 
 def _walltime(job: TrainingJob) -> Iterator[str]:

@@ -7,43 +7,47 @@ import time
 from cloudtrain.errors import PlatformError
 from cloudtrain.platforms.base import Request
 from cloudtrain.platforms.batch.cluster import Cluster
-from cloudtrain.platforms.batch.placement import SCRIPT, place_job
-from cloudtrain.platforms.batch.submissions import (
-    SUBMISSIONS,
-    Submission,
-    parse_submissions,
-    submissions_to_json,
+from cloudtrain.platforms.batch.queue import Standing
+from cloudtrain.platforms.batch.submissions import Submission
+from cloudtrain.platforms.batch.submitting import (
+    Submitter,
+    find_by_folder,
+    find_unrecorded,
+    is_same,
+    recorded,
 )
-from cloudtrain.platforms.pbs.queue import ENDED, WAITING, QueueEntry, short_number
+from cloudtrain.platforms.pbs.directives import short_name
+from cloudtrain.platforms.pbs.queue import WAITING, QueueEntry, short_number
 from cloudtrain.platforms.pbs.scheduler import Scheduler
 from cloudtrain.platforms.supervised.launcher import PREEMPT
 from cloudtrain.platforms.supervised.root import JobFiles
-
-ALIVE_SECONDS = 5.0
-"""How long an answer of the queue counts."""
 
 
 class PbsLauncher:
     """A `HostLauncher` that hands jobs to ``qsub``."""
 
+    program = "qsub"
+
     def __init__(self, platform: str, cluster: Cluster) -> None:
         self._cluster = cluster
         self._scheduler = Scheduler(platform, cluster.shell)
         self._platform = platform
-        self._entries: dict[str, QueueEntry] = {}
-        self._watched: dict[str, str] = {}
-        """The numbers of the jobs that were asked for, by name."""
-        self._asked = float("-inf")
+        self.product = self._scheduler.product
+        self._submitter = Submitter(cluster, self)
 
     def start(self, draft: JobFiles, request: Request) -> None:
-        place_job(self._cluster, draft, request)
-        job = draft.publish(request.job_name)
-        try:
-            number = self._scheduler.submit(self._cluster.job_folder(job.name), SCRIPT)
-        except BaseException:
-            self._cluster.root.remove(job.name)
-            raise
-        job.write(SUBMISSIONS, submissions_to_json([Submission(number, time=time.time())]))
+        self._submitter.start(draft, request, f"chmod +x job.sh && {self._scheduler.submit}")
+        self._scheduler.queue.expire()
+
+    def refusal(self, complaint: str) -> PlatformError:
+        return self._scheduler.refusal(complaint)
+
+    def find(self, job: JobFiles) -> tuple[Submission | None, float]:
+        since = job.record().submitted_at
+        rows, asked = self._scheduler.queue.rows(since)
+        folder = self._cluster.job_folder(job.name)
+        number = find_by_folder(rows, _names(job), folder, since, is_here=not self._cluster.login)
+        return Submission(number, time=since) if number else None, asked
 
     def signal(self, job: JobFiles, name: str) -> None:
         """A job that runs finds the mark of a stop in its folder. The schedulers would signal all its processes."""
@@ -52,41 +56,47 @@ class PbsLauncher:
                 f"a job on {self._platform} cannot be preempted by hand",
                 hint="Stop it, and submit it again: it resumes from its last checkpoint.",
             )
-        number = self._number(job)
-        entry = self.entry(job, fresh=True) if number else None
-        if entry and entry.state == WAITING:
+        asked = time.time()
+        self._scheduler.queue.renew()
+        standing, number = self.standing(job)
+        if standing.is_alive and standing.taken < asked:
+            silence = self._scheduler.queue.silence or f"{self.product} does not answer"
+            raise PlatformError(
+                f"{silence}: job {job.name} was not taken out of the queue",
+                hint="The job is marked to stop: if it runs, it stops now; if it waits, it stops when it starts. To "
+                f"take it out of the queue, run the command again later: cloudtrain stop {job.name}",
+            )
+        if standing.row and standing.row.state == WAITING:
             self._scheduler.delete(number)
-            self._asked = float("-inf")
+            self._scheduler.queue.expire()
 
     def is_alive(self, job: JobFiles) -> bool:
-        if not self._number(job):
-            return True  # it is being submitted
-        entry = self.entry(job)
-        return entry is not None and entry.state != ENDED
+        return self.standing(job)[0].is_alive
 
-    def entry(self, job: JobFiles, *, fresh: bool = False) -> QueueEntry | None:
-        """The job in the queue; None if it is not there. One command asks for all jobs that this process watches."""
-        number = self._number(job)
-        is_new = (
-            self._watched.setdefault(job.name, number) != number or short_number(number) not in self._entries
-        )
-        self._watched[job.name] = number
-        if fresh or is_new or time.monotonic() - self._asked > ALIVE_SECONDS:
-            self._entries = self._scheduler.entries(list(self._watched.values()))
-            self._asked = time.monotonic()
-        entry = self._entries.get(short_number(number))
-        if entry is None or entry.state == ENDED:
-            del self._watched[job.name]
-        return entry
+    def standing(self, job: JobFiles) -> tuple[Standing[QueueEntry], str]:
+        """The job in the queue, and its number there; empty if it has none. Another job with its number is not it."""
+        known = recorded(job)
+        if not known:
+            found, may_come = find_unrecorded(job, self.find)
+            if found is None:
+                return Standing(may_come), ""
+            known = [found]
+        number = known[-1].number
+        standing = self._scheduler.queue.look(short_number(number), known[-1].time)
+        if standing.row and not self._is(standing.row, job):
+            return Standing(False, taken=standing.taken), number
+        return standing, number
 
     def ended(self, job: JobFiles) -> QueueEntry | None:
         """The scheduler's record of a job that has ended; None if it keeps none."""
-        number = self._number(job)
-        if not number:
-            return None
-        entry = self.entry(job)
-        return entry or self._scheduler.ended(number)
+        standing, number = self.standing(job)
+        entry = standing.row or (self._scheduler.ended(number) if number else None)
+        return entry if entry and self._is(entry, job) else None
 
-    def _number(self, job: JobFiles) -> str:
-        known = parse_submissions(job.read(SUBMISSIONS))
-        return known[-1].number if known else ""
+    def _is(self, entry: QueueEntry, job: JobFiles) -> bool:
+        return is_same(entry, _names(job), [job.name])
+
+
+def _names(job: JobFiles) -> list[str]:
+    """The names of a job in the queue."""
+    return [job.name, short_name(job.name)]

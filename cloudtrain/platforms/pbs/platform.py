@@ -17,6 +17,7 @@ from cloudtrain.platforms.base import JobState, Request
 from cloudtrain.platforms.batch.cluster import Cluster, local_cluster
 from cloudtrain.platforms.batch.cluster_platform import ClusterJobs, ClusterPlatform
 from cloudtrain.platforms.batch.placement import forget_secrets
+from cloudtrain.platforms.batch.submitting import never_queued, recorded
 from cloudtrain.platforms.batch.tickets import Ticket
 from cloudtrain.platforms.pbs.launcher import PbsLauncher
 from cloudtrain.platforms.pbs.options import PbsOptions
@@ -69,6 +70,8 @@ class PbsJobs(ClusterJobs):
 
     def lost(self, job: JobFiles) -> FailureReport:
         """The scheduler's reason, if it has recorded one."""
+        if not recorded(job):
+            return never_queued(self._pbs.product)
         try:
             entry = self._pbs.ended(job)
         except PlatformError:
@@ -83,7 +86,7 @@ class PbsJobs(ClusterJobs):
     def _why_waiting(self, job: JobFiles, status: JobStatus) -> str:
         if status.is_final:
             return ""
-        entry = self._pbs.entry(job)
+        entry = self._pbs.standing(job)[0].row
         return entry.why if entry and entry.state == WAITING else ""
 
     def _explained(self, entry: QueueEntry | None) -> FailureReport | None:

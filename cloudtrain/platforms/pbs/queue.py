@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import posixpath
 import re
+import time
 from dataclasses import dataclass
 
 WAITING, RUNNING, ENDED = "waiting", "running", "ended"
@@ -51,11 +53,22 @@ class QueueEntry:
         state: `WAITING`, `RUNNING` or `ENDED`.
         why: why it is in this state, in a sentence without a full stop; empty if there is nothing to say.
         exit_status: what the scheduler recorded; None if it has none.
+        owner: the user, without the host.
+        folder: of its output, which is that from which it was submitted.
+        submitted: in seconds since the epoch.
     """
 
     state: str
     why: str = ""
     exit_status: int | None = None
+    name: str = ""
+    owner: str = ""
+    folder: str = ""
+    submitted: float | None = None
+
+    @property
+    def is_ended(self) -> bool:
+        return self.state == ENDED
 
 
 def parse_full(text: str) -> dict[str, QueueEntry]:
@@ -70,6 +83,11 @@ def parse_full(text: str) -> dict[str, QueueEntry]:
             state,
             fields.get("comment") or why,
             int(status) if re.fullmatch(r"-?\d+", status) else None,
+            fields.get("job_name", ""),
+            fields.get("job_owner", "").partition("@")[0],
+            # host:path
+            posixpath.dirname(re.sub(r"^[^/]*:", "", fields.get("output_path", ""))),
+            _seconds(fields.get("qtime", "")),
         )
     return found
 
@@ -88,14 +106,23 @@ def _fields(block: str) -> dict[str, str]:
     }
 
 
+def _seconds(text: str) -> float | None:
+    """A time such as ``Mon Nov  2 09:31:07 2026``, in the time zone of this machine, as seconds since the epoch."""
+    try:
+        return time.mktime(time.strptime(text))
+    except (ValueError, OverflowError):
+        return None
+
+
 def parse_cobalt(text: str) -> dict[str, QueueEntry]:
-    """The jobs in the output of ``qstat --header JobID:State``, by number."""
+    """The jobs in the output of ``qstat --header JobID:State:User:JobName:OutputPath``, by number."""
     found = {}
     for line in text.splitlines():
-        words = line.split()
-        if len(words) >= 2 and words[0].isdigit():
-            state, why = COBALT_STATES.get(words[1].lower(), (RUNNING, ""))
-            found[words[0]] = QueueEntry(state, why)
+        words = line.split(maxsplit=4)
+        if len(words) == 5 and words[0].isdigit():
+            number, word, owner, name, output = words
+            state, why = COBALT_STATES.get(word.lower(), (RUNNING, ""))
+            found[number] = QueueEntry(state, why, None, name, owner, posixpath.dirname(output.strip()))
     return found
 
 

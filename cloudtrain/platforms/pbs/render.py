@@ -23,8 +23,6 @@ from cloudtrain.spec import TrainingJob
 
 STEP = "cloudtrain.platforms.pbs.step"
 PYTHON = "python3"
-SCHEDULER_LOG = "scheduler.log"
-"""The file of a job for what its scheduler prints. PBS writes it when the job has ended."""
 
 SUBMIT = {"pbs": "qsub job.sh", "torque": "qsub job.sh", "cobalt": "qsub --mode script job.sh"}
 
@@ -40,7 +38,7 @@ def render(platform: str, job: TrainingJob, options: PbsOptions, cluster: Cluste
     folder = cluster.job_folder(job.job_name)
     script = Script(
         job.job_name,
-        directives(platform, job, options, f"{folder}/{SCHEDULER_LOG}"),
+        directives(platform, job, options),
         list(_setup(options, folder)),
         [options.python or PYTHON, runtime, STEP, folder],
         options.epilogue,

@@ -2,19 +2,34 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shlex
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from cloudtrain.errors import PlatformError
-from cloudtrain.platforms.batch.shell import Shell
+from cloudtrain.platforms.batch.placement import SCRIPT
+from cloudtrain.platforms.batch.queue import CALL_SECONDS, SharedQueue, queue_file
+from cloudtrain.platforms.batch.shell import Answer, Shell
+from cloudtrain.platforms.batch.snapshot import Snapshot
+from cloudtrain.platforms.pbs.directives import SCHEDULER_LOG
 from cloudtrain.platforms.pbs.queue import QueueEntry, parse_cobalt, parse_full, short_number
 
 UNKNOWN = re.compile(
     r"unknown job ?id|job has finished|invalid job id|not found|does not exist", re.IGNORECASE
 )
 """The answers of qstat and qdel for a job that has left the queue: PBS exits with 153 or 35 then."""
+NO_JOBS = (1, 35, 153)
+"""The exit codes of qstat without a job."""
+POLL_SECONDS = 5.0
+"""How long an answer of the queue counts."""
+
+OWN_JOBS = """if command -v qselect >/dev/null 2>&1; then
+numbers=$(qselect -u "$user") || exit
+[ -z "$numbers" ] || qstat -f $numbers
+else qstat -f; fi"""
+"""The jobs of this user. The commands that Slurm has for users of Torque have no qselect."""
 
 
 @dataclass(frozen=True)
@@ -23,9 +38,9 @@ class Dialect:
 
     Attributes:
         product: its name, for messages.
-        submit: the options of ``qsub`` before the script.
-        query: the command that shows jobs, before their numbers.
-        history: the same for jobs that have ended; empty if the scheduler forgets them.
+        submit: the command that submits the script in the current folder.
+        query: the command that shows the jobs of ``$user``, and maybe others.
+        history: the command that shows a job that has ended, before its number; empty if the scheduler forgets it.
         parse: reads the answer of both.
     """
 
@@ -36,12 +51,43 @@ class Dialect:
     parse: Callable[[str], Mapping[str, QueueEntry]]
 
 
+# the name of the script is relative: the commands that Slurm has for users of Torque expand it once more
 DIALECTS = {
-    "pbs": Dialect("PBS", "qsub", "qstat -f", "qstat -x -f", parse_full),
-    # the second -j and -o are for the commands that Slurm has for users of Torque: they add others if these are missing
-    "torque": Dialect("Torque", "qsub -j oe -o scheduler.log", "qstat -f", "", parse_full),
-    "cobalt": Dialect("Cobalt", "qsub --mode script", "qstat --header JobID:State", "", parse_cobalt),
+    "pbs": Dialect("PBS", f"qsub {SCRIPT}", OWN_JOBS, "qstat -x -f", parse_full),
+    # the second -j and -o are for these commands: they add others if these are missing
+    "torque": Dialect("Torque", f"qsub -j oe -o {SCHEDULER_LOG} {SCRIPT}", OWN_JOBS, "", parse_full),
+    "cobalt": Dialect(
+        "Cobalt",
+        f"qsub --mode script {SCRIPT}",
+        'qstat -u "$user" --header JobID:State:User:JobName:OutputPath',
+        "",
+        parse_cobalt,
+    ),
 }
+
+
+class PbsQueue(SharedQueue[QueueEntry, Snapshot]):
+    """The jobs of this user on one cluster."""
+
+    def __init__(self, platform: str, shell: Shell) -> None:
+        server = os.environ.get("PBS_DEFAULT", "") + os.environ.get("PBS_SERVER", "")
+        file = queue_file(platform, shell.place, server, os.environ.get("SLURM_CONF", ""))
+        super().__init__(shell, file, poll_seconds=POLL_SECONDS)
+        self._dialect = DIALECTS[platform]
+        self.product = self._dialect.product
+
+    def _query(self) -> str:
+        command = f'user=$(id -un); echo "User: $user"\n{self._dialect.query}'
+        answer = self._shell.run(command, timeout=CALL_SECONDS)
+        rest = answer.text.partition("\n")[2]
+        if answer.code or not rest:
+            _check(answer, self._dialect, is_empty=not rest)
+        return answer.text
+
+    def _parse(self, text: str) -> Mapping[str, QueueEntry]:
+        first, _, rest = text.partition("\n")
+        user = first.removeprefix("User: ")
+        return {number: row for number, row in self._dialect.parse(rest).items() if row.owner in ("", user)}
 
 
 class Scheduler:
@@ -54,29 +100,18 @@ class Scheduler:
     def __init__(self, platform: str, shell: Shell) -> None:
         self._dialect = DIALECTS[platform]
         self._shell = shell
-
-    def submit(self, folder: str, script: str) -> str:
-        """Submit the script in a folder. Returns the scheduler's number. Raises PlatformError if it is refused."""
-        line = f"cd {shlex.quote(folder)} && chmod +x {script} && {self._dialect.submit} {folder}/{script}"
-        answer = self._shell.run(line)
-        # warnings and notes may come before the number, which is the last line: 1234.server, 1234
-        found = re.search(r"^(\d+)(?:\.[\w.-]+)?\s*$", answer.text, re.MULTILINE)
-        if answer.code or not found:
-            raise self._refused(answer.complaint or answer.text)
-        return found[1] if self._dialect.product == "Cobalt" else found[0].strip()
-
-    def entries(self, numbers: Sequence[str]) -> dict[str, QueueEntry]:
-        """The jobs that the scheduler knows, by number without the server: one command for all.
-
-        Raises PlatformError if it does not answer.
-        """
-        return self._ask(self._dialect.query, numbers)
+        self.queue = PbsQueue(platform, shell)
+        self.product = self._dialect.product
+        self.submit = self._dialect.submit
 
     def ended(self, number: str) -> QueueEntry | None:
         """The record of a job that has ended; None if the scheduler keeps none. Raises PlatformError."""
         if not self._dialect.history:
             return None
-        return self._ask(self._dialect.history, [number]).get(short_number(number))
+        answer = self._shell.run(f"{self._dialect.history} {shlex.quote(number)}")
+        if answer.code:
+            _check(answer, self._dialect, is_empty=not answer.text)
+        return self._dialect.parse(answer.text).get(short_number(number))
 
     def delete(self, number: str) -> None:
         """Take a job out of the queue, or end it. Raises PlatformError if it cannot be done."""
@@ -84,20 +119,7 @@ class Scheduler:
         if answer.code and not UNKNOWN.search(answer.complaint + answer.text):
             raise PlatformError(f"qdel failed: {_reason(answer.complaint or answer.text, answer.code)}")
 
-    def _ask(self, command: str, numbers: Sequence[str]) -> dict[str, QueueEntry]:
-        answer = self._shell.run(f"{command} {shlex.join(numbers)}")
-        found = dict(self._dialect.parse(answer.out.decode("utf-8", "replace")))
-        if answer.code and not found and not UNKNOWN.search(answer.complaint):
-            # a job that has ended leaves no more than an exit code with some versions
-            if not answer.complaint and answer.code in (1, 35, 153):
-                return {}
-            raise PlatformError(
-                f"qstat failed: {_reason(answer.complaint, answer.code)}",
-                hint=f"The server of {self._dialect.product} may be restarting: try again later.",
-            )
-        return found
-
-    def _refused(self, complaint: str) -> PlatformError:
+    def refusal(self, complaint: str) -> PlatformError:
         where = self._shell.place or "this machine"
         if re.search(r"qsub: (command )?not found", complaint):
             return PlatformError(
@@ -105,9 +127,24 @@ class Scheduler:
             )
         lines = [line.strip().removeprefix("qsub: ") for line in complaint.splitlines() if line.strip()]
         return PlatformError(
-            f"{self._dialect.product} does not take the job: {'; '.join(lines) or 'qsub gave no reason'}",
+            f"{self.product} does not take the job: {'; '.join(lines) or 'qsub gave no reason'}",
             hint="Check platform_options against the queues: qstat -Q",
         )
+
+
+def _check(answer: Answer, dialect: Dialect, *, is_empty: bool) -> None:
+    """Raises PlatformError unless qstat has answered: an error is not an empty queue, with any exit code.
+
+    A job that has ended just before leaves no more than an exit code with some versions.
+    """
+    others = [line for line in answer.complaint.splitlines() if line.strip() and not UNKNOWN.search(line)]
+    is_quiet = not answer.complaint and answer.code in (0, *NO_JOBS)
+    if is_quiet or (answer.complaint and not others) or not (is_empty or answer.code):
+        return
+    raise PlatformError(
+        f"qstat failed: {_reason(others[-1] if others else '', answer.code)}",
+        hint=f"The server of {dialect.product} may be restarting: try again later.",
+    )
 
 
 def _reason(complaint: str, code: int) -> str:

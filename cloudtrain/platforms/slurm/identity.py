@@ -5,21 +5,10 @@ A controller that has lost its state gives the same numbers again, and so does o
 
 from __future__ import annotations
 
-import posixpath
 import shlex
 
 from cloudtrain.platforms.batch.submissions import Submission
-from cloudtrain.platforms.slurm.squeue import CLEAN, QueueRow, on_cluster
-from cloudtrain.platforms.slurm.states import Ending
-
-
-def is_same(found: QueueRow | Ending, job_name: str, number: str) -> bool:
-    """Whether this is the job: by its name, or if someone has changed that, by its folder.
-
-    True if Slurm did not say the name.
-    """
-    names, folders = _signs(job_name, number)
-    return not found.name or found.name in names or posixpath.basename(found.folder) in folders
+from cloudtrain.platforms.slurm.squeue import CLEAN, on_cluster
 
 
 def own_function() -> str:
@@ -33,14 +22,14 @@ def own(submission: Submission, job_name: str) -> str:
 
     Where Slurm gives no name, it succeeds: a stop must not depend on that.
     """
-    names, folders = _signs(job_name, submission.number)
+    names, folders = signs(job_name, submission.number)
     patterns = [f"|{name}|" for name in names] + [f"/{folder}|" for folder in folders]
     given = " ".join(f"-e {shlex.quote(pattern)}" for pattern in patterns)
     options = f"{on_cluster(submission.cluster)} --jobs={submission.number}".strip()
     return f"own {shlex.quote(options)} {given}"
 
 
-def _signs(job_name: str, number: str) -> tuple[list[str], list[str]]:
+def signs(job_name: str, number: str) -> tuple[list[str], list[str]]:
     """The names and the folders of the job in Slurm. All elements of an array have those of the array."""
     array, _, index = job_name.rpartition("-")
     if "_" in number and array and index.isdigit():

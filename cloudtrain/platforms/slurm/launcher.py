@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import shlex
-import time
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -12,33 +11,22 @@ from cloudtrain.errors import PlatformError
 from cloudtrain.platforms.base import Request
 from cloudtrain.platforms.batch.cluster import Cluster
 from cloudtrain.platforms.batch.connection import ConnectionLost
-from cloudtrain.platforms.batch.once import run_once
 from cloudtrain.platforms.batch.placement import SCRIPT, forget_secrets, place_job
 from cloudtrain.platforms.batch.remote_root import RemoteRoot
-from cloudtrain.platforms.batch.submissions import (
-    ANSWERS,
-    SUBMISSIONS,
-    Submission,
-    parse_answers,
-    submissions_to_json,
-)
-from cloudtrain.platforms.common.request_body import request_settings
+from cloudtrain.platforms.batch.submissions import ANSWERS, Submission
+from cloudtrain.platforms.batch.submitting import Submitter, record, recorded
 from cloudtrain.platforms.slurm.chain import chain_dependency
 from cloudtrain.platforms.slurm.continuation import INTERRUPTED, WAITS_ALREADY
 from cloudtrain.platforms.slurm.identity import own, own_function
-from cloudtrain.platforms.slurm.life import JobLife, last_submissions
+from cloudtrain.platforms.slurm.life import JobLife
 from cloudtrain.platforms.slurm.squeue import on_cluster
 from cloudtrain.platforms.supervised.root import JobFiles
 
+PARSABLE = "sbatch --parsable"
+SBATCH = f"{PARSABLE} {SCRIPT}"
 ARRAY_SCRIPT = "array.sh"
 """In the folder of the first element."""
 
-_SBATCH = """said=$(sbatch --parsable {script}); code=$?
-answer=$(printf '%s\\n' "$said" | grep -E '^[0-9]+(;.*)?$') && ( {keep} ) 2>/dev/null
-printf '%s\\n' "$said"; exit $code
-"""
-"""Submits, and keeps the number in the folder of the job, or of each element: the client may never get the answer."""
-_KEEP = f"""printf '%s\\n' "$answer" >> {ANSWERS}"""
 _KEEP_ELEMENTS = f"""n=${{{{answer%%;*}}}}; i=0; while [ $i -lt {{count}} ]; do
 printf '%s\\n' "${{{{n}}}}_$i${{{{answer#$n}}}}" > ../{{array}}-$i/{ANSWERS}; i=$((i+1)); done"""
 
@@ -50,24 +38,22 @@ class SlurmLauncher:
         life: knows what becomes of them.
     """
 
+    product = "Slurm"
+    program = "sbatch"
+
     def __init__(self, cluster: Cluster, life: JobLife) -> None:
         self._cluster = cluster
         self._life = life
+        self._submitter = Submitter(cluster, self)
 
     def start(self, draft: JobFiles, request: Request) -> None:
-        self.place(draft, request)
-        job = draft.publish(request.job_name)
-        try:
-            submission = self._submit(job, SCRIPT)
-        except ConnectionLost as error:
-            raise _may_be_queued(error, job.name) from error
-        except BaseException:
-            self._cluster.root.remove(job.name)
-            raise
-        job.write(SUBMISSIONS, submissions_to_json([submission]))
+        job, submission = self._submitter.start(draft, request, SBATCH)
         if request.body["requeue"] == "chain":
             self._submit_chain(job, submission, request.body["max_preemptions"])
         self._life.queue(submission.cluster).expire()
+
+    def find(self, job: JobFiles) -> tuple[Submission | None, float]:
+        return self._life.find(job)
 
     def _submit_chain(self, job: JobFiles, first: Submission, count: int) -> None:
         """Submit all that may continue the job. Raises PlatformError; then nothing is left."""
@@ -75,13 +61,15 @@ class SlurmLauncher:
         try:
             while len(chain) <= count:
                 dependency = chain_dependency([one.number for one in chain])
-                chain.append(self._submit(job, f"--dependency={dependency} {SCRIPT}"))
+                chain.append(self._submitter.submit(job, f"{PARSABLE} --dependency={dependency} {SCRIPT}"))
+        except ConnectionLost:
+            raise  # all may be in the queue
         except BaseException:
             numbers = " ".join(one.number for one in chain)
             self._cluster.shell.run(f"scancel{on_cluster(first.cluster)} {numbers}")
             self._cluster.root.remove(job.name)
             raise
-        job.write(SUBMISSIONS, submissions_to_json(chain))
+        record(job, chain)
 
     def start_again(self, job: JobFiles) -> None:
         """Let a job continue that was interrupted, and that nothing on its nodes has put into the queue again.
@@ -90,28 +78,26 @@ class SlurmLauncher:
 
         If two clients do this at the same moment, Slurm runs one submission after the other.
         """
-        known = last_submissions(job)
+        known = recorded(job)
         last = known[-1]
         answer = self._cluster.shell.run(
             f'say() {{ said=$("$@"); }}\n{own_function()}\n'
             f"{own(last, job.name)} && scontrol requeue{on_cluster(last.cluster)} {shlex.quote(last.number)}"
         )
         if answer.code and WAITS_ALREADY not in answer.complaint:
-            known.append(self._submit(job, f"--dependency=singleton {SCRIPT}"))
-            job.write(SUBMISSIONS, submissions_to_json(known))
+            known.append(self._submitter.submit(job, f"{PARSABLE} --dependency=singleton {SCRIPT}"))
+            record(job, known)
         job.write(INTERRUPTED, b"")  # if this submission is cancelled, the job ends
         self._life.queue(last.cluster).expire()
 
     def start_array(self, jobs: Sequence[JobFiles], script: str) -> None:
         """Submit jobs whose folders are complete as one array. Raises PlatformError; then none of them is queued."""
         jobs[0].write(ARRAY_SCRIPT, script.encode())
-        try:
-            found = self._submit(jobs[0], ARRAY_SCRIPT, elements=len(jobs))
-        except ConnectionLost as error:
-            raise _may_be_queued(error, jobs[0].name) from error
+        keep = _KEEP_ELEMENTS.format(array=shlex.quote(jobs[0].name.removesuffix("-0")), count=len(jobs))
+        found = self._submitter.submit(jobs[0], f"{PARSABLE} {ARRAY_SCRIPT}", keep=keep)
+        array = found.number.partition("_")[0]
         for number, job in enumerate(jobs):
-            element = replace(found, number=f"{found.number}_{number}")
-            job.write(SUBMISSIONS, submissions_to_json([element]))
+            record(job, [replace(found, number=f"{array}_{number}")])
         self._life.queue(found.cluster).expire()
 
     def place(self, draft: JobFiles, request: Request) -> None:
@@ -129,27 +115,10 @@ class SlurmLauncher:
             self._cluster.root.forget()  # files that were read before may be older than its end
         return is_alive
 
-    def _submit(self, job: JobFiles, script: str, *, elements: int = 0) -> Submission:
-        folder = self._cluster.job_folder(job.name)
-        keep = _KEEP_ELEMENTS.format(array=shlex.quote(job.name.removesuffix("-0")), count=elements)
-        command = _SBATCH.format(script=script, keep=keep if elements else _KEEP)
-        command = self._without_secrets(job) + command
-        answer = run_once(self._cluster.shell, folder, command, program="sbatch")
-        found = parse_answers(answer.out, time.time())
-        if answer.code or not found:
-            complaint = answer.complaint or answer.text
-            if "Invalid job array specification" in complaint:
-                raise self._array_too_large()
-            raise refused(complaint, self._cluster.login)
-        return found[0]
-
-    def _without_secrets(self, job: JobFiles) -> str:
-        """The line that hides the job's secrets from sbatch: Slurm may store the environment in its accounting."""
-        if self._cluster.shell.place:
-            return ""  # a login node does not have them
-        names = request_settings(job.request()).hidden_variables.split(",")
-        hidden = [name for name in names if name.isascii() and name.isidentifier()]
-        return f"unset {' '.join(hidden)}\n" if hidden else ""
+    def refusal(self, complaint: str) -> PlatformError:
+        if "Invalid job array specification" in complaint:
+            return self._array_too_large()
+        return refused(complaint, self._cluster.login)
 
     def _array_too_large(self) -> PlatformError:
         shown = self._cluster.shell.run("scontrol show config").text
@@ -158,13 +127,6 @@ class SlurmLauncher:
         return PlatformError(
             f"Slurm does not take the array: the cluster allows {most}", hint="Submit several arrays."
         )
-
-
-def _may_be_queued(error: ConnectionLost, job_name: str) -> ConnectionLost:
-    return ConnectionLost(
-        f"{error.message}, while job {job_name} was submitted: it may be in the queue",
-        hint=f"When the connection works again: cloudtrain describe {job_name} --platform slurm",
-    )
 
 
 def refused(complaint: str, login: str) -> PlatformError:

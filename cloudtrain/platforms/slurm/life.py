@@ -6,6 +6,7 @@ The job's own record decides how it ended; Slurm only explains. A job whose reco
 from __future__ import annotations
 
 import contextlib
+import re
 import shlex
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -16,17 +17,20 @@ from typing import Any
 from cloudtrain.contract import FailureClass, FailureReport, JobStatus
 from cloudtrain.errors import PlatformError
 from cloudtrain.platforms.base import JobDescription, JobState
+from cloudtrain.platforms.batch.placement import SCRIPT
 from cloudtrain.platforms.batch.queue import SKEW_SECONDS, Standing
+from cloudtrain.platforms.batch.remote_path import uri_path
 from cloudtrain.platforms.batch.shell import Shell
-from cloudtrain.platforms.batch.submissions import (
-    ANSWERS,
-    SUBMISSIONS,
-    Submission,
-    parse_answers,
-    parse_submissions,
+from cloudtrain.platforms.batch.submissions import Submission
+from cloudtrain.platforms.batch.submitting import (
+    find_by_folder,
+    find_unrecorded,
+    is_same,
+    never_queued,
+    recorded,
 )
 from cloudtrain.platforms.slurm.continuation import INTERRUPTED
-from cloudtrain.platforms.slurm.identity import is_same, own, own_function
+from cloudtrain.platforms.slurm.identity import own, own_function, signs
 from cloudtrain.platforms.slurm.pending import why_pending
 from cloudtrain.platforms.slurm.queue import UNKNOWN_NUMBER, Queue
 from cloudtrain.platforms.slurm.squeue import QueueRow, on_cluster
@@ -35,9 +39,8 @@ from cloudtrain.platforms.supervised import JobFiles, JobRecord
 from cloudtrain.platforms.supervised.folder import SUPERVISOR_LOG
 from cloudtrain.platforms.supervised.launcher import PREEMPT, STOP
 from cloudtrain.platforms.supervised.record import SIGNAL, STOPPED_BY_USER
+from cloudtrain.platforms.supervised.root import LocalRoot
 
-SUBMIT_SECONDS = 300.0
-"""How long a submission may take, until a job without a number in the queue counts as not submitted."""
 NEWS_SECONDS = 300.0
 """How far an expected start has to move to be announced again: it changes with every pass of the scheduler."""
 SOON_SECONDS = 30.0
@@ -92,16 +95,35 @@ class JobLife:
         return self._find(job)[0]
 
     def _find(self, job: JobFiles) -> tuple[Standing[QueueRow], Submission | None]:
-        submissions = last_submissions(job)
+        submissions = recorded(job)
         if not submissions:
-            return Standing(time.time() - job.record().submitted_at < SUBMIT_SECONDS), None
+            lost, may_come = find_unrecorded(job, self.find)
+            if lost is None:
+                return Standing(may_come), None
+            submissions = [lost]
         found = [(self._look(job, one), one) for one in submissions]
         alive = [pair for pair in found if pair[0].is_alive]
         return min(alive, key=lambda pair: _rank(pair[0])) if alive else found[-1]
 
+    def find(self, job: JobFiles) -> tuple[Submission | None, float]:
+        """See `submitting.Scheduler.find`."""
+        since, first_asked = job.record().submitted_at, float("inf")
+        is_here, root = isinstance(job.root, LocalRoot), uri_path(job.root.uri)
+        array, _, index = job.name.rpartition("-")
+        for cluster in clusters_of(job):
+            rows, asked = self.queue(cluster).rows(since)
+            first_asked = min(first_asked, asked)
+            number = find_by_folder(rows, [job.name], f"{root}/{job.name}", since, is_here=is_here)
+            if not number and index.isdigit():
+                elements = {number: row for number, row in rows.items() if number.endswith(f"_{index}")}
+                number = find_by_folder(elements, [array], f"{root}/{array}-0", since, is_here=is_here)
+            if number:
+                return Submission(number, cluster, since), asked
+        return None, first_asked
+
     def _look(self, job: JobFiles, one: Submission) -> Standing[QueueRow]:
         found = self.queue(one.cluster).look(one.number, one.time)
-        if found.row and not is_same(found.row, job.name, one.number):
+        if found.row and not is_same(found.row, *signs(job.name, one.number)):
             return Standing(False, taken=found.taken)
         return found
 
@@ -111,19 +133,16 @@ class JobLife:
         if standing.is_alive or submission is None:
             return None, ""
         ending = self.queue(submission.cluster).ending(submission.number)
-        return ending if ending and is_same(ending, job.name, submission.number) else None, submission.number
+        return ending if ending and is_same(
+            ending, *signs(job.name, submission.number)
+        ) else None, submission.number
 
     def lost(self, job: JobFiles) -> FailureReport:
         """Why a job ended without a final record: see `SupervisedPlatform.lost`."""
         ending, number = self._ending(job)
         record = job.record()
-        if not last_submissions(job):
-            return FailureReport(
-                FailureClass.PLATFORM,
-                "the job did not get into Slurm's queue: the command that submitted it was killed",
-                "Submit the job again, under another name.",
-                time=time.time(),
-            )
+        if not recorded(job):
+            return never_queued("Slurm")
         if ending is None and record.status == JobStatus.PENDING:
             return FailureReport(
                 FailureClass.PLATFORM,
@@ -180,7 +199,7 @@ class JobLife:
 
         Raises PlatformError if Slurm does not answer.
         """
-        submissions = last_submissions(job)
+        submissions = recorded(job)
         if not submissions:
             return  # the batch step looks for the mark of a stop when it starts
         command = signal_command(job.name, submissions, _SIGNALS[name], unqueue=name == STOP)
@@ -203,7 +222,7 @@ class JobLife:
 
     def described(self, description: JobDescription, record: JobRecord, job: JobFiles) -> JobDescription:
         """The description of a job that has not ended, with what Slurm says of it."""
-        submissions = last_submissions(job)
+        submissions = recorded(job)
         if not submissions or description.status.is_final:
             return description
         standing = self.standing(job)
@@ -236,7 +255,7 @@ class JobLife:
 
     def states(self, record: JobRecord, job: JobFiles) -> list[JobState]:
         """The states of the job so far: see `cloudtrain.platforms.States`."""
-        submissions = last_submissions(job)
+        submissions = recorded(job)
         standing: Standing[QueueRow] = Standing(True)
         silence = ""
         if submissions and not record.status.is_final:
@@ -275,14 +294,10 @@ class JobLife:
         return last.state
 
 
-def last_submissions(job: JobFiles) -> list[Submission]:
-    """The submissions of the job that may be in the queue: one that runs, and those that may continue it.
-
-    Those of a client that lost its connection before it knew them are in the answers that ``sbatch`` left there.
-    """
-    return parse_submissions(job.read(SUBMISSIONS)) or parse_answers(
-        job.read(ANSWERS), job.record().submitted_at
-    )
+def clusters_of(job: JobFiles) -> list[str]:
+    """The clusters that Slurm may have chosen for a job; one empty name for the default one."""
+    asked = re.search(rb"^#SBATCH --clusters=([\w,.-]+)$", job.read(SCRIPT), re.MULTILINE)
+    return asked[1].decode().split(",") if asked else [""]
 
 
 def signal_command(job_name: str, submissions: Sequence[Submission], name: str, *, unqueue: bool) -> str:

@@ -99,8 +99,13 @@ class SlurmJobs(QueuedJobs):
                     with self._refusing(request.job_name):
                         jobs.append(draft.publish(request.job_name))
                         made.append(request.job_name)
+            except BaseException:
+                for name in made:
+                    self._root.remove(name)
+                raise
+            try:
                 self._slurm.start_array(jobs, script)
-            except ConnectionLost:
+            except (ConnectionLost, KeyboardInterrupt):
                 raise  # they may be in the queue
             except BaseException:
                 for name in made:

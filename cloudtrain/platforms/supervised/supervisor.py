@@ -169,9 +169,8 @@ class Supervisor:
                 )
         self._record = record
         started_at = record.started_at or now
-        resumed_at = now if self._continuation else None
         me = {"pid": os.getpid(), "process": identity(os.getpid())}
-        self._update(status=JobStatus.RUNNING, started_at=started_at, resumed_at=resumed_at, **me)
+        self._update(status=JobStatus.RUNNING, started_at=started_at, resumed_at=now, **me)
         # a step of the clock must not end the job
         self._run_by = time.monotonic() + (self._request.get("max_run") or float("inf")) - record.ran
         self._resumed = time.monotonic()

@@ -1,13 +1,14 @@
 #!/usr/bin/env python3
 """The commands of PBS Professional and Cobalt, which answer as recorded: no package of Debian has these schedulers.
 
-Linked under the names qsub, qstat, qdel, pbsdsh and aprun. Jobs are real processes of this machine, one for each node,
-with the node's name. Sources of what they print: qsub(1B), qstat(1B), pbsdsh(1B) and pbs_error.h of OpenPBS 23.06;
+Linked under their names. Jobs are real processes of this machine, one for each node, with the node's name. Sources of
+what they print: qsub(1B), qstat(1B), pbsdsh(1B) and pbs_error.h of OpenPBS 23.06;
 qsub.py, qstat.py and qdel.py of Cobalt 1.0; public outputs of both.
 """
 
 from __future__ import annotations
 
+import getpass
 import itertools
 import json
 import os
@@ -16,6 +17,7 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 STATE = Path(os.environ["RECORDED_STATE"])
 IS_COBALT = os.environ["RECORDED"] == "cobalt"
@@ -37,15 +39,14 @@ def qsub(arguments: list[str]) -> int:
         return 1
     count = int(re.search(r"(?:-n |select=)(\d+)", "\n".join(given))[1])  # type: ignore[index]
     (STATE / "asked").write_text("\n".join(given))
-    if not (STATE / "held").exists():
-        _run(script, count)
-    else:
-        (STATE / "job").write_text(json.dumps({"pid": 0}))
+    name = re.search(r"^(?:-N |--jobname )(\S+)", "\n".join(given), re.MULTILINE)[1]  # type: ignore[index]
+    pid = 0 if (STATE / "held").exists() else _run(script, count)
+    (STATE / "job").write_text(json.dumps({"pid": pid, "name": name, "folder": os.getcwd()}))
     print(NUMBER)
     return 0
 
 
-def _run(script: Path, count: int) -> None:
+def _run(script: Path, count: int) -> int:
     nodefile = STATE / "nodefile"
     nodefile.write_text("".join(f"{node}\n" for node in NODES[:count]))
     kept = {name: os.environ[name] for name in ("HOME", "PATH", "RECORDED", "RECORDED_STATE")}
@@ -56,20 +57,38 @@ def _run(script: Path, count: int) -> None:
     )
     with open(STATE / "printed", "ab") as output:
         process = subprocess.Popen(
-            [script], env={**kept, **own}, cwd=kept["HOME"], stdin=subprocess.DEVNULL, stdout=output, stderr=output,
-            start_new_session=True,
+            [script.absolute()], env={**kept, **own}, cwd=kept["HOME"], stdin=subprocess.DEVNULL, stdout=output,
+            stderr=output, start_new_session=True,
         )  # fmt: skip
-    (STATE / "job").write_text(json.dumps({"pid": process.pid}))
+    return process.pid
+
+
+def qselect(arguments: list[str]) -> int:
+    assert arguments == ["-u", getpass.getuser()]
+    job = _job()
+    if job and (not job["pid"] or _is_alive(job["pid"])):
+        print(NUMBER)
+    return 0
+
+
+def _job() -> Any:
+    return json.loads((STATE / "job").read_text()) if (STATE / "job").exists() else None
 
 
 def qstat(arguments: list[str]) -> int:
-    job = json.loads((STATE / "job").read_text())
-    is_alive = bool(job["pid"]) and _is_alive(job["pid"])
+    (STATE / "qstat.calls").open("a").write("x")
+    if (STATE / "away").exists():
+        print("pbs_iff: cannot connect to host", file=sys.stderr)  # and exits with 0
+        return 0
+    job = _job()
+    is_alive = bool(job) and bool(job["pid"]) and _is_alive(job["pid"])
     if IS_COBALT:
-        state = "running" if is_alive else "queued"
-        if job["pid"] and not is_alive:
+        assert arguments == ["-u", getpass.getuser(), "--header", "JobID:State:User:JobName:OutputPath"]
+        if not job or (job["pid"] and not is_alive):
             return 0  # a job that has ended is not in the table
-        print(f"JobID   State  \n{'=' * 15}\n{arguments[-1]}  {state}")
+        state = "running" if is_alive else "queued"
+        row = f"{NUMBER}  {state}  {getpass.getuser()}  {job['name']}  {job['folder']}/scheduler.log"
+        print(f"JobID   State  User  JobName  OutputPath\n{'=' * 40}\n{row}")
         return 0
     if job["pid"] and not is_alive and "-x" not in arguments:
         print(
@@ -78,7 +97,11 @@ def qstat(arguments: list[str]) -> int:
         )
         return 35
     letter = "R" if is_alive else "F" if job["pid"] else "Q"
-    print(f"Job Id: {NUMBER}\n    Job_Name = train\n    job_state = {letter}")
+    owner = f"{getpass.getuser()}@login1"
+    print(
+        f"Job Id: {NUMBER}\n    Job_Name = {job['name']}\n    Job_Owner = {owner}\n    job_state = {letter}"
+    )
+    print(f"    Output_Path = login1:{job['folder']}/scheduler.log")
     if letter == "Q":
         print("    comment = Not Running: Insufficient amount of resource: ngpus (R: 4 A: 0 T:\n\t8)")
     if letter == "F":
@@ -97,12 +120,20 @@ def _is_alive(pid: int) -> bool:
         return False
 
 
+def qrerun(arguments: list[str]) -> int:
+    """The server starts a job again whose first node it has lost."""
+    job = _job()
+    pid = _run(Path(job["folder"], "job.sh"), len((STATE / "nodefile").read_text().split()))
+    (STATE / "job").write_text(json.dumps({**job, "pid": pid}))
+    return 0
+
+
 def qdel(arguments: list[str]) -> int:
-    job = json.loads((STATE / "job").read_text())
+    job = _job()
     if job["pid"]:
         os.killpg(job["pid"], signal.SIGTERM)
     else:
-        (STATE / "job").write_text(json.dumps({"pid": 2**22}))
+        (STATE / "job").write_text(json.dumps({**job, "pid": 2**22}))
         (STATE / "exit_status").write_text("271")
     if IS_COBALT:
         print(f"      Deleted Jobs\nJobID   User\n=============\n{arguments[-1]}  ada")
@@ -132,7 +163,6 @@ def aprun(arguments: list[str]) -> int:
 
 
 if __name__ == "__main__":
+    commands = (qsub, qselect, qstat, qrerun, qdel, pbsdsh, aprun)
     name = Path(sys.argv[0]).name
-    sys.exit(
-        {"qsub": qsub, "qstat": qstat, "qdel": qdel, "pbsdsh": pbsdsh, "aprun": aprun}[name](sys.argv[1:])
-    )
+    sys.exit(next(command for command in commands if command.__name__ == name)(sys.argv[1:]))

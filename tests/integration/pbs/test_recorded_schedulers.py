@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import os
+import signal
+import subprocess
 import sys
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,7 +29,7 @@ from cloudtrain import environment
 names = ("RANK", "WORLD_SIZE", "SM_CURRENT_HOST", "A_TOKEN", "FROM_PROLOGUE")
 print("seen", *(os.environ.get(name) for name in names), flush=True)
 print("foreign", [name for name in os.environ if name.startswith(("PBS_", "COBALT_"))], flush=True)
-if "--sleep" in sys.argv:
+if "--sleep" in sys.argv and os.environ["CLOUDTRAIN_ATTEMPT"] == "0":
     time.sleep(60)
 (environment.model_dir() / os.environ["RANK"]).write_text("a part")
 """
@@ -61,7 +65,7 @@ def site_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], 
         commands.mkdir()
         state.mkdir()
         starter = "aprun" if platform == "cobalt" else "pbsdsh"
-        for name in ("qsub", "qstat", "qdel", starter):
+        for name in ("qsub", "qselect", "qstat", "qrerun", "qdel", starter):
             (commands / name).symlink_to(COMMANDS)
         (tmp_path / "train.py").write_text(SCRIPT)
         monkeypatch.setenv("PATH", f"{commands}:{os.environ['PATH']}")
@@ -109,7 +113,8 @@ def test_pbs_explains_the_end_of_a_job(site_of: Callable[[str], Site]) -> None:
     (site.state / "held").touch()
     job = site.submit("killed", wait=False)
     (site.state / "exit_status").write_text("-29")
-    (site.state / "job").write_text('{"pid": 4194304}')
+    job_of = json.loads((site.state / "job").read_text())
+    (site.state / "job").write_text(json.dumps({**job_of, "pid": 4194304}))
     described = job.describe()
     assert described.status == JobStatus.FAILED
     assert described.failure and described.failure.failure_class == FailureClass.KILLED
@@ -119,3 +124,33 @@ def test_pbs_explains_the_end_of_a_job(site_of: Callable[[str], Site]) -> None:
 def test_what_qsub_refuses(site_of: Callable[[str], Site]) -> None:
     with pytest.raises(PlatformError, match="PBS does not take the job: Unknown queue"):
         site_of("pbs").submit("refused", queue="nowhere")
+
+
+def test_a_job_that_the_server_starts_again(site_of: Callable[[str], Site]) -> None:
+    """Its first node was lost: the job continues, with its secrets, and counts that as an attempt."""
+    site = site_of("pbs")
+    job = site.submit("again", "--sleep", wait=False)
+    deadline = time.monotonic() + 60
+    while job.logs().count("seen") < 2:
+        assert time.monotonic() < deadline, job.logs()
+        time.sleep(0.1)
+    os.killpg(json.loads((site.state / "job").read_text())["pid"], signal.SIGKILL)
+    subprocess.run(["qrerun", "1042.pbs01"], check=True)
+    assert job.wait().describe().status == JobStatus.COMPLETED, job.logs()
+    assert job.describe().attempt == 1
+    assert job.logs().count("[rank 0] seen 0 2 127.0.0.2 hf_s3cret yes") == 2
+
+
+def test_a_server_that_does_not_answer_ends_no_job(site_of: Callable[[str], Site]) -> None:
+    """Some versions of qstat print an error and exit with 0."""
+    site = site_of("pbs")
+    (site.state / "held").touch()
+    job = site.submit("waiting", wait=False)
+    (site.state / "away").touch()
+    platform = get_platform("pbs")
+    assert platform.describe("waiting").status == JobStatus.PENDING
+    with pytest.raises(PlatformError, match="was not taken out of the queue"):
+        platform.stop("waiting")
+    (site.state / "away").unlink()
+    job.stop()
+    assert job.wait().describe().status == JobStatus.STOPPED

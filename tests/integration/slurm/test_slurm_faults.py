@@ -118,7 +118,7 @@ def test_the_shared_folder_is_full(slurm: SlurmCluster, small_folder: Path, tmp_
         submit(tmp_path, SLEEPS, "late", nodes=1, platform_options=options)
     assert "another disk" in (caught.value.hint or "")
     assert sorted(path.name for path in (small_folder / "jobs" / "slurm").iterdir()) == ["fills"]
-    assert queue_is_empty(slurm)
+    wait_until(lambda: queue_is_empty(slurm), "the end of the step")
 
 
 def fill(path: Path) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from cloudtrain.errors import InvalidJob
-from cloudtrain.platforms.pbs.directives import directives
+from cloudtrain.platforms.pbs.directives import directives, short_name
 from cloudtrain.platforms.pbs.options import PbsOptions
 from cloudtrain.spec import TrainingJob
 
@@ -17,9 +17,7 @@ def lines(platform: str, options: dict[str, Any], **fields: Any) -> list[str]:
         entry_point="train.py", job_name="digits-on-two-hosts", platform_options=options, **fields
     )
     options_of_job = PbsOptions.of(job, platform)
-    return [
-        line.to_line() for line in directives(platform, job, options_of_job, "/shared/jobs/a/scheduler.log")
-    ]
+    return [line.to_line() for line in directives(platform, job, options_of_job)]
 
 
 def test_pbs_professional() -> None:
@@ -32,9 +30,9 @@ def test_pbs_professional() -> None:
         "directives": ["-l software=x"],
     }
     assert lines("pbs", options, instance_count=2, max_run=3600, stop_grace=60) == [
-        "#PBS -N digits-on-two-h",
+        "#PBS -N digits-on-2422",
         "#PBS -j oe",
-        "#PBS -o /shared/jobs/a/scheduler.log",
+        "#PBS -o scheduler.log",
         "#PBS -r n",
         "#PBS -q gpu",
         "#PBS -A ml",
@@ -48,9 +46,9 @@ def test_pbs_professional() -> None:
 
 def test_torque() -> None:
     assert lines("torque", {"cpus": 8, "gpus": 2, "gpu_type": "a100"}, instance_count=2) == [
-        "#PBS -N digits-on-two-h",
+        "#PBS -N digits-on-2422",
         "#PBS -j oe",
-        "#PBS -o /shared/jobs/a/scheduler.log",
+        "#PBS -o scheduler.log",
         "#PBS -r n",
         "#PBS -l nodes=2:ppn=8:gpus=2:a100",
     ]
@@ -65,7 +63,7 @@ def test_cobalt() -> None:
     }
     assert lines("cobalt", options, instance_count=128) == [
         "#COBALT --jobname digits-on-two-hosts",
-        "#COBALT -o /shared/jobs/a/scheduler.log -e /shared/jobs/a/scheduler.log",
+        "#COBALT -o scheduler.log -e scheduler.log",
         "#COBALT -n 128",
         "#COBALT -t 0",
         "#COBALT -q debug-cache-quad",
@@ -97,4 +95,10 @@ def test_what_is_refused(platform: str, options: dict[str, Any], why: str) -> No
 
 def test_a_name_begins_with_a_letter() -> None:
     job = TrainingJob(entry_point="train.py", job_name="2026-11-22-a")
-    assert directives("torque", job, PbsOptions(), "/o")[0].text == "-N j2026-11-22-a"
+    assert directives("torque", job, PbsOptions())[0].text == "-N j2026-11-22-a"
+
+
+def test_long_names_differ() -> None:
+    names = {short_name(f"a-long-name-of-a-job-{number}") for number in range(50)}
+    assert len(names) == 50
+    assert all(len(name) <= 15 and name.startswith("a-long-nam") for name in names)

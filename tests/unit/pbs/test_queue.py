@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+import getpass
+import time
+from pathlib import Path
+
 import pytest
 
+from cloudtrain.platforms.batch.shell import LocalShell
 from cloudtrain.platforms.pbs.queue import ENDED, RUNNING, WAITING, QueueEntry, parse_cobalt, parse_full
+from cloudtrain.platforms.pbs.scheduler import PbsQueue
 
 PBS_PRO = """\
 Job Id: 1042.pbs01
@@ -13,6 +19,9 @@ Job Id: 1042.pbs01
     job_state = Q
     queue = workq
     server = pbs01
+    Output_Path = login1:/home/ada/a: job/tra
+\tin/scheduler.log
+    qtime = Mon Nov  2 09:31:07 2026
     comment = Not Running: Insufficient amount of resource: ngpus (R: 4 A: 0 T:
 \t8)
     Resource_List.ncpus = 16
@@ -55,41 +64,52 @@ Job Id:\t7
 
 """
 COBALT = """\
-JobID   State
-=================
-101234  queued
-101235  running
-101236  user_hold
-101237  exiting
+JobID   State      User  JobName  OutputPath
+=============================================================
+101234  queued     ada   train    /lus/ada/my jobs/train/scheduler.log
+101235  running    ada   N/A      /lus/ada/a/scheduler.log
+101236  user_hold  ada   b        /lus/ada/b/scheduler.log
+101237  exiting    bob   c        /lus/bob/c/scheduler.log
 """
 
 
 def test_pbs_professional() -> None:
     assert parse_full(PBS_PRO) == {
-        "1042": QueueEntry(WAITING, "Not Running: Insufficient amount of resource: ngpus (R: 4 A: 0 T:8)"),
+        "1042": QueueEntry(
+            WAITING,
+            "Not Running: Insufficient amount of resource: ngpus (R: 4 A: 0 T:8)",
+            None,
+            "train",
+            "ada",
+            "/home/ada/a: job/train",
+            time.mktime((2026, 11, 2, 9, 31, 7, 0, 0, -1)),
+        ),
         "1041": QueueEntry(
             ENDED,
             "Job run at Mon Nov 02 at 09:31 on (n1:ncpus=8)+(n2:ncpus=8) and exceeded resource walltime",
             -29,
+            "train",
         ),
         "1040": QueueEntry(RUNNING),
     }
 
 
 def test_torque() -> None:
-    assert parse_full(TORQUE) == {"548": QueueEntry(ENDED, "", -11)}
+    assert parse_full(TORQUE) == {"548": QueueEntry(ENDED, "", -11, "STDIN", "fred")}
 
 
 def test_slurm_with_the_commands_of_torque() -> None:
-    assert parse_full(SLURM_AS_TORQUE) == {"7": QueueEntry(WAITING, "it waits for resources")}
+    assert parse_full(SLURM_AS_TORQUE) == {
+        "7": QueueEntry(WAITING, "it waits for resources", None, "train", "root")
+    }
 
 
 def test_cobalt() -> None:
     assert parse_cobalt(COBALT) == {
-        "101234": QueueEntry(WAITING, "it waits for nodes"),
-        "101235": QueueEntry(RUNNING),
-        "101236": QueueEntry(WAITING, "you hold it: release it with qrls"),
-        "101237": QueueEntry(RUNNING, "it is ending"),
+        "101234": QueueEntry(WAITING, "it waits for nodes", None, "train", "ada", "/lus/ada/my jobs/train"),
+        "101235": QueueEntry(RUNNING, "", None, "N/A", "ada", "/lus/ada/a"),
+        "101236": QueueEntry(WAITING, "you hold it: release it with qrls", None, "b", "ada", "/lus/ada/b"),
+        "101237": QueueEntry(RUNNING, "it is ending", None, "c", "bob", "/lus/bob/c"),
     }
 
 
@@ -99,3 +119,22 @@ def test_cobalt() -> None:
 def test_anything_else_raises_nothing(text: str) -> None:
     assert all(entry.state == RUNNING for entry in parse_full(text).values())
     assert parse_cobalt(text) == {}
+
+
+def test_one_qstat_for_all_that_wait(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    qstat = tmp_path / "qstat"
+    text = SLURM_AS_TORQUE.replace("root@", f"{getpass.getuser()}@")
+    others = SLURM_AS_TORQUE.replace("root@", "someone@").replace("7", "8")
+    (tmp_path / "answer").write_text(text + others)
+    qstat.write_text(f"#!/bin/sh\necho x >> {tmp_path}/calls\ncat {tmp_path}/answer\n")
+    qstat.chmod(0o755)
+    monkeypatch.setenv("CLOUDTRAIN_HOME", str(tmp_path / "home"))
+    shell = LocalShell({"PATH": f"{tmp_path}:/usr/bin:/bin"})
+    queues = [PbsQueue("torque", shell) for _ in range(3)]  # each as in its own process
+    for queue in queues * 3:
+        assert queue.look("7", 1.0).row
+        assert not queue.look("8", 1.0).is_alive  # of another user
+    assert (tmp_path / "calls").read_text() == "x\n"
+    queues[0].expire()
+    assert queues[0].look("7", 1.0).is_alive
+    assert (tmp_path / "calls").read_text() == "x\nx\n"

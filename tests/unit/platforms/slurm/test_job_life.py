@@ -13,8 +13,9 @@ from cloudtrain.contract import FailureClass, JobStatus
 from cloudtrain.errors import PlatformError
 from cloudtrain.platforms.batch.shell import LocalShell
 from cloudtrain.platforms.batch.submissions import Submission
-from cloudtrain.platforms.slurm.identity import is_same
-from cloudtrain.platforms.slurm.life import JobLife, last_submissions
+from cloudtrain.platforms.batch.submitting import is_same, recorded
+from cloudtrain.platforms.slurm.identity import signs
+from cloudtrain.platforms.slurm.life import JobLife
 from cloudtrain.platforms.slurm.queue import Queue
 from cloudtrain.platforms.slurm.squeue import QueueRow
 from cloudtrain.platforms.supervised import JobFiles, JobRecord
@@ -197,14 +198,14 @@ def test_a_job_continues_only_if_its_batch_step_asked_for_it(
     ],
 )
 def test_a_job_is_known_by_its_name_or_its_folder(name: str, folder: str, job_name: str, number: str) -> None:
-    assert is_same(QueueRow("1", "RUNNING", name=name, folder=folder), job_name, number)
-    assert not is_same(QueueRow("1", "RUNNING", name="sweep", folder="/jobs/sweep-0"), "sweep-3", "1")
+    assert is_same(QueueRow("1", "RUNNING", name=name, folder=folder), *signs(job_name, number))
+    assert not is_same(QueueRow("1", "RUNNING", name="sweep", folder="/jobs/sweep-0"), *signs("sweep-3", "1"))
 
 
 def test_a_job_without_a_number_is_being_submitted_for_a_while(life: JobLife, tmp_path: Path) -> None:
     job = job_of(tmp_path / "jobs")
     assert not life.standing(job).is_alive
-    assert "did not get into Slurm's queue" in life.lost(job).message
+    assert "the job was never submitted" in life.lost(job).message
     job.write_record(JobRecord(JobStatus.PENDING, time.time()))
     assert life.standing(job).is_alive
 
@@ -212,7 +213,7 @@ def test_a_job_without_a_number_is_being_submitted_for_a_while(life: JobLife, tm
 def test_a_job_whose_number_the_client_never_got(life: JobLife, tmp_path: Path) -> None:
     job = job_of(tmp_path / "jobs")
     assert not life.standing(job).is_alive
-    assert "did not get into Slurm's queue" in life.lost(job).message
-    job.write("sbatch.out", b"a line of a site's wrapper\n18;theta\n")
-    assert last_submissions(job) == [Submission("18", "theta", LONG_AGO)]
+    assert "the job was never submitted" in life.lost(job).message
+    job.write("submitted.out", b"a line of a site's wrapper\n18;theta\n")
+    assert recorded(job) == [Submission("18", "theta", LONG_AGO)]
     assert life.lost(job).failure_class == FailureClass.TIME_LIMIT

@@ -1,0 +1,235 @@
+"""The way of a job into a scheduler's queue: first its folder, then the submission, then the number of that.
+
+A submission may succeed without an answer: the command times out, the connection breaks, the client is killed. So the
+folder stays, and the job is looked for in the queue, by its folder and its name.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import posixpath
+import re
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Protocol, TypeVar
+
+from cloudtrain.contract import FailureClass, FailureReport
+from cloudtrain.errors import PlatformError
+from cloudtrain.platforms.base import Request
+from cloudtrain.platforms.batch.cluster import Cluster
+from cloudtrain.platforms.batch.connection import ConnectionLost
+from cloudtrain.platforms.batch.once import run_once
+from cloudtrain.platforms.batch.placement import place_job
+from cloudtrain.platforms.batch.queue import SKEW_SECONDS
+from cloudtrain.platforms.batch.submissions import (
+    ANSWERS,
+    SUBMISSIONS,
+    Submission,
+    parse_answers,
+    parse_submissions,
+    submissions_to_json,
+)
+from cloudtrain.platforms.common.request_body import request_settings
+from cloudtrain.platforms.supervised.root import JobFiles
+
+ANSWER_SECONDS = 60.0
+"""How long the command that submits may take."""
+SUBMIT_SECONDS = 300.0
+"""How long a submission may take, with a connection that breaks. After that, a job that is not in the queue never gets
+there."""
+
+_SUBMIT = """said=$({command}); code=$?
+answer=$(printf '%s\\n' "$said" | grep -E '^[0-9]+([.;].*)?$') && ( {keep} ) 2>/dev/null
+printf '%s\\n' "$said"; exit $code
+"""
+"""Submits, and keeps the number in the folder of the job, or of each element: the client may never get the answer."""
+KEEP = f"""printf '%s\\n' "$answer" >> {ANSWERS}"""
+_UNCERTAIN = re.compile(
+    r"timed out on send/recv|Zero Bytes were transmitted|Premature end of message|End of File|Communication failure",
+    re.IGNORECASE,
+)
+"""The complaints of sbatch and qsub after which the scheduler may have taken the job."""
+
+
+class Named(Protocol):
+    """A job in a queue, with what identifies it."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def folder(self) -> str:
+        """From which it was submitted, as an absolute path; empty if the scheduler does not say."""
+        ...
+
+
+class Queued(Named, Protocol):
+    @property
+    def submitted(self) -> float | None:
+        """In seconds since the epoch."""
+        ...
+
+    @property
+    def is_ended(self) -> bool: ...
+
+
+AnyQueued = TypeVar("AnyQueued", bound=Queued)
+
+
+class Scheduler(Protocol):
+    """The commands of a scheduler that put jobs into its queue, and find them there."""
+
+    product: str
+    """Its name, for messages."""
+    program: str
+    """The command that submits."""
+
+    def find(self, job: JobFiles) -> tuple[Submission | None, float]:
+        """The submission of a job in the queue, and when the scheduler was asked: 0 if it does not answer."""
+        ...
+
+    def refusal(self, complaint: str) -> PlatformError:
+        """The error for a job that was not taken."""
+        ...
+
+
+class Submitter:
+    """Submits jobs, and finds those whose number was not recorded."""
+
+    def __init__(self, cluster: Cluster, scheduler: Scheduler) -> None:
+        self._cluster = cluster
+        self._scheduler = scheduler
+
+    def start(self, draft: JobFiles, request: Request, command: str) -> tuple[JobFiles, Submission]:
+        """Place the files of a job, and run ``command`` in its folder. See `HostLauncher.start`.
+
+        Raises ConnectionLost if the job may be in the queue: its folder stays.
+        """
+        place_job(self._cluster, draft, request)
+        job = draft.publish(request.job_name)
+        try:
+            submission = self.submit(job, command)
+        except (ConnectionLost, KeyboardInterrupt):
+            raise
+        except BaseException:
+            self._cluster.root.remove(job.name)
+            raise
+        record(job, [submission])
+        return job, submission
+
+    def submit(self, job: JobFiles, command: str, *, keep: str = KEEP) -> Submission:
+        """Raises ConnectionLost if the job may be in the queue, and PlatformError if it is not."""
+        folder, known = self._cluster.job_folder(job.name), recorded(job)
+        line = self._without_secrets(job) + _SUBMIT.format(command=command, keep=keep)
+        program = self._scheduler.program
+        try:
+            answer = run_once(self._cluster.shell, folder, line, timeout=ANSWER_SECONDS, program=program)
+        except ConnectionLost as error:
+            return self._found(job, known, error.message)
+        found = parse_answers(answer.out, time.time())
+        if not answer.code and found:
+            return found[0]
+        complaint = answer.complaint or answer.text
+        if uncertain := _UNCERTAIN.search(complaint):
+            return self._found(job, known, f"{program}: {uncertain[0]}")
+        raise self._scheduler.refusal(complaint)
+
+    def _found(self, job: JobFiles, known: Sequence[Submission], why: str) -> Submission:
+        """The new submission of a job, after its answer was lost. Raises ConnectionLost if it is not known."""
+        new = [one for one in recorded(job) if one not in known]
+        if not new and not known:
+            found, _ = self._scheduler.find(job)
+            new = [found] if found else []
+        if new:
+            return new[-1]
+        name = job.name
+        raise ConnectionLost(
+            f"{why}, while job {name} was submitted: it may be in the queue of {self._scheduler.product}",
+            hint=f"Later, this shows whether it is: cloudtrain describe {name}. To take it out: cloudtrain stop {name}",
+        )
+
+    def _without_secrets(self, job: JobFiles) -> str:
+        """The line that hides the job's secrets from the command: Slurm may store the environment in its accounting."""
+        if self._cluster.shell.place:
+            return ""  # a login node does not have them
+        names = request_settings(job.request()).hidden_variables.split(",")
+        hidden = [name for name in names if name.isascii() and name.isidentifier()]
+        return f"unset {' '.join(hidden)}\n" if hidden else ""
+
+
+Find = Callable[[JobFiles], tuple[Submission | None, float]]
+
+
+def find_unrecorded(job: JobFiles, find: Find) -> tuple[Submission | None, bool]:
+    """The submission of a job whose number was not recorded, and whether the job may still get into the queue.
+
+    Records the number.
+
+    Args:
+        find: see `Scheduler.find`.
+    """
+    found, asked = find(job)
+    if found:
+        record(job, [found])
+    return found, asked < job.record().submitted_at + SUBMIT_SECONDS
+
+
+def never_queued(product: str) -> FailureReport:
+    """The report of a job that `find_unrecorded` does not find."""
+    return FailureReport(
+        FailureClass.PLATFORM,
+        f"the job was never submitted: it is not in the queue of {product}, and the command that submitted it was "
+        "interrupted",
+        "Submit the job again, under another name.",
+        exit_code=1,
+        time=time.time(),
+    )
+
+
+def recorded(job: JobFiles) -> list[Submission]:
+    """The submissions of the job that may be in the queue: one that runs, and those that may continue it.
+
+    Those of a client that was lost before it recorded them are in the answers that the command left there.
+    """
+    known = parse_submissions(job.read(SUBMISSIONS))
+    numbers = {one.number for one in known}
+    answers = [one for one in parse_answers(job.read(ANSWERS), 0.0) if one.number not in numbers]
+    if not answers:
+        return known
+    return [*known, *(replace(one, time=job.record().submitted_at) for one in answers)]
+
+
+def record(job: JobFiles, submissions: Sequence[Submission]) -> None:
+    """Write the submissions of a job down. On a full disk, the answers of the command are left."""
+    with contextlib.suppress(OSError):
+        job.write(SUBMISSIONS, submissions_to_json(submissions))
+
+
+def is_same(found: Named, names: Sequence[str], folders: Sequence[str]) -> bool:
+    """Whether a job with the right number is the right one, by its name, or if someone has changed that, its folder.
+
+    Schedulers give numbers again: after the loss of their state, or when a counter is full. True without a name.
+    """
+    return not found.name or found.name in names or posixpath.basename(found.folder) in folders
+
+
+def find_by_folder(
+    rows: Mapping[str, AnyQueued], names: Sequence[str], folder: str, since: float, *, is_here: bool
+) -> str:
+    """The number of the job that was submitted from ``folder``, with one of ``names``, after ``since``; empty if none.
+
+    Args:
+        is_here: whether this machine has the folder, to which several paths may lead.
+    """
+    for number, row in rows.items():
+        is_folder = posixpath.basename(row.folder) == posixpath.basename(folder)
+        if is_here and is_folder:
+            is_folder = os.path.realpath(row.folder) == os.path.realpath(folder)
+        is_new = row.submitted is None or row.submitted > since - SKEW_SECONDS
+        # without a folder, the name has to do: one that has ended may be an earlier job of that name
+        is_it = is_folder if row.folder else not row.is_ended
+        if row.name in names and is_it and is_new:
+            return number
+    return ""
