@@ -26,13 +26,17 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from cloudtrain._secrets.urls import hide_credentials
+from cloudtrain._system.text import escape_text
 
 if TYPE_CHECKING:
     from cloudtrain.contract.failure import FailureReport
 
 
 class CloudtrainError(Exception):
-    """Base of all errors that cloudtrain raises on purpose. Credentials in URLs are hidden: errors quote them."""
+    """Base of all errors that cloudtrain raises on purpose.
+
+    Errors quote text of others: credentials in URLs are hidden, and a terminal executes nothing of it.
+    """
 
     is_transient = False
     """Whether the same request may succeed later: it was throttled, or the network or a server failed."""
@@ -43,7 +47,7 @@ class CloudtrainError(Exception):
         super().__init__(self.message)
 
     def __str__(self) -> str:
-        return f"{self.message}\n  {self.hint}" if self.hint else self.message
+        return escape_text(f"{self.message}\n  {self.hint}" if self.hint else self.message)
 
 
 class InvalidJob(CloudtrainError, ValueError):

@@ -12,6 +12,7 @@ from cloudtrain._display.live import live_card
 from cloudtrain._sdk.arguments import POSITIONS, drop_empty, rename_arguments
 from cloudtrain._sdk.members import SdkMembers, UploadedCode, to_builtins
 from cloudtrain._sdk.objects import read_inputs, read_object
+from cloudtrain.contract.text import print_line
 from cloudtrain.errors import InvalidJob, TrainingFailed, nearest
 from cloudtrain.job import Job, find_any
 from cloudtrain.platforms import Platform, print_states
@@ -307,7 +308,7 @@ class Estimator(SdkMembers):
         submission = self._prepare(inputs, job_name, experiment_config, submits=True)
         for warning in submission.job_warnings:
             warnings.warn(warning, stacklevel=2)
-        job = submission.submit(say=print if says else None)
+        job = submission.submit(say=print_line if says else None)
         self.latest_training_job = job
         self.jobs.append(job)
         source = submission.job.source
@@ -315,7 +316,7 @@ class Estimator(SdkMembers):
         again = submission.resubmission()
         __tracebackhide__ = True  # see _wait
         if wait:
-            _wait(job, print if says else None, again)
+            _wait(job, print_line if says else None, again)
         elif again:
             warnings.warn(NOT_WAITING, stacklevel=2)
         return job

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from cloudtrain._display.live import LiveCard, live_card, mime_bundle
 from cloudtrain.contract import FailureClass, FailureReport, JobStatus
+from cloudtrain.contract.text import print_line
 from cloudtrain.errors import JobNotFound, NotFound, PlatformError, StorageError, TrainingFailed
 from cloudtrain.index import find_job
 from cloudtrain.platforms import (
@@ -131,7 +132,7 @@ class Job:
         prints = bool(logs) and logs != "None"
         with waiting_for(self.name), live_card(self.platform, self.name) as card, self.upkeep():
             description = self.until_final(timeout, card, prints=prints)
-        self.conclude(description, print if prints else None)
+        self.conclude(description, print_line if prints else None)
         return self
 
     def conclude(self, description: JobDescription, show: Callable[[str], object] | None) -> None:
@@ -178,7 +179,7 @@ class Job:
         """Print the output until the job ends, or for ``timeout`` seconds."""
         if timeout is None:
             for line in self.follow():
-                print(line)  # noqa: T201 - as the SageMaker SDK does
+                print_line(line)
             return
         import queue
         import threading
@@ -190,7 +191,7 @@ class Job:
             while (found := lines.get(timeout=max(deadline - time.monotonic(), 0))) is not None:
                 if isinstance(found, BaseException):
                     raise found
-                print(found)  # noqa: T201 - as above
+                print_line(found)
 
     def _read_logs(self, lines: Queue[str | BaseException | None]) -> None:
         try:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from cloudtrain.aws import Aws, aws_errors, owner_of
+from cloudtrain.contract.text import print_lines
 from cloudtrain.errors import NotSupported, StorageError
 from cloudtrain.execution_role import identity_arn
 from cloudtrain.job import Job
@@ -219,8 +220,8 @@ class Session:
     ) -> None:
         """Print the output of the job; with ``wait``, until it ends. Raises JobNotFound, and TrainingFailed."""
         job = self._job(job_name)
-        for line in self._aws_lines(job, wait) if log_type != "None" else ():
-            print(line)  # noqa: T201 - as the SageMaker SDK does
+        if log_type != "None":
+            print_lines(self._aws_lines(job, wait))
         if wait:
             job.wait(timeout)
 

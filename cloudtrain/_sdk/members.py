@@ -10,6 +10,7 @@ import msgspec
 
 from cloudtrain._sdk.left_out import LeftOut
 from cloudtrain.config import read_config
+from cloudtrain.contract.text import print_lines
 from cloudtrain.errors import CloudtrainError
 from cloudtrain.spec import DEFAULT_MAX_RUN, FIELDS, REDACTED, TrainingJob, is_secret
 from cloudtrain.spec._bounds import check_values
@@ -210,8 +211,7 @@ class SdkMembers(LeftOut):
     def logs(self) -> None:
         """Print the output of the latest job until it ends. Raises TrainingFailed if it fails."""
         job = self._latest()
-        for line in job.follow():
-            print(line)  # noqa: T201 - as the SageMaker SDK does
+        print_lines(job.follow())
         job.wait()
 
     @property

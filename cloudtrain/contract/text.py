@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 
-_CONTROLS = "\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff"
-"""Control characters, line separators, bidirectional controls, and lone surrogates."""
+from cloudtrain._system.text import escape_line as escape_line
+from cloudtrain._system.text import escape_text as escape_text
 
-_UNSAFE = re.compile(f"[{_CONTROLS}]")
-_UNSAFE_IN_TEXT = re.compile(f"(?![\n\t])[{_CONTROLS}]")
 _COLOUR = re.compile("(\x1b\\[[0-9;:]*m)")
 """The escape sequences that change nothing but colours."""
 
@@ -18,20 +17,6 @@ def one_line(text: object) -> str:
     return " ".join(str(text).split())
 
 
-def escape_line(text: str) -> str:
-    r"""One line without control characters: each appears as in Python's source.
-
-    >>> escape_line("a\x1b]0;owned\x07\nb")
-    'a\\x1b]0;owned\\x07\\nb'
-    """
-    return _UNSAFE.sub(_escaped, text)
-
-
-def escape_text(text: str) -> str:
-    """Like `escape_line`, for text of several lines: keeps line feeds and tabs."""
-    return _UNSAFE_IN_TEXT.sub(_escaped, text)
-
-
 def escape_except_colours(line: str) -> str:
     """A line of a log without control characters, except tabs and those that change colours."""
     return "".join(
@@ -39,5 +24,11 @@ def escape_except_colours(line: str) -> str:
     )
 
 
-def _escaped(match: re.Match[str]) -> str:
-    return repr(match[0])[1:-1]
+def print_line(line: str) -> None:
+    """Print a line that a job, a platform or an engine has written: of its control characters, only colours remain."""
+    print(escape_except_colours(line))  # noqa: T201 - as the SageMaker SDK does
+
+
+def print_lines(lines: Iterable[str]) -> None:
+    for line in lines:
+        print_line(line)

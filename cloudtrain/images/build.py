@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
 from cloudtrain._version import __version__
+from cloudtrain.contract.text import print_line
 from cloudtrain.engine.client import engine_errors
 from cloudtrain.engine.pulling import pull_hint
 from cloudtrain.errors import InvalidJob, PlatformError
@@ -54,7 +55,11 @@ class BuildOptions:
 
 
 def build_image(
-    client: APIClient, flavour: Flavour, tag: str, options: BuildOptions = BuildOptions(), say: Say = print
+    client: APIClient,
+    flavour: Flavour,
+    tag: str,
+    options: BuildOptions = BuildOptions(),
+    say: Say = print_line,
 ) -> str:
     """Build ``flavour`` as ``tag``. Returns the image's id. A failed build leaves no container and no tag.
 

@@ -8,6 +8,7 @@ from dataclasses import fields, replace
 from typing import Any, NoReturn
 
 from cloudtrain._sdk.left_out import code, refusal
+from cloudtrain.contract.text import print_line
 from cloudtrain.errors import CloudtrainError, InvalidJob, nearest
 from cloudtrain.estimator import Estimator
 from cloudtrain.job import Job
@@ -289,7 +290,7 @@ class HyperparameterTuner:
         tuning.create(request, platform.aws, secrets)
         self.latest_tuning_job = job = TuningJob(name, platform)
         if wait:
-            job.wait(print if logs and logs != "None" else None)
+            job.wait(print_line if logs and logs != "None" else None)
         return job
 
     def _set_batch_sizes(self, by_name: Mapping[str, Mapping[str, Any]]) -> None:

@@ -9,6 +9,7 @@ from contextlib import ExitStack, contextmanager
 from typing import Any, ClassVar, Generic, TypeVar
 
 from cloudtrain.config import read_config
+from cloudtrain.contract.text import escape_line
 from cloudtrain.errors import CloudtrainError, JobExists, JobNotFound
 from cloudtrain.platforms.base import JobDescription, JobState, Request, Series
 from cloudtrain.platforms.batch.connection import ConnectionLost
@@ -93,7 +94,9 @@ class ClusterPlatform(ABC, Generic[Jobs]):
             except (CloudtrainError, OSError) as error:
                 reason = error.message if isinstance(error, CloudtrainError) else error
                 where = ticket.login or "this machine"
-                warnings.warn(f"the jobs on {where} are left out of the list: {reason}", stacklevel=2)
+                warnings.warn(
+                    f"the jobs on {where} are left out of the list: {escape_line(str(reason))}", stacklevel=2
+                )
         yield from sorted(described.values(), key=lambda job: job.submitted_at, reverse=True)
 
     def _of(self, job_name: str) -> Jobs:

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import io
+import traceback
+from pathlib import Path
 
 import pytest
 from rich.console import Console
 
+from cloudtrain import Estimator
 from cloudtrain.cli._errors import reported
 from cloudtrain.cli._job_table import show_jobs
 from cloudtrain.cli._job_view import show_job
@@ -14,7 +17,7 @@ from cloudtrain.cli._view import print_line
 from cloudtrain.cli.metrics import _show as show_metrics
 from cloudtrain.contract import FailureClass, FailureReport, JobStatus
 from cloudtrain.contract.text import escape_except_colours, escape_line, escape_text
-from cloudtrain.errors import PlatformError
+from cloudtrain.errors import PlatformError, TrainingFailed
 from cloudtrain.job import Job
 from cloudtrain.platforms import JobDescription
 from cloudtrain.testing import FakePlatform
@@ -68,6 +71,25 @@ def test_an_error_is_escaped(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit), reported():
         raise PlatformError(f"{EVIL} failed", hint="Do this.")
     assert is_safe(capsys.readouterr().err)
+
+
+def test_prints_of_the_python_api_are_escaped(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "train.py").touch()
+    platform = FakePlatform(logs=[f"line {EVIL}", "\x1b[1mbold\x1b[0m"])
+    estimator = Estimator(str(tmp_path / "train.py"), platform=platform)
+    job = estimator.fit(job_name="a-job")
+    estimator.logs()
+    job.wait(logs=True)
+    shown = capsys.readouterr().out
+    assert shown.count(f"line {SHOWN}") == 3
+    assert is_safe(shown.replace("\x1b[1mbold\x1b[0m", ""))
+
+
+def test_a_traceback_is_escaped() -> None:
+    failure = FailureReport(FailureClass.USER_ERROR, f"m {EVIL}", f"h {EVIL}", host=f"algo{EVIL}")
+    for error in (TrainingFailed("a-job", failure), PlatformError(EVIL, hint=EVIL)):
+        assert is_safe("".join(traceback.format_exception(error)))
+        assert SHOWN in str(error)
 
 
 def test_markup_in_names_is_not_interpreted(capsys: pytest.CaptureFixture[str]) -> None:

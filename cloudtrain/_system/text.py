@@ -1,0 +1,29 @@
+"""Text without the characters that a terminal executes."""
+
+from __future__ import annotations
+
+import re
+
+_CONTROLS = "\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff"
+"""Control characters, line separators, bidirectional controls, and lone surrogates."""
+
+_UNSAFE = re.compile(f"[{_CONTROLS}]")
+_UNSAFE_IN_TEXT = re.compile(f"(?![\n\t])[{_CONTROLS}]")
+
+
+def escape_line(text: str) -> str:
+    r"""One line without control characters: each appears as in Python's source.
+
+    >>> escape_line("a\x1b]0;owned\x07\nb")
+    'a\\x1b]0;owned\\x07\\nb'
+    """
+    return _UNSAFE.sub(_escaped, text)
+
+
+def escape_text(text: str) -> str:
+    """Like `escape_line`, for text of several lines: keeps line feeds and tabs."""
+    return _UNSAFE_IN_TEXT.sub(_escaped, text)
+
+
+def _escaped(match: re.Match[str]) -> str:
+    return repr(match[0])[1:-1]
