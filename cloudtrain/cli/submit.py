@@ -161,6 +161,11 @@ def command(
             return
         if submission.archive and submission.archive.companions:
             click.echo(f"Packed with the script: {_first_few(submission.archive.companions)}", err=True)
+        if submission.archive and submission.archive.left_out:
+            click.echo(
+                f"Left out by .gitignore or .cloudtrainignore: {_first_few(submission.archive.left_out)}",
+                err=True,
+            )
         for warning in (*submission.warnings, *config_warnings()):
             click.echo(f"{click.style('Warning:', fg='yellow')} {warning}", err=True)
         _upload(submission, quiet=as_json)

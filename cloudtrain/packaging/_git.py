@@ -9,13 +9,9 @@ import time
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from cloudtrain.packaging._git_command import LIMIT, run_git
 from cloudtrain.packaging._secret_files import secret_name
 from cloudtrain.packaging._secrets import secret_contents
-
-LIMIT = 5.0
-"""Seconds that all git commands may take together. If they take longer, the state is left out."""
-
-_OF_A_HOOK = ("GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_PREFIX")
 
 
 @dataclass(frozen=True)
@@ -41,7 +37,7 @@ def git_state(folder: Path) -> GitState | None:
         return None
     deadline = time.monotonic() + LIMIT
     try:
-        status = _git(folder, deadline, "status", "--porcelain=v2", "--branch", "--", ".")
+        status = run_git(folder, deadline, "status", "--porcelain=v2", "--branch", "--", ".")
         lines = status.splitlines()
         head = dict(line[2:].split(" ", 1) for line in lines if line.startswith("# "))
         commit = head["branch.oid"] if head["branch.oid"] != "(initial)" else None
@@ -50,26 +46,10 @@ def git_state(folder: Path) -> GitState | None:
         diff = ""
         if commit and set(changed) - {"?"}:
             options = ("--no-color", "--no-ext-diff", "--no-textconv", "--src-prefix=a/", "--dst-prefix=b/")
-            diff = _without_secrets(_git(folder, deadline, "diff", *options, "HEAD", "--", "."))
+            diff = _without_secrets(run_git(folder, deadline, "diff", *options, "HEAD", "--", "."))
         return GitState(commit, branch, bool(changed), diff)
     except (OSError, subprocess.SubprocessError):
         return None
-
-
-def _git(folder: Path, deadline: float, *arguments: str) -> str:
-    # Run no helper that the repository's configuration names, and write nothing to the repository. Inside a git
-    # hook, the environment may name another repository: ignore it.
-    environment = {name: value for name, value in os.environ.items() if name not in _OF_A_HOOK}
-    done = subprocess.run(
-        ["git", "-c", "core.fsmonitor=false", "-c", "core.quotePath=false", *arguments],
-        cwd=folder,
-        env={**environment, "GIT_OPTIONAL_LOCKS": "0", "LC_ALL": "C"},
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        timeout=max(0.0, deadline - time.monotonic()),
-        check=True,
-    )
-    return done.stdout.decode("utf-8", "surrogateescape")
 
 
 def _without_secrets(diff: str) -> str:

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Container, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from cloudtrain.errors import InvalidSource
+from cloudtrain.packaging._git_command import tracked_files
 
 if TYPE_CHECKING:
     from pathspec import GitIgnoreSpec, PathSpec
@@ -32,27 +35,49 @@ class _Level:
     folders: PathSpec[Any]
 
 
+class Tracked:
+    """The files below ``root`` that git tracks, and their folders. Git is asked when the first one is looked up."""
+
+    def __init__(self, root: str) -> None:
+        self._root = root
+
+    def __contains__(self, path: object) -> bool:
+        return path in self._paths
+
+    @cached_property
+    def _paths(self) -> set[str]:
+        if not _folders_above(self._root) and not _is_repository(self._root):
+            return set()
+        paths: set[str] = set()
+        for name in tracked_files(self._root):
+            while name and f"{self._root}/{name}" not in paths:
+                paths.add(f"{self._root}/{name}")
+                name = name.rpartition("/")[0]
+        return paths
+
+
 @dataclass(frozen=True)
 class IgnoreRules:
     """The ignore files from the root of a tree down to one folder, with git's semantics.
 
     The last matching pattern of the nearest ignore file with a match decides. Every ``.cloudtrainignore`` takes
-    precedence over every ``.gitignore``. As in git, a file below an ignored folder cannot be included again, so
-    callers do not enter such folders. Unlike git, pathspec applies ``!folder/`` to the content of the folder too;
-    at worst, that keeps a file that git would ignore.
+    precedence over every ``.gitignore``, and a ``.gitignore`` leaves out no file that git tracks. As in git, a file
+    below an ignored folder cannot be included again, so callers do not enter such folders. Unlike git, pathspec applies
+    ``!folder/`` to the content of the folder too; at worst, that keeps a file that git would ignore.
     """
 
     cloudtrainignore: tuple[_Level, ...] = ()
     gitignore: tuple[_Level, ...] = ()
+    tracked: Container[str] = frozenset()
 
     @classmethod
     def around(cls, root: str) -> IgnoreRules:
         """The rules in the ignore files above ``root``, up to the top of its git repository."""
-        rules = cls()
+        rules = cls(tracked=Tracked(root))
         for folder in _folders_above(root):
             rules = rules.within(folder)
         # The user chose this folder: rules that ignore all of it do not apply to a job's source.
-        return cls() if rules.leave_out(root, is_folder=True) else rules
+        return cls(tracked=rules.tracked) if rules.leave_out(root, is_folder=True) else rules
 
     def within(self, folder: str, path: str | None = None) -> IgnoreRules:
         """These rules and those in the ignore files of ``folder``, which is at ``path`` in the tree."""
@@ -60,24 +85,34 @@ class IgnoreRules:
         return IgnoreRules(
             self.cloudtrainignore + _read(os.path.join(folder, ".cloudtrainignore"), base),
             self.gitignore + _read(os.path.join(folder, ".gitignore"), base),
+            self.tracked,
         )
 
     def leave_out(self, path: str, *, is_folder: bool) -> bool:
         """Whether the file or folder at ``path``, an absolute path in the tree, is ignored."""
-        for level in (*reversed(self.cloudtrainignore), *reversed(self.gitignore)):
-            relative = path[level.base :]
-            check = (
-                level.folders.check_file(relative + "/") if is_folder else level.files.check_file(relative)
-            )
-            decision = check.include
-            if decision is not None:
-                return decision
-        return False
+        decision = _decision(self.cloudtrainignore, path, is_folder)
+        if decision is not None:
+            return decision
+        return bool(_decision(self.gitignore, path, is_folder)) and path not in self.tracked
+
+
+def _decision(levels: Sequence[_Level], path: str, is_folder: bool) -> bool | None:
+    """Whether the last matching pattern ignores ``path``; None if none matches."""
+    for level in reversed(levels):
+        relative = path[level.base :]
+        check = level.folders.check_file(relative + "/") if is_folder else level.files.check_file(relative)
+        if check.include is not None:
+            return check.include
+    return None
+
+
+def _is_repository(folder: str) -> bool:
+    return os.path.lexists(os.path.join(folder, ".git"))
 
 
 def _folders_above(root: str) -> list[str]:
     """The folders from the top of the git repository down to the parent of ``root``; none outside a repository."""
-    if os.path.lexists(os.path.join(root, ".git")):
+    if _is_repository(root):
         return []
     folders: list[str] = []
     for folder in Path(root).parents:

@@ -52,6 +52,8 @@ class SourceArchive:
     git: GitState | None
     companions: tuple[str, ...] = ()
     """The files that are packed with a single script, because it needs them."""
+    left_out: tuple[str, ...] = ()
+    """The files and folders that ignore files leave out, sorted; folders end with a slash."""
 
 
 def pack(
@@ -86,7 +88,7 @@ def pack(
         cache_dir.mkdir(parents=True, exist_ok=True)
         with ThreadPoolExecutor(1) as pool:
             git = pool.submit(git_state, folder)
-            members, sha256 = _pack_still_tree(tree, cache_dir, allow_secrets)
+            members, sha256, left_out = _pack_still_tree(tree, cache_dir, allow_secrets)
         path = cache_dir / sha256 / FILE_NAME
         _record_git(path.parent, git.result())
         size = path.stat().st_size
@@ -106,11 +108,14 @@ def pack(
         warnings=(*added.warnings, *warnings_about(members)),
         git=git.result(),
         companions=added.names,
+        left_out=tuple(left_out),
     )
 
 
-def _pack_still_tree(tree: Tree, cache_dir: Path, allow_secrets: bool) -> tuple[list[ArchiveMember], str]:
-    """The members and the SHA-256 of the cached archive. If the tree changes meanwhile, tries once more."""
+def _pack_still_tree(
+    tree: Tree, cache_dir: Path, allow_secrets: bool
+) -> tuple[list[ArchiveMember], str, list[str]]:
+    """The members, the SHA-256 of the cached archive, and what is left out. Tries twice if the tree changes."""
     with suppress(Changed):
         return _pack_tree(tree, cache_dir, allow_secrets)
     try:
@@ -122,9 +127,12 @@ def _pack_still_tree(tree: Tree, cache_dir: Path, allow_secrets: bool) -> tuple[
         ) from change
 
 
-def _pack_tree(tree: Tree, cache_dir: Path, allow_secrets: bool) -> tuple[list[ArchiveMember], str]:
+def _pack_tree(
+    tree: Tree, cache_dir: Path, allow_secrets: bool
+) -> tuple[list[ArchiveMember], str, list[str]]:
     walked_at = time.time_ns()
-    members = read_tree(tree, cache_dir)
+    left_out: list[str] = []
+    members = read_tree(tree, cache_dir, left_out)
     fingerprint = take_fingerprint(members, walked_at)
     index = Index(cache_dir / "index" / _index_name(tree, allow_secrets))
     sha256 = index.find(fingerprint, members)
@@ -133,7 +141,7 @@ def _pack_tree(tree: Tree, cache_dir: Path, allow_secrets: bool) -> tuple[list[A
             _refuse_secrets(members)
         sha256 = _write(members, cache_dir)
     index.save(fingerprint, sha256)
-    return members, sha256
+    return members, sha256, sorted(left_out)
 
 
 def _write(members: Sequence[ArchiveMember], cache_dir: Path) -> str:

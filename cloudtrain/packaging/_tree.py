@@ -75,8 +75,11 @@ class Tree:
     limits: SourceLimits = DEFAULT_LIMITS
 
 
-def read_tree(tree: Tree, cache_dir: Path) -> list[ArchiveMember]:
+def read_tree(tree: Tree, cache_dir: Path, left_out: list[str] | None = None) -> list[ArchiveMember]:
     """All members of the archive, sorted by name, without ``cache_dir``.
+
+    Args:
+        left_out: gets the names of the files and folders that ignore files leave out.
 
     Raises:
         InvalidSource: a file cannot be packed, two files have the same name in the archive, or the tree is too large.
@@ -85,7 +88,8 @@ def read_tree(tree: Tree, cache_dir: Path) -> list[ArchiveMember]:
     members: dict[str, ArchiveMember] = {}
     skipped = os.path.realpath(cache_dir)
     source = tree.source
-    found = [_root(root, skipped, at_top=root is source) for root in (source, *tree.dependencies)]
+    names: list[str] = [] if left_out is None else left_out
+    found = [_root(root, skipped, names, at_top=root is source) for root in (source, *tree.dependencies)]
     found.append(_companion(source.absolute().parent, name) for name in tree.companions)
     size = 0
     for members_of_root in found:
@@ -147,9 +151,10 @@ class _Folder:
     bases: tuple[str, ...]
     """The real path of the root, then of each folder entered through a link. Links into the last one stay links."""
     skipped: str
+    left_out: list[str]
 
 
-def _root(root: Path, skipped: str, *, at_top: bool) -> Iterator[ArchiveMember]:
+def _root(root: Path, skipped: str, left_out: list[str], *, at_top: bool) -> Iterator[ArchiveMember]:
     # Keep the user's name (`lib`, even if it is a link); abspath gives `.` and `..` a name too.
     name = os.path.basename(os.path.abspath(root))
     path = os.path.realpath(root)
@@ -167,7 +172,7 @@ def _root(root: Path, skipped: str, *, at_top: bool) -> Iterator[ArchiveMember]:
     if not at_top:
         yield member
     prefix = "" if at_top else name + "/"
-    yield from _walk(_Folder(path, prefix, path, IgnoreRules.around(path), (path,), skipped))
+    yield from _walk(_Folder(path, prefix, path, IgnoreRules.around(path), (path,), skipped, left_out))
 
 
 def _walk(folder: _Folder) -> Iterator[ArchiveMember]:
@@ -187,7 +192,9 @@ def _item(folder: _Folder, name: str) -> Iterator[ArchiveMember]:
     try:
         status = os.lstat(path)
         # isdir follows links, so that the pattern `data/` also matches a link to a folder.
-        if folder.rules.leave_out(seen_as, is_folder=os.path.isdir(path)):
+        is_folder = os.path.isdir(path)
+        if folder.rules.leave_out(seen_as, is_folder=is_folder):
+            folder.left_out.append(f"{shown(folder.name + name)}{'/' if is_folder else ''}")
             return
         member = ArchiveMember(folder.name + name, path, status)
         if stat.S_ISLNK(status.st_mode):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -9,10 +10,13 @@ from pathlib import Path
 from cloudtrain.runtime.skipped import NAMED, shown
 
 SUFFIXES = (
-    ".pt", ".pth", ".ckpt", ".safetensors", ".h5", ".keras", ".joblib", ".pkl", ".onnx", ".params", ".ubj",
+    ".pt", ".pth", ".pt.tar", ".pth.tar", ".ckpt", ".safetensors", ".h5", ".hdf5", ".keras", ".joblib", ".pkl", ".onnx",
+    ".params", ".ubj", ".bst", ".npz", ".npy", ".msgpack", ".gguf", ".cbm",
 )  # fmt: skip
-SAVED_MODEL = "saved_model.pb"
-"""TensorFlow's SavedModel is a folder with this file."""
+NAMES = ("pytorch_model.bin", "tf_model.h5", "model.bin", "model.json", "model.txt", "model.model")
+"""What Hugging Face, fastText, XGBoost and LightGBM call a model whose suffix says little."""
+FOLDERS = ("saved_model.pb", "_CHECKPOINT_METADATA", "_METADATA")
+"""Files that make their folder a model: TensorFlow's SavedModel, and a checkpoint of Orbax."""
 
 LIMIT = 20_000
 """Files and folders to look at."""
@@ -23,7 +27,7 @@ _NO_MODELS = {"__pycache__", "node_modules", "site-packages"}
 def find_stray_models(folder: Path, since: float) -> list[str]:
     """Some paths below ``folder`` that look like models and were written after ``since``, seconds since the epoch."""
     found = []
-    for path in _written(folder, since):
+    for path in itertools.chain(_written(folder, since), _above(folder, since)):
         found.append(shown(os.path.relpath(path, folder)))
         if len(found) > NAMED:
             break
@@ -37,14 +41,26 @@ def _written(folder: Path, since: float) -> Iterator[str]:
         looked_at += len(folders) + len(files)
         if looked_at > LIMIT:
             return
-        if SAVED_MODEL in files and _is_new(os.path.join(parent, SAVED_MODEL), since):
+        if any(name in files and _is_new(os.path.join(parent, name), since) for name in FOLDERS):
             folders.clear()
             yield parent
             continue
         for name in sorted(files):
             path = os.path.join(parent, name)
-            if name.endswith(SUFFIXES) and _is_new(path, since):
+            if _is_model(name) and _is_new(path, since):
                 yield path
+
+
+def _above(folder: Path, since: float) -> Iterator[str]:
+    """Models next to ``folder``: some scripts write to ``../model.pt``."""
+    for name in sorted(os.listdir(folder.parent)):
+        path = os.path.join(folder.parent, name)
+        if _is_model(name) and os.path.isfile(path) and _is_new(path, since):
+            yield path
+
+
+def _is_model(name: str) -> bool:
+    return name.endswith(SUFFIXES) or name in NAMES
 
 
 def _is_new(path: str, since: float) -> bool:

@@ -9,6 +9,7 @@ import socket
 import subprocess
 import sys
 import tarfile
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -28,7 +29,11 @@ NEEDS_PYTHON = "Set platform_options.python to the path of a Python 3.9 or newer
 INSTALLS = {"requirements.txt", "setup.py", "pyproject.toml"}
 """Files of a source that make the job install packages before its ranks start."""
 PATIENCE = 20.0
-"""Seconds that an interpreter, or an endpoint, has to answer."""
+"""Seconds that an endpoint has to answer."""
+SLOW_SECONDS = 10.0
+START_SECONDS = 180.0
+"""How long an interpreter may take to start: on a cold NFS or a loaded machine a minute is nothing unusual."""
+START_IS_SLOW = "Every rank waits for that. A slow file system or a loaded machine is the usual cause."
 
 _LOOK = """
 import json, sys
@@ -103,9 +108,14 @@ def _endpoint() -> Iterator[tuple[str, Check]]:
 
 
 def check_python(python: str) -> Finding:
+    began = time.monotonic()
     answer = _ask(python, [])
     if isinstance(answer, Finding):
         return answer
+    seconds = time.monotonic() - began
+    if seconds > SLOW_SECONDS:
+        what = f"{_shown(python, answer[0])}, which took {seconds:.0f} s to start"
+        return Finding(CheckStatus.WARNING, what, START_IS_SLOW)
     return Finding(CheckStatus.OK, _shown(python, answer[0]))
 
 
@@ -174,11 +184,12 @@ def _ask(python: str, names: Sequence[str]) -> tuple[list[int], list[str], str |
     command = [python, "-c", _LOOK, json.dumps(list(names))]
     try:
         # in a folder without modules: those in the user's folder do not belong to the job
-        done = subprocess.run(command, cwd=Path(python).anchor, capture_output=True, timeout=PATIENCE)
+        done = subprocess.run(command, cwd=Path(python).anchor, capture_output=True, timeout=START_SECONDS)
     except OSError as error:
         return _unusable(f"{python} does not run: {error.strerror}")
     except subprocess.TimeoutExpired:
-        return _unusable(f"{python} does not run: no answer within {PATIENCE:.0f} s")
+        what = f"{python} is slow: it has not started within {START_SECONDS:.0f} s"
+        return Finding(CheckStatus.UNKNOWN, what, START_IS_SLOW)
     if done.returncode:
         lines = done.stderr.decode(errors="backslashreplace").strip().splitlines()
         last = lines[-1] if lines else f"exit code {done.returncode}"

@@ -166,3 +166,18 @@ def test_a_job_that_needs_files_of_the_machines_opt_ml_sees_them(script: Path, f
     uri = "file:///opt/ml/shared"
     found = find(script, **{field: {"train": uri} if field == "inputs" else uri})["/opt/ml"]
     assert "the job needs /opt/ml/shared" in found.what
+
+
+def test_an_interpreter_that_starts_slowly_is_no_wrong_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "train.py").write_text("print('x')")
+    slow = interpreter(tmp_path, f'sleep 0.5; exec {sys.executable} "$@"')
+    monkeypatch.setattr("cloudtrain.platforms.local.doctor.SLOW_SECONDS", 0.4)
+    found = check_python(slow)
+    assert (found.status, "s to start" in found.what) == (CheckStatus.WARNING, True)
+    monkeypatch.setattr("cloudtrain.platforms.local.doctor.START_SECONDS", 0.1)
+    found = check_python(slow)
+    assert (found.status, "is slow: it has not started" in found.what) == (CheckStatus.UNKNOWN, True)
+    job = prepare({"entry_point": str(tmp_path / "train.py"), "platform_options": {"python": slow}}).start()
+    assert job.wait(60).status == "Completed"

@@ -114,3 +114,28 @@ def test_dependencies_have_their_own_rules(tmp_path: Path) -> None:
     )
     archive = pack(tmp_path / "src", [tmp_path / "lib"], cache_dir=tmp_path / "cache")
     assert names(archive.path) == [".gitignore", "lib/.gitignore", "lib/a.py", "train.py"]
+
+
+def test_a_file_that_git_tracks_is_not_left_out(tmp_path: Path) -> None:
+    root = make_tree(
+        tmp_path / "repo",
+        {
+            ".gitignore": "*.txt\ndata/\n",
+            "demo/.cloudtrainignore": "never.txt\n",
+            **dict.fromkeys(("demo/train.py", "demo/agaricus.txt", "demo/never.txt", "demo/new.txt"), ""),
+            **dict.fromkeys(("demo/data/ü.csv", "demo/data/deep/b.csv", "demo/data/scratch.csv"), ""),
+        },
+    )
+    forced = [
+        "demo/train.py",
+        "demo/agaricus.txt",
+        "demo/never.txt",
+        "demo/data/ü.csv",
+        "demo/data/deep/b.csv",
+    ]
+    subprocess.run(["git", "init", "-q"], cwd=root, check=True)
+    subprocess.run(["git", "add", "-f", *forced], cwd=root, check=True)
+    archive = pack(root / "demo", cache_dir=tmp_path / "cache")
+    kept = [".cloudtrainignore", "agaricus.txt", "data/deep/b.csv", "data/ü.csv", "train.py"]
+    assert names(archive.path) == kept
+    assert archive.left_out == ("data/scratch.csv", "never.txt", "new.txt")

@@ -34,6 +34,12 @@ def write(folder: Path, *names: str, modified: float = 2000.0) -> None:
         "a.ckpt",
         "a.onnx",
         "a.pkl",
+        "checkpoint.pth.tar",
+        "out/pytorch_model.bin",
+        "weights.npz",
+        "w.npy",
+        "m.bst",
+        "model.json",
     ],
 )
 def test_a_file_that_looks_like_a_model(tmp_path: Path, name: str) -> None:
@@ -44,6 +50,16 @@ def test_a_file_that_looks_like_a_model(tmp_path: Path, name: str) -> None:
 def test_a_saved_model_is_its_folder(tmp_path: Path) -> None:
     write(tmp_path, "export/1/saved_model.pb", "export/1/variables/variables.h5")
     assert find_stray_models(tmp_path, STARTED) == ["export/1"]
+
+
+def test_a_checkpoint_of_orbax_is_its_folder(tmp_path: Path) -> None:
+    write(tmp_path, "ckpt/3/_CHECKPOINT_METADATA", "ckpt/3/state/array.npy")
+    assert find_stray_models(tmp_path, STARTED) == ["ckpt/3"]
+
+
+def test_a_model_above_the_working_folder(tmp_path: Path) -> None:
+    write(tmp_path, "up.pt", "old.txt", "elsewhere/b.pt", "code/train.py")
+    assert find_stray_models(tmp_path / "code", STARTED) == ["../up.pt"]
 
 
 def test_files_of_the_source_and_of_libraries_are_ignored(tmp_path: Path) -> None:
