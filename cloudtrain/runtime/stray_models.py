@@ -14,7 +14,7 @@ SUFFIXES = (
     ".params", ".ubj", ".bst", ".npz", ".npy", ".msgpack", ".gguf", ".cbm",
 )  # fmt: skip
 NAMES = ("pytorch_model.bin", "tf_model.h5", "model.bin", "model.json", "model.txt", "model.model")
-"""What Hugging Face, fastText, XGBoost and LightGBM call a model whose suffix says little."""
+"""Names of models of Hugging Face, fastText, XGBoost and LightGBM whose suffix says little."""
 FOLDERS = ("saved_model.pb", "_CHECKPOINT_METADATA", "_METADATA")
 """Files that make their folder a model: TensorFlow's SavedModel, and a checkpoint of Orbax."""
 

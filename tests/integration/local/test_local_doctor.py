@@ -168,7 +168,7 @@ def test_a_job_that_needs_files_of_the_machines_opt_ml_sees_them(script: Path, f
     assert "the job needs /opt/ml/shared" in found.what
 
 
-def test_an_interpreter_that_starts_slowly_is_no_wrong_one(
+def test_an_interpreter_that_starts_slowly_is_not_a_wrong_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "train.py").write_text("print('x')")
