@@ -259,7 +259,8 @@ def _pack(job: TrainingJob) -> tuple[TrainingJob, SourceArchive | None]:
     if job.entry_point is None:
         return job, None
     source_dir = Path(job.source_dir) if job.source_dir else None
-    name = check_entry_point(source_dir, job.entry_point)
+    is_added = source_dir is not None and job.entry_point in {Path(path).name for path in job.dependencies}
+    name = job.entry_point if is_added else check_entry_point(source_dir, job.entry_point)
     archive = pack(
         source_dir or Path(job.entry_point),
         [Path(path) for path in job.dependencies],

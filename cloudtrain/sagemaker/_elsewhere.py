@@ -28,6 +28,11 @@ _HERE = {
     "cloudtrain.estimator": "Estimator",
     "cloudtrain.execution_role": "get_execution_role",
     "cloudtrain.frameworks": "HuggingFace MXNet PyTorch SKLearn TensorFlow XGBoost",
+    "cloudtrain.processing": (
+        "FrameworkProcessor HuggingFaceProcessor MXNetProcessor NetworkConfig ProcessingInput ProcessingJob"
+        " ProcessingOutput Processor PyTorchProcessor SKLearnProcessor ScriptProcessor TensorFlowProcessor"
+        " XGBoostProcessor"
+    ),
     "cloudtrain.sagemaker._algorithms": (
         "AmazonAlgorithmEstimatorBase FactorizationMachines IPInsights KMeans KNN LDA LinearLearner NTM Object2Vec PCA"
         " RandomCutForest"
@@ -81,16 +86,15 @@ _INSTEAD = (
     (r"workflow\.steps\.TrainingStep", "Write from cloudtrain.pipelines import TrainingStep."),
     (r"(.*\.)?\w*Deserializer", _V3.format("core.deserializers import {name}")),
     (r"(.*\.)?\w*Serializer", _V3.format("core.serializers import {name}")),
-    (r"network\..*", _V3.format("core.network import {name}")),
     (r"transformer\..*|Transformer", _V3.format("core.transformer import {name}")),
     (r"(.*\.)?\w+Model|(model\.)?Model", _V3.format("serve import ModelBuilder")),
     (r"(.*\.)?\w*Predictor", _V3.format("core.resources import Endpoint")),
-    (r"processing\..*|Processor|ScriptProcessor", _V3.format("core.processing import {name}")),
+    (r"processing\..*", _V3.format("core.processing import {name}")),
     (rf"{_FRAMEWORKS}\..*Processor", _V3.format("core.processing import FrameworkProcessor")),
 )
 """Hints: a pattern of names, and the hint or the name of one in `UNSUPPORTED`. The first match counts."""
 
-_INERT = re.compile(r"(.*\.)?(\w*Serializer|\w*Deserializer)|network\..*")
+_INERT = re.compile(r"(.*\.)?(\w*Serializer|\w*Deserializer)")
 """Names whose objects can be made: ``deploy(serializer=CSVSerializer())`` is then refused by ``deploy``."""
 
 

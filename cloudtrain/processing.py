@@ -1,0 +1,519 @@
+"""Processing jobs, with the classes of the SageMaker SDK: a script that reads and writes folders, on any platform.
+
+A processing job is a job like every other. On SageMaker it is a training job, so that it runs on the instances, in the
+images and with the role of the trainings, and its log, failure report and metrics are those of every job.
+"""
+
+from __future__ import annotations
+
+import json
+import warnings
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+from cloudtrain.aws import Aws
+from cloudtrain.config import read_config
+from cloudtrain.contract import JobStatus
+from cloudtrain.environment import run_processing
+from cloudtrain.errors import InvalidJob
+from cloudtrain.estimator import Estimator
+from cloudtrain.frameworks import HuggingFace, MXNet, PyTorch, SKLearn, TensorFlow, XGBoost
+from cloudtrain.job import Job
+from cloudtrain.platforms.sagemaker._accounts import KnownAccounts
+from cloudtrain.spec import TrainingInput, TrainingJob
+from cloudtrain.spec.names import new_job_name
+from cloudtrain.storage import join_uri
+from cloudtrain.submission import default_platform
+
+BASE = PurePosixPath("/opt/ml/processing")
+"""The folder that has all inputs and outputs, as on SageMaker."""
+CODE = BASE / "input/code"
+"""The folder of a script that comes from a URI."""
+
+_STATUSES = {
+    JobStatus.PENDING: "InProgress",
+    JobStatus.RUNNING: "InProgress",
+    JobStatus.INTERRUPTED: "Stopped",
+}
+
+
+@dataclass
+class ProcessingInput:
+    """A folder of a job with the data at ``source``: a URI, or a file or folder of this machine.
+
+    Args:
+        destination: the folder, below ``/opt/ml/processing``.
+        input_name: defaults to ``input-1``, ``input-2`` and so on.
+        s3_data_distribution_type: ``FullyReplicated``, or ``ShardedByS3Key`` for a part of the objects on each host.
+    """
+
+    source: str | None = None
+    destination: str | None = None
+    input_name: str | None = None
+    s3_data_type: str = "S3Prefix"
+    s3_input_mode: str = "File"
+    s3_data_distribution_type: str = "FullyReplicated"
+    s3_compression_type: str = "None"
+
+
+@dataclass
+class ProcessingOutput:
+    """A folder of a job, which is uploaded to ``destination`` when the script has ended with exit status 0.
+
+    Args:
+        source: the folder, below ``/opt/ml/processing``.
+        destination: a URI. Default: below the default bucket on SageMaker; elsewhere the job's outputs.
+        output_name: defaults to ``output-1``, ``output-2`` and so on.
+    """
+
+    source: str | None = None
+    destination: str | None = None
+    output_name: str | None = None
+    s3_upload_mode: str = "EndOfJob"
+
+
+@dataclass
+class NetworkConfig:
+    """The network of the job's hosts, as the SageMaker SDK describes it."""
+
+    enable_network_isolation: bool | None = None
+    security_group_ids: Sequence[str] | None = None
+    subnets: Sequence[str] | None = None
+    encrypt_inter_container_traffic: bool | None = None
+
+
+class ProcessingJob:
+    """A processing job: its `Job`, its inputs and its outputs."""
+
+    def __init__(
+        self, job: Job, inputs: Sequence[ProcessingInput], outputs: Sequence[ProcessingOutput]
+    ) -> None:
+        self.job = job
+        self.job_name = job.name
+        self.inputs = list(inputs)
+        self.outputs = list(outputs)
+
+    def wait(self, logs: bool = True) -> None:
+        """Wait until the job has ended. Raises TrainingFailed."""
+        self.job.wait(logs=logs)
+
+    def stop(self) -> None:
+        self.job.stop()
+
+    def describe(self) -> dict[str, Any]:
+        """The job as SageMaker's DescribeProcessingJob shows it, as far as this is known of a job of any platform."""
+        found = self.job.describe()
+        outputs = [
+            {
+                "OutputName": output.output_name,
+                "S3Output": {
+                    "S3Uri": output.destination
+                    or join_uri(found.output_data or "", output.output_name or ""),
+                    "LocalPath": output.source,
+                    "S3UploadMode": output.s3_upload_mode,
+                },
+            }
+            for output in self.outputs
+        ]
+        inputs = [
+            {"InputName": one.input_name, "S3Input": {"S3Uri": one.source, "LocalPath": one.destination}}
+            for one in self.inputs
+        ]
+        reason = {"FailureReason": found.failure.summary()} if found.failure else {}
+        return {
+            "ProcessingJobName": self.job_name,
+            "ProcessingJobStatus": _STATUSES.get(found.status, str(found.status)),
+            "ProcessingInputs": inputs,
+            "ProcessingOutputConfig": {"Outputs": outputs},
+            **reason,
+        }
+
+
+class Processor:
+    """Runs the program of an image on data. The arguments are those of the SageMaker SDK, version 2, in its order.
+
+    Args:
+        entrypoint: the program and its first arguments.
+        max_runtime_in_seconds: ``max_run`` of the job.
+        env: ``environment`` of the job.
+        fields: other arguments of `Estimator`, for example ``platform="local"``.
+    """
+
+    JOB_CLASS_NAME = "processing-job"
+
+    def __init__(
+        self,
+        role: str | None = None,
+        image_uri: str | None = None,
+        instance_count: int | None = None,
+        instance_type: str | None = None,
+        entrypoint: Sequence[str] | None = None,
+        volume_size_in_gb: int | None = None,
+        volume_kms_key: str | None = None,
+        output_kms_key: str | None = None,
+        max_runtime_in_seconds: int | None = None,
+        base_job_name: str | None = None,
+        sagemaker_session: Any = None,
+        env: Mapping[str, str] | None = None,
+        tags: Any = None,
+        network_config: Any = None,
+        **fields: Any,
+    ) -> None:
+        network = {name: getattr(network_config, name, None) for name in NetworkConfig.__dataclass_fields__}
+        self._entrypoint = list(entrypoint or ())
+        self._fields = {
+            "role": role,
+            "image_uri": image_uri,
+            "instance_count": instance_count,
+            "instance_type": instance_type,
+            "volume_size": volume_size_in_gb,
+            "volume_kms_key": volume_kms_key,
+            "output_kms_key": output_kms_key,
+            "max_run": max_runtime_in_seconds,
+            "base_job_name": base_job_name,
+            "sagemaker_session": sagemaker_session,
+            "environment": env,
+            "tags": tags,
+            **network,
+            **fields,
+        }
+        self.jobs: list[ProcessingJob] = []
+        self.latest_job: ProcessingJob | None = None
+
+    def run(
+        self,
+        inputs: Sequence[ProcessingInput] | None = None,
+        outputs: Sequence[ProcessingOutput] | None = None,
+        arguments: Sequence[str] | None = None,
+        wait: bool = True,
+        logs: bool = True,
+        job_name: str | None = None,
+        experiment_config: Mapping[str, str] | None = None,
+        kms_key: str | None = None,
+    ) -> None:
+        """Start the job and, by default, wait for its end.
+
+        Raises:
+            InvalidJob: an input or output lacks a part, or names a folder outside of ``/opt/ml/processing``.
+            TrainingFailed: the job failed; only if ``wait`` is true.
+        """
+        if not self._entrypoint:
+            raise InvalidJob(
+                "entrypoint: the program of an image cannot be found without it",
+                hint="Set entrypoint=[...]; for a script of your own, use ScriptProcessor.",
+            )
+        self._start(self._entrypoint, {}, inputs, outputs, arguments, wait, logs, job_name, experiment_config)
+
+    def _start(
+        self,
+        command: Sequence[str],
+        source: Mapping[str, Any],
+        inputs: Sequence[ProcessingInput] | None,
+        outputs: Sequence[ProcessingOutput] | None,
+        arguments: Sequence[str] | None,
+        wait: bool,
+        logs: bool,
+        job_name: str | None,
+        experiment_config: Mapping[str, str] | None,
+    ) -> None:
+        named = [_named(one, "input", number) for number, one in enumerate(inputs or (), 1)]
+        results = [_named(one, "output", number) for number, one in enumerate(outputs or (), 1)]
+        estimator = self._estimator({**source, "arguments": [str(one) for one in arguments or ()]})
+        name = job_name or new_job_name(estimator.base_job_name or "processing")
+        _place_outputs(results, estimator, name)
+        plan = {
+            "command": list(command),
+            "inputs": {_channel(one): one.destination for one in named},
+            "outputs": {
+                one.output_name: {"source": one.source, "destination": one.destination} for one in results
+            },
+        }
+        environment = {**(estimator.environment or {}), run_processing.PLAN: json.dumps(plan)}
+        estimator.environment = environment
+        channels = {_channel(one): _training_input(one) for one in named}
+        job = estimator.fit(channels or None, False, job_name=name, experiment_config=experiment_config)
+        self.latest_job = ProcessingJob(job, named, results)
+        self.jobs.append(self.latest_job)
+        if wait:
+            self.latest_job.wait(logs)
+
+    def _estimator(self, source: Mapping[str, Any]) -> Estimator:
+        wrapper = {"entry_point": run_processing.__file__, **source}
+        return Estimator(**{**_given(self._fields), **_given(wrapper)})
+
+
+class ScriptProcessor(Processor):
+    """Runs a script on data, in an image or, on ``local``, with your own Python.
+
+    Args:
+        command: the interpreter and its options. Default: ``["python3"]``.
+    """
+
+    def __init__(
+        self,
+        role: str | None = None,
+        image_uri: str | None = None,
+        command: Sequence[str] | None = None,
+        instance_count: int | None = None,
+        instance_type: str | None = None,
+        volume_size_in_gb: int | None = None,
+        volume_kms_key: str | None = None,
+        output_kms_key: str | None = None,
+        max_runtime_in_seconds: int | None = None,
+        base_job_name: str | None = None,
+        sagemaker_session: Any = None,
+        env: Mapping[str, str] | None = None,
+        tags: Any = None,
+        network_config: Any = None,
+        **fields: Any,
+    ) -> None:
+        super().__init__(
+            role,
+            image_uri,
+            instance_count,
+            instance_type,
+            None,
+            volume_size_in_gb,
+            volume_kms_key,
+            output_kms_key,
+            max_runtime_in_seconds,
+            base_job_name,
+            sagemaker_session,
+            env,
+            tags,
+            network_config,
+            **fields,
+        )
+        self.command = list(command or ("python3",))
+
+    def run(  # type: ignore[override] # as in the SDK
+        self,
+        code: str,
+        inputs: Sequence[ProcessingInput] | None = None,
+        outputs: Sequence[ProcessingOutput] | None = None,
+        arguments: Sequence[str] | None = None,
+        wait: bool = True,
+        logs: bool = True,
+        job_name: str | None = None,
+        experiment_config: Mapping[str, str] | None = None,
+        kms_key: str | None = None,
+    ) -> None:
+        """Run ``code``: a file of this machine, or the URI of one. See `Processor.run`."""
+        script, source, more = _script(code)
+        inputs = [*(inputs or ()), *more]
+        command = [*self.command, script]
+        self._start(command, source, inputs, outputs, arguments, wait, logs, job_name, experiment_config)
+
+
+class FrameworkProcessor(ScriptProcessor):
+    """Runs a script, or one of a folder, in AWS's image of a framework; on ``local``, with your own Python."""
+
+    estimator_cls: type[Estimator] = Estimator
+
+    def __init__(
+        self,
+        estimator_cls: type[Estimator] | None = None,
+        framework_version: str | None = None,
+        role: str | None = None,
+        instance_count: int | None = None,
+        instance_type: str | None = None,
+        py_version: str | None = None,
+        image_uri: str | None = None,
+        command: Sequence[str] | None = None,
+        **fields: Any,
+    ) -> None:
+        self.estimator_cls = estimator_cls or type(self).estimator_cls
+        super().__init__(role, image_uri, command, instance_count, instance_type, **fields)
+        self._fields |= {"framework_version": framework_version, "py_version": py_version}
+
+    def run(  # type: ignore[override] # as in the SDK
+        self,
+        code: str,
+        source_dir: str | None = None,
+        dependencies: Sequence[str] | None = None,
+        git_config: Mapping[str, str] | None = None,
+        inputs: Sequence[ProcessingInput] | None = None,
+        outputs: Sequence[ProcessingOutput] | None = None,
+        arguments: Sequence[str] | None = None,
+        wait: bool = True,
+        logs: bool = True,
+        job_name: str | None = None,
+        experiment_config: Mapping[str, str] | None = None,
+        kms_key: str | None = None,
+    ) -> None:
+        """Run ``code``, a file in ``source_dir`` or of this machine. See `Processor.run`."""
+        if source_dir is None:
+            script, source, more = _script(code)
+        else:
+            wrapper = Path(run_processing.__file__)
+            script, more = code, []
+            source = {"entry_point": wrapper.name, "source_dir": source_dir, "dependencies": [str(wrapper)]}
+        source = {**source, "git_config": git_config}
+        source["dependencies"] = [*source.get("dependencies", ()), *(dependencies or ())]
+        self._start(
+            [*self.command, script],
+            source,
+            [*(inputs or ()), *more],
+            outputs,
+            arguments,
+            wait,
+            logs,
+            job_name,
+            experiment_config,
+        )
+
+    def _estimator(self, source: Mapping[str, Any]) -> Estimator:
+        return self.estimator_cls(
+            **{**_given(self._fields), "entry_point": run_processing.__file__, **_given(source)}
+        )
+
+
+class _OfFramework(FrameworkProcessor):
+    """A processor whose class names its framework: its first argument is the version."""
+
+    def __init__(self, framework_version: str | None = None, *positional: Any, **fields: Any) -> None:
+        super().__init__(type(self).estimator_cls, framework_version, *positional, **fields)
+
+
+class PyTorchProcessor(_OfFramework):
+    """Runs a script in AWS's image of PyTorch: see `FrameworkProcessor`."""
+
+    estimator_cls = PyTorch
+
+
+class TensorFlowProcessor(_OfFramework):
+    """Runs a script in AWS's image of TensorFlow: see `FrameworkProcessor`."""
+
+    estimator_cls = TensorFlow
+
+
+class MXNetProcessor(_OfFramework):
+    """Runs a script in AWS's image of MXNet: see `FrameworkProcessor`."""
+
+    estimator_cls = MXNet
+
+
+class HuggingFaceProcessor(FrameworkProcessor):
+    """Runs a script in AWS's image of Hugging Face: see `FrameworkProcessor`."""
+
+    def __init__(
+        self,
+        role: str | None = None,
+        instance_count: int | None = None,
+        instance_type: str | None = None,
+        transformers_version: str | None = None,
+        tensorflow_version: str | None = None,
+        pytorch_version: str | None = None,
+        py_version: str | None = None,
+        image_uri: str | None = None,
+        command: Sequence[str] | None = None,
+        **fields: Any,
+    ) -> None:
+        versions = {
+            "transformers_version": transformers_version,
+            "tensorflow_version": tensorflow_version,
+            "pytorch_version": pytorch_version,
+        }
+        super().__init__(
+            HuggingFace,
+            None,
+            role,
+            instance_count,
+            instance_type,
+            py_version,
+            image_uri,
+            command,
+            **{**fields, **versions},
+        )
+
+
+class XGBoostProcessor(_OfFramework):
+    """Runs a script in AWS's image of XGBoost: see `FrameworkProcessor`."""
+
+    estimator_cls = XGBoost
+
+
+class SKLearnProcessor(ScriptProcessor):
+    """Runs a script in AWS's image of scikit-learn: see `ScriptProcessor`."""
+
+    def __init__(
+        self,
+        framework_version: str | None = None,
+        role: str | None = None,
+        instance_count: int | None = None,
+        instance_type: str | None = None,
+        command: Sequence[str] | None = None,
+        **fields: Any,
+    ) -> None:
+        super().__init__(role, None, command, instance_count, instance_type, **fields)
+        self._fields["framework_version"] = framework_version
+
+    def _estimator(self, source: Mapping[str, Any]) -> Estimator:
+        return SKLearn(**{**_given(self._fields), "entry_point": run_processing.__file__, **_given(source)})
+
+
+def _given(fields: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in fields.items() if value is not None}
+
+
+def _script(code: str) -> tuple[str, dict[str, Any], list[ProcessingInput]]:
+    """The path of a script in the job, the fields that bring it, and its input if it has a URI."""
+    if "://" in str(code) and not str(code).startswith("file://"):
+        name = PurePosixPath(str(code)).name
+        return str(CODE / name), {}, [ProcessingInput(str(code), str(CODE), "code")]
+    path = Path(str(code).removeprefix("file://"))
+    if not path.is_file():
+        raise InvalidJob(
+            f"code: there is no file {path}", hint="Pass a path of this machine, or the URI of a file in S3."
+        )
+    return path.name, {"dependencies": [str(path)]}, []
+
+
+def _named(one: Any, kind: str, number: int) -> Any:
+    """A copy of an input or output that has a name. Raises InvalidJob if it lacks a part."""
+    own = ProcessingInput if kind == "input" else ProcessingOutput
+    fields: dict[str, Any] = {name: getattr(one, name, None) for name in own.__dataclass_fields__}
+    fields[f"{kind}_name"] = fields[f"{kind}_name"] or f"{kind}-{number}"
+    where = f"{kind}s[{number - 1}]"
+    folder = fields["destination" if kind == "input" else "source"]
+    if not fields["source"] or not folder:
+        raise InvalidJob(
+            f"{where}: needs source and destination" if kind == "input" else f"{where}: needs source",
+            hint=f"For example: {own.__name__}(source=..., destination='{BASE}/{kind}').",
+        )
+    path = PurePosixPath(folder)
+    if BASE not in path.parents or ".." in path.parts:
+        raise InvalidJob(f"{where}: {folder} is not below {BASE}", hint=f"For example: {BASE}/{kind}.")
+    if (
+        fields.get("s3_input_mode", "File") != "File"
+        or fields.get("s3_upload_mode", "EndOfJob") != "EndOfJob"
+    ):
+        warnings.warn(f"{where}: data is copied before and after the script, not streamed", stacklevel=4)
+    return own(**fields)
+
+
+def _channel(one: ProcessingInput) -> str:
+    """The name of the channel: only letters, digits and underscores reach variables of a shell."""
+    return "".join(char if char.isalnum() else "_" for char in str(one.input_name))
+
+
+def _training_input(one: ProcessingInput) -> TrainingInput:
+    return TrainingInput(
+        str(one.source),
+        distribution=one.s3_data_distribution_type or "FullyReplicated",
+        s3_data_type=one.s3_data_type or "S3Prefix",
+    )
+
+
+def _place_outputs(outputs: Sequence[ProcessingOutput], estimator: Estimator, name: str) -> None:
+    """Give the outputs of a job in an account their URIs in it; elsewhere they are among the job's own outputs."""
+    job = TrainingJob.from_dict({**read_config(), **estimator.fields})
+    if (job.platform or default_platform(job)) != "sagemaker":
+        estimator.disable_output_compression = True
+        return
+    missing = [output for output in outputs if not output.destination]
+    base = Aws.of(estimator._session, KnownAccounts()).default_output_path if missing else ""
+    for output in missing:
+        output.destination = f"{base}{name}/output/{output.output_name}"
