@@ -168,6 +168,8 @@ class NodeHosts(FolderHosts):
     interface = "lo"
     """Each node writes its own."""
     end_seconds = 60.0
+    longest_grace = float("inf")
+    """Seconds that the scheduler leaves for the grace of the ranks."""
     noise: tuple[bytes, ...] = ()
     """Lines of `command` that do not go into the log."""
 
@@ -203,8 +205,10 @@ class NodeHosts(FolderHosts):
 
     def _job(self, attempt: int) -> NodeJob:
         one_machine = len(self.names) > 1 and all(map(is_loopback, self.names))
+        settings = request_settings(self._request)
         settings = replace(
-            request_settings(self._request),
+            settings,
+            stop_grace=min(settings.stop_grace, self.longest_grace),
             master_addr=self.names[0] if len(self.names) > 1 else "127.0.0.1",
             hosts_on_machine=len(self.names) if one_machine else 1,
             attempt=attempt,

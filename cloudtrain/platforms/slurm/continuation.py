@@ -19,16 +19,14 @@ from pathlib import Path
 
 from cloudtrain.contract import FailureClass
 from cloudtrain.errors import PlatformError
+from cloudtrain.platforms.batch.saved import Saved
 from cloudtrain.platforms.batch.submissions import SUBMISSIONS, Submission, note_submission, parse_submissions
 from cloudtrain.platforms.batch.variables import without_outer_allocation
 from cloudtrain.platforms.common.request_body import request_settings
+from cloudtrain.platforms.slurm.time_limit import EARLY_SECONDS, notice_seconds, parse_time_limit
 from cloudtrain.platforms.supervised.folder import SUPERVISOR_LOG, JobFolder
 from cloudtrain.storage.atomic import replace_file
 
-END_SECONDS = 120
-"""The time for the end of a job beyond its grace: the last uploads, and the end of all processes."""
-EARLY_SECONDS = 60
-"""How much earlier than asked Slurm may send a signal."""
 COMMAND_SECONDS = 60.0
 ANSWER_SECONDS = 10.0
 LONGEST_TAIL = 1 << 16
@@ -64,7 +62,9 @@ class SlurmContinuation:
         self._folder = folder
         self._number = number
         self._requeues = requeue
-        self._notice = request_settings(folder.read_request()).stop_grace + END_SECONDS
+        settings = request_settings(folder.read_request())
+        self._stop_grace = settings.stop_grace
+        self._saved = Saved(settings.checkpoint_uri)
         self._environ, _ = without_outer_allocation(environ)
         self._output = folder.path / SUPERVISOR_LOG
         self._begin = _size(self._output)
@@ -91,7 +91,7 @@ class SlurmContinuation:
         if _PREEMPTED.search(shown):
             return FailureClass.PREEMPTED
         end = re.search(r" EndTime=(\d+)", shown)
-        is_near = end and int(end[1]) - time.time() < self._notice + EARLY_SECONDS
+        is_near = end and int(end[1]) - time.time() < notice_seconds(self._stop_grace) + EARLY_SECONDS
         return FailureClass.TIME_LIMIT if is_near else FailureClass.PREEMPTED
 
     def _show(self) -> str:
@@ -99,12 +99,30 @@ class SlurmContinuation:
         command = ("scontrol", "show", "job", "--oneliner", self._number)
         return self._run(*command, timeout=ANSWER_SECONDS).stdout
 
-    def start_next(self) -> str:
+    def spare_seconds(self) -> float:
+        limit = parse_time_limit(self._show(), self._environ)
+        return limit.spare_seconds(self._stop_grace, time.time()) if limit else 0.0
+
+    def longest_grace(self) -> float:
+        """The grace for which a notice of this job's time limit leaves time."""
+        limit = parse_time_limit(self._show(), self._environ)
+        return notice_seconds(self._stop_grace, limit.seconds if limit else None) / 2
+
+    def check_next(self, cause: FailureClass) -> None:
         if self._requeues == "never":
             raise PlatformError(
                 "platform_options.requeue is never",
                 hint="Submit the job again: it resumes from its last checkpoint.",
             )
+        if cause == FailureClass.TIME_LIMIT and self._requeues != "always" and not self._saved.is_new():
+            raise PlatformError(
+                "this attempt saved no checkpoint, and the next one would get no further",
+                hint="Save checkpoints more often than the time limit: see docs/guides/checkpoints.md. Or choose a "
+                "longer limit: platform_options.time, another partition or QOS. For a script that saves elsewhere: "
+                "platform_options.requeue: always.",
+            )
+
+    def start_next(self) -> str:
         if self._requeues == "chain":
             return "the next submission waits in the queue"
         refused = self._requeue()

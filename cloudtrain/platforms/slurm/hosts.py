@@ -23,9 +23,10 @@ class SlurmHosts(NodeHosts):
 
     noise = (b"srun: cluster configuration lacks support for cpu binding",)
 
-    def __init__(self, folder: JobFolder, secrets: Mapping[str, str]) -> None:
+    def __init__(self, folder: JobFolder, secrets: Mapping[str, str], longest_grace: float) -> None:
         names = expand_nodelist(os.environ.get("SLURM_JOB_NODELIST", ""))
         super().__init__(folder, names, secrets)
+        self.longest_grace = longest_grace
         self._step_container: StepContainer | None = None
 
     def command(self) -> list[str]:

@@ -7,17 +7,18 @@ import re
 from collections.abc import Iterator
 
 from cloudtrain.errors import InvalidJob
-from cloudtrain.platforms.slurm.continuation import EARLY_SECONDS, END_SECONDS
 from cloudtrain.platforms.slurm.options import SlurmOptions
 from cloudtrain.platforms.slurm.script import Directive
+from cloudtrain.platforms.slurm.time_limit import EARLY_SECONDS, notice_seconds
 from cloudtrain.spec import TrainingJob
 
 _TIME = re.compile(r"(?:(\d+)-)?(\d+)(?::(\d+))?(?::(\d+))?")
 
 
 def limit_directives(job: TrainingJob, options: SlurmOptions) -> Iterator[Directive]:
-    """Raises InvalidJob for a time limit that leaves no time to train."""
-    notice = math.ceil(job.stop_grace + END_SECONDS)
+    """Raises InvalidJob for a time limit that is none."""
+    limit = None if options.time is None else limit_seconds(options.time)
+    notice = math.ceil(notice_seconds(job.stop_grace, limit))
     yield from _time(job, options, notice)
     note = "a notice ahead of the time limit, to save a checkpoint"
     yield Directive("signal", f"B:USR1@{notice}", note)
@@ -35,13 +36,6 @@ def limit_directives(job: TrainingJob, options: SlurmOptions) -> Iterator[Direct
 def _time(job: TrainingJob, options: SlurmOptions, notice: int) -> Iterator[Directive]:
     """The time limit, if the job sets one: otherwise the default of the partition holds."""
     if options.time is not None:
-        seconds = limit_seconds(options.time)
-        if seconds < 2 * notice:
-            raise InvalidJob(
-                f"platform_options.time: {options.time} is {seconds / 60:g} min, of which the last {notice / 60:g} min "
-                "are for the end of the submission",
-                hint=f"Give it at least {math.ceil(2 * notice / 60)} min, or lower stop_grace.",
-            )
         note = f"; max_run of {job.max_run} s is that of all of them" if job.max_run else ""
         yield Directive("time", str(options.time), f"of one submission{note}")
     elif job.max_run is not None:

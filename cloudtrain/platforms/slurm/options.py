@@ -62,7 +62,7 @@ class SlurmOptions(Struct, frozen=True, forbid_unknown_fields=True):
     tmp: TEXT | COUNT | None = None
     time: TEXT | COUNT | None = None
     array_parallelism: COUNT | None = None
-    requeue: Literal["auto", "chain", "never"] = "auto"
+    requeue: Literal["auto", "always", "chain", "never"] = "auto"
     sbatch: dict[str, Any] = {}
     srun: list[TEXT] = []
     # in what

@@ -24,6 +24,7 @@ from cloudtrain.platforms.batch.tickets import Ticket
 from cloudtrain.platforms.slurm.array import render_array
 from cloudtrain.platforms.slurm.launcher import SlurmLauncher
 from cloudtrain.platforms.slurm.life import JobLife
+from cloudtrain.platforms.slurm.limit_in_force import limit_warnings
 from cloudtrain.platforms.slurm.options import SlurmOptions
 from cloudtrain.platforms.slurm.profile import FILE, with_profile
 from cloudtrain.platforms.slurm.queue import Queue
@@ -132,6 +133,10 @@ class SlurmPlatform(ClusterPlatform[SlurmJobs]):
 
     def render(self, job: TrainingJob) -> Request:
         return self._jobs(_ticket(SlurmOptions.of(job))).render(job)
+
+    def job_warnings(self, job: TrainingJob) -> builtins.list[str]:
+        options = SlurmOptions.of(job)
+        return limit_warnings(job, options, self._jobs(_ticket(options)).cluster.shell)
 
     def render_array(self, name: str, jobs: Sequence[TrainingJob]) -> str:
         return render_array(name, jobs, self._jobs(_ticket(SlurmOptions.of(jobs[0]))).cluster)

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from functools import cache
 from pathlib import Path
 
 from cloudtrain.platforms.batch.step import job_number, run_step
@@ -29,7 +30,16 @@ def job_folder(arguments: Sequence[str]) -> Path:
 
 
 def main(arguments: Sequence[str]) -> int:
-    return run_step(job_folder(arguments), job_number(), SlurmHosts, make_continuation)
+    folder = job_folder(arguments)
+
+    @cache
+    def continuation() -> SlurmContinuation:
+        return make_continuation(JobFolder(folder))
+
+    def make_hosts(job: JobFolder, secrets: Mapping[str, str]) -> SlurmHosts:
+        return SlurmHosts(job, secrets, continuation().longest_grace())
+
+    return run_step(folder, job_number(), make_hosts, lambda _: continuation())
 
 
 if __name__ == "__main__":

@@ -34,6 +34,18 @@ class Continuation(Protocol):
         """Why the scheduler takes the hosts back: PREEMPTED, TIME_LIMIT or HOST_LOST."""
         ...
 
+    def spare_seconds(self) -> float:
+        """How long this submission may still train after a notice, which may come too early for a short limit."""
+        ...
+
+    def check_next(self, cause: FailureClass) -> None:
+        """Raises PlatformError if the job may not make the next attempt, or would make it in vain.
+
+        Args:
+            cause: why the scheduler takes the hosts back.
+        """
+        ...
+
     def start_next(self) -> str:
         """Let the scheduler start the next attempt, once this supervisor has ended. Returns what was done, for the log.
 

@@ -96,6 +96,10 @@ class Supervisor:
         self._signalled = False
         self._signal = SIGNAL
         """Why a signal ends the job: `SIGNAL` or `HANGUP`."""
+        self._noticed = False
+        """Whether a notice of a preemption has come that does not count yet."""
+        self._give_up_at: float | None = None
+        """When it counts."""
         self._preempted = False
         """Whether this attempt was preempted."""
         self._ended_by = ""
@@ -140,6 +144,8 @@ class Supervisor:
                 failure = None
             if self._completed or self._ended_by or is_stopped or is_last:
                 break
+            if failure is None and self._continuation and not self._may_continue(self._continuation):
+                break
             self._record = budget.spend(self._record)
             self._events.emit("retry", attempt=self._record.attempt, failure=why)
             if failure is None and self._continuation:
@@ -178,6 +184,13 @@ class Supervisor:
             self._say(f"[cloudtrain] attempt {record.attempt + 1}: {self._continuation.place}")
         return is_spent
 
+    def _may_continue(self, continuation: Continuation) -> bool:
+        try:
+            continuation.check_next(self._cause)
+        except PlatformError as error:
+            self._not_continued = error
+        return self._not_continued is None
+
     def _hand_over(self, continuation: Continuation) -> bool:
         """Leave the next attempt to the scheduler. Returns whether there will be one."""
         ran = self._record.ran + time.monotonic() - self._resumed
@@ -213,7 +226,17 @@ class Supervisor:
         self._signalled, self._signal = True, HANGUP if number == SIGHUP else SIGNAL
 
     def _on_preemption(self, _number: int, _frame: object) -> None:
-        self._preempted = True
+        self._noticed = True
+
+    def _judge_notice(self) -> None:
+        """A notice counts once the rest of the time is needed to end."""
+        if not self._noticed:
+            return
+        if self._give_up_at is None:
+            spare = self._continuation.spare_seconds() if self._continuation else 0.0
+            self._give_up_at = time.monotonic() + spare
+        if time.monotonic() >= self._give_up_at:
+            self._noticed, self._give_up_at, self._preempted = False, None, True
 
     def _attempt(self, attempt: int) -> FailureReport | None:
         """Run all hosts once. None if no host failed."""
@@ -226,6 +249,7 @@ class Supervisor:
         while any(process.poll() is None for process in self._runtimes.values()):
             time.sleep(POLL_SECONDS)
             self._judge_signal()
+            self._judge_notice()
             if self._signalled:
                 self._end_early(self._signal)
             elif self._preempted and self._kill_at is None:
@@ -304,6 +328,7 @@ class Supervisor:
         return self._stop_marked
 
     def _is_ending(self) -> bool:
+        self._judge_notice()
         return self._is_stopped or self._preempted or bool(self._ended_by)
 
     def _end_early(self, why: str) -> None:

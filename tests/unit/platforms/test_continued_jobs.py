@@ -30,6 +30,8 @@ class Queue:
     folder: JobFolder
     is_preemption: bool = False
     refuses: bool = False
+    is_in_vain: bool = False
+    spare: float = 0.0
     taken_back: FailureClass = FailureClass.PREEMPTED
     records: list[JobRecord] = field(default_factory=list)
     """The record at each request."""
@@ -44,6 +46,13 @@ class Queue:
 
     def cause(self) -> FailureClass:
         return self.taken_back
+
+    def spare_seconds(self) -> float:
+        return self.spare
+
+    def check_next(self, cause: FailureClass) -> None:
+        if self.is_in_vain:
+            raise PlatformError("this attempt saved no checkpoint", hint="Save more often.")
 
     def start_next(self) -> str:
         if self.refuses:
@@ -168,6 +177,24 @@ def test_a_scheduler_that_cannot_start_the_job_again(queue: Queue) -> None:
     assert record.failure
     assert record.failure.message == "preempted, and not started again: no command here submits jobs"
     assert record.failure.hint == "Do it by hand."
+
+
+def test_an_attempt_that_would_be_in_vain_is_not_made(queue: Queue) -> None:
+    queue.is_in_vain, queue.taken_back = True, FailureClass.TIME_LIMIT
+    record = run(queue, NOTICE)
+    assert (record.status, record.preemptions, queue.records) == (JobStatus.INTERRUPTED, 0, [])
+    assert record.failure and record.failure.failure_class == FailureClass.TIME_LIMIT
+    assert "not started again: this attempt saved no checkpoint" in record.failure.message
+    assert record.failure.hint == "Save more often."
+
+
+@pytest.mark.parametrize("spare", [0.2, 60.0])
+def test_a_notice_that_comes_too_early_counts_later(queue: Queue, spare: float) -> None:
+    queue.spare = spare
+    short = "trap 'exit 143' TERM; for i in 1 2 3 4 5; do sleep 0.3; done; exit 0"
+    commands = {"algo-1": f"kill -USR1 $PPID; {short}", "algo-2": short}
+    record, _ = run_programs(queue.folder.path, commands, {}, continuation=queue, **BUDGETS)
+    assert record.status == (JobStatus.PENDING if spare < 1 else JobStatus.COMPLETED)
 
 
 def test_a_failure_is_retried_on_the_same_hosts(queue: Queue, tmp_path: Path) -> None:

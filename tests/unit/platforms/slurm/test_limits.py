@@ -10,6 +10,7 @@ from cloudtrain.errors import InvalidJob
 from cloudtrain.platforms.slurm.chain import chain_dependency
 from cloudtrain.platforms.slurm.limits import limit_directives, limit_seconds
 from cloudtrain.platforms.slurm.options import SlurmOptions
+from cloudtrain.platforms.slurm.time_limit import TimeLimit, parse_time_limit
 from cloudtrain.spec import TrainingJob
 
 
@@ -51,6 +52,7 @@ def test_what_is_not_a_time_limit(limit: str) -> None:
         ({}, {"max_run": 3600}, ["time=65", "signal=B:USR1@240", "requeue"]),
         ({}, {"max_run": 86400}, ["time=1445", "signal=B:USR1@240", "requeue"]),
         ({"time": "4:00:00"}, {"max_run": 86400}, ["time=4:00:00", "signal=B:USR1@240", "requeue"]),
+        ({"time": 5}, {}, ["time=5", "signal=B:USR1@100", "requeue"]),
         ({"requeue": "never"}, {"stop_grace": 30.5}, ["signal=B:USR1@151", "no-requeue"]),
     ],
 )
@@ -58,10 +60,28 @@ def test_lines_of_the_script(options: dict[str, Any], fields: dict[str, Any], ex
     assert lines(options, **fields) == [*expected, "kill-on-invalid-dep=yes"]
 
 
-def test_a_time_limit_that_leaves_no_time_to_train() -> None:
-    with pytest.raises(InvalidJob, match="5 is 5 min, of which the last 4 min are for the end") as caught:
-        lines({"time": 5})
-    assert caught.value.hint == "Give it at least 8 min, or lower stop_grace."
+@pytest.mark.parametrize(
+    ("limit", "left", "spare"),
+    [
+        (60, 60, 40),
+        (120, 119, 79),
+        (120, 30, 0),
+        (360, 250, 130),
+        (3600, 300, 0),
+        (3600, 240, 0),
+        (700, 400, 0),
+    ],
+)
+def test_a_notice_that_is_too_early_counts_later(limit: float, left: float, spare: float) -> None:
+    found = parse_time_limit(f"x StartTime=1000 EndTime={1000 + limit} Deadline=N/A", {})
+    assert found and found.spare_seconds(120, 1000 + limit - left) == spare
+
+
+def test_the_time_limit_of_a_job() -> None:
+    times = {"SLURM_JOB_START_TIME": "5", "SLURM_JOB_END_TIME": "65"}
+    assert parse_time_limit("", times) == TimeLimit(5, 65)
+    assert parse_time_limit("", {}) is None
+    assert parse_time_limit(" StartTime=5 EndTime=Unknown ", {}) is None
 
 
 def test_a_chain_ends_with_the_first_success() -> None:

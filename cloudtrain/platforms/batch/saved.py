@@ -1,0 +1,58 @@
+"""Whether an attempt has saved a checkpoint: without one, the next attempt would get no further."""
+
+from __future__ import annotations
+
+import threading
+
+from cloudtrain.checkpoint.format.layout import committed_step, is_checkpoint_key
+from cloudtrain.storage import open_store
+
+WAIT_SECONDS = 20.0
+"""How long the end of an attempt waits for a list: a time limit is near."""
+
+Listing = frozenset[tuple[str, int, float]]
+
+
+class Saved:
+    """The checkpoints and files at the URI of a job, from now on."""
+
+    def __init__(self, uri: str) -> None:
+        self._uri = uri
+        self._before = _Reader(uri)
+
+    def is_new(self) -> bool:
+        """Whether there is a checkpoint, or another file of the script, that is new or has changed.
+
+        True if that is unknown, because the storage does not answer.
+        """
+        after, before = _Reader(self._uri).result(), self._before.result()
+        return after is None or before is None or bool(after - before)
+
+
+class _Reader(threading.Thread):
+    """Lists the URI, without keeping anything waiting."""
+
+    def __init__(self, uri: str) -> None:
+        super().__init__(name="checkpoints", daemon=True)
+        self._uri = uri
+        self._found: Listing | None = None
+        self.start()
+
+    def run(self) -> None:
+        try:
+            if self._uri:
+                found = open_store(self._uri).list()
+                self._found = frozenset(
+                    (info.key, info.size, info.modified) for info in found if _counts(info.key)
+                )
+        except Exception:  # no boto3, no credentials, an outage: unknown
+            return
+
+    def result(self) -> Listing | None:
+        self.join(WAIT_SECONDS)
+        return self._found
+
+
+def _counts(key: str) -> bool:
+    """Whether an object is a whole checkpoint or a file of the script, and not a part of a checkpoint."""
+    return committed_step(key) is not None or not is_checkpoint_key(key)
