@@ -137,14 +137,21 @@ class KubernetesPlatform:
     def download(
         self, job_name: str, uri: str, folder: Path, progress: Progress | None = None
     ) -> Path | None:
-        """See `Downloads.download`: outputs on a volume of the cluster cannot be copied from here. Raises NotFound."""
+        """See `Downloads.download`. Raises NotFound, StorageError, PlatformError."""
         if uri_scheme(uri) != "file":
             return None
-        raise NotFound(
-            f"{uri_to_path(uri)} is on a volume of the cluster, which is not mounted on this machine",
-            hint="Copy it from a pod that mounts the volume: kubectl cp POD:PATH . Outputs in S3 can be downloaded "
-            "from everywhere.",
-        )
+        from cloudtrain.platforms.kubernetes.api.errors import KubeNotFound
+        from cloudtrain.platforms.kubernetes.volume_download import download
+
+        job = self._job(job_name)
+        path = uri_to_path(uri).as_posix()
+        try:
+            return download(job.api, job.place.kind, job_name, path, folder, progress)
+        except KubeNotFound:
+            raise NotFound(
+                f"{path} is on a volume of the cluster, and the job that mounted it is deleted",
+                hint="Copy it with kubectl cp from a pod that mounts the volume.",
+            ) from None
 
     def stop(self, job_name: str) -> None:
         self._job(job_name).life.stop()
