@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import json
 import re
 import secrets
 import time
 from datetime import datetime, timezone
 
 from cloudtrain.sagemaker._elsewhere import others
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from cloudtrain.session import Session
 
 MOST = 63
 """The greatest length of a SageMaker job's name."""
@@ -46,9 +51,28 @@ def sagemaker_short_timestamp() -> str:
     return time.strftime("%y%m%d-%H%M")
 
 
+class S3DataConfig:
+    """The JSON object in S3 with the bucket of sample data for each region."""
+
+    def __init__(self, sagemaker_session: Session, bucket_name: str, prefix: str) -> None:
+        self.sagemaker_session, self.bucket_name, self.prefix = sagemaker_session, bucket_name, prefix
+
+    def fetch_data_config(self) -> dict[str, str]:
+        """The object. Raises NotFound."""
+        text = self.sagemaker_session.read_s3_file(self.bucket_name, self.prefix)
+        found: dict[str, str] = json.loads(text)
+        return found
+
+    def get_data_bucket(self, region_requested: str | None = None) -> str:
+        """The bucket for a region, by default that of the session. Raises NotFound."""
+        config = self.fetch_data_config()
+        return config.get(region_requested or self.sagemaker_session.boto_region_name, config["default"])
+
+
 __getattr__ = others(__name__)
 
 __all__ = [
+    "S3DataConfig",
     "base_name_from_image",
     "name_from_base",
     "sagemaker_short_timestamp",

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import gzip
+import json
+import pickle
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -43,8 +46,66 @@ def reviews_csv(folder: Path) -> None:
     write_csv(folder / "test.csv", [["text", "label"], *rows])
 
 
+def mnist_pickle(folder: Path) -> None:
+    """Three parts, each a tuple of images and labels."""
+    features, labels = table(1000, 784)
+    part = features.astype("float32"), labels
+    with gzip.open(folder / "mnist.pkl.gz", "wb") as file:
+        pickle.dump((part, part, part), file)
+
+
+def data_config_json(folder: Path) -> None:
+    """The bucket of sample data for each region."""
+    (folder / "data_config.json").write_text(json.dumps({"default": "sagemaker-sample-files"}))
+
+
+def wdbc_csv(folder: Path) -> None:
+    """A number, a diagnosis and thirty measurements, without a header."""
+    features, labels = table(60, 30)
+    rows = zip(range(60), labels, features, strict=True)
+    write_csv(folder / "wdbc.csv", [[number, "BM"[label], *row] for number, label, row in rows])
+
+
+def taxi_csv(folder: Path) -> None:
+    """A count every half an hour."""
+    hours = [
+        f"2014-{1 + day // 28:02d}-{1 + day % 28:02d} {hour:02d}:00:00"
+        for day in range(112)
+        for hour in range(24)
+    ]
+    rows = [[hour, 100 + number % 48] for number, hour in enumerate(hours * 4)]
+    write_csv(folder / "taxi.csv", [["timestamp", "value"], *rows])
+
+
+def churn_csv(folder: Path) -> None:
+    """Customers of a telephone company."""
+    features, labels = table(60, 15)
+    names = "State,Account Length,Area Code,Phone,Int'l Plan,VMail Plan,VMail Message,Day Mins,Day Calls,Day Charge,"
+    names += (
+        "Eve Mins,Eve Calls,Eve Charge,Night Mins,Night Calls,Night Charge,Intl Mins,Intl Calls,Intl Charge,"
+    )
+    names += "CustServ Calls,Churn?"
+    rows = [
+        ["KS", 1, 415, f"382-{label}", "yes", "no", *row[:14], ("False.", "True.")[label]]
+        for row, label in zip(features, labels, strict=True)
+    ]
+    write_csv(folder / "churn.txt", [names.split(","), *rows])
+
+
 NOTEBOOK_MAKERS: dict[str, Callable[[Path], None]] = {
-    maker.__name__: maker for maker in (abalone_csv, abalone_of_eight_libsvm, iris_names_csv, reviews_csv)
+    maker.__name__: maker
+    for maker in (
+        *(
+            abalone_csv,
+            abalone_of_eight_libsvm,
+            churn_csv,
+            data_config_json,
+            iris_names_csv,
+            mnist_pickle,
+            reviews_csv,
+        ),
+        *(taxi_csv, wdbc_csv),
+    )
 }
 """The function that makes the data of each name, in addition to `MAKERS`."""
 
