@@ -68,43 +68,21 @@ def wdbc_csv(folder: Path) -> None:
 
 def taxi_csv(folder: Path) -> None:
     """A count every half an hour."""
-    hours = [
-        f"2014-{1 + day // 28:02d}-{1 + day % 28:02d} {hour:02d}:00:00"
-        for day in range(112)
-        for hour in range(24)
-    ]
-    rows = [[hour, 100 + number % 48] for number, hour in enumerate(hours * 4)]
+    days = [f"2014-{1 + day // 28:02d}-{1 + day % 28:02d}" for day in range(112)]
+    hours = [f"{day} {hour:02d}:{half}:00" for day in days for hour in range(24) for half in ("00", "30")]
+    rows = [[hour, 100 + number % 48] for number, hour in enumerate(hours)]
     write_csv(folder / "taxi.csv", [["timestamp", "value"], *rows])
 
 
-def churn_csv(folder: Path) -> None:
-    """Customers of a telephone company."""
-    features, labels = table(60, 15)
-    names = "State,Account Length,Area Code,Phone,Int'l Plan,VMail Plan,VMail Message,Day Mins,Day Calls,Day Charge,"
-    names += (
-        "Eve Mins,Eve Calls,Eve Charge,Night Mins,Night Calls,Night Charge,Intl Mins,Intl Calls,Intl Charge,"
-    )
-    names += "CustServ Calls,Churn?"
-    rows = [
-        ["KS", 1, 415, f"382-{label}", "yes", "no", *row[:14], ("False.", "True.")[label]]
-        for row, label in zip(features, labels, strict=True)
-    ]
-    write_csv(folder / "churn.txt", [names.split(","), *rows])
+def words_text(folder: Path) -> None:
+    (folder / "text8").write_text("one two three four " * 200)
 
 
 NOTEBOOK_MAKERS: dict[str, Callable[[Path], None]] = {
     maker.__name__: maker
     for maker in (
-        *(
-            abalone_csv,
-            abalone_of_eight_libsvm,
-            churn_csv,
-            data_config_json,
-            iris_names_csv,
-            mnist_pickle,
-            reviews_csv,
-        ),
-        *(taxi_csv, wdbc_csv),
+        *(abalone_csv, abalone_of_eight_libsvm, data_config_json, iris_names_csv, mnist_pickle),
+        *(reviews_csv, taxi_csv, wdbc_csv, words_text),
     )
 }
 """The function that makes the data of each name, in addition to `MAKERS`."""
