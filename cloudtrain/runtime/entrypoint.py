@@ -13,6 +13,7 @@ import time
 from collections.abc import MutableMapping
 from dataclasses import asdict, replace
 
+from cloudtrain._system.memory import close_memory
 from cloudtrain._system.signals import ENDING, SIGHUP, handle, unblock
 from cloudtrain.contract import SPOT_VARIABLE, FailureReport, JobStatus, Paths
 from cloudtrain.link.secret import VARIABLE, derive
@@ -23,7 +24,6 @@ from cloudtrain.runtime.ending import restart_exit_code, write_ending
 from cloudtrain.runtime.host_config import HostConfig
 from cloudtrain.runtime.host_run import HostRun
 from cloudtrain.runtime.job_secret import (
-    close_memory,
     given_secret,
     job_identity,
     take_secret,

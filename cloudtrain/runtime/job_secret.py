@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import os
 import re
-import sys
 from collections.abc import Mapping, MutableMapping
 from pathlib import Path
 
@@ -61,14 +60,6 @@ def given_secret(paths: Paths, environ: Mapping[str, str]) -> str:
         with contextlib.suppress(OSError):
             secret = (paths.input_config / SECRET_FILE).read_text(encoding="utf-8", errors="replace").strip()
     return secret
-
-
-def close_memory() -> None:
-    """No other process of this user can read the memory or the first environment of this one, nor trace it."""
-    if sys.platform == "linux":
-        import ctypes
-
-        ctypes.CDLL(None).prctl(4, 0, 0, 0, 0)  # PR_SET_DUMPABLE
 
 
 def write_ranks_secret(run: Path, secret: str, attempt: int) -> None:
