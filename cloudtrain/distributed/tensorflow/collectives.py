@@ -285,19 +285,12 @@ def _gather_slices(
     parts = placed([part for one in slices for part in (one.values, one.indices)], device)
     matched = operation_name(name, "allreduce", parts)
     joined = gather_tensors(parts, None if matched is None else f"{matched} (slices)", process_set, then)
-    divisor = process_set.size() if op == Average else 1
+    if op == Average:  # as in Horovod, fractions also of integers
+        joined[::2] = [values / tf.cast(process_set.size(), values.dtype) for values in joined[::2]]
     return [
-        tf.IndexedSlices(_divided(values, divisor), indices, one.dense_shape)
+        tf.IndexedSlices(values, indices, one.dense_shape)
         for one, values, indices in zip(slices, joined[::2], joined[1::2])
     ]
-
-
-def _divided(values: Any, divisor: int) -> Any:
-    """Divide in the type of ``values``. Integers are rounded towards zero, as for dense tensors."""
-    if divisor == 1:
-        return values
-    divide = tf.truncatediv if values.dtype.is_integer else tf.divide
-    return divide(values, tf.cast(divisor, values.dtype))
 
 
 def _even(tensor: Any, process_set: ProcessSet) -> Any:

@@ -178,6 +178,29 @@ class _DistributedTfKeras(Distributed):
     iterations: Any
 
     @no_autograph
+    def _compute_gradients(
+        self, loss: Any, var_list: Any, grad_loss: Any = None, tape: Any = None
+    ) -> list[Any]:
+        """See the optimizer's own method. The gradients are reduced, unless those of several steps are summed first:
+        then ``apply_gradients`` does both."""
+        base: Any = super()
+        if hasattr(base, "_compute_gradients"):
+            pairs = list(base._compute_gradients(loss, var_list, grad_loss, tape))
+        else:
+            pairs = list(base.compute_gradients(loss, var_list, tape))
+        if self._passes > 1:
+            return pairs
+        variables = [variable for _, variable in pairs]
+        reduced = self._reducer.reduce([gradient for gradient, _ in pairs], variables)
+        for gradient in reduced:
+            if gradient is not None:
+                gradient._reduced_for = id(self._reducer)  # minimize passes it on to apply_gradients
+        return list(zip(reduced, variables))
+
+    def compute_gradients(self, loss: Any, var_list: Any, tape: Any = None) -> list[Any]:
+        return self._compute_gradients(loss, var_list, None, tape)
+
+    @no_autograph
     def apply_gradients(self, grads_and_vars: Iterable[tuple[Any, Any]], *args: Any, **kwargs: Any) -> Any:
         """See the optimizer's own ``apply_gradients``. Gradients are reduced first. Return the iteration count."""
         base: Any = super()
@@ -185,7 +208,11 @@ class _DistributedTfKeras(Distributed):
         gradients, variables = [gradient for gradient, _ in pairs], [variable for _, variable in pairs]
 
         def step(sums: Sequence[Any]) -> Any:
-            reduced = self._reducer.reduce(sums, variables)
+            given = [one for one in sums if one is not None]
+            if given and all(getattr(one, "_reduced_for", None) == id(self._reducer) for one in given):
+                reduced = list(sums)
+            else:
+                reduced = self._reducer.reduce(sums, variables)
             return base.apply_gradients(list(zip(reduced, variables)), *args, **kwargs)
 
         accumulator = self._accumulator()

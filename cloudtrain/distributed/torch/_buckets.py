@@ -7,8 +7,7 @@ without negotiation. The first bucket is small, to start early.
 
 ``parameter.grad`` is a view of its bucket, so there is no second copy of the gradients. Scripts can give the same
 object other memory: ``parameter.grad.data = ...`` and ``model.cpu()`` do. A view whose offset in its storage has
-changed is made again. As in Horovod, a gradient must not be changed while it is being reduced: call ``synchronize``
-first.
+changed is made again. A gradient must not be changed during the last backward pass, in which it is reduced.
 """
 
 from __future__ import annotations
@@ -193,6 +192,7 @@ class Bucket:
         """Wait for the sum and assign the gradients; sparse gradients become sparse again."""
         assert self.handle is not None
         self.handle.wait()
+        self.handle = None
         for slot in self.slots:
             view = slot.view
             if view is None or view.storage_offset() != slot.offset:

@@ -12,12 +12,18 @@ import torch
 from torch import Tensor
 
 from cloudtrain.distributed._compression import Compressor
-from cloudtrain.distributed.errors import GradientOrderError
+from cloudtrain.distributed.errors import GradientOrderError, InvalidArgument
 from cloudtrain.distributed.options import AUTOTUNE, FUSION_THRESHOLD, fusion_threshold
 from cloudtrain.distributed.process_set import ProcessSet
 from cloudtrain.distributed.reduce_op import Average, Max, ReduceOp, Sum
 from cloudtrain.distributed.torch import _state
 from cloudtrain.distributed.torch._autotune import tuning_of
+from cloudtrain.distributed.torch._backward_passes import (
+    MOST_REDUCERS,
+    BackwardPass,
+    current_task,
+    reduce_now,
+)
 from cloudtrain.distributed.torch._buckets import (
     FIRST_BYTES,
     Bucket,
@@ -25,6 +31,7 @@ from cloudtrain.distributed.torch._buckets import (
     accumulate,
     share_out,
 )
+from cloudtrain.distributed.torch._late_gradients import LateGradients
 from cloudtrain.distributed.torch._operation import group_of
 from cloudtrain.distributed.torch._parameters import check_equal_on_all_ranks, describe
 from cloudtrain.distributed.torch.collectives import allreduce_, sparse_allreduce_async
@@ -58,6 +65,10 @@ _alive: weakref.WeakSet[GradientReducer] = weakref.WeakSet()
 class GradientReducer:
     """Hooks parameters, fills buckets, launches them in a fixed order, and waits for them.
 
+    Each step reduces every bucket once: at the end of the last backward pass, or in `synchronize`. Gradients that come
+    later in the same step are reduced one more time. They contain the average of the first time, which is the same on
+    all ranks; an average leaves it as it is.
+
     Buckets are created at the end of the first step, when the ranks can agree on which gradients are sparse. Sparse
     gradients are reduced one by one, negotiated by name.
 
@@ -65,28 +76,75 @@ class GradientReducer:
         names: of parameters, for errors. Their order is taken as the order of the forward pass.
         groups: the group number of parameters that are reduced together.
         passes: backward passes whose gradients are accumulated before the reduction.
+        parameters: returns the parameters at any time.
     """
 
     def __init__(
-        self, names: Mapping[Tensor, str], groups: Mapping[Tensor, int], passes: int, reduction: Reduction
+        self,
+        names: Mapping[Tensor, str],
+        groups: Mapping[Tensor, int],
+        passes: int,
+        reduction: Reduction,
+        parameters: Callable[[], Iterable[Tensor]],
     ) -> None:
         self._spoiled = ""
         """The parameter whose gradient was changed during its reduction."""
         self.pending = False
-        """Whether a gradient was computed since the last `synchronize`."""
+        """Whether a gradient was computed that has not been reduced."""
+        self.closed = True
+        """Whether the next gradient begins a step."""
+        self._reduced = False
+        """Whether the buckets of the step have been reduced."""
+        self._backwards = 0
+        """Backward passes in this step."""
+        self._task = -1
+        """The backward pass of the last gradient."""
+        self._partial: list[tuple[Tensor, int]] = []
+        """Gradients at the end of a backward pass that was not the last one of the step, and their versions."""
         self._names = dict(names)
         self._groups = groups
         self._passes = passes
         self._reduction = reduction
+        self._parameters = parameters
         self._slots: dict[Tensor, Slot] = {}
         """In the order in which gradients are expected."""
-        _alive.add(self)
+        self._late = LateGradients(reduction.op, reduction.process_set)
         self._launched = 0
         self._arriving = threading.Lock()
         """Autograd has a thread for each GPU, and calls hooks of CPU parameters in the thread of ``backward``."""
-        self._early = False
-        """Whether buckets are launched during the backward pass of this step."""
+        self.number = 0
+        """The same on all ranks, and another one for each optimizer among them."""
+        self.shares = False
+        """Whether there are other optimizers among the same ranks. One backward pass may then fill the buckets of
+        several, and in which order may depend on the data: so nothing is launched before its end."""
         self._begin()
+        self.track()
+        self._count()
+
+    def _count(self) -> None:
+        """Agree on the number of this optimizer, and on whether there are others among the same ranks."""
+        others = self.others()
+        used = torch.zeros(MOST_REDUCERS, dtype=torch.uint8)
+        for each in others:
+            used[each.number] = 1
+        name, process_set = "DistributedOptimizer.number", self._reduction.process_set
+        numbers = allreduce_(used, name=name, op=Max, process_set=process_set).tolist()
+        if 0 not in numbers:
+            raise InvalidArgument(
+                f"there are {MOST_REDUCERS} optimizers", hint="Delete those that have ended."
+            )
+        self.number, self.shares = numbers.index(0), any(numbers)
+        for each in others:
+            each.shares = self.shares
+        _alive.add(self)
+
+    def others(self) -> list[GradientReducer]:
+        """Those of the other optimizers among the same ranks."""
+        return [each for each in _alive if each is not self and each.process_set == self.process_set]
+
+    @property
+    def process_set(self) -> ProcessSet:
+        return self._reduction.process_set
 
     def _begin(self) -> None:
         """Start without buckets; also after the ranks have initialized again."""
@@ -94,7 +152,7 @@ class GradientReducer:
         self._bucket_bytes = fusion_threshold()
         self._tuning = tuning_of(self._reduction.process_set)
         self._prescale, self._postscale = self._reduction.factors()
-        self._step = 0
+        self._step = -1
         self._buckets: list[Bucket] = []
         self._sparse: dict[Slot, int] = {}
         """Slots without a bucket, and the sparse dimensions of their gradients."""
@@ -108,15 +166,22 @@ class GradientReducer:
             self._begin()
         elif self._tuning is not None:
             self._resize(self._tuning.begin())
-        self._early = self._alone()
+        self._step += 1
+        self._launched = self._backwards = 0
+        self.closed = self._reduced = self.pending = False
+        for bucket in self._buckets:
+            bucket.reset()
+        passes = self._passes
+        for slot in self._slots.values():
+            slot.passes_left, slot.taken, slot.handle = passes, False, None
 
-    def track(self, parameters: Iterable[Tensor]) -> None:
-        """Add those of the ``parameters`` that are new, or were frozen before.
+    def track(self) -> None:
+        """Add those of the optimizer's parameters that are new, or were frozen before.
 
         Raises:
             InvalidArgument: they differ between ranks.
         """
-        new = [p for p in parameters if p.requires_grad and p not in self._slots]
+        new = [p for p in self._parameters() if p.requires_grad and p not in self._slots]
         if not new:
             return
         for parameter in new:
@@ -137,6 +202,11 @@ class GradientReducer:
     def arrived(self, slot: Slot) -> None:
         """Called after a backward pass has added to the gradient of ``slot``, possibly from several threads."""
         with self._arriving:
+            task = current_task()
+            if task != self._task:
+                self._task = task
+                self._partial.clear()
+                BackwardPass.reaches(self)
             bucket = slot.bucket
             if bucket is not None and bucket.missing > 1 and slot.passes_left == 1 and self.pending:
                 slot.passes_left, slot.taken = 0, True  # nothing else happens for most gradients
@@ -147,16 +217,19 @@ class GradientReducer:
     def _arrived(self, slot: Slot) -> None:
         if slot.passes_left <= 0:
             self.forget_other_context()
+        if self.closed:
+            self._begin_step()
         if slot.passes_left <= 0:
             self._spoiled = slot.name
             raise GradientOrderError(
                 "Gradients were computed more than backward_passes_per_step times before call to step(). "
                 "Increase backward_passes_per_step to accumulate gradients locally."
             )
-        if not self.pending:
-            self._begin_step()
         self.pending = True
         slot.passes_left -= 1
+        if self._reduced:
+            self._late.add(slot)
+            return
         if slot.passes_left:
             accumulate(slot)
             return
@@ -164,16 +237,54 @@ class GradientReducer:
         bucket = slot.bucket
         if bucket is not None:
             bucket.arrived(slot)
-            if not bucket.missing and self._early:
+            if not bucket.missing and not self.shares:
                 self._launch_full()
         elif slot in self._sparse:
             self._launch_sparse(slot)
 
+    def backward_ended(self) -> bool:
+        """Count a backward pass. Returns whether it was the last one of the step, or came after it."""
+        self._backwards += 1
+        if self._reduced or self._backwards >= self._passes:
+            return self.pending
+        gradients = (slot.parameter.grad for slot in self._slots.values())
+        self._partial = [(each, each._version) for each in gradients if each is not None]
+        return False
+
     def synchronize(self) -> None:
-        """Reduce the remaining gradients, as zeros where there is none, and wait for all of them."""
+        """End a step: reduce what has not been reduced, as zeros where there is no gradient, and wait for it."""
         self.forget_other_context()
-        if not self.pending:
+        partial, self._partial = self._partial, []
+        if any(gradient._version != version for gradient, version in partial):
+            raise GradientOrderError(
+                f"gradients were changed after {self._backwards} of {self._passes} backward passes "
+                "(backward_passes_per_step), before they were averaged over the ranks",
+                hint="In a step with fewer backward passes, call optimizer.synchronize() before you clip or unscale.",
+            )
+        if self.closed and not self._reduced:
             self._begin_step()
+        if self.pending or not self._reduced:
+            reduce_now([self], [self])
+        self.closed = True
+        if self._spoiled:
+            spoiled, self._spoiled = self._spoiled, ""
+            raise GradientOrderError(
+                f"the gradients of this step are invalid: an extra backward pass changed the gradient of {spoiled} "
+                "during its reduction",
+                hint="Skip this step: call zero_grad(), and continue with the next batch.",
+            )
+
+    def begin(self) -> None:
+        """Begin a step if none has begun: another rank has gradients."""
+        if self.closed:
+            self._begin_step()
+
+    def launch(self) -> None:
+        """Start to reduce all gradients that no hook has started to reduce."""
+        if self._reduced:
+            self._late.launch()
+            return
+        self.track()
         for slot in self._sparse:
             if not slot.taken:
                 self._launch_sparse(slot)
@@ -181,25 +292,25 @@ class GradientReducer:
             bucket.missing = 0
         self._place()
         self._launch_full()
-        for bucket in self._buckets:
-            bucket.finish()
-        for slot in self._sparse:
-            assert slot.handle is not None
-            slot.give_back(slot.handle.wait())
-        spoiled = self._spoiled
-        self._reset()
-        if self._tuning is not None:
-            self._resize(self._tuning.step_ended())
-        if spoiled:
-            raise GradientOrderError(
-                f"the gradients of this step are invalid: an extra backward pass changed the gradient of {spoiled} "
-                "during its reduction",
-                hint="Skip this step: call zero_grad(), and continue with the next batch.",
-            )
+
+    def finish(self) -> None:
+        """Wait for the reduction, and assign the gradients."""
+        if self._reduced:
+            self._late.finish()
+        else:
+            for bucket in self._buckets:
+                bucket.finish()
+            for slot in self._sparse:
+                assert slot.handle is not None
+                slot.give_back(slot.handle.wait())
+            self._late.expect(slot for slot in self._slots.values() if slot.passes_left > 0)
+            if self._tuning is not None:
+                self._tuning.step_ended()
+        self._reduced, self.pending = True, False
 
     def forget_other_context(self) -> None:
         """Drop a step that began before the ranks initialized again: it failed, or some of them left it."""
-        if self.pending and self._context() is not _state.current_or_none():
+        if not self.closed and self._context() is not _state.current_or_none():
             self.forget()
 
     def forget(self) -> None:
@@ -207,22 +318,19 @@ class GradientReducer:
         for bucket in self._buckets:
             if bucket.handle is not None:
                 bucket.abandon()
-        self._reset()
+        self.pending = False
+        self.close()
+
+    def close(self) -> None:
+        """End a step without a reduction, unless one is due."""
+        if not self.pending:
+            self.closed, self._reduced, self._spoiled = True, False, ""
+            self._late.clear()
 
     def set_passes(self, passes: int) -> None:
         """Change the number of accumulated backward passes; only while nothing is `pending`."""
         self._passes = passes
-        self._reset()
-
-    def _reset(self) -> None:
-        self._launched = 0
-        self._step += 1
-        self.pending, self._spoiled = False, ""
-        for bucket in self._buckets:
-            bucket.reset()
-        passes = self._passes
-        for slot in self._slots.values():
-            slot.passes_left, slot.taken, slot.handle = passes, False, None
+        self.close()
 
     def _place(self) -> None:
         """Assign slots without a bucket to one, and reduce their gradients."""
@@ -232,8 +340,7 @@ class GradientReducer:
             slot.take()
         self._agree_on_sparse()
         unplaced, self._unplaced = self._unplaced, []
-        dense = [slot for slot in unplaced if slot not in self._sparse]
-        buckets = self._made(dense)
+        buckets = self._made([slot for slot in unplaced if slot not in self._sparse])
         self._buckets += buckets
         for bucket in buckets:
             bucket.missing = 0
@@ -269,15 +376,6 @@ class GradientReducer:
         for slot, sparse_dim in zip(self._unplaced, dims.tolist()):
             if sparse_dim:
                 self._sparse[slot] = sparse_dim
-
-    def _alone(self) -> bool:
-        """Whether no other optimizer reduces gradients among the same ranks.
-
-        With several optimizers only the order of steps is the same on all ranks: which model gets its gradients first
-        may depend on the data.
-        """
-        own = self._reduction.process_set
-        return all(other is self or other._reduction.process_set != own for other in _alive)
 
     def _launch_full(self) -> None:
         """Launch the full buckets, in order."""

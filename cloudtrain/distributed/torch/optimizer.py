@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
+from functools import partial
 from typing import Any, Callable
 
 import torch
@@ -49,19 +50,19 @@ def DistributedOptimizer(
     sparse_as_dense: bool = False,
     process_set: ProcessSet = global_process_set,
 ) -> Any:
-    """``optimizer`` with the same class, state and parameters, but ``step`` first averages gradients over ranks.
+    """``optimizer`` with the same class, state and parameters, whose gradients are averaged over ranks.
 
-    Gradients are reduced while the backward pass still runs; ``step`` waits for them. Do not change them until then.
-    With several optimizers, gradients are reduced in ``step`` only, and all ranks must call the steps in the same
-    order. A parameter without a gradient on some ranks counts as zero there. To work on the averaged gradients::
+    Gradients are reduced while the backward pass still runs. When the last one of a step returns, they are averages: clip
+    them, unscale them with ``GradScaler`` or log their norm as on one rank. In a step with fewer backward passes than
+    ``backward_passes_per_step``, ``synchronize`` or ``step`` reduces them. A parameter without a gradient on some ranks
+    counts as zero there. Ranks call ``backward`` equally often. Horovod's recipe has the same result::
 
         optimizer.synchronize()
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         with optimizer.skip_synchronize():
             optimizer.step()
 
-    With ``GradScaler``, likewise: ``synchronize``, ``unscale_``, then ``scaler.step`` inside ``skip_synchronize``. If
-    ``unscale_`` is not used, ``scaler.step(optimizer)`` is enough. A closure passed to ``step`` returns the loss
+    With several optimizers, all ranks call the steps in the same order. A closure passed to ``step`` returns the loss
     averaged over ranks, so that a line search makes the same decisions on all ranks.
 
     Every rank creates its optimizer with the same parameters in the same order.
@@ -109,8 +110,8 @@ def DistributedOptimizer(
     reducer = None
     if reduces:
         reduction = Reduction(op, gradient_predivide_factor, compression, sparse_as_dense, process_set)
-        reducer = GradientReducer(names, numbers, backward_passes_per_step, reduction)
-        reducer.track(parameters_of(optimizer))
+        trained_by = partial(parameters_of, optimizer)
+        reducer = GradientReducer(names, numbers, backward_passes_per_step, reduction, trained_by)
     # Horovod's name for the attribute: scripts read it.
     named = {"_parameter_names": names}
     return _with_class(optimizer, _Distributed, _reducer=reducer, _process_set=process_set, **named)
@@ -128,9 +129,8 @@ class _Distributed(torch.optim.Optimizer):
     """Whether ``GradScaler`` called `synchronize`."""
 
     def synchronize(self) -> None:
-        """Wait until gradients are averaged over all ranks."""
+        """Average gradients over all ranks, unless the last backward pass has. May be called again."""
         if self._reducer is not None:
-            self._reducer.track(parameters_of(self))
             self._reducer.synchronize()
         self._synchronized = True
 
@@ -147,7 +147,7 @@ class _Distributed(torch.optim.Optimizer):
         if self._should_synchronize:
             if closure is not None and self._reducer is not None:
                 closure = self._averaged(closure)
-            elif self._pending or not self._synchronized:
+            elif not self._synchronized or (self._reducer is not None and not self._reducer.closed):
                 self.synchronize()
             elif not self._scaled:
                 warnings.warn(
@@ -158,6 +158,8 @@ class _Distributed(torch.optim.Optimizer):
         self._synchronized = self._scaled = False
         observe.beat()
         result = super().step() if closure is None else super().step(closure)
+        if self._reducer is not None:
+            self._reducer.close()
         recorder.step_ended()
         return result
 
@@ -171,6 +173,9 @@ class _Distributed(torch.optim.Optimizer):
                 "optimizer.synchronize(). This is prohibited as it can cause a race condition.",
                 hint="To skip a step, call optimizer.synchronize() on all ranks, and then zero_grad().",
             )
+        if self._reducer is not None:
+            self._reducer.close()
+        self._synchronized = False
         super().zero_grad(set_to_none)
 
     def load_state_dict(self, state_dict: Any) -> None:
@@ -199,8 +204,8 @@ class _Distributed(torch.optim.Optimizer):
 
     @property
     def _step_supports_amp_scaling(self) -> bool:
-        """``GradScaler.step`` reads this first and the gradients next, so wait for them here."""
-        if self._should_synchronize and self._pending:
+        """``GradScaler.step`` reads this first, then the gradients, and may skip ``step``. So end the step here."""
+        if self._should_synchronize and self._reducer is not None and not self._reducer.closed:
             self.synchronize()
             self._scaled = True
         return bool(vars(self).get("_step_supports_amp_scaling", False))
@@ -218,6 +223,8 @@ class _Distributed(torch.optim.Optimizer):
 
     def _averaged(self, closure: Callable[[], Any]) -> Callable[[], Any]:
         def averaged() -> Any:
+            assert self._reducer is not None
+            self._reducer.close()
             with torch.enable_grad():
                 loss = closure()
             self.synchronize()

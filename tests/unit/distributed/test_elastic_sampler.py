@@ -36,7 +36,9 @@ def test_every_sample_once_in_a_new_order_every_epoch() -> None:
     first = list(sampler)
     assert sorted(first) == list(range(20)) != first
     assert list(sampler) == first == list(ElasticSampler(range(20), seed=1))
+    sampler.record_batch(0, 5)
     sampler.set_epoch(1)
+    assert sampler.processed_num == 0
     assert sorted(sampler) == list(range(20))
     assert list(sampler) != first != list(ElasticSampler(range(20), seed=2))
     assert list(ElasticSampler(range(5), shuffle=False)) == [0, 1, 2, 3, 4]
@@ -49,8 +51,10 @@ def test_processed_samples_are_left_out_after_a_reset() -> None:
         if batch_idx == 2:
             break
         sampler.record_batch(batch_idx, len(batch))
+        assert sampler.processed_num == 3 * (batch_idx + 1)
     assert list(sampler) == order
     sampler.reset()
+    assert sampler.processed_num == 6
     assert list(sampler) == order[6:]
     sampler.record_batch(0, 3)
     sampler.reset()

@@ -42,6 +42,11 @@ class ElasticSampler(Sampler[int]):
         self._recorded: list[int] = []
         self.reset()
 
+    @property
+    def processed_num(self) -> int:
+        """The number of samples that all ranks together have processed in this epoch."""
+        return int(self._processed.sum())
+
     def set_epoch(self, epoch: int) -> None:
         """Start an epoch, in which no sample has been processed."""
         self.epoch = epoch

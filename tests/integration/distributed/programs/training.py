@@ -7,6 +7,7 @@ import sys
 import warnings
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import torch
 from _cases import DEVICE, run
@@ -70,6 +71,21 @@ def case_a_step_reads_nothing_on_the_host() -> None:
     assert reads.found, "the counter counts"
 
 
+class InThreads(torch.autograd.Function):
+    """Runs the backward passes of several losses in a thread each, within that of the result."""
+
+    @staticmethod
+    def forward(ctx: Any, anchor: torch.Tensor, losses: list[torch.Tensor]) -> torch.Tensor:
+        ctx.losses = losses
+        return anchor.clone()
+
+    @staticmethod
+    def backward(ctx: Any, gradient: torch.Tensor) -> tuple[torch.Tensor, None]:
+        with ThreadPoolExecutor(len(ctx.losses)) as pool:
+            list(pool.map(torch.Tensor.backward, ctx.losses))
+        return gradient, None
+
+
 def case_hooks_in_several_threads() -> None:
     """As with parameters on several devices: autograd then calls their hooks from several threads."""
     buckets, interval = os.environ.get("HOROVOD_FUSION_THRESHOLD"), sys.getswitchinterval()
@@ -77,15 +93,15 @@ def case_hooks_in_several_threads() -> None:
     sys.setswitchinterval(1e-6)
     try:
         parts = [nn.ModuleList(nn.Linear(2, 2) for _ in range(20)) for _ in range(3)]
-        model = nn.ModuleList(parts)
+        model = nn.ModuleList([*parts, nn.Linear(2, 2)])
         optimizer = hvd.DistributedOptimizer(torch.optim.SGD(model.parameters(), lr=0.0))
         for _ in range(6):
             optimizer.zero_grad()
-            losses = [
-                sum(layer(torch.full((1, 2), hvd.rank() + 1.0)).sum() for layer in part) for part in parts
-            ]
-            with ThreadPoolExecutor(len(losses)) as pool:
-                list(pool.map(torch.Tensor.backward, losses))
+            inputs = torch.full((1, 2), hvd.rank() + 1.0)
+            losses = [sum(layer(inputs).sum() for layer in part) for part in parts]
+            anchor = torch.zeros((), requires_grad=True)
+            joined = InThreads.apply(anchor, losses)
+            (joined + model[3](inputs).sum()).backward()
             optimizer.step()
             for parameter in model.parameters():
                 wanted = 1.0 if parameter.dim() == 1 else (hvd.size() + 1) / 2

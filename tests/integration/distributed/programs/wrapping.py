@@ -71,9 +71,8 @@ def case_wrong_order_of_calls() -> None:
     model = make_model()
     optimizer = hvd.DistributedOptimizer(make_sgd(model.parameters()), model.named_parameters())
     for _ in range(2):
+        optimizer.zero_grad()
         loss_of(model, *next(batches(1))).backward()
-        with raises(AssertionError, "prohibited as it can cause a race condition"):
-            optimizer.zero_grad()
         with raises(AssertionError, "more than backward_passes_per_step times"):
             loss_of(model, *next(batches(1))).backward()
         with raises(AssertionError, "the gradients of this step are invalid"):
@@ -87,10 +86,15 @@ def case_passes_are_not_changed_in_the_middle_of_a_step() -> None:
     if hvd.size() == 1:
         return
     model = make_model()
-    optimizer = hvd.DistributedOptimizer(make_sgd(model.parameters()), model.named_parameters())
+    optimizer = hvd.DistributedOptimizer(
+        make_sgd(model.parameters()), model.named_parameters(), backward_passes_per_step=2
+    )
     loss_of(model, *next(batches(1))).backward()
     with raises(AssertionError, "after loss.backward() but before optimizer.step()"):
-        optimizer.set_backward_passes_per_step(2)
+        optimizer.set_backward_passes_per_step(3)
+    with raises(AssertionError, "prohibited as it can cause a race condition"):
+        optimizer.zero_grad()
+    optimizer.synchronize()
 
 
 def case_loading_a_state_drops_gradients() -> None:

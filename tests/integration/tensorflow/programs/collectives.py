@@ -103,22 +103,26 @@ def case_grouped_with_slices() -> None:
         hvd.allreduce(slices, op=hvd.Max)
 
 
-def case_slices_keep_their_type() -> None:
-    """As in Horovod's test_horovod_allreduce_indexed_slices_cpu. An integer average is rounded towards zero."""
+def case_slices_of_all_types() -> None:
+    """As in Horovod's test_horovod_allreduce_indexed_slices_average_cpu: an average of integers is a fraction."""
     for dtype in (tf.uint8, tf.int8, tf.int32, tf.int64, tf.float16, tf.float32, tf.float64):
         for op in (hvd.Sum, hvd.Average):
             values = own(2, 3, dtype=dtype) * 7 if dtype.is_unsigned else own(2, 3, dtype=dtype) * -7
             slices = tf.IndexedSlices(values, tf.constant([0, 2]), tf.constant([4, 3]))
             for run in (hvd.allreduce, tf.function(hvd.allreduce)):
                 reduced = run(slices, op=op)
-                assert reduced.values.dtype == dtype, (
+                size = hvd.size() if op == hvd.Average else 1
+                kind = (values / values).dtype if op == hvd.Average else dtype
+                assert reduced.values.dtype == kind, (
                     f"{op.name} of {dtype.name} is {reduced.values.dtype.name}"
                 )
-                quotient = hvd.allgather(values).numpy().astype(float) / (
-                    hvd.size() if op == hvd.Average else 1
-                )
-                check(reduced.values, np.trunc(quotient) if dtype.is_integer else quotient)
+                check(reduced.values, hvd.allgather(values).numpy().astype(float) / size)
                 check(reduced.indices, [0, 2] * hvd.size())
+    ones = tf.IndexedSlices(
+        tf.ones([2], tf.int32), tf.constant([hvd.rank(), hvd.rank() + 1]), tf.constant([hvd.size() + 1])
+    )
+    middle = [2 / hvd.size()] * (hvd.size() - 1)
+    check(tf.convert_to_tensor(hvd.allreduce(ones)), [1 / hvd.size(), *middle, 1 / hvd.size()])
 
 
 def case_allgather_of_different_rows() -> None:

@@ -470,6 +470,40 @@ def case_values() -> None:
 
 if LEGACY:
 
+    def case_gradients_that_the_optimizer_computes() -> None:
+        """They are averages, also for what changes them before they are applied, and are not reduced twice."""
+        for family in (keras.optimizers, keras.optimizers.legacy):
+            for name in ("_compute_gradients", "compute_gradients"):
+                for op in (hvd.Average, hvd.Sum):
+                    variable = tf.Variable([1.0])
+                    optimizer = hvd.DistributedOptimizer(family.SGD(1.0), op=op)
+                    size = SIZE if op == hvd.Average else 1
+                    wanted = SIZE * (SIZE + 1) / 2 / size
+                    with tf.GradientTape() as tape:
+                        loss = variable[0] * (hvd.rank() + 1.0)
+                    pairs = getattr(optimizer, name)(loss, [variable], tape=tape)
+                    np.testing.assert_allclose(pairs[0][0], [wanted])
+                    optimizer.apply_gradients(pairs)
+                    np.testing.assert_allclose(variable, [1 - wanted])
+                    optimizer.minimize(lambda: variable[0] * (hvd.rank() + 1.0), [variable])  # noqa: B023
+                    np.testing.assert_allclose(variable, [1 - 2 * wanted])
+
+    def case_gradients_of_several_passes_that_the_optimizer_computes() -> None:
+        """As in Horovod's test_gradient_aggregation."""
+        for family in (keras.optimizers, keras.optimizers.legacy):
+            variable = tf.Variable([1.0])
+            optimizer = hvd.DistributedOptimizer(family.SGD(1.0), backward_passes_per_step=2)
+            step = tf.function(
+                lambda: optimizer.apply_gradients(  # noqa: B023
+                    optimizer._compute_gradients(lambda: variable[0] * (hvd.rank() + 1.0), [variable]),  # noqa: B023
+                    experimental_aggregate_gradients=False,
+                )
+            )
+            for passed in range(1, 5):
+                step()
+                np.testing.assert_allclose(variable, [1 - passed // 2 * (SIZE + 1)])
+                assert int(optimizer.iterations) == passed
+
     def case_a_legacy_optimizer() -> None:
         legacy = keras.optimizers.legacy
         wanted = alone(legacy.SGD, learning_rate=0.1, momentum=0.9, clipnorm=0.5)
