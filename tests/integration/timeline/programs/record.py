@@ -58,7 +58,7 @@ os.environ["HOROVOD_TIMELINE"] = "DYNAMIC"
 os.environ["HOROVOD_AUTOTUNE"] = "1"
 os.environ["HOROVOD_AUTOTUNE_LOG"] = str(folder / "autotune.csv")
 hvd.init()
-tuned = trained(56)
+tuned = trained(57)
 del os.environ["HOROVOD_AUTOTUNE"]
 os.environ["HOROVOD_FUSION_THRESHOLD"] = "0"
 
