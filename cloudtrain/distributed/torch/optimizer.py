@@ -52,10 +52,10 @@ def DistributedOptimizer(
 ) -> Any:
     """``optimizer`` with the same class, state and parameters, whose gradients are averaged over ranks.
 
-    Gradients are reduced while the backward pass still runs. When the last one of a step returns, they are averages: clip
-    them, unscale them with ``GradScaler`` or log their norm as on one rank. In a step with fewer backward passes than
-    ``backward_passes_per_step``, ``synchronize`` or ``step`` reduces them. A parameter without a gradient on some ranks
-    counts as zero there. Ranks call ``backward`` equally often. Horovod's recipe has the same result::
+    Gradients are reduced while the backward pass still runs. When the last one of a step returns, they are averages:
+    clip them, unscale them with ``GradScaler`` or log their norm as on one rank. In a step with fewer backward passes
+    than ``backward_passes_per_step``, ``synchronize`` or ``step`` reduces them. A parameter without a gradient on some
+    ranks counts as zero there. Ranks call ``backward`` equally often. Horovod's recipe has the same result::
 
         optimizer.synchronize()
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
