@@ -10,13 +10,17 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field
 
-OUTPUT, PART, EXIT, PORT = b"o", b"p", b"x", b"l"
-"""A line of output, a part of a longer one, the exit code of a runtime, and the port of the leader."""
+OUTPUT, PART, EXIT, PORT, INTERRUPT = b"o", b"p", b"x", b"l", b"i"
+"""A line of output, a part of a longer one, the exit code of a runtime, the port of the leader, and a SIGINT."""
 
 LONGEST = 900
 """Bytes of a frame's content. Slurm keeps lines of up to 1,024 bytes whole."""
 
-_FRAME = re.compile(rb"\x02(\d+)([opxl])(.*)\n", re.DOTALL)
+_MEMORY_KILL = re.compile(
+    rb"^(?:slurmstepd|srun)\S* error: .*?(?:oom[-_ ]kill event|Out Of Memory|exceeded (?:job |step )?memory limit)",
+    re.I,
+)
+_FRAME = re.compile(rb"\x02(\d+)([opxli])(.*)\n", re.DOTALL)
 
 
 def frame(node: int, kind: bytes, content: bytes) -> bytes:
@@ -44,6 +48,10 @@ class FrameReader:
     """The exit codes of the nodes' runtimes, negative for a signal."""
     port: int | None = None
     """The port of the leader."""
+    is_interrupted: bool = False
+    """Whether the programs on the nodes got SIGINT."""
+    memory_kills: list[str] = field(default_factory=list)
+    """Lines of the scheduler about processes that were killed for their use of memory."""
     _rest: bytes = b""
     _parts: dict[int, bytes] = field(default_factory=dict)
 
@@ -62,6 +70,8 @@ class FrameReader:
     def _line(self, line: bytes) -> bytes:
         found = _FRAME.fullmatch(line)
         if not found:
+            if _MEMORY_KILL.search(line):
+                self.memory_kills.append(line.decode("utf-8", "replace").strip())
             return b"" if line.strip() in self.noise else line
         node, kind, content = int(found[1]), found[2], found[3]
         if kind == PART:
@@ -74,7 +84,9 @@ class FrameReader:
             number = int(content)
         except ValueError:
             return line
-        if kind == EXIT:
+        if kind == INTERRUPT:
+            self.is_interrupted = True
+        elif kind == EXIT:
             self.exits.setdefault(node, number)
         else:
             self.port = number

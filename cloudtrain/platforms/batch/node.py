@@ -80,6 +80,8 @@ class Input:
 def main() -> int:
     unblock((signal.SIGTERM,))  # see zipapp_main
     signal.signal(signal.SIGTERM, signal.SIG_IGN)  # the step decides, and the runtime gets its own
+    # scancel --signal=INT, for example, which reaches all processes on the nodes, but not the step
+    signal.signal(signal.SIGINT, lambda *_: _say(frames.frame(0, frames.INTERRUPT, b"0")))
     folder = Path(sys.argv[1])
     name = sys.argv[2] if len(sys.argv) > 2 else os.environ[NAME]
     given = Input()

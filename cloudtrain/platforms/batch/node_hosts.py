@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
+import signal
 import subprocess
 import threading
 import time
@@ -16,7 +18,7 @@ from typing import IO, Any
 from cloudtrain._system.interfaces import is_loopback
 from cloudtrain._system.processes import signal_group
 from cloudtrain._system.signals import LINUX, SIGKILL
-from cloudtrain.contract import FailureReport
+from cloudtrain.contract import FailureClass, FailureReport
 from cloudtrain.platforms.batch.container import Container
 from cloudtrain.platforms.batch.container_node import check_shared, needed_mounts, pulled, shared_files
 from cloudtrain.platforms.batch.frames import FrameReader
@@ -30,6 +32,21 @@ IMAGE = "image"
 """The file of a job with the image that its first node has pulled."""
 KILL_SECONDS = 5.0
 """How long the node programs may take to end after their runtimes were killed."""
+
+
+LINUX_SIGKILL = 9
+
+
+def _out_of_memory(line: str) -> dict[str, Any]:
+    """The fields of the report about a process that was killed for its use of memory, as ``line`` says."""
+    return {
+        "failure_class": FailureClass.OUT_OF_MEMORY,
+        "message": f"it used more memory than it was allocated: {line}",
+        "hint": "Ask for more memory, on Slurm with platform_options.mem or mem_per_gpu, or use a smaller batch or "
+        "fewer workers of data loaders.",
+        "signal": LINUX_SIGKILL,
+        "exit_code": 128 + LINUX_SIGKILL,
+    }
 
 
 class NodePrograms:
@@ -81,6 +98,24 @@ class NodePrograms:
         """The exit code of the command; None while it runs."""
         return self._process.poll()
 
+    def memory_kill(self) -> str:
+        """The line of the scheduler about a process that was killed for its use of memory; empty if it has not.
+
+        The line that names a node counts most. It may come with the end of the step.
+        """
+        if self._all_said:
+            self._thread.join(KILL_SECONDS)
+        lines = self._reader.memory_kills
+        return next((line for line in lines if self.node_in(line)), lines[0] if lines else "")
+
+    def node_in(self, line: str) -> str:
+        """The node that a line names; empty for none."""
+        words = re.findall(r"[\w.-]+", line)
+        return next(
+            (name for name in self._job.names if any(word in (name, f"slurmstepd-{name}") for word in words)),
+            "",
+        )
+
     def send_signal(self, number: int) -> None:
         """Send a signal to all runtimes."""
         if number == SIGKILL:
@@ -118,6 +153,9 @@ class NodePrograms:
         asked = False
         while data := os.read(stream.fileno(), READ_SIZE):
             self._write(self._reader.read(data))
+            if self._reader.is_interrupted:
+                self._reader.is_interrupted = False
+                os.kill(os.getpid(), signal.SIGINT)  # the supervisor ends the job
             if self._reader.port and not asked:
                 asked = True
                 self._send(b"leader %d\n" % self._reader.port)
@@ -146,6 +184,10 @@ class NodeHost:
 
     def lost(self, name: str) -> FailureReport:
         code = self.poll() or 0
+        line = self._programs.memory_kill()
+        if line:
+            host = self._programs.node_in(line) or name
+            return replace(FailureReport.host_lost(host, "", time.time()), **_out_of_memory(line))
         if not self._programs.said(self._number):
             return FailureReport.host_lost(
                 name, "its node did not report the end of its runtime: see job.log", time.time()
@@ -177,6 +219,17 @@ class NodeHosts(FolderHosts):
         super().__init__(folder, names)
         self._secrets = dict(secrets)
         self._programs: NodePrograms | None = None
+
+    def report(self, name: str) -> FailureReport | None:
+        found = super().report(name)
+        if (
+            found
+            and found.signal == LINUX_SIGKILL
+            and self._programs
+            and (line := self._programs.memory_kill())
+        ):
+            return replace(found, **_out_of_memory(line))
+        return found
 
     @abstractmethod
     def command(self) -> list[str]:

@@ -45,6 +45,8 @@ NEWS_SECONDS = 300.0
 """How far an expected start has to move to be announced again: it changes with every pass of the scheduler."""
 SOON_SECONDS = 30.0
 SIGNAL_SECONDS = 120.0
+EXPLAIN_SECONDS = 30.0
+"""How long after its end a job that a signal has ended waits for Slurm's reason, and the user who cancelled it."""
 AWAY = ("Unable to contact", "timed out")
 """In the messages of Slurm's commands if the controller does not answer."""
 
@@ -187,12 +189,20 @@ class JobLife:
         ):  # the mark of the stop had not reached the node: shared file systems may take a minute
             return replace(record, status=JobStatus.STOPPED, reason=STOPPED_BY_USER)
         ending, number = self._ending(job)
+        is_unnamed = ending is not None and ending.state == CANCELLED and not ending.by
+        if time.time() - (record.ended_at or 0.0) < EXPLAIN_SECONDS and (
+            self.standing(job).is_alive or (is_unnamed and self._has_accounting(job))
+        ):
+            return replace(record, status=JobStatus.STOPPING)  # Slurm is about to say why
         if ending is None or ending.state in ("COMPLETED", "FAILED"):  # the signal was not Slurm's
             return record
         if ending.state == CANCELLED:
             return replace(record, status=JobStatus.STOPPED, reason=cancelled_by(ending))
         failure = replace(explain(ending, number), time=record.ended_at)
         return replace(record, reason=failure.message, failure=failure)
+
+    def _has_accounting(self, job: JobFiles) -> bool:
+        return any(self.queue(one.cluster).has_accounting for one in recorded(job))
 
     def signal(self, job: JobFiles, name: str) -> None:
         """Send a signal to the batch step; a stop also takes a waiting job out of the queue.

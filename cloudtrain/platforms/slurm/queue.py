@@ -114,6 +114,10 @@ class Queue(SharedQueue[QueueRow, SlurmSnapshot]):
         with self._lock:
             return self._ending(number, self._rows.get(number))
 
+    @property
+    def has_accounting(self) -> bool:
+        return self._snapshot.has_accounting
+
     def place(self, number: str) -> tuple[int, int] | None:
         """The place of a pending job in its partition, from 1, and the number of jobs that wait there, minutes ago.
 

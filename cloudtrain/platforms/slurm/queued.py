@@ -78,7 +78,7 @@ class QueuedJobs(ClusterJobs):
     def _settled(self, job: JobFiles) -> JobRecord:
         record = super()._settled(job)
         explained = self._life.explained(record, job)
-        if explained is not record:
+        if explained is not record and explained.status.is_final:
             with contextlib.suppress(OSError):  # a full disk: the next call tries again
                 job.write_record(explained)
         return explained

@@ -17,6 +17,7 @@ from cloudtrain.storage.reserve import SPARE_SIZE
 
 STOPPED_BY_USER = "stopped by the user"
 SIGNAL = "ended by a signal from outside"
+INTERRUPT = "interrupted by SIGINT: by Ctrl-C or scancel --signal=INT, for example"
 HANGUP = "ended by SIGHUP: its terminal or session was closed"
 DAMAGED = "its record is damaged"
 

@@ -29,7 +29,14 @@ from cloudtrain.platforms.supervised.folder import JobFolder
 from cloudtrain.platforms.supervised.host_events import HostEvents
 from cloudtrain.platforms.supervised.hosts import Hosts, RunningHost
 from cloudtrain.platforms.supervised.launcher import PREEMPT
-from cloudtrain.platforms.supervised.record import HANGUP, SIGNAL, STOPPED_BY_USER, JobRecord, lost_late
+from cloudtrain.platforms.supervised.record import (
+    HANGUP,
+    INTERRUPT,
+    SIGNAL,
+    STOPPED_BY_USER,
+    JobRecord,
+    lost_late,
+)
 from cloudtrain.runtime.upload_failure import UPLOAD_SECONDS
 from cloudtrain.storage import patience
 from cloudtrain.storage.reserve import is_full
@@ -71,6 +78,9 @@ NOT_WORTH_A_RETRY = (
 """Failures that would happen again, or after which the training is complete."""
 
 
+_REASONS = {SIGHUP: HANGUP, signal.SIGINT: INTERRUPT}
+
+
 class Supervisor:
     """One job from its first attempt to its outcome."""
 
@@ -95,7 +105,7 @@ class Supervisor:
         self._runtimes: dict[str, RunningHost] = {}
         self._signalled = False
         self._signal = SIGNAL
-        """Why a signal ends the job: `SIGNAL` or `HANGUP`."""
+        """Why a signal ends the job: `SIGNAL`, `HANGUP` or `INTERRUPT`."""
         self._noticed = False
         """Whether a notice of a preemption has come that does not count yet."""
         self._give_up_at: float | None = None
@@ -133,6 +143,8 @@ class Supervisor:
             failure = self._run_attempt()
             if failure and self._was_taken_back(failure):
                 failure, self._signalled, self._preempted = None, False, True
+            if failure and self._was_interrupted(failure):
+                failure = None
             budget = RETRIES if failure else PREEMPTIONS
             why = failure.summary() if failure else TAKEN_BACK[self._cause]
             is_last = budget.is_spent(self._record, self._request)
@@ -223,7 +235,7 @@ class Supervisor:
         return failure
 
     def _on_signal(self, number: int, _frame: object) -> None:
-        self._signalled, self._signal = True, HANGUP if number == SIGHUP else SIGNAL
+        self._signalled, self._signal = True, _REASONS.get(number, SIGNAL)
 
     def _on_preemption(self, _number: int, _frame: object) -> None:
         self._noticed = True
@@ -313,6 +325,11 @@ class Supervisor:
                 return False
             time.sleep(LOOK_SECONDS)
         return True
+
+    def _was_interrupted(self, failure: FailureReport) -> bool:
+        """Whether a rank failed by the SIGINT that ends the job."""
+        is_by_signal = failure.signal == signal.SIGINT or failure.exception_type == "KeyboardInterrupt"
+        return self._signal == INTERRUPT and (is_by_signal or failure.exit_code == 128 + signal.SIGINT)
 
     @property
     def _is_stopped(self) -> bool:
@@ -425,7 +442,11 @@ class Supervisor:
         else:
             why = self._ended_by or (self._signal if self._signalled else PREEMPTED)
             reason = STOPPED_BY_USER if stopped else why
-            status = JobStatus.INTERRUPTED if reason in (SIGNAL, HANGUP, PREEMPTED) else JobStatus.STOPPED
+            status = (
+                JobStatus.INTERRUPTED
+                if reason in (SIGNAL, HANGUP, INTERRUPT, PREEMPTED)
+                else JobStatus.STOPPED
+            )
             code = INTERRUPTED
             if reason == PREEMPTED:
                 failure, reason = self._preemption_report(), TAKEN_BACK[self._cause]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -84,6 +85,19 @@ def test_a_signal_from_outside_is_explained(
     assert record.status == status
     assert record.reason.startswith(reason)
     assert (record.failure and record.failure.failure_class) == failure_class
+
+
+@pytest.mark.parametrize(
+    ("number", "status"),
+    [("1", JobStatus.STOPPING), ("12", JobStatus.STOPPED), ("14", JobStatus.INTERRUPTED)],
+)
+def test_a_job_that_has_just_ended_waits_for_the_reason_of_slurm(
+    life: JobLife, tmp_path: Path, number: str, status: JobStatus
+) -> None:
+    assert (
+        life.explained(replace(ENDED, ended_at=time.time()), job_of(tmp_path / "jobs", number)).status
+        == status
+    )
 
 
 def test_a_stop_whose_mark_came_late_is_a_stop(life: JobLife, programs: Programs, tmp_path: Path) -> None:

@@ -1,0 +1,64 @@
+"""The lines of Slurm about processes that were killed for their use of memory, and the report that they make."""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+
+import pytest
+
+from cloudtrain.contract import FailureClass
+from cloudtrain.platforms.batch.frames import FrameReader
+from cloudtrain.platforms.batch.node_hosts import NodeHost, NodePrograms
+from cloudtrain.platforms.batch.node_job import NodeJob
+
+NODES = ["node-1", "node-2"]
+NAMED = [
+    "srun: error: node-2: task 1: Out Of Memory",
+    "slurmstepd-node-2: error: StepId=3.0 exceeded memory limit (1297408000 > 1048576000), being killed",
+]
+UNNAMED = [
+    "slurmstepd: error: Detected 1 oom_kill event in StepId=11.0. Some of the step tasks have been OOM Killed.",
+    "slurmstepd: error: Detected 1 oom-kill event(s) in step 11.0 cgroup. Some of your processes may have been killed "
+    "by the cgroup out-of-memory handler.",
+    "slurmstepd: error: Step 11.0 exceeded memory limit (10 > 5), being killed",
+]
+
+
+@pytest.mark.parametrize("line", NAMED + UNNAMED)
+def test_lines_about_memory(line: str) -> None:
+    reader = FrameReader()
+    assert reader.read(f"{line}\n".encode()) == f"{line}\n".encode()
+    assert reader.memory_kills == [line]
+
+
+@pytest.mark.parametrize(
+    "line", ["srun: error: node-2: task 1: Killed", "Out Of Memory", "\x0210oError: oom_kill event"]
+)
+def test_other_lines(line: str) -> None:
+    reader = FrameReader()
+    reader.read(f"{line}\n".encode())
+    assert not reader.memory_kills
+
+
+@pytest.mark.parametrize(
+    ("lines", "host"),
+    [(UNNAMED[:1], "node-1"), (UNNAMED[:1] + NAMED[:1], "node-2"), (NAMED[1:], "node-2"), ([], "node-1")],
+)
+def test_the_host_whose_processes_were_killed(lines: list[str], host: str, tmp_path: Path) -> None:
+    """Slurm kills all tasks of the step, so the nodes report nothing."""
+    script = "".join(f"echo '{line}'; " for line in lines) + "exit 137"
+    log = os.open(tmp_path / "job.log", os.O_WRONLY | os.O_CREAT)
+    job = NodeJob(NODES, {}, {}, "lo")
+    programs = NodePrograms(["sh", "-c", script], job, log)
+    os.close(log)
+    first = NodeHost(programs, 0)
+    deadline = time.monotonic() + 30
+    while first.poll() is None:
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    report = first.lost("node-1")
+    programs.close()
+    wanted = FailureClass.OUT_OF_MEMORY if lines else FailureClass.HOST_LOST
+    assert (report.failure_class, report.host) == (wanted, host)
