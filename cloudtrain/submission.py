@@ -20,6 +20,7 @@ from cloudtrain.index import IndexEntry, add_job, remove_submission
 from cloudtrain.job import Job
 from cloudtrain.packaging import SourceArchive, check_entry_point, pack
 from cloudtrain.packaging.cache import archives_home, hold_caches
+from cloudtrain.packaging.entry_point import locate
 from cloudtrain.platforms import (
     AccountStorage,
     JobWarnings,
@@ -258,11 +259,12 @@ def _pack(job: TrainingJob) -> tuple[TrainingJob, SourceArchive | None]:
         return msgspec.structs.replace(job, source=Source(job.source_dir, "")), None
     if job.entry_point is None:
         return job, None
-    source_dir = Path(job.source_dir) if job.source_dir else None
-    is_added = source_dir is not None and job.entry_point in {Path(path).name for path in job.dependencies}
-    name = job.entry_point if is_added else check_entry_point(source_dir, job.entry_point)
+    folder, entry_point = locate(job.source_dir or None, job.entry_point)
+    source_dir = Path(folder) if folder else None
+    is_added = source_dir is not None and entry_point in {Path(path).name for path in job.dependencies}
+    name = entry_point if is_added else check_entry_point(source_dir, entry_point)
     archive = pack(
-        source_dir or Path(job.entry_point),
+        source_dir or Path(entry_point),
         [Path(path) for path in job.dependencies],
         cache_dir=archives_home(),
         allow_secrets=job.allow_secrets,

@@ -12,6 +12,7 @@ from cloudtrain.contract.programs import START_BYTES, is_program
 from cloudtrain.errors import InvalidSource, nearest
 from cloudtrain.packaging._ignore import ALWAYS_OUT, IgnoreRules
 
+_MAIN = "__main__.py"
 _NAME_A_SCRIPT = (
     "Name a Python file (.py), a shell script (.sh), or a file that begins with #! and its interpreter."
 )
@@ -32,6 +33,19 @@ _ADVICE = {
 """The description of a file that cannot be run, and what to do, by its suffix."""
 
 
+def locate(source_dir: str | None, entry_point: str) -> tuple[str | None, str]:
+    """The source to pack, and the entry point in it, as ``python`` takes them.
+
+    An entry point is a script, a folder with a ``__main__.py``, or a module of the working directory (``python -m``).
+    """
+    if source_dir is None:
+        if os.path.isfile(os.path.join(entry_point, _MAIN)):
+            return entry_point, _MAIN
+        if not os.path.exists(entry_point) and _module_file(Path(), entry_point):
+            return os.curdir, entry_point
+    return source_dir, entry_point
+
+
 def check_entry_point(source_dir: Path | None, entry_point: str) -> str:
     """The entry point in the archive: the path of a file, or the name of a module.
 
@@ -50,10 +64,13 @@ def check_entry_point(source_dir: Path | None, entry_point: str) -> str:
         return Path(entry_point).name
     if not source_dir.is_dir():
         raise InvalidSource(f"source_dir {source_dir} is not a directory")
-    if _is_module(source_dir, entry_point):
+    module = None if (source_dir / entry_point).exists() else _module_file(source_dir, entry_point)
+    if module is None and _is_module(source_dir, entry_point):
         return entry_point
     root = os.path.abspath(source_dir)
-    path = os.path.normpath(os.path.join(root, entry_point))
+    path = os.path.normpath(os.path.join(root, module or entry_point))
+    if os.path.isfile(os.path.join(path, _MAIN)):
+        path = os.path.join(path, _MAIN)
     if not os.path.exists(path) and _is_beside_files(entry_point, root):
         path = os.path.abspath(entry_point)
     name = relative(path, root)
@@ -68,7 +85,18 @@ def check_entry_point(source_dir: Path | None, entry_point: str) -> str:
             f"entry_point {entry_point!r} is excluded from the archive by an ignore file",
             hint=f"Add the line !/{PurePath(name).as_posix()} to .cloudtrainignore in source_dir.",
         )
-    return PurePath(name).as_posix()
+    return entry_point if module else PurePath(name).as_posix()
+
+
+def _module_file(folder: Path, name: str) -> str | None:
+    """The file that ``python -m NAME`` runs in ``folder``, relative to it; None if there is none."""
+    parts = name.split(".")
+    if all(part.isidentifier() for part in parts):
+        path = os.path.join(*parts)
+        for file in (f"{path}.py", os.path.join(path, _MAIN)):
+            if (folder / file).is_file():
+                return file
+    return None
 
 
 def _is_beside_files(entry_point: str, root: str) -> bool:

@@ -7,6 +7,7 @@ import shlex
 import socket
 import sys
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 
 from cloudtrain._secrets.hiding import ValueHider
 from cloudtrain.contract import (
@@ -265,12 +266,18 @@ def _entry(config: HostConfig) -> list[str]:
             return ["--", "/bin/sh", config.entry_point]
         path.chmod(path.stat().st_mode | 0o100)
         return ["--", f"./{config.entry_point}"]
-    if config.is_package:
+    if config.is_package or _is_module(config.paths.code, config.entry_point):
         return ["-m", config.entry_point]
     raise NotFound(
         f"entry point {config.entry_point} is not in the source of the job",
         hint=f"The source contains: {', '.join(sorted(item.name for item in config.paths.code.iterdir())[:20])}",
     )
+
+
+def _is_module(code: Path, name: str) -> bool:
+    """Whether ``python -m NAME`` finds a file in ``code``."""
+    path = code.joinpath(*name.split("."))
+    return path.with_name(f"{path.name}.py").is_file() or (path / "__main__.py").is_file()
 
 
 def _torchrun_options(slot: RankSlot, master: tuple[str, int], max_restarts: int) -> list[str]:

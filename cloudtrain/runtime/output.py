@@ -24,7 +24,9 @@ LONGEST_LINE = 1 << 16
 DRAIN_READS = 1024
 TAIL_LINES = 50
 IDLE_SECONDS = 0.5
-"""Seconds that an unfinished line may wait for its end before it is written."""
+"""Seconds that the state of a progress bar, a line that carriage returns overwrite, may wait before it is written."""
+UNFINISHED_SECONDS = 10.0
+"""Seconds that another unfinished line may wait for its end: it may be printed in parts."""
 SETTLE_SECONDS = 0.2
 """Seconds that `OutputMerger.tail` may wait for output that was written but not read yet."""
 
@@ -48,6 +50,8 @@ class Stream:
     """The rank's log: the stream as it is, except for hidden values."""
     tail: deque[str] = field(default_factory=lambda: deque(maxlen=TAIL_LINES))
     pending: bytes = b""
+    changed: float = 0.0
+    """When the last output came, on the monotonic clock."""
     hider: StreamHider = field(default_factory=lambda: StreamHider(NOTHING_HIDDEN))
 
     @property
@@ -69,6 +73,12 @@ class Stream:
     def rest(self) -> list[bytes]:
         """The unfinished line as a complete one."""
         return self.take(b"\n") if self.pending else []
+
+    @property
+    def has_waited(self) -> bool:
+        """Whether the unfinished line is to be written as it is."""
+        patience = IDLE_SECONDS if b"\r" in self.pending else UNFINISHED_SECONDS
+        return time.monotonic() - self.changed >= patience
 
     def last_lines(self) -> tuple[str, ...]:
         """The tail, followed by the unfinished line."""
@@ -199,8 +209,8 @@ class OutputMerger:
                         closing = True
                     else:
                         self._drain(key.data, READ_SIZE)
-                if not ready:
-                    for stream in self._streams:
+                for stream in self._streams:
+                    if stream.has_waited:
                         self._finish_line(stream)
         for stream in self._streams:
             # bounded: an escaped process may write forever
@@ -219,6 +229,7 @@ class OutputMerger:
             if stream.descriptor in self._selector.get_map():
                 self._selector.unregister(stream.descriptor)
             return False
+        stream.changed = time.monotonic()
         self._keep(stream, stream.hider.feed(data))
         return True
 

@@ -116,12 +116,15 @@ def _exec(command: list[str]) -> None:
 
 def _script(arguments: list[str]) -> None:
     """Run ``arguments[0]`` as ``python`` does: its own ``__main__``, its folder first on the path."""
+    from importlib.machinery import SourceFileLoader
+
     # ``__file__`` is absolute, as in Python 3.9: it stays valid if the script changes the working folder
     path = os.path.join(os.getcwd(), arguments[0])
     sys.argv[:] = arguments
     sys.path[0:1] = [os.path.dirname(os.path.abspath(path))]
     main_module = type(sys)("__main__")
-    main_module.__dict__.update(__file__=path, __builtins__=__builtins__)
+    loader = SourceFileLoader("__main__", path)
+    main_module.__dict__.update(__file__=path, __builtins__=__builtins__, __loader__=loader)
     sys.modules["__main__"] = main_module
     with open(path, "rb") as file:
         code = compile(file.read(), path, "exec", dont_inherit=True)
