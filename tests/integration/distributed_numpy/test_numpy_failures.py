@@ -54,7 +54,7 @@ def test_ranks_started_without_mpirun() -> None:
     assert ended.returncode != 0
     assert "the launcher started 2 ranks (WORLD_SIZE), but mpi4py, with Open MPI" in ended.output
     assert "sees a world of 1" in ended.output
-    assert "set MPI4PY_LIBMPI" in ended.output
+    assert "Start them with mpirun: cloudtrain run --mpi" in ended.output
 
 
 def test_no_mpi_library() -> None:

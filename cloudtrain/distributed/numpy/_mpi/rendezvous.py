@@ -98,6 +98,12 @@ def _padded(text: str) -> np.ndarray[tuple[int], np.dtype[np.uint8]]:
     return np.frombuffer(bytearray(text.encode()[:MESSAGE_BYTES].ljust(MESSAGE_BYTES, b"\0")), np.uint8)
 
 
+_START_WITH_MPI = (
+    "Ranks without torch communicate over MPI. Start them with mpirun: cloudtrain run --mpi, or cloudtrain submit "
+    "--mpirun. Or install torch, whose Gloo needs no mpirun."
+)
+
+
 def _check_launcher(size: int, environ: Mapping[str, str]) -> None:
     by_srun = started_by_srun(environ)
     environ = with_rank(environ)
@@ -108,8 +114,10 @@ def _check_launcher(size: int, environ: Mapping[str, str]) -> None:
         library = MPI.Get_library_version().splitlines()[0].split(",")[0]
         raise InvalidArgument(
             f"the launcher started {started} ranks ({variable}), but mpi4py, with {library}, sees a world of "
-            f"{size}: the launcher belongs to another MPI",
+            f"{size}: the launcher is not of this MPI",
             hint="Choose the --mpi of srun that fits this MPI: pmix for Open MPI, pmi2 for MPICH (srun --mpi=list)."
             if by_srun
+            else _START_WITH_MPI
+            if variable == "WORLD_SIZE"
             else "Start the ranks with mpirun, and set MPI4PY_LIBMPI to the libmpi.so of that mpirun.",
         )
