@@ -7,7 +7,16 @@ from pathlib import PurePosixPath
 import msgspec
 
 from cloudtrain.platforms.batch.cluster import Cluster
+from cloudtrain.platforms.common.hyperparameters import launcher_of
 from cloudtrain.spec import TrainingJob
+
+
+def ranks_on_node(job: TrainingJob, gpus: int | None) -> int:
+    """How many ranks each node has, as far as that is known here: one for each of ``gpus``, if the job does not say.
+
+    Raises InvalidJob, as `launcher_of` does.
+    """
+    return launcher_of(job).processes_per_host or gpus or 1
 
 
 def with_source_on_cluster(job: TrainingJob, cluster: Cluster) -> TrainingJob:

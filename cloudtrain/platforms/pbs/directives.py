@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from cloudtrain.errors import InvalidJob
+from cloudtrain.platforms.batch.request import ranks_on_node
 from cloudtrain.platforms.pbs.options import PbsOptions
 from cloudtrain.spec import TrainingJob
 
@@ -79,15 +80,16 @@ def _pbs(job: TrainingJob, options: PbsOptions) -> Iterator[str]:
     yield from _common(job, options)
     if options.project:
         yield f"-P {options.project}"
-    yield f"-l select={options.select or f'{job.host_count}{_chunk(options)}'}"
+    yield f"-l select={options.select or f'{job.host_count}{_chunk(job, options)}'}"
     yield f"-l place={options.place or 'scatter'}"
     yield from _walltime(job)
 
 
-def _chunk(options: PbsOptions) -> str:
-    """One chunk for each host, with one line of PBS_NODEFILE: the runtime starts the ranks."""
+def _chunk(job: TrainingJob, options: PbsOptions) -> str:
+    """One chunk for each host, with one line of PBS_NODEFILE: the runtime starts the ranks. Each has a CPU."""
+    ranks = ranks_on_node(job, options.gpus)
     asked = {
-        "ncpus": options.cpus,
+        "ncpus": options.cpus or (ranks if ranks > 1 else None),
         "ngpus": options.gpus,
         "gpu_type": options.gpu_type,
         "mem": options.mem,
@@ -98,7 +100,7 @@ def _chunk(options: PbsOptions) -> str:
 
 def _torque(job: TrainingJob, options: PbsOptions) -> Iterator[str]:
     yield from _common(job, options)
-    asked = f"{job.host_count}:ppn={options.cpus or 1}"
+    asked = f"{job.host_count}:ppn={options.cpus or ranks_on_node(job, options.gpus)}"
     if options.gpus:
         asked += f":gpus={options.gpus}"
     if options.gpu_type:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from cloudtrain.errors import InvalidJob
+from cloudtrain.platforms.batch.request import ranks_on_node
 from cloudtrain.platforms.slurm.limits import limit_directives
 from cloudtrain.platforms.slurm.options import SlurmOptions
 from cloudtrain.platforms.slurm.script import Directive
@@ -88,7 +90,7 @@ def directives(job: TrainingJob, options: SlurmOptions, output: str) -> list[Dir
     own = [
         *_identity(job, output),
         *_shape(job, options),
-        *_resources(options),
+        *_resources(job, options),
         *limit_directives(job, options),
     ]
     raw = list(_raw(options.sbatch))
@@ -124,7 +126,7 @@ def _shape(job: TrainingJob, options: SlurmOptions) -> Iterator[Directive]:
         yield Directive(name.replace("_", "-"), None if value is True else joined(value))
 
 
-def _resources(options: SlurmOptions) -> Iterator[Directive]:
+def _resources(job: TrainingJob, options: SlurmOptions) -> Iterator[Directive]:
     if options.gres is not None:
         yield Directive("gres", joined(options.gres))
     elif options.gpus is not None:
@@ -135,12 +137,21 @@ def _resources(options: SlurmOptions) -> Iterator[Directive]:
             yield Directive("gres", f"gpu:{count}")
     if options.cpus_per_task is not None:
         yield Directive("cpus-per-task", str(options.cpus_per_task), "all ranks of a node share them")
+    elif (ranks := ranks_on_node(job, _gpus(options))) > 1:
+        # unlike cpus-per-task, this takes nothing from whole nodes, and from what a partition adds for each GPU
+        yield Directive("mincpus", str(ranks), "one for each rank of a node, at least")
     for name in MEMORY:
         value = getattr(options, name)
         if value is not None:
             yield Directive(name.replace("_", "-"), str(value))
     if options.tmp is not None:
         yield Directive("tmp", str(options.tmp))
+
+
+def _gpus(options: SlurmOptions) -> int | None:
+    """The GPUs of each node."""
+    found = re.search(r"\bgpu(?::[^:,]+)?:(\d+)", joined(options.gres)) if options.gres else None
+    return int(found[1]) if found else options.gpus
 
 
 def _raw(flags: Mapping[str, Any]) -> Iterator[Directive]:

@@ -138,6 +138,12 @@ def refused(complaint: str, login: str) -> PlatformError:
             hint="Submit from a login node of the cluster, or name one: --set platform_options.login=ALIAS",
         )
     lines = [line.removeprefix("sbatch: ").removeprefix("error: ") for line in complaint.splitlines()]
+    if "CPU count per node can not be satisfied" in complaint:
+        return PlatformError(
+            f"Slurm does not take the job: {'; '.join(lines)}",
+            hint="Each rank gets a CPU, and no node has that many. Use fewer ranks, or let them share: set "
+            "platform_options.cpus_per_task to the CPUs of a node.",
+        )
     return PlatformError(
         f"Slurm does not take the job: {'; '.join(lines) or 'sbatch gave no reason'}",
         hint="Check platform_options against: sinfo, sacctmgr show assoc user=$USER, cloudtrain doctor",

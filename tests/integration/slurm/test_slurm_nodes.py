@@ -10,6 +10,7 @@ from slurm_cluster import SlurmCluster
 from slurm_jobs import number_of, submit, wait_for_end, wait_for_line
 
 from cloudtrain import FailureClass, JobStatus
+from cloudtrain.errors import PlatformError
 from cloudtrain.platforms import JobDescription
 
 SLEEPS = """
@@ -88,3 +89,15 @@ def check(described: JobDescription, kind: FailureClass, reason: str) -> None:
     assert described.failure
     assert described.failure.failure_class == kind
     assert "resumes from its last checkpoint" in described.failure.hint
+
+
+def test_a_node_has_a_cpu_for_each_rank(slurm: SlurmCluster, tmp_path: Path) -> None:
+    four = {"processes": {"processes_per_host": 4}}
+    job = submit(tmp_path, "print('ran')", "four", distribution=four)
+    assert wait_for_end(job).status == JobStatus.COMPLETED
+    shown = slurm("scontrol", "show", "job", str(number_of(job)))
+    assert "NumCPUs=8 " in shown
+    nine = {"processes": {"processes_per_host": 9}}
+    with pytest.raises(PlatformError, match="CPU count per node can not be satisfied") as caught:
+        submit(tmp_path, "print('ran')", "nine", distribution=nine)
+    assert "platform_options.cpus_per_task" in (caught.value.hint or "")

@@ -9,7 +9,7 @@ import pytest
 from cloudtrain.errors import InvalidJob
 from cloudtrain.platforms.pbs.directives import directives, short_name
 from cloudtrain.platforms.pbs.options import PbsOptions
-from cloudtrain.spec import TrainingJob
+from cloudtrain.spec import Distribution, TrainingJob, convert
 
 
 def lines(platform: str, options: dict[str, Any], **fields: Any) -> list[str]:
@@ -102,3 +102,12 @@ def test_long_names_differ() -> None:
     names = {short_name(f"a-long-name-of-a-job-{number}") for number in range(50)}
     assert len(names) == 50
     assert all(len(name) <= 15 and name.startswith("a-long-nam") for name in names)
+
+
+def test_each_rank_has_a_cpu() -> None:
+    eight = {"distribution": convert({"processes": {"processes_per_host": 8}}, Distribution)}
+    assert "#PBS -l select=1:ncpus=8:mpiprocs=1" in lines("pbs", {}, **eight)
+    assert "#PBS -l nodes=1:ppn=8" in lines("torque", {}, **eight)
+    assert "#PBS -l select=1:ncpus=4:ngpus=4:mpiprocs=1" in lines("pbs", {"gpus": 4})
+    assert "#PBS -l nodes=1:ppn=2:gpus=4" in lines("torque", {"gpus": 4, "cpus": 2})
+    assert "#PBS -l select=1:mpiprocs=1" in lines("pbs", {})

@@ -90,6 +90,16 @@ def test_no_memory_and_no_time_unless_asked() -> None:
     assert not {"mem", "time", "exclusive", "gres"} & set(flags(script()))
 
 
+def test_each_rank_has_a_cpu() -> None:
+    eight = {"distribution": {"processes": {"processes_per_host": 8}}}
+    assert flags(script(eight))["mincpus"] == "8"
+    assert flags(script(gpus=4))["mincpus"] == "4"
+    assert flags(script(gres="gpu:a100:2"))["mincpus"] == "2"
+    assert flags(script(eight, sbatch={"mincpus": 16}))["mincpus"] == "16"
+    assert "mincpus" not in flags(script(eight, cpus_per_task=4))
+    assert "mincpus" not in flags(script())
+
+
 def test_every_option_is_a_directive() -> None:
     options: dict[str, Any] = {
         "clusters": ["a", "b"], "partition": "gpu,debug", "account": "ml", "qos": "high", "reservation": "r",
