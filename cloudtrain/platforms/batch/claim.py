@@ -18,10 +18,10 @@ from pathlib import Path
 from cloudtrain._system.files import READ_REGULAR, open_regular
 from cloudtrain.contract.documents import Fields, parse_json
 from cloudtrain.errors import PlatformError
+from cloudtrain.platforms.supervised.folder import CLAIM
 from cloudtrain.storage.atomic import replace_file
 from cloudtrain.storage.reserve import is_full
 
-CLAIM = "claim.json"
 BEAT_SECONDS = 2.0
 WATCH_SECONDS = 20.0
 """How long a claim must stay untouched until its submission counts as gone."""

@@ -212,6 +212,8 @@ class NodeHosts(FolderHosts):
     end_seconds = 60.0
     longest_grace = float("inf")
     """Seconds that the scheduler leaves for the grace of the ranks."""
+    look_seconds = 2.0
+    """The file system is shared with all jobs of the cluster. The output and the ends of runtimes need no look."""
     noise: tuple[bytes, ...] = ()
     """Lines of `command` that do not go into the log."""
 

@@ -25,15 +25,34 @@ from cloudtrain.storage.atomic import replace_file
 JOB, LINES, END, ENVIRON, BEAT = "job", "lines", "end", "environ", "beat"
 """The first line with the secrets, the others, the mark of the end, the environment, and a sign of life."""
 
-LOOK_SECONDS = 0.1
+TICK_SECONDS = 0.1
+"""How often the processes of this machine are looked at."""
 BEAT_SECONDS = 10.0
 LOST_SECONDS = 120.0
 """How long a node believes in a step that gives no sign of life."""
 READ_SIZE = 1 << 16
+QUICK_SECONDS, LONGEST_PAUSE = 60.0, 2.0
+"""How long a job starts, and how often its shared folder is looked at later, if nothing happens there."""
 
 OWN_OF_A_NODE = ("HOSTNAME", "PWD", "OLDPWD", "PBS_NODENUM", "PBS_VNODENUM", "PBS_TASKNUM", "ALPS_APP_PE", "SSH_CLIENT",
                  "SSH_CONNECTION", "SSH_TTY", "TMPDIR", "XDG_RUNTIME_DIR")  # fmt: skip
 """Variables that differ between the nodes of a job."""
+
+
+class Looks:
+    """When to look into the shared folder: often while a job starts, and when something has happened; then rarely."""
+
+    def __init__(self) -> None:
+        self._began = self._next = time.monotonic()
+        self._pause = TICK_SECONDS
+
+    def is_due(self) -> bool:
+        return time.monotonic() >= self._next
+
+    def looked(self, *, found: bool) -> None:
+        is_quick = found or time.monotonic() < self._began + QUICK_SECONDS
+        self._pause = TICK_SECONDS if is_quick else min(self._pause * 2, LONGEST_PAUSE)
+        self._next = time.monotonic() + self._pause
 
 
 class Relay:
@@ -118,8 +137,9 @@ def run(program: str, folder: str, names: Sequence[str], relay: Relay) -> int:
     ]
     with selectors.DefaultSelector() as selector:
         selector.register(0, selectors.EVENT_READ)
+        looks = Looks()
         while any(process.poll() is None for process in started):
-            if selector.get_map() and selector.select(LOOK_SECONDS):
+            if selector.get_map() and selector.select(TICK_SECONDS):
                 data = os.read(0, READ_SIZE)
                 if data:
                     relay.send(data)
@@ -127,8 +147,11 @@ def run(program: str, folder: str, names: Sequence[str], relay: Relay) -> int:
                     relay.end()
                     selector.unregister(0)
             elif not selector.get_map():
-                time.sleep(LOOK_SECONDS)
-            _print(relay.look())
+                time.sleep(TICK_SECONDS)
+            if looks.is_due():
+                lines = relay.look()
+                looks.looked(found=bool(lines))
+                _print(lines)
     _print(relay.look(last=True))
     return next((process.returncode for process in started if process.returncode), 0)
 

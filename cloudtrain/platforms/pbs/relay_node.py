@@ -13,7 +13,7 @@ import time
 from pathlib import Path
 
 from cloudtrain.errors import CloudtrainError
-from cloudtrain.platforms.pbs.relay import BEAT, END, ENVIRON, JOB, LINES, LOOK_SECONDS, LOST_SECONDS
+from cloudtrain.platforms.pbs.relay import BEAT, END, ENVIRON, JOB, LINES, LOST_SECONDS, TICK_SECONDS, Looks
 from cloudtrain.platforms.pbs.start import NODE, own_name
 
 
@@ -46,13 +46,17 @@ def _feed(node: subprocess.Popen[bytes], relay: Path, line: bytes) -> None:
     """Pass lines on until the program ends. Its input ends with the step, or if the step gives no sign of life."""
     assert node.stdin
     position, beat, beat_at = 0, b"", time.monotonic()
-    data = line
+    data, looks = line, Looks()
     while node.poll() is None:
         try:
             node.stdin.write(data)
             node.stdin.flush()
         except OSError:  # it has ended
             break
+        data = b""
+        if not looks.is_due():
+            time.sleep(TICK_SECONDS)
+            continue
         now = time.monotonic()
         new = _content(relay / BEAT)
         if new != beat:
@@ -62,8 +66,7 @@ def _feed(node: subprocess.Popen[bytes], relay: Path, line: bytes) -> None:
         position += len(data)
         if has_ended and not data:
             break
-        if not data:
-            time.sleep(LOOK_SECONDS)
+        looks.looked(found=bool(data))
     try:
         node.stdin.close()
     except OSError:

@@ -49,6 +49,8 @@ SUMMARY = "summary.json"
 DESCRIPTION = "description.json"
 STOP_MARK = "stop"
 LOCK = "lock"
+CLAIM = "claim.json"
+"""See `cloudtrain.platforms.batch.claim`."""
 
 READ_SIZE = 1 << 20
 
@@ -216,7 +218,7 @@ class JobFolder:
     def last_life(self) -> float | None:
         """When the job was last seen alive, in seconds since the epoch; None if nothing shows it."""
         times = []
-        for name in (LOCK, EVENTS, LOG):
+        for name in (LOCK, CLAIM, EVENTS, LOG):
             with contextlib.suppress(OSError):
                 times.append((self.path / name).lstat().st_mtime)
         return max(times, default=None)

@@ -20,6 +20,9 @@ from cloudtrain.runtime.job_secret import SECRET_FILE
 from cloudtrain.runtime.outcome import SPARES
 from cloudtrain.storage.reserve import Reserve
 
+LOOK_SECONDS = 0.1
+"""How often a supervisor looks into a folder on its own machine."""
+
 
 class RunningHost(Protocol):
     """The runtime of one host."""
@@ -46,6 +49,8 @@ class Hosts(Protocol):
     """The network interface over which they reach each other."""
     end_seconds: float
     """How long they may take to end after the grace of a stop. They end their ranks themselves."""
+    look_seconds: float
+    """How often the supervisor looks into the job's folder, and shows there that it is alive."""
     upload: bool
     """Whether the runtimes upload the outputs. Otherwise, `finish` does, and what they say about uploads is ignored."""
 
@@ -78,6 +83,7 @@ class FolderHosts:
     """The part of `Hosts` that is the same for all hosts that share the job's folder."""
 
     interface: str
+    look_seconds = LOOK_SECONDS
     upload = True
 
     def __init__(self, folder: JobFolder, names: Sequence[str]) -> None:

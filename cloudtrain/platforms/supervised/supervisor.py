@@ -27,7 +27,7 @@ from cloudtrain.platforms.supervised.budgets import PREEMPTIONS, RETRIES
 from cloudtrain.platforms.supervised.continuation import Continuation
 from cloudtrain.platforms.supervised.folder import JobFolder
 from cloudtrain.platforms.supervised.host_events import HostEvents
-from cloudtrain.platforms.supervised.hosts import Hosts, RunningHost
+from cloudtrain.platforms.supervised.hosts import LOOK_SECONDS, Hosts, RunningHost
 from cloudtrain.platforms.supervised.launcher import PREEMPT
 from cloudtrain.platforms.supervised.record import (
     HANGUP,
@@ -42,9 +42,6 @@ from cloudtrain.storage import patience
 from cloudtrain.storage.reserve import is_full
 
 POLL_SECONDS = 0.02
-
-LOOK_SECONDS = 0.1
-"""How often the supervisor looks into the job's folder, and shows there that it is alive."""
 
 FULL_BELOW = 1_000_000
 """Free bytes below which a disk may have been full: the end of a job frees some."""
@@ -365,7 +362,7 @@ class Supervisor:
     def _look_into_folder(self) -> None:
         """Copy the hosts' events, and end the job if that is asked for there, if the last look was not just before."""
         now = time.monotonic()
-        if now - self._looked_at < LOOK_SECONDS:
+        if now - self._looked_at < self._hosts.look_seconds:
             return
         self._looked_at = now
         self._folder.show_life(self._lock)
