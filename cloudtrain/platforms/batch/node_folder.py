@@ -5,11 +5,12 @@ from __future__ import annotations
 import contextlib
 import os
 import re
+import shlex
 import shutil
 import socket
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from cloudtrain._system.beneath import Beneath
@@ -19,6 +20,34 @@ from cloudtrain.errors import PlatformError
 
 COPY_SECONDS = 1.0
 """How often new events are copied into the job's folder."""
+
+
+TASK = ("SLURM_JOB_ID", "SLURM_STEP_ID", "SLURM_PROCID")
+"""The variables that name a task of Slurm."""
+
+
+def local_prefix(environ: Mapping[str, str]) -> str:
+    """The beginning of the name of a local folder: with the task of Slurm, if this is one."""
+    values = [environ.get(name, "") for name in TASK]
+    return f"cloudtrain-{'.'.join(values)}-" if all(values) else "cloudtrain-"
+
+
+def removal_script(parent: str) -> str:
+    """The script that removes the local folder of a task of Slurm whose node program was killed.
+
+    Args:
+        parent: see `local_folder`.
+    """
+    home, rest = ('"$HOME"/', parent[2:]) if parent.startswith("~/") else ("", parent)
+    variable = re.compile(r"(\$\w+|\$\{\w+\})")
+    parts = [
+        f'"{part}"' if variable.fullmatch(part) else shlex.quote(part)
+        for part in variable.split(rest)
+        if part
+    ]
+    places = home + "".join(parts) or '"$TMPDIR" "$TEMP" "$TMP" /tmp /var/tmp'  # as Python chooses one
+    name = "cloudtrain-" + ".".join(f'"${one}"' for one in TASK)
+    return f'#!/bin/sh\nfor place in {places}; do [ "$place" ] && rm -rf -- "$place"/{name}-*; done\nexit 0\n'
 
 
 @contextlib.contextmanager
@@ -37,7 +66,7 @@ def local_folder(parent: str) -> Iterator[Path]:
         )
     try:
         place = own_place(place or tempfile.gettempdir(), create=True)
-        folder = Path(tempfile.mkdtemp(prefix="cloudtrain-", dir=place))
+        folder = Path(tempfile.mkdtemp(prefix=local_prefix(os.environ), dir=place))
     except FolderIsOpen as error:
         raise PlatformError(
             f"{error} on {socket.gethostname()}; they could run code as you", hint=hint

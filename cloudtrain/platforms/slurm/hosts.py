@@ -8,14 +8,19 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 
 from cloudtrain.errors import PlatformError
+from cloudtrain.platforms.batch.node_folder import removal_script
 from cloudtrain.platforms.batch.node_hosts import NodeHosts
 from cloudtrain.platforms.batch.nodelist import expand_nodelist
 from cloudtrain.platforms.slurm.container_step import StepContainer, is_started_by_srun
 from cloudtrain.platforms.supervised.folder import JobFolder
+from cloudtrain.storage.atomic import replace_file
 
 NODE_PROGRAM = "cloudtrain.platforms.batch.node"
+REMOVAL = "node-epilog.sh"
+"""The script in the job's folder that removes what a killed node program has left on its node."""
 
 
 class SlurmHosts(NodeHosts):
@@ -37,13 +42,15 @@ class SlurmHosts(NodeHosts):
                 hint="Add the line that puts it on the PATH to platform_options.prologue or modules.",
             )
         program = [NODE_PROGRAM, str(self._folder.path)]
+        removal = self._folder.path / REMOVAL
+        replace_file(removal, removal_script(self._request.get("node_folder", "")).encode(), mode=0o700)
         if is_started_by_srun(self._request):
             base = srun_command(srun, len(self.names), self._request, [])
             self._step_container = StepContainer(base, self._request, self._folder.path)
             self._step_container.begin()
             return self._step_container.command(program)
         program = [sys.executable, self._request["bundled_runtime"], *program]
-        return srun_command(srun, len(self.names), self._request, program)
+        return srun_command(srun, len(self.names), self._request, program, removal)
 
     def finish(self, *, failed: bool) -> None:
         super().finish(failed=failed)
@@ -53,8 +60,12 @@ class SlurmHosts(NodeHosts):
             self._step_container = None
 
 
-def srun_command(srun: str, nodes: int, request: Mapping[str, object], program: Sequence[str]) -> list[str]:
+def srun_command(
+    srun: str, nodes: int, request: Mapping[str, object], program: Sequence[str], epilog: Path | None = None
+) -> list[str]:
     """The command that runs ``program`` once on every node, with all that the job has there.
+
+    Slurm runs ``epilog`` on each node after that, even if it has killed the program.
 
     srun of Slurm 22.05 and later does not take --cpus-per-task from the job. Options go before variables such as
     SLURM_CPU_BIND, which must not change the step.
@@ -65,6 +76,7 @@ def srun_command(srun: str, nodes: int, request: Mapping[str, object], program: 
         *(srun, f"--nodes={nodes}", f"--ntasks={nodes}", "--ntasks-per-node=1"),
         *([f"--cpus-per-task={cpus}"] if cpus else []),
         *("--cpu-bind=none", "--mpi=none", "--export=ALL", "--kill-on-bad-exit=0", "--wait=0"),
+        *([f"--task-epilog={epilog}"] if epilog else []),
         *map(str, more),
         *program,
     ]

@@ -7,9 +7,13 @@ from pathlib import Path
 
 import pytest
 from slurm_cluster import SlurmCluster
+from slurm_jobs import number_of, queue_is_empty, submit, wait_for_line, wait_until
 
 from cloudtrain import Estimator, Job
 from cloudtrain.errors import TrainingFailed
+
+TASK_FOLDERS = "cloudtrain-[0-9]*.*"
+"""The folder with the unpacked runtime stays, for later jobs: cloudtrain-UID-HASH."""
 
 SCRIPT = """
 import json, os, sys
@@ -66,3 +70,21 @@ def test_a_folder_that_a_node_does_not_have(slurm: SlurmCluster, tmp_path: Path)
     job = Estimator(str(tmp_path / "train.py"), platform="slurm", platform_options=options).fit(wait=False)
     with pytest.raises(TrainingFailed, match="the variable NOWHERE is not set on"):
         job.wait()
+
+
+@pytest.mark.parametrize("signal", [["--signal=KILL"], []], ids=["killed", "cancelled"])
+def test_a_killed_job_leaves_nothing_on_its_nodes(
+    slurm: SlurmCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, signal: list[str]
+) -> None:
+    places = [tmp_path / "tmp", tmp_path / "a disk"]
+    places[0].mkdir()
+    monkeypatch.setenv("TMPDIR", str(places[0]))
+    monkeypatch.setenv("DISK", "a disk")
+    for number, options in enumerate(({}, {"node_folder": f"{tmp_path}/$DISK"})):
+        job = submit(tmp_path, "import time\nprint('up', flush=True)\ntime.sleep(600)", f"job-{number}",
+                     platform_options={"requeue": "never", **options})  # fmt: skip
+        wait_for_line(job, "up", 2)
+        assert len(list(places[number].glob(TASK_FOLDERS))) == 2
+        slurm("scancel", *signal, str(number_of(job)))
+        wait_until(lambda: queue_is_empty(slurm), "the end of the job")
+        wait_until(lambda folder=places[number]: not list(folder.glob(TASK_FOLDERS)), "an empty folder")
