@@ -13,6 +13,7 @@ from typing import Any, Callable, NamedTuple
 from cloudtrain.contract import FailureClass, FailureReport, RankSlot
 from cloudtrain.contract.documents import Fields, is_count, is_number
 from cloudtrain.observe import heartbeat
+from cloudtrain.runtime.hang_stacks import judge, places_in
 from cloudtrain.runtime.run_folder import heartbeat_path
 
 GAP_SECONDS = 3.0
@@ -123,20 +124,47 @@ class Hang:
             self._ranks[position.rank] = host, position
         self._tails[host], self._limit = tail, limit
 
-    def blame(self, report: FailureReport) -> FailureReport:
-        """The report of a hang, with the rank that the others wait for."""
+    def blame(self, report: FailureReport, stacks: str = "", ended: Sequence[int] = ()) -> FailureReport:
+        """The report of a hang, with the rank that the others wait for.
+
+        Args:
+            stacks: the stacks of all ranks. They decide where the heartbeats do not.
+            ended: ranks that have ended with 0.
+        """
         if report.failure_class != FailureClass.HANG or not self._ranks:
             return report
         positions = [position for _, position in self._ranks.values()]
         blamed = _suspect(positions)
+        message = _explain(blamed, positions, self._limit)
+        verdict = None if _is_clear(positions) else judge(places_in(stacks), ended)
+        if verdict and len(verdict.ranks) > 1 and len(verdict.ranks) < len(positions):
+            blamed = _suspect(position for position in positions if position.rank in verdict.ranks)
+            others = ", ".join(str(rank) for rank in verdict.ranks if rank != blamed.rank)
+            message = f"{_silence(blamed, self._limit)}, while {verdict.why}. So may rank {others}"
+        elif verdict and len(verdict.ranks) > 1:
+            message = f"{verdict.why}. It is unclear which rank is the cause"
+            changes = {"rank": None, "host": None, "phase": None, "message": message, "log_tail": []}
+            return FailureReport.from_dict({**report.to_dict(), **changes})
+        elif verdict:
+            [rank] = verdict.ranks
+            if rank not in self._ranks:
+                changes = {"rank": rank, "host": None, "message": verdict.why, "log_tail": []}
+                return FailureReport.from_dict({**report.to_dict(), **changes})
+            blamed = self._ranks[rank][1]
+            message = f"{_silence(blamed, self._limit)}, while {verdict.why}"
         host, _ = self._ranks[blamed.rank]
         changes = {
             "rank": blamed.rank,
             "host": host,
-            "message": _explain(blamed, positions, self._limit),
+            "message": message,
             "log_tail": list(self._tails[host]),
         }
         return FailureReport.from_dict({**report.to_dict(), **changes})
+
+
+def _is_clear(positions: Sequence[Position]) -> bool:
+    """Whether the heartbeats show which rank the others wait for: they count collectives of cloudtrain only."""
+    return any(position.waits for position in positions) and len({p[1:3] for p in positions}) > 1
 
 
 def _suspect(positions: Iterable[Position]) -> Position:
@@ -152,10 +180,14 @@ def _suspect(positions: Iterable[Position]) -> Position:
 
 
 def _explain(blamed: Position, positions: Iterable[Position], limit: float) -> str:
-    text = f"no heartbeat for {blamed.silence:.0f} s (hang_timeout is {limit:g} s)"
+    text = _silence(blamed, limit)
     ahead = [position.rank for position in positions if position.waits and position.entered > blamed.entered]
     if not ahead:
         return text
     if blamed.waits:
         return f"{text}: it waits in collective {blamed.entered}, rank {min(ahead)} in a later one"
     return f"{text}, while rank {min(ahead)} waits for it in a collective"
+
+
+def _silence(blamed: Position, limit: float) -> str:
+    return f"no heartbeat for {blamed.silence:.0f} s (hang_timeout is {limit:g} s)"

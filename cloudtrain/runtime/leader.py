@@ -315,9 +315,10 @@ class Leader:
             self._decide(self._stop)
 
     def _abort(self) -> None:
-        report = self._hang.blame(with_ended_ranks(first_cause(self._failures), self._ended))
-        if self._stacks:
-            stacks = "\n".join(self._stacks[host] for host in self._hosts if host in self._stacks)
+        stacks = "\n".join(self._stacks[host] for host in self._hosts if host in self._stacks)
+        cause = with_ended_ranks(first_cause(self._failures), self._ended)
+        report = self._hang.blame(cause, stacks, self._ended)
+        if stacks:
             report = FailureReport.from_dict({**report.to_dict(), "stacks": stacks})
         self._abortion = {"type": "abort", "report": report.to_dict()}
         self._decide(self._abortion)

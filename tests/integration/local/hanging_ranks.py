@@ -1,0 +1,189 @@
+"""Ranks of ``torch.distributed`` that hang in many ways, forked from a process that has imported torch.
+
+Prints, for each way, the stacks of all ranks as the runtime's report has them: JSON.
+"""
+
+from __future__ import annotations
+
+import faulthandler
+import fcntl
+import json
+import os
+import queue
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch.utils.data import DataLoader, Dataset
+
+RANKS = 3
+SETTLE_SECONDS = 1.0
+
+Ready = Callable[[], object]
+
+
+def sleep() -> None:
+    time.sleep(600)
+
+
+def loop() -> None:
+    while True:
+        pass
+
+
+def read_pipe() -> None:
+    os.read(os.pipe()[0], 1)
+
+
+def lock() -> None:
+    taken = threading.Lock()
+    taken.acquire()
+    taken.acquire()
+
+
+def lock_of_a_file() -> None:
+    folder = Path(os.environ["FOLDER"])
+    first, second = (open(folder / "lock", "w") for _ in range(2))  # noqa: SIM115
+    fcntl.flock(first, fcntl.LOCK_EX)
+    fcntl.flock(second, fcntl.LOCK_EX)
+
+
+def wait_for_item() -> None:
+    queue.Queue[int]().get()
+
+
+def run_program() -> None:
+    subprocess.run(["sleep", "600"], check=False)
+
+
+def receive() -> None:
+    here, _there = socket.socketpair()
+    here.recv(1)
+
+
+def native_code() -> None:
+    while True:
+        torch.mm(torch.ones(300, 300), torch.ones(300, 300))
+
+
+def paused() -> None:
+    os.kill(os.getpid(), signal.SIGSTOP)
+
+
+class Stuck(Dataset[Any]):
+    def __len__(self) -> int:
+        return 10
+
+    def __getitem__(self, index: int) -> int:
+        time.sleep(600)
+        return index
+
+
+def load_data() -> None:
+    next(iter(DataLoader(Stuck(), num_workers=1)))
+
+
+OUTSIDE: dict[str, Callable[[], None]] = {
+    function.__name__: function
+    for function in (
+        *(sleep, loop, read_pipe, lock, lock_of_a_file, wait_for_item, run_program, receive),
+        *(native_code, paused, load_data),
+    )
+}
+"""What the last rank does instead of the collective that the others wait in."""
+
+
+def all_reduce(rank: int, ready: Ready, hang: Ready, _other: Any) -> None:
+    ready()
+    if rank == RANKS - 1:
+        hang()
+    dist.all_reduce(torch.ones(3))
+
+
+def another_order(rank: int, ready: Ready, _hang: Ready, other: Any) -> None:
+    ready()
+    if rank == RANKS - 1:
+        dist.barrier(group=other)
+    dist.all_reduce(torch.ones(3))
+    dist.barrier(group=other)
+
+
+def left_the_loop(rank: int, ready: Ready, _hang: Ready, other: Any) -> None:
+    ready()
+    for _ in range(1 if rank == RANKS - 1 else 2):
+        dist.all_reduce(torch.ones(3))
+    dist.all_reduce(torch.ones(3), group=other)
+
+
+def all_different(rank: int, ready: Ready, _hang: Ready, other: Any) -> None:
+    ready()
+    if rank == 0:
+        dist.all_reduce(torch.ones(3))
+    elif rank == 1:
+        dist.barrier(group=other)
+    else:
+        dist.recv(torch.ones(3), src=0)
+
+
+def rank(number: int, folder: Path, program: Callable[..., None], hang: Callable[[], None]) -> None:
+    faulthandler.register(signal.SIGQUIT, open(folder / f"stacks-{number}", "w"), all_threads=True)  # noqa: SIM115
+    os.environ["FOLDER"] = str(folder)
+    dist.init_process_group("gloo", f"file://{folder}/store", rank=number, world_size=RANKS)
+    other = dist.new_group()
+    program(number, lambda: (folder / f"ready-{number}").touch(), hang, other)
+
+
+def start(number: int, folder: Path, program: Callable[..., None], hang: Callable[[], None]) -> int:
+    pid = os.fork()
+    if pid:
+        return pid
+    os.setsid()
+    try:
+        rank(number, folder, program, hang)
+    finally:
+        os._exit(1)
+
+
+def main(folder: Path) -> None:
+    torch.set_num_threads(1)
+    ways = {name: (all_reduce, hang) for name, hang in OUTSIDE.items()}
+    ways |= {program.__name__: (program, sleep) for program in (another_order, left_the_loop, all_different)}
+    pids: dict[str, list[int]] = {}
+    for name, (program, hang) in ways.items():
+        (folder / name).mkdir()
+        pids[name] = [start(number, folder / name, program, hang) for number in range(RANKS)]
+    try:
+        print(json.dumps(stacks_of(pids, folder)))
+    finally:
+        for pid in (pid for found in pids.values() for pid in found):
+            os.killpg(pid, signal.SIGKILL)
+
+
+def stacks_of(ways: dict[str, list[int]], folder: Path) -> dict[str, str]:
+    deadline = time.monotonic() + 60
+    while not all((folder / name / f"ready-{number}").exists() for name in ways for number in range(RANKS)):
+        assert time.monotonic() < deadline, "waited 60 s for the ranks"
+        time.sleep(0.05)
+    time.sleep(SETTLE_SECONDS)
+    for name, found in ways.items():
+        assert all(os.waitpid(pid, os.WNOHANG) == (0, 0) for pid in found), f"a rank of {name} has ended"
+        for pid in found:
+            os.kill(pid, signal.SIGQUIT)
+    time.sleep(SETTLE_SECONDS)
+    stacks = {}
+    for name in ways:
+        texts = [(folder / name / f"stacks-{number}").read_text() for number in range(RANKS)]
+        stacks[name] = "\n".join(f"rank {number}:\n{text}" for number, text in enumerate(texts))
+    return stacks
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))
