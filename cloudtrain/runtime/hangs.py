@@ -133,6 +133,7 @@ class Hang:
         """
         if report.failure_class != FailureClass.HANG or not self._ranks:
             return report
+        changes: dict[str, Any]
         positions = [position for _, position in self._ranks.values()]
         blamed = _suspect(positions)
         message = _explain(blamed, positions, self._limit)

@@ -98,7 +98,7 @@ OUTSIDE: dict[str, Callable[[], None]] = {
         *(native_code, paused, load_data),
     )
 }
-"""What the last rank does instead of the collective that the others wait in."""
+"""Actions of the last rank in place of the collective that the others wait in."""
 
 
 def all_reduce(rank: int, ready: Ready, hang: Ready, _other: Any) -> None:
