@@ -19,8 +19,8 @@ _LOCAL = {"local": "ml.m5.xlarge", "local_gpu": "ml.g5.xlarge"}
 
 
 def retrieve(
-    framework: str,
-    region: str,
+    framework: str | None,
+    region: str | None,
     version: str | None = None,
     py_version: str | None = None,
     instance_type: str | None = None,
@@ -54,12 +54,19 @@ def retrieve(
         image_scope: ``training``; for ``sklearn``, ``xgboost`` and AWS's algorithms also ``inference``.
         distribution: that of the job, which has its own image for some values.
         base_framework_version: ``huggingface`` only: for example ``pytorch2.5.1``.
-        others: for inference and JumpStart; they are refused.
+        model_id: a model of JumpStart, for ``image_scope="training"``, with ``model_version`` and ``instance_type``.
+        others: for inference; they are refused.
 
     Raises:
         InvalidJob: AWS has no such image, or an argument is missing.
         NotSupported: the image is not one for training.
     """
+    if model_id is not None and image_scope == "training":
+        from cloudtrain.sagemaker._jumpstart import Model
+
+        return Model(model_id, model_version, region, sagemaker_session, image_scope).image_uri(instance_type)
+    if framework is None or region is None:
+        raise InvalidJob("image_uris.retrieve needs framework and region, or the model_id of JumpStart")
     is_algorithm = framework in algorithm_names()
     left_out = {
         "accelerator_type": accelerator_type,

@@ -229,12 +229,11 @@ def test_s3_paths() -> None:
     [
         ("model", "Model", "from sagemaker.serve import ModelBuilder"),
         ("predictor", "Predictor", "from sagemaker.core.resources import Endpoint"),
-        ("processing", "ScriptProcessor", "from sagemaker.core.processing import ScriptProcessor"),
+        ("processing", "FeatureStoreOutput", "from sagemaker.core.processing import FeatureStoreOutput"),
         ("transformer", "Transformer", "from sagemaker.core.transformer import Transformer"),
         ("pytorch", "PyTorchModel", "from sagemaker.serve import ModelBuilder"),
         ("debugger", "Rule", "check the training in the script"),
         ("huggingface", "TrainingCompilerConfig", "torch.compile"),
-        ("sklearn", "SKLearnProcessor", "import FrameworkProcessor"),
     ],
 )
 def test_a_class_for_after_the_training_can_be_imported_and_says_where_it_is(

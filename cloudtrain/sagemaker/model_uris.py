@@ -1,0 +1,30 @@
+"""As `sagemaker.model_uris` of the SDK, for training: the URIs of JumpStart's pretrained models."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from cloudtrain.sagemaker._elsewhere import others
+from cloudtrain.sagemaker._jumpstart import Model
+
+
+def retrieve(
+    region: str | None = None,
+    model_id: str | None = None,
+    model_version: str | None = None,
+    hub_arn: str | None = None,
+    model_scope: str | None = None,
+    instance_type: str | None = None,
+    tolerate_vulnerable_model: bool = False,
+    tolerate_deprecated_model: bool = False,
+    sagemaker_session: Any = None,
+    config_name: str | None = None,
+    model_type: Any = None,
+) -> str:
+    """The URI of a model's archive. Raises the errors of `Model`."""
+    return Model(model_id, model_version, region, sagemaker_session, model_scope).model_uri(instance_type)
+
+
+__getattr__ = others(__name__)
+
+__all__ = ["retrieve"]
