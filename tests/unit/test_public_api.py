@@ -154,6 +154,7 @@ PUBLIC = {
         AccountStorage Arrays Change Check CheckStatus Downloads Events Export Finding HostState JobDescription
         JobState JobWarnings Metrics Naming
         PendingOutputs Platform Preemption Preflight Prices Request Requests Resolver Resubmission Series States Trends
+        Upkeep
         WarmUp changes get_platform job_checks platform_names print_states run_checks
     """,
     "cloudtrain.platforms.common": """

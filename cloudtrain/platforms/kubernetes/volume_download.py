@@ -17,6 +17,7 @@ from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
 from typing import Any
 
+from cloudtrain._system.files import READ_REGULAR, open_regular
 from cloudtrain.contract.documents import Fields, parse_json
 from cloudtrain.errors import NotFound, PlatformError, StorageError
 from cloudtrain.platforms.kubernetes.api.client import Api
@@ -37,7 +38,6 @@ DOWNLOAD = "cloudtrain/download"
 START_SECONDS = 600.0
 TIME_LIMIT = 3600
 """Seconds after which Kubernetes ends a Job; another one continues."""
-_OPEN_FLAGS = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_BINARY", 0)
 ATTEMPTS = 3
 """Jobs in a row that bring nothing new before the download fails."""
 
@@ -108,8 +108,8 @@ class _Files:
         number, at = self.place
         try:
             self._part.parent.mkdir(parents=True, exist_ok=True)
-            flags = os.O_WRONLY | os.O_CREAT | _OPEN_FLAGS | (0 if at else os.O_TRUNC)
-            with open(os.open(self._part, flags, 0o666), "wb") as file:
+            flags = READ_REGULAR | os.O_WRONLY | os.O_CREAT | (0 if at else os.O_TRUNC)
+            with open(open_regular(self._part, flags), "wb") as file:
                 file.seek(at)
                 file.write(data)
         except OSError as error:
