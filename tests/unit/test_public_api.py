@@ -193,8 +193,14 @@ PUBLIC = {
         HyperparameterTuningJobAnalytics LocalSession Profiler ProfilerConfig Session TrainingInput
         TrainingJobAnalytics get_execution_role
     """,
+    "cloudtrain.sagemaker.debugger": """
+        CollectionConfig DebuggerHookConfig Profiler ProfilerConfig TensorBoardOutputConfig
+    """,
     "cloudtrain.sagemaker.huggingface": """
         HuggingFace
+    """,
+    "cloudtrain.sagemaker.local": """
+        LocalSession
     """,
     "cloudtrain.sagemaker.mxnet": """
         MXNet
