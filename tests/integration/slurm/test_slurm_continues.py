@@ -144,7 +144,7 @@ def nodes_with(home: Path, *commands: str) -> dict[str, Any]:
     """Options for nodes that have only these commands of Slurm."""
     folder = home / "commands"
     folder.mkdir()
-    for name in ("srun", "env", *commands):
+    for name in ("srun", "env", "head", "sha256sum", *commands):
         (folder / name).symlink_to(shutil.which(name) or name)
     return {"prologue": [f"export PATH={folder}"], "python": sys.executable}
 

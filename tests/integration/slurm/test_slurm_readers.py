@@ -93,7 +93,7 @@ def test_only_a_client_that_waits_submits_a_job_again(
     """The nodes have no command that does."""
     nodes = tmp_path / "commands"
     nodes.mkdir()
-    for name in ("srun", "env"):
+    for name in ("srun", "env", "head", "sha256sum"):
         (nodes / name).symlink_to(shutil.which(name) or name)
     options = {**FAST, "prologue": [f"export PATH={nodes}"], "python": sys.executable}
     calls = in_front('echo "{name} $*" >> {folder}/calls', "sbatch", "scontrol") / "calls"
