@@ -8,7 +8,6 @@ import json
 import os
 import re
 import stat
-import time
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,6 +16,7 @@ from typing import Any, Callable
 from cloudtrain._system.files import NOT_A_FILE, open_to_append
 from cloudtrain._system.retries import TRANSIENT, again
 from cloudtrain.contract.documents import LARGEST_NUMBER, LARGEST_REPORT, Fields, parse_json
+from cloudtrain.observe import steady
 
 LONGEST_TEXT = 10_000
 """In characters: an event is one line of at most `LARGEST_REPORT` bytes."""
@@ -36,7 +36,7 @@ class EventLog:
     path: Path
     source: str
     """The writer: a host's name, or ``supervisor``."""
-    clock: Callable[[], float] = time.time
+    clock: Callable[[], float] = steady.now
 
     def record(self, event: str, **fields: Any) -> Event:
         """An event of this moment, not appended. Long texts are cut. ``time`` is in seconds since the epoch."""

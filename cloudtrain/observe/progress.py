@@ -15,6 +15,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+from cloudtrain.observe import steady
 from cloudtrain.observe.events import EventLog
 
 VARIABLE = "CLOUDTRAIN_EVENTS_FILE"
@@ -100,7 +101,7 @@ class Progress:
     def _emit(self, event: str, ago: float, **fields: object) -> None:
         if self._log is None or not _is_rank_0():
             return
-        log = EventLog(self._log.path, self._log.source, clock=lambda: time.time() - ago)
+        log = EventLog(self._log.path, self._log.source, clock=lambda: steady.now() - ago)
         with contextlib.suppress(OSError):  # a full disk must not end the training
             log.emit(event, **fields)
 

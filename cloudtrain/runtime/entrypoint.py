@@ -17,7 +17,7 @@ from cloudtrain._system.memory import close_memory
 from cloudtrain._system.signals import ENDING, SIGHUP, handle, unblock
 from cloudtrain.contract import SPOT_VARIABLE, FailureReport, JobStatus, Paths
 from cloudtrain.link.secret import VARIABLE, derive
-from cloudtrain.observe import EventLog
+from cloudtrain.observe import EventLog, steady
 from cloudtrain.runtime.descendants import adopt_orphans
 from cloudtrain.runtime.diagnose import report_error
 from cloudtrain.runtime.ending import restart_exit_code, write_ending
@@ -97,6 +97,7 @@ def main() -> int:
         if os.getppid() != int(tether):
             return 1  # nothing has been touched yet
     adopt_orphans()
+    steady.pass_on()
     paths, started_at, environ = Paths.from_environ(), time.time(), dict(os.environ)
     secret = given_secret(paths, environ)
     try:

@@ -10,6 +10,7 @@ from cloudtrain.contract.frameworks import FRAMEWORK_VARIABLES, HOSTFILE
 from cloudtrain.contract.launcher_env import CLOUDTRAIN, HOROVODRUN, TORCHRUN
 from cloudtrain.contract.tf_config import VARIABLE as TF_CONFIG
 from cloudtrain.link.secret import RANKS_VARIABLE, VARIABLE
+from cloudtrain.observe.steady import VARIABLE as CLOCK
 
 LEFT_BEHIND = {
     *astuple(TORCHRUN),
@@ -28,6 +29,7 @@ LEFT_BEHIND = {
     "CLOUDTRAIN_EVENTS_FILE",
     "CLOUDTRAIN_DIE_WITH_PARENT",
     "CLOUDTRAIN_RUNTIME_PID",
+    CLOCK,
     VARIABLE,
     RANKS_VARIABLE,
     *Settings.variables(),

@@ -21,7 +21,7 @@ from cloudtrain._system.retries import again, exists
 from cloudtrain._system.signals import ENDING, SIGHUP, SIGKILL, handle, unblock
 from cloudtrain.contract import FailureClass, FailureReport, JobStatus
 from cloudtrain.errors import PlatformError
-from cloudtrain.observe import EventLog, goodput_of
+from cloudtrain.observe import EventLog, goodput_of, steady
 from cloudtrain.platforms.common.request_body import request_settings
 from cloudtrain.platforms.supervised.budgets import PREEMPTIONS, RETRIES
 from cloudtrain.platforms.supervised.continuation import Continuation
@@ -127,7 +127,7 @@ class Supervisor:
         """The hosts that were lost after this attempt was asked to end, which does not fail the job."""
         self._leader_failed_at: float | None = None
         self._looked_at = 0.0
-        self._stop_marked = False
+        self._stop_marked = self._clock_was_set = False
 
     def run(self) -> None:
         for number in ENDING:
@@ -166,7 +166,8 @@ class Supervisor:
 
     def _begin(self) -> bool:
         """Record that the job runs, maybe after earlier submissions. Returns whether it may make no attempt more."""
-        record, now = self._record, time.time()
+        steady.pass_on()
+        record, now = self._record, steady.now()
         is_spent = False
         if (
             record.resumed_at is not None
@@ -205,7 +206,7 @@ class Supervisor:
         ran = self._record.ran + time.monotonic() - self._resumed
         budget = PREEMPTIONS.describe(self._record, self._request)
         self._say(f"[cloudtrain] {TAKEN_BACK[self._cause]}; waiting to start again, {budget}")
-        self._events.emit("queued", since=time.time())
+        self._events.emit("queued", since=steady.now())
         self._update(status=JobStatus.PENDING, pid=None, process="", ran=ran, resumed_at=None)
         try:
             self._say(f"[cloudtrain] {continuation.start_next()}")
@@ -366,6 +367,7 @@ class Supervisor:
             return
         self._looked_at = now
         self._folder.show_life(self._lock)
+        self._look_at_clock()
         self._host_events.collect()
         if self._has_stop_mark:
             self._end_early(SIGNAL)
@@ -373,6 +375,16 @@ class Supervisor:
         with contextlib.suppress(OSError):  # a shared folder that does not answer has not been removed
             if not exists(self._folder.path):
                 self._end_early("its folder was removed")
+
+    def _look_at_clock(self) -> None:
+        """Warn once if the clock was set."""
+        ahead = steady.step()
+        if ahead and not self._clock_was_set:
+            self._clock_was_set = True
+            way = "ahead" if ahead > 0 else "back"
+            self._warn(
+                f"the clock of this machine was set {way} by {abs(ahead):.0f} s: this job keeps the time of before"
+            )
 
     def _look_for_crash(self) -> None:
         """End the job if a runtime ended without an outcome and the others do not notice."""
@@ -448,7 +460,7 @@ class Supervisor:
             if reason == PREEMPTED:
                 failure, reason = self._preemption_report(), TAKEN_BACK[self._cause]
         warnings = self._disk_warnings()
-        ended_at = time.time()
+        ended_at = steady.now()
         self._record_goodput(ended_at)
         self._folder.reserve.release()
         with contextlib.suppress(OSError):  # the folder was removed

@@ -39,4 +39,13 @@ def test_a_step_of_the_clock_does_not_end_a_job(
     wait_until(lambda: job.logs().count("ready") == 4, "four ranks")
     step.write_text(str(seconds))
     wait_for_end(job)
-    assert job.status == JobStatus.COMPLETED, (job.failure, job.describe().reason)
+    found = job.describe()
+    assert job.status == JobStatus.COMPLETED, (job.failure, found.reason)
+    assert found.started_at
+    assert found.ended_at
+    assert 0 < found.ended_at - found.started_at < 120
+    assert found.goodput
+    assert 0.1 < found.goodput.goodput <= 1
+    assert found.goodput.wall < 120
+    way = "ahead" if seconds > 0 else "back"
+    assert [w for w in found.warnings if f"was set {way} by 86400 s" in w], found.warnings
