@@ -35,11 +35,14 @@ def _given() -> float | None:
         return None
 
 
-def _running() -> float:
-    """Seconds since the start of the machine; on Linux, with those in which it was suspended."""
-    if sys.platform == "linux":
+if sys.platform == "linux":
+
+    def _running() -> float:
+        """Seconds since the start of the machine, with those in which it was suspended."""
         return time.clock_gettime(time.CLOCK_BOOTTIME)
-    return time.monotonic()
+
+else:
+    _running = time.monotonic
 
 
 _found = _given()
