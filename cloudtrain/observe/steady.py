@@ -7,8 +7,9 @@ clock that only runs, which all processes of a machine share. The variable passe
 from __future__ import annotations
 
 import os
-import sys
 import time
+
+from cloudtrain._system.clocks import running
 
 VARIABLE = "CLOUDTRAIN_CLOCK"
 """Seconds between that clock and the time of day at that start, and the start of the machine."""
@@ -35,23 +36,13 @@ def _given() -> float | None:
         return None
 
 
-if sys.platform == "linux":
-
-    def _running() -> float:
-        """Seconds since the start of the machine, with those in which it was suspended."""
-        return time.clock_gettime(time.CLOCK_BOOTTIME)
-
-else:
-    _running = time.monotonic
-
-
 _found = _given()
-_offset = time.time() - _running() if _found is None else _found
+_offset = time.time() - running() if _found is None else _found
 
 
 def now() -> float:
     """Seconds since the epoch, as if the clock had not been set since the job started on this machine."""
-    return _offset + _running()
+    return _offset + running()
 
 
 def pass_on() -> None:
