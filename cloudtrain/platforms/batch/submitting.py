@@ -119,9 +119,15 @@ class Submitter:
         record(job, [submission])
         return job, submission
 
-    def submit(self, job: JobFiles, command: str, *, keep: str = KEEP) -> Submission:
-        """Raises ConnectionLost if the job may be in the queue, and PlatformError if it is not."""
-        folder, known = self._cluster.job_folder(job.name), recorded(job)
+    def submit(
+        self, job: JobFiles, command: str, *, keep: str = KEEP, known: Sequence[Submission] = ()
+    ) -> Submission:
+        """Raises ConnectionLost if the job may be in the queue, and PlatformError if it is not.
+
+        Args:
+            known: earlier submissions of the job.
+        """
+        folder = self._cluster.job_folder(job.name)
         line = self._without_secrets(job) + _SUBMIT.format(command=command, keep=keep)
         program = self._scheduler.program
         try:
@@ -138,12 +144,14 @@ class Submitter:
 
     def _found(self, job: JobFiles, known: Sequence[Submission], why: str) -> Submission:
         """The new submission of a job, after its answer was lost. Raises ConnectionLost if it is not known."""
-        new = [one for one in recorded(job) if one not in known]
-        if not new and not known:
-            found, _ = self._scheduler.find(job)
-            new = [found] if found else []
-        if new:
-            return new[-1]
+        numbers = [one.number for one in known]
+        with contextlib.suppress(PlatformError, OSError):  # of a connection that is still lost
+            new = [one for one in recorded(job) if one.number not in numbers]
+            if not new and not known:
+                found, _ = self._scheduler.find(job)
+                new = [found] if found else []
+            if new:
+                return new[-1]
         name = job.name
         raise ConnectionLost(
             f"{why}, while job {name} was submitted: it may be in the queue of {self._scheduler.product}",

@@ -61,7 +61,9 @@ class SlurmLauncher:
         try:
             while len(chain) <= count:
                 dependency = chain_dependency([one.number for one in chain])
-                chain.append(self._submitter.submit(job, f"{PARSABLE} --dependency={dependency} {SCRIPT}"))
+                chain.append(
+                    self._submitter.submit(job, f"{PARSABLE} --dependency={dependency} {SCRIPT}", known=chain)
+                )
         except ConnectionLost:
             raise  # all may be in the queue
         except BaseException:
@@ -85,7 +87,9 @@ class SlurmLauncher:
             f"{own(last, job.name)} && scontrol requeue{on_cluster(last.cluster)} {shlex.quote(last.number)}"
         )
         if answer.code and WAITS_ALREADY not in answer.complaint:
-            known.append(self._submitter.submit(job, f"{PARSABLE} --dependency=singleton {SCRIPT}"))
+            known.append(
+                self._submitter.submit(job, f"{PARSABLE} --dependency=singleton {SCRIPT}", known=known)
+            )
             record(job, known)
         job.write(INTERRUPTED, b"")  # if this submission is cancelled, the job ends
         self._life.queue(last.cluster).expire()
