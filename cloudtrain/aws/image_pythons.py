@@ -56,7 +56,11 @@ def check_python(image: str, version: str, python: str, name: str, field: str = 
         if of_version is None and _is_newer(version, built):
             return
     if of_version is None:
-        known = dict.fromkeys(full.split()[0] for full in built)
+        first, *rest = version.split(" ")
+        pairs = [
+            full.replace(" ", " with ") for full in built if any(rest) and is_alias(first, full.split()[0])
+        ]
+        known = pairs or dict.fromkeys(full.split()[0] for full in built)
         raise InvalidJob(
             f"{field}: AWS has no image of {name}",
             hint=f"Known: {', '.join(known)}. Or set the image: image_uri='...'.",

@@ -76,11 +76,11 @@ SAMPLES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "py_version": ({**NEWER, "py_version": "py312"}, NEWER),
     "transformers_version": (
         {**HUGGING_FACE, "pytorch_version": "2.5.1"},
-        {**HUGGING_FACE, "transformers_version": "4.48.0", "pytorch_version": "2.5.1"},
+        {**HUGGING_FACE, "transformers_version": "4.99.0", "pytorch_version": "2.5.1"},
     ),
     "pytorch_version": (
         {**HUGGING_FACE, "pytorch_version": "2.5.1"},
-        {**HUGGING_FACE, "pytorch_version": "2.6.0"},
+        {**HUGGING_FACE, "pytorch_version": "2.99.0"},
     ),
     "tensorflow_version": (
         {**HUGGING_FACE, "tensorflow_version": "2.6.3"},

@@ -218,6 +218,7 @@ PUBLIC = {
         XGBoost
     """,
     "cloudtrain.spec": """
+        DEFAULT_MAX_RUN
         Agent Channel CollectionConfig DataParallel DebuggerHookConfig Distribution FIELDS FileSystemInput
         Horovod InstanceGroup InstancePreference MlflowConfig ModelPackageConfig ModelParallel Mpi
         MultiWorkerMirrored ParameterServer Processes Profiler ProfilerConfig PytorchDdp REDACTED

@@ -22,7 +22,7 @@ from pathlib import Path
 from cloudtrain._system.beneath import Beneath
 from cloudtrain._system.interfaces import interface_to
 from cloudtrain._system.processes import exit_code, fork
-from cloudtrain._system.signals import block, unblock
+from cloudtrain._system.signals import block, own_number, unblock
 from cloudtrain.contract import Paths
 from cloudtrain.contract.paths import DEFAULT_BASE
 from cloudtrain.errors import PlatformError
@@ -219,7 +219,7 @@ def _obey(lines: Sequence[bytes], has_ended: bool, pid: int) -> None:
     """Pass the signals that the step sends on to the runtime."""
     numbers = [int(line.split()[1]) for line in lines if line.startswith(b"signal ")]
     if has_ended:
-        numbers.append(signal.SIGUSR2)  # see `entrypoint.ORPHANED_SIGNAL`
+        numbers.extend(filter(None, [own_number("SIGUSR2")]))  # see `entrypoint.ORPHANED_SIGNAL`
     for number in numbers:
         if pid:
             with contextlib.suppress(ProcessLookupError):
