@@ -17,7 +17,7 @@ from functools import cached_property
 from typing import Any
 
 from cloudtrain._system.processes import identity
-from cloudtrain._system.retries import again, exists
+from cloudtrain._system.retries import RETRY_SECONDS, again, exists
 from cloudtrain._system.signals import ENDING, SIGHUP, SIGKILL, handle, unblock
 from cloudtrain.contract import FailureClass, FailureReport, JobStatus
 from cloudtrain.errors import PlatformError
@@ -43,6 +43,8 @@ from cloudtrain.storage.reserve import is_full
 
 POLL_SECONDS = 0.02
 
+_STARTING = ("start", "launch")
+"""The phases of a host before its ranks start."""
 FULL_BELOW = 1_000_000
 """Free bytes below which a disk may have been full: the end of a job frees some."""
 
@@ -222,12 +224,17 @@ class Supervisor:
         self._lost_late = {}
         self._update()
         self._events.emit("attempt", attempt=self._record.attempt)
-        try:
-            failure = self._attempt(self._record.attempt)
-        except OSError as error:
-            if not is_full(error):
-                raise
-            failure = self._disk_is_full(error)
+        until = time.monotonic() + RETRY_SECONDS
+        while True:
+            try:
+                failure = self._attempt(self._record.attempt)
+            except OSError as error:
+                if not is_full(error):
+                    raise
+                failure = self._disk_is_full(error)
+            if not (failure and _found_no_space(failure)) or self._signalled or time.monotonic() > until:
+                break
+            time.sleep(1)  # another program's files may be gone
         for lost in self._lost_late.values():
             self._warn(lost_late(lost))
         return failure
@@ -550,3 +557,12 @@ def supervise(
     except BaseException:
         hosts.finish(failed=True)
         raise
+
+
+def _found_no_space(failure: FailureReport) -> bool:
+    """Whether an attempt found the disk full before a rank of it started."""
+    return (
+        failure.failure_class == FailureClass.DISK_FULL
+        and failure.rank is None
+        and failure.phase in (None, *_STARTING)
+    )

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import subprocess
+import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -162,3 +165,32 @@ def test_no_job_starts_on_a_full_disk(small_disk: None, run: Run) -> None:
     assert [path.name for path in (home / "local").iterdir()] == []
     (home / "fill").unlink()
     assert run("print('on')", job_name="late").status == JobStatus.COMPLETED
+
+
+@pytest.mark.parametrize("delay", [0.0, 0.05, 0.1, 0.15, 0.2, 0.3])
+def test_a_disk_that_is_full_for_a_moment_at_launch_ends_no_job(
+    delay: float, small_disk: None, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    home = Path(os.environ["CLOUDTRAIN_HOME"], "jobs")
+    was_full = threading.Event()
+
+    def fill() -> None:
+        wait_until(lambda: (home / "local/moment").exists(), "the folder of the job")
+        time.sleep(delay)
+        with open(home / "fill", "wb", buffering=0) as file, contextlib.suppress(OSError):
+            for size in (65536, 4096, 512, 1):
+                with contextlib.suppress(OSError):
+                    while True:
+                        file.write(bytes(size))
+        was_full.set()
+        time.sleep(0.5)
+        (home / "fill").unlink()
+
+    filling = threading.Thread(target=fill)
+    filling.start()
+    try:
+        job = run("print('on')", job_name="moment")
+    finally:
+        filling.join()
+    assert was_full.is_set()
+    assert job.status == JobStatus.COMPLETED, job.failure
