@@ -43,7 +43,7 @@ from cloudtrain.storage.reserve import is_full
 
 POLL_SECONDS = 0.02
 
-_STARTING = ("start", "launch")
+_STARTING = ("start", "fetch", "unpack", "requirements", "launch")
 """The phases of a host before its ranks start."""
 FULL_BELOW = 1_000_000
 """Free bytes below which a disk may have been full: the end of a job frees some."""
