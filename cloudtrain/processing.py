@@ -258,34 +258,10 @@ class ScriptProcessor(Processor):
         command: Sequence[str] | None = None,
         instance_count: int | None = None,
         instance_type: str | None = None,
-        volume_size_in_gb: int | None = None,
-        volume_kms_key: str | None = None,
-        output_kms_key: str | None = None,
-        max_runtime_in_seconds: int | None = None,
-        base_job_name: str | None = None,
-        sagemaker_session: Any = None,
-        env: Mapping[str, str] | None = None,
-        tags: Any = None,
-        network_config: Any = None,
+        *positional: Any,
         **fields: Any,
     ) -> None:
-        super().__init__(
-            role,
-            image_uri,
-            instance_count,
-            instance_type,
-            None,
-            volume_size_in_gb,
-            volume_kms_key,
-            output_kms_key,
-            max_runtime_in_seconds,
-            base_job_name,
-            sagemaker_session,
-            env,
-            tags,
-            network_config,
-            **fields,
-        )
+        super().__init__(role, image_uri, instance_count, instance_type, None, *positional, **fields)
         self.command = list(command or ("python3",))
 
     def run(  # type: ignore[override] # as in the SDK
