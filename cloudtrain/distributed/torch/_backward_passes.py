@@ -115,6 +115,8 @@ def reduce_now(due: Collection[Reducer], ended: Iterable[Reducer]) -> None:
     sharing = {tuple(each.process_set.members()): each for each in ended if each.shares}
     for members in sorted(sharing):
         chosen += _agreed(sharing[members], due)
+    # A rank in several process sets must not wait in one while the others wait for it in another.
+    chosen.sort(key=lambda each: (each.process_set.members(), each.number))
     for each in chosen:
         each.launch()
     for each in chosen:

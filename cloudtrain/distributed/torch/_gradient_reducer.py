@@ -108,6 +108,8 @@ class GradientReducer:
         self._parameters = parameters
         self._slots: dict[Tensor, Slot] = {}
         """In the order in which gradients are expected."""
+        self._watched: dict[Tensor, Any] = {}
+        """Parameters without a slot that may get gradients, and the handles of their hooks."""
         self._late = LateGradients(reduction.op, reduction.process_set)
         self._launched = 0
         self._arriving = threading.Lock()
@@ -119,6 +121,7 @@ class GradientReducer:
         several, and in which order may depend on the data: so nothing is launched before its end."""
         self._begin()
         self.track()
+        self.watch()
         self._count()
 
     def _count(self) -> None:
@@ -175,6 +178,22 @@ class GradientReducer:
         for slot in self._slots.values():
             slot.passes_left, slot.taken, slot.handle = passes, False, None
 
+    def watch(self) -> None:
+        """Notice the first gradients of parameters that are frozen now, or were added to the optimizer.
+
+        It may be that a backward pass computes no others. A slot takes the ranks' agreement, which is its end.
+        """
+        for parameter in self._parameters():
+            trainable = parameter.is_floating_point() or parameter.is_complex()
+            if parameter in self._slots or parameter in self._watched or not trainable:
+                continue
+            frozen = not parameter.requires_grad
+            parameter.requires_grad_()  # without it, torch takes no hook
+            register: Any = parameter.register_post_accumulate_grad_hook
+            handle = self._watched[parameter] = register(_hook(weakref.ref(self), None))
+            weakref.finalize(self, handle.remove)
+            parameter.requires_grad_(not frozen)
+
     def track(self) -> None:
         """Add those of the optimizer's parameters that are new, or were frozen before.
 
@@ -198,8 +217,11 @@ class GradientReducer:
             self._unplaced.append(slot)
             register: Any = parameter.register_post_accumulate_grad_hook
             weakref.finalize(self, register(_hook(weakref.ref(self), slot)).remove)
+            watching = self._watched.pop(parameter, None)
+            if watching is not None:
+                watching.remove()
 
-    def arrived(self, slot: Slot) -> None:
+    def arrived(self, slot: Slot | None) -> None:
         """Called after a backward pass has added to the gradient of ``slot``, possibly from several threads."""
         with self._arriving:
             task = current_task()
@@ -207,6 +229,14 @@ class GradientReducer:
                 self._task = task
                 self._partial.clear()
                 BackwardPass.reaches(self)
+                if self._reduced and self._zeroed_before(slot):
+                    self.close()
+            if slot is None:
+                self.forget_other_context()
+                if self.closed:
+                    self._begin_step()
+                self.pending = True
+                return
             bucket = slot.bucket
             if bucket is not None and bucket.missing > 1 and slot.passes_left == 1 and self.pending:
                 slot.passes_left, slot.taken = 0, True  # nothing else happens for most gradients
@@ -241,6 +271,12 @@ class GradientReducer:
                 self._launch_full()
         elif slot in self._sparse:
             self._launch_sparse(slot)
+
+    def _zeroed_before(self, slot: Slot | None) -> bool:
+        """Whether ``model.zero_grad()`` has dropped all reduced gradients before that of ``slot``: a step begins."""
+        if slot is not None and (slot.bucket is None or slot.sparse_dim or slot.parameter.grad is slot.view):
+            return False
+        return all(each is slot or each.parameter.grad is None for each in self._slots.values())
 
     def backward_ended(self) -> bool:
         """Count a backward pass. Returns whether it was the last one of the step, or came after it."""
@@ -402,7 +438,7 @@ class GradientReducer:
         slot.handle = sparse_allreduce_async(gradient, slot.name, op, process_set)
 
 
-def _hook(reducer: weakref.ref[GradientReducer], slot: Slot) -> Callable[[Tensor], None]:
+def _hook(reducer: weakref.ref[GradientReducer], slot: Slot | None) -> Callable[[Tensor], None]:
     """A hook for the parameter of ``slot``, which may outlive its optimizer and must not keep it alive."""
 
     def arrived(_: Tensor) -> None:

@@ -178,6 +178,11 @@ class _Distributed(torch.optim.Optimizer):
         self._synchronized = False
         super().zero_grad(set_to_none)
 
+    def add_param_group(self, param_group: dict[str, Any]) -> None:
+        super().add_param_group(param_group)
+        if self._reducer is not None:
+            self._reducer.watch()
+
     def load_state_dict(self, state_dict: Any) -> None:
         if self._reducer is not None:
             self._reducer.forget()

@@ -120,6 +120,46 @@ def case_gradient_scaler() -> None:
         check(model, train_alone(make_sgd, clip=0.1))
 
 
+def case_skipped_steps_and_zero_grad_of_the_model() -> None:
+    """The optimizer has to notice that a step begins."""
+    for op in (hvd.Average, hvd.Sum):
+        model = make_model()
+        optimizer = wrapped(model, op=op, backward_passes_per_step=2)
+        share = 2 * (hvd.size() if op == hvd.Sum else 1)
+        for inputs, targets, *_ in parts():
+            for skipped in (True, False):
+                for _ in range(2):
+                    (loss_of(model, inputs, targets) / share).backward()
+                nn.utils.clip_grad_norm_(model.parameters(), 0.1)
+                if not skipped:
+                    optimizer.step()
+                model.zero_grad()
+        check(model, train_alone(make_sgd, clip=0.1))
+
+
+def case_a_backward_pass_for_parameters_that_were_frozen_or_added() -> None:
+    """The first gradients of some are the only ones of their step."""
+    model, single = make_model(), make_model()
+    for each in (model, single):
+        each[:4].requires_grad_(False)
+    trained = [each[2:].parameters() for each in (model, single)]
+    optimizer, alone = hvd.DistributedOptimizer(make_sgd(trained[0])), make_sgd(trained[1])
+    for step, (inputs, targets, *joined) in enumerate(parts()):
+        for each, stepping, x, y in ((model, optimizer, inputs, targets), (single, alone, *joined)):
+            if step == 2:
+                each[4].requires_grad_(False)
+                each[2].requires_grad_(True)
+            if step == 4:
+                each[2].requires_grad_(False)
+                each[0].requires_grad_(True)
+                stepping.add_param_group({"params": list(each[0].parameters())})
+            stepping.zero_grad()
+            loss_of(each, x, y).backward()
+            nn.utils.clip_grad_norm_(each.parameters(), 0.1)
+            stepping.step()
+    check(model, weights(single))
+
+
 class Branches(nn.Module):
     """Each rank uses another branch, and no rank the last one."""
 
@@ -375,6 +415,25 @@ def case_ranks_of_a_process_set() -> None:
     optimizer.step()
     if hvd.size() == 3:
         assert norms[0] == norms[2] != norms[1]
+    hvd.remove_process_set(process_set)
+
+
+def case_optimizers_of_different_process_sets_in_one_backward_pass() -> None:
+    """The ranks of both reduce their gradients in the same order."""
+    if hvd.size() < 3:
+        return
+    process_set = hvd.add_process_set([0, 1])
+    inputs, targets = next(batches(1))
+    for _ in range(8):  # the order was that of addresses in memory
+        models = [make_model(), make_model()]
+        optimizers = [wrapped(models[0]), wrapped(models[1], process_set=process_set)]
+        loss: Any = 0.0
+        for each in models if hvd.rank() == 0 else models[::-1]:
+            loss = loss + loss_of(each, mine(inputs), mine(targets))
+        loss.backward()
+        for optimizer in optimizers:
+            optimizer.step()
+        check(models[0])
     hvd.remove_process_set(process_set)
 
 
