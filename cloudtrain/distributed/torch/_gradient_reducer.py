@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import threading
 import weakref
 from collections.abc import Callable, Iterable, Mapping
@@ -110,6 +111,8 @@ class GradientReducer:
         """In the order in which gradients are expected."""
         self._watched: dict[Tensor, Any] = {}
         """Parameters without a slot that may get gradients, and the handles of their hooks."""
+        self._rivals: dict[weakref.ref[GradientReducer], str] = {}
+        """Those of other optimizers, and the parameter that they have in common with this one."""
         self._late = LateGradients(reduction.op, reduction.process_set)
         self._launched = 0
         self._arriving = threading.Lock()
@@ -205,6 +208,10 @@ class GradientReducer:
             return
         for parameter in new:
             self._names.setdefault(parameter, f"allreduce.noname.{len(self._names)}")
+        for other in _alive:
+            common = next((self._names[p] for p in new if p in other._slots), None)
+            if common is not None and other is not self:
+                self._rivals[weakref.ref(other)] = common
         place = {parameter: number for number, parameter in enumerate(self._names)}
         new.sort(key=place.__getitem__)
         check_equal_on_all_ranks(
@@ -321,6 +328,8 @@ class GradientReducer:
             self._late.launch()
             return
         self.track()
+        if self._rivals:
+            self._check_rivals()
         for slot in self._sparse:
             if not slot.taken:
                 self._launch_sparse(slot)
@@ -328,6 +337,17 @@ class GradientReducer:
             bucket.missing = 0
         self._place()
         self._launch_full()
+
+    def _check_rivals(self) -> None:
+        """Raises InvalidArgument if one of them is still alive: a gradient would be divided twice."""
+        gc.collect()
+        for rival, name in list(self._rivals.items()):
+            if rival() is not None:
+                raise InvalidArgument(
+                    f"two optimizers average the gradient of {name}",
+                    hint="Delete the one that you no longer use, with its schedulers; or give each its own parameters.",
+                )
+            del self._rivals[rival]
 
     def finish(self) -> None:
         """Wait for the reduction, and assign the gradients."""

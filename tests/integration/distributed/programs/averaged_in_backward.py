@@ -296,6 +296,25 @@ def case_the_optimizers_of_two_models() -> None:
         check(model, weights(single))
 
 
+def case_two_optimizers_of_the_same_parameters() -> None:
+    if hvd.size() == 1:
+        return
+    model = make_model()
+    unused = wrapped(model)
+    optimizer = wrapped(model)
+    inputs, targets = next(batches(1))
+    with raises(ValueError, "two optimizers average the gradient of 0.weight"):
+        loss_of(model, inputs, targets).backward()
+    del unused
+    optimizer.synchronize()
+    for inputs, targets, *_ in parts():
+        optimizer.zero_grad()
+        loss_of(model, inputs, targets).backward()
+        nn.utils.clip_grad_norm_(model.parameters(), 0.1)
+        optimizer.step()
+    check(model, train_alone(make_sgd, clip=0.1))
+
+
 def checkpointed(model: nn.Sequential, inputs: torch.Tensor, kind: str) -> torch.Tensor:
     inputs = inputs.clone().requires_grad_()
     if kind == "nested":
