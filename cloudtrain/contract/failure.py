@@ -106,17 +106,8 @@ class FailureReport:
             ending = f"{subject} exited with code {self.exit_code}"
         else:
             return f"{subject}: {first_line(self.message)}"
-        return f"{ending}: {self._cause()}" if self.message else ending
-
-    def _cause(self) -> str:
-        """The line of the message that names the cause: the last one, if TensorFlow put a traceback before it."""
-        first = first_line(self.message)
-        if first != "in user code:":
-            return first
-        last = self.message.strip().rpartition("\n")[2].strip()
-        return (
-            last[len(f"{self.exception_type}: ") :] if last.startswith(f"{self.exception_type}: ") else last
-        )
+        cause = first_line(without_user_code(self.exception_type, self.message))
+        return f"{ending}: {cause}" if cause else ending
 
     def reason(self) -> str:
         """Text of at most 1,024 characters: summary and class, the hint, then as much of the tail as fits.
@@ -233,3 +224,13 @@ def _signal_number(name: str) -> int | None:
 
 def first_line(text: str) -> str:
     return text.strip().split("\n", 1)[0]
+
+
+def without_user_code(exception_type: str | None, message: str) -> str:
+    """The line with the cause, if the message begins with the traceback that TensorFlow adds under `tf.function`."""
+    if first_line(message) != "in user code:":
+        return message
+    lines = [line.strip() for line in message.strip().split("\n")]
+    prefix = f"{exception_type}: "
+    named = [line for line in lines if line.startswith(prefix)]
+    return named[-1][len(prefix) :] if named else lines[-1]

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 
 from cloudtrain._system.signals import LINUX, SIGHUP, SIGKILL, linux_number
 from cloudtrain.contract import FailureClass, FailureReport
+from cloudtrain.contract.failure import without_user_code
 from cloudtrain.errors import CloudtrainError, NotFound
 from cloudtrain.runtime.hints.table import UNKNOWN, Failure, JobFacts
 from cloudtrain.runtime.native_errors import message_of, native_error
@@ -381,7 +382,8 @@ def _with_hint(kind: FailureClass, rank_exit: RankExit, facts: JobFacts) -> tupl
     exception = ""
     if exception_type:
         printed = "\n".join(rank_exit.log_tail).rpartition(traceback)[2] if traceback else ""
-        exception = f"{exception_type}: {message}{'' if rank_exit.record else printed}"
+        text = message if rank_exit.record else message + printed
+        exception = f"{exception_type}: {without_user_code(exception_type, text)}"
     last_lines = "\n".join(rank_exit.log_tail[-LAST_LINES:])
     found = find_hint(Failure(rank_exit.exit_code, exception, traceback, last_lines), facts)
     if found is None or (found[0].failure_class == FailureClass.GPU_FAULT and exception_type in _MISTAKES):

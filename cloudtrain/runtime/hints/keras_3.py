@@ -30,7 +30,7 @@ HINTS = (
         "TypeError: 'list' object is not callable",
         r"^TypeError: 'list' object is not callable",
         _KERAS_2,
-        traceback=r"\.variables\(\)",
+        traceback=r"\.variables(?:\(|, \()",
     ),
     Hint(
         "TypeError: TensorFlowTrainer.fit() got an unexpected keyword argument 'use_multiprocessing'",

@@ -259,3 +259,29 @@ def test_a_hint_for_arguments_that_the_parser_refuses(code: str, arguments: str,
 )
 def test_no_hint_for_output_that_is_not_a_parsers(code: str) -> None:
     assert report_on(code).hint == ""
+
+
+UNDER_TF_FUNCTION = """\
+Traceback (most recent call last):
+  File "train.py", line 87, in main
+    loss_value = training_step(images, labels, batch == 0)
+  File "/tmp/__autograph_generated_file.py", line 28, in if_body
+    ag__.converted_call(ag__.ld(hvd).broadcast_variables, (ag__.converted_call(ag__.ld(opt).{called}, (), None, f),), f)
+TypeError: in user code:
+
+    File "train.py", line 81, in training_step  *
+        hvd.broadcast_variables(opt.{called}(), root_rank=0)
+
+    TypeError: 'list' object is not callable
+"""
+
+
+@pytest.mark.parametrize(("called", "expected"), [("variables", "TF_USE_LEGACY_KERAS=1"), ("values", "")])
+def test_a_hint_under_tf_function(called: str, expected: str) -> None:
+    """As TensorFlow 2.21 with Keras 3 ends `tensorflow2_mnist.py` of Horovod."""
+    traceback = UNDER_TF_FUNCTION.format(called=called)
+    record = RankRecord(1, 0, 1, "TypeError", traceback.partition("TypeError: ")[2], traceback, 5.0)
+    lines = (*traceback.split("\n"), "a line of another thread")
+    for end in (RankExit(0, 1, 9.0, record, ()), RankExit(0, 1, 9.0, None, lines)):
+        hint = diagnose(end, "algo-1").hint
+        assert (expected in hint) if expected else hint == ""
