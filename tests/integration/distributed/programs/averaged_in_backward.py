@@ -189,6 +189,22 @@ def case_parameters_that_some_ranks_do_not_use() -> None:
         check(model)
 
 
+def case_clipping_where_some_ranks_have_no_loss() -> None:
+    for passes in (1, 2):
+        model = make_model()
+        optimizer = wrapped(model, backward_passes_per_step=passes)
+        for step, (inputs, targets, *_) in enumerate(parts()):
+            optimizer.zero_grad()
+            for number in range(passes):
+                if hvd.rank() == 0 or (step + number) % 2:
+                    loss_of(model, inputs, targets).backward()
+            optimizer.synchronize()
+            nn.utils.clip_grad_norm_(model.parameters(), 0.1)
+            with optimizer.skip_synchronize():
+                optimizer.step()
+        check(model)
+
+
 def case_two_losses_of_different_parts() -> None:
     """The optimizer cannot foresee the second one."""
     for op in (hvd.Average, hvd.Sum):
