@@ -7,6 +7,7 @@ import re
 import shlex
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 
 from cloudtrain.errors import PlatformError
 from cloudtrain.platforms.batch.placement import SCRIPT
@@ -100,9 +101,13 @@ class Scheduler:
     def __init__(self, platform: str, shell: Shell) -> None:
         self._dialect = DIALECTS[platform]
         self._shell = shell
-        self.queue = PbsQueue(platform, shell)
+        self._platform = platform
         self.product = self._dialect.product
         self.submit = self._dialect.submit
+
+    @cached_property
+    def queue(self) -> PbsQueue:
+        return PbsQueue(self._platform, self._shell)
 
     def ended(self, number: str) -> QueueEntry | None:
         """The record of a job that has ended; None if the scheduler keeps none. Raises PlatformError."""

@@ -22,7 +22,7 @@ from kube_renderings import (
 )
 from kube_schemas import validate_everywhere
 
-from cloudtrain.errors import InvalidJob, NotFound
+from cloudtrain.errors import InvalidJob
 from cloudtrain.platforms.kubernetes import KubernetesPlatform
 from cloudtrain.platforms.kubernetes.render.render import render
 from cloudtrain.spec.names import new_job_name
@@ -236,12 +236,8 @@ def test_a_generated_name_is_one_for_kubernetes(base: str, expected: str) -> Non
         rendered(job_name=name, instance_count=100, platform_options={"rendering": rendering})
 
 
-def test_outputs_on_a_volume_are_not_looked_for_here(tmp_path: Path) -> None:
-    platform = KubernetesPlatform()
-    with pytest.raises(NotFound, match="/out/model is on a volume of the cluster") as raised:
-        platform.download("a-job", "file:///out/model", tmp_path)
-    assert "kubectl cp" in raised.value.hint
-    assert platform.download("a-job", "s3://bucket/model", tmp_path) is None
+def test_outputs_in_storage_need_no_pod(tmp_path: Path) -> None:
+    assert KubernetesPlatform().download("a-job", "s3://bucket/model", tmp_path) is None
 
 
 def test_a_terminal_does_not_get_the_files() -> None:
