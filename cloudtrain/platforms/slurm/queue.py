@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -46,6 +47,8 @@ MOST_ENDINGS = 5000
 FORGET_SECONDS = 3600.0
 """How long after the last answer a cluster may have got accounting."""
 UNKNOWN_NUMBER = "Invalid job id specified"
+_NO_ELEMENT = re.compile(r"^Job \S+ not found$", re.MULTILINE)
+"""What ``scontrol`` prints, on its output, for an element of an array that was cancelled while it waited."""
 
 
 @dataclass(frozen=True)
@@ -223,9 +226,10 @@ class Queue(SharedQueue[QueueRow, SlurmSnapshot]):
         except PlatformError:
             return
         found = parse_scontrol(answer.text) if answer.code == 0 else None
+        is_unknown = UNKNOWN_NUMBER in answer.complaint or _NO_ELEMENT.search(answer.text)
         if found and is_ended(found.state):
             self._snapshot = self._snapshot.with_endings({number: found})
-        elif found is None and (UNKNOWN_NUMBER in answer.complaint or answer.code in _NO_COMMAND):
+        elif found is None and (is_unknown or answer.code in _NO_COMMAND):
             self._absent[number] = self._absent.get(number, 0) + 1
             is_sure = is_sure and answer.code not in _NO_COMMAND
             if is_sure or self._absent[number] >= MOST_ABSENCES:

@@ -51,6 +51,8 @@ SACCT = """\
 NO_ACCOUNTING = "Slurm accounting storage is disabled"
 NO_CONTROLLER = "slurm_load_jobs error: Unable to contact slurm controller (connect failure)"
 NO_JOB = "slurm_load_jobs error: Invalid job id specified"
+NO_ELEMENT = "Job 1_1 not found\n"
+"""On the output of ``scontrol``, not among its errors."""
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from slurm_texts import HEADER, NO_ACCOUNTING, NO_CONTROLLER, NO_JOB, SACCT, SCONTROL, SQUEUE, Programs
+from slurm_texts import HEADER, NO_ACCOUNTING, NO_CONTROLLER, NO_ELEMENT, NO_JOB, SACCT, SCONTROL, SQUEUE, Programs
 
 from cloudtrain.platforms.batch.shell import LocalShell
 from cloudtrain.platforms.slurm.queue import Queue
@@ -153,6 +153,7 @@ RUNS = SCONTROL.replace("NODE_FAIL", "RUNNING")
         ({"error": "a database", "code": 1}, {"error": NO_JOB, "code": 1}, 6),
         ({"error": NO_ACCOUNTING, "code": 1}, {"error": "not found", "code": 127}, 6),
         ({"error": NO_ACCOUNTING, "code": 1}, {"error": NO_JOB, "code": 1}, 1),
+        ({"error": NO_ACCOUNTING, "code": 1}, {"out": NO_ELEMENT, "code": 1}, 1),
     ],
 )
 def test_a_job_that_the_queue_leaves_out_has_ended_only_if_slurm_confirms_it(
