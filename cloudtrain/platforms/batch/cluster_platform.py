@@ -131,11 +131,19 @@ class ClusterPlatform(ABC, Generic[Jobs]):
         self._tickets.write(name, ticket)
 
         def put_back(_kind: object, error: BaseException | None, _trace: object) -> None:
-            if known or not isinstance(error, JobExists):  # else the ticket of who has submitted this name
+            # an array is refused for the name of one element: only a name that is taken has a ticket of someone else
+            if known or not isinstance(error, JobExists) or not self._is_taken(name, ticket):
                 self._tickets.restore(name, known)
 
         undo.push(put_back)
         return ticket
+
+    def _is_taken(self, job_name: str, ticket: Ticket) -> bool:
+        """Whether there is a job of this name, also if that is unknown."""
+        try:
+            return self._jobs(ticket).has(job_name)
+        except (CloudtrainError, OSError):
+            return True
 
 
 def ticket_of(options: Mapping[str, Any]) -> Ticket:
