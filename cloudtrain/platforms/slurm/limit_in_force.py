@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import shlex
+from functools import lru_cache
 
 from cloudtrain.errors import PlatformError
 from cloudtrain.platforms.batch.shell import Shell
@@ -22,7 +23,9 @@ def limit_warnings(job: TrainingJob, options: SlurmOptions, shell: Shell) -> lis
     if options.time is not None:
         limit, whose = limit_seconds(options.time), "platform_options.time"
     elif job.max_run is None:
-        found = _limit_of_cluster(options, shell)
+        wanted = options.partition
+        names = ",".join(wanted) if isinstance(wanted, list) else wanted
+        found = _limit_of_cluster(shell, names or "", options.qos or "")
         if found is None:
             return []
         limit, whose = found
@@ -42,13 +45,15 @@ def limit_warnings(job: TrainingJob, options: SlurmOptions, shell: Shell) -> lis
     ]
 
 
-def _limit_of_cluster(options: SlurmOptions, shell: Shell) -> tuple[int, str] | None:
-    """The seconds of the limit of a job that sets none, and whose it is; None if it is unknown or none."""
-    wanted = options.partition
-    names = ",".join(wanted) if isinstance(wanted, list) else wanted
+@lru_cache(maxsize=64)
+def _limit_of_cluster(shell: Shell, names: str, qos: str) -> tuple[int, str] | None:
+    """The seconds of the limit of a job that sets none, and whose it is; None if it is unknown or none.
+
+    Asks once for all elements of an array.
+    """
     given = f" --partition={shlex.quote(names)}" if names else ""
-    qos = f"; sacctmgr -nP show qos {shlex.quote(options.qos)} format=Name,MaxWall" if options.qos else ""
-    command = f"{CLEAN} sinfo --noheader --format='P|%P|%L|%l'{given} | sort -u{qos}"
+    more = f"; sacctmgr -nP show qos {shlex.quote(qos)} format=Name,MaxWall" if qos else ""
+    command = f"{CLEAN} sinfo --noheader --format='P|%P|%L|%l'{given} | sort -u{more}"
     try:
         lines = shell.run(command, timeout=CALL_SECONDS).text.splitlines()
     except PlatformError:
@@ -60,6 +65,6 @@ def _limit_of_cluster(options: SlurmOptions, shell: Shell) -> tuple[int, str] | 
             seconds = seconds_of(columns[1]) or seconds_of(columns[2])  # the default, else the longest
             if seconds:
                 limits.append((seconds, f"partition {columns[0].rstrip('*')}"))
-        elif kind == options.qos and columns and (seconds := seconds_of(columns[0])):
+        elif qos and kind == qos and columns and (seconds := seconds_of(columns[0])):
             limits.append((seconds, f"QOS {kind}"))
     return min(limits, default=None)

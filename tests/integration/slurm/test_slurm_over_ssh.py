@@ -32,8 +32,9 @@ if "sleep" in sys.argv:
 (environment.model_dir() / "a folder").mkdir(exist_ok=True)
 (environment.model_dir() / "a folder" / "ü").write_text("small")
 """
-FIRST_TRIPS, LATER_TRIPS = 7, 5
-"""The commands of a submission: what the cluster has, the name, two uploads the first time, files, sbatch, number."""
+FIRST_TRIPS, LATER_TRIPS = 8, 6
+"""The commands of a submission: what the cluster has, the time limit of its partition for a job that sets none, the
+name, two uploads the first time, files, sbatch, number."""
 
 
 @dataclass
