@@ -10,7 +10,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from slurm_texts import HEADER, NO_ACCOUNTING, NO_CONTROLLER, NO_ELEMENT, NO_JOB, SACCT, SCONTROL, SQUEUE, Programs
+from slurm_texts import (
+    HEADER,
+    NO_ACCOUNTING,
+    NO_CONTROLLER,
+    NO_ELEMENT,
+    NO_JOB,
+    SACCT,
+    SCONTROL,
+    SQUEUE,
+    Programs,
+)
 
 from cloudtrain.platforms.batch.shell import LocalShell
 from cloudtrain.platforms.slurm.queue import Queue
