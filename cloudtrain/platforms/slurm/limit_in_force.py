@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import shlex
-from functools import lru_cache
+from collections.abc import Callable
 
 from cloudtrain.errors import PlatformError
 from cloudtrain.platforms.batch.shell import Shell
@@ -16,16 +16,18 @@ from cloudtrain.platforms.slurm.time_limit import notice_seconds
 from cloudtrain.spec import TrainingJob
 
 CALL_SECONDS = 20.0
+LimitOf = Callable[[str, str], "tuple[int, str] | None"]
+"""See `limit_of_cluster`, for the shell of one cluster."""
 
 
-def limit_warnings(job: TrainingJob, options: SlurmOptions, shell: Shell) -> list[str]:
+def limit_warnings(job: TrainingJob, options: SlurmOptions, limit_of: LimitOf) -> list[str]:
     """A warning of a time limit that is short against the notice, the grace and the end of the job."""
     if options.time is not None:
         limit, whose = limit_seconds(options.time), "platform_options.time"
     elif job.max_run is None:
         wanted = options.partition
         names = ",".join(wanted) if isinstance(wanted, list) else wanted
-        found = _limit_of_cluster(shell, names or "", options.qos or "")
+        found = limit_of(names or "", options.qos or "")
         if found is None:
             return []
         limit, whose = found
@@ -45,11 +47,12 @@ def limit_warnings(job: TrainingJob, options: SlurmOptions, shell: Shell) -> lis
     ]
 
 
-@lru_cache(maxsize=64)
-def _limit_of_cluster(shell: Shell, names: str, qos: str) -> tuple[int, str] | None:
+def limit_of_cluster(shell: Shell, names: str, qos: str) -> tuple[int, str] | None:
     """The seconds of the limit of a job that sets none, and whose it is; None if it is unknown or none.
 
-    Asks once for all elements of an array.
+    Args:
+        names: of its partitions; empty for the default one.
+        qos: its name; empty for none.
     """
     given = f" --partition={shlex.quote(names)}" if names else ""
     more = f"; sacctmgr -nP show qos {shlex.quote(qos)} format=Name,MaxWall" if qos else ""

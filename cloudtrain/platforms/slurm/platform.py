@@ -7,6 +7,7 @@ import contextlib
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
+from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -24,7 +25,7 @@ from cloudtrain.platforms.batch.tickets import Ticket
 from cloudtrain.platforms.slurm.array import render_array
 from cloudtrain.platforms.slurm.launcher import SlurmLauncher
 from cloudtrain.platforms.slurm.life import JobLife
-from cloudtrain.platforms.slurm.limit_in_force import limit_warnings
+from cloudtrain.platforms.slurm.limit_in_force import limit_of_cluster, limit_warnings
 from cloudtrain.platforms.slurm.options import SlurmOptions
 from cloudtrain.platforms.slurm.profile import FILE, with_profile
 from cloudtrain.platforms.slurm.queue import Queue
@@ -52,6 +53,7 @@ class SlurmJobs(QueuedJobs):
         life = JobLife(cluster.shell, queue)
         super().__init__(cluster.root, SlurmLauncher(cluster, life), life)
         self.cluster = cluster
+        self.limit_of = cache(partial(limit_of_cluster, cluster.shell))  # once for all elements of an array
 
     def render(self, job: TrainingJob) -> Request:
         return render(job, SlurmOptions.of(job), self.cluster)
@@ -136,7 +138,7 @@ class SlurmPlatform(ClusterPlatform[SlurmJobs]):
 
     def job_warnings(self, job: TrainingJob) -> builtins.list[str]:
         options = SlurmOptions.of(job)
-        return limit_warnings(job, options, self._jobs(_ticket(options)).cluster.shell)
+        return limit_warnings(job, options, self._jobs(_ticket(options)).limit_of)
 
     def render_array(self, name: str, jobs: Sequence[TrainingJob]) -> str:
         return render_array(name, jobs, self._jobs(_ticket(SlurmOptions.of(jobs[0]))).cluster)
