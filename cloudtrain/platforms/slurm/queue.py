@@ -48,7 +48,7 @@ FORGET_SECONDS = 3600.0
 """How long after the last answer a cluster may have got accounting."""
 UNKNOWN_NUMBER = "Invalid job id specified"
 _NO_ELEMENT = re.compile(r"^Job \S+ not found$", re.MULTILINE)
-"""What ``scontrol`` prints, on its output, for an element of an array that was cancelled while it waited."""
+"""The output of ``scontrol`` for an element of an array that was cancelled while it waited."""
 
 
 @dataclass(frozen=True)

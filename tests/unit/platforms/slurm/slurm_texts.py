@@ -63,7 +63,7 @@ class Programs:
 
     def __post_init__(self) -> None:
         self.folder.mkdir()
-        for name in ("squeue", "sacct", "scontrol", "scancel"):
+        for name in ("squeue", "sacct", "scontrol", "scancel", "sinfo"):
             program = self.folder / name
             program.write_text(
                 f'#!/bin/sh\ncd {self.folder}\necho "{name} $*" >> calls\n'

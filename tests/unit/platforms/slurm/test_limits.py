@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
+from slurm_texts import Programs
 
 from cloudtrain.errors import InvalidJob
 from cloudtrain.platforms.slurm.chain import chain_dependency
 from cloudtrain.platforms.slurm.limits import limit_directives, limit_seconds
 from cloudtrain.platforms.slurm.options import SlurmOptions
+from cloudtrain.platforms.slurm.platform import SlurmPlatform
 from cloudtrain.platforms.slurm.time_limit import TimeLimit, parse_time_limit
 from cloudtrain.spec import TrainingJob
 
@@ -86,3 +89,17 @@ def test_the_time_limit_of_a_job() -> None:
 
 def test_a_chain_ends_with_the_first_success() -> None:
     assert chain_dependency(["7", "8", "9"]) == "afternotok:7:8:9"
+
+
+def test_the_limit_of_a_partition_is_read_once_for_all_elements(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    programs = Programs(tmp_path / "bin")
+    programs.says("sinfo", "P|main*|n/a|1:00\n")
+    monkeypatch.setenv("PATH", programs.environ["PATH"])
+    platform = SlurmPlatform()
+    for _ in range(3):
+        job = TrainingJob(entry_point="train.py", platform_options={"folder": str(tmp_path)})
+        [warning] = platform.job_warnings(job)
+        assert warning.startswith("partition main: the time limit is 1 min.")
+    assert len(programs.calls("sinfo")) == 1
