@@ -109,7 +109,7 @@ def test_a_name_that_another_host_does_not_know_and_a_full_disk(hosts: SshHosts)
     assert "n3 cannot resolve the name n1, the first host of the list" in error
     state = hosts.folder / "state-n3"
     state.mkdir(exist_ok=True)
-    hosts.execute("n3", "mount", "-t", "tmpfs", "-o", "size=1m", "none", str(state))
+    hosts.execute("n3", "mount", "-t", "tmpfs", "-o", "size=1m,mode=700", "none", str(state))
     error = _refused(hosts, "n3")
     hosts.execute("n3", "umount", "-l", str(state))
     assert "n3: the disk is full: 1 MB are free for" in error
@@ -123,7 +123,7 @@ def test_a_folder_that_is_not_shared(hosts: SshHosts) -> None:
     )
     assert not any(shared.iterdir())
     error = _refused(hosts, "n1", folder="/nowhere")
-    assert "platform_options.folder: /nowhere cannot be written: No such file or directory" in error
+    assert "platform_options.folder: /nowhere cannot be used: No such file or directory" in error
 
 
 def _start(hosts: SshHosts, name: str, names: str, **fields: Any) -> Job:
@@ -179,7 +179,7 @@ def test_an_unplugged_host_ends_its_ranks(hosts: SshHosts) -> None:
 @pytest.mark.soak
 def test_a_disk_that_fills_up_while_files_arrive(hosts: SshHosts) -> None:
     state = hosts.folder / "state-n3"
-    hosts.execute("n3", "mount", "-t", "tmpfs", "-o", "size=300m", "none", str(state))
+    hosts.execute("n3", "mount", "-t", "tmpfs", "-o", "size=300m,mode=700", "none", str(state))
     data = hosts.own / "large"
     data.mkdir()
     with (data / "large.bin").open("wb") as file:
