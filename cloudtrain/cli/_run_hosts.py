@@ -48,8 +48,9 @@ def job_fields(hosts: list[NamedHost], options: RunOptions, program: RankProgram
             f"python {program.options[0]}: other machines start their own Python",
             hint="Leave the option out.",
         )
-    per_host = 1 if options.one_per_host else options.per_host
-    hosts = spread(hosts, options.ranks, per_host, oversubscribe=options.oversubscribe)
+    per_host = 1 if options.one_per_host else options.per_turn or options.per_host
+    oversubscribe = options.oversubscribe and not options.per_turn
+    hosts = spread(hosts, options.ranks, per_host, oversubscribe=oversubscribe)
     named = options.program[0]
     own: dict[str, Any] = {"hosts": [str(host) for host in hosts], "ssh": shlex.join(options.ssh_command())}
     if os.path.dirname(named) and program.arguments[0] != "--":

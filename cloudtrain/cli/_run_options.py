@@ -10,9 +10,12 @@ from dataclasses import dataclass, field
 from cloudtrain.cli._run_flags import BY_NAME, REAL_HOROVOD, Effect, Flag, flags
 from cloudtrain.errors import InvalidJob, nearest
 
-COUNTS = ("ranks", "per_host", "ssh_port")
+COUNTS = ("ranks", "per_host", "per_turn", "ssh_port")
 """Fields that are positive whole numbers."""
 MEGABYTE = 1 << 20
+OF_ONE_PROGRAM = ("ranks", "exports", "own_pairs", "folder")
+"""What each of several programs may have of its own."""
+LAUNCHERS = ("torchrun", "horovodrun", "mpirun", "mpiexec", "srun", "accelerate", "deepspeed")
 NO_MPI_NEEDED = {"bind-to": "none", "map-by": "slot", "rank-by": "slot"}
 """These values are so without mpirun too."""
 
@@ -24,6 +27,8 @@ class RunOptions:
     ranks: int = 0
     """0: not given."""
     per_host: int = 0
+    per_turn: int = 0
+    """As ``per_host``, but hosts have their turn until all ranks are placed."""
     one_per_host: bool = False
     hosts: str = ""
     hostfile: str = ""
@@ -42,9 +47,15 @@ class RunOptions:
     help: bool = False
     variables: dict[str, str] = field(default_factory=dict)
     """For the ranks, in addition to those of the shell."""
+    own_variables: dict[str, str] = field(default_factory=dict)
+    """With several programs: for the ranks of this one."""
+    bare: bool = False
+    """Whether the ranks have none of the shell's variables but those of a login."""
     notes: list[str] = field(default_factory=list)
     """One line for each flag without effect."""
     program: list[str] = field(default_factory=list)
+    others: list[RunOptions] = field(default_factory=list)
+    """The programs after the first one, with what is their own."""
     ssh: str = "ssh"
     """As for mpirun: ``-mca plm_rsh_agent``, with the options of ``-mca plm_rsh_args``."""
     ssh_options: str = ""
@@ -65,29 +76,75 @@ class RunOptions:
 def parse(arguments: Sequence[str]) -> RunOptions:
     """Read flags up to the program. Everything from there on is the program's, unchanged.
 
+    A colon of its own ends a program, and the flags of the next one follow, unless ``--`` stands before the program.
+
     Raises InvalidJob.
     """
     options = RunOptions()
     unused: list[tuple[str, list[str]]] = []
-    rest = list(arguments)
+    rest = _parse_program(options, list(arguments), unused, options)
+    while rest is not None:
+        other = RunOptions()
+        rest = _parse_program(other, rest, unused, options)
+        options.others.append(other)
+    if options.others:
+        _check_programs(options)
+    else:
+        options.variables.update(options.own_variables)
+        options.own_variables = {}
+    _settle_mpi(options, unused)
+    return options
+
+
+def _check_programs(options: RunOptions) -> None:
+    programs = [options, *options.others]
+    for number, each in enumerate(programs, 1):
+        if not each.program:
+            raise InvalidJob(
+                f"there is no program {number} of {len(programs)}",
+                hint="Example: -np 1 python a.py : -np 2 python b.py. Behind --, a colon is an argument.",
+            )
+        if not each.ranks:
+            raise InvalidJob(
+                f"{each.program[0]}, one of {len(programs)} programs, has no number of ranks",
+                hint="Give each program its own: -np 1 python a.py : -np 2 python b.py",
+            )
+        if os.path.basename(each.program[0]) in LAUNCHERS:
+            raise InvalidJob(
+                f"{each.program[0]} starts a world of its own, and cannot be one of several programs",
+                hint="Name the script itself: its ranks have the variables of torchrun, horovodrun and mpirun.",
+            )
+
+
+def _parse_program(
+    options: RunOptions, rest: list[str], unused: list[tuple[str, list[str]]], first: RunOptions
+) -> list[str] | None:
+    """Read the flags of one program, and the program. Returns what follows its colon; None: nothing."""
     while rest and rest[0].startswith("-") and rest[0] != "-":
         word = rest.pop(0)
         if word == "--":
-            break
+            options.program = rest
+            return None
         flag, given, attached = _flag(word)
-        if attached is not None and flag.values != 1:
+        is_pair = flag.target in ("pairs", "own_pairs")
+        if attached is not None and flag.values != 1 and not (is_pair and "=" in attached):
             raise InvalidJob(
                 f"{given} takes {flag.values or 'no'} values, not {word!r}", hint=_usage(given, flag)
             )
         values = [] if attached is None else [attached]
-        while len(values) < flag.values:
+        while len(values) < flag.values and not (is_pair and values and "=" in values[0]):
             if not rest:
                 raise InvalidJob(f"{given} needs a value", hint=_usage(given, flag))
             values.append(rest.pop(0))
-        _apply(options, flag, given, values, unused)
-    options.program = rest
-    _settle_mpi(options, unused)
-    return options
+        if flag.target == "pairs" or options is first:
+            _apply(first, flag, given, values, unused)
+        elif flag.target in OF_ONE_PROGRAM or flag.effect == Effect.HOLDS:
+            _apply(options, flag, given, values, unused)
+        else:
+            raise InvalidJob(f"{given} is for all programs", hint="Write it in front of the first one.")
+    end = rest.index(":") if ":" in rest else len(rest)
+    options.program = rest[:end]
+    return rest[end + 1 :] if end < len(rest) else None
 
 
 def _flag(word: str) -> tuple[Flag, str, str | None]:
@@ -137,12 +194,15 @@ def _set(options: RunOptions, flag: Flag, given: str, values: list[str]) -> None
     target = flag.target
     if target == "exports":
         name, equals, value = values[0].partition("=")
-        _export(options, given, name, value if equals else None)
-    elif target == "pairs":
-        _export(options, given, values[0], values[1])
-    elif target == "export_list":
+        _export(options, options.own_variables, given, name, value if equals else None)
+    elif target in ("pairs", "own_pairs"):
+        name, value = values if len(values) == 2 else values[0].split("=", 1)
+        variables = options.variables if target == "pairs" else options.own_variables
+        _export(options, variables, given, name, value)
+    elif target == "only":
+        options.bare = True
         for name in values[0].split(","):
-            _export(options, given, name, None)
+            _export(options, options.variables, given, name, None)
     elif target == "mpi_args":
         try:
             options.mpi_options += shlex.split(values[0])
@@ -160,7 +220,7 @@ def _count(given: str, flag: Flag, text: str) -> int:
     return int(text)
 
 
-def _export(options: RunOptions, given: str, name: str, value: str | None) -> None:
+def _export(options: RunOptions, variables: dict[str, str], given: str, name: str, value: str | None) -> None:
     if not name or "\0" in name + (value or ""):
         raise InvalidJob(f"{given}: {name!r} is not a name of a variable", hint="Write -x NAME=VALUE.")
     if value is None:
@@ -168,7 +228,7 @@ def _export(options: RunOptions, given: str, name: str, value: str | None) -> No
         if value is None:
             options.notes.append(f"{given} {name} has no effect: the variable is not set in this shell")
             return
-    options.variables[name] = value
+    variables[name] = value
 
 
 def _set_variables(options: RunOptions, flag: Flag, given: str, values: list[str]) -> None:

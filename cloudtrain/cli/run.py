@@ -7,6 +7,7 @@ import os
 import signal
 import sys
 from importlib.util import find_spec
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -27,6 +28,10 @@ _FOREGROUND = (
     " from cloudtrain.runtime.foreground import main; sys.exit(main(sys.argv[2]))"
 )
 """As ``python -m``, but without the working folder on the path, which may have a ``json.py``."""
+
+
+_OF_LOGIN = ("PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "TZ", "TMPDIR", "TERM")
+"""What ranks have of the shell's variables with ``-genvnone``. And ``LC_*``."""
 
 
 class _RunCommand(click.Command):
@@ -64,8 +69,10 @@ def command(arguments: list[str]) -> None:
       cloudtrain run -np 4 -H localhost:4 python -m package.train
       cloudtrain run -np 8 -H server1:4,server2:4 python train.py
       cloudtrain run -np 2 --mpi -x NCCL_DEBUG=INFO ./train.sh
+      cloudtrain run -np 1 python serve.py : -np 2 python train.py
 
-    The flags are those of horovodrun and mpirun. Everything from PROGRAM on belongs to it.
+    The flags are those of horovodrun and mpirun. Everything from PROGRAM on belongs to it, up to a colon of its own,
+    which another program follows.
     """
     from cloudtrain.cli._run_options import parse
 
@@ -92,7 +99,6 @@ def _plain(text: str) -> str:
 def _run(options: RunOptions) -> None:
     import shlex
 
-    from cloudtrain.cli._run_program import library_for, rank_program
     from cloudtrain.runtime.run_folder import LIBRARY
 
     if not RUNS_JOBS:
@@ -105,33 +111,32 @@ def _run(options: RunOptions) -> None:
     if (options.send or options.mpi) and not all(host.is_this_machine for host in hosts):
         _run_elsewhere(hosts, options)
         return
-    counts = ranks_of_hosts(options, hosts)
+    placed = ranks_of_hosts(options, hosts)
+    ranks = sum(map(len, placed.values())) if placed else rank_count(options, hosts)
     output = os.path.abspath(options.output) if options.output else ""
-    if options.folder:
+    if options.folder and not options.others:
         _make_usable("--wdir", options.folder, os.chdir)
     if output:
         _make_usable("--output-filename", output, lambda folder: os.makedirs(folder, exist_ok=True))
-    program = rank_program(options.program)
     order: dict[str, Any] = {
-        "ranks": sum(counts.values()) if counts else rank_count(options, hosts),
-        "python": program.python,
-        "options": program.options,
-        "program": program.arguments,
-        "library": library_for(program.python),
+        "ranks": ranks,
+        "programs": [
+            _program(each, each.ranks if options.others else ranks) for each in (options, *options.others)
+        ],
         "mpi": options.mpi,
         "mpi_options": shlex.join(options.mpi_options),
         "output": output,
         "verbose": options.verbose,
     }
-    if counts:
+    if placed:
         order["hosts"] = [
             {
                 "name": host.name,
                 "destination": "" if host.is_this_machine else host.destination,
-                "ranks": counts[host.name],
+                "ranks": placed[host.name],
             }
             for host in hosts
-            if host.name in counts
+            if host.name in placed
         ]
         order["ssh"] = options.ssh_command()
     for note in () if options.quiet else options.notes:
@@ -140,13 +145,45 @@ def _run(options: RunOptions) -> None:
     # until the program below has its handlers
     block((SIGHUP, signal.SIGINT, signal.SIGTERM))
     arguments = [sys.executable, "-c", _FOREGROUND, LIBRARY, json.dumps(order)]
-    os.execve(sys.executable, arguments, {**os.environ, **options.variables})
+    shell = {
+        name: value
+        for name, value in os.environ.items()
+        if not options.bare or name in _OF_LOGIN or name.startswith("LC_")
+    }
+    os.execve(sys.executable, arguments, {**shell, **options.variables})
+
+
+def _program(options: RunOptions, ranks: int) -> dict[str, Any]:
+    """The fields of `cloudtrain.runtime.foreground_plan.Program`. Raises InvalidJob."""
+    from cloudtrain.cli._run_program import library_for, rank_program
+
+    here = os.getcwd()
+    if options.folder:
+        _make_usable("--wdir", options.folder, os.chdir)
+    program = rank_program(options.program)
+    folder = os.getcwd()
+    os.chdir(here)
+    return {
+        "ranks": ranks,
+        "python": program.python,
+        "options": program.options,
+        "arguments": program.arguments,
+        "library": library_for(program.python),
+        "variables": options.own_variables,
+        "folder": "" if folder == here else folder,
+    }
 
 
 def _run_elsewhere(hosts: list[NamedHost], options: RunOptions) -> None:
     from cloudtrain.cli._run_hosts import run_on
     from cloudtrain.cli._run_program import rank_program
 
+    if options.others or options.bare:
+        what = "several programs" if options.others else "-genvnone and -genvlist"
+        raise InvalidJob(
+            f"{what}: not for ranks that a job on other machines starts",
+            hint="Leave out --send and --mpi, and use a folder that all hosts share.",
+        )
     if options.folder:
         _make_usable("--wdir", options.folder, os.chdir)
     run_on(hosts, options, rank_program(options.program))
@@ -181,17 +218,28 @@ def _hosts(options: RunOptions) -> list[NamedHost]:
     return hosts
 
 
-def ranks_of_hosts(options: RunOptions, hosts: list[NamedHost]) -> dict[str, int]:
+def world_size(options: RunOptions) -> int:
+    """The number of ranks, as given; otherwise 0."""
+    return options.ranks + sum(other.ranks for other in options.others)
+
+
+def ranks_of_hosts(options: RunOptions, hosts: list[NamedHost]) -> dict[str, list[int]]:
     """The ranks of each host that has some, if one of them is another machine; otherwise nothing.
 
-    Hosts are filled one after another, in their order. Raises InvalidJob.
+    Hosts are filled one after another, in their order, or with ``-ppn`` have their turn. Raises InvalidJob.
     """
     if all(host.is_this_machine for host in hosts):
         return {}
+    ranks = world_size(options)
+    if options.per_turn:
+        turns: dict[str, list[int]] = {}
+        for rank in range(ranks or options.per_turn * len(hosts)):
+            turns.setdefault(hosts[rank // options.per_turn % len(hosts)].name, []).append(rank)
+        return turns
     per_host = 1 if options.one_per_host else options.per_host
-    each = 1 if all(host.slots for host in hosts) else -(-(options.ranks or 1) // len(hosts))
+    each = 1 if all(host.slots for host in hosts) else -(-(ranks or 1) // len(hosts))
     slots = {host.name: per_host or host.slots or each for host in hosts}
-    left = options.ranks or sum(slots.values())
+    left = ranks or sum(slots.values())
     if left > sum(slots.values()) and not options.oversubscribe:
         raise InvalidJob(
             f"-np {left} is more than the {sum(slots.values())} slots of the hosts",
@@ -203,23 +251,27 @@ def ranks_of_hosts(options: RunOptions, hosts: list[NamedHost]) -> dict[str, int
             taken = min(limit, left)
             counts[name] += taken
             left -= taken
-    return {name: count for name, count in counts.items() if count}
+    numbers = iter(range(sum(counts.values())))
+    return {name: list(islice(numbers, count)) for name, count in counts.items() if count}
 
 
 def rank_count(options: RunOptions, hosts: list[NamedHost]) -> int:
     """The number of ranks: as given, else by the slots of the hosts, else by the GPUs. Raises InvalidJob."""
+    given = world_size(options)
+    if options.per_turn:
+        return given or options.per_turn * (len(hosts) or 1)
     per_host = 1 if options.one_per_host else options.per_host
     slots = sum(host.slots or 0 for host in hosts)
     if hosts and not all(host.slots for host in hosts):
         slots = 0  # not limited
     if per_host:
-        ranks = options.ranks or per_host
+        ranks = given or per_host
         if ranks > per_host:
             raise InvalidJob(
                 f"-np {ranks} is more than {per_host} on this host", hint="Leave one of the flags out."
             )
     else:
-        ranks = options.ranks or slots
+        ranks = given or slots
     if not ranks:
         from cloudtrain.contract import gpu_count
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import queue
-import shlex
 import shutil
 import signal
 import sys
@@ -40,7 +39,7 @@ def run_here(order: Order, run: Path, signals: queue.SimpleQueue[int]) -> int:
     """
     ranks = HostRanks(order, run, "", alone(order.ranks), fresh_secret())
     if order.verbose:
-        say(f"starting {order.ranks} ranks: {shlex.join(ranks.command)}")
+        say(f"starting {order.ranks} ranks: {ranks.command}")
     failures = Failures()
     ended_by = 0
     if not signals.empty():
@@ -83,7 +82,7 @@ def main(argument: str) -> int:
     """Run an `Order`, which is given as JSON. Returns the exit status."""
     given = json.loads(argument)
     hosts, ssh = given.pop("hosts", []), given.pop("ssh", [])
-    order = Order(**given)
+    order = Order.from_dict(given)
     adopt_orphans()
     folder = tempfile.mkdtemp(prefix="ct-run-")
     signals: queue.SimpleQueue[int] = queue.SimpleQueue()

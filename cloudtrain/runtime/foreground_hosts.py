@@ -67,7 +67,7 @@ class Node:
     name: str
     destination: str
     """For ssh; empty: this machine."""
-    ranks: int
+    ranks: list[int]
     process: subprocess.Popen[bytes] | None = None
     ready: dict[str, Any] = field(default_factory=dict)
     done: dict[str, Any] = field(default_factory=dict)
@@ -151,7 +151,7 @@ class _Head:
         node.send(
             {
                 "type": "order",
-                "order": {**asdict(self._order), "ranks": node.ranks},
+                "order": {**asdict(self._order), "ranks": len(node.ranks)},
                 "environment": environment,
                 "folder": os.getcwd(),
                 "secret": self._secret,
@@ -211,14 +211,13 @@ class _Head:
         return True
 
     def _start(self) -> None:
-        size, first = sum(node.ranks for node in self._nodes), 0
+        size = sum(len(node.ranks) for node in self._nodes)
         address = self._address()
         ports = dict(self._nodes[0].ready["ports"])
         port = ports.pop("master")
         for number, node in enumerate(self._nodes):
-            place = Place(first, size, number, len(self._nodes), address, port, ports)
+            place = Place(node.ranks, size, number, len(self._nodes), address, port, ports)
             node.send({"type": "start", "name": node.name, "place": asdict(place)})
-            first += node.ranks
 
     def _address(self) -> str:
         """The address of the first host, as the others see it: that of ssh's connections."""

@@ -68,13 +68,14 @@ def _run(inbox: queue.SimpleQueue[dict[str, Any]], run: Path) -> int:
     if first["type"] != "order":
         return 1
     os.environ.update(first["environment"])
-    order = Order(**first["order"])
+    order = Order.from_dict(first["order"])
     os.chdir(first["folder"])
-    program = order.program[0]
-    if program not in ("-m", "--") and not os.path.isfile(program):
-        raise FileNotFoundError(f"there is no file {program} in {first['folder']}")
-    if shutil.which(order.python) is None:
-        raise FileNotFoundError(f"there is no interpreter {order.python}")
+    for program in order.programs:
+        folder, script = program.folder or first["folder"], program.arguments[0]
+        if script not in ("-m", "--") and not os.path.isfile(os.path.join(folder, script)):
+            raise FileNotFoundError(f"there is no file {script} in {folder}")
+        if shutil.which(program.python) is None:
+            raise FileNotFoundError(f"there is no interpreter {program.python}")
     ports = {name: free_port() for name in ("master", *SHARED_PORTS)}
     _send({"type": "ready", "ports": ports, "ssh": os.environ.get("SSH_CONNECTION", "")})
     start = inbox.get()

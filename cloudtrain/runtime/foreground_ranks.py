@@ -6,6 +6,7 @@ import contextlib
 import math
 import os
 import queue
+import shlex
 import signal
 import sys
 import time
@@ -83,8 +84,13 @@ class HostRanks:
         """Until then, ranks that are asked to end get SIGINT."""
 
     @property
-    def command(self) -> tuple[str, ...]:
-        return self._prepared.plan.command
+    def command(self) -> str:
+        """In shell syntax."""
+        plan = self._prepared.plan
+        starts = () if plan.agent else plan.starts
+        return " : ".join(dict.fromkeys(shlex.join(start.command) for start in starts)) or shlex.join(
+            plan.command
+        )
 
     def start(self) -> None:
         """Raises OSError if the program cannot be started."""

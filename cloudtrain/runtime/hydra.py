@@ -26,7 +26,7 @@ def command(
     path: str,
     slot: RankSlot,
     nodes: Sequence[str],
-    rank_command: Sequence[str],
+    programs: Sequence[tuple[int, Sequence[str], Mapping[str, str]]],
     environment: Mapping[str, str],
     options: Sequence[str],
     *,
@@ -36,13 +36,14 @@ def command(
 
     Args:
         nodes: their names; those after the first are names for the remote shell.
+        programs: the number of ranks, the command of a rank, and its own variables of each.
         environment: of the ranks. PATH and TMPDIR of mpirun differ.
         options: the user's, which may be those of Open MPI.
 
     Raises:
         InvalidJob: an option is not one of MPICH.
     """
-    return (
+    line = [
         path,
         *("-rmk", "user", "-launcher", "ssh", "-launcher-exec", remote_shell),  # also inside an allocation
         *("-localhost", environment["MASTER_ADDR"]),  # where its proxies on other hosts find it
@@ -51,9 +52,13 @@ def command(
         *("-genv", "PATH", environment["PATH"]),
         *("-genv", "TMPDIR", environment["TMPDIR"]),
         *translate(options, environment),
-        *("-np", str(slot.world_size)),
-        *rank_command,
-    )
+    ]
+    for number, (ranks, rank_command, variables) in enumerate(programs):
+        line += [":"] if number else []
+        for name, value in variables.items():
+            line += ["-env", name, value]
+        line += ["-np", str(ranks), *rank_command]
+    return tuple(line)
 
 
 def translate(options: Sequence[str], environment: Mapping[str, str]) -> list[str]:

@@ -60,6 +60,22 @@ ANSWER_SECONDS = 1.0
 
 
 @dataclass(frozen=True)
+class RankStart:
+    """How a rank starts, where ranks run different programs."""
+
+    command: tuple[str, ...]
+    arguments: tuple[str, ...]
+    """Those of `cloudtrain.runtime.rank`."""
+    environment: Mapping[str, str]
+    cwd: Path
+    signals_group: bool
+
+    def variables_beside(self, environment: Mapping[str, str]) -> dict[str, str]:
+        """The variables that differ from those of ``environment``."""
+        return {name: value for name, value in self.environment.items() if environment.get(name) != value}
+
+
+@dataclass(frozen=True)
 class LaunchPlan:
     """The processes to start on this host: a command for each slot, or an agent that starts the ranks."""
 
@@ -97,12 +113,20 @@ class LaunchPlan:
     """The command of a rank that does not descend from this process, and reads it from the run folder: see `srun`."""
     proxies_connect: bool = False
     """Whether a proxy on the host of mpirun connects to it to start the ranks there, as MPICH's does."""
+    starts: tuple[RankStart, ...] = ()
+    """For each slot, if the ranks run different programs; () otherwise."""
     restarts: bool = False
     """Whether the agent may restart ranks. A rank that is gone has then ended only if the agent reports it."""
 
     @property
     def programs_folder(self) -> Path:
         return self.run / PROGRAMS
+
+    def start_of(self, slot: RankSlot) -> RankStart:
+        """How a rank of this host starts."""
+        if self.starts:
+            return self.starts[slot.local_rank]
+        return RankStart(self.command, self.rank_arguments, self.environment, self.cwd, self.signals_group)
 
 
 @dataclass
@@ -155,12 +179,16 @@ class Launch:
         else:
             for slot, environment in zip(self.plan.slots, self.plan.rank_environments):
                 # the rank opens its pipe itself; this also captures errors before that
+                start = self.plan.start_of(slot)
                 with open(pipe_path(run, slot.local_rank), "wb") as pipe:
-                    self._spawn(self.plan.command, {**self.plan.environment, **environment}, pipe)
+                    self._spawn(start.command, {**start.environment, **environment}, pipe, start.cwd)
         self.output.start()
 
     def _write_agent_files(self) -> None:
         write_command(str(self.plan.run), str(self.plan.cwd), self.plan.rank_arguments)
+        for slot in self.plan.slots if self.plan.starts else ():
+            start = self.plan.start_of(slot)
+            write_command(str(self.plan.run), str(start.cwd), start.arguments, slot.local_rank)
         for slot, variables in zip(self.plan.slots, self.plan.agent_variables):
             write_variables(str(self.plan.run), slot.local_rank, variables)
         if self.plan.stored_command:
@@ -198,18 +226,26 @@ class Launch:
             close_ports(process.pid, to_all=not self.plan.proxies_connect)
 
     def _spawn(
-        self, command: Sequence[str], environment: Mapping[str, str], output: BinaryIO
+        self,
+        command: Sequence[str],
+        environment: Mapping[str, str],
+        output: BinaryIO,
+        cwd: Path | None = None,
     ) -> subprocess.Popen[bytes]:
-        process = self._popen(command, environment, output)
+        process = self._popen(command, environment, output, cwd)
         self.processes.append(process)
         return process
 
     def _popen(
-        self, command: Sequence[str], environment: Mapping[str, str], output: BinaryIO
+        self,
+        command: Sequence[str],
+        environment: Mapping[str, str],
+        output: BinaryIO,
+        cwd: Path | None = None,
     ) -> subprocess.Popen[bytes]:
         return subprocess.Popen(
             command,
-            cwd=self.plan.cwd,
+            cwd=cwd or self.plan.cwd,
             env={**environment, RUNTIME_PID: str(os.getpid())},
             stdin=subprocess.DEVNULL,
             stdout=output,
@@ -409,7 +445,7 @@ class Launch:
                 continue
             self.signalled.add((record.pid, number))
             with contextlib.suppress(ProcessLookupError):
-                if self.plan.signals_group and number in (signal.SIGTERM, signal.SIGINT):
+                if self.plan.start_of(slot).signals_group and number in (signal.SIGTERM, signal.SIGINT):
                     signal_group(record.pid, number)
                 else:
                     os.kill(record.pid, number)

@@ -65,7 +65,7 @@ def attach(folder: str, environ: MutableMapping[str, str]) -> list[str]:
         from cloudtrain.runtime.mpi_world import check_world
 
         check_world(world)
-    cwd, arguments = read_command(folder)
+    cwd, arguments = read_command(folder, local)
     os.chdir(cwd)
     return arguments
 

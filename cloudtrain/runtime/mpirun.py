@@ -38,6 +38,17 @@ _OUTER = ("OMPI_", "PMIX_", "PMI_", "PRTE_", "HYDRA_", "HYDI_", "MPI_LOCAL")
 
 
 @dataclass(frozen=True)
+class Program:
+    """One of several programs in a command line of mpirun."""
+
+    ranks: int
+    command: Sequence[str]
+    """Starts `cloudtrain.runtime.rank`, without arguments."""
+    variables: Mapping[str, str]
+    """For its ranks only."""
+
+
+@dataclass(frozen=True)
 class Mpirun:
     """An mpirun of Open MPI or MPICH: its path and major version."""
 
@@ -84,6 +95,7 @@ class Mpirun:
         custom_options: str,
         *,
         remote_shell: str,
+        programs: Sequence[Program] = (),
     ) -> tuple[str, ...]:
         """The command line of mpirun. The ranks receive the rest from the runtimes of their hosts.
 
@@ -92,26 +104,39 @@ class Mpirun:
             rank_command: starts `cloudtrain.runtime.rank`, without arguments.
             environment: of the ranks. mpirun and its daemons must not change PATH and TMPDIR for the ranks.
             remote_shell: the path of the program that mpirun calls like ssh.
+            programs: in place of ``rank_command``, if there are several.
 
         Raises InvalidJob if an option is wrong.
         """
         nodes = ["localhost", *(f"{_NODE}{number}" for number in range(1, slot.host_count))]
         options = mpi_options.parse(custom_options)
         environment = {**environment, "TMPDIR": environment.get("TMPDIR") or DEFAULT_TMPDIR}
+        programs = programs or [Program(slot.world_size, rank_command, {})]
         if self.is_mpich:
+            listed = [(program.ranks, program.command, program.variables) for program in programs]
             return hydra.command(
-                self.path, slot, nodes, rank_command, environment, options, remote_shell=remote_shell
+                self.path, slot, nodes, listed, environment, options, remote_shell=remote_shell
             )
-        return (
+        line = [
             self.path,
             "--leave-session-attached",  # otherwise, the end of a daemon goes unnoticed
-            "-np", str(slot.world_size),
-            "--host", ",".join(f"{node}:{slot.local_size}" for node in nodes),
-            "-x", f"PATH={environment['PATH']}",
-            "-x", f"TMPDIR={environment['TMPDIR']}",
-            *mpi_options.for_version(options, self.version),
-            *rank_command,
-        )  # fmt: skip
+        ]
+        # a variable that one program sets would change its value for the next ones too
+        names = {
+            "PATH",
+            "TMPDIR",
+            *(name for program in programs for name in program.variables),
+        } & environment.keys()
+        shared = {name: environment[name] for name in sorted(names)}
+        for number, program in enumerate(programs):
+            line += [":"] if number else []
+            line += ["-np", str(program.ranks)]
+            line += ["--host", ",".join(f"{node}:{slot.local_size}" for node in nodes)]
+            for name, value in {**shared, **program.variables}.items():
+                line += ["-x", f"{name}={value}"]
+            line += [] if number else mpi_options.for_version(options, self.version)
+            line += program.command
+        return tuple(line)
 
 
 def remote_shell(run: str) -> str:

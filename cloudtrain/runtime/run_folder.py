@@ -82,15 +82,20 @@ def heartbeat_path(folder: str, local: int) -> str:
     return f"{folder}/rank-{local}.heartbeat"
 
 
-def write_command(folder: str, cwd: str, arguments: Iterable[str]) -> None:
-    """Store the working folder and the arguments of the ranks of a host, for launchers that would change them."""
-    with open(f"{folder}/command", "wb") as file:
+def write_command(folder: str, cwd: str, arguments: Iterable[str], local: int | None = None) -> None:
+    """Store the working folder and the arguments of the ranks of a host, for launchers that would change them.
+
+    Args:
+        local: the local rank, if they are those of one rank.
+    """
+    with open(f"{folder}/command" if local is None else f"{folder}/rank-{local}.command", "wb") as file:
         file.write(os.fsencode("\0".join([cwd, *arguments])))
 
 
-def read_command(folder: str) -> tuple[str, list[str]]:
+def read_command(folder: str, local: int | None = None) -> tuple[str, list[str]]:
     """The working folder and the arguments, unchanged: also line ends and bytes that are not text."""
-    with open(f"{folder}/command", "rb") as file:
+    own = f"{folder}/rank-{local}.command"
+    with open(own if os.path.exists(own) else f"{folder}/command", "rb") as file:
         cwd, *arguments = os.fsdecode(file.read()).split("\0")
     return cwd, arguments
 

@@ -79,6 +79,20 @@ def test_the_ranks_of_two_hosts(three_hosts: SshHosts, shared: Path) -> None:
     three_hosts.wait_for_silence(10)
 
 
+def test_programs_and_their_turns_on_hosts(three_hosts: SshHosts, shared: Path) -> None:
+    """MPICH's hydra places these ranks on the same hosts."""
+    shows = "echo $(hostname) $RANK of $WORLD_SIZE, local $LOCAL_RANK of $LOCAL_WORLD_SIZE, $GIVEN"
+    programs = ("-ppn", "1", "-H", "n1:4,n2:4", "-np", "1", "-x", "GIVEN=a", "sh", "-c", shows, ":")
+    run = command(three_hosts, *programs, "-np", "2", "-env", "GIVEN", "b", "sh", "-c", shows)
+    out, errors = (process := three_hosts.run(*run)).communicate(timeout=60)
+    assert (process.returncode, errors) == (0, "")
+    assert sorted(out.splitlines()) == [
+        "[rank 0] n1 0 of 3, local 0 of 2, a",
+        "[rank 1] n2 1 of 3, local 0 of 1, b",
+        "[rank 2] n1 2 of 3, local 1 of 2, b",
+    ]
+
+
 @pytest.mark.soak
 def test_they_train_together_and_the_first_failure_ends_them(three_hosts: SshHosts, shared: Path) -> None:
     (shared / "train.py").write_text(TRAINS)

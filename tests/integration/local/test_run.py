@@ -304,6 +304,63 @@ def test_mpirun_starts_the_ranks_if_asked_to(tmp_path: Path) -> None:
     assert "rank 1 exited with code 3" in done.stderr
 
 
+SHOWS_ITS_PROGRAM = """
+import os, sys
+shown = [os.environ.get(name) for name in ("RANK", "WORLD_SIZE", "A", "B", "G")]
+print(*shown, os.path.basename(sys.argv[0]), os.path.basename(os.getcwd()), sys.argv[1:], flush=True)
+"""
+PROGRAMS = ("-genv", "G=g", "-x", "A=1", "-np", "1", "python", "a.py", "x y", ":")
+MORE_PROGRAMS = ("-np", "2", "-env", "B", "b c", "-wdir", "sub", "python", "b.py", ":", "-np", "1", "./c.sh")
+
+
+@pytest.mark.parametrize("launcher", ["", "--mpi", "MPICH"])
+def test_several_programs_are_one_world(tmp_path: Path, launcher: str) -> None:
+    (tmp_path / "sub").mkdir()
+    (tmp_path / "a.py").write_text(SHOWS_ITS_PROGRAM)
+    (tmp_path / "sub" / "b.py").write_text(SHOWS_ITS_PROGRAM)
+    (tmp_path / "c.sh").write_text('#!/bin/sh\necho "$RANK $WORLD_SIZE $A $B $G"\n')
+    (tmp_path / "c.sh").chmod(0o755)
+    environ = {"A": "0"}
+    if launcher == "MPICH":
+        if not Path("/usr/bin/mpiexec.hydra").exists():
+            pytest.skip("MPICH is not installed")
+        (tmp_path / "mpich").mkdir()
+        (tmp_path / "mpich" / "mpirun").write_text('#!/bin/sh\nexec /usr/bin/mpiexec.hydra "$@"\n')
+        (tmp_path / "mpich" / "mpirun").chmod(0o755)
+        environ["PATH"] = f"{tmp_path}/mpich:{Path(sys.executable).parent}:{os.environ['PATH']}"
+    flags = ["--mpi"] if launcher else []
+    done = run(tmp_path, *flags, *PROGRAMS, *MORE_PROGRAMS, environ=environ)
+    assert (done.returncode, done.stderr) == (0, ""), done.stdout
+    assert of_rank(done.stdout, 0) == [f"0 4 1 None g a.py {tmp_path.name} ['x y']"]
+    for rank in (1, 2):
+        assert of_rank(done.stdout, rank) == [f"{rank} 4 0 b c g b.py sub []"]
+    assert of_rank(done.stdout, 3) == ["3 4 0  g"]
+
+
+def test_several_programs_reduce_together_and_one_that_fails_ends_all(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(
+        "import sys, torch, horovod.torch as hvd\nhvd.init()\n"
+        "print(hvd.allreduce(torch.tensor([float(sys.argv[1])]), op=hvd.Sum).item())\n"
+    )
+    train = ("python", "train.py")
+    done = run(tmp_path, "-np", "1", *train, "3", ":", "-np", "1", *train, "4")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert of_rank(done.stdout, 0) == of_rank(done.stdout, 1) == ["7.0"]
+    done = run(tmp_path, "-np", "1", "sleep", "60", ":", "-np", "1", "sh", "-c", "exit 3")
+    assert (done.returncode, done.stderr) == (3, "\nrank 1 exited with code 3  [user-error]\n")
+
+
+def test_mpich_flags_for_the_environment_of_the_shell(tmp_path: Path) -> None:
+    shows = ("sh", "-c", "echo $A $B $G $HOME")
+    shell = {"A": "a", "B": "b", "HOME": "/home/me"}
+    for flags, line in (
+        (("-genvnone", "-genv", "G", "g"), "g /home/me"),
+        (("-genvlist", "B"), "b /home/me"),
+        (("-genvall",), "a b /home/me"),
+    ):
+        assert of_rank(run(tmp_path, *flags, "-np", "1", *shows, environ=shell).stdout, 0) == [line]
+
+
 def test_a_horovod_script_trains_together(tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text(
         "import torch, horovod.torch as hvd\nhvd.init()\n"
@@ -324,6 +381,12 @@ def test_a_horovod_script_trains_together(tmp_path: Path) -> None:
         (["-np", "2", "--wdir", "gone", "true"], "--wdir gone: No such file"),
         (["-np", "2", "--hostfile", "gone", "true"], "--hostfile gone: No such file"),
         (["-np", "2", "--min-np", "1", "true"], "run does not take --min-np"),
+        (["-np", "1", "true", ":", "-np", "1", "gone"], "there is no program 'gone'"),
+        (["-np", "1", "true", ":", "-np", "1", "-wdir", "gone", "true"], "--wdir gone: No such file"),
+        (
+            ["-H", "a,b", "--send", "-np", "1", "true", ":", "-np", "1", "true"],
+            "several programs: not for ranks",
+        ),
     ],
 )
 def test_a_wrong_command_line_starts_nothing(tmp_path: Path, arguments: Sequence[str], message: str) -> None:

@@ -10,7 +10,7 @@ import pytest
 from cloudtrain.cli._run_flags import BY_NAME, SECTIONS, Effect, Flag, flags
 from cloudtrain.cli._run_options import RunOptions, parse
 from cloudtrain.cli._run_program import RankProgram, rank_program
-from cloudtrain.cli.run import rank_count
+from cloudtrain.cli.run import rank_count, ranks_of_hosts
 from cloudtrain.errors import InvalidJob
 from cloudtrain.platforms.hosts.host_list import parse_hosts
 
@@ -174,7 +174,7 @@ def test_every_flag_of_the_others_is_known(names: list[str]) -> None:
 
 def test_no_flag_is_there_twice_and_each_does_something() -> None:
     assert len(BY_NAME) == sum(len(flag.names) for flag in flags())
-    fields = {*vars(RunOptions()), "exports", "pairs", "export_list", "mpi_args", "one_per_host"}
+    fields = {*vars(RunOptions()), "exports", "pairs", "own_pairs", "only", "mpi_args"}
     for flag in flags():
         assert flag.text, flag.names
         if flag.effect == Effect.OPTION:
@@ -213,6 +213,11 @@ def test_each_flag_is_honoured_noted_or_refused(flag: Flag) -> None:
         ("-p2222 x", "ssh_port", 2222),
         ("-x A=b=c -x D= x", "variables", {"A": "b=c", "D": ""}),
         ("-genv A b -x OF_SHELL x", "variables", {"A": "b", "OF_SHELL": "yes"}),
+        ("-genv A=b=c -genv B=d -env E=f x", "variables", {"A": "b=c", "B": "d", "E": "f"}),
+        ("-genv=A=b x", "variables", {"A": "b"}),
+        ("-env A 1 -genv A 2 x", "variables", {"A": "1"}),
+        ("-genvlist OF_SHELL,NOT_SET x", "variables", {"OF_SHELL": "yes"}),
+        ("-genvnone x", "bare", True),
         ("-x NOT_SET x", "notes", ["-x NOT_SET has no effect: the variable is not set in this shell"]),
         ("--fusion-threshold-mb 32 x", "variables", {"HOROVOD_FUSION_THRESHOLD": "33554432"}),
         ("--timeline-filename t.json x", "variables", {"HOROVOD_TIMELINE": "t.json"}),
@@ -224,6 +229,8 @@ def test_each_flag_is_honoured_noted_or_refused(flag: Flag) -> None:
         ("--cache-capacity 9 x", "notes", ["--cache-capacity 9: only a real Horovod reads it"]),
         ("-np 2 -- x", "program", ["x"]),
         ("-np 2 x -- -np 4", "program", ["x", "--", "-np", "4"]),
+        ("-np 2 -- x : y", "program", ["x", ":", "y"]),
+        ("-np 2 x a:b :c", "program", ["x", "a:b", ":c"]),
     ],
 )  # fmt: skip
 def test_a_command_line(line: str, field: str, value: object, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -247,6 +254,12 @@ def test_a_command_line(line: str, field: str, value: object, monkeypatch: pytes
         ("--mpi=yes x", "--mpi takes no values"),
         ("-x =b x", "'' is not a name of a variable"),
         ("--min-np 2 x", "run does not take --min-np"),
+        ("-np 1 x : y", "y, one of 2 programs, has no number of ranks"),
+        ("x : -np 1 y", "x, one of 2 programs, has no number of ranks"),
+        ("-np 1 x :", "there is no program 2 of 2"),
+        ("-np 1 x : : -np 1 y", "there is no program 2 of 3"),
+        ("-np 1 x : --mpi -np 1 y", "--mpi is for all programs"),
+        ("-np 1 x : -np 1 torchrun y", "torchrun starts a world of its own"),
     ],
 )
 def test_a_wrong_command_line_is_one_error(line: str, message: str) -> None:
@@ -255,10 +268,40 @@ def test_a_wrong_command_line_is_one_error(line: str, message: str) -> None:
     assert caught.value.hint
 
 
+def test_each_program_has_its_own_ranks_variables_and_folder() -> None:
+    line = "-genv G 0 -x A=1 -np 1 x -n 3 : -env B 2 -wdir f -np 2 y : -genv H=3 --tag-output -n 4 z a"
+    first, second, third = (options := parse(line.split())), *options.others
+    assert [each.program for each in (first, second, third)] == [["x", "-n", "3"], ["y"], ["z", "a"]]
+    assert [each.ranks for each in (first, second, third)] == [1, 2, 4]
+    assert [each.own_variables for each in (first, second, third)] == [{"A": "1"}, {"B": "2"}, {}]
+    assert [each.folder for each in (first, second, third)] == ["", "f", ""]
+    assert first.variables == {"G": "0", "H": "3"}
+    assert rank_count(options, []) == 7
+
+
+@pytest.mark.parametrize(
+    ("line", "placed"),
+    [
+        ("-ppn 2 -np 6 -hosts a,b x", {"a": [0, 1, 4, 5], "b": [2, 3]}),
+        ("-ppn 1 -np 4 -hosts a:4,b:4 x", {"a": [0, 2], "b": [1, 3]}),
+        ("-ppn 3 -hosts a:4,b:4 x", {"a": [0, 1, 2], "b": [3, 4, 5]}),
+        ("-ppn 1 -hosts a,b -np 2 x : -np 1 y", {"a": [0, 2], "b": [1]}),
+        ("-ppn 4 -np 2 -hosts a,b x", {"a": [0, 1]}),
+        ("-N 2 -np 3 -hosts a,b x", {"a": [0, 1], "b": [2]}),
+        ("-np 3 -H a:2,b:2 x", {"a": [0, 1], "b": [2]}),
+    ],
+)
+def test_the_ranks_of_each_host(line: str, placed: dict[str, list[int]]) -> None:
+    """With ``-ppn`` as hydra 4.0.2 has placed them, for each of these lines."""
+    options = parse(line.split())
+    assert ranks_of_hosts(options, parse_hosts(options.hosts, "-H")) == placed
+
+
 @pytest.mark.parametrize(
     ("line", "ranks"),
     [("-np 3 x", 3), ("-H localhost:4 x", 4), ("-H localhost:4 -np 2 x", 2), ("-H localhost -np 9 x", 9),
-     ("-H localhost:2 -np 4 --oversubscribe x", 4), ("-npernode 3 x", 3), ("-pernode x", 1)],
+     ("-H localhost:2 -np 4 --oversubscribe x", 4), ("-npernode 3 x", 3), ("-pernode x", 1),
+     ("-ppn 2 x", 2), ("-ppn 2 -np 5 x", 5)],
 )  # fmt: skip
 def test_the_number_of_ranks(line: str, ranks: int) -> None:
     options = parse(line.split())
