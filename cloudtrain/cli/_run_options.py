@@ -14,7 +14,7 @@ COUNTS = ("ranks", "per_host", "per_turn", "ssh_port")
 """Fields that are positive whole numbers."""
 MEGABYTE = 1 << 20
 OF_ONE_PROGRAM = ("ranks", "exports", "own_pairs", "folder")
-"""What each of several programs may have of its own."""
+"""The flags that each of several programs may have."""
 LAUNCHERS = ("torchrun", "horovodrun", "mpirun", "mpiexec", "srun", "accelerate", "deepspeed")
 NO_MPI_NEEDED = {"bind-to": "none", "map-by": "slot", "rank-by": "slot"}
 """These values are so without mpirun too."""
@@ -76,7 +76,7 @@ class RunOptions:
 def parse(arguments: Sequence[str]) -> RunOptions:
     """Read flags up to the program. Everything from there on is the program's, unchanged.
 
-    A colon of its own ends a program, and the flags of the next one follow, unless ``--`` stands before the program.
+    A single colon ends a program, and the flags of the next one follow, unless ``--`` precedes the program.
 
     Raises InvalidJob.
     """
@@ -111,7 +111,7 @@ def _check_programs(options: RunOptions) -> None:
             )
         if os.path.basename(each.program[0]) in LAUNCHERS:
             raise InvalidJob(
-                f"{each.program[0]} starts a world of its own, and cannot be one of several programs",
+                f"{each.program[0]} starts its own world, and cannot be one of several programs",
                 hint="Name the script itself: its ranks have the variables of torchrun, horovodrun and mpirun.",
             )
 

@@ -31,7 +31,7 @@ _FOREGROUND = (
 
 
 _OF_LOGIN = ("PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "TZ", "TMPDIR", "TERM")
-"""What ranks have of the shell's variables with ``-genvnone``. And ``LC_*``."""
+"""The variables of the shell that ranks have in spite of ``-genvnone``. And ``LC_*``."""
 
 
 class _RunCommand(click.Command):
@@ -71,7 +71,7 @@ def command(arguments: list[str]) -> None:
       cloudtrain run -np 2 --mpi -x NCCL_DEBUG=INFO ./train.sh
       cloudtrain run -np 1 python serve.py : -np 2 python train.py
 
-    The flags are those of horovodrun and mpirun. Everything from PROGRAM on belongs to it, up to a colon of its own,
+    The flags are those of horovodrun and mpirun. Everything from PROGRAM on belongs to it, up to a single colon,
     which another program follows.
     """
     from cloudtrain.cli._run_options import parse

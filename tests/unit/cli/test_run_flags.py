@@ -259,7 +259,7 @@ def test_a_command_line(line: str, field: str, value: object, monkeypatch: pytes
         ("-np 1 x :", "there is no program 2 of 2"),
         ("-np 1 x : : -np 1 y", "there is no program 2 of 3"),
         ("-np 1 x : --mpi -np 1 y", "--mpi is for all programs"),
-        ("-np 1 x : -np 1 torchrun y", "torchrun starts a world of its own"),
+        ("-np 1 x : -np 1 torchrun y", "torchrun starts its own world"),
     ],
 )
 def test_a_wrong_command_line_is_one_error(line: str, message: str) -> None:
