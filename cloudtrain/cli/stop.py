@@ -67,18 +67,17 @@ def _running(pattern: str, platform: str | None) -> list[Job]:
 
 def _stop(attached: Job, *, wait: bool, quiet: bool) -> JobDescription:
     """Stop one job, and print its status."""
-    from cloudtrain.errors import TrainingFailed
-
     attached.stop()
     if wait:
         from cloudtrain.cli._view import leave_running
+        from cloudtrain.contract import JobStatus
 
-        try:
-            with leave_running(attached, "is stopping"):
-                attached.wait()
-        except TrainingFailed as failed:
-            click.echo(failed.message, err=True)
-    description = attached.describe()
+        with leave_running(attached, "is stopping"), attached.upkeep():
+            description = attached.until_final()
+        if description.failure and description.status == JobStatus.FAILED:
+            click.echo(f"job {attached.name} failed: {description.failure.summary()}", err=True)
+    else:
+        description = attached.describe()
     if not quiet:
         click.echo(f"{attached.name}: {description.status}")
     return description
