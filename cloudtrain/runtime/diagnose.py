@@ -360,18 +360,25 @@ def _exception(rank_exit: RankExit) -> tuple[str | None, str, str]:
     record = rank_exit.record
     if record and record.exception_type == "SystemExit":
         return None, record.message, ""  # the traceback of exit("why") does not help
+    if record and record.exception_type == "ProcessRaisedException":  # of torch.multiprocessing.spawn
+        of_child = _printed_exception(record.message.splitlines())
+        if of_child:
+            return of_child
     if record and record.exception_type:
         return record.exception_type, record.message, record.traceback
-    starts = [
-        number for number, line in enumerate(rank_exit.log_tail) if line.startswith("Traceback (most recent")
-    ]
+    return _printed_exception(rank_exit.log_tail) or (None, "", "")
+
+
+def _printed_exception(lines: Sequence[str]) -> tuple[str, str, str] | None:
+    """Type, message and traceback of the last exception in ``lines``."""
+    starts = [number for number, line in enumerate(lines) if line.startswith("Traceback (most recent")]
     if starts:
-        for number in range(starts[-1] + 1, len(rank_exit.log_tail)):
-            match = _EXCEPTION.match(rank_exit.log_tail[number])
+        for number in range(starts[-1] + 1, len(lines)):
+            match = _EXCEPTION.match(lines[number])
             if match:
-                traceback = "\n".join(rank_exit.log_tail[starts[-1] : number + 1])
+                traceback = "\n".join(lines[starts[-1] : number + 1])
                 return match["type"].rpartition(".")[2], match["message"] or "", traceback
-    return None, "", ""
+    return None
 
 
 def _with_hint(kind: FailureClass, rank_exit: RankExit, facts: JobFacts) -> tuple[FailureClass, str]:

@@ -36,7 +36,7 @@ HINTS = (
         r"^ImportError: attempted relative import (?:with no known parent package|beyond top-level package)",
         "A script has no parent package. Write from helpers import x instead of from .helpers import x, or make the "
         "folder of the package the source_dir, with a pyproject.toml, and name the module as the entry point: "
-        "package.train.",
+        "package.train. With cloudtrain run: python -m package.train.",
     ),
     Hint(
         "ModuleNotFoundError: No module named 'smdistributed'",

@@ -86,6 +86,21 @@ def test_without_a_record_the_last_printed_traceback_counts() -> None:
     assert report.traceback.splitlines() == list(tail[4:7])
 
 
+def test_a_process_that_torch_spawned_is_the_cause() -> None:
+    of_child = (
+        'Traceback (most recent call last):\n  File "t.py", line 3, in f\nFileNotFoundError: [Errno 2] x'
+    )
+    message = f"\n\n-- Process 0 terminated with the following error:\n{of_child}\n"
+    record = RankRecord(1, 0, 1, "ProcessRaisedException", message, "Traceback of spawn")
+    report = diagnose(RankExit(0, 1, 0.0, record), "")
+    assert (report.exception_type, report.message, report.traceback) == (
+        "FileNotFoundError",
+        "[Errno 2] x",
+        of_child,
+    )
+    assert report.failure_class == FailureClass.MISSING_DATA
+
+
 def test_without_a_traceback_the_last_line_is_shown() -> None:
     assert (
         diagnose(RankExit(0, 4, 1.0, None, ("a", "b")), "h").summary()
