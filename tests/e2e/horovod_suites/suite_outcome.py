@@ -40,6 +40,8 @@ def read_outcome(folder: Path) -> Outcome:
 
 def _read_rank(outcome: Outcome, rank: int, path: Path) -> None:
     last, finished = "no test", False
+    passed: Counter[str] = Counter()
+    skipped: dict[str, str] = {}
     for line in path.read_text(encoding="utf-8").splitlines():
         try:
             event = json.loads(line)
@@ -48,11 +50,15 @@ def _read_rank(outcome: Outcome, rank: int, path: Path) -> None:
         last = event.get("started", last)
         finished = finished or "finished" in event
         if event.get("outcome") == "passed":
-            outcome.passed.add(event["test"])
+            passed[event["test"]] += 1
         elif event.get("outcome") == "skipped":
-            outcome.skipped[event["test"]] = event["reason"]
+            skipped[event["test"]] = event["reason"]
         elif event.get("outcome") == "failed":
             outcome.failed.setdefault(event["test"], f"rank {rank}: {event['reason']}")
+    for test in [test for test in skipped if passed[test] == 1]:
+        del passed[test]  # pytest reports a test as passed although its subtests were all skipped
+    outcome.passed |= passed.keys()
+    outcome.skipped.update(skipped)
     if not finished:
         outcome.unfinished[rank] = last
 

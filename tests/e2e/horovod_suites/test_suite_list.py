@@ -61,7 +61,7 @@ def test_a_suite_is_compared_with_the_list(launcher: str, tmp_path: Path) -> Non
         "test_fails_on_the_last_rank failed: rank 1: AssertionError: the last rank",
         "test_passes did not fail",
         "2 passed, listed: 3",
-        "1 skipped, listed: 0",
+        "2 skipped, listed: 0",
     ]
 
 

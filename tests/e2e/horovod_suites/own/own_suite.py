@@ -28,3 +28,7 @@ class OwnTests(unittest.TestCase):
 
     def test_is_skipped(self) -> None:
         self.skipTest("no reason")
+
+    def test_is_skipped_in_its_subtest(self) -> None:
+        with self.subTest("one"):
+            self.skipTest("no reason")
