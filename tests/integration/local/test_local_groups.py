@@ -34,7 +34,7 @@ GROUPS = [
 def test_other_hosts_run_the_script_once(run: Run, kind: str) -> None:
     """The first host is not part of the distribution: another one has rank 0, and starts mpirun."""
     distribution = {kind: {"processes_per_host": 2}, "instance_groups": ["gpu"]}
-    job = run(WHERE, instance_groups=GROUPS, distribution=distribution)
+    job = run(WHERE, platform="local", instance_groups=GROUPS, distribution=distribution)
     assert job.failure is None
     assert sorted(re.findall(r"group.*", job.logs())) == [
         "group data rank 0 of 1",
@@ -44,6 +44,6 @@ def test_other_hosts_run_the_script_once(run: Run, kind: str) -> None:
 
 def test_the_failure_of_a_host_without_ranks_fails_the_job(run: Run) -> None:
     distribution = {"processes": {}, "instance_groups": ["gpu"]}
-    failure = run(FAILS_BESIDE, instance_groups=GROUPS, distribution=distribution).failure
+    failure = run(FAILS_BESIDE, platform="local", instance_groups=GROUPS, distribution=distribution).failure
     assert failure
     assert (failure.host, failure.exit_code, failure.failure_class) == ("algo-1", 5, FailureClass.USER_ERROR)
