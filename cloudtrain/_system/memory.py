@@ -40,12 +40,6 @@ else:
 
 if sys.platform == "linux":
 
-    def close_memory() -> None:
-        """No other process of this user can read the memory or the first environment of this one, nor trace it."""
-        import ctypes
-
-        ctypes.CDLL(None).prctl(4, 0, 0, 0, 0)  # PR_SET_DUMPABLE
-
     def make_shared(length: int) -> tuple[mmap.mmap, int]:
         """Memory without a name, and its descriptor. Raises OSError."""
         descriptor = os.memfd_create("cloudtrain")
@@ -99,9 +93,6 @@ if sys.platform == "linux":
         return f"\0cloudtrain-{name}"
 
 else:
-
-    def close_memory() -> None:
-        """Nothing: pods run Linux."""
 
     def _unavailable(*_arguments: Any) -> Any:
         raise OSError(errno.ENOSYS, "memory without a name exists on Linux only")
