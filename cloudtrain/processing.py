@@ -142,6 +142,7 @@ class Processor:
     """
 
     JOB_CLASS_NAME = "processing-job"
+    estimator_cls: type[Estimator] = Estimator
 
     def __init__(
         self,
@@ -241,7 +242,7 @@ class Processor:
 
     def _estimator(self, source: Mapping[str, Any]) -> Estimator:
         wrapper = {"entry_point": run_processing.__file__, **source}
-        return Estimator(**{**_given(self._fields), **_given(wrapper)})
+        return self.estimator_cls(**{**_given(self._fields), **_given(wrapper)})
 
 
 class ScriptProcessor(Processor):
@@ -285,8 +286,6 @@ class ScriptProcessor(Processor):
 
 class FrameworkProcessor(ScriptProcessor):
     """Runs a script, or one of a folder, in AWS's image of a framework; on ``local``, with your own Python."""
-
-    estimator_cls: type[Estimator] = Estimator
 
     def __init__(
         self,
@@ -338,11 +337,6 @@ class FrameworkProcessor(ScriptProcessor):
             logs,
             job_name,
             experiment_config,
-        )
-
-    def _estimator(self, source: Mapping[str, Any]) -> Estimator:
-        return self.estimator_cls(
-            **{**_given(self._fields), "entry_point": run_processing.__file__, **_given(source)}
         )
 
 
@@ -414,6 +408,8 @@ class XGBoostProcessor(_OfFramework):
 class SKLearnProcessor(ScriptProcessor):
     """Runs a script in AWS's image of scikit-learn: see `ScriptProcessor`."""
 
+    estimator_cls = SKLearn
+
     def __init__(
         self,
         framework_version: str | None = None,
@@ -425,9 +421,6 @@ class SKLearnProcessor(ScriptProcessor):
     ) -> None:
         super().__init__(role, None, command, instance_count, instance_type, **fields)
         self._fields["framework_version"] = framework_version
-
-    def _estimator(self, source: Mapping[str, Any]) -> Estimator:
-        return SKLearn(**{**_given(self._fields), "entry_point": run_processing.__file__, **_given(source)})
 
 
 def _given(fields: Mapping[str, Any]) -> dict[str, Any]:
