@@ -394,8 +394,7 @@ def _wait(
                 with card.updating() if card else print_states(job.platform, job.name, show):
                     for line in job.follow():
                         show(line)
-            with job.upkeep():
-                description = job.until_final(card=card)
+            description = job.until_final(card=card)
             try:
                 job.conclude(description, show)
             except TrainingFailed:

@@ -24,7 +24,7 @@ from cloudtrain.platforms import (
     Upkeep,
     get_platform,
 )
-from cloudtrain.platforms.waiting import describe_patiently, waiting_for
+from cloudtrain.platforms.waiting import patiently, waiting_for
 from cloudtrain.storage import Progress, Store, open_store, split_uri
 from cloudtrain.storage.uri import own_file
 
@@ -130,7 +130,7 @@ class Job:
             return self.wait(logs=timeout)
         __tracebackhide__ = True  # in a notebook, the traceback of a failed job is that of the cell
         prints = bool(logs) and logs != "None"
-        with waiting_for(self.name), live_card(self.platform, self.name) as card, self.upkeep():
+        with waiting_for(self.name), live_card(self.platform, self.name) as card:
             description = self.until_final(timeout, card, prints=prints)
         self.conclude(description, print_line if prints else None)
         return self
@@ -155,22 +155,23 @@ class Job:
     def until_final(
         self, timeout: float | None = None, card: LiveCard | None = None, *, prints: bool = False
     ) -> JobDescription:
-        """The final description of the job. Raises TimeoutError."""
+        """The final description of the job, which this client tends meanwhile. Raises TimeoutError."""
         deadline = None if timeout is None else time.monotonic() + timeout
-        if prints:
-            with card.updating() if card else nullcontext():
-                self._print_logs(timeout)
         pause = POLL_SECONDS
-        while not (description := describe_patiently(self.platform, self.name)).status.is_final:
-            if card:
-                card.show(description)
-            if deadline is not None and time.monotonic() > deadline:
-                raise TimeoutError(
-                    f"job {self.name} is still {description.status} after {timeout:g} s. It continues. Attach to it "
-                    f"again: cloudtrain wait {self.name}"
-                )
-            time.sleep(pause)
-            pause = min(1.2 * pause, LONGEST_POLL_SECONDS)
+        with self.upkeep():
+            if prints:
+                with card.updating() if card else nullcontext():
+                    self._print_logs(timeout)
+            while not (description := patiently(self.describe)).status.is_final:
+                if card:
+                    card.show(description)
+                if deadline is not None and time.monotonic() > deadline:
+                    raise TimeoutError(
+                        f"job {self.name} is still {description.status} after {timeout:g} s. It continues. Attach to "
+                        f"it again: cloudtrain wait {self.name}"
+                    )
+                time.sleep(pause)
+                pause = min(1.2 * pause, LONGEST_POLL_SECONDS)
         if card:
             card.show(description)
         return description
@@ -178,7 +179,7 @@ class Job:
     def _print_logs(self, timeout: float | None) -> None:
         """Print the output until the job ends, or for ``timeout`` seconds."""
         if timeout is None:
-            for line in self.follow():
+            for line in self.platform.logs(self.name, follow=True):
                 print_line(line)
             return
         import queue
@@ -195,7 +196,7 @@ class Job:
 
     def _read_logs(self, lines: Queue[str | BaseException | None]) -> None:
         try:
-            for line in self.follow():
+            for line in self.platform.logs(self.name, follow=True):
                 lines.put(line)
         except BaseException as error:
             lines.put(error)

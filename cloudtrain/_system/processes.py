@@ -6,9 +6,11 @@ import errno
 import os
 import sys
 
+from cloudtrain._system.signals import block, unblock
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
 RUNS_JOBS = sys.platform != "win32"
 """Whether jobs and servers can run on this machine, and not only be submitted from it."""
@@ -30,7 +32,7 @@ if sys.platform == "win32":
     def after_fork_in_child(function: Callable[[], object]) -> None:
         """Call ``function`` in every child that this process forks: on Windows there is none."""
 
-    def fork() -> int:
+    def fork(held: Iterable[int] = ()) -> int:
         """Windows has no forks. Raises OSError."""
         raise OSError(errno.ENOSYS, "this system cannot fork")
 
@@ -53,9 +55,20 @@ else:
         if hasattr(os, "register_at_fork"):
             os.register_at_fork(after_in_child=function)
 
-    def fork() -> int:
-        """See `os.fork`."""
-        return os.fork()
+    def fork(held: Iterable[int] = ()) -> int:
+        """See `os.fork`.
+
+        Args:
+            held: signals that stay blocked in the child, until it has handlers and unblocks them.
+        """
+        block(held)
+        pid = -1
+        try:
+            pid = os.fork()
+        finally:
+            if pid:
+                unblock(held)
+        return pid
 
     def identity(process: int) -> str:
         """Differs from that of a later process with the same number; empty if it has ended, or without ``/proc``.

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import signal
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any, Callable
 
 _NAMES = (
@@ -45,6 +46,16 @@ def handle(name: str, handler: Callable[[int, Any], object]) -> None:
 
 ENDING = tuple(getattr(signal, name) for name in ("SIGTERM", "SIGINT", "SIGHUP") if hasattr(signal, name))
 """The signals that ask a process to end: by kill(1) or a scheduler, by Ctrl-C, and by a terminal that was closed."""
+
+
+@contextlib.contextmanager
+def blocked(numbers: Iterable[int]) -> Iterator[None]:
+    """Hold signals back while the context lasts, also in child processes that it starts. They have to `unblock`."""
+    block(numbers)
+    try:
+        yield
+    finally:
+        unblock(numbers)
 
 
 if sys.platform == "win32":

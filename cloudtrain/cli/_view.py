@@ -7,7 +7,6 @@ import re
 import signal
 import sys
 import threading
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
@@ -25,7 +24,7 @@ from cloudtrain.contract.text import escape_except_colours
 from cloudtrain.errors import JobNotFound
 from cloudtrain.job import Job
 from cloudtrain.platforms import Events, JobDescription, print_states
-from cloudtrain.platforms.waiting import describe_patiently, waiting_for
+from cloudtrain.platforms.waiting import waiting_for
 
 RANK_COLOURS = ("cyan", "magenta", "green", "yellow", "blue", "red")
 
@@ -55,7 +54,7 @@ def watch(job: Job, *, quiet: bool, again: Callable[[Callable[[str], object]], b
 
 def finish(job: Job) -> int:
     """Wait for the record of a job whose output has ended. Prints its failure. Returns its exit code."""
-    description = _final(job)
+    description = job.until_final()
     if description.failure:
         show_failure(Console(stderr=True, highlight=False), description.failure)
     return _exit_code(description)
@@ -68,14 +67,7 @@ def _follow(job: Job, *, quiet: bool) -> JobDescription:
             pass
     else:
         _show_live(job)
-    return _final(job)
-
-
-def _final(job: Job) -> JobDescription:
-    with job.upkeep():
-        while not (description := describe_patiently(job.platform, job.name)).status.is_final:
-            time.sleep(0.05)
-    return description
+    return job.until_final()
 
 
 def _exit_code(description: JobDescription) -> int:

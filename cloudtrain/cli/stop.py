@@ -72,7 +72,7 @@ def _stop(attached: Job, *, wait: bool, quiet: bool) -> JobDescription:
         from cloudtrain.cli._view import leave_running
         from cloudtrain.contract import JobStatus
 
-        with leave_running(attached, "is stopping"), attached.upkeep():
+        with leave_running(attached, "is stopping"):
             description = attached.until_final()
         if description.failure and description.status == JobStatus.FAILED:
             click.echo(f"job {attached.name} failed: {description.failure.summary()}", err=True)

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from typing import TypeVar
 
 from cloudtrain.errors import CloudtrainError, JobNotFound, PlatformError, TrainingFailed
-from cloudtrain.platforms.base import JobDescription, Platform
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -21,8 +23,8 @@ class Patience:
     longest_pause: float = 30.0
 
 
-def describe_patiently(platform: Platform, job_name: str, patience: Patience | None = None) -> JobDescription:
-    """The description of a job. Repeats the request while it is throttled or the network is down.
+def patiently(request: Callable[[], T], patience: Patience | None = None) -> T:
+    """The response to ``request``, which is repeated while it is throttled or the network is down.
 
     Raises:
         PlatformError: the error is not transient, or lasts too long.
@@ -31,7 +33,7 @@ def describe_patiently(platform: Platform, job_name: str, patience: Patience | N
     began, pause = time.monotonic(), patience.first_pause
     while True:
         try:
-            return platform.describe(job_name)
+            return request()
         except PlatformError as error:
             if not error.is_transient or time.monotonic() - began > patience.longest:
                 raise

@@ -22,7 +22,7 @@ from pathlib import Path
 from cloudtrain._system.beneath import Beneath
 from cloudtrain._system.interfaces import interface_to
 from cloudtrain._system.processes import exit_code, fork
-from cloudtrain._system.signals import block, own_number, unblock
+from cloudtrain._system.signals import own_number, unblock
 from cloudtrain.contract import Paths
 from cloudtrain.contract.paths import DEFAULT_BASE
 from cloudtrain.errors import PlatformError
@@ -178,14 +178,12 @@ def run(
     """
     adopt_orphans()
     output, target = os.pipe()
-    # until the runtime has a handler: this process ignores SIGTERM, and the child does so at first
-    block((signal.SIGTERM,))
-    pid = fork()
+    # the runtime unblocks it when it has a handler: this process ignores SIGTERM, and the child does so at first
+    pid = fork(held=(signal.SIGTERM,))
     if not pid:
         os.close(output)
         _be_runtime(folder.base, environment, target, command)
     os.close(target)
-    unblock((signal.SIGTERM,))
     with selectors.DefaultSelector() as selector:
         selector.register(output, selectors.EVENT_READ)
         selector.register(0, selectors.EVENT_READ)

@@ -18,7 +18,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from cloudtrain._system.processes import FORKS_SAFELY, exit_code, fork
-from cloudtrain._system.signals import ENDING, block, unblock
+from cloudtrain._system.signals import ENDING, blocked
 from cloudtrain.contract import FailureReport
 from cloudtrain.platforms.local import namespace
 from cloudtrain.runtime.entrypoint import main  # loaded once, for all forked hosts
@@ -66,33 +66,15 @@ class HostProcess:
         Raises:
             NoOptMl: the machine does not permit that. No process is left.
         """
-        block(ENDING)  # until the runtime has handlers
-        try:
-            return cls._start(environment, cwd, log, closed, has_opt_ml=has_opt_ml, forks=forks)
-        finally:
-            unblock(ENDING)
-
-    @classmethod
-    def _start(
-        cls,
-        environment: Mapping[str, str],
-        cwd: Path,
-        log: int,
-        closed: int,
-        *,
-        has_opt_ml: bool,
-        forks: bool,
-    ) -> HostProcess:
-        """See `start`. The new process inherits the mask of blocked signals."""
         if not forks:
             command = [sys.executable, "-c", _RUN_RUNTIME, LIBRARY]
-            return _SpawnedProcess(
-                subprocess.Popen(
+            with blocked(ENDING):  # until the runtime has handlers
+                process = subprocess.Popen(
                     command, env=environment, cwd=cwd, stdin=subprocess.DEVNULL, stdout=log, stderr=log
                 )
-            )
+            return _SpawnedProcess(process)
         obstacle, report = os.pipe()
-        pid = fork()
+        pid = fork(held=ENDING)
         if pid:
             os.close(report)
             with open(obstacle) as file:

@@ -18,6 +18,7 @@ from cloudtrain.errors import JobNotFound, PlatformError
 from cloudtrain.platforms.base import Request
 from cloudtrain.platforms.sagemaker._queue.options import QueueOptions
 from cloudtrain.platforms.sagemaker._training_job import describe_training_job
+from cloudtrain.platforms.waiting import Patience, patiently
 from cloudtrain.spec import TrainingJob
 
 DEFAULT_WAIT = 86400
@@ -37,7 +38,7 @@ class Pace:
     """Before the job is submitted again for the first time. It doubles each time."""
     longest: float = 900.0
     deletion: float = 2.0
-    """Between two looks at a job that is being deleted, or while AWS has transient errors."""
+    """Between two looks at a job that is being deleted, and after AWS's first transient error."""
     patience: float = 300.0
     """The longest deletion, and the maximum duration of such errors."""
 
@@ -134,16 +135,11 @@ class Resubmission:
 
     def _find(self) -> Mapping[str, Any] | None:
         """SageMaker's description of the job; None if there is none. Asks again while AWS has transient errors."""
-        end = time.monotonic() + self._pace.patience
-        while True:
-            try:
-                return describe_training_job(self._request.job_name, self._aws)
-            except JobNotFound:
-                return None
-            except PlatformError as error:
-                if not error.is_transient or time.monotonic() > end:
-                    raise
-            time.sleep(self._pace.deletion)
+        patience = Patience(longest=self._pace.patience, first_pause=self._pace.deletion)
+        try:
+            return patiently(lambda: describe_training_job(self._request.job_name, self._aws), patience)
+        except JobNotFound:
+            return None
 
     def _delete(self) -> None:
         """Delete the failed job, and wait until its name is free."""

@@ -36,9 +36,12 @@ signal.signal(signal.SIGTERM, save)
 if "stubborn" in sys.argv:
     signal.signal(signal.SIGINT, save)
 open(f"pid-{os.environ['RANK']}", "w").write(str(os.getpid()))
-print("waiting", flush=True)
+line = "waiting"
 while True:
     try:
+        if line:
+            print(line, flush=True)
+        line = ""
         time.sleep(0.05)
     except KeyboardInterrupt:
         save(2, None)
@@ -176,27 +179,24 @@ def test_ctrl_c_lets_ranks_save_and_a_second_one_kills_them(tmp_path: Path) -> N
     assert not any(map(process_lives, ranks))
 
 
-def test_ctrl_c_is_a_keyboard_interrupt_and_then_sigterm(tmp_path: Path) -> None:
-    interrupted = "except KeyboardInterrupt:\n        print('interrupted', flush=True)\n        raise"
-    (tmp_path / "train.py").write_text(
-        WAITS.replace("except KeyboardInterrupt:\n        save(2, None)", interrupted)
-    )
+@pytest.mark.parametrize(
+    ("handler", "line", "saved"),
+    [
+        ("print('interrupted', flush=True)\n        raise", "interrupted", set()),
+        ("print('ignored', flush=True)", "ignored", {"saved-0", "saved-1"}),
+    ],
+    ids=["that ends the script", "that is ignored"],
+)
+def test_ctrl_c_is_a_keyboard_interrupt_and_then_sigterm(
+    tmp_path: Path, handler: str, line: str, saved: set[str]
+) -> None:
+    (tmp_path / "train.py").write_text(WAITS.replace("save(2, None)", handler))
     with start(tmp_path, *LOCAL, "python", "train.py") as process:
         waiting(tmp_path, process)
         process.send_signal(signal.SIGINT)
         out, _ = process.communicate(timeout=30)
-    assert (process.returncode, out.count("] interrupted\n")) == (130, 2)
-
-    ignored = "except KeyboardInterrupt:\n        print('ignored', flush=True)"
-    (tmp_path / "train.py").write_text(
-        WAITS.replace("except KeyboardInterrupt:\n        save(2, None)", ignored)
-    )
-    with start(tmp_path, *LOCAL, "python", "train.py") as process:
-        waiting(tmp_path, process)
-        process.send_signal(signal.SIGINT)
-        out, _ = process.communicate(timeout=30)
-    assert (process.returncode, out.count("] ignored\n")) == (130, 2)
-    assert {path.name for path in tmp_path.glob("saved-*")} == {"saved-0", "saved-1"}
+    assert (process.returncode, out.count(f"] {line}\n")) == (130, 2)
+    assert {path.name for path in tmp_path.glob("saved-*")} == saved
 
 
 def test_ctrl_c_is_a_notice_for_a_script_that_asks_for_one(tmp_path: Path) -> None:
