@@ -154,25 +154,43 @@ def _run(script: Callable[[], None]) -> None:
         if code == 0:
             _ignore_stops()
         message = error.code if isinstance(error.code, str) else ""
-        _record_end(owner, code & 0xFF, "SystemExit", message, left_on_signal=on_signal)
+        caught = _caught(error) if code == 1 and not message and not on_signal else None
+        if caught is not None:
+            _record_exception(owner, code, caught)
+        else:
+            _record_end(owner, code & 0xFF, "SystemExit", message, left_on_signal=on_signal)
         raise
     except BaseException as error:
-        import traceback
-
-        # hide the frames of this file from the user
-        inner = error.__traceback__
-        while inner is not None and inner.tb_frame.f_code.co_filename == __file__:
-            inner = inner.tb_next
-        error.__traceback__ = inner
-        sys.last_type, sys.last_value, sys.last_traceback = type(error), error, inner  # as Python does
-        lines = traceback.format_exception(type(error), error, inner)
         code = 130 if isinstance(error, KeyboardInterrupt) else 1
-        _record_end(owner, code, type(error).__qualname__, str(error), "".join(lines))
+        inner = _record_exception(owner, code, error)
+        sys.last_type, sys.last_value, sys.last_traceback = type(error), error, inner  # as Python does
         if _follows_preemption(error):
             sys.stderr.write("[cloudtrain] this rank ends: another one has left because of the notice\n")
         else:
             sys.excepthook(type(error), error, inner)
         sys.exit(code)
+
+
+def _caught(end: SystemExit) -> Exception | None:
+    """The exception that the script ends for: its handler calls ``sys.exit(1)`` itself, as Hydra's does."""
+    cause, trace = end.__context__, end.__traceback__
+    while trace is not None and trace.tb_next is not None:
+        trace = trace.tb_next
+    handler = cause.__traceback__.tb_frame if cause is not None and cause.__traceback__ is not None else None
+    return cause if isinstance(cause, Exception) and trace is not None and handler is trace.tb_frame else None
+
+
+def _record_exception(owner: int, code: int, error: BaseException) -> TracebackType | None:
+    """Record ``error`` without the frames of this file, which it loses. Returns its traceback."""
+    import traceback
+
+    inner = error.__traceback__
+    while inner is not None and inner.tb_frame.f_code.co_filename == __file__:
+        inner = inner.tb_next
+    error.__traceback__ = inner
+    lines = traceback.format_exception(type(error), error, inner)
+    _record_end(owner, code, type(error).__qualname__, str(error), "".join(lines))
+    return inner
 
 
 def _follows_preemption(error: BaseException) -> bool:
