@@ -35,6 +35,10 @@ class _Known(msgspec.Struct, frozen=True):
     sha256: str
 
 
+_DECODER = msgspec.json.Decoder(dict[str, _Known])
+"""Made here, because threads must not make it at the same time: see `cloudtrain.spec._convert`."""
+
+
 @dataclass(frozen=True)
 class HashedFile:
     """One file. ``key`` is its path relative to the folder."""
@@ -177,7 +181,7 @@ class _Index:
         self._file = state_home() / "data" / f"{name[:32]}.json"
         self._known: dict[str, _Known] = {}
         with contextlib.suppress(OSError, msgspec.DecodeError):
-            self._known = msgspec.json.decode(self._file.read_bytes(), type=dict[str, _Known])
+            self._known = _DECODER.decode(self._file.read_bytes())
 
     def find(self, key: str, signature: tuple[int, ...]) -> str | None:
         """The hash of a file that has not changed."""

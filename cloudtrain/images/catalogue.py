@@ -14,6 +14,7 @@ import yaml
 from msgspec import Struct
 
 from cloudtrain.errors import InvalidJob, nearest
+from cloudtrain.spec._convert import convert
 
 CONTAINERS = Path(__file__).with_name("containers")
 """The folder ``containers/`` of the repository: a link in a clone, a copy in an installed cloudtrain."""
@@ -176,7 +177,7 @@ def _numbers(version: str) -> tuple[int, ...]:
 
 @cache
 def _catalogue() -> _Catalogue:
-    return msgspec.convert(yaml.safe_load((CONTAINERS / "images.yaml").read_bytes()), _Catalogue)
+    return convert(yaml.safe_load((CONTAINERS / "images.yaml").read_bytes()), _Catalogue)
 
 
 @cache

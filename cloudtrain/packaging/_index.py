@@ -40,6 +40,10 @@ class _Record(msgspec.Struct, frozen=True):
     archive: str
 
 
+_DECODER = msgspec.json.Decoder(_Record)
+"""Made here, because threads must not make it at the same time: see `cloudtrain.spec._convert`."""
+
+
 def take_fingerprint(members: Sequence[ArchiveMember], walked_at: int) -> TreeFingerprint:
     """The fingerprint of a tree that was walked at ``walked_at``, in nanoseconds since the epoch.
 
@@ -68,7 +72,7 @@ class Index:
     def find(self, fingerprint: TreeFingerprint, members: Sequence[ArchiveMember]) -> str | None:
         """The SHA-256 of the archive, or None if the tree has changed since it was packed."""
         try:
-            record = msgspec.json.decode(self._path.read_bytes(), type=_Record)
+            record = _DECODER.decode(self._path.read_bytes())
         except (OSError, msgspec.DecodeError):
             return None
         last = record.fingerprint

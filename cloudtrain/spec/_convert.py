@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import threading
 from typing import Any, TypeVar
 
 import msgspec
 
 T = TypeVar("T")
+
+_ALONE = threading.RLock()
+"""msgspec looks at a type when it is first converted to. Two threads that do so at the same time crash the process."""
 
 
 def convert(value: Any, kind: type[T], where: str = "") -> T:
@@ -19,7 +23,8 @@ def convert(value: Any, kind: type[T], where: str = "") -> T:
         InvalidJob: ``value`` is not valid. The message starts with the path: ``inputs.train.s3_data: ...``.
     """
     try:
-        return msgspec.convert(value, kind)
+        with _ALONE:
+            return msgspec.convert(value, kind)
     except msgspec.ValidationError as error:
         from cloudtrain.spec._explain import explain  # slow to import
 
