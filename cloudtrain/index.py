@@ -2,6 +2,9 @@
 
 Job folders and tickets show where most jobs are. The index, a database, adds the others and the order. It is a cache:
 one that cannot be used gives a warning, and neither blocks a submission nor hides a job that has a folder or a ticket.
+
+It also remembers on which platform ``cloudtrain list --platform`` has found a job. Such a job may be someone else's: it
+is found by its name, and is not one of `list_jobs`.
 """
 
 from __future__ import annotations
@@ -12,9 +15,10 @@ import re
 import sqlite3
 import stat
 import warnings
-from collections.abc import Callable, Container, Iterable, Iterator
+from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -35,6 +39,9 @@ RECORD = "state.json"
 NOT_DAMAGED = "locked|busy|readonly|unable to open|permission|disk|memory"
 """In SQLite's errors that come from around the file. Its error codes need Python 3.11."""
 COLUMNS = "name, platform, submitted_at"
+SUBMISSIONS = "submissions"
+FOUND = "found"
+"""The table of jobs that a platform has listed. It came after version 2, so it may be missing."""
 
 
 @dataclass(frozen=True)
@@ -67,23 +74,36 @@ def remove_submission(number: int | None) -> None:
 
 def remove_job(name: str, platform: str) -> None:
     """Remove all submissions of a job that is gone."""
-    _write(
-        lambda database: database.execute(
-            "DELETE FROM submissions WHERE name = ? AND platform = ?", (name, platform)
-        ),
-        f"it keeps the job {name}, which is gone",
-    )
+
+    def remove(database: sqlite3.Connection) -> None:
+        for table in filter(partial(_has, database), (SUBMISSIONS, FOUND)):
+            database.execute(f"DELETE FROM {table} WHERE name = ? AND platform = ?", (name, platform))
+
+    _write(remove, f"it keeps the job {name}, which is gone")
+
+
+def remember_found(entries: Sequence[IndexEntry]) -> None:
+    """Add jobs that a platform has listed, for `find_job`."""
+
+    def add(database: sqlite3.Connection) -> None:
+        database.execute(f"CREATE TABLE IF NOT EXISTS {FOUND} ({COLUMNS}, PRIMARY KEY (name, platform))")
+        rows = [(entry.name, entry.platform, entry.submitted_at) for entry in entries]
+        database.executemany(f"REPLACE INTO {FOUND} ({COLUMNS}) VALUES (?, ?, ?)", rows)
+
+    if entries:
+        _write(add, "the jobs of this list are not found by their names alone")
 
 
 def find_job(name: str) -> IndexEntry | None:
-    """The newest job with this name, or None."""
+    """The newest job with this name: one that was submitted from this machine, else one that was listed; or None."""
     found = _read("WHERE name = ?", name)
     found += _found_in_state(name, {(entry.name, entry.platform) for entry in found})
+    found = found or _read("WHERE name = ?", name, table=FOUND)
     return max(found, key=lambda entry: entry.submitted_at, default=None)
 
 
 def list_jobs() -> list[IndexEntry]:
-    """All jobs, newest first."""
+    """All jobs that were submitted from this machine, newest first."""
     oldest_first = sorted(_read(), key=lambda entry: entry.submitted_at)
     found = {(entry.name, entry.platform): entry for entry in oldest_first}
     for entry in _found_in_state(known=found):
@@ -119,14 +139,14 @@ def _names(folder: str) -> list[str]:
         return []
 
 
-def _read(where: str = "", *values: str) -> list[IndexEntry]:
+def _read(where: str = "", *values: str, table: str = SUBMISSIONS) -> list[IndexEntry]:
     """The rows; none if the index does not exist or cannot be used. Writes nothing, except a damaged index."""
 
     def read(database: sqlite3.Connection) -> list[Any]:
-        table = "submissions" if _version(database) else "jobs"
-        if table == "jobs" and not _has_jobs(database):
+        name = table if _version(database) else "jobs"
+        if not _has(database, name):
             return []  # another process is creating it
-        return database.execute(f"SELECT {COLUMNS} FROM {table} {where}", values).fetchall()
+        return database.execute(f"SELECT {COLUMNS} FROM {name} {where}", values).fetchall()
 
     rows = _use(read, "only jobs with a folder or a ticket on this machine are found", writes=False)
     return [*_entries(rows or ())]
@@ -148,14 +168,13 @@ def _write(change: Callable[[sqlite3.Connection], T], consequence: str) -> T | N
 def _create(database: sqlite3.Connection) -> None:
     """Create the table, with the rows of version 1."""
     database.execute("CREATE TABLE submissions (name TEXT, platform TEXT, submitted_at REAL)")
-    if _has_jobs(database):
+    if _has(database, "jobs"):
         database.execute(f"INSERT INTO submissions SELECT {COLUMNS} FROM jobs")
     database.execute(f"PRAGMA user_version = {VERSION}")
 
 
-def _has_jobs(database: sqlite3.Connection) -> bool:
-    """Whether there is the table of version 1."""
-    return database.execute("SELECT 1 FROM sqlite_master WHERE name = 'jobs'").fetchone() is not None
+def _has(database: sqlite3.Connection, table: str) -> bool:
+    return database.execute("SELECT 1 FROM sqlite_master WHERE name = ?", (table,)).fetchone() is not None
 
 
 def _version(database: sqlite3.Connection) -> int:

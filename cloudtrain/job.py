@@ -51,7 +51,8 @@ class Job:
 
     @classmethod
     def attach(cls, name: str, platform: str | None = None) -> Job:
-        """The job called ``name``. Its platform defaults to that of the job of this name submitted from this machine.
+        """The job called ``name``. Its platform defaults to that of the job of this name submitted from this machine,
+        or else found by ``cloudtrain list --platform``.
 
         Raises:
             JobNotFound: no job of this name was submitted from this machine, and no platform was given.
@@ -62,7 +63,7 @@ class Job:
                 raise JobNotFound(
                     f"there is no job {name} among those submitted from this machine",
                     hint="See them with: cloudtrain list. A job of another machine needs its platform: "
-                    "--platform NAME, or Job.attach(name, platform).",
+                    "--platform NAME, or Job.attach(name, platform). cloudtrain list --platform NAME finds all.",
                 )
             platform = entry.platform
         job = cls(name, get_platform(platform))

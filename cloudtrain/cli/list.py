@@ -29,7 +29,8 @@ MOST_TASKS = 400
     "--platform",
     "place",
     metavar="NAME",
-    help="Ask this platform for its jobs instead, also those submitted from other machines.",
+    help="Ask this platform for its jobs instead, also those submitted from other machines. From then on, the other "
+    "commands find these jobs by name.",
 )
 @json_option
 def command(limit: int, place: str | None, as_json: bool) -> None:
@@ -46,12 +47,15 @@ def command(limit: int, place: str | None, as_json: bool) -> None:
 
 
 def _on_platform(name: str, limit: int) -> list[Found]:
-    """The jobs that the platform itself lists. Raises PlatformError."""
+    """The jobs that the platform itself lists, which the index now finds by name. Raises PlatformError."""
     from itertools import islice
 
+    from cloudtrain.index import IndexEntry, remember_found
     from cloudtrain.platforms import get_platform
 
-    return [(job.name, job.platform, job) for job in islice(get_platform(name).list(), limit)]
+    jobs = [*islice(get_platform(name).list(), limit)]
+    remember_found([IndexEntry(job.name, job.platform, job.submitted_at) for job in jobs])
+    return [(job.name, job.platform, job) for job in jobs]
 
 
 def _of_this_machine(limit: int) -> list[Found]:

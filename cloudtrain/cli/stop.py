@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 @platform_option
 @json_option
 def command(job: str, wait: bool, platform: str | None, as_json: bool) -> None:
-    """Stop JOB, or all jobs of a pattern: 'sweep-*'.
+    """Stop JOB, or all jobs of a pattern that were submitted from this machine: 'sweep-*'.
 
     The ranks get SIGTERM, and the job's stop_grace in seconds to save a checkpoint and exit.
     """
@@ -57,7 +57,11 @@ def _running(pattern: str, platform: str | None) -> list[Job]:
         if fnmatchcase(entry.name, pattern) and entry.platform == (platform or entry.platform)
     ]
     if not found:
-        raise JobNotFound(f"there is no job {pattern}", hint="See the jobs with: cloudtrain list")
+        raise JobNotFound(
+            f"there is no job {pattern} among those submitted from this machine",
+            hint="See them with: cloudtrain list. A pattern stops no job of another machine, which may be someone "
+            "else's: stop each by its name.",
+        )
     jobs = []
     for entry in found:
         with suppress(JobNotFound):  # its folder was removed

@@ -6,6 +6,7 @@ import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
+from itertools import chain
 from typing import Any, ClassVar, Generic, TypeVar
 
 from cloudtrain.config import read_config
@@ -83,12 +84,12 @@ class ClusterPlatform(ABC, Generic[Jobs]):
         return self._of(job_name).request(job_name)
 
     def list(self) -> Iterator[JobDescription]:
-        """See `Platform.list`: also the jobs that other machines submitted to the clusters of this user's config file.
+        """See `Platform.list`: also the jobs that other machines submitted to the clusters that this client knows.
 
         A cluster that does not answer is left out, with a warning.
         """
         described: dict[str, JobDescription] = {}
-        for ticket in dict.fromkeys([Ticket(), *self._configured(), *self._tickets.all()]):
+        for ticket in self._places():
             try:
                 described |= {job.place: job for job in self._jobs(ticket).list()}
             except (CloudtrainError, OSError) as error:
@@ -106,12 +107,31 @@ class ClusterPlatform(ABC, Generic[Jobs]):
                 f"there is no {self.name} job {job_name}",
                 hint=f"See the jobs with: cloudtrain list --platform {self.name}",
             )
-        ticket = self._tickets.read(job_name)
-        if ticket is None:
-            here = self._jobs(Ticket())
-            others = () if here.has(job_name) else self._configured()
-            ticket = next((other for other in others if self._jobs(other).has(job_name)), Ticket())
-        return self._jobs(ticket)
+        return self._jobs(self._tickets.read(job_name) or self._place_of(job_name))
+
+    def _place_of(self, job_name: str) -> Ticket:
+        """Where a job is that this client has not submitted. Raises PlatformError if a cluster does not answer."""
+        errors = []
+        for place in self._places():
+            try:
+                if self._jobs(place).has(job_name):
+                    return place
+            except (CloudtrainError, OSError) as error:
+                errors.append(error)
+        if errors:
+            raise errors[0]
+        return Ticket()
+
+    def _places(self) -> Iterator[Ticket]:
+        """This machine, the clusters of the user's config file, and those to which this client submitted jobs.
+
+        Raises InvalidJob for the file, when it is read.
+        """
+        seen = set()
+        for ticket in chain([Ticket()], self._configured(), self._tickets.all()):
+            if (ticket.login, ticket.folder) not in seen:
+                seen.add((ticket.login, ticket.folder))
+                yield ticket
 
     def _configured(self) -> Iterator[Ticket]:
         """The clusters of the user's config file. Raises InvalidJob."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import builtins
 import contextlib
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -63,7 +64,7 @@ class Places:
     def find(self, job_name: str) -> Place:
         """The place of a job, which may have been deleted since this client submitted it.
 
-        A job that another client submitted is looked for in the current context, as each kind of object.
+        A job that another client submitted is looked for where `list` looks, as each kind of object.
 
         Raises JobNotFound, PlatformError.
         """
@@ -72,12 +73,19 @@ class Places:
             return Place(
                 self.api(ticket.context, ticket.namespace), KINDS.get(ticket.rendering, JOB), ticket.uid
             )
+        errors: list[PlatformError] = []
+        for api in self._all(errors):
+            try:
+                for kind in _served(api):
+                    with contextlib.suppress(KubeNotFound, *([] if kind == JOB else [KubeForbidden])):
+                        found = api.get(kind, job_name)
+                        if found["metadata"].get("labels", {}).get(JOB_LABEL) == job_name:
+                            return Place(api, kind)
+            except PlatformError as error:
+                errors.append(error)
+        if errors:
+            raise errors[0]
         api = self.api()
-        for kind in _served(api):
-            with contextlib.suppress(KubeNotFound, *([] if kind == JOB else [KubeForbidden])):
-                found = api.get(kind, job_name)
-                if found["metadata"].get("labels", {}).get(JOB_LABEL) == job_name:
-                    return Place(api, kind)
         raise JobNotFound(
             f"there is no job {job_name} in the namespace {api.namespace} of context {api.context}",
             hint="A job that another machine submitted is found in the current context: choose it with "
@@ -90,16 +98,9 @@ class Places:
 
         A cluster that does not answer is left out, unless it is the only one. Raises PlatformError.
         """
-        apis = {}
         errors: list[PlatformError] = []
-        for ticket in [Ticket(), *self.tickets.all()]:
-            try:
-                api = self.api(ticket.context, ticket.namespace)
-                apis[api.context, api.namespace] = api
-            except PlatformError as error:
-                errors.append(error)
         answered = False
-        for api in apis.values():
+        for api in self._all(errors):
             try:
                 found = [*_listed(api)]
             except PlatformError as error:
@@ -109,6 +110,17 @@ class Places:
             yield from found
         if errors and not answered:
             raise errors[0]
+
+    def _all(self, errors: builtins.list[PlatformError]) -> builtins.list[Api]:
+        """The API of each place of `list`. Those that cannot be used add to ``errors``."""
+        apis = {}
+        for ticket in [Ticket(), *self.tickets.all()]:
+            try:
+                api = self.api(ticket.context, ticket.namespace)
+                apis[api.context, api.namespace] = api
+            except PlatformError as error:
+                errors.append(error)
+        return [*apis.values()]
 
 
 def _served(api: Api) -> Iterator[Kind]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import subprocess
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from threading import Barrier
@@ -12,10 +13,13 @@ from click.testing import CliRunner
 from kube_fixtures import Namespace
 
 from cloudtrain.cli.list import command
+from cloudtrain.cli.stop import command as stop
 from cloudtrain.errors import JobExists
 from cloudtrain.index import find_job
 from cloudtrain.job import Job
+from cloudtrain.platforms.kubernetes.api.errors import KubeForbidden
 from cloudtrain.platforms.kubernetes.jobs import Places
+from cloudtrain.platforms.kubernetes.tickets import Ticket
 from cloudtrain.submission import prepare
 
 NAMES = ("race-0", "race-1", "race-2")
@@ -49,4 +53,17 @@ def test_a_name_that_two_clients_submit_leads_to_the_job_that_runs(
     listed = CliRunner().invoke(command, ["--platform", "kubernetes", "--json"])
     assert sorted(job["name"] for job in json.loads(listed.stdout)) == [*NAMES]
     assert CliRunner().invoke(command, ["--json"]).stdout.strip() == "[]"
-    assert Job.attach("race-1", "kubernetes").describe().name == "race-1"
+    found = Job.attach("race-1")
+    assert "race-*" in str(CliRunner().invoke(stop, ["race-*"]).exception)  # they may be a colleague's
+    assert not found.describe().status.is_final
+
+    there = Places().api()
+    Places().tickets.write("elsewhere", Ticket(there.context, there.namespace))
+    subprocess.run(
+        ["kubectl", "config", "set-context", "--current", "--namespace=default"],
+        check=True,
+        capture_output=True,
+    )
+    assert Places().find("race-2").api.namespace == there.namespace
+    with pytest.raises(KubeForbidden, match="in the namespace default"):  # it may be there
+        Places().find("race-9")

@@ -150,6 +150,17 @@ def test_jobs_from_a_laptop(laptop: Laptop, slurm: SlurmCluster) -> None:
     second, first = json.loads(other.run("list", "--platform", "slurm", "--json"))
     assert (second["name"], first) == ("second", described)
     assert json.loads(other.run("describe", "first", "--platform", "slurm", "--json")) == described
+    assert json.loads(other.run("describe", "first", "--json")) == described
+    assert other.run("logs", "first") == laptop.run("logs", "first")
+    assert "Completed" in other.run("wait", "first")
+    laptop.run(*arguments, "--name", "waits", "--set", "platform_options.begin=now+1hour")
+    assert "no job w* among those submitted from this machine" in other.run("stop", "w*", code=1)
+    assert "waits" not in other.run("list")
+    other.run("list", "--platform", "slurm")
+    assert "no job w* among those submitted from this machine" in other.run("stop", "w*", code=1)
+    assert json.loads(other.run("describe", "waits", "--json"))["status"] == "Pending"
+    assert other.run("stop", "waits") == "waits: Stopped\n"
+    assert laptop.run("stop", "w*") == ""
 
 
 def test_a_connection_that_breaks_while_a_job_runs(laptop: Laptop) -> None:

@@ -18,6 +18,7 @@ from cloudtrain.index import (
     add_job,
     find_job,
     list_jobs,
+    remember_found,
     remove_job,
     remove_submission,
 )
@@ -55,6 +56,22 @@ def test_a_submission_that_failed_removes_no_other_of_its_name() -> None:
     add_job(winner)
     remove_submission(loser)
     assert list_jobs() == [winner]
+
+
+def test_a_listed_job_is_found_by_its_name_unless_one_was_submitted_here() -> None:
+    listed, later = IndexEntry("a", "slurm", 1.0), IndexEntry("a", "slurm", 2.0)
+    remember_found([listed, IndexEntry("b", "kubernetes", 1.0)])
+    remember_found([later])
+    assert find_job("a") == later
+    assert list_jobs() == []
+    own = IndexEntry("a", "local", 0.0)
+    add_job(own)
+    assert find_job("a") == own
+    assert list_jobs() == [own]
+    remove_job("a", "local")
+    assert find_job("a") == later
+    remove_job("a", "slurm")
+    assert find_job("a") is None
 
 
 def _add(first: int) -> None:
