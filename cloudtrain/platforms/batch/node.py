@@ -36,7 +36,7 @@ from cloudtrain.platforms.batch.container_start import (
     report_start,
     write_report,
 )
-from cloudtrain.platforms.batch.node_folder import HostFolder, host_folder, local_folder
+from cloudtrain.platforms.batch.node_folder import HostFolder, host_folder, local_folder, local_prefix
 from cloudtrain.platforms.batch.node_job import NodeJob
 from cloudtrain.platforms.batch.variables import without_outer_allocation
 from cloudtrain.runtime.descendants import adopt_orphans, end_descendants
@@ -120,7 +120,7 @@ def _run_host(shared: Path, job: NodeJob, name: str, settings: Mapping[str, str]
     """Run the runtime of a host, whose folder in the job's folder is ``shared``. Returns its exit code."""
     number = job.names.index(name)
     try:
-        with local_folder(job.node_folder) as local:
+        with local_folder(job.node_folder, local_prefix(sys.argv[1])) as local:
             folder = host_folder(shared, local, on_node=bool(job.node_folder))
             try:
                 set_interface(Paths(folder.base), job, name)

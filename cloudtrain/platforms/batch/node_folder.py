@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import os
 import re
 import shlex
@@ -26,16 +27,22 @@ TASK = ("SLURM_JOB_ID", "SLURM_STEP_ID", "SLURM_PROCID")
 """The variables that name a task of Slurm."""
 
 
-def local_prefix(environ: Mapping[str, str]) -> str:
-    """The beginning of the name of a local folder: with the task of Slurm, if this is one."""
+def _tag(job_folder: str) -> str:
+    """Part of the name of a local folder: two clusters may use one disk, and both have a job 1."""
+    return f"cloudtrain-{hashlib.sha256(os.fsencode(job_folder)).hexdigest()[:12]}"
+
+
+def local_prefix(job_folder: str, environ: Mapping[str, str] = os.environ) -> str:
+    """The beginning of the name of a local folder: with the job, and the task of Slurm, if this is one."""
     values = [environ.get(name, "") for name in TASK]
-    return f"cloudtrain-{'.'.join(values)}-" if all(values) else "cloudtrain-"
+    return f"{_tag(job_folder)}-{'.'.join(values)}-" if all(values) else "cloudtrain-"
 
 
-def removal_script(parent: str) -> str:
+def removal_script(job_folder: str, parent: str) -> str:
     """The script that removes the local folder of a task of Slurm whose node program was killed.
 
     Args:
+        job_folder: the folder of the job, as in `local_prefix`.
         parent: see `local_folder`.
     """
     home, rest = ('"$HOME"/', parent[2:]) if parent.startswith("~/") else ("", parent)
@@ -46,13 +53,16 @@ def removal_script(parent: str) -> str:
         if part
     ]
     places = home + "".join(parts) or '"$TMPDIR" "$TEMP" "$TMP" /tmp /var/tmp'  # as Python chooses one
-    name = "cloudtrain-" + ".".join(f'"${one}"' for one in TASK)
+    name = f"{_tag(job_folder)}-" + ".".join(f'"${one}"' for one in TASK)
     return f'#!/bin/sh\nfor place in {places}; do [ "$place" ] && rm -rf -- "$place"/{name}-*; done\nexit 0\n'
 
 
 @contextlib.contextmanager
-def local_folder(parent: str) -> Iterator[Path]:
+def local_folder(parent: str, prefix: str = "cloudtrain-") -> Iterator[Path]:
     """A new folder on a disk of this node, below ``parent`` or the temporary folder, removed at the end.
+
+    Args:
+        prefix: see `local_prefix`.
 
     Raises PlatformError if it cannot be created.
     """
@@ -66,7 +76,7 @@ def local_folder(parent: str) -> Iterator[Path]:
         )
     try:
         place = own_place(place or tempfile.gettempdir(), create=True)
-        folder = Path(tempfile.mkdtemp(prefix=local_prefix(os.environ), dir=place))
+        folder = Path(tempfile.mkdtemp(prefix=prefix, dir=place))
     except FolderIsOpen as error:
         raise PlatformError(
             f"{error} on {socket.gethostname()}; they could run code as you", hint=hint

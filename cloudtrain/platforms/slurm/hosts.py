@@ -41,9 +41,11 @@ class SlurmHosts(NodeHosts):
                 f"there is no srun on {self.names[0]}",
                 hint="Add the line that puts it on the PATH to platform_options.prologue or modules.",
             )
-        program = [NODE_PROGRAM, str(self._folder.path)]
+        folder = str(self._folder.path)
+        program = [NODE_PROGRAM, folder]
         removal = self._folder.path / REMOVAL
-        replace_file(removal, removal_script(self._request.get("node_folder", "")).encode(), mode=0o700)
+        script = removal_script(folder, self._request.get("node_folder", ""))
+        replace_file(removal, script.encode(), mode=0o700)
         if is_started_by_srun(self._request):
             base = srun_command(srun, len(self.names), self._request, [])
             self._step_container = StepContainer(base, self._request, self._folder.path)

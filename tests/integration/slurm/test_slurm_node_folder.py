@@ -6,13 +6,15 @@ import json
 from pathlib import Path
 
 import pytest
-from slurm_cluster import SlurmCluster
+from slurm_cluster import Configuration, SlurmCluster
+from slurm_fixtures import SlurmOf
 from slurm_jobs import number_of, queue_is_empty, submit, wait_for_line, wait_until
 
 from cloudtrain import Estimator, Job
+from cloudtrain.contract import JobStatus
 from cloudtrain.errors import TrainingFailed
 
-TASK_FOLDERS = "cloudtrain-[0-9]*.*"
+TASK_FOLDERS = "cloudtrain-*.*"
 """The folder with the unpacked runtime stays, for later jobs: cloudtrain-UID-HASH."""
 
 SCRIPT = """
@@ -70,6 +72,28 @@ def test_a_folder_that_a_node_does_not_have(slurm: SlurmCluster, tmp_path: Path)
     job = Estimator(str(tmp_path / "train.py"), platform="slurm", platform_options=options).fit(wait=False)
     with pytest.raises(TrainingFailed, match="the variable NOWHERE is not set on"):
         job.wait()
+
+
+def test_a_job_of_another_cluster_with_the_same_number_keeps_its_files(
+    slurm_of: SlurmOf, tmp_path: Path
+) -> None:
+    clusters = {name: slurm_of(Configuration(nodes=nodes)) for name, nodes in (("one", 2), ("other", 3))}
+    disk = {"platform_options": {"node_folder": str(tmp_path / "disk"), "requeue": "never"}}
+    jobs, numbers = {}, {name: cluster.submit("true", "--hold") for name, cluster in clusters.items()}
+    for name, cluster in clusters.items():
+        while numbers[name] < max(numbers.values()):
+            numbers[name] = cluster.submit("true", "--hold")
+    for name, configuration in (("one", Configuration(nodes=2)), ("other", Configuration(nodes=3))):
+        slurm_of(configuration)
+        jobs[name] = submit(tmp_path, "import time\nprint('up', flush=True)\ntime.sleep(600)", name, **disk)
+        wait_for_line(jobs[name], "up", 2)
+    assert number_of(jobs["one"]) == number_of(jobs["other"])
+    assert len(list((tmp_path / "disk").glob(TASK_FOLDERS))) == 4
+    jobs["other"].stop()
+    wait_until(lambda: not clusters["other"]("squeue", "-h", "--states=R,CG"), "the end of the job")
+    assert len(list((tmp_path / "disk").glob(TASK_FOLDERS))) == 2
+    slurm_of(Configuration(nodes=2))
+    assert jobs["one"].status == JobStatus.RUNNING
 
 
 @pytest.mark.parametrize("signal", [["--signal=KILL"], []], ids=["killed", "cancelled"])
