@@ -32,6 +32,23 @@ BASE = PurePosixPath("/opt/ml/processing")
 CODE = BASE / "input/code"
 """The folder of a script that comes from a URI."""
 
+_LAST = (
+    "volume_size_in_gb",
+    "volume_kms_key",
+    "output_kms_key",
+    "code_location",
+    "max_runtime_in_seconds",
+    "base_job_name",
+    "sagemaker_session",
+    "env",
+    "tags",
+    "network_config",
+)
+"""The last positional arguments of a `FrameworkProcessor`, in the SDK's order."""
+
+_ONLY_PROCESSING = ("dataset_definition", "app_managed", "feature_store_output")
+"""Parts of the SDK's inputs and outputs that only SageMaker's own processing jobs have."""
+
 _STATUSES = {
     JobStatus.PENDING: "InProgress",
     JobStatus.RUNNING: "InProgress",
@@ -162,8 +179,7 @@ class Processor:
         network_config: Any = None,
         **fields: Any,
     ) -> None:
-        network = {name: getattr(network_config, name, None) for name in NetworkConfig.__dataclass_fields__}
-        self._entrypoint = list(entrypoint or ())
+        self._entrypoint = _words("entrypoint", entrypoint)
         self._fields = {
             "role": role,
             "image_uri": image_uri,
@@ -177,7 +193,7 @@ class Processor:
             "sagemaker_session": sagemaker_session,
             "environment": env,
             "tags": tags,
-            **network,
+            **_parts("network_config", NetworkConfig, network_config),
             **fields,
         }
         self.jobs: list[ProcessingJob] = []
@@ -205,7 +221,9 @@ class Processor:
                 "entrypoint: the program of an image cannot be found without it",
                 hint="Set entrypoint=[...]; for a script of your own, use ScriptProcessor.",
             )
-        self._start(self._entrypoint, {}, inputs, outputs, arguments, wait, logs, job_name, experiment_config)
+        self._start(
+            self._entrypoint, {}, inputs, outputs, arguments, wait, logs, job_name, experiment_config, kms_key
+        )
 
     def _start(
         self,
@@ -218,10 +236,16 @@ class Processor:
         logs: bool,
         job_name: str | None,
         experiment_config: Mapping[str, str] | None,
+        kms_key: str | None,
     ) -> None:
+        if kms_key and kms_key != self._fields["output_kms_key"]:
+            raise InvalidJob(
+                "kms_key: the script is encrypted with the key of the job's outputs",
+                hint=f"Set output_kms_key of the {type(self).__name__}, and no other kms_key.",
+            )
         named = [_named(one, "input", number) for number, one in enumerate(inputs or (), 1)]
         results = [_named(one, "output", number) for number, one in enumerate(outputs or (), 1)]
-        estimator = self._estimator({**source, "arguments": [str(one) for one in arguments or ()]})
+        estimator = self._estimator({**source, "arguments": _words("arguments", arguments)})
         name = job_name or new_job_name(estimator.base_job_name or "processing")
         _place_outputs(results, estimator, name)
         plan = {
@@ -263,7 +287,7 @@ class ScriptProcessor(Processor):
         **fields: Any,
     ) -> None:
         super().__init__(role, image_uri, instance_count, instance_type, None, *positional, **fields)
-        self.command = list(command or ("python3",))
+        self.command = _words("command", command) or ["python3"]
 
     def run(  # type: ignore[override] # as in the SDK
         self,
@@ -281,7 +305,9 @@ class ScriptProcessor(Processor):
         script, source, more = _script(code)
         inputs = [*(inputs or ()), *more]
         command = [*self.command, script]
-        self._start(command, source, inputs, outputs, arguments, wait, logs, job_name, experiment_config)
+        self._start(
+            command, source, inputs, outputs, arguments, wait, logs, job_name, experiment_config, kms_key
+        )
 
 
 class FrameworkProcessor(ScriptProcessor):
@@ -297,10 +323,12 @@ class FrameworkProcessor(ScriptProcessor):
         py_version: str | None = None,
         image_uri: str | None = None,
         command: Sequence[str] | None = None,
+        *positional: Any,
         **fields: Any,
     ) -> None:
         self.estimator_cls = estimator_cls or type(self).estimator_cls
-        super().__init__(role, image_uri, command, instance_count, instance_type, **fields)
+        named = dict(zip(_LAST, positional, strict=False))
+        super().__init__(role, image_uri, command, instance_count, instance_type, **named, **fields)
         self._fields |= {"framework_version": framework_version, "py_version": py_version}
 
     def run(  # type: ignore[override] # as in the SDK
@@ -317,8 +345,14 @@ class FrameworkProcessor(ScriptProcessor):
         job_name: str | None = None,
         experiment_config: Mapping[str, str] | None = None,
         kms_key: str | None = None,
+        codeartifact_repo_arn: str | None = None,
     ) -> None:
         """Run ``code``, a file in ``source_dir`` or of this machine. See `Processor.run`."""
+        if codeartifact_repo_arn:
+            raise InvalidJob(
+                "codeartifact_repo_arn: not supported by cloudtrain",
+                hint="Name the repository in the source's requirements.txt: --index-url https://...",
+            )
         if source_dir is None:
             script, source, more = _script(code)
         else:
@@ -337,6 +371,7 @@ class FrameworkProcessor(ScriptProcessor):
             logs,
             job_name,
             experiment_config,
+            kms_key,
         )
 
 
@@ -379,6 +414,7 @@ class HuggingFaceProcessor(FrameworkProcessor):
         py_version: str | None = None,
         image_uri: str | None = None,
         command: Sequence[str] | None = None,
+        *positional: Any,
         **fields: Any,
     ) -> None:
         versions = {
@@ -395,6 +431,7 @@ class HuggingFaceProcessor(FrameworkProcessor):
             py_version,
             image_uri,
             command,
+            *positional,
             **{**fields, **versions},
         )
 
@@ -417,10 +454,34 @@ class SKLearnProcessor(ScriptProcessor):
         instance_count: int | None = None,
         instance_type: str | None = None,
         command: Sequence[str] | None = None,
+        *positional: Any,
         **fields: Any,
     ) -> None:
-        super().__init__(role, None, command, instance_count, instance_type, **fields)
+        super().__init__(role, None, command, instance_count, instance_type, *positional, **fields)
         self._fields["framework_version"] = framework_version
+
+
+def _words(name: str, words: Sequence[str] | None) -> list[str]:
+    """A list of words. Raises InvalidJob for a text: its letters would be the words."""
+    if isinstance(words, str):
+        raise InvalidJob(f"{name}: {words!r} is not a list", hint=f"Write {name}={words.split()!r}.")
+    return [str(word) for word in words or ()]
+
+
+def _parts(name: str, kind: type[Any], value: Any) -> dict[str, Any]:
+    """The attributes of ``value``, which is a ``kind``, the SDK's class of this name, or None.
+
+    Raises InvalidJob if it is something else, or has a part that ``kind`` lacks.
+    """
+    known = kind.__dataclass_fields__
+    if value is not None and not all(hasattr(value, part) for part in known):
+        raise InvalidJob(f"{name}: {value!r} is no {kind.__name__}", hint=f"Write {kind.__name__}(...).")
+    if lost := [part for part in _ONLY_PROCESSING if part not in known and getattr(value, part, None)]:
+        raise InvalidJob(
+            f"{name}: {lost[0]} is not supported by cloudtrain",
+            hint="The script can read and write other services with boto3.",
+        )
+    return {part: getattr(value, part, None) for part in known}
 
 
 def _given(fields: Mapping[str, Any]) -> dict[str, Any]:
@@ -443,9 +504,9 @@ def _script(code: str) -> tuple[str, dict[str, Any], list[ProcessingInput]]:
 def _named(one: Any, kind: str, number: int) -> Any:
     """A copy of an input or output that has a name. Raises InvalidJob if it lacks a part."""
     own = ProcessingInput if kind == "input" else ProcessingOutput
-    fields: dict[str, Any] = {name: getattr(one, name, None) for name in own.__dataclass_fields__}
-    fields[f"{kind}_name"] = fields[f"{kind}_name"] or f"{kind}-{number}"
     where = f"{kind}s[{number - 1}]"
+    fields = _parts(where, own, one)
+    fields[f"{kind}_name"] = fields[f"{kind}_name"] or f"{kind}-{number}"
     folder = fields["destination" if kind == "input" else "source"]
     if not fields["source"] or not folder:
         raise InvalidJob(
@@ -455,6 +516,8 @@ def _named(one: Any, kind: str, number: int) -> Any:
     path = PurePosixPath(folder)
     if BASE not in path.parents or ".." in path.parts:
         raise InvalidJob(f"{where}: {folder} is not below {BASE}", hint=f"For example: {BASE}/{kind}.")
+    if fields.get("s3_compression_type") == "Gzip":
+        raise InvalidJob(f"{where}: data is copied as it is", hint="Let the script uncompress it: gzip.open.")
     if (
         fields.get("s3_input_mode", "File") != "File"
         or fields.get("s3_upload_mode", "EndOfJob") != "EndOfJob"
