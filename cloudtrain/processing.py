@@ -179,7 +179,7 @@ class Processor:
         network_config: Any = None,
         **fields: Any,
     ) -> None:
-        self._entrypoint = _words("entrypoint", entrypoint)
+        self._entrypoint = _strings("entrypoint", entrypoint)
         self._fields = {
             "role": role,
             "image_uri": image_uri,
@@ -245,7 +245,7 @@ class Processor:
             )
         named = [_named(one, "input", number) for number, one in enumerate(inputs or (), 1)]
         results = [_named(one, "output", number) for number, one in enumerate(outputs or (), 1)]
-        estimator = self._estimator({**source, "arguments": _words("arguments", arguments)})
+        estimator = self._estimator({**source, "arguments": _strings("arguments", arguments)})
         name = job_name or new_job_name(estimator.base_job_name or "processing")
         _place_outputs(results, estimator, name)
         plan = {
@@ -287,7 +287,7 @@ class ScriptProcessor(Processor):
         **fields: Any,
     ) -> None:
         super().__init__(role, image_uri, instance_count, instance_type, None, *positional, **fields)
-        self.command = _words("command", command) or ["python3"]
+        self.command = _strings("command", command) or ["python3"]
 
     def run(  # type: ignore[override] # as in the SDK
         self,
@@ -461,11 +461,11 @@ class SKLearnProcessor(ScriptProcessor):
         self._fields["framework_version"] = framework_version
 
 
-def _words(name: str, words: Sequence[str] | None) -> list[str]:
-    """A list of words. Raises InvalidJob for a text: its letters would be the words."""
-    if isinstance(words, str):
-        raise InvalidJob(f"{name}: {words!r} is not a list", hint=f"Write {name}={words.split()!r}.")
-    return [str(word) for word in words or ()]
+def _strings(name: str, values: Sequence[str] | None) -> list[str]:
+    """A list of strings. Raises InvalidJob for one string, whose letters it would have."""
+    if isinstance(values, str):
+        raise InvalidJob(f"{name}: {values!r} is not a list", hint=f"Write {name}={values.split()!r}.")
+    return [str(value) for value in values or ()]
 
 
 def _parts(name: str, kind: type[Any], value: Any) -> dict[str, Any]:
@@ -475,7 +475,7 @@ def _parts(name: str, kind: type[Any], value: Any) -> dict[str, Any]:
     """
     known = kind.__dataclass_fields__
     if value is not None and not all(hasattr(value, part) for part in known):
-        raise InvalidJob(f"{name}: {value!r} is no {kind.__name__}", hint=f"Write {kind.__name__}(...).")
+        raise InvalidJob(f"{name}: {value!r} is not a {kind.__name__}", hint=f"Write {kind.__name__}(...).")
     if lost := [part for part in _ONLY_PROCESSING if part not in known and getattr(value, part, None)]:
         raise InvalidJob(
             f"{name}: {lost[0]} is not supported by cloudtrain",

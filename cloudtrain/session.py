@@ -84,6 +84,11 @@ class Session:
         return self._aws.region
 
     @property
+    def _region_name(self) -> str:
+        """The region, by the SDK's private name: many notebooks use it."""
+        return self._aws.region
+
+    @property
     def sagemaker_client(self) -> Any:
         """The boto3 client of SageMaker, for what cloudtrain leaves out: endpoints, models, processing jobs."""
         return self._aws.client("sagemaker")

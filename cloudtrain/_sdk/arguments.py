@@ -52,12 +52,24 @@ _RENAMED = {
 """Names from version 1 that version 2 still accepts."""
 
 UNSUPPORTED = {
+    "env": "Write environment={...}.",
+    "image_uri_region": "Write image_uri=image_uris.retrieve(framework, region, version).",
+    "requirements_file": "Put a requirements.txt into source_dir: it is installed before the script starts.",
     "compiler_config": "AWS no longer releases the SageMaker Training Compiler; use torch.compile in the script.",
     "training_recipe": "Pass the recipe's script as entry_point, and its values as hyperparameters.",
     "recipe_overrides": "Pass the recipe's script as entry_point, and its values as hyperparameters.",
     "rules": "Debugger evaluates rules in separate jobs; check the training in the script instead, and fail there.",
 }
 """Arguments that cloudtrain does not support, and what to do instead."""
+
+_WITHOUT_EFFECT = (
+    "checkpoint_path",
+    "enable_cloudwatch_metrics",
+    "evaluation_steps",
+    "script_mode",
+    "training_steps",
+)
+"""Names from version 1 that version 2 ignores: each gives a warning."""
 
 
 def rename_arguments(arguments: Mapping[str, Any]) -> dict[str, Any]:
@@ -74,8 +86,22 @@ def rename_arguments(arguments: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def drop_empty(arguments: Mapping[str, Any]) -> dict[str, Any]:
-    """``arguments`` without unsupported ones that are empty. Raises InvalidJob if one is not empty."""
+    """``arguments`` without unsupported ones that are empty, and without those that have no effect.
+
+    Raises InvalidJob if an unsupported one is not empty.
+    """
+    if arguments.get("script_mode") is False:
+        raise InvalidJob(
+            "script_mode: version 2 of the SageMaker SDK has only script mode",
+            hint="Let the script train when it is run: if __name__ == '__main__'. Leave script_mode out.",
+        )
+    if without := [name for name in _WITHOUT_EFFECT if arguments.get(name) is not None]:
+        warnings.warn(
+            f"{', '.join(without)}: without effect since version 2 of the SageMaker SDK; what the script needs is"
+            " one of its hyperparameters",
+            stacklevel=4,
+        )
     for name, hint in UNSUPPORTED.items():
         if arguments.get(name):
             raise InvalidJob(f"{name}: not supported by cloudtrain", hint=hint)
-    return {name: value for name, value in arguments.items() if name not in UNSUPPORTED}
+    return {name: value for name, value in arguments.items() if name not in {*UNSUPPORTED, *_WITHOUT_EFFECT}}

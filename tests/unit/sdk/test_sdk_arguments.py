@@ -111,6 +111,8 @@ def test_both_names_together_are_refused() -> None:
     [
         ({"rules": ["rule"]}, r"rules: not supported by cloudtrain"),
         ({"compiler_config": 1}, r"compiler_config: .*\n.*torch.compile"),
+        ({"env": {"A": "b"}}, r"env: .*\n.*environment=\{...\}"),
+        ({"script_mode": False}, r"script_mode: version 2 .* has only script mode\n"),
         ({"training_recipe": "x"}, r"training_recipe: .*\n  Pass the recipe's script"),
         ({"instance_cout": 1}, r"PyTorch has no argument 'instance_cout'\n  Did you mean 'instance_count'"),
     ],
@@ -118,6 +120,15 @@ def test_both_names_together_are_refused() -> None:
 def test_what_is_refused(arguments: dict[str, Any], message: str) -> None:
     with pytest.raises(InvalidJob, match=message):
         PyTorch("train.py", **arguments)
+
+
+def test_names_of_version_1_without_effect_give_a_warning() -> None:
+    with pytest.warns(UserWarning, match="^script_mode, training_steps: without effect since") as warned:
+        assert PyTorch("train.py", script_mode=True, training_steps=9).fields.keys() == {
+            "entry_point",
+            "framework",
+        }
+    assert warned[0].filename == __file__
 
 
 def test_an_empty_unsupported_argument_is_ignored() -> None:

@@ -258,6 +258,7 @@ def test_a_session_says_what_it_lacks() -> None:
     with pytest.raises(NotSupported, match=r"(?s)no create_endpoint.*session\.sagemaker_client"):
         session.create_endpoint("x")
     assert not hasattr(session, "create_endpoint")
+    assert session._region_name == session.boto_region_name == "us-east-1"
     assert copy.copy(session).default_bucket_prefix is None
 
 
