@@ -42,6 +42,13 @@ def resolve(job: TrainingJob, aws: Aws) -> TrainingJob:
 def check(job: TrainingJob) -> None:
     """Raises InvalidJob for a job that SageMaker cannot run in any account."""
     QueueOptions.of(job)
+    for kind in job.instance_types:
+        if not kind.startswith("ml."):
+            wanted = f"write ml.{kind}" if "." in kind else "choose one such as ml.g5.xlarge"
+            raise InvalidJob(
+                f"instance_type: {kind} is not an instance type of SageMaker, which begins with ml.",
+                hint=f"For SageMaker, {wanted}. For another platform, name it: platform='container'.",
+            )
     for field in ("output_path", "checkpoint_s3_uri", "code_location"):
         check_s3(field, getattr(job, field))
     if not job.role:

@@ -25,6 +25,32 @@ def test_a_missing_ml_is_refused_with_both_ways_out(kind: str, tmp_path: Path) -
     assert "platform='local'" in caught.value.hint
 
 
+@pytest.mark.parametrize("role", [{"role": ROLE}, {}])
+@pytest.mark.parametrize(
+    ("fields", "hint"),
+    [
+        ({"instance_type": "p3.2xlarge"}, "write ml.p3.2xlarge"),
+        ({"instance_type": "local"}, "choose one such as ml.g5.xlarge"),
+        (
+            {
+                "instance_groups": [
+                    {"instance_group_name": "a", "instance_type": "g5.xlarge", "instance_count": 1}
+                ]
+            },
+            "write ml.g5.xlarge",
+        ),
+    ],
+)
+def test_sagemaker_refuses_it_on_the_client(
+    fields: dict[str, Any], hint: str, role: dict[str, str], tmp_path: Path
+) -> None:
+    (tmp_path / "train.py").touch()
+    job = {"entry_point": str(tmp_path / "train.py"), "platform": "sagemaker", **fields, **role}
+    with pytest.raises(InvalidJob, match="is not an instance type of SageMaker") as caught:
+        prepare(job, defaults={})
+    assert hint in caught.value.hint
+
+
 def test_a_type_of_a_cluster_names_the_platform_that_has_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
