@@ -58,8 +58,9 @@ class FailureClass(str, Enum):
         return self.value
 
 
-TIME_LIMIT_CODE = 124
-"""The exit code of a host whose runtime has ended the job at its time limit, as that of the program ``timeout``."""
+FINAL_CODE = 124
+"""The exit code of a host whose runtime has ended the job at a limit, as that of the program ``timeout``. The
+job is not started again."""
 
 
 @dataclass(frozen=True)

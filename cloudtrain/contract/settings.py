@@ -81,6 +81,9 @@ class Settings:
     max_run: float = 0.0
     """Seconds that the job may run, all attempts together, where the platform cannot count them; 0: the runtime sets no
     limit."""
+    max_preemptions: int = -1
+    """How often in a row the job may start again after hosts were lost, while it saves no checkpoint, on a platform
+    that would always start it again; -1: always."""
     hang_timeout: float = 0.0
     """Seconds without a heartbeat, after the first one, after which a rank is considered hung; 0: never."""
     join_timeout: float = 600.0

@@ -51,7 +51,6 @@ BUNDLED = (
             "batch/node_hosts",
             "batch/node_job",
             "batch/nodelist",
-            "batch/saved",
             "batch/secrets_file",
             "batch/claim",
             "batch/step",

@@ -37,7 +37,7 @@ from cloudtrain.runtime.leader_client import (
     LeaderNotFound,
     listen,
 )
-from cloudtrain.runtime.outcome import SPARES, HostOutcome
+from cloudtrain.runtime.outcome import NO_FAULT, SPARES, HostOutcome
 from cloudtrain.runtime.parent_death import die_with_parent
 from cloudtrain.runtime.ports import free_port, hold
 from cloudtrain.runtime.restarted import STOP_SIGNALS, earlier_failure, start_again
@@ -191,12 +191,12 @@ def _take_part(
     rendezvous = settings.rendezvous or (
         str(paths.run / "leader") if host.count == 1 else f"{host.leader}:{DEFAULT_PORT}"
     )
-    leader = output = limit = None
+    leader = output = limits = None
     if host.leads:
-        if settings.max_run:
-            from cloudtrain.runtime.time_limit import TimeLimit
+        if settings.max_run or settings.max_preemptions >= 0:
+            from cloudtrain.runtime.limits import Limits
 
-            limit = TimeLimit(settings, identity)
+            limits = Limits(settings, identity)
         if settings.forward_output and host.count > 1:
             from cloudtrain.runtime.forwarding import ForwardedOutput
 
@@ -217,7 +217,7 @@ def _take_part(
             host_timeout=settings.host_timeout,
             restarts=restarts,
             output=output,
-            limit=limit,
+            limits=limits,
         )
         leader.start()
     try:
@@ -253,8 +253,12 @@ def _take_part(
             events.emit("refused", connections=leader.refused)
     if output:
         output.close()
-    if limit:
-        limit.close(completed=outcome.status == JobStatus.COMPLETED)
+    if limits:
+        failure = outcome.failure
+        limits.close(
+            completed=outcome.status == JobStatus.COMPLETED,
+            failed=failure is not None and failure.failure_class not in NO_FAULT,
+        )
     return outcome
 
 

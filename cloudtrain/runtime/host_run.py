@@ -96,8 +96,8 @@ class HostRun:
         self._kill_at: float | None = None
         """When ranks that have been asked to stop are killed."""
         self._stopping = False
-        self._time_is_over: FailureReport | None = None
-        """Why the leader stops the job, if it has reached its time limit."""
+        self._limit_reached: FailureReport | None = None
+        """Why the leader stops the job, if it has reached a limit."""
         self._leaving = self._left = False
         """Whether the leader knows that a rank exits because of a preemption, and that it has exited."""
         self._server_reported = False
@@ -156,7 +156,7 @@ class HostRun:
         elif kind in ("shared", "uploaded"):
             self._leader.send(message)
         elif kind == "complete":
-            if self._time_is_over or (self._stopping and not message["completed"]):
+            if self._limit_reached or (self._stopping and not message["completed"]):
                 return self._stopped()
             return HostOutcome(JobStatus.COMPLETED)
         elif kind == "failed":
@@ -165,7 +165,7 @@ class HostRun:
             self._leader.send({"type": "stopping"})
         elif kind == "stop":
             if "report" in message:
-                self._time_is_over = FailureReport.from_dict(message["report"])
+                self._limit_reached = FailureReport.from_dict(message["report"])
             return self._stop()
         elif kind == "noticed":
             deadline = time.time() + self._config.settings.stop_grace
@@ -448,11 +448,8 @@ class HostRun:
         return None
 
     def _stopped(self) -> HostOutcome:
-        leads = self._config.host.leads
-        if self._time_is_over:
-            return HostOutcome(
-                JobStatus.STOPPED, self._time_is_over, is_announced=leads, is_decided=not leads
-            )
+        if self._limit_reached:
+            return HostOutcome.at_limit(self._limit_reached, leads=self._config.host.leads)
         return HostOutcome(JobStatus.INTERRUPTED)
 
     def _notify_ranks(self, notice: Notice) -> None:

@@ -41,7 +41,7 @@ from cloudtrain.runtime.waiting import Say, Waiting
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from cloudtrain.runtime.time_limit import TimeLimit
+    from cloudtrain.runtime.limits import Limits
 
 BEAT_SECONDS = 2.0
 SETTLE_SECONDS = 0.7
@@ -78,7 +78,7 @@ class Leader:
         host_timeout: seconds without a message after which a host is lost.
         restarts: see `LeaderLinks`.
         output: prints what the other hosts print.
-        limit: ends the job when its time is over.
+        limits: end the job when it has reached one of them.
         say: prints a line to the log of the job.
     """
 
@@ -94,13 +94,13 @@ class Leader:
         host_timeout: float = Settings.host_timeout,
         restarts: bool = False,
         output: HostLines | None = None,
-        limit: TimeLimit | None = None,
+        limits: Limits | None = None,
         say: Say = say,
     ) -> None:
         self._links = LeaderLinks(listener, hosts, ranked or hosts, keys, host_timeout, restarts=restarts)
         self._restarts = restarts
         self._output = output
-        self._limit = limit
+        self._limits = limits
         self._stop: Message = {"type": "stop"}
         self._hosts = hosts
         self._ranked = ranked or hosts
@@ -256,7 +256,7 @@ class Leader:
                 self._abort()
             return
         self._look_for_missing_hosts(now)
-        self._look_at_limit()
+        self._look_at_limits()
         states = {link.state for link in self._links.joined.values()}
         if len(self._links.joined) == len(self._hosts) and len(states) == 1:
             [state] = states
@@ -303,13 +303,15 @@ class Leader:
             others = f", nor did {', '.join(missing[1:])}" if missing[1:] else ""
             self._report_lost(missing[0], f"it never joined the job within {self._join_timeout:g} s{others}")
 
-    def _look_at_limit(self) -> None:
-        """Stop the hosts if the job has run for long enough. Time in which one has not joined does not count."""
-        if self._limit is None or self._decision not in ("", "start"):
+    def _look_at_limits(self) -> None:
+        """Stop the hosts if the job has reached a limit. Time in which one has not joined does not count."""
+        if self._limits is None or self._decision not in ("", "start"):
+            return
+        if self._hosts[0] in self._expected:  # its own runtime, which has to learn of the decision
             return
         if not self._expected:
-            self._limit.begin()
-        report = self._limit.report()
+            self._limits.begin()
+        report = self._limits.report()
         if report:
             self._stop = {"type": "stop", "report": report.to_dict()}
             self._decide(self._stop)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from cloudtrain._secrets.hiding import ValueHider
 from cloudtrain.contract import FailureClass, FailureReport, JobStatus, Paths
 from cloudtrain.contract.documents import LARGEST_REPORT
-from cloudtrain.contract.failure import TIME_LIMIT_CODE
+from cloudtrain.contract.failure import FINAL_CODE
 from cloudtrain.storage.atomic import replace_file
 from cloudtrain.storage.reserve import Reserve
 
@@ -30,6 +30,13 @@ class HostOutcome:
     is_decided: bool = False
     """Whether another host, the leader, decided this outcome and reports it too."""
 
+    @classmethod
+    def at_limit(cls, report: FailureReport, *, leads: bool = True) -> HostOutcome:
+        """The outcome of a host whose job the leader has ended at one of its `Limits`."""
+        is_over = report.failure_class == FailureClass.TIME_LIMIT
+        status = JobStatus.STOPPED if is_over else JobStatus.INTERRUPTED
+        return cls(status, report, is_announced=leads, is_decided=not leads)
+
     @property
     def exit_code(self) -> int:
         """0; the code of the rank that failed first; or 143 (128 + SIGTERM) if the job was stopped."""
@@ -41,14 +48,17 @@ class HostOutcome:
         """The exit code on a platform that starts all hosts again after ``restart``, and counts no failure then.
 
         That is the code of a host that was stopped, that lost another one, or whose leader reports the failure with its
-        own code. 0: the platform has no such code. There, `TIME_LIMIT_CODE` is never the code of a script.
+        own code. 0: the platform has no such code. There, `FINAL_CODE` is never the code of a script.
         """
         if not restart or self.status == JobStatus.COMPLETED:
             return self.exit_code
-        if self.failure is None or self.is_decided or self.failure.failure_class in NO_FAULT:
+        if self.failure is None or self.is_decided:
             return restart
-        is_time_limit = self.failure.failure_class == FailureClass.TIME_LIMIT
-        return 1 if self.exit_code in (restart, TIME_LIMIT_CODE) and not is_time_limit else self.exit_code
+        if reached_limit(self.failure):
+            return FINAL_CODE
+        if self.failure.failure_class in NO_FAULT:
+            return restart
+        return 1 if self.exit_code in (restart, FINAL_CODE) else self.exit_code
 
     def write(self, paths: Paths) -> None:
         """Write the files of the contract: ``failure`` or ``success``.
@@ -62,6 +72,12 @@ class HostOutcome:
             reserve.replace(paths.failure, self.failure.reason().encode("utf-8", "backslashreplace"))
         elif self.status == JobStatus.COMPLETED:
             replace_file(paths.success, b"")
+
+
+def reached_limit(report: FailureReport) -> bool:
+    """Whether the runtime has ended the job at one of its `Limits`: it is not started again."""
+    is_limit = report.failure_class in (FailureClass.TIME_LIMIT, FailureClass.PREEMPTED)
+    return is_limit and report.exit_code == FINAL_CODE
 
 
 def without_secrets(report: FailureReport, hider: ValueHider) -> FailureReport:

@@ -17,9 +17,9 @@ from typing import Callable
 
 from cloudtrain._system.files import read_regular
 from cloudtrain._system.signals import block
-from cloudtrain.contract import FailureClass, FailureReport, JobStatus, Paths, Settings
+from cloudtrain.contract import FailureReport, JobStatus, Paths, Settings
 from cloudtrain.contract.documents import LARGEST_REPORT, parse_json
-from cloudtrain.runtime.outcome import NO_FAULT, HostOutcome
+from cloudtrain.runtime.outcome import NO_FAULT, HostOutcome, reached_limit
 from cloudtrain.storage.atomic import write_file
 
 STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
@@ -37,10 +37,10 @@ def earlier_failure(paths: Paths, environ: Mapping[str, str]) -> HostOutcome | N
         return None
     with contextlib.suppress(OSError, ValueError):  # there is none, or the script has written it
         report = FailureReport.from_dict(parse_json(read_regular(paths.failure_report, LARGEST_REPORT)))
+        if reached_limit(report):
+            return HostOutcome.at_limit(report)
         if report.failure_class in NO_FAULT:
             return None
-        if report.failure_class == FailureClass.TIME_LIMIT:
-            return HostOutcome(JobStatus.STOPPED, report)
         failures = _count(paths) + 1
         if failures > retries:
             return HostOutcome(JobStatus.FAILED, report)

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Container
+
 from cloudtrain.platforms.common.ignored import OF_SAGEMAKER
+from cloudtrain.platforms.kubernetes.options import KubernetesOptions
 from cloudtrain.spec import TrainingJob
 
 _INSTEAD = {
@@ -36,8 +39,25 @@ def ignored_fields(job: TrainingJob) -> list[str]:
             "platform_options.host_network: no NetworkPolicy applies to pods in the network of their nodes, so other "
             "pods can reach those of this job"
         )
+    if "checkpoint_s3_uri" not in given:
+        found.append(
+            _without_checkpoints(given, options.get("max_preemptions", KubernetesOptions().max_preemptions))
+        )
     others = [name for name in OF_SAGEMAKER if name in given]
     if others:
         verb = "has" if len(others) == 1 else "have"
         found.append(f"{', '.join(others)} {verb} no effect on Kubernetes: only SageMaker has this service")
     return found
+
+
+def _without_checkpoints(given: Container[str], most: int) -> str:
+    """A warning of how a job without checkpoints continues after its pods were lost."""
+    if "output_path" not in given:
+        return (
+            "no checkpoint_s3_uri and no output_path: a job whose pods are evicted, preempted or lost starts from "
+            "zero, without a limit"
+        )
+    return (
+        "no checkpoint_s3_uri: a job whose pods are evicted, preempted or lost starts from zero, and ends after "
+        f"platform_options.max_preemptions ({most})"
+    )

@@ -37,6 +37,7 @@ class KubernetesOptions(Struct, frozen=True, forbid_unknown_fields=True):
     launcher_as_worker: bool = False
     ttl: NOT_NEGATIVE = 604800
     discard_outputs: bool = False
+    max_preemptions: NOT_NEGATIVE = 10
     # with which resources
     gpus: NOT_NEGATIVE | None = None
     gpu_resource: str = "nvidia.com/gpu"

@@ -17,9 +17,9 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 
+from cloudtrain.checkpoint.saved import Saved
 from cloudtrain.contract import FailureClass
 from cloudtrain.errors import PlatformError
-from cloudtrain.platforms.batch.saved import Saved
 from cloudtrain.platforms.batch.submissions import SUBMISSIONS, Submission, note_submission, parse_submissions
 from cloudtrain.platforms.batch.variables import without_outer_allocation
 from cloudtrain.platforms.common.request_body import request_settings

@@ -1,4 +1,5 @@
-"""``max_run`` on a cluster: the time in which all hosts run, over all attempts, and no time in which one waits."""
+"""The limits of a job on a cluster: ``max_run`` counts the time in which all hosts run, over all attempts; a job
+that is lost over and over has to save something in between."""
 
 from __future__ import annotations
 
@@ -53,3 +54,23 @@ def test_the_time_of_all_attempts_counts(kubernetes: Namespace, tmp_path: Path) 
     assert (found.status, found.attempt) == (JobStatus.STOPPED, 1)
     assert found.phases["train"] < 5, "the second attempt has the rest of the time only"
     assert json.loads(kept.read_text())["ran"] >= 6
+
+
+def test_a_job_that_is_lost_over_and_over_without_a_checkpoint_ends(
+    kubernetes: Namespace, tmp_path: Path
+) -> None:
+    kept = kubernetes.claim("outputs") / "out/lost/output/running-time.json"
+    options = {"max_preemptions": 1}
+    job = estimator(tmp_path, RUNS, options=options, instance_count=1, max_retry_attempts=1).fit(
+        job_name="lost", wait=False
+    )
+    for lost in range(2):
+        kubernetes.wait_until(
+            lambda lost=lost: kept.exists() and json.loads(kept.read_text())["lost"] == lost, "an attempt"
+        )
+        job.preempt()
+    job.wait(timeout=90)
+    found = job.describe()
+    assert found.failure is not None and found.failure.failure_class == FailureClass.PREEMPTED
+    assert found.failure.message.startswith("hosts were lost 2 times in a row")
+    assert (found.status, found.exit_code) == (JobStatus.INTERRUPTED, 124)

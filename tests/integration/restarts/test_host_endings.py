@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 from pods import RESTART, Pods, wait_until
@@ -121,3 +122,20 @@ def test_a_full_disk_does_not_hide_the_cause(pods: Callable[..., Pods]) -> None:
     failure = leader.ending.failure
     assert failure is not None
     assert failure.failure_class == FailureClass.DISK_FULL
+
+
+def test_a_host_that_is_lost_over_and_over_ends_the_job(pods: Callable[..., Pods], tmp_path: Path) -> None:
+    """Also if the leader knows that before its own runtime has joined."""
+    kept = tmp_path / "out" / "running-time.json"
+    job = pods(
+        "import time\ntime.sleep(300)", count=1, max_preemptions=0, output_uri=f"file://{tmp_path}/out"
+    )
+    lost = job.start(0)
+    wait_until(kept.exists, "the first attempt")
+    lost.kill()
+    for _ in range(2):  # its platform may start it again: it ends again
+        last = job.start(0)
+        assert last.exit_code() == 124
+        assert last.ending.status == JobStatus.INTERRUPTED
+        assert last.ending.failure is not None
+        assert last.ending.failure.failure_class == FailureClass.PREEMPTED

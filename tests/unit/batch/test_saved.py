@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from cloudtrain.platforms.batch.saved import Saved
+from cloudtrain.checkpoint.saved import Saved
 
 
 @pytest.mark.parametrize(
@@ -41,5 +41,5 @@ def test_a_folder_without_checkpoints_yet(tmp_path: Path) -> None:
 @pytest.mark.parametrize("uri", ["", "s3://a-bucket-that-nobody-has/x"])
 def test_storage_that_does_not_answer_is_unknown(uri: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AWS_ENDPOINT_URL_S3", "http://127.0.0.1:9")
-    monkeypatch.setattr("cloudtrain.platforms.batch.saved.WAIT_SECONDS", 0.2)
+    monkeypatch.setattr("cloudtrain.checkpoint.saved.WAIT_SECONDS", 0.2)
     assert Saved(uri).is_new()

@@ -93,6 +93,7 @@ KUBERNETES: dict[str, Any] = {
     "launcher_as_worker": True,
     "ttl": 1,
     "discard_outputs": True,
+    "max_preemptions": 3,
     "gpus": 2,
     "gpu_resource": "amd.com/gpu",
     "cpu": 4,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from cloudtrain.contract.failure import TIME_LIMIT_CODE
+from cloudtrain.contract.failure import FINAL_CODE
 from cloudtrain.platforms.kubernetes.render.gang import gang_of
 from cloudtrain.platforms.kubernetes.render.main_object import RESTART_EXIT_CODE, main_object
 from cloudtrain.platforms.kubernetes.render.names import check_name
@@ -66,7 +66,7 @@ def failure_rules(retries: int) -> list[dict[str, Any]]:
         {"action": "Ignore", "onExitCodes": exits("In")},
     ]
     if retries:
-        rules.append({"action": "FailJob", "onExitCodes": {"operator": "In", "values": [TIME_LIMIT_CODE]}})
+        rules.append({"action": "FailJob", "onExitCodes": {"operator": "In", "values": [FINAL_CODE]}})
     else:
         rules.append({"action": "FailJob", "onExitCodes": exits("NotIn")})
     return rules

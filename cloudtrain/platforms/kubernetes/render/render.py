@@ -44,6 +44,7 @@ def render(job: TrainingJob) -> ManifestRequest:
             rendezvous=hosts.rendezvous(host_network=options.host_network),
             restart_exit_code=RESTART_EXIT_CODE,
             max_run=float(job.max_run or 0),
+            max_preemptions=options.max_preemptions,
             termination_message=TERMINATION_LOG,
             event_lines=True,
             source_channel=SOURCE_CHANNEL,

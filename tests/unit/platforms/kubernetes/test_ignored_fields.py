@@ -8,11 +8,13 @@ from cloudtrain.platforms import JobWarnings
 from cloudtrain.platforms.kubernetes import KubernetesPlatform
 from cloudtrain.spec import TrainingJob
 
+STORED = {"checkpoint_s3_uri": "s3://bucket/checkpoints"}
+
 
 def warned(**fields: object) -> list[str]:
     platform = KubernetesPlatform()
     assert isinstance(platform, JobWarnings)
-    return platform.job_warnings(TrainingJob.from_dict({"entry_point": "train.py", **fields}))
+    return platform.job_warnings(TrainingJob.from_dict({"entry_point": "train.py", **STORED, **fields}))
 
 
 def test_host_network_has_no_policy() -> None:
@@ -50,6 +52,20 @@ def test_each_field_without_effect_is_warned_about() -> None:
         "max_wait",
         "keep_alive_period_in_seconds, training_plan",
     ]
+
+
+@pytest.mark.parametrize(
+    ("fields", "end"),
+    [
+        ({}, "starts from zero, without a limit"),
+        ({"output_path": "s3://bucket/out"}, "ends after platform_options.max_preemptions (10)"),
+    ],
+)
+def test_a_warning_says_how_often_a_job_without_checkpoints_starts_again(
+    fields: dict[str, str], end: str
+) -> None:
+    (text,) = warned(checkpoint_s3_uri=None, **fields)
+    assert text.startswith("no checkpoint_s3_uri") and text.endswith(end)
 
 
 def test_an_ordinary_job_has_no_warnings() -> None:

@@ -7,6 +7,8 @@ import threading
 from cloudtrain.checkpoint.format.layout import committed_step, is_checkpoint_key
 from cloudtrain.storage import open_store
 
+RUNNING_TIME = "running-time.json"
+"""The key of the record of `cloudtrain.runtime.limits`, which may be next to the checkpoints."""
 WAIT_SECONDS = 20.0
 """How long the end of an attempt waits for a list: a time limit is near."""
 
@@ -39,20 +41,23 @@ class _Reader(threading.Thread):
         self.start()
 
     def run(self) -> None:
-        try:
-            if self._uri:
-                found = open_store(self._uri).list()
-                self._found = frozenset(
-                    (info.key, info.size, info.modified) for info in found if _counts(info.key)
-                )
-        except Exception:  # no boto3, no credentials, an outage: unknown
-            return
+        self._found = saved_files(self._uri) if self._uri else None
 
     def result(self) -> Listing | None:
         self.join(WAIT_SECONDS)
         return self._found
 
 
+def saved_files(uri: str) -> Listing | None:
+    """The whole checkpoints, and the files of the script, at ``uri``; None if they cannot be listed."""
+    try:
+        return frozenset(
+            (info.key, info.size, info.modified) for info in open_store(uri).list() if _counts(info.key)
+        )
+    except Exception:  # no boto3, no credentials, an outage: unknown
+        return None
+
+
 def _counts(key: str) -> bool:
     """Whether an object is a whole checkpoint or a file of the script, and not a part of a checkpoint."""
-    return committed_step(key) is not None or not is_checkpoint_key(key)
+    return key != RUNNING_TIME and (committed_step(key) is not None or not is_checkpoint_key(key))

@@ -1,0 +1,152 @@
+"""Ends a job that has run for too long, or is lost over and over, where nothing but its pods outlives an attempt.
+
+The time in which all hosts run counts, not that in which one waits for a node. An attempt counts as lost
+unless it ends in another way, and only if it has saved no checkpoint.
+
+Both counts are kept next to the job's outputs, or else its checkpoints, under an identity that only this job has:
+another job of the same name begins at zero. A job that stores nothing counts each attempt alone.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import threading
+import time
+from typing import Callable
+
+from cloudtrain.checkpoint.saved import RUNNING_TIME, saved_files
+from cloudtrain.contract import FailureClass, FailureReport, Settings
+from cloudtrain.contract.documents import Fields, parse_json
+from cloudtrain.contract.failure import FINAL_CODE
+from cloudtrain.errors import CloudtrainError, NotFound
+from cloudtrain.storage import Store, open_store, patience
+
+LONGEST_PAUSE = 60.0
+"""Seconds between two writes: an attempt that is killed has run for so much longer, at most, than is known."""
+LAST_SECONDS = 10.0
+"""How long the end of a host waits for the last write."""
+
+
+class Limits:
+    """Whether a job has run for `Settings.max_run`, or was lost more often than `Settings.max_preemptions` allows.
+
+    The leader uses it, from one thread.
+
+    Args:
+        identity: of the job, the same in all attempts; empty if it is not known, and each attempt counts alone.
+    """
+
+    def __init__(
+        self, settings: Settings, identity: str, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._seconds = settings.max_run or math.inf
+        self._most = settings.max_preemptions if settings.max_preemptions >= 0 else math.inf
+        self._checkpoints = settings.checkpoint_uri
+        self._uri = (settings.output_uri or settings.checkpoint_uri) if identity else ""
+        self._identity = identity
+        self._clock = clock
+        self._before = 0.0
+        """Seconds that earlier attempts have run, as far as they are known."""
+        self._lost = 0
+        """Attempts before this one that were lost, one after the other, without a new checkpoint."""
+        self._saved = ""
+        """A hash of the checkpoints at the beginning of this attempt; empty if they are unknown."""
+        self._began: float | None = None
+        self._completed = self._failed = self._is_over = False
+        self._wake = threading.Event()
+        self._thread = threading.Thread(target=self._keep, name="limits", daemon=True)
+        if self._uri:
+            self._thread.start()
+
+    def begin(self) -> None:
+        """All hosts run from now on."""
+        if self._began is None:
+            self._began = self._clock()
+            self._wake.set()
+
+    def report(self) -> FailureReport | None:
+        """Why the job has to end; None while it may run."""
+        if self._ran() >= self._seconds:
+            return FailureReport(
+                FailureClass.TIME_LIMIT,
+                f"max_run of {self._seconds:g} s is over",
+                "Increase max_run, and submit the job again: it resumes from its last checkpoint.",
+                exit_code=FINAL_CODE,
+                time=time.time(),
+            )
+        if self._lost > self._most:
+            return FailureReport(
+                FailureClass.PREEMPTED,
+                f"hosts were lost {self._lost} times in a row, and no attempt saved a checkpoint: the next one would "
+                "get no further",
+                "Save checkpoints more often, to checkpoint_s3_uri, or choose nodes that are not taken away. For a "
+                "script that saves elsewhere, raise platform_options.max_preemptions.",
+                exit_code=FINAL_CODE,
+                time=time.time(),
+            )
+        return None
+
+    def close(self, *, completed: bool, failed: bool = False) -> None:
+        """This attempt has ended.
+
+        Args:
+            failed: through a fault of the script, which is a retry if it starts again.
+        """
+        self._completed, self._failed, self._is_over = completed, failed, True
+        self._wake.set()
+        if self._thread.is_alive():
+            self._thread.join(LAST_SECONDS)
+
+    def _ran(self) -> float:
+        return self._before + (0.0 if self._began is None else self._clock() - self._began)
+
+    def _keep(self) -> None:
+        pause = min(LONGEST_PAUSE, max(1.0, self._seconds / 100))
+        store, is_known, written = open_store(self._uri), False, ""
+        while True:
+            is_over = self._is_over
+            try:
+                with patience.using(patience.Patience(LAST_SECONDS)):
+                    if not is_known:
+                        self._recall(store)
+                        is_known = True
+                    if self._completed:
+                        store.delete([RUNNING_TIME])
+                    elif self._began is not None and (text := self._record()) != written:
+                        store.write(RUNNING_TIME, text.encode())
+                        written = text
+            except CloudtrainError:  # it is away: nothing is known, and nothing is replaced
+                pass
+            if is_over:
+                return
+            self._wake.wait(pause)
+            self._wake.clear()
+
+    def _record(self) -> str:
+        return json.dumps(
+            {
+                "job": self._identity,
+                "ran": 0.0 if math.isinf(self._seconds) else self._ran(),
+                "lost": -1 if self._failed else self._lost,
+                "saved": self._saved,
+            }
+        )
+
+    def _recall(self, store: Store) -> None:
+        """Read the record of the earlier attempts."""
+        found = saved_files(self._checkpoints) if self._checkpoints else frozenset()
+        saved = "" if found is None else hashlib.sha256(repr(sorted(found)).encode()).hexdigest()
+        try:
+            given = Fields(parse_json(store.read(RUNNING_TIME)))
+            if given.text("job") == self._identity:
+                self._before = given.number("ran", least=0)
+                before, lost = given.text("saved", ""), given.integer("lost", -1, least=-1)
+                if not saved or not before:  # unknown: nothing is counted
+                    self._lost, saved = max(lost, 0), saved or before
+                elif saved == before:
+                    self._lost = lost + 1
+        except (NotFound, ValueError):
+            pass
+        self._saved = saved
