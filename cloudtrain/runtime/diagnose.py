@@ -81,6 +81,8 @@ _EXCEPTION = re.compile(
     r"^(?P<type>[A-Za-z_][\w.]*(?:Error|Exception|Interrupt|Exit|Warning))(?:: (?P<message>.*))?$"
 )
 
+_FRAME = re.compile(r'^  File "(.+)", line (\d+), in .*\n    (\S.*)$', re.MULTILINE)
+
 LAST_LINES = 5
 """Where to look for the message of a script that ended itself."""
 LONGEST_LAST_LINE = 200
@@ -365,8 +367,14 @@ def _exception(rank_exit: RankExit) -> tuple[str | None, str, str]:
         if of_child:
             return of_child
     if record and record.exception_type:
-        return record.exception_type, record.message, record.traceback
+        return record.exception_type, record.message or _last_code(record.traceback), record.traceback
     return _printed_exception(rank_exit.log_tail) or (None, "", "")
+
+
+def _last_code(traceback: str) -> str:
+    """The place of an exception that says nothing itself: the line of code, as of a plain ``assert``."""
+    found = _FRAME.findall(traceback)
+    return f"{found[-1][2]} ({found[-1][0].rpartition('/')[2]}, line {found[-1][1]})" if found else ""
 
 
 def _printed_exception(lines: Sequence[str]) -> tuple[str, str, str] | None:
@@ -377,7 +385,7 @@ def _printed_exception(lines: Sequence[str]) -> tuple[str, str, str] | None:
             match = _EXCEPTION.match(lines[number])
             if match:
                 traceback = "\n".join(lines[starts[-1] : number + 1])
-                return match["type"].rpartition(".")[2], match["message"] or "", traceback
+                return match["type"].rpartition(".")[2], match["message"] or _last_code(traceback), traceback
     return None
 
 

@@ -31,6 +31,7 @@ _PROGRESS = re.compile(
     r"|Installing collected|Resolved|Prepared)\b"
 )
 _DISK_FULL = "No space left on device"
+_FAILED_BUILD = re.compile(r"\s*ERROR: Failed building wheel for (\S+)")
 _END_OF_BUILD = "[end of output]"
 
 _PROBE = """
@@ -189,6 +190,8 @@ def _reason(lines: Sequence[str], part: Part | None) -> tuple[str, str]:
     if ends and ends[-1] > 0:
         why = lines[ends[-1] - 1].strip()  # the last line of the program that builds a package
         if part is REQUIREMENTS:
+            failed = [match[1] for line in lines if (match := _FAILED_BUILD.match(line))]
+            why = f"{failed[-1]} cannot be built: {why}" if failed else why
             return why, (
                 "A package was found, but its own setup failed: it may need a compiler, a system library or another "
                 f"version of Python. Try it first: {part.try_first}"

@@ -5,6 +5,13 @@ from __future__ import annotations
 from cloudtrain.contract import FailureClass
 from cloudtrain.runtime.hints.table import Hint
 
+_RELATIVE = (
+    "{path} is relative to the working folder: at the start, the job's copy of the source; with cloudtrain run, the "
+    "folder of the shell, or --wdir. Pack a file that the script reads: --source-dir FOLDER (source_dir in Python), "
+    "and see that no ignore file excludes it. Create the folder of a file that it writes. Large data belongs in a "
+    "channel."
+)
+
 HINTS = (
     Hint(
         "OSError: [Errno 24] Too many open files: 'data.bin'",
@@ -49,8 +56,12 @@ HINTS = (
     Hint(
         "FileNotFoundError: [Errno 2] No such file or directory: 'config.yaml'",
         r"^FileNotFoundError: \[Errno 2\] No such file or directory: '(?P<path>[^'/][^']*)'",
-        "{path} is relative to the working folder: at the start, the job's copy of the source. Pack a file that the "
-        "script reads: --source-dir FOLDER (source_dir in Python), and see that no ignore file excludes it. Create the "
-        "folder of a file that it writes. Large data belongs in a channel.",
+        _RELATIVE,
+    ),
+    Hint(
+        "FileNotFoundError: ../data/cora.content not found. (NumPy)",
+        r"^FileNotFoundError: (?P<path>(?!/|\w+://)\S+) not found\.$",
+        _RELATIVE,
+        traceback=r"_datasource",
     ),
 )

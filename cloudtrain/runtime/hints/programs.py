@@ -25,4 +25,11 @@ HINTS = (
         r"^NameError: name '(?P<name>display|get_ipython)' is not defined",
         "{name} exists only in a notebook. In a script, print the value, or save the figure to a file.",
     ),
+    Hint(
+        "ValueError: not enough values to unpack (expected 2, got 0)  (of stty size)",
+        r"^(?:ValueError: not enough values to unpack|OSError: \[Errno 25\] Inappropriate ioctl for device)",
+        "The script asks for the size of the terminal, and a rank has none. Use shutil.get_terminal_size(), which then "
+        "returns 80 columns.",
+        traceback=r"stty size|os\.get_terminal_size\(|fcntl\.ioctl\(.*TIOCGWINSZ",
+    ),
 )

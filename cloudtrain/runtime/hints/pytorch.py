@@ -67,4 +67,11 @@ HINTS = (
         r"^ModuleNotFoundError: No module named 'torch\.distributed\.deprecated'",
         "Import torch.distributed instead: it has the same functions.",
     ),
+    Hint(
+        "RuntimeError: operator torchvision::nms does not exist",
+        r"^RuntimeError: operator torchvision::\w+ does not exist",
+        "This torchvision is not built for this PyTorch. Install the torchvision of the same release, from the same "
+        "index: for PyTorch without CUDA, https://download.pytorch.org/whl/cpu. A line torchvision in requirements.txt "
+        "gets the build with CUDA.",
+    ),
 )

@@ -138,14 +138,25 @@ def test_a_failing_setup_is_not_blamed_on_the_requirements(tmp_path: Path) -> No
     assert list((tmp_path / "cache").iterdir()) == []
 
 
-def test_a_requirement_whose_setup_fails_is_named_as_such(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("setup", "failed"),
+    [
+        (SETUP, ""),
+        (
+            f"import setuptools, sys\nif 'bdist_wheel' in sys.argv:\n    {SETUP}\nsetuptools.setup(name='tokens')",
+            "tokens cannot be built: ",
+        ),
+    ],
+    ids=["metadata", "wheel"],
+)
+def test_a_requirement_whose_setup_fails_is_named_as_such(setup: str, failed: str, tmp_path: Path) -> None:
     (tmp_path / "lib").mkdir()
-    (tmp_path / "lib" / "setup.py").write_text(SETUP)
+    (tmp_path / "lib" / "setup.py").write_text(setup)
     (tmp_path / "requirements.txt").write_text("./lib\n")
     with pytest.raises(RequirementsFailed) as caught:
         install(tmp_path, package=False, cache=str(tmp_path / "cache"))
     report = caught.value.report
-    assert report.message == "requirements.txt cannot be installed: ValueError: no such flag: -mfoo"
+    assert report.message == f"requirements.txt cannot be installed: {failed}ValueError: no such flag: -mfoo"
     assert "its own setup failed" in report.hint
 
 

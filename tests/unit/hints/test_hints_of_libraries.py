@@ -98,6 +98,7 @@ HINTED = {
     "np.product": ("import numpy as np; np.product([1])", "numpy<2"),
     "np.copy": ("import numpy as np; np.array([1, 2], dtype='f4', copy=False)", "numpy<2"),
     "np.ragged": ("import numpy as np; np.array([[1, 2], [3]])", "dtype=object"),
+    "relative-path-numpy": ("import numpy as np; np.genfromtxt('../cora.txt')", "../cora.txt is relative to"),
     "library": ("import ctypes; ctypes.CDLL('libnosuch.so.4')", "system library libnosuch.so.4"),
 }  # fmt: skip
 
@@ -193,6 +194,62 @@ RECORDED = {
     # opencv-python on a machine without a desktop
     "ImportError: libGL.so.1: cannot open shared object file: No such file or directory": "opencv-python-headless",
 }
+
+
+RECORDED_TRACEBACKS = {
+    # PyTorch 2.13 without CUDA, torchvision from PyPI
+    "RuntimeError: operator torchvision::nms does not exist": "not built for this PyTorch",
+    # a script without a terminal
+    "os.popen('stty size', 'r')\nValueError: not enough values to unpack (expected 2, got 0)": "a rank has none",
+    "os.get_terminal_size()\nOSError: [Errno 25] Inappropriate ioctl for device": "shutil.get_terminal_size()",
+    # Lightning 2.6
+    "lightning.Trainer\nTypeError: Trainer.__init__() got an unexpected keyword argument 'gpus'": "devices=N",
+    "lightning.Trainer\nTypeError: Trainer.__init__() got an unexpected keyword argument 'tpu_cores'": "Lightning 1",
+    "Trainer.from_argparse_args\nAttributeError: type object 'Trainer' has no attribute 'from_argparse_args'": "guide",
+    "ValueError: You selected an invalid accelerator name: `accelerator='ddp'`. Available names are: auto, cuda, tpu, "
+    "mps, cpu.": "has ddp as a strategy",
+    "MisconfigurationException: No supported gpu backend found!": "The host has no GPU",
+    # huggingface_hub 2.4, transformers 5.23, datasets and evaluate, on a host without a network
+    "LocalEntryNotFoundError: Got: ConnectError: [Errno -2] Name or service not known": "Hugging Face Hub",
+    "OSError: We couldn't connect to 'https://huggingface.co' to load the files": "in place of the name",
+    "ConnectionError: Couldn't reach 'glue' on the Hub (OfflineModeIsEnabled)": "HF_HUB_OFFLINE",
+    "FileNotFoundError: Couldn't find a module script at /x/glue/glue.py. Module 'glue' doesn't exist on the Hugging "
+    "Face Hub either.": "Hugging Face Hub",
+    # aiohttp 3.14, as PyTorch Geometric downloads
+    "ClientConnectorDNSError: Cannot connect to host example.org:443 ssl:default [Name or service not known]": "reach",
+    # torchvision 0.14
+    "RuntimeError: Error downloading train-images-idx3-ubyte.gz": "the output above says why",
+}
+
+
+@pytest.mark.parametrize("text", RECORDED_TRACEBACKS)
+def test_a_hint_for_a_failure_that_needs_a_library(text: str) -> None:
+    kind, _, message = text.rpartition("\n")[2].partition(": ")
+    record = RankRecord(1, 0, 1, kind, message, f"Traceback (most recent call last):\n{text}", 5.0)
+    assert RECORDED_TRACEBACKS[text] in diagnose(RankExit(0, 1, 9.0, record), "algo-1").hint
+
+
+HOST = "nosuchhost.invalid"
+
+
+@pytest.mark.parametrize(
+    ("code", "expected"),
+    [
+        (f"import urllib.request; urllib.request.urlopen('http://{HOST}/x')", "cannot reach the server"),
+        (f"import requests; requests.get('http://{HOST}/x', proxies=dict(http=''))", f"cannot reach {HOST}"),
+        (f"import socket; socket.create_connection(('{HOST}', 80))", "cannot reach the server"),
+        (
+            f"import urllib.request\ntry: urllib.request.urlopen('http://{HOST}/x')\nexcept OSError: open('x')",
+            "server",
+        ),
+        ("import socket\ntry: raise socket.gaierror(8, 'my own text')\nexcept OSError: 1 / 0", ""),
+    ],
+)
+def test_a_host_without_a_network(code: str, expected: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A name that never resolves, whatever the network is."""
+    monkeypatch.setenv("no_proxy", "*")
+    hint = report_on(code).hint
+    assert (expected in hint) if expected else hint == ""
 
 
 @pytest.mark.parametrize("text", RECORDED)

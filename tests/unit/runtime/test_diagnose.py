@@ -172,3 +172,14 @@ def test_a_parameter_server_that_was_killed() -> None:
     report = diagnose_server(-9, ("To enable the following instructions: AVX2",), "algo-2")
     assert (report.failure_class, report.exit_code) == (FailureClass.KILLED, 137)
     assert report.message == "the parameter server was killed by SIGKILL"
+
+
+def test_an_exception_without_a_message_shows_its_line() -> None:
+    traceback = (
+        'Traceback (most recent call last):\n  File "/job/code/train.py", line 7, in <module>\n    main()\n'
+        '  File "/job/code/train.py", line 4, in main\n    assert version == "1.9.1"\n           ^^^^^^^\n'
+        "AssertionError\n"
+    )
+    record = RankRecord(1, 0, 1, "AssertionError", "", traceback, 5.0)
+    for end in (RankExit(0, 1, 9.0, record), RankExit(0, 1, 9.0, None, tuple(traceback.splitlines()))):
+        assert diagnose(end, "algo-1").message == 'assert version == "1.9.1" (train.py, line 4)'
