@@ -36,6 +36,7 @@ class Place:
     data: str
     """The URI of the channel ``train``."""
     out: str
+    name: str = ""
     passes_arguments: bool = True
     """Whether the script gets the field ``arguments``."""
     hosts: tuple[str, str] = ("algo-1", "algo-2")

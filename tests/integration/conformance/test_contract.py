@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from contract_platforms import PLATFORMS, Place, Seen
+from environment_view import VIEWS, environment_view
 
 from cloudtrain.contract import FailureClass, FailureReport
 
@@ -135,7 +137,7 @@ def place(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("CLOUDTRAIN_HOME", str(folder / "home"))
         with PLATFORMS[request.param](folder, request) as place:
-            yield place
+            yield replace(place, name=request.param)
 
 
 @pytest.fixture(scope="module")
@@ -200,6 +202,17 @@ def test_the_environment(place: Place, seen: Seen, rank: int) -> None:
     assert environ["PYTHONPATH"].split(":")[0] == f"{base}/code"
     training = json.loads(environ["SM_TRAINING_ENV"])
     assert (training["current_host"], training["hyperparameters"]["lr"]) == (host, 1e-5)
+
+
+@pytest.mark.parametrize("rank", [0, 3])
+def test_the_whole_environment_is_as_it_was(place: Place, seen: Seen, rank: int) -> None:
+    kept = VIEWS / f"{place.name}-rank{rank}.txt"
+    view = environment_view(seen[rank], place.hosts_of("conforms"))
+    if "CLOUDTRAIN_WRITE_VIEWS" in os.environ:
+        kept.write_text(view)
+    assert view == kept.read_text(), (
+        "if that is meant, set CLOUDTRAIN_WRITE_VIEWS, run this test and read the diff"
+    )
 
 
 def test_trackers_see_one_job(seen: Seen) -> None:

@@ -19,7 +19,7 @@ STEPS = (1, 2)
 
 
 def state_at(step: int) -> dict[str, Any]:
-    """What is saved at ``step``: every kind of value, and tensors of which some never change."""
+    """The state that is saved at ``step``: every kind of value, and tensors of which some never change."""
     tied = torch.full((3, 2), float(step))
     return {
         "step": step,

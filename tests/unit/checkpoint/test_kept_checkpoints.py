@@ -39,7 +39,7 @@ def test_shards_are_restored_whole_and_in_part(kept: Path, step: int) -> None:
 
 
 @pytest.mark.parametrize(("kind", "sharded"), [("tree", False), ("sharded", True)])
-def test_saving_goes_on_in_the_same_folder(kept: Path, kind: str, sharded: bool) -> None:
+def test_the_same_folder_takes_more_steps(kept: Path, kind: str, sharded: bool) -> None:
     make = shards_at if sharded else state_at
     with Checkpointer(kept / kind, asynchronous=False, sharded=sharded) as checkpointer:
         assert checkpointer.restore() is not None
