@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any
 
@@ -15,18 +16,31 @@ from cloudtrain.session import Session
 
 SCOPE = "training"
 _MANIFEST = "models_manifest.json"
+_SDK = Version("2.257.7")
+"""The version of the SDK whose descriptions of models are known here; newer ones name a later ``min_version``."""
 
 
 class Model:
     """One version of a model in one region.
 
+    Args:
+        is_tolerant: whether the model may be deprecated, and whether its script may have known vulnerabilities.
+        others: a hub, a configuration or another kind of model; they are refused.
+
     Raises:
-        InvalidJob: there is no such model, or it cannot be trained.
+        InvalidJob: there is no such model, it cannot be trained, or its flags forbid it.
         StorageError: the region has no JumpStart, or S3 denies access.
     """
 
     def __init__(
-        self, model_id: str | None, version: str | None, region: str | None, session: Any, scope: str | None
+        self,
+        model_id: str | None,
+        version: str | None,
+        region: str | None,
+        session: Any,
+        scope: str | None,
+        is_tolerant: tuple[bool | None, bool | None] = (False, False),
+        **others: Any,
     ) -> None:
         if not model_id or not version:
             raise InvalidJob(
@@ -38,12 +52,33 @@ class Model:
                 f"scope: cloudtrain has the URIs for 'training', not for {scope!r}",
                 hint="For inference, use the SageMaker SDK, version 2 (pip install 'sagemaker<3').",
             )
+        if named := [name for name, value in others.items() if value is not None]:
+            raise InvalidJob(
+                f"{named[0]}: not supported by cloudtrain for models of JumpStart",
+                hint="Leave it out for the public model, or use the SageMaker SDK, version 2.",
+            )
         own = session if isinstance(session, Session) else Session(getattr(session, "boto_session", session))
         self.region = region or own.boto_region_name
         self.bucket = f"jumpstart-cache-prod-{self.region}"
-        self.description = self._read(own, _spec_key(_manifest(own, self.bucket), model_id, version))
+        self.version, key = _newest(_manifest(own, self.bucket), model_id, version)
+        self.description = self._read(own, key)
         if not self.description.get("training_supported"):
             raise InvalidJob(f"model_id: {model_id} of JumpStart cannot be trained")
+        self._check_flags(f"model_id: {model_id} {version}", *is_tolerant)
+
+    def _check_flags(self, what: str, allows_deprecated: bool | None, allows_vulnerable: bool | None) -> None:
+        get = self.description.get
+        if get("deprecated") and not allows_deprecated:
+            raise InvalidJob(
+                f"{what} is deprecated: {get('deprecated_message') or 'AWS has newer versions'}",
+                hint="Choose another version, or set tolerate_deprecated_model=True.",
+            )
+        if get("training_vulnerable") and not allows_vulnerable:
+            found = ", ".join(get("training_vulnerabilities") or ()) or "not named"
+            raise InvalidJob(
+                f"{what}: its script has known vulnerabilities: {found}",
+                hint="Choose another version, or set tolerate_vulnerable_model=True.",
+            )
 
     def _read(self, session: Session, key: str) -> dict[str, Any]:
         found: dict[str, Any] = json.loads(session.read_s3_file(self.bucket, key))
@@ -56,8 +91,7 @@ class Model:
 
     def model_uri(self, instance_type: str | None) -> str:
         """The archive with the pretrained model."""
-        is_gated = self.description.get("gated_bucket")
-        bucket = self.bucket.replace("cache", "private-cache") if is_gated else self.bucket
+        bucket = self._gated_bucket if self.description.get("gated_bucket") else self.bucket
         key = (
             self._property(instance_type, "training_artifact_uri")
             or self.description["training_artifact_key"]
@@ -78,10 +112,68 @@ class Model:
 
     def hyperparameters(self, instance_type: str | None, *, of_container: bool) -> dict[str, str]:
         """The defaults, as strings."""
-        specific = self._property(instance_type, "hyperparameters") or []
+        specific = self._merged(instance_type, "hyperparameters")
         scopes = ("algorithm", "container") if of_container else ("algorithm",)
         general = [one for one in self.description.get("hyperparameters", []) if one["scope"] in scopes]
         return {one["name"]: str(one["default"]) for one in [*general, *specific]}
+
+    def arguments(self, given: Mapping[str, Any]) -> dict[str, Any]:
+        """The arguments of an `Estimator` that trains the model, as the SDK sets them. ``given`` overrides them."""
+        get = self.description.get
+        if get("fit_kwargs"):
+            raise InvalidJob("model_id: the model needs a newer cloudtrain", hint="Use the SageMaker SDK.")
+        kind = given.get("instance_type") or get("default_training_instance_type")
+        if not kind:
+            raise InvalidJob("instance_type: the model has no default", hint="Set instance_type='ml...'.")
+        metrics = {
+            one["Name"]: one for one in [*(get("metrics") or ()), *self._merged(kind, "metrics", "Name")]
+        }
+        gated = self._property(kind, "gated_model_key_env_var_value")
+        package = (get("training_model_package_artifact_uris") or {}).get(self.region)
+        variables = {
+            key: str(value) for key, value in (self._property(kind, "environment_variables") or {}).items()
+        }
+        if package or gated:
+            variables["SageMakerGatedModelS3Uri"] = package or f"s3://{self._gated_bucket}/{gated}"
+        found = {
+            **(get("estimator_kwargs") or {}),
+            "instance_type": kind,
+            "instance_count": 1,
+            "image_uri": given.get("image_uri") or self.image_uri(kind),
+            "source_dir": self.script_uri(),
+            "entry_point": "transfer_learning.py",
+            "model_uri": given.get("model_uri") or (None if package or gated else self._optional_model(kind)),
+            "hyperparameters": self.hyperparameters(kind, of_container=False),
+            "metric_definitions": list(metrics.values()),
+            "environment": variables,
+            "enable_network_isolation": get("training_enable_network_isolation"),
+            "volume_size": get("training_volume_size") if _has_volume(kind) else None,
+            "base_job_name": get("resource_name_base"),
+        }
+        return {name: value for name, value in found.items() if value not in (None, [], {})}
+
+    @property
+    def _gated_bucket(self) -> str:
+        return self.bucket.replace("cache", "private-cache")
+
+    def _optional_model(self, instance_type: str) -> str | None:
+        """The model that the job downloads. Raises InvalidJob if only other instance types have one."""
+        kinds = self.description.get("supported_training_instance_types") or ()
+        if having := [kind for kind in kinds if self._property(kind, "gated_model_key_env_var_value")]:
+            raise InvalidJob(
+                f"instance_type: the model has no archive for {instance_type}",
+                hint=f"Choose another instance type: {', '.join(having)}.",
+            )
+        return self.model_uri(instance_type) if self.description.get("training_artifact_key") else None
+
+    def _merged(self, instance_type: str | None, name: str, key: str = "name") -> list[dict[str, Any]]:
+        """The entries for the family of the instance type, replaced by those for the type itself."""
+        variants = (self.description.get("training_instance_type_variants") or {}).get("variants") or {}
+        kinds = (instance_family(instance_type or ""), instance_type or "")
+        found = [
+            one for kind in kinds for one in variants.get(kind, {}).get("properties", {}).get(name) or ()
+        ]
+        return list({one[key]: one for one in found}.values())
 
     def _property(self, instance_type: str | None, name: str, kind: str = "properties") -> Any:
         """A property of the instance type, or of its family."""
@@ -93,8 +185,14 @@ class Model:
         return None
 
 
-def _spec_key(manifest: tuple[tuple[str, str, str], ...], model_id: str, version: str) -> str:
-    """The key of the description of the newest version that matches."""
+def _has_volume(instance_type: str) -> bool:
+    """Whether the size of the volume can be chosen: types with local disks have none."""
+    family = instance_family(instance_type)
+    return "d" not in family and not family.startswith(("g5", "g6", "p5", "trn1"))
+
+
+def _newest(manifest: tuple[tuple[str, str, str], ...], model_id: str, version: str) -> tuple[str, str]:
+    """The newest version that matches, and the key of its description."""
     versions = {Version(one): key for name, one, key in manifest if name == model_id}
     if not versions:
         raise InvalidJob(
@@ -108,11 +206,16 @@ def _spec_key(manifest: tuple[tuple[str, str, str], ...], model_id: str, version
     if not matching:
         known = ", ".join(str(one) for one in sorted(versions))
         raise InvalidJob(f"model_version: {model_id} has no version {version}", hint=f"It has: {known}.")
-    return versions[max(matching)]
+    newest = max(matching)
+    return str(newest), versions[newest]
 
 
 @lru_cache(maxsize=8)
 def _manifest(session: Session, bucket: str) -> tuple[tuple[str, str, str], ...]:
     """The identifier, the version and the key of the description of each model."""
     found = json.loads(session.read_s3_file(bucket, _MANIFEST))
-    return tuple((one["model_id"], one["version"], one["spec_key"]) for one in found)
+    return tuple(
+        (one["model_id"], one["version"], one["spec_key"])
+        for one in found
+        if Version(one.get("min_version", "0")) <= _SDK
+    )

@@ -22,7 +22,9 @@ def retrieve_default(
     model_type: Any = None,
 ) -> dict[str, str]:
     """The default hyperparameters of a model. Raises the errors of `Model`."""
-    model = Model(model_id, model_version, region, sagemaker_session, "training")
+    flags = (tolerate_deprecated_model, tolerate_vulnerable_model)
+    others = {"hub_arn": hub_arn, "config_name": config_name, "model_type": model_type}
+    model = Model(model_id, model_version, region, sagemaker_session, "training", flags, **others)
     return model.hyperparameters(instance_type, of_container=include_container_hyperparameters)
 
 

@@ -61,10 +61,13 @@ def retrieve(
         InvalidJob: AWS has no such image, or an argument is missing.
         NotSupported: the image is not one for training.
     """
-    if model_id is not None and image_scope == "training":
+    if model_id is not None:
         from cloudtrain.sagemaker._jumpstart import Model
 
-        return Model(model_id, model_version, region, sagemaker_session, image_scope).image_uri(instance_type)
+        flags = (tolerate_deprecated_model, tolerate_vulnerable_model)
+        others = {"hub_arn": hub_arn, "config_name": config_name, "model_type": model_type}
+        model = Model(model_id, model_version, region, sagemaker_session, image_scope, flags, **others)
+        return model.image_uri(instance_type)
     if framework is None or region is None:
         raise InvalidJob("image_uris.retrieve needs framework and region, or the model_id of JumpStart")
     is_algorithm = framework in algorithm_names()
@@ -72,7 +75,6 @@ def retrieve(
         "accelerator_type": accelerator_type,
         "container_version": container_version,
         "training_compiler_config": training_compiler_config,
-        "model_id": model_id,
         "sdk_version": sdk_version,
         "inference_tool": inference_tool,
         "serverless_inference_config": serverless_inference_config,

@@ -22,7 +22,10 @@ def retrieve(
     model_type: Any = None,
 ) -> str:
     """The URI of a model's archive. Raises the errors of `Model`."""
-    return Model(model_id, model_version, region, sagemaker_session, model_scope).model_uri(instance_type)
+    flags = (tolerate_deprecated_model, tolerate_vulnerable_model)
+    others = {"hub_arn": hub_arn, "config_name": config_name, "model_type": model_type}
+    model = Model(model_id, model_version, region, sagemaker_session, model_scope, flags, **others)
+    return model.model_uri(instance_type)
 
 
 __getattr__ = others(__name__)

@@ -21,7 +21,10 @@ def retrieve(
     model_type: Any = None,
 ) -> str:
     """The URI of the archive with a model's script. Raises the errors of `Model`."""
-    return Model(model_id, model_version, region, sagemaker_session, script_scope).script_uri()
+    flags = (tolerate_deprecated_model, tolerate_vulnerable_model)
+    others = {"hub_arn": hub_arn, "config_name": config_name, "model_type": model_type}
+    model = Model(model_id, model_version, region, sagemaker_session, script_scope, flags, **others)
+    return model.script_uri()
 
 
 __getattr__ = others(__name__)

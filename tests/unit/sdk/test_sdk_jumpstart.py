@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 import boto3
 import pytest
+from cloudtrain.sagemaker.jumpstart.estimator import JumpStartEstimator
 from moto import mock_aws
 
+from cloudtrain import Estimator
 from cloudtrain.errors import InvalidJob, NotSupported
 from cloudtrain.sagemaker import Session, hyperparameters, image_uris, model_uris, script_uris
 
 BUCKET = "jumpstart-cache-prod-us-east-1"
 IMAGE = "763104351884.dkr.ecr.us-east-1.amazonaws.com/pytorch-training:2.0.0-gpu-py310"
+ROLE = "arn:aws:iam::123456789012:role/R"
 MODEL: dict[str, Any] = {
     "training_supported": True,
     "training_artifact_key": "training/model.tar.gz",
@@ -31,6 +35,40 @@ MODEL: dict[str, Any] = {
         },
     },
 }
+TRAINED: dict[str, Any] = {
+    **MODEL,
+    "default_training_instance_type": "ml.g5.2xlarge",
+    "resource_name_base": "hf-bert",
+    "training_volume_size": 99,
+    "training_enable_network_isolation": True,
+    "estimator_kwargs": {"encrypt_inter_container_traffic": True, "max_run": 360000},
+    "metrics": [{"Name": "loss", "Regex": "loss=(.*)"}, {"Name": "f1", "Regex": "f1=(.*)"}],
+    "deprecated": True,
+    "deprecated_message": "Use another.",
+    "training_vulnerable": True,
+    "training_vulnerabilities": ["CVE-1", "CVE-2"],
+}
+GATED = {
+    **TRAINED,
+    "deprecated": False,
+    "training_vulnerable": False,
+    "supported_training_instance_types": ["ml.g5.2xlarge", "ml.p3.2xlarge"],
+    "training_instance_type_variants": {
+        "regional_aliases": {"us-east-1": {"a": IMAGE}},
+        "variants": {
+            "g5": {
+                "regional_properties": {"image_uri": "$a"},
+                "properties": {
+                    "gated_model_key_env_var_value": "meta/model.tar.gz",
+                    "environment_variables": {"MODE": "g5", "N": 1},
+                    "hyperparameters": [{"name": "epochs", "default": 5, "scope": "algorithm"}],
+                    "metrics": [{"Name": "f1", "Regex": "F1 (.*)"}],
+                },
+            },
+            "p3": {"regional_properties": {"image_uri": "$a"}},
+        },
+    },
+}
 NEWER = {**MODEL, "gated_bucket": True, "training_prepacked_script_key": "source/prepacked.tar.gz"}
 
 
@@ -40,18 +78,18 @@ def bucket(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     with mock_aws():
         s3 = boto3.client("s3")
         s3.create_bucket(Bucket=BUCKET)
-        models = {"1.9.0": MODEL, "1.10.0": NEWER, "0.1.0": {"training_supported": False}}
-        for version, model in models.items():
-            s3.put_object(Bucket=BUCKET, Key=f"specs/{version}.json", Body=json.dumps(model))
-        manifest = [
-            {
-                "model_id": "bert",
-                "version": version,
-                "min_version": "2.0.0",
-                "spec_key": f"specs/{version}.json",
-            }
-            for version in models
-        ]
+        models = {
+            "bert": {"1.9.0": MODEL, "1.10.0": NEWER, "0.1.0": {"training_supported": False}, "9.0.0": {}},
+            "old": {"1.0.0": TRAINED},
+            "llama": {"2.1.0": GATED},
+        }
+        manifest = []
+        for name, versions in models.items():
+            for version, model in versions.items():
+                key = f"specs/{name}/{version}.json"
+                s3.put_object(Bucket=BUCKET, Key=key, Body=json.dumps(model))
+                least = "3.1.0" if version == "9.0.0" else "2.0.0"
+                manifest.append({"model_id": name, "version": version, "min_version": least, "spec_key": key})
         s3.put_object(Bucket=BUCKET, Key="models_manifest.json", Body=json.dumps(manifest))
         yield
 
@@ -83,6 +121,110 @@ def test_default_hyperparameters() -> None:
     assert everything == {"epochs": "3", "sagemaker_program": "transfer.py"}
     with pytest.raises(NotSupported, match=r"sagemaker\.hyperparameters\.validate"):
         hyperparameters.validate(**asked)
+
+
+def _request(estimator: Estimator) -> dict[str, Any]:
+    job = estimator.fit({"training": "s3://data/train"}, wait=False)
+    return dict(boto3.client("sagemaker").describe_training_job(TrainingJobName=job.name))
+
+
+def test_an_estimator_has_the_defaults_of_its_model() -> None:
+    estimator = JumpStartEstimator(
+        "old",
+        role=ROLE,
+        instance_type="ml.m5.xlarge",
+        image_uri=IMAGE,
+        tolerate_deprecated_model=True,
+        tolerate_vulnerable_model=True,
+        hyperparameters={"rate": "0.1"},
+        metric_definitions=[{"Name": "loss", "Regex": "Loss (.*)"}],
+        tags=[{"Key": "team", "Value": "a"}],
+        max_run=600,
+    )
+    assert estimator.hyperparameters() == {"epochs": "3", "rate": "0.1"}
+    assert [one["Regex"] for one in estimator.metric_definitions or ()] == ["Loss (.*)", "f1=(.*)"]
+    sent = _request(estimator)
+    assert sent["TrainingJobName"].startswith("hf-bert-")
+    assert sent["ResourceConfig"] == {
+        "InstanceCount": 1,
+        "InstanceType": "ml.m5.xlarge",
+        "VolumeSizeInGB": 99,
+    }
+    assert sent["StoppingCondition"]["MaxRuntimeInSeconds"] == 600
+    assert sent["EnableNetworkIsolation"] is True
+    channels = {
+        one["ChannelName"]: one["DataSource"]["S3DataSource"]["S3Uri"] for one in sent["InputDataConfig"]
+    }
+    assert channels["model"] == f"s3://{BUCKET}/training/model.tar.gz"
+    assert channels["training"] == "s3://data/train"
+    own = {
+        name: json.loads(sent["HyperParameters"][name])
+        for name in ("sagemaker_program", "sagemaker_submit_directory")
+    }
+    assert own == {
+        "sagemaker_program": "transfer_learning.py",
+        "sagemaker_submit_directory": f"s3://{BUCKET}/source/training.tar.gz",
+    }
+    tags = boto3.client("sagemaker").list_tags(ResourceArn=sent["TrainingJobArn"])["Tags"]
+    assert {one["Key"]: one["Value"] for one in tags} == {
+        "team": "a",
+        "sagemaker-sdk:jumpstart-model-id": "old",
+        "sagemaker-sdk:jumpstart-model-version": "1.0.0",
+    }
+
+
+def test_a_gated_model_is_named_in_the_environment() -> None:
+    estimator = JumpStartEstimator("llama", role=ROLE, environment={"accept_eula": "true", "N": "2"})
+    sent = _request(estimator)
+    assert estimator.environment == {
+        "accept_eula": "true",
+        "MODE": "g5",
+        "N": "2",
+        "SageMakerGatedModelS3Uri": "s3://jumpstart-private-cache-prod-us-east-1/meta/model.tar.gz",
+    }
+    assert sent["ResourceConfig"]["InstanceType"] == "ml.g5.2xlarge"
+    assert "model" not in {one["ChannelName"] for one in sent["InputDataConfig"]}
+    assert estimator.hyperparameters() == {"epochs": "5"}
+    assert [one["Regex"] for one in estimator.metric_definitions or ()] == ["loss=(.*)", "F1 (.*)"]
+    with pytest.raises(InvalidJob, match=r"no archive for ml\.p3\.2xlarge"):
+        JumpStartEstimator("llama", role=ROLE, instance_type="ml.p3.2xlarge")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"model_id": "old"}, r"(?s)old \* is deprecated: Use another.*tolerate_deprecated_model=True"),
+        (
+            {"model_id": "old", "tolerate_deprecated_model": True},
+            "(?s)known vulnerabilities: CVE-1, CVE-2.*tolerate_vulnerable_model=True",
+        ),
+        ({"model_id": "bert"}, "instance_type: the model has no default"),
+        ({"model_id": "bert", "config_name": "fast"}, "config_name: not supported"),
+        ({"model_id": "bert", "hub_name": "own"}, "hub_name: not supported"),
+        ({}, "model_id and model_version name a model"),
+    ],
+)
+def test_what_an_estimator_refuses(arguments: dict[str, Any], message: str) -> None:
+    with pytest.raises(InvalidJob, match=message):
+        JumpStartEstimator(**arguments)
+
+
+def test_every_function_checks_the_flags() -> None:
+    asked: dict[str, Any] = {"model_id": "old", "model_version": "*"}
+    calls: list[Any] = [
+        partial(image_uris.retrieve, None, None, image_scope="training", instance_type="ml.g5.2xlarge"),
+        partial(model_uris.retrieve, model_scope="training"),
+        partial(script_uris.retrieve, script_scope="training"),
+        hyperparameters.retrieve_default,
+    ]
+    for call in calls:
+        with pytest.raises(InvalidJob, match="deprecated"):
+            call(**asked)
+        with pytest.raises(InvalidJob, match="hub_arn: not supported"):
+            call(**asked, hub_arn="arn")
+        call(**asked, tolerate_deprecated_model=True, tolerate_vulnerable_model=True)
+    with pytest.raises(InvalidJob, match="not for 'inference'"):
+        image_uris.retrieve(None, None, image_scope="inference", **asked)
 
 
 @pytest.mark.parametrize(
