@@ -116,6 +116,7 @@ def _run(options: RunOptions) -> None:
     output = os.path.abspath(options.output) if options.output else ""
     if options.folder and not options.others:
         _make_usable("--wdir", options.folder, os.chdir)
+        options.folder = ""  # it is the current one now
     if output:
         _make_usable("--output-filename", output, lambda folder: os.makedirs(folder, exist_ok=True))
     order: dict[str, Any] = {

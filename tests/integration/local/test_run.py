@@ -337,6 +337,15 @@ def test_several_programs_are_one_world(tmp_path: Path, launcher: str) -> None:
     assert of_rank(done.stdout, 3) == ["3 4 0  g"]
 
 
+@pytest.mark.parametrize("mpi", [[], ["--mpi"]])
+def test_wdir_is_relative_to_the_folder_of_the_shell(tmp_path: Path, mpi: list[str]) -> None:
+    for folder in ("sub", "sub/sub"):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "train.py").write_text(f"print('in {folder}')")
+    done = run(tmp_path, "-np", "1", *mpi, "--wdir", "sub", "python", "train.py")
+    assert (done.returncode, of_rank(done.stdout, 0)) == (0, ["in sub"]), done.stderr
+
+
 def test_several_programs_reduce_together_and_one_that_fails_ends_all(tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text(
         "import sys, torch, horovod.torch as hvd\nhvd.init()\n"
