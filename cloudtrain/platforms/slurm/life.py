@@ -34,8 +34,9 @@ from cloudtrain.platforms.slurm.identity import own, own_function, signs
 from cloudtrain.platforms.slurm.pending import why_pending
 from cloudtrain.platforms.slurm.queue import UNKNOWN_NUMBER, Queue
 from cloudtrain.platforms.slurm.squeue import QueueRow, on_cluster
-from cloudtrain.platforms.slurm.states import CANCELLED, RESUMES, Ending, cancelled_by, explain
+from cloudtrain.platforms.slurm.states import CANCELLED, RESUMES, TIMEOUT, Ending, cancelled_by, explain
 from cloudtrain.platforms.supervised import JobFiles, JobRecord
+from cloudtrain.platforms.supervised.continuation import TAKEN_BACK
 from cloudtrain.platforms.supervised.folder import SUPERVISOR_LOG
 from cloudtrain.platforms.supervised.launcher import PREEMPT, STOP
 from cloudtrain.platforms.supervised.record import SIGNAL, STOPPED_BY_USER
@@ -169,12 +170,18 @@ class JobLife:
         return state in TAKEN and record.preemptions < request["max_preemptions"]
 
     def closed(self, record: JobRecord, job: JobFiles) -> JobRecord:
-        """A record that was closed with `lost`; a job that someone cancelled has stopped, and not failed."""
-        if record.status != JobStatus.FAILED:
+        """A record that was closed with `lost`; a job that someone cancelled has stopped, and not failed.
+
+        One that lost its nodes is interrupted, as if its batch step had lived to say so.
+        """
+        failure = record.failure
+        if record.status not in (JobStatus.FAILED, JobStatus.INTERRUPTED) or failure is None:
             return record
         ending, _ = self._ending(job)
         if ending and ending.state == CANCELLED:
             return replace(record, status=JobStatus.STOPPED, reason=cancelled_by(ending))
+        if ending and ending.state in (*TAKEN, TIMEOUT):
+            return replace(record, status=JobStatus.INTERRUPTED, reason=TAKEN_BACK[failure.failure_class])
         return record
 
     def explained(self, record: JobRecord, job: JobFiles) -> JobRecord:
@@ -199,7 +206,8 @@ class JobLife:
         if ending.state == CANCELLED:
             return replace(record, status=JobStatus.STOPPED, reason=cancelled_by(ending))
         failure = replace(explain(ending, number), time=record.ended_at)
-        return replace(record, reason=failure.message, failure=failure)
+        reason = TAKEN_BACK.get(failure.failure_class, failure.message)
+        return replace(record, reason=reason, failure=failure)
 
     def _has_accounting(self, job: JobFiles) -> bool:
         return any(self.queue(one.cluster).has_accounting for one in recorded(job))

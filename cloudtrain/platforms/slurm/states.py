@@ -11,9 +11,11 @@ from dataclasses import dataclass
 
 from cloudtrain.contract import FailureClass, FailureReport
 from cloudtrain.contract.failure import signal_name
+from cloudtrain.platforms.supervised.continuation import TAKEN_BACK
 
 PENDING = "PENDING"
 CANCELLED = "CANCELLED"
+TIMEOUT = "TIMEOUT"
 WAITING = {PENDING, "REQUEUED", "REQUEUE_HOLD", "REQUEUE_FED", "RESV_DEL_HOLD", "SPECIAL_EXIT"}
 """States of a job that has no nodes, and may get some."""
 ENDED = {
@@ -28,7 +30,7 @@ ENDED = {
     "PREEMPTED",
     "RECONFIG_FAIL",
     "REVOKED",
-    "TIMEOUT",
+    TIMEOUT,
 }
 """All other states, also those of later versions, are of a job that still lives."""
 NO_OUTPUT_FILE = 53
@@ -104,10 +106,10 @@ def _cause(ending: Ending, number: str, said: str) -> tuple[FailureClass, str, s
             f"a node of the job did not boot{on}",
             "Submit the job again; leave a node that fails again out with platform_options.exclude.",
         )
-    if ending.state == "TIMEOUT":
+    if ending.state == TIMEOUT:
         return (
             FailureClass.TIME_LIMIT,
-            f"Slurm ended the job at its time limit{limit}",
+            f"{TAKEN_BACK[FailureClass.TIME_LIMIT]}{limit}",
             f"Increase max_run, up to the limit of the partition. {RESUMES}",
         )
     if ending.state == "DEADLINE":

@@ -10,6 +10,14 @@ from typing import Protocol
 
 from cloudtrain.contract import FailureClass
 
+PREEMPTED = "preempted"
+TAKEN_BACK = {
+    FailureClass.PREEMPTED: PREEMPTED,
+    FailureClass.TIME_LIMIT: "ended by the scheduler's time limit",
+    FailureClass.HOST_LOST: "ended by the loss of a host",
+}
+"""How an attempt ended whose hosts the scheduler took back: the same words, whoever finds out."""
+
 
 class Continuation(Protocol):
     """The scheduler of a job, as its supervisor sees it. Without one, a supervisor starts every attempt itself."""

@@ -24,10 +24,10 @@ from cloudtrain.errors import PlatformError
 from cloudtrain.observe import EventLog, goodput_of, steady
 from cloudtrain.platforms.common.request_body import request_settings
 from cloudtrain.platforms.supervised.budgets import PREEMPTIONS, RETRIES
-from cloudtrain.platforms.supervised.continuation import Continuation
+from cloudtrain.platforms.supervised.continuation import PREEMPTED, TAKEN_BACK, Continuation
 from cloudtrain.platforms.supervised.folder import JobFolder
 from cloudtrain.platforms.supervised.host_events import HostEvents
-from cloudtrain.platforms.supervised.hosts import LOOK_SECONDS, Hosts, RunningHost
+from cloudtrain.platforms.supervised.hosts import Hosts, RunningHost
 from cloudtrain.platforms.supervised.launcher import PREEMPT
 from cloudtrain.platforms.supervised.record import (
     HANGUP,
@@ -52,17 +52,12 @@ LAST_UPLOAD_SECONDS = 60.0
 """How long uploads may continue after the grace of a stop or of ``max_run``."""
 
 INTERRUPTED = 128 + signal.SIGTERM
-PREEMPTED = "preempted"
-TAKEN_BACK = {
-    FailureClass.PREEMPTED: PREEMPTED,
-    FailureClass.TIME_LIMIT: "ended by the scheduler's time limit",
-    FailureClass.HOST_LOST: "ended by the loss of a host",
-}
-"""How an attempt ended whose hosts the scheduler took back."""
 LOST = "interrupted without a notice"
 
 TAKEN_BACK_SECONDS = 2.0
-"""How long after a rank was killed the scheduler may take to say that it takes the hosts back."""
+"""How long after SIGTERM, or the kill of a rank, the scheduler may take to say that it takes the hosts back."""
+ASK_SECONDS = 0.5
+"""How often it is asked meanwhile."""
 CRASH_SECONDS = 3.0
 """How long the other hosts may take to notice that a host has crashed."""
 
@@ -140,8 +135,10 @@ class Supervisor:
         failure = None
         while not is_last:
             failure = self._run_attempt()
-            if failure and self._was_taken_back(failure):
-                failure, self._signalled, self._preempted = None, False, True
+            if self._was_taken_back(failure):
+                failure = None if failure and failure.signal == signal.SIGTERM else failure
+                self._signalled, self._preempted = False, True
+                self._ended_by = self._max_run_is_over if self._is_near_max_run else ""
             if failure and self._was_interrupted(failure):
                 failure = None
             budget = RETRIES if failure else PREEMPTIONS
@@ -272,7 +269,7 @@ class Supervisor:
             elif self._preempted and self._kill_at is None:
                 self._give_up_hosts()
             if time.monotonic() > self._run_by:
-                self._end_at_max_run()
+                self._end_early(self._max_run_is_over)
             self._look_into_folder()
             self._look_for_crash()
             self._look_for_failed_leader()
@@ -304,14 +301,19 @@ class Supervisor:
 
     def _give_up_hosts(self) -> None:
         """A preemption, or the time limit of this submission: the end of the job if its own is as near."""
-        notice = self._continuation.notice_seconds if self._continuation else 0.0
-        if time.monotonic() > self._run_by - notice:
-            self._end_at_max_run()
+        if self._is_near_max_run:
+            self._end_early(self._max_run_is_over)
         else:
             self._stop_runtimes()
 
-    def _end_at_max_run(self) -> None:
-        self._end_early(f"max_run of {self._request['max_run']} s is over")
+    @property
+    def _is_near_max_run(self) -> bool:
+        notice = self._continuation.notice_seconds if self._continuation else 0.0
+        return time.monotonic() > self._run_by - notice
+
+    @property
+    def _max_run_is_over(self) -> str:
+        return f"max_run of {self._request['max_run']} s is over"
 
     def _judge_signal(self) -> None:
         """A signal to end is a preemption if the scheduler sent it in order to take the hosts back."""
@@ -320,15 +322,19 @@ class Supervisor:
         if self._continuation and self._continuation.takes_back():
             self._signalled, self._preempted = False, True
 
-    def _was_taken_back(self, failure: FailureReport) -> bool:
-        """Whether a rank was killed because the scheduler sends SIGTERM to all processes on the hosts."""
-        if failure.signal != signal.SIGTERM or not self._continuation or self._has_stop_mark:
+    def _was_taken_back(self, failure: FailureReport | None) -> bool:
+        """Whether the scheduler takes the hosts back. It sends SIGTERM, to ranks too, and may say why only later."""
+        if not self._continuation or self._completed or self._has_stop_mark:
             return False
         deadline = time.monotonic() + TAKEN_BACK_SECONDS
+        if self._ended_by == self._signal == SIGNAL and self._kill_at is not None:
+            deadline = self._kill_at - self._stop_grace - self._hosts.end_seconds + TAKEN_BACK_SECONDS
+        elif failure is None or failure.signal != signal.SIGTERM:
+            return False
         while not self._continuation.takes_back():
             if time.monotonic() > deadline:
                 return False
-            time.sleep(LOOK_SECONDS)
+            time.sleep(ASK_SECONDS)
         return True
 
     def _was_interrupted(self, failure: FailureReport) -> bool:

@@ -104,4 +104,4 @@ def test_the_time_limit_of_slurm(slurm: SlurmCluster, watched: Watched) -> None:
     slurm.expire(number)
     report = watched.ended(job)
     assert report.failure_class == FailureClass.TIME_LIMIT
-    assert report.message.startswith("Slurm ended the job at its time limit")
+    assert report.message.startswith("ended by the scheduler's time limit")

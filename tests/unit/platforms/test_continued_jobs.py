@@ -29,6 +29,8 @@ class Queue:
 
     folder: JobFolder
     is_preemption: bool = False
+    is_late: bool = False
+    """Whether it says only after it was asked that it takes the hosts back."""
     refuses: bool = False
     is_in_vain: bool = False
     spare: float = 0.0
@@ -39,7 +41,8 @@ class Queue:
     notice_seconds: float = 2.0
 
     def takes_back(self) -> bool:
-        return self.is_preemption
+        was_late, self.is_late = self.is_late, False
+        return self.is_preemption and not was_late
 
     def end(self) -> None:
         """Nothing is left to do."""
@@ -94,9 +97,9 @@ def test_the_next_submission_continues_the_record(queue: Queue) -> None:
     ]
 
 
-@pytest.mark.parametrize("is_preemption", [True, False])
-def test_what_a_signal_to_end_means(queue: Queue, is_preemption: bool) -> None:
-    queue.is_preemption = is_preemption
+@pytest.mark.parametrize(("is_preemption", "is_late"), [(True, False), (True, True), (False, False)])
+def test_what_a_signal_to_end_means(queue: Queue, is_preemption: bool, is_late: bool) -> None:
+    queue.is_preemption, queue.is_late = is_preemption, is_late
     record = run(queue, TERMINATE)
     if is_preemption:
         assert (record.status, len(queue.records)) == (JobStatus.PENDING, 1)

@@ -60,13 +60,13 @@ def job_of(folder: Path, *numbers: str) -> JobFiles:
             "18",
             JobStatus.INTERRUPTED,
             FailureClass.TIME_LIMIT,
-            "Slurm ended the job at its time limit of 00:01:00",
+            "ended by the scheduler's time limit",
         ),
         (
             "21",
             JobStatus.INTERRUPTED,
             FailureClass.PREEMPTED,
-            "Slurm gave the nodes of the job to a job of a higher",
+            "preempted",
         ),
         ("12", JobStatus.STOPPED, None, "an administrator (root) cancelled the job in Slurm"),
         ("14", JobStatus.INTERRUPTED, None, SIGNAL),  # the signal was not Slurm's

@@ -161,7 +161,7 @@ def test_rows_of_the_accounting() -> None:
         ("13", FailureClass.HOST_LOST, "a node of the job failed (nodes: 127.0.0.[2-3])", 137),
         ("14", FailureClass.PLATFORM, "exited with code 7 and left no outcome: module: not found", 7),
         ("15", FailureClass.KILLED, "was killed by SIGKILL: module: not found", 137),
-        ("18", FailureClass.TIME_LIMIT, "at its time limit of 00:01:00", 143),
+        ("18", FailureClass.TIME_LIMIT, "ended by the scheduler's time limit of 00:01:00", 143),
         ("20_3", FailureClass.OUT_OF_MEMORY, "more memory than it was allocated", 137),
         ("21", FailureClass.PREEMPTED, "gave the nodes of the job to a job of a higher priority", 143),
     ],
