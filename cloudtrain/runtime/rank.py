@@ -63,6 +63,10 @@ def main(arguments: list[str]) -> None:
         _attach(folder)
         for name, value in read_variables(folder, local_rank(os.environ)).items():
             os.environ.setdefault(name, value)
+        if rank(os.environ) == 0 and os.environ.get("WORLD_SIZE", "1") != "1":
+            from cloudtrain.runtime.mpi_world import warn_of_worlds_of_one
+
+            warn_of_worlds_of_one()
     if "TF_CONFIG" in os.environ and folder:
         from cloudtrain.runtime.loopback_port import keep_on_loopback
 

@@ -304,6 +304,25 @@ def test_mpirun_starts_the_ranks_if_asked_to(tmp_path: Path) -> None:
     assert "rank 1 exited with code 3" in done.stderr
 
 
+@pytest.mark.parametrize(
+    ("options", "script", "warnings"),
+    [
+        ((), "from mpi4py import MPI", 1),
+        (("--mpi",), "from mpi4py import MPI", 0),
+        ((), "import sys; sys.path.insert(0, 'site-packages'); import looks_for_mpi", 0),
+    ],
+)
+def test_a_script_whose_ranks_are_worlds_of_their_own_is_told_so(
+    tmp_path: Path, options: Sequence[str], script: str, warnings: int
+) -> None:
+    (tmp_path / "site-packages").mkdir()
+    (tmp_path / "site-packages/looks_for_mpi.py").write_text("from mpi4py import MPI")
+    (tmp_path / "train.py").write_text(script)
+    done = run(tmp_path, *LOCAL, *options, "python", "train.py")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stdout.count("mpi4py has a world of its own in each of the 2 ranks") == warnings, done.stdout
+
+
 SHOWS_ITS_PROGRAM = """
 import os, sys
 shown = [os.environ.get(name) for name in ("RANK", "WORLD_SIZE", "A", "B", "G")]
