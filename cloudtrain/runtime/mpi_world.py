@@ -61,7 +61,7 @@ def check_world(expected: int) -> None:
 
 
 def warn_of_worlds_of_one() -> None:
-    """Have the script's import of mpi4py warn that each rank is a world of its own, which no launcher of MPI started.
+    """Have the script's import of mpi4py warn if the world of each rank has one process: no launcher of MPI ran.
 
     Libraries that import mpi4py to look for MPI, as DeepSpeed does, and do without it, cause no warning.
     """
@@ -69,8 +69,8 @@ def warn_of_worlds_of_one() -> None:
     def check(mpi: ModuleType) -> None:
         if _size(mpi) == 1 and not _imported_by_a_package():
             sys.stderr.write(
-                f"[cloudtrain] WARNING: mpi4py has a world of its own in each of the {os.environ['WORLD_SIZE']} ranks:"
-                " to have one world, let mpirun start them (cloudtrain run --mpi; a job: --mpirun)\n"
+                f"[cloudtrain] WARNING: the world of mpi4py has one process in each of the {os.environ['WORLD_SIZE']} "
+                "ranks: to have one world, let mpirun start them (cloudtrain run --mpi; a job: --mpirun)\n"
             )
 
     sys.meta_path.insert(0, AfterImport(check))

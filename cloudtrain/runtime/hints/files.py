@@ -46,6 +46,21 @@ HINTS = (
         "in Python), and see that no ignore file excludes it. Create the folder of a file that it writes.",
     ),
     Hint(
+        "FileNotFoundError: [Errno 2] No such file or directory: '/opt/ml/data/train.csv'",
+        r"^FileNotFoundError: \[Errno 2\] No such file or directory: '(?P<path>/[^']*)'",
+        "The script looks for {next_to_source} next to the folder of the job's source. Pack "
+        "the folder that has both: --source-dir FOLDER (source_dir in Python).",
+    ),
+    Hint(
+        "XGBoostError: [12:00:00] /workspace/dmlc-core/src/io/local_filesys.cc:103: LocalFileSystem.ListDirectory "
+        "../data error: No such file or directory",
+        r"^XGBoostError: .*(?:LocalFileSystem\.\w+|matches the URI pattern|Opening) (?P<file>\S+)"
+        r"(?= (?:error|failed): No such file|\s|$)",
+        "XGBoost does not find {file}. A job has a copy of its source, and no other files of yours. Pack the folder "
+        "that has both the script and the data: --source-dir FOLDER (source_dir in Python), or read a channel.",
+        failure_class=FailureClass.MISSING_DATA,
+    ),
+    Hint(
         "python: can't open file '/opt/ml/code/train.py': [Errno 2] No such file or directory",
         r"^\S*python\S*: can't open file '(?P<path>[^']+)': \[Errno 2\]",
         "{below_source} is not in the job's source. Pack the folder of the scripts: --source-dir FOLDER (source_dir in "

@@ -130,6 +130,6 @@ HINTS = (
         _MISSING,
         "The job does not have {top}. If it is a module of yours, pack its folder: --source-dir FOLDER (source_dir in "
         "Python). If it is a published package, add it to the requirements.txt next to the script, under the name that "
-        "its documentation gives.",
+        "its documentation gives. With cloudtrain run: install it, or add the folder that has it to PYTHONPATH.",
     ),
 )

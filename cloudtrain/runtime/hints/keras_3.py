@@ -27,6 +27,11 @@ HINTS = (
         _KERAS_2,
     ),
     Hint(
+        "AttributeError: `BasicLSTMCell` is not available with Keras 3.",
+        r"^AttributeError: `\w+` is not available with Keras 3",
+        _KERAS_2,
+    ),
+    Hint(
         "TypeError: 'list' object is not callable",
         r"^TypeError: 'list' object is not callable",
         _KERAS_2,

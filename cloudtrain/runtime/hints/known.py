@@ -12,6 +12,7 @@ from cloudtrain.runtime.hints import (
     keras_3,
     launchers,
     lightning,
+    mxnet,
     network,
     numpy_2,
     ports,
@@ -36,6 +37,7 @@ SUBJECTS: dict[str, tuple[Hint, ...]] = {
     "NumPy 2": numpy_2.HINTS,
     "Keras 3": keras_3.HINTS,
     "TensorFlow 2": tensorflow_2.HINTS,
+    "MXNet 2": mxnet.HINTS,
     "Imports": imports.HINTS,
 }
 """In order of precedence: what is known of one library goes before what is known of all modules."""

@@ -13,6 +13,9 @@ from cloudtrain.contract import FailureClass
 SEARCHED_FOLDERS = 2000
 """The most folders of the source that are searched for a module."""
 
+_OF_JOB = ("input", "output", "model", "checkpoints")
+"""The folders of a job next to its source."""
+
 
 @dataclass(frozen=True)
 class Hint:
@@ -73,6 +76,10 @@ class JobFacts:
                 facts.update(_in_source(self.code, groups["module"]))
         if "path" in groups and self.code and groups["path"].startswith(f"{self.code}/"):
             facts["below_source"] = groups["path"][len(f"{self.code}/") :]
+        elif "path" in groups and self.code and groups["path"].startswith(f"{self.code.parent}/"):
+            relative = groups["path"][len(f"{self.code.parent}/") :]
+            if relative.partition("/")[0] not in _OF_JOB:
+                facts["next_to_source"] = relative
         return facts
 
 

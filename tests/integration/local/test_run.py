@@ -312,7 +312,7 @@ def test_mpirun_starts_the_ranks_if_asked_to(tmp_path: Path) -> None:
         ((), "import sys; sys.path.insert(0, 'site-packages'); import looks_for_mpi", 0),
     ],
 )
-def test_a_script_whose_ranks_are_worlds_of_their_own_is_told_so(
+def test_a_warning_for_mpi4py_in_ranks_that_mpirun_did_not_start(
     tmp_path: Path, options: Sequence[str], script: str, warnings: int
 ) -> None:
     (tmp_path / "site-packages").mkdir()
@@ -320,7 +320,9 @@ def test_a_script_whose_ranks_are_worlds_of_their_own_is_told_so(
     (tmp_path / "train.py").write_text(script)
     done = run(tmp_path, *LOCAL, *options, "python", "train.py")
     assert done.returncode == 0, done.stdout + done.stderr
-    assert done.stdout.count("mpi4py has a world of its own in each of the 2 ranks") == warnings, done.stdout
+    assert done.stdout.count("the world of mpi4py has one process in each of the 2 ranks") == warnings, (
+        done.stdout
+    )
 
 
 SHOWS_ITS_PROGRAM = """

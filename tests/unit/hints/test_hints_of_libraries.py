@@ -155,6 +155,11 @@ def test_a_file_that_is_not_in_the_source(tmp_path: Path) -> None:
     assert hint.startswith(
         "conf/a.yaml is not in the job's source. Pack a file that the script reads: --source-dir FOLDER"
     )
+    facts_of_job = JobFacts(code=tmp_path / "code")
+    hint = report_on(f"open({str(tmp_path / 'data' / 'a.csv')!r})", facts=facts_of_job).hint
+    assert hint.startswith("The script looks for data/a.csv next to the folder of the job's source")
+    hint = report_on(f"open({str(tmp_path / 'input' / 'data' / 'a.csv')!r})", facts=facts_of_job).hint
+    assert hint.startswith("Check the channels")
     code = f"import subprocess, sys; done = subprocess.run([sys.executable, {str(tmp_path / 'b.py')!r}], "
     code += "stderr=subprocess.PIPE, text=True); sys.stderr.write(done.stderr); sys.exit(done.returncode)"
     report = report_on(code, facts=facts)
@@ -191,6 +196,18 @@ RECORDED = {
     "RuntimeError: Too many open files. Communication with the workers is no longer possible. Please increase the "
     "limit using `ulimit -n` in the shell or change the sharing strategy by calling "
     "`torch.multiprocessing.set_sharing_strategy('file_system')` at the beginning of your code": "or use fewer workers",
+    # XGBoost 3.2
+    "XGBoostError: [21:41:21] /workspace/dmlc-core/src/io/local_filesys.cc:103: LocalFileSystem.ListDirectory ../data "
+    "error: No such file or directory\nStack trace:": "does not find ../data. A job has",
+    "XGBoostError: [21:54:01] /workspace/dmlc-core/src/io/input_split_base.cc:175: Check failed: files_.size() != 0U "
+    "(0 vs. 0) : Cannot find any files that matches the URI pattern data/a.txt\nStack trace:": "not find data/a.txt.",
+    "XGBoostError: [21:54:01] /workspace/src/common/io.cc:144: Opening m.json failed: No such file or directory\nS": (
+        "not find m.json."
+    ),
+    # TensorFlow 2.21 with Keras 3, and MXNet 1.9
+    "AttributeError: `BasicLSTMCell` is not available with Keras 3.": "TF_USE_LEGACY_KERAS=1",
+    "AttributeError: module 'mxnet' has no attribute 'device'": "written for MXNet 2",
+    "AttributeError: module 'mxnet.gluon' has no attribute 'metric'": "mx.metric",
     # opencv-python on a machine without a desktop
     "ImportError: libGL.so.1: cannot open shared object file: No such file or directory": "opencv-python-headless",
 }

@@ -14,6 +14,7 @@ HINTS = [hint for hints in SUBJECTS.values() for hint in hints]
 FACTS = {
     "channels",
     "below_source",
+    "next_to_source",
     "absent_channel",
     "found_in",
     "own_file",
