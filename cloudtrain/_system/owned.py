@@ -13,12 +13,15 @@ import contextlib
 import errno
 import os
 import stat
+import struct
 import sys
 from pathlib import Path
 
 MOST_LINKS = 40
 """Links that are followed for one path, as on Linux."""
 _OTHERS_WRITE = 0o022
+_NAMED = (0x02, 0x08)
+"""The tags of users and groups in a POSIX ACL."""
 OWN = "Choose a folder of your own, in folders that belong to you or to root."
 
 
@@ -72,18 +75,18 @@ else:
     def own_place(path: str | Path, *, create: bool = False) -> str:
         """Check a folder in which other users may have files too, such as ``/tmp``: no one can replace another's.
 
-        Like `own_folder`, which see.
+        Arguments and errors are those of `own_folder`.
         """
         folder = safe_path(path, create=create)
-        _check_parent(str(path), folder)
+        _check_parent(str(path), folder, _owners())
         return folder
 
     def safe_path(given: str | Path, *, create: bool = False) -> str:
         """The path of a file or folder without links. Only this user and root can put something else there.
 
-        See `own_folder`.
+        Arguments and errors are those of `own_folder`.
         """
-        path = str(given)
+        path, owners = str(given), _owners()
         rest = os.path.join(os.getcwd(), path).split("/")[::-1]
         found, links = "/", 0
         while rest:
@@ -93,7 +96,7 @@ else:
             if name == "..":
                 found = os.path.dirname(found)
                 continue
-            _check_parent(path, found)
+            _check_parent(path, found, owners)
             inner = os.path.join(found, name)
             try:
                 status = os.lstat(inner)
@@ -104,12 +107,12 @@ else:
                     os.mkdir(inner, 0o700)
                 status = os.lstat(inner)
             if not stat.S_ISLNK(status.st_mode):
-                if status.st_uid not in _owners():
+                if status.st_uid not in owners:
                     raise _foreign(path, inner, is_last=not any(rest))
                 found = inner
                 continue
             links += 1
-            if status.st_uid not in _owners():
+            if status.st_uid not in owners:
                 is_last = not any(rest)
                 way = "is" if is_last else f"leads through {inner},"
                 raise FolderIsOpen(path, f"{way} a link of another user", OWN)
@@ -120,15 +123,16 @@ else:
             rest += target.split("/")[::-1]
         return found
 
-    def _check_parent(path: str, parent: str) -> None:
+    def _check_parent(path: str, parent: str, owners: tuple[int, ...]) -> None:
         """Raises FolderIsOpen if another user could replace what is in ``parent``, on the way to ``path``."""
         status = os.stat(parent)
-        if status.st_uid not in _owners():
+        if status.st_uid not in owners:
             raise _foreign(path, parent, is_last=False)
         if status.st_mode & stat.S_ISVTX:
             return
         who = "o" * bool(status.st_mode & stat.S_IWOTH)
-        if status.st_mode & stat.S_IWGRP and not _is_private(status.st_gid) and not _is_closed(parent):
+        is_private = _is_private(status.st_gid) and not _has_acl_writers(parent)
+        if status.st_mode & stat.S_IWGRP and not is_private and not _is_closed(parent):
             who = f"g{who}"
         if who:
             writers, where = "all" if "o" in who else "its group", "it" if parent == path else parent
@@ -155,14 +159,22 @@ else:
             lines = [tuple(map(int, line.split())) for line in file]
             if lines != [(0, 0, (1 << 32) - 1)]:
                 with open("/proc/sys/kernel/overflowuid") as overflow:
-                    nobody = int(overflow.read())
-                if not any(first <= nobody < first + count for first, _, count in lines):
-                    return (os.geteuid(), 0, nobody)
+                    unmapped = int(overflow.read())
+                if not any(first <= unmapped < first + count for first, _, count in lines):
+                    return (os.geteuid(), 0, unmapped)
         return (os.geteuid(), 0)
 
     def _is_closed(folder: str) -> bool:
         """Whether a folder above lets only its owner in: a home folder is often closed, with a umask of 002 in it."""
         return any(not os.stat(parent).st_mode & 0o011 for parent in Path(folder).parents)
+
+    def _has_acl_writers(folder: str) -> bool:
+        """Whether a POSIX ACL lets further users or groups write to a folder. The mode only shows that someone may."""
+        try:
+            entries = struct.iter_unpack("<HHI", os.getxattr(folder, "system.posix_acl_access")[4:])
+            return any(tag in _NAMED and rights & 2 for tag, rights, _ in entries)
+        except (OSError, AttributeError, struct.error):  # there is none, or not on this system
+            return False
 
     def _is_private(group: int) -> bool:
         """Whether only this user and root are in a group: on many systems, each user has one."""

@@ -31,20 +31,14 @@ def is_transient(error: BaseException) -> bool:
     return isinstance(error, OSError) and error.errno in TRANSIENT
 
 
-def again(
-    operation: Callable[[], T], *, errors: frozenset[int] = TRANSIENT, seconds: float = RETRY_SECONDS
-) -> T:
-    """The result of ``operation``, which is repeated while it fails with one of ``errors``. Raises OSError.
-
-    Args:
-        seconds: after which the error is raised.
-    """
-    deadline, pause = time.monotonic() + seconds, _FIRST_PAUSE
+def again(operation: Callable[[], T]) -> T:
+    """The result of ``operation``, which is repeated while it fails with one of `TRANSIENT`. Raises OSError."""
+    deadline, pause = time.monotonic() + RETRY_SECONDS, _FIRST_PAUSE
     while True:
         try:
             return operation()
         except OSError as error:
-            if error.errno not in errors or time.monotonic() + pause > deadline:
+            if error.errno not in TRANSIENT or time.monotonic() + pause > deadline:
                 raise
         time.sleep(pause)
         pause = min(2 * pause, _LONGEST_PAUSE)

@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import os
+import shutil
 import stat
+import struct
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import pytest
 
+from cloudtrain._system.owned import FolderIsOpen, own_folder
 from cloudtrain.errors import StorageError
 from cloudtrain.storage import state_home
 
 STRANGER = 12345
+ANYONE = 0xFFFFFFFF
 as_root = pytest.mark.skipif(os.getuid() != 0, reason="only root can give files to another user")
 
 
@@ -91,6 +96,22 @@ def test_a_folder_that_anyone_can_replace_is_refused(home: Path) -> None:
     assert f"chmod o-w {home.parent}" in caught.value.hint
     home.parent.chmod(0o1777)  # as /tmp: only the owner of a file can replace it
     state_home()
+
+
+def test_a_folder_that_an_acl_opens_to_another_user_is_refused() -> None:
+    """The mode shows only that the user's own group may write, in which there is nobody else."""
+    shared = Path(tempfile.mkdtemp(dir="/tmp"))
+    try:
+        entries = ((1, 7, ANYONE), (2, 7, STRANGER), (4, 5, ANYONE), (16, 7, ANYONE), (32, 5, ANYONE))
+        acl = struct.pack("<I", 2) + b"".join(struct.pack("<HHI", *entry) for entry in entries)
+        os.setxattr(shared, "system.posix_acl_access", acl)
+        assert mode(shared) == 0o775
+        with pytest.raises(FolderIsOpen, match="its group may write"):
+            own_folder(shared / "jobs", create=True)
+        os.removexattr(shared, "system.posix_acl_access")
+        assert own_folder(shared / "jobs", create=True) == f"{shared}/jobs"
+    finally:
+        shutil.rmtree(shared)
 
 
 def test_a_link_of_the_user_is_followed(home: Path, tmp_path: Path) -> None:
