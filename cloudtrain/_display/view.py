@@ -92,4 +92,4 @@ def duration(description: JobDescription, now: float) -> float | None:
     """Seconds from the start of a job to its end, or to ``now``; None if it has not started."""
     if description.started_at is None:
         return None
-    return max((description.ended_at or now) - description.started_at, 0.0)
+    return max((description.ended_at or description.looked_at or now) - description.started_at, 0.0)

@@ -27,16 +27,16 @@ def _boot() -> str:
         return ""
 
 
-def _given() -> float | None:
-    """The difference that the parent has passed on, if it ran on this machine."""
-    offset, _, boot = os.environ.get(VARIABLE, "").partition(" ")
+def _offset_of(clock: str) -> float | None:
+    """The difference in the result of `clock`, if that was on this machine since it started."""
+    offset, _, boot = clock.partition(" ")
     try:
         return float(offset) if boot and boot == _boot() else None
     except ValueError:
         return None
 
 
-_found = _given()
+_found = _offset_of(os.environ.get(VARIABLE, ""))
 _offset = time.time() - running() if _found is None else _found
 
 
@@ -45,9 +45,20 @@ def now() -> float:
     return _offset + running()
 
 
+def clock() -> str:
+    """This clock, for other processes of this machine: see `pass_on` and `now_on`."""
+    return f"{_offset!r} {_boot()}"
+
+
 def pass_on() -> None:
     """Let the processes that this one starts use the same clock."""
-    os.environ[VARIABLE] = f"{_offset!r} {_boot()}"
+    os.environ[VARIABLE] = clock()
+
+
+def now_on(clock: str) -> float:
+    """The time on the clock of a job, in seconds since the epoch; the time of day if it is not of this machine."""
+    offset = _offset_of(clock)
+    return time.time() if offset is None else offset + running()
 
 
 def step() -> float:

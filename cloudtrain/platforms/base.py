@@ -108,12 +108,14 @@ class JobDescription(DescribedNames):
     """The location of the job: a folder, or a page of a console."""
     details: Mapping[str, str] = field(default_factory=dict)
     """Facts that only this platform has, for display: billable time, savings through spot instances."""
+    looked_at: float | None = field(default=None, repr=False, compare=False)
+    """The moment of this description on the clock that its times are from; None: the time of day."""
     answer: Mapping[str, Any] | None = field(default=None, repr=False, compare=False)
     """SageMaker's own response to DescribeTrainingJob; None on other platforms."""
 
     def to_dict(self) -> dict[str, Any]:
         record = asdict(replace(self, answer=None))
-        del record["answer"]
+        del record["answer"], record["looked_at"]
         record["status"] = str(self.status)
         record["failure"] = self.failure.to_dict() if self.failure else None
         return record

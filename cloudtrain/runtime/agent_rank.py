@@ -11,8 +11,8 @@ import select
 import signal
 import sys
 import threading
-import time
 
+from cloudtrain.observe import steady
 from cloudtrain.runtime.run_folder import RankRecord, pipe_path, read_command, read_variables, write_code
 
 TYPE_CHECKING = False
@@ -59,7 +59,7 @@ def _refuse(folder: str, local: int, why: str) -> None:
     """Exit, and record the reason."""
     why = f"{_MISFIT}: {why}"
     rank = int(read_variables(folder, local).get("RANK", local))
-    RankRecord(os.getpid(), rank, 1, "SystemExit", why, time=time.time()).write(folder, local)
+    RankRecord(os.getpid(), rank, 1, "SystemExit", why, time=steady.now()).write(folder, local)
     write_code(folder, local, 1)
     sys.exit(f"cloudtrain: {why}")
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 import re
 import signal
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -13,6 +12,7 @@ from cloudtrain._system.signals import LINUX, SIGHUP, SIGKILL, linux_number
 from cloudtrain.contract import FailureClass, FailureReport
 from cloudtrain.contract.failure import without_user_code
 from cloudtrain.errors import CloudtrainError, NotFound
+from cloudtrain.observe import steady
 from cloudtrain.runtime.hints.table import UNKNOWN, Failure, JobFacts
 from cloudtrain.runtime.native_errors import message_of, native_error
 from cloudtrain.runtime.run_folder import RankRecord
@@ -186,7 +186,7 @@ def diagnose_agent(
         exit_code=128 + linux_number(-exit_code) if exit_code < 0 else exit_code or 1,
         log_tail=log_tail,
         phase="train" if scripts_started else "launch",
-        time=time.time(),
+        time=steady.now(),
     )
 
 
@@ -259,7 +259,7 @@ def _of_program(
         exit_code=128 + linux_number(-exit_code) if exit_code < 0 else exit_code or 1,
         log_tail=log_tail,
         phase=phase,
-        time=time.time(),
+        time=steady.now(),
     )
 
 
@@ -315,7 +315,7 @@ def report_error(error: Exception, host: str, phase: str | None) -> FailureRepor
         full = error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG) or bool(_NO_SPACE.search(message))
         kind = FailureClass.DISK_FULL if full else FailureClass.STORAGE
         hint = hint or (HINTS[kind] if full else "")
-    return FailureReport(kind, message, hint, host=host, phase=phase, time=time.time())
+    return FailureReport(kind, message, hint, host=host, phase=phase, time=steady.now())
 
 
 def is_consequence(report: FailureReport) -> bool:

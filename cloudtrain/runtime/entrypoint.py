@@ -9,7 +9,6 @@ import shutil
 import signal
 import sys
 import threading
-import time
 from collections.abc import MutableMapping
 from dataclasses import asdict, replace
 
@@ -98,7 +97,7 @@ def main() -> int:
             return 1  # nothing has been touched yet
     adopt_orphans()
     steady.pass_on()
-    paths, started_at, environ = Paths.from_environ(), time.time(), dict(os.environ)
+    paths, started_at, environ = Paths.from_environ(), steady.now(), dict(os.environ)
     secret = given_secret(paths, environ)
     try:
         outcome = run(paths, os.environ, inbox)
@@ -236,7 +235,7 @@ def _take_part(
         if error.is_unreachable or not restarts:
             raise
         # its machine may have been lost, or has not been found yet
-        report = FailureReport.host_lost(host.leader, error.message, time.time())
+        report = FailureReport.host_lost(host.leader, error.message, steady.now())
         return HostOutcome(JobStatus.FAILED, replace(report, hint=error.hint, phase="start"))
     if forwarder:
         forwarder.attach(client)

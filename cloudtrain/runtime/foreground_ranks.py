@@ -78,7 +78,7 @@ class HostRanks:
         """Whether a part of the ranks' output could not be written."""
         self.launch = Launch(self._prepared.plan, self._output)
         self._kills = memory_kill_count()
-        self._started = time.time()
+        self._started = time.monotonic()
         self.stopped = False
         self._interrupt_until = -math.inf
         """Until then, ranks that are asked to end get SIGINT."""

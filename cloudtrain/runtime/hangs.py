@@ -12,7 +12,7 @@ from typing import Any, Callable, NamedTuple
 
 from cloudtrain.contract import FailureClass, FailureReport, RankSlot
 from cloudtrain.contract.documents import Fields, is_count, is_number
-from cloudtrain.observe import heartbeat
+from cloudtrain.observe import heartbeat, steady
 from cloudtrain.runtime.hang_stacks import judge, places_in
 from cloudtrain.runtime.run_folder import heartbeat_path
 
@@ -75,7 +75,7 @@ class Watchdog:
             host=host,
             phase="train",
             log_tail=tuple(tail(blamed.rank)),
-            time=time.time(),
+            time=steady.now(),
         )
 
     def describe(self, ended: Iterable[int], tail: LogTail) -> dict[str, Any]:

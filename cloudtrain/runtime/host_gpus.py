@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping
 
 from cloudtrain.contract import FailureClass, FailureReport
+from cloudtrain.observe import steady
 
 
 def differing_gpus(found: Mapping[str, tuple[int, int]]) -> FailureReport | None:
@@ -36,5 +36,5 @@ def differing_gpus(found: Mapping[str, tuple[int, int]]) -> FailureReport | None
         + (f", or set processes_per_host to {fewest} or less." if fewest else "."),
         host=by_count[fewest][0],
         phase="launch",
-        time=time.time(),
+        time=steady.now(),
     )

@@ -23,7 +23,7 @@ from cloudtrain.contract.frameworks import SHARED_PORTS, WorldPorts
 from cloudtrain.contract.text import one_line
 from cloudtrain.contract.tf_config import LAUNCHERS as TENSORFLOW
 from cloudtrain.contract.tf_config import PARAMETER_SERVER
-from cloudtrain.observe import EventLog
+from cloudtrain.observe import EventLog, steady
 from cloudtrain.runtime.descendants import end_descendants
 from cloudtrain.runtime.diagnose import diagnose, diagnose_torchrun, report_error
 from cloudtrain.runtime.full_disk import with_full_disk, writable_folders
@@ -87,7 +87,8 @@ class HostRun:
         self._preparation = Preparation(config, environ, self._phases, events, self._on_pipe_error)
         self._rendezvous: subprocess.Popen[bytes] | None = None
         self._launch: Launch | None = None
-        self._launched_at = 0.0
+        self._launched_at = self._launched = 0.0
+        """When the ranks were launched: in seconds since the epoch, as files have it, and on `time.monotonic`."""
         self._upload: OutputUpload | None = None
         """From the launch on."""
         self._memory_kills = 0
@@ -189,12 +190,12 @@ class HostRun:
         elif kind == "orphaned":
             why = "the process that started its runtime has ended"
             return HostOutcome(
-                JobStatus.FAILED, FailureReport.host_lost(self._config.host.current, why, time.time())
+                JobStatus.FAILED, FailureReport.host_lost(self._config.host.current, why, steady.now())
             )
         elif kind == "lost":
             host = self._config.host
             report = FailureReport.host_lost(
-                host.leader, f"the leader is gone: {message['why']}", time.time()
+                host.leader, f"the leader is gone: {message['why']}", steady.now()
             )
             return HostOutcome(JobStatus.FAILED, report, is_announced=host.current == host.hosts[1])
         return None
@@ -278,13 +279,13 @@ class HostRun:
     def _report(self, error: Exception) -> FailureReport:
         """The report of an error in a phase. Does not name a rank."""
         if isinstance(error, RequirementsFailed):
-            report = replace(error.report, host=self._config.host.current, time=time.time())
+            report = replace(error.report, host=self._config.host.current, time=steady.now())
         else:
             report = report_error(error, self._config.host.current, self._phases.current)
         return without_secrets(report, self._hider)
 
     def _fail(self, report: FailureReport) -> None:
-        ago = time.time() - report.time if report.time else 0.0
+        ago = steady.now() - report.time if report.time else 0.0
         hidden = without_secrets(report, self._hider)
         self._leader.send({"type": "failed", "report": hidden.to_dict(), "ago": ago})
 
@@ -303,7 +304,7 @@ class HostRun:
             self._leader.write_spawn_address(Path(spawn_address_path(str(plan.run))))
         self._events.emit("launch", command=show_command(plan), ranks=[slot.rank for slot in plan.slots])
         self._memory_kills = memory_kill_count()
-        self._launched_at = time.time()
+        self._launched_at, self._launched = time.time(), time.monotonic()
         launch = Launch(plan, self._output)
         try:
             launch.start()
@@ -358,7 +359,7 @@ class HostRun:
                     if launch.plan.agent == "torchrun"
                     else None
                 )
-                faults = gpu_faults(self._launched_at) if self._gpus else ""
+                faults = gpu_faults(self._launched) if self._gpus else ""
                 report = report or diagnose(
                     rank_exit, host, memory_kills=kills, gpu_faults=faults, facts=self._facts()
                 )
@@ -464,7 +465,7 @@ class HostRun:
             ).start()
 
     def _warn_of_loss(self, grace: float) -> None:
-        warning = warn_of_loss(self._config, time.time() - self._launched_at, grace)
+        warning = warn_of_loss(self._config, time.monotonic() - self._launched, grace)
         if warning:
             self._events.emit("warning", message=warning)
             say(warning)

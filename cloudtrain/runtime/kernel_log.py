@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import time
 from collections.abc import Iterator
 
 KERNEL_LOG = "/dev/kmsg"
@@ -19,9 +18,9 @@ def gpu_faults(since: float, path: str = KERNEL_LOG) -> str:
     """The lines ``NVRM: Xid ...`` of the kernel's log, one for each fault of a GPU.
 
     Args:
-        since: seconds since the epoch; earlier lines do not count.
+        since: on the clock of `time.monotonic`, which the kernel uses; earlier lines do not count.
     """
-    started = (since - (time.time() - time.monotonic())) * 1e6
+    started = since * 1e6
     lines = []
     for record in _records(path):
         for match in _RECORD.finditer(record):

@@ -24,7 +24,7 @@ from cloudtrain._system.files import signature
 from cloudtrain._system.processes import signal_group
 from cloudtrain._system.signals import SIGKILL, SIGQUIT
 from cloudtrain.contract import PREEMPTED, FailureReport, RankSlot
-from cloudtrain.observe import commits, heartbeat, inquiry
+from cloudtrain.observe import commits, heartbeat, inquiry, steady
 from cloudtrain.runtime.descendants import OrphanReaper
 from cloudtrain.runtime.diagnose import RankExit, diagnose_agent, diagnose_command, diagnose_server
 from cloudtrain.runtime.native_errors import LARGEST
@@ -269,7 +269,7 @@ class Launch:
             else:
                 code = self._process_code(slot, record)
             if code is not None:
-                died_at = self.deaths.get(slot.rank, time.time())
+                died_at = self.deaths.get(slot.rank, steady.now())
                 tail = self.output.tail(slot.rank) or self.output.tail(None)
                 output = "" if code in (0, 1) else self.output.end_of_log(slot.rank, LARGEST)
                 self.exits[slot.rank] = RankExit(slot.rank, code, died_at, record, tail, output)
@@ -288,7 +288,7 @@ class Launch:
             and slot.rank not in self.deaths
             and not process_lives(record.pid)
         ):
-            self.deaths[slot.rank] = time.time()
+            self.deaths[slot.rank] = steady.now()
             self._gone[slot.rank] = time.monotonic()
         reported = self._reported_code(slot)
         if reported:

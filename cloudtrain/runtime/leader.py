@@ -31,6 +31,7 @@ from typing import Callable, Protocol
 
 from cloudtrain.contract import FailureClass, FailureReport, Settings
 from cloudtrain.contract.documents import Fields
+from cloudtrain.observe import steady
 from cloudtrain.runtime.diagnose import first_cause, with_ended_ranks
 from cloudtrain.runtime.hangs import Hang
 from cloudtrain.runtime.host_gpus import differing_gpus
@@ -202,7 +203,7 @@ class Leader:
             self._merge.add_digests(link.host, message["digests"])
         elif kind == "failed" and not self._leaving:
             # on the leader's clock: those of the hosts may differ, and the earliest failure is the cause
-            happened = time.time() - float(message.get("ago", 0.0))
+            happened = steady.now() - float(message.get("ago", 0.0))
             report = FailureReport.from_dict({**message["report"], "time": happened})
             if report.failure_class == FailureClass.HANG and not self._failures:
                 self._broadcast({"type": "dump"})
@@ -239,7 +240,7 @@ class Leader:
             self._abort_at, self._waits_for_cause = min(self._abort_at, settled), False
 
     def _report_lost(self, host: str, why: str) -> None:
-        self._fail(FailureReport.host_lost(host, why, time.time()))
+        self._fail(FailureReport.host_lost(host, why, steady.now()))
 
     def _tick(self, now: float) -> None:
         if now >= self._next_beat:

@@ -21,6 +21,7 @@ from cloudtrain.contract import FailureClass, FailureReport, Settings
 from cloudtrain.contract.documents import Fields, parse_json
 from cloudtrain.contract.failure import FINAL_CODE
 from cloudtrain.errors import CloudtrainError, NotFound
+from cloudtrain.observe import steady
 from cloudtrain.storage import Store, open_store, patience
 
 LONGEST_PAUSE = 60.0
@@ -74,7 +75,7 @@ class Limits:
                 f"max_run of {self._seconds:g} s is over",
                 "Increase max_run, and submit the job again: it resumes from its last checkpoint.",
                 exit_code=FINAL_CODE,
-                time=time.time(),
+                time=steady.now(),
             )
         if self._lost > self._most:
             return FailureReport(
@@ -84,7 +85,7 @@ class Limits:
                 "Save checkpoints more often, to checkpoint_s3_uri, or choose nodes that are not taken away. For a "
                 "script that saves elsewhere, raise platform_options.max_preemptions.",
                 exit_code=FINAL_CODE,
-                time=time.time(),
+                time=steady.now(),
             )
         return None
 

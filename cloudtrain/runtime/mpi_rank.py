@@ -13,6 +13,7 @@ import signal
 import sys
 import time
 
+from cloudtrain.observe import steady
 from cloudtrain.runtime.run_folder import RankRecord, read_command, write_code
 from cloudtrain.runtime.srun import LOCAL_RANK, RUNTIME, SIZE
 
@@ -77,7 +78,7 @@ def _number(environ: MutableMapping[str, str], names: tuple[str, ...]) -> int:
 
 def _refuse(folder: str, local: int, why: str) -> None:
     """Exit, and record the reason."""
-    record = RankRecord(os.getpid(), int(os.environ["RANK"]), 1, "SystemExit", why, time=time.time())
+    record = RankRecord(os.getpid(), int(os.environ["RANK"]), 1, "SystemExit", why, time=steady.now())
     record.write(folder, local)
     write_code(folder, local, 1)
     sys.exit(f"cloudtrain: {why}")

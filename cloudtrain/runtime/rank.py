@@ -16,8 +16,8 @@ from __future__ import annotations
 import errno
 import os
 import sys
-import time
 
+from cloudtrain.observe import steady
 from cloudtrain.observe.heartbeat import VARIABLE as HEARTBEAT
 from cloudtrain.runtime.parent_death import RUNTIME_PID, die_with_runtime, execute
 from cloudtrain.runtime.run_folder import (
@@ -248,7 +248,7 @@ def _record_end(
             exception_type=exception_type,
             message=_text(message),
             traceback=_text(traceback),
-            time=time.time(),
+            time=steady.now(),
             left_on_signal=left_on_signal,
         ).write(folder, local_rank(os.environ))
 

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import contextlib
 import os
-import time
+
+from cloudtrain.observe import steady
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -133,7 +134,7 @@ def spawn_address_path(folder: str) -> str:
 
 def write_code(folder: str, local: int, code: int) -> None:
     """Report the exit code of a rank that has just ended; negative for a signal."""
-    _replace_file(f"{folder}/rank-{local}.code", f"{code} {time.time()}")
+    _replace_file(f"{folder}/rank-{local}.code", f"{code} {steady.now()}")
 
 
 def read_code(folder: str, local: int) -> tuple[int, float] | None:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import time
 from dataclasses import replace
 from pathlib import Path
 
 from cloudtrain.contract import FailureClass, FailureReport
+from cloudtrain.observe import steady
 from cloudtrain.runtime.diagnose import report_error
 
 UPLOAD_SECONDS = 3600.0
@@ -27,5 +27,5 @@ def upload_failure(error: Exception, host: str, job_name: str, folder: Path) -> 
         failure_class=FailureClass.UPLOAD,
         message=f"the training is complete, but its outputs could not be uploaded: {report.message}",
         hint=f"They are in {folder}. Send them with: cloudtrain upload {job_name}",
-        time=time.time(),
+        time=steady.now(),
     )

@@ -65,7 +65,7 @@ class Resubmission:
         self._aws = aws
         self._submit = submit
         self._left = options.capacity_retries or 0
-        self._end = time.time() + (options.capacity_wait or DEFAULT_WAIT)
+        self._end = time.monotonic() + (options.capacity_wait or DEFAULT_WAIT)
         self._pace = pace or Pace()
         self._pause = self._pace.first
 
@@ -92,7 +92,7 @@ class Resubmission:
         failed = self._find()
         if failed is None or not has_no_capacity(failed):
             return False
-        while self._left and time.time() + self._pause < self._end:
+        while self._left and time.monotonic() + self._pause < self._end:
             self._left -= 1
             self._sleep(say)
             found = self._find()

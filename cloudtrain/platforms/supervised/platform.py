@@ -15,7 +15,7 @@ import msgspec
 
 from cloudtrain.contract import FailureClass, FailureReport, JobStatus, Settings
 from cloudtrain.errors import CloudtrainError, JobExists, JobNotFound, PlatformError
-from cloudtrain.observe import Summary, parse_events
+from cloudtrain.observe import Summary, parse_events, steady
 from cloudtrain.platforms.base import HostState, JobDescription, Request, Series
 from cloudtrain.platforms.common.request_body import argument_details, request_settings
 from cloudtrain.platforms.supervised.final import recall, remember
@@ -241,6 +241,7 @@ class SupervisedPlatform(ABC):
         self, job: JobFiles, record: JobRecord, summary: Summary, request: Mapping[str, Any]
     ) -> JobDescription:
         settings = request_settings(request) if request else Settings()
+        now = steady.now_on(record.clock)
         return JobDescription(
             name=job.name,
             platform=self.name,
@@ -260,7 +261,7 @@ class SupervisedPlatform(ABC):
             ],
             step=summary.step,
             metrics=summary.metrics,
-            goodput=summary.meter.result(record.submitted_at, record.ended_at, time.time()),
+            goodput=summary.meter.result(record.submitted_at, record.ended_at, now),
             model_data=_output_uri(summary, settings, "model"),
             output_data=_output_uri(summary, settings, "output"),
             warnings=[*summary.warnings, *record.warnings],
@@ -268,6 +269,7 @@ class SupervisedPlatform(ABC):
             git_commit=settings.git_commit or None,
             place=self._root.place(job.name),
             details=argument_details(request.get("arguments", ())),
+            looked_at=now,
         )
 
     def _lines(self, job: JobFiles, file: str, follow: bool) -> Iterator[str]:

@@ -55,6 +55,8 @@ class JobRecord:
     """Seconds for which earlier submissions of the job ran: see `continuation`."""
     resumed_at: float | None = None
     """When the present submission began to run."""
+    clock: str = ""
+    """The clock that the times are from: see `steady.now_on`."""
     process: str = ""
     """The `identity` of the supervisor: its process ID may later be that of another process."""
 
@@ -89,6 +91,7 @@ class JobRecord:
             preemptions=given.integer("preemptions", 0),
             ran=given.number("ran", 0.0, least=0),
             resumed_at=given.time("resumed_at", None),
+            clock=given.text("clock", ""),
         )
 
     @property

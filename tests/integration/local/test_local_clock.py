@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,7 @@ from local_jobs import TWO_RANKS, Run, wait_for_end, wait_until
 from stepped_clock import write_clock
 
 from cloudtrain import JobStatus
+from cloudtrain._display.view import duration
 
 BEATS = """
     import os, time
@@ -38,6 +40,12 @@ def test_a_step_of_the_clock_does_not_end_a_job(
     )
     wait_until(lambda: job.logs().count("ready") == 4, "four ranks")
     step.write_text(str(seconds))
+    set_clock = time.time
+    monkeypatch.setattr("time.time", lambda: set_clock() + seconds)  # the client's, too
+    live = job.describe()
+    assert live.status == JobStatus.RUNNING
+    assert live.goodput and 0 < live.goodput.wall < 120
+    assert 0 < (duration(live, time.time()) or 0) < 120
     wait_for_end(job)
     found = job.describe()
     assert job.status == JobStatus.COMPLETED, (job.failure, found.reason)

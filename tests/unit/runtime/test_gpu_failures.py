@@ -266,7 +266,7 @@ def test_xids_of_the_kernel_log_explain_a_failure(tmp_path: Path) -> None:
         ),
         (-0.4, "NVRM: Xid (PCI:0000:53:00): 45, pid=77, name=python, Ch 00000008"),
     )
-    faults = gpu_faults(time.time() - 60, path)
+    faults = gpu_faults(time.monotonic() - 60, path)
     assert faults.count("\n") == 1
     report = diagnose(raised("AcceleratorError", "CUDA error: unknown error"), "algo-1", gpu_faults=faults)
     assert report.failure_class == FailureClass.GPU_FAULT
@@ -276,7 +276,7 @@ def test_xids_of_the_kernel_log_explain_a_failure(tmp_path: Path) -> None:
 
 def test_xids_that_programs_cause_explain_nothing(tmp_path: Path) -> None:
     faults = gpu_faults(
-        time.time() - 60, kernel_log(tmp_path, (0.0, "NVRM: Xid (PCI:0000:53:00): 31, pid=77"))
+        time.monotonic() - 60, kernel_log(tmp_path, (0.0, "NVRM: Xid (PCI:0000:53:00): 31, pid=77"))
     )
     report = diagnose(raised("ValueError", "bad sample"), "algo-1", gpu_faults=faults)
     assert (report.failure_class, report.message) == (FailureClass.USER_ERROR, "bad sample")
