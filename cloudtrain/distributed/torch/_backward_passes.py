@@ -21,6 +21,7 @@ from typing import Any, Protocol
 
 import torch
 
+from cloudtrain.distributed.errors import InvalidArgument
 from cloudtrain.distributed.process_set import ProcessSet
 from cloudtrain.distributed.reduce_op import Max
 from cloudtrain.distributed.torch.collectives import allreduce_
@@ -123,13 +124,23 @@ def reduce_now(due: Collection[Reducer], ended: Iterable[Reducer]) -> None:
         each.finish()
 
 
+def in_several_threads() -> InvalidArgument:
+    return InvalidArgument(
+        "two DistributedOptimizers train at the same time in different threads: the ranks would mix their gradients",
+        hint="Train the models in one thread, or in processes of their own.",
+    )
+
+
 def _agreed(one: Reducer, due: Collection[Reducer]) -> list[Reducer]:
     """Those among the ranks of ``one`` that are due on any of them, in the same order on all of them."""
     everyone = sorted([one, *one.others()], key=lambda each: each.number)
     flags = torch.zeros(MOST_REDUCERS, dtype=torch.uint8)
     for each in everyone:
         flags[each.number] = each in due
-    allreduce_(flags, name="DistributedOptimizer.due", op=Max, process_set=one.process_set)
+    try:
+        allreduce_(flags, name="DistributedOptimizer.due", op=Max, process_set=one.process_set)
+    except InvalidArgument as error:  # the name is in use
+        raise in_several_threads() from error
     chosen = [each for each in everyone if flags[each.number]]
     for each in chosen:
         each.begin()

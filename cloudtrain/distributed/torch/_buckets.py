@@ -20,6 +20,7 @@ import torch
 from torch import Tensor
 
 from cloudtrain.distributed._compression import Compressor
+from cloudtrain.distributed.errors import GradientOrderError
 from cloudtrain.distributed.reduce_op import ReduceOp
 from cloudtrain.distributed.torch._failures import collective_errors
 from cloudtrain.distributed.torch._handle import Handle, record_end
@@ -46,8 +47,6 @@ class Slot:
     name: str
     passes_left: int
     """Backward passes until the gradient is ready."""
-    taken: bool = False
-    """Whether the gradient is ready, or the step does without it."""
     kept: bool = False
     """Whether the parameter gets a gradient after the reduction."""
     sparse_dim: int = 0
@@ -71,9 +70,19 @@ class Slot:
         return gradient
 
     def give_back(self, gradient: Tensor) -> None:
-        """Assign the reduced gradient to the parameter."""
-        if self.kept and self.parameter.grad is not gradient:
-            self.parameter.grad = gradient
+        """Assign the reduced gradient to the parameter.
+
+        Raises:
+            GradientOrderError: it is frozen on this rank, and another rank has a gradient.
+        """
+        if self.kept:
+            if self.parameter.grad is not gradient:
+                self.parameter.grad = gradient
+        elif gradient._nnz() if gradient.is_sparse else gradient.any():
+            raise GradientOrderError(
+                f"{self.name} is frozen on this rank (requires_grad=False), but has a gradient on another",
+                hint="Freeze the same parameters on all ranks.",
+            )
 
 
 class Bucket:
@@ -197,10 +206,7 @@ class Bucket:
             view = slot.view
             if view is None or view.storage_offset() != slot.offset:
                 view = self._make_view(slot)
-            if slot.sparse_dim:
-                slot.give_back(view.to_sparse(slot.sparse_dim))
-            elif slot.kept and slot.parameter.grad is not view:
-                slot.parameter.grad = view
+            slot.give_back(view.to_sparse(slot.sparse_dim) if slot.sparse_dim else view)
 
     def reset(self) -> None:
         """Prepare for the next gradients."""
@@ -234,7 +240,9 @@ class Bucket:
 def accumulate(slot: Slot) -> None:
     """Keep the gradient in its bucket between backward passes of one step."""
     gradient, view = slot.parameter.grad, slot.view
-    if view is not None and gradient is not None and gradient is not view and not gradient.is_sparse:
+    if gradient is None or gradient.requires_grad:  # the script differentiates it: create_graph=True
+        return
+    if view is not None and gradient is not view and not gradient.is_sparse:
         with torch.no_grad():
             view.copy_(gradient)
         slot.parameter.grad = view

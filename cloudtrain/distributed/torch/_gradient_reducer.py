@@ -23,6 +23,7 @@ from cloudtrain.distributed.torch._backward_passes import (
     MOST_REDUCERS,
     BackwardPass,
     current_task,
+    in_several_threads,
     reduce_now,
 )
 from cloudtrain.distributed.torch._buckets import (
@@ -100,6 +101,9 @@ class GradientReducer:
         """Backward passes in this step."""
         self._task = -1
         """The backward pass of the last gradient."""
+        self._ready: Slot | None = None
+        """The last gradient, if something can be launched with it. The script's own hooks may still change it: the
+        launch waits for the next gradient or the end of the pass."""
         self._partial: list[tuple[Tensor, int]] = []
         """Gradients at the end of a backward pass that was not the last one of the step, and their versions."""
         self._names = dict(names)
@@ -122,6 +126,10 @@ class GradientReducer:
         self.shares = False
         """Whether there are other optimizers among the same ranks. One backward pass may then fill the buckets of
         several, and in which order may depend on the data: so nothing is launched before its end."""
+        self._steps_in: int | None = None
+        """The thread of the last step; None before the first one."""
+        self._stepped = False
+        """Whether it has made a step since the last one of the others."""
         self._begin()
         self.track()
         self.watch()
@@ -179,7 +187,7 @@ class GradientReducer:
             bucket.reset()
         passes = self._passes
         for slot in self._slots.values():
-            slot.passes_left, slot.taken, slot.handle = passes, False, None
+            slot.passes_left, slot.handle = passes, None
 
     def watch(self) -> None:
         """Notice the first gradients of parameters that are frozen now, or were added to the optimizer.
@@ -233,11 +241,13 @@ class GradientReducer:
         with self._arriving:
             task = current_task()
             if task != self._task:
-                self._task = task
+                self._task, self._ready = task, None
                 self._partial.clear()
                 BackwardPass.reaches(self)
                 if self._reduced and self._zeroed_before(slot):
                     self.close()
+            if self._ready is not None:
+                self._launch_ready()
             if slot is None:
                 self.forget_other_context()
                 if self.closed:
@@ -246,7 +256,7 @@ class GradientReducer:
                 return
             bucket = slot.bucket
             if bucket is not None and bucket.missing > 1 and slot.passes_left == 1 and self.pending:
-                slot.passes_left, slot.taken = 0, True  # nothing else happens for most gradients
+                slot.passes_left = 0  # nothing else happens for most gradients
                 bucket.arrived(slot)
             else:
                 self._arrived(slot)
@@ -260,7 +270,9 @@ class GradientReducer:
             self._spoiled = slot.name
             raise GradientOrderError(
                 "Gradients were computed more than backward_passes_per_step times before call to step(). "
-                "Increase backward_passes_per_step to accumulate gradients locally."
+                "Increase backward_passes_per_step to accumulate gradients locally.",
+                hint="To drop gradients, call optimizer.synchronize() on all ranks, and then optimizer.zero_grad(). "
+                "After model.zero_grad(set_to_none=False), or in an unfinished step, the passes before still count.",
             )
         self.pending = True
         slot.passes_left -= 1
@@ -270,14 +282,13 @@ class GradientReducer:
         if slot.passes_left:
             accumulate(slot)
             return
-        slot.taken = True
         bucket = slot.bucket
         if bucket is not None:
             bucket.arrived(slot)
             if not bucket.missing and not self.shares:
-                self._launch_full()
+                self._ready = slot
         elif slot in self._sparse:
-            self._launch_sparse(slot)
+            self._ready = slot
 
     def _zeroed_before(self, slot: Slot | None) -> bool:
         """Whether ``model.zero_grad()`` has dropped all reduced gradients before that of ``slot``: a step begins."""
@@ -324,6 +335,7 @@ class GradientReducer:
 
     def launch(self) -> None:
         """Start to reduce all gradients that no hook has started to reduce."""
+        self._ready = None
         if self._reduced:
             self._late.launch()
             return
@@ -331,7 +343,7 @@ class GradientReducer:
         if self._rivals:
             self._check_rivals()
         for slot in self._sparse:
-            if not slot.taken:
+            if slot.handle is None:
                 self._launch_sparse(slot)
         for bucket in self._buckets:
             bucket.missing = 0
@@ -383,6 +395,14 @@ class GradientReducer:
             self.closed, self._reduced, self._spoiled = True, False, ""
             self._late.clear()
 
+    def check_thread(self) -> None:
+        """Raises InvalidArgument if another optimizer has made a step in another thread since the last one of this."""
+        before, self._steps_in, self._stepped = self._steps_in, threading.get_ident(), True
+        for other in self.others() if self.shares else ():
+            if before is not None and other._stepped and other._steps_in != self._steps_in:
+                raise in_several_threads()
+            other._stepped = False
+
     def set_passes(self, passes: int) -> None:
         """Change the number of accumulated backward passes; only while nothing is `pending`."""
         self._passes = passes
@@ -433,6 +453,13 @@ class GradientReducer:
             if sparse_dim:
                 self._sparse[slot] = sparse_dim
 
+    def _launch_ready(self) -> None:
+        slot, self._ready = self._ready, None
+        if slot in self._sparse:
+            self._launch_sparse(slot)
+        else:
+            self._launch_full()
+
     def _launch_full(self) -> None:
         """Launch the full buckets, in order."""
         while self._launched < len(self._buckets) and self._buckets[self._launched].missing == 0:
@@ -445,7 +472,6 @@ class GradientReducer:
             self._launched += 1
 
     def _launch_sparse(self, slot: Slot) -> None:
-        slot.taken = True
         gradient = slot.take()
         shape, sparse_dim = slot.parameter.shape, self._sparse[slot]
         if gradient is None:

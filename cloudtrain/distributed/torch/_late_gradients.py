@@ -12,6 +12,7 @@ from typing import Any, Callable
 import torch
 from torch import Tensor
 
+from cloudtrain.distributed.errors import CollectiveError
 from cloudtrain.distributed.process_set import ProcessSet
 from cloudtrain.distributed.reduce_op import Average, ReduceOp, Sum
 from cloudtrain.distributed.torch._buckets import Slot
@@ -27,6 +28,8 @@ class LateGradients:
         self._op = op
         self._process_set = process_set
         self._slots: dict[Slot, None] = {}
+        self._names: list[str] = []
+        """Of the gradients launched last, in the order in which they came."""
         self._waits: list[Callable[[], object]] = []
         self._hooked: list[tuple[Any, Any]] = []
         """Nodes, which live only as long as something refers to them, and the handles of their hooks."""
@@ -48,6 +51,7 @@ class LateGradients:
     def launch(self) -> None:
         """Start to average what has come; the same on all ranks."""
         label = "late gradients"
+        self._names = [slot.name for slot in self._slots]
         dense: dict[torch.device, list[tuple[str, Tensor]]] = {}
         for slot in sorted(self._slots, key=lambda slot: slot.name):
             gradient = slot.take()
@@ -77,8 +81,14 @@ class LateGradients:
 
     def finish(self) -> None:
         """Wait for what was launched."""
-        while self._waits:
-            self._waits.pop(0)()
+        try:
+            while self._waits:
+                self._waits.pop(0)()
+        except CollectiveError as error:
+            raise CollectiveError(
+                f"{error.message} (of a further backward pass of the step: {', '.join(self._names[:3])} ...)",
+                hint="Call backward on all ranks, for the same parameters, or on none.",
+            ) from error
 
     def clear(self) -> None:
         """The step has ended."""

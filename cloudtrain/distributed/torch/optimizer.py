@@ -156,6 +156,8 @@ class _Distributed(torch.optim.Optimizer):
                     stacklevel=3,
                 )
         self._synchronized = self._scaled = False
+        if self._reducer is not None:
+            self._reducer.check_thread()
         observe.beat()
         result = super().step() if closure is None else super().step(closure)
         if self._reducer is not None:
@@ -192,6 +194,9 @@ class _Distributed(torch.optim.Optimizer):
         # A scheduler created with the wrapped optimizer holds this list.
         groups[:] = self.param_groups
         self.param_groups = groups
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        raise _not_copied()
 
     def set_backward_passes_per_step(self, passes: int) -> None:
         """Change the number of backward passes whose gradients are accumulated before the reduction.
@@ -241,6 +246,13 @@ class _Distributed(torch.optim.Optimizer):
         return averaged
 
 
+def _not_copied() -> InvalidArgument:
+    return InvalidArgument(
+        "a DistributedOptimizer cannot be copied or pickled",
+        hint="Keep its state_dict(). For a copy of the model, wrap a new optimizer.",
+    )
+
+
 def _with_class(optimizer: torch.optim.Optimizer, mixin: type[Any], **attributes: Any) -> Any:
     """A copy of ``optimizer`` that shares its state, of a class with the same name that inherits ``mixin`` first."""
     base = type(optimizer)
@@ -284,6 +296,9 @@ class AdasumOptimizer(torch.optim.Optimizer):
 
     # The base class's step is hooked and profiled already; this keeps torch from doing it again.
     step.hooked = True  # type: ignore[attr-defined]
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        raise _not_copied()
 
     def set_backward_passes_per_step(self, passes: int) -> None:
         """Does nothing: all gradients since `zero_grad` count."""

@@ -40,9 +40,9 @@ def batches(steps: int) -> Iterator[tuple[Tensor, Tensor]]:
         )
 
 
-def mine(joined: Tensor) -> Tensor:
-    """This rank's part of such a batch."""
-    return joined[BATCH * hvd.rank() :][:BATCH]
+def mine(joined: Tensor, rank: int | None = None) -> Tensor:
+    """The part of such a batch that a rank has; by default this one."""
+    return joined[BATCH * (hvd.rank() if rank is None else rank) :][:BATCH]
 
 
 def loss_of(model: nn.Module, inputs: Tensor, targets: Tensor) -> Tensor:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
 from typing import Any
 
 import torch
@@ -418,6 +420,112 @@ def case_synchronizing_as_often_as_you_like() -> None:
             with optimizer.skip_synchronize():
                 optimizer.step()
         check(model, train_alone(make_sgd, clip=0.1))
+
+
+def case_gradients_that_are_differentiated() -> None:
+    """With ``create_graph=True``, the gradients of a first pass are part of the loss of the second one."""
+    for passes in (1, 2):
+        model, single = make_model(), make_model()
+        optimizer, alone = wrapped(model, backward_passes_per_step=passes), make_sgd(single.parameters())
+        for inputs, targets, *joined in parts():
+            optimizer.zero_grad()
+            alone.zero_grad()
+            loss_of(model, inputs, targets).backward(create_graph=True)
+            if passes == 2:
+                penalty = sum(p.grad.square().sum() for p in model.parameters())
+                penalty.backward()
+            for rank in range(hvd.size()):
+                own = [mine(each, rank) for each in joined]
+                gradients = torch.autograd.grad(
+                    loss_of(single, *own), list(single.parameters()), create_graph=True
+                )
+                if passes == 2:
+                    penalty = sum(g.square().sum() for g in gradients)
+                    (penalty / hvd.size()).backward()
+                for p, g in zip(single.parameters(), gradients, strict=True):
+                    p.grad = g.detach() / hvd.size() + (0 if p.grad is None else p.grad)
+            optimizer.step()
+            alone.step()
+        check(model, weights(single))
+
+
+def case_zero_grad_of_the_model_in_an_unfinished_step() -> None:
+    """All passes count, also those whose gradients were dropped, and on some ranks only."""
+    for zeroed in range(hvd.size() + 1):
+        model, single = make_model(), make_model()
+        optimizer, alone = wrapped(model, backward_passes_per_step=3), make_sgd(single.parameters())
+        for inputs, targets, *joined in parts():
+            loss_of(model, 7 * inputs, targets).backward()
+            if hvd.rank() != zeroed:
+                model.zero_grad(set_to_none=hvd.rank() == 0)
+            for rank in range(hvd.size()):
+                if rank == zeroed:
+                    own = [mine(each, rank) for each in joined]
+                    (loss_of(single, 7 * own[0], own[1]) / hvd.size()).backward()
+            for factor in (1, 2):
+                loss_of(model, factor * inputs, targets).backward()
+                loss_of(single, factor * joined[0], joined[1]).backward()
+            for each in (optimizer, alone):
+                each.step()
+                each.zero_grad()
+        check(model, weights(single))
+
+
+def case_a_step_skipped_by_zeros() -> None:
+    """The optimizer cannot see that the gradients are dropped: an error says so, with what to do."""
+    if hvd.size() == 1:
+        return
+    model = make_model()
+    optimizer = wrapped(model)
+    inputs, targets, *_ = next(parts())
+    loss_of(model, inputs, targets).backward()
+    model.zero_grad(set_to_none=False)
+    with raises(AssertionError, "call optimizer.synchronize() on all ranks", "set_to_none=False"):
+        loss_of(model, inputs, targets).backward()
+    del optimizer
+
+
+def case_a_parameter_frozen_on_one_rank() -> None:
+    if hvd.size() == 1:
+        return
+    for sparse in (False, True):
+        torch.manual_seed(1)
+        model: Any = nn.Embedding(3, 2, sparse=sparse).double()
+        optimizer = hvd.DistributedOptimizer(
+            torch.optim.SGD(model.parameters(), lr=0.1), model.named_parameters()
+        )
+        head = nn.Parameter(torch.ones(2, dtype=torch.float64))
+        optimizer.add_param_group({"params": [head]})
+        for step in range(2):
+            frozen = step == 1 and hvd.rank() == 1
+            model.weight.requires_grad_(not frozen)
+            optimizer.zero_grad()
+            with raises(AssertionError, "weight is frozen on this rank") if frozen else nullcontext():
+                (model(torch.tensor([0, 1])) * head).sum().backward()
+        del optimizer
+
+
+def case_two_threads() -> None:
+    if hvd.size() == 1:
+        return
+    models = [make_model(), make_model()]
+    optimizers = [wrapped(each) for each in models]
+    inputs, targets, *_ = next(parts())
+
+    def step(number: int) -> None:
+        optimizers[number].zero_grad()
+        loss_of(models[number], inputs, targets).backward()
+        optimizers[number].step()
+
+    step(0)
+    with ThreadPoolExecutor(1) as thread:
+        for _ in range(2):  # the second model is trained after the first one
+            thread.submit(step, 1).result()
+        step(1)
+        with raises(ValueError, "at the same time in different threads"):
+            thread.submit(step, 0).result()
+    for model in models:
+        check(model)
 
 
 def case_sparse_gradients() -> None:

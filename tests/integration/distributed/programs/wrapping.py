@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import copy
 import os
+import pickle
 import warnings
 
 import torch
@@ -63,6 +64,15 @@ def case_bad_arguments() -> None:
         hvd.DistributedOptimizer(sgd, named, process_set=hvd.ProcessSet([0]))
     with raises(ValueError, "already"):
         hvd.DistributedOptimizer(hvd.DistributedOptimizer(sgd, named), named)
+
+
+def case_copies() -> None:
+    for op in (hvd.Average, hvd.Adasum):
+        model = make_model()
+        optimizer = hvd.DistributedOptimizer(make_sgd(model.parameters()), model.named_parameters(), op=op)
+        for copied in (copy.deepcopy, copy.copy, pickle.dumps):
+            with raises(ValueError, "a DistributedOptimizer cannot be copied or pickled", "state_dict()"):
+                copied(optimizer)
 
 
 def case_wrong_order_of_calls() -> None:
