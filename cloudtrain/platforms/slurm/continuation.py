@@ -68,6 +68,7 @@ class SlurmContinuation:
         self._environ, _ = without_outer_allocation(environ)
         self._output = folder.path / SUPERVISOR_LOG
         self._begin = _size(self._output)
+        self._restarts = int(environ.get("SLURM_RESTART_COUNT") or 0)
         self.place = f"Slurm job {number} on {environ.get('SLURM_JOB_NODELIST', 'its nodes')}"
 
     def takes_back(self) -> bool:
@@ -150,6 +151,10 @@ class SlurmContinuation:
             return "there is no scontrol and no sbatch on this node"
         done = self._run("scontrol", "requeue", self._number)
         if done.returncode == 0 or WAITS_ALREADY in done.stderr:
+            return None
+        # it may have worked: Slurm's answer is lost, or SIGTERM, which follows from it, has ended the command
+        restarts = re.search(r" Restarts=(\d+)", self._show())
+        if restarts and int(restarts[1]) > self._restarts:
             return None
         return f"scontrol requeue failed: {' '.join(done.stderr.split())}"
 

@@ -140,6 +140,23 @@ def test_a_preemption(mode: str, request: pytest.FixtureRequest, home: Path) -> 
     assert numbers(home) == [str(number)]
 
 
+def test_a_requeue_whose_answer_is_lost(slurm: SlurmCluster, home: Path) -> None:
+    """The job is not submitted a second time."""
+    scontrol = home / "commands" / "scontrol"
+    scontrol.parent.mkdir()
+    scontrol.write_text(
+        f"""#!/bin/sh\ntrap "" TERM; {shutil.which("scontrol")} "$@" || exit
+        [ $1 != requeue ] || {{ echo "slurm_requeue error: Socket timed out on send/recv operation" >&2; exit 1; }}\n"""
+    )
+    scontrol.chmod(0o755)
+    job = submit(home, prologue=[f"export PATH={scontrol.parent}:$PATH"])
+    number = begun(job, home)
+    job.preempt()
+    job.wait()
+    check(job, home)
+    assert numbers(home) == [str(number)]
+
+
 def nodes_with(home: Path, *commands: str) -> dict[str, Any]:
     """Options for nodes that have only these commands of Slurm."""
     folder = home / "commands"
