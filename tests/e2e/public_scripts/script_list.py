@@ -45,7 +45,10 @@ class Script:
     name: str
     repository: Repository
     command: str
-    """The launch, from the root of the checkout. `s3://data/NAME` is synthetic data of `make_data.py`."""
+    """The launch, from the root of the checkout: ``cloudtrain submit SCRIPT`` or ``cloudtrain run``.
+
+    ``s3://data/NAME`` is synthetic data of `make_data.py`.
+    """
     python: str = "torch"
     """The interpreter that it needs: a key of `pythons.yaml`."""
     home: str = ""
@@ -73,7 +76,12 @@ class Script:
     @property
     def path(self) -> str:
         """The script in the checkout."""
-        return self.command_line[1]
+        return next(word for word in self.command_line if word.endswith((".py", ".sh")))
+
+    @property
+    def submitted(self) -> bool:
+        """Whether it is a job. Otherwise, ``cloudtrain run`` starts it in the foreground."""
+        return self.command_line[0] == "submit"
 
     @property
     def data(self) -> set[str]:

@@ -65,7 +65,7 @@ class Workplace:
         self._stack.close()
 
     def run(self, script: Script) -> Result:
-        """Submit the script, wait for its end, download its results."""
+        """Run the script, wait for its end, download its results."""
         if script.python not in self.pythons:
             return Result(script, "left out", f"needs --python {script.python}=PATH")
         checkout = self.checkouts / script.repository.folder
@@ -80,20 +80,24 @@ class Workplace:
             return Result(script, "differs", f"its data could not be made: {error}")
         started = time.monotonic()
         try:
-            done = self._call(*self._submit(script), cwd=checkout, timeout=script.timeout)
+            done = self._call(*self._launch(script), cwd=checkout, timeout=script.timeout)
         except subprocess.TimeoutExpired:
-            self._call("stop", script.name, cwd=checkout, timeout=180)
+            if script.submitted:
+                self._call("stop", script.name, cwd=checkout, timeout=180)
             return Result(script, "differs", f"it ran longer than {script.timeout} s", script.timeout)
         printed = done.stdout + done.stderr
         (self.work / f"{script.name}.log").write_text(printed)
         why = self._compare(script, done.returncode, printed)
         return Result(script, "differs" if why else "as listed", why, time.monotonic() - started)
 
-    def _submit(self, script: Script) -> list[str]:
+    def _launch(self, script: Script) -> list[str]:
+        python = self.pythons[script.python]
+        if not script.submitted:
+            return [python if word == "python" else word for word in script.command_line]
         submit, path, *words = script.command_line
         options = ["--name", script.name, "--output-path", "s3://data/jobs"]
-        if self.pythons[script.python] != sys.executable:
-            options += ["--set", f"platform_options.python={self.pythons[script.python]}"]
+        if python != sys.executable:
+            options += ["--set", f"platform_options.python={python}"]
         return [submit, path, *options, *words]
 
     def _compare(self, script: Script, status: int, printed: str) -> str:

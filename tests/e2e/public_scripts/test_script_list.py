@@ -33,7 +33,7 @@ def test_an_entry_is_complete(script: Script) -> None:
     assert re.fullmatch(r"https://github\.com/[\w.-]+/[\w.-]+", repository.url)
     assert re.fullmatch(r"[0-9a-f]{40}", repository.commit)
     assert repository.licence in {"Apache-2.0", "BSD-3-Clause", "MIT"}
-    assert script.command.startswith("cloudtrain submit ")
+    assert script.command.startswith(("cloudtrain submit ", "cloudtrain run "))
     assert script.path.endswith(".py")
     assert script.data | ({script.home} if script.home else set()) <= MAKERS.keys()
     assert script.python in read_pythons()
