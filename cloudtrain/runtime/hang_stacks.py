@@ -62,7 +62,8 @@ def _place(text: str) -> Place:
     if inner:
         names = [function for file, _, function in inner if not _DECORATOR.search(file)]
         return Place(COLLECTIVE, f"{names[-1] if names else inner[-1][2]} at {script}")
-    return Place(BACKWARD if frames and _BACKWARD.search(frames[0][0]) else OUTSIDE)
+    is_backward = frames and _BACKWARD.search(frames[0][0])
+    return Place(BACKWARD, "a backward pass") if is_backward else Place(OUTSIDE)
 
 
 def _main_thread(text: str) -> str:
@@ -79,15 +80,13 @@ def judge(places: Mapping[int, Place], ended: Sequence[int] = ()) -> Verdict | N
     Args:
         ended: ranks that have ended with 0.
     """
-    waiting = [rank for rank, place in places.items() if place.kind == COLLECTIVE]
-    kinds = {place.kind for place in places.values()}
-    if len(kinds) > 1 and kinds != {OUTSIDE}:
-        first = min(kinds)
-        blamed = tuple(sorted(rank for rank, place in places.items() if place.kind == first))
-        example = min(waiting, default=min(rank for rank in places if rank not in blamed))
-        call = places[example].call or "a backward pass"
-        return Verdict(blamed, f"rank {example} waits in {call}")
-    if not waiting:
+    in_calls = [rank for rank, place in places.items() if place.kind == COLLECTIVE]
+    waiting = [rank for rank, place in places.items() if place.kind != OUTSIDE]
+    outside = tuple(sorted(places.keys() - set(waiting)))
+    if waiting and outside:
+        example = min(in_calls or waiting)
+        return Verdict(outside, f"rank {example} waits in {places[example].call}")
+    if not waiting or (len(places) == 1 and not in_calls):
         return None
     if ended:
         return Verdict(

@@ -22,6 +22,7 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader, Dataset
 
 RANKS = 3
@@ -133,6 +134,61 @@ def all_different(rank: int, ready: Ready, _hang: Ready, other: Any) -> None:
         dist.recv(torch.ones(3), src=0)
 
 
+class Slow(torch.autograd.Function):
+    """Hangs in the backward pass, in code of the script."""
+
+    @staticmethod
+    def forward(_context: Any, given: torch.Tensor, hang: Ready) -> torch.Tensor:
+        Slow.hang = hang
+        return given.clone()
+
+    @staticmethod
+    def backward(_context: Any, gradient: torch.Tensor) -> tuple[torch.Tensor, None]:
+        Slow.hang()
+        return gradient, None
+
+
+def ddp_backward(rank: int, ready: Ready, hang: Ready, _other: Any) -> None:
+    """The others wait in DDP's backward pass for a rank that has not begun it."""
+    model = DistributedDataParallel(torch.nn.Linear(3, 3))
+    loss = model(torch.ones(2, 3)).sum()
+    ready()
+    if rank == RANKS - 1:
+        hang()
+    loss.backward()
+
+
+def ddp_in_backward(rank: int, ready: Ready, hang: Ready, _other: Any) -> None:
+    model = DistributedDataParallel(torch.nn.Linear(3, 3))
+    out = model(torch.ones(2, 3))
+    loss = (Slow.apply(out, hang) if rank == RANKS - 1 else out).sum()
+    ready()
+    loss.backward()
+
+
+def ddp_fewer_batches(rank: int, ready: Ready, _hang: Ready, _other: Any) -> None:
+    """A rank has no batch left, and waits for the others at the end of the epoch."""
+    model = DistributedDataParallel(torch.nn.Linear(3, 3))
+    ready()
+    if rank < RANKS - 1:
+        model(torch.ones(2, 3)).sum().backward()
+    dist.barrier(group=_other)
+
+
+def ddp_raised_in_thread(rank: int, ready: Ready, _hang: Ready, _other: Any) -> None:
+    """The thread that prepares the batches of a rank has died."""
+    model, batches = DistributedDataParallel(torch.nn.Linear(3, 3)), queue.Queue[torch.Tensor]()
+
+    def produce() -> None:
+        if rank == RANKS - 1:
+            raise ValueError("a bad sample")
+        batches.put(torch.ones(2, 3))
+
+    threading.Thread(target=produce).start()
+    ready()
+    model(batches.get()).sum().backward()
+
+
 def rank(number: int, folder: Path, program: Callable[..., None], hang: Callable[[], None]) -> None:
     faulthandler.register(signal.SIGQUIT, open(folder / f"stacks-{number}", "w"), all_threads=True)  # noqa: SIM115
     os.environ["FOLDER"] = str(folder)
@@ -152,10 +208,16 @@ def start(number: int, folder: Path, program: Callable[..., None], hang: Callabl
         os._exit(1)
 
 
+OTHERS = (
+    *(another_order, left_the_loop, all_different),
+    *(ddp_backward, ddp_in_backward, ddp_fewer_batches, ddp_raised_in_thread),
+)
+
+
 def main(folder: Path) -> None:
     torch.set_num_threads(1)
     ways = {name: (all_reduce, hang) for name, hang in OUTSIDE.items()}
-    ways |= {program.__name__: (program, sleep) for program in (another_order, left_the_loop, all_different)}
+    ways |= {program.__name__: (program, sleep) for program in OTHERS}
     pids: dict[str, list[int]] = {}
     for name, (program, hang) in ways.items():
         (folder / name).mkdir()

@@ -48,6 +48,16 @@ def test_a_rank_in_another_collective(way: str, stacks: dict[str, str]) -> None:
     assert "the ranks wait in different collectives: rank 0 in all_reduce at" in report.message
 
 
+@pytest.mark.parametrize(
+    "way", ["ddp_backward", "ddp_in_backward", "ddp_fewer_batches", "ddp_raised_in_thread"]
+)
+def test_a_rank_for_which_the_backward_pass_of_ddp_waits(way: str, stacks: dict[str, str]) -> None:
+    report = blame(stacks[way])
+    assert report.rank == 2, report.message
+    assert "rank 0" in report.message
+    assert "a backward pass" in report.message
+
+
 def test_what_is_unclear_blames_no_rank(stacks: dict[str, str]) -> None:
     report = blame(stacks["all_different"])
     assert report.rank is None
