@@ -127,7 +127,7 @@ def reduce_now(due: Collection[Reducer], ended: Iterable[Reducer]) -> None:
 def in_several_threads() -> InvalidArgument:
     return InvalidArgument(
         "two DistributedOptimizers train at the same time in different threads: the ranks would mix their gradients",
-        hint="Train the models in one thread, or in processes of their own.",
+        hint="Train the models in one thread, or in separate processes.",
     )
 
 
