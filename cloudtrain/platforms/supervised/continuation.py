@@ -16,7 +16,7 @@ TAKEN_BACK = {
     FailureClass.TIME_LIMIT: "ended by the scheduler's time limit",
     FailureClass.HOST_LOST: "ended by the loss of a host",
 }
-"""How an attempt ended whose hosts the scheduler took back: the same words, whoever finds out."""
+"""Why an attempt ended whose hosts the scheduler took back; the supervisor, the client and accounting share it."""
 
 
 class Continuation(Protocol):

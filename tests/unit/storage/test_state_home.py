@@ -99,7 +99,7 @@ def test_a_folder_that_anyone_can_replace_is_refused(home: Path) -> None:
 
 
 def test_a_folder_that_an_acl_opens_to_another_user_is_refused() -> None:
-    """The mode shows only that the user's own group may write, in which there is nobody else."""
+    """The mode shows only that the user's own group may write, which has no other members."""
     shared = Path(tempfile.mkdtemp(dir="/tmp"))
     try:
         entries = ((1, 7, ANYONE), (2, 7, STRANGER), (4, 5, ANYONE), (16, 7, ANYONE), (32, 5, ANYONE))
