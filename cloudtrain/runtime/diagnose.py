@@ -363,12 +363,12 @@ def _exception(rank_exit: RankExit) -> tuple[str | None, str, str]:
     if record and record.exception_type == "SystemExit":
         return None, record.message, ""  # the traceback of exit("why") does not help
     if record and record.exception_type == "ProcessRaisedException":  # of torch.multiprocessing.spawn
-        of_child = _printed_exception(record.message.splitlines())
+        of_child = printed_exception(record.message.splitlines())
         if of_child:
             return of_child
     if record and record.exception_type:
         return record.exception_type, record.message or _last_code(record.traceback), record.traceback
-    return _printed_exception(rank_exit.log_tail) or (None, "", "")
+    return printed_exception(rank_exit.log_tail) or (None, "", "")
 
 
 def _last_code(traceback: str) -> str:
@@ -377,7 +377,7 @@ def _last_code(traceback: str) -> str:
     return f"{found[-1][2]} ({found[-1][0].rpartition('/')[2]}, line {found[-1][1]})" if found else ""
 
 
-def _printed_exception(lines: Sequence[str]) -> tuple[str, str, str] | None:
+def printed_exception(lines: Sequence[str]) -> tuple[str, str, str] | None:
     """Type, message and traceback of the last exception in ``lines``."""
     starts = [number for number, line in enumerate(lines) if line.startswith("Traceback (most recent")]
     if starts:

@@ -25,7 +25,7 @@ from cloudtrain.contract.tf_config import LAUNCHERS as TENSORFLOW
 from cloudtrain.contract.tf_config import PARAMETER_SERVER
 from cloudtrain.observe import EventLog, steady
 from cloudtrain.runtime.descendants import end_descendants
-from cloudtrain.runtime.diagnose import diagnose, diagnose_torchrun, report_error
+from cloudtrain.runtime.diagnose import diagnose, diagnose_torchrun, printed_exception, report_error
 from cloudtrain.runtime.full_disk import with_full_disk, writable_folders
 from cloudtrain.runtime.hangs import Watchdog
 from cloudtrain.runtime.hints.table import JobFacts
@@ -141,6 +141,7 @@ class HostRun:
             self._launch.start_agent(["/bin/sh", "-c", message["command"]])
         elif kind == "finish" and upload:
             self._phases.end("train")
+            self._warn_of_ignored_failure()
             patience.default.limit = UPLOAD_SECONDS
             if self._config.host.count == 1:
                 self._upload_in_background(
@@ -240,6 +241,16 @@ class HostRun:
         with contextlib.suppress(OSError):  # a full disk
             self._events.emit("warning", message=message)
         say(message)
+
+    def _warn_of_ignored_failure(self) -> None:
+        """Warn of an exception of a program that a shell script started: the script ended with exit code 0."""
+        script = self._config.entry_point
+        printed = printed_exception(self._output.tail(0)) if script.endswith(".sh") else None
+        if printed and not self._ends_early:
+            self._warn(
+                f"{script} ended with exit code 0, although a program that it started raised {printed[0]}: "
+                f"{printed[1]}. To end the job there, put `set -e` at the top of {script}."
+            )
 
     def _get_ready(self) -> None:
         if not self._config.has_ranks:

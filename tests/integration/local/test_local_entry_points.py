@@ -52,3 +52,17 @@ def test_a_line_that_is_flushed_in_parts_stays_one_line(run: Run) -> None:
 def test_a_script_has_the_loader_of_its_file(run: Run) -> None:
     job = run("print(__loader__.get_filename() == __file__, 'loader' in __loader__.get_source('__main__'))")
     assert job.logs() == "[rank 0] True True\n"
+
+
+def test_a_failure_that_a_shell_script_ignores_is_a_warning(tmp_path: Path) -> None:
+    write(tmp_path, "train.py", "raise ValueError('no data')")
+    write(tmp_path, "train.sh", "python train.py\necho done")
+    command = [sys.executable, "-m", "cloudtrain", "submit", "train.sh", "--source-dir", "."]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    warning = (
+        "train.sh ended with exit code 0, although a program that it started raised ValueError: no data."
+    )
+    assert done.stdout.count(warning) >= 1
+    write(tmp_path, "train.sh", "set -e\npython train.py\necho done")
+    assert subprocess.run(command, cwd=tmp_path, capture_output=True).returncode == 1
