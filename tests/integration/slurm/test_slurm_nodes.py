@@ -6,7 +6,8 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from slurm_cluster import SlurmCluster
+from slurm_cluster import Configuration, SlurmCluster
+from slurm_fixtures import SlurmOf
 from slurm_jobs import number_of, submit, wait_for_end, wait_for_line
 
 from cloudtrain import FailureClass, JobStatus
@@ -91,12 +92,15 @@ def check(described: JobDescription, kind: FailureClass, reason: str) -> None:
     assert "resumes from its last checkpoint" in described.failure.hint
 
 
-def test_a_node_has_a_cpu_for_each_rank(slurm: SlurmCluster, tmp_path: Path) -> None:
+def test_processors_and_memory_of_a_node_follow_its_ranks(slurm_of: SlurmOf, tmp_path: Path) -> None:
+    """The memory, too, where the cluster grants memory for each processor."""
+    slurm = slurm_of(Configuration(lines=("SelectTypeParameters=CR_Core_Memory", "DefMemPerCPU=100")))
     four = {"processes": {"processes_per_host": 4}}
     job = submit(tmp_path, "print('ran')", "four", distribution=four)
     assert wait_for_end(job).status == JobStatus.COMPLETED
     shown = slurm("scontrol", "show", "job", str(number_of(job)))
     assert "NumCPUs=8 " in shown
+    assert "mem=800M" in shown
     nine = {"processes": {"processes_per_host": 9}}
     with pytest.raises(PlatformError, match="CPU count per node can not be satisfied") as caught:
         submit(tmp_path, "print('ran')", "nine", distribution=nine)
