@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections import Counter
 from pathlib import Path
 from typing import Any
+from zlib import crc32
 
 import gpus
 import kube_programs
@@ -39,10 +40,11 @@ STARTED = {
     "moto_server": "moto",
     "slurm": "slurm-{file}",  # a cluster starts in a second, and its tests wait a lot: several workers share them
     "slurm_clusters": "slurm-{file}",
-    "kube_server": "kubernetes-{file}",
 }
 """Groups of tests that share what a session's fixture starts, by that fixture or by the parameter that names it."""
 
+KUBERNETES_SERVERS = 2
+"""Workers that start a Kubernetes API server: each takes a tenth of a processor until the end of the run."""
 
 FIRST = ("test_weather.py",)
 """Files whose tests wait for minutes, and use little CPU: one worker begins with them, and the others use the CPU."""
@@ -182,6 +184,8 @@ def _group(item: pytest.Item) -> str | None:
         return (
             "hypothesis"  # its first test on a worker reads the constants of all loaded modules, for seconds
         )
+    if _needs_kubernetes(item):
+        return f"kubernetes-{crc32(item.path.stem.encode()) % KUBERNETES_SERVERS}"
     names = [value for value in parameters.values() if isinstance(value, str)]
     for name, group in STARTED.items():
         if name in names or name in fixtures:
