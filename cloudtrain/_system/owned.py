@@ -170,10 +170,12 @@ else:
 
     def _has_acl_writers(folder: str) -> bool:
         """Whether a POSIX ACL lets further users or groups write to a folder. The mode only shows that someone may."""
+        if sys.platform != "linux":
+            return False  # macOS has ACLs of its own, which this does not read
         try:
             entries = struct.iter_unpack("<HHI", os.getxattr(folder, "system.posix_acl_access")[4:])
             return any(tag in _NAMED and rights & 2 for tag, rights, _ in entries)
-        except (OSError, AttributeError, struct.error):  # there is none, or not on this system
+        except (OSError, struct.error):  # there is none
             return False
 
     def _is_private(group: int) -> bool:
