@@ -170,10 +170,11 @@ else:
 
     def _has_acl_writers(folder: str) -> bool:
         """Whether a POSIX ACL lets further users or groups write to a folder. The mode only shows that someone may."""
-        if sys.platform != "linux":
-            return False  # macOS has ACLs of its own, which this does not read
+        getxattr = getattr(os, "getxattr", None)
+        if getxattr is None:
+            return False  # only Linux has it
         try:
-            entries = struct.iter_unpack("<HHI", os.getxattr(folder, "system.posix_acl_access")[4:])
+            entries = struct.iter_unpack("<HHI", getxattr(folder, "system.posix_acl_access")[4:])
             return any(tag in _NAMED and rights & 2 for tag, rights, _ in entries)
         except (OSError, struct.error):  # there is none
             return False
