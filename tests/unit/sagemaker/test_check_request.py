@@ -113,8 +113,11 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
         "instance_placement_config.EnableMultipleJobs: expected true or false, got str",
     ),
     "preference": (
-        {**PREFERENCES, "instance_preferences": [{"instance_type": "ml.m5.large"}, {"instance_type": "m5"}]},
-        "instance_preferences[1].instance_type: 'm5' is not a value that SageMaker knows",
+        {
+            **PREFERENCES,
+            "instance_preferences": [{"instance_type": "ml.m5.large"}, {"instance_type": "ml.m5"}],
+        },
+        "instance_preferences[1].instance_type: 'ml.m5' is not a value that SageMaker knows",
     ),
     "mlflow": (
         {"mlflow_config": {"mlflow_resource_arn": "https://my-server"}},
