@@ -181,7 +181,8 @@ class JobLife:
         if ending and ending.state == CANCELLED:
             return replace(record, status=JobStatus.STOPPED, reason=cancelled_by(ending))
         if ending and ending.state in (*TAKEN, TIMEOUT):
-            return replace(record, status=JobStatus.INTERRUPTED, reason=TAKEN_BACK[failure.failure_class])
+            reason = TAKEN_BACK.get(failure.failure_class, failure.message)
+            return replace(record, status=JobStatus.INTERRUPTED, reason=reason)
         return record
 
     def explained(self, record: JobRecord, job: JobFiles) -> JobRecord:
