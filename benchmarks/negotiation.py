@@ -34,7 +34,7 @@ from cloudtrain.distributed.negotiation.messages import (
     unpack_response,
 )
 from cloudtrain.distributed.negotiation.request_numbers import KnownNumbers
-from cloudtrain.link.gate import BACKLOG
+from cloudtrain.link.authentication import BACKLOG
 from cloudtrain.link.handshake import prove
 
 RANKS = (2, 8, 64, 128)

@@ -6,7 +6,7 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, Union
+from typing import Any
 
 from cloudtrain._display.live import live_card
 from cloudtrain._sdk.arguments import POSITIONS, drop_empty, rename_arguments
@@ -18,12 +18,12 @@ from cloudtrain.job import Job, find_any
 from cloudtrain.platforms import Platform, print_states
 from cloudtrain.platforms.waiting import waiting_for
 from cloudtrain.spec import FIELDS, FileSystemInput, TrainingInput
-from cloudtrain.spec._bounds import check_values
-from cloudtrain.spec._variables import is_of_sdk, is_variable
+from cloudtrain.spec.bounds import check_values
+from cloudtrain.spec.variables import is_of_sdk, is_variable
 from cloudtrain.submission import NOT_WAITING, Submission, prepare
 
-Channel = Union[str, TrainingInput, FileSystemInput, Mapping[str, Any]]
-Inputs = Union[str, TrainingInput, FileSystemInput, Mapping[str, Channel]]
+Channel = str | TrainingInput | FileSystemInput | Mapping[str, Any]
+Inputs = str | TrainingInput | FileSystemInput | Mapping[str, Channel]
 
 DEFAULT_CHANNEL = "training"
 """The name of a channel that is given without one, as in the SageMaker SDK."""
@@ -418,7 +418,7 @@ def _by_name(positional: tuple[Any, ...], named: Mapping[str, Any]) -> dict[str,
                 f"Estimator got {name!r} twice: by position and by name",
                 hint="The positional arguments are an image, a role, an instance count, and so on. Pass them by name.",
             )
-    return {name: value for name, value in zip(names, positional) if value is not None}
+    return {name: value for name, value in zip(names, positional, strict=False) if value is not None}
 
 
 def _channels(inputs: Inputs) -> dict[str, Any]:

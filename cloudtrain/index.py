@@ -35,7 +35,7 @@ VERSION = 2
 LOCKED_SECONDS = 5.0
 """How long to wait for a process that writes. One that is paused may never release it."""
 RECORD = "state.json"
-"""The file that makes a folder that of a job: see `cloudtrain.platforms.supervised.record`."""
+"""The file that makes a folder that of a job: see `cloudtrain.runtime.supervisor.record`."""
 NOT_DAMAGED = "locked|busy|readonly|unable to open|permission|disk|memory"
 """In SQLite's errors that come from around the file. Its error codes need Python 3.11."""
 COLUMNS = "name, platform, submitted_at"

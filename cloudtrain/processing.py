@@ -21,7 +21,7 @@ from cloudtrain.errors import InvalidJob
 from cloudtrain.estimator import Estimator
 from cloudtrain.frameworks import HuggingFace, MXNet, PyTorch, SKLearn, TensorFlow, XGBoost
 from cloudtrain.job import Job
-from cloudtrain.platforms.sagemaker._accounts import KnownAccounts
+from cloudtrain.platforms.sagemaker.accounts import KnownAccounts
 from cloudtrain.spec import TrainingInput, TrainingJob
 from cloudtrain.spec.names import new_job_name
 from cloudtrain.storage import join_uri

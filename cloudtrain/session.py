@@ -14,7 +14,7 @@ from cloudtrain.errors import NotSupported, StorageError
 from cloudtrain.execution_role import identity_arn
 from cloudtrain.job import Job
 from cloudtrain.platforms.sagemaker import SageMakerPlatform
-from cloudtrain.platforms.sagemaker._accounts import KnownAccounts
+from cloudtrain.platforms.sagemaker.accounts import KnownAccounts
 from cloudtrain.storage import Progress, S3Store, join_uri, list_tree, split_uri
 from cloudtrain.storage.transfer import download_entries
 from cloudtrain.upload import upload_data
@@ -202,7 +202,7 @@ class Session:
 
     def describe_training_job(self, job_name: str) -> dict[str, Any]:
         """SageMaker's response to DescribeTrainingJob. Raises JobNotFound."""
-        from cloudtrain.platforms.sagemaker._training_job import describe_training_job
+        from cloudtrain.platforms.sagemaker.training_job import describe_training_job
 
         return dict(describe_training_job(job_name, self._aws))
 

@@ -11,7 +11,7 @@ from cloudtrain.aws import owner_of
 from cloudtrain.errors import NotFound, PlatformError
 from cloudtrain.platforms.sagemaker import SageMakerPlatform
 from cloudtrain.storage import ObjectInfo, Progress, S3Store, join_uri, list_folder
-from cloudtrain.storage._errors import file_errors
+from cloudtrain.storage.errors import file_errors
 from cloudtrain.storage.transfer import move_each
 from cloudtrain.storage.uri import check_key
 

@@ -9,7 +9,7 @@ from typing import Any
 from cloudtrain.contract import decode_hyperparameters, user_hyperparameters
 from cloudtrain.job import Job
 from cloudtrain.platforms import Requests
-from cloudtrain.platforms.sagemaker._queue.request import training_request
+from cloudtrain.platforms.sagemaker.queue.request import training_request
 from cloudtrain.spec import REDACTED
 
 _TIME = re.compile(r"-(\d{4}-\d\d-\d\d-\d\d-\d\d-\d\d-\d{3}|\d{8}-\d{6}-\w{4}|\d{6}-\d{4})$")

@@ -63,7 +63,9 @@ def _change_cell(cell: dict[str, Any]) -> list[tuple[str, str]]:
 
 
 def _differences(before: str, after: str) -> list[tuple[str, str]]:
-    return [(old, new) for old, new in zip(before.splitlines(), after.splitlines()) if old != new]
+    return [
+        (old, new) for old, new in zip(before.splitlines(), after.splitlines(), strict=False) if old != new
+    ]
 
 
 def _changed(line: str) -> str:

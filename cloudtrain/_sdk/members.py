@@ -13,8 +13,8 @@ from cloudtrain.config import read_config
 from cloudtrain.contract.text import print_lines
 from cloudtrain.errors import CloudtrainError
 from cloudtrain.spec import DEFAULT_MAX_RUN, FIELDS, REDACTED, TrainingJob, is_secret
-from cloudtrain.spec._bounds import check_values
-from cloudtrain.spec._variables import variables
+from cloudtrain.spec.bounds import check_values
+from cloudtrain.spec.variables import variables
 
 if TYPE_CHECKING:
     from cloudtrain.job import Job

@@ -34,7 +34,7 @@ from cloudtrain.observe import beat, own_progress, report_step
 from cloudtrain.observe.checkpointing import Unspoiled
 from cloudtrain.observe.warning import record_warning
 from cloudtrain.storage import open_store
-from cloudtrain.storage.patience import Patience, using
+from cloudtrain.storage.retry_policy import Patience, using
 
 DEFAULT_FOLDER = "checkpoints"
 """Where checkpoints go outside a job, below the working directory."""

@@ -12,7 +12,7 @@ import time
 from cloudtrain import environment
 from cloudtrain.errors import CheckpointError, CloudtrainError, Unreachable
 from cloudtrain.observe.warning import record_warning
-from cloudtrain.storage.patience import Patience
+from cloudtrain.storage.retry_policy import Patience
 
 LEAVE_SECONDS = 2.0
 """How long before the end of the grace a save is given up, so that the process can end by itself."""

@@ -13,7 +13,7 @@ from types import TracebackType
 from typing import Generic, TypeVar
 
 from cloudtrain.observe import committing
-from cloudtrain.storage.patience import current, using
+from cloudtrain.storage.retry_policy import current, using
 
 WORKERS = 8
 """Objects in transfer at the same time: S3 serves each at about 90 MB/s (Amazon S3 User Guide, "Horizontal scaling

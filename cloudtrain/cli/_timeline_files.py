@@ -13,7 +13,7 @@ from pathlib import Path, PurePosixPath
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
-from cloudtrain._system.beneath import Beneath
+from cloudtrain._system.safe_open import Beneath
 from cloudtrain.errors import NotFound, StorageError
 
 if TYPE_CHECKING:

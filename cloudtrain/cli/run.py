@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 _FOREGROUND = (
     "import sys; del sys.path[0]; sys.path.append(sys.argv[1]);"
-    " from cloudtrain.runtime.foreground import main; sys.exit(main(sys.argv[2]))"
+    " from cloudtrain.runtime.foreground.run import main; sys.exit(main(sys.argv[2]))"
 )
 """As ``python -m``, but without the working folder on the path, which may have a ``json.py``."""
 
@@ -155,7 +155,7 @@ def _run(options: RunOptions) -> None:
 
 
 def _program(options: RunOptions, ranks: int) -> dict[str, Any]:
-    """The fields of `cloudtrain.runtime.foreground_plan.Program`. Raises InvalidJob."""
+    """The fields of `cloudtrain.runtime.foreground.plan.Program`. Raises InvalidJob."""
     from cloudtrain.cli._run_program import library_for, rank_program
 
     here = os.getcwd()

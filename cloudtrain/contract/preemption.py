@@ -10,6 +10,10 @@ from pathlib import Path
 from cloudtrain._system.files import read_regular
 from cloudtrain.contract.documents import LARGEST_REPORT, Fields, parse_json
 
+STOP = "SIGTERM"
+PREEMPT = "SIGUSR1"
+"""The signals to a job, by name: systems number them differently, and a client on macOS may signal a job on Linux."""
+
 PREEMPTED = 75
 """Exit status of a rank that saved its state and exited: ``EX_TEMPFAIL`` of sysexits.h, "try again"."""
 

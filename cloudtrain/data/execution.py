@@ -9,7 +9,7 @@ from pathlib import Path
 
 from cloudtrain.data.plan import Copy, Deletion, Plan
 from cloudtrain.storage import FileStore, Progress, S3Store
-from cloudtrain.storage._errors import file_errors
+from cloudtrain.storage.errors import file_errors
 from cloudtrain.storage.transfer import move_each
 
 OnDone = Callable[["Copy | Deletion"], None]

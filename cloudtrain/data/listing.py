@@ -7,8 +7,8 @@ from collections.abc import Iterable
 from cloudtrain.data.location import Location, printable
 from cloudtrain.errors import NotFound, StorageError
 from cloudtrain.storage import ObjectInfo, S3Store
-from cloudtrain.storage._client import connection
-from cloudtrain.storage._errors import s3_errors
+from cloudtrain.storage.client import connection
+from cloudtrain.storage.errors import s3_errors
 
 
 def list_buckets() -> list[ObjectInfo]:

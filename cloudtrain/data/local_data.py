@@ -14,8 +14,8 @@ import msgspec
 
 from cloudtrain.errors import InvalidJob, NotFound, StorageError
 from cloudtrain.storage import Progress, Store, join_uri, list_folder, state_home
-from cloudtrain.storage._errors import file_errors
 from cloudtrain.storage.atomic import write_file
+from cloudtrain.storage.errors import file_errors
 from cloudtrain.storage.transfer import move_each
 from cloudtrain.storage.uri import check_key
 
@@ -36,7 +36,7 @@ class _Known(msgspec.Struct, frozen=True):
 
 
 _DECODER = msgspec.json.Decoder(dict[str, _Known])
-"""Made here, because threads must not make it at the same time: see `cloudtrain.spec._convert`."""
+"""Made here, because threads must not make it at the same time: see `cloudtrain.spec.convert`."""
 
 
 @dataclass(frozen=True)

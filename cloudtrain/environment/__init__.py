@@ -11,7 +11,8 @@ Every function also works outside a job: a plain ``python train.py`` runs unchan
 from __future__ import annotations
 
 from cloudtrain.contract import Notice
-from cloudtrain.environment._job import (
+from cloudtrain.environment._preemption import exit_if_preempted, preemption
+from cloudtrain.environment.job import (
     channel,
     checkpoint_uri,
     hyperparameters,
@@ -22,7 +23,6 @@ from cloudtrain.environment._job import (
     rank,
     world_size,
 )
-from cloudtrain.environment._preemption import exit_if_preempted, preemption
 
 __all__ = [
     "Notice",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from cloudtrain.environment._job import rank
+from cloudtrain.environment.job import rank
 
 _may_exit: Callable[[], bool] | None = None
 

@@ -17,7 +17,7 @@ from pathlib import Path, PurePath
 
 from cloudtrain.contract.source import DEFAULT_LIMITS, SourceLimits
 from cloudtrain.errors import InvalidSource
-from cloudtrain.packaging._ignore import ALWAYS_OUT, EDITOR_LOCK, IgnoreRules
+from cloudtrain.packaging.ignore import ALWAYS_OUT, EDITOR_LOCK, IgnoreRules
 
 _NAMED = 5
 """The most files that a message names."""

@@ -10,7 +10,7 @@ from pathlib import Path, PurePath
 from typing import NamedTuple
 
 from cloudtrain.errors import InvalidSource
-from cloudtrain.packaging._ignore import ALWAYS_OUT, IgnoreRules
+from cloudtrain.packaging.ignore import ALWAYS_OUT, IgnoreRules
 from cloudtrain.packaging.modules import files_of, imports_of
 
 REQUIREMENTS = "requirements.txt"

@@ -10,7 +10,7 @@ from pathlib import Path, PurePath
 from cloudtrain._system.paths import relative
 from cloudtrain.contract.programs import START_BYTES, is_program
 from cloudtrain.errors import InvalidSource, nearest
-from cloudtrain.packaging._ignore import ALWAYS_OUT, IgnoreRules
+from cloudtrain.packaging.ignore import ALWAYS_OUT, IgnoreRules
 
 _MAIN = "__main__.py"
 _NAME_A_SCRIPT = (

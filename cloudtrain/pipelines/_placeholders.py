@@ -10,7 +10,7 @@ from typing import Any
 from cloudtrain.errors import InvalidJob
 from cloudtrain.pipelines._sdk import sdk_module
 from cloudtrain.platforms.sagemaker.request_fields import SET_BY
-from cloudtrain.spec._variables import is_variable
+from cloudtrain.spec.variables import is_variable
 
 _MARK = "pipeline-variable-{}-"
 _URI = f"s3://{_MARK}"

@@ -16,7 +16,7 @@ from cloudtrain.pipelines._placeholders import Placeholders
 from cloudtrain.pipelines._sdk import sdk_module
 from cloudtrain.platforms.sagemaker import SageMakerPlatform
 from cloudtrain.platforms.sagemaker.export import left_out_variables, step_arguments
-from cloudtrain.spec._variables import is_variable
+from cloudtrain.spec.variables import is_variable
 from cloudtrain.submission import Submission, prepare, secrets_left_out
 
 if TYPE_CHECKING:

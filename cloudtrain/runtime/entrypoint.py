@@ -18,7 +18,7 @@ from cloudtrain.contract import SPOT_VARIABLE, FailureReport, JobStatus, Paths
 from cloudtrain.link.secret import VARIABLE, derive
 from cloudtrain.observe import EventLog, steady
 from cloudtrain.runtime.descendants import adopt_orphans
-from cloudtrain.runtime.diagnose import report_error
+from cloudtrain.runtime.diagnose.ranks import report_error
 from cloudtrain.runtime.ending import restart_exit_code, write_ending
 from cloudtrain.runtime.host_config import HostConfig
 from cloudtrain.runtime.host_run import HostRun
@@ -40,7 +40,7 @@ from cloudtrain.runtime.outcome import NO_FAULT, SPARES, HostOutcome
 from cloudtrain.runtime.parent_death import die_with_parent
 from cloudtrain.runtime.ports import free_port, hold
 from cloudtrain.runtime.restarted import STOP_SIGNALS, earlier_failure, start_again
-from cloudtrain.storage.reserve import Reserve
+from cloudtrain.storage.disk_reserve import Reserve
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -25,31 +25,36 @@ from cloudtrain.contract.tf_config import LAUNCHERS as TENSORFLOW
 from cloudtrain.contract.tf_config import PARAMETER_SERVER
 from cloudtrain.observe import EventLog, steady
 from cloudtrain.runtime.descendants import end_descendants
-from cloudtrain.runtime.diagnose import diagnose, diagnose_torchrun, printed_exception, report_error
-from cloudtrain.runtime.full_disk import with_full_disk, writable_folders
-from cloudtrain.runtime.hangs import Watchdog
-from cloudtrain.runtime.hints.table import JobFacts
-from cloudtrain.runtime.horovod import start_rendezvous
-from cloudtrain.runtime.horovod_choice import HorovodChoice
+from cloudtrain.runtime.diagnose.full_disk import with_full_disk, writable_folders
+from cloudtrain.runtime.diagnose.hangs import Watchdog
+from cloudtrain.runtime.diagnose.hints.table import JobFacts
+from cloudtrain.runtime.diagnose.kernel_log import gpu_faults
+from cloudtrain.runtime.diagnose.memory_kills import memory_kill_count
+from cloudtrain.runtime.diagnose.ranks import diagnose, diagnose_torchrun, printed_exception, report_error
 from cloudtrain.runtime.host_config import HostConfig
-from cloudtrain.runtime.host_outputs import OutputUpload
-from cloudtrain.runtime.installer import RequirementsFailed
-from cloudtrain.runtime.kernel_log import gpu_faults
-from cloudtrain.runtime.launch import Launch
-from cloudtrain.runtime.launch_plan import library_path, make_launch_plan, ranks_on_host, show_command
+from cloudtrain.runtime.inputs.installer import RequirementsFailed
+from cloudtrain.runtime.inputs.preparation import Preparation
+from cloudtrain.runtime.launchers.horovod import start_rendezvous
+from cloudtrain.runtime.launchers.horovod_choice import HorovodChoice
+from cloudtrain.runtime.launchers.launch import Launch
+from cloudtrain.runtime.launchers.launch_plan import (
+    library_path,
+    make_launch_plan,
+    ranks_on_host,
+    show_command,
+)
 from cloudtrain.runtime.leader_client import Inbox, LeaderClient
 from cloudtrain.runtime.leader_links import Message
-from cloudtrain.runtime.memory_kills import memory_kill_count
 from cloudtrain.runtime.metrics import MetricFinder
 from cloudtrain.runtime.outcome import HostOutcome, without_secrets
 from cloudtrain.runtime.output import OutputMerger, say
+from cloudtrain.runtime.outputs.host_outputs import OutputUpload
+from cloudtrain.runtime.outputs.upload_failure import UPLOAD_SECONDS, upload_failure
 from cloudtrain.runtime.phases import Phases
 from cloudtrain.runtime.ports import free_port
-from cloudtrain.runtime.preparation import Preparation
 from cloudtrain.runtime.run_folder import spawn_address_path
 from cloudtrain.runtime.unsaved import warn_of_loss
-from cloudtrain.runtime.upload_failure import UPLOAD_SECONDS, upload_failure
-from cloudtrain.storage import patience
+from cloudtrain.storage import retry_policy as patience
 
 POLL_SECONDS = 0.03
 

@@ -19,8 +19,8 @@ from typing import Callable
 from cloudtrain._system.sockets import create_server
 from cloudtrain.contract import Settings
 from cloudtrain.errors import PlatformError
+from cloudtrain.link.authentication import BACKLOG
 from cloudtrain.link.conversation import Conversation
-from cloudtrain.link.gate import BACKLOG
 from cloudtrain.link.handshake import ENCRYPTED, NotAuthenticated, is_loopback, prove
 from cloudtrain.link.peer import Peer
 from cloudtrain.runtime.leader_links import Message

@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
+from cloudtrain.link.authentication import Gate
 from cloudtrain.link.conversation import Conversation
-from cloudtrain.link.gate import Gate
 from cloudtrain.link.handshake import is_loopback
 from cloudtrain.link.peer import Peer
 

@@ -22,7 +22,8 @@ from cloudtrain.contract.documents import Fields, parse_json
 from cloudtrain.contract.failure import FINAL_CODE
 from cloudtrain.errors import CloudtrainError, NotFound
 from cloudtrain.observe import steady
-from cloudtrain.storage import Store, open_store, patience
+from cloudtrain.storage import Store, open_store
+from cloudtrain.storage import retry_policy as patience
 
 LONGEST_PAUSE = 60.0
 """Seconds between two writes: an attempt that is killed has run for so much longer, at most, than is known."""

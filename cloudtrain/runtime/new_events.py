@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from cloudtrain._system.beneath import Beneath
+from cloudtrain._system.safe_open import Beneath
 from cloudtrain.contract import Paths
 from cloudtrain.observe.events import Event, parse_events
 from cloudtrain.observe.growing import Bookmark, new_lines

@@ -10,7 +10,7 @@ from cloudtrain.contract import FailureClass, FailureReport, JobStatus, Paths
 from cloudtrain.contract.documents import LARGEST_REPORT
 from cloudtrain.contract.failure import FINAL_CODE
 from cloudtrain.storage.atomic import replace_file
-from cloudtrain.storage.reserve import Reserve
+from cloudtrain.storage.disk_reserve import Reserve
 
 SPARES = 2
 """The files that describe a failure. The output folder has space reserved for each of them."""

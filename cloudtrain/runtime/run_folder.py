@@ -16,14 +16,14 @@ if TYPE_CHECKING:
 
 
 RANK_FILE = "cloudtrain/runtime/rank.py"
-TORCHRUN_FILE = "cloudtrain/runtime/torchrun_agent.py"
-PARAMETER_SERVER_FILE = "cloudtrain/runtime/parameter_server.py"
+TORCHRUN_FILE = "cloudtrain/runtime/launchers/torchrun_agent.py"
+PARAMETER_SERVER_FILE = "cloudtrain/runtime/launchers/parameter_server.py"
 """Programs that run in the script's interpreter, relative to the folder that it imports cloudtrain from."""
 
 LIBRARY = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 """The folder that this process imports cloudtrain from."""
 RANK_PROGRAM = f"{LIBRARY}/{RANK_FILE}"
-REMOTE_SHELL_PROGRAM = f"{LIBRARY}/cloudtrain/runtime/remote_shell.py"
+REMOTE_SHELL_PROGRAM = f"{LIBRARY}/cloudtrain/runtime/launchers/remote_shell.py"
 PARENT_DEATH_PROGRAM = f"{LIBRARY}/cloudtrain/runtime/parent_death.py"
 """Programs are started by path: with ``-m``, a ``json.py`` in the user's working folder would shadow the module."""
 

@@ -107,7 +107,7 @@ class AmazonAlgorithmEstimatorBase(Estimator):
             raise InvalidJob(
                 f"{type(self).__name__} takes {3 + len(self._hyperparameters)} positional arguments"
             )
-        given = dict(zip(self._hyperparameters, positional))
+        given = dict(zip(self._hyperparameters, positional, strict=False))
         for name in (*self._hyperparameters, "feature_dim", "mini_batch_size"):
             if name in arguments:
                 given[name] = arguments.pop(name)

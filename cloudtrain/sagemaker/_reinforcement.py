@@ -11,7 +11,7 @@ from cloudtrain.aws import Aws
 from cloudtrain.aws.registry import instance_family, registry
 from cloudtrain.errors import InvalidJob
 from cloudtrain.estimator import Estimator
-from cloudtrain.platforms.sagemaker._accounts import KnownAccounts
+from cloudtrain.platforms.sagemaker.accounts import KnownAccounts
 
 
 class RLToolkit(enum.Enum):

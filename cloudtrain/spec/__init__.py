@@ -2,7 +2,7 @@
 
 from cloudtrain._secrets.names import is_secret_name
 from cloudtrain.spec._checks import DEFAULT_MAX_RUN
-from cloudtrain.spec._convert import convert
+from cloudtrain.spec.convert import convert
 from cloudtrain.spec.debugger import (
     CollectionConfig,
     DebuggerHookConfig,

@@ -9,7 +9,7 @@ from typing import Any
 from msgspec import inspect
 
 from cloudtrain.errors import InvalidJob, nearest
-from cloudtrain.spec._phrases import QUOTE, advice, expected, given
+from cloudtrain.spec.phrases import QUOTE, advice, expected, given
 
 _ERROR = re.compile(r"(?P<what>.*?)(?: - at (?P<key>`key` in )?`\$?(?P<path>.*)`)?", re.DOTALL)
 _FIELD = re.compile(r"Object (?P<problem>contains unknown|missing required) field `(?P<field>.*)`")

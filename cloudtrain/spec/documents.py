@@ -9,8 +9,8 @@ from typing import Any
 from cloudtrain._system.paths import relative
 from cloudtrain.contract.text import one_line
 from cloudtrain.errors import InvalidJob
-from cloudtrain.spec._bounds import LARGEST_DOCUMENT, REDUCE
-from cloudtrain.spec._uris import to_uri
+from cloudtrain.spec.bounds import LARGEST_DOCUMENT, REDUCE
+from cloudtrain.spec.uris import to_uri
 
 PATH_FIELDS = ("source_dir", "dependencies")
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from cloudtrain.errors import InvalidJob
-from cloudtrain.spec._bounds import DEEPEST, LONGEST_SHOWN
+from cloudtrain.spec.bounds import DEEPEST, LONGEST_SHOWN
 from cloudtrain.spec.documents import parse_yaml
 
 _EXAMPLE = "For example: --set hyperparameters.lr=0.1"

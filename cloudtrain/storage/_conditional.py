@@ -7,8 +7,8 @@ import logging
 import threading
 from typing import TYPE_CHECKING
 
-from cloudtrain.storage._client import Connection
 from cloudtrain.storage.atomic import TEMPORARY
+from cloudtrain.storage.client import Connection
 
 if TYPE_CHECKING:
     from botocore.exceptions import ClientError

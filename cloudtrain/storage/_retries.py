@@ -10,8 +10,8 @@ import builtins
 from typing import TYPE_CHECKING, Any
 
 from cloudtrain.errors import CloudtrainError
-from cloudtrain.storage._errors import GaveUp, is_transient
-from cloudtrain.storage.patience import current
+from cloudtrain.storage.errors import GaveUp, is_transient
+from cloudtrain.storage.retry_policy import current
 
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any
 
-from cloudtrain.storage._errors import broken_off, s3_errors
-from cloudtrain.storage.patience import ATTEMPTS_OF_BODIES, Outage, current
+from cloudtrain.storage.errors import broken_off, s3_errors
+from cloudtrain.storage.retry_policy import ATTEMPTS_OF_BODIES, Outage, current
 
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client

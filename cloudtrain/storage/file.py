@@ -12,10 +12,10 @@ from typing import BinaryIO, Callable
 
 from cloudtrain._system.files import in_use, replace, sync
 from cloudtrain._system.retries import again
-from cloudtrain.storage._errors import file_errors
 from cloudtrain.storage._walk import walk
 from cloudtrain.storage.atomic import is_temporary, remove_abandoned, temporary_sibling
 from cloudtrain.storage.base import DamagedBody, Data, ObjectInfo, Progress, opened
+from cloudtrain.storage.errors import file_errors
 from cloudtrain.storage.uri import check_key, join_uri, own_file
 
 CHUNK = 1 << 20

@@ -14,7 +14,7 @@ from typing import Any
 from cloudtrain._system.users import ROOT, user_id
 from cloudtrain.errors import StorageError
 from cloudtrain.storage import mount_guard
-from cloudtrain.storage._client import connection
+from cloudtrain.storage.client import connection
 from cloudtrain.storage.uri import split_s3_uri
 
 MOUNT_SECONDS = 30.0

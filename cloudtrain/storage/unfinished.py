@@ -6,7 +6,7 @@ import contextlib
 
 from cloudtrain.errors import StorageError
 from cloudtrain.storage.opening import open_store
-from cloudtrain.storage.patience import Patience, using
+from cloudtrain.storage.retry_policy import Patience, using
 from cloudtrain.storage.uri import uri_scheme
 
 ABANDONED_SECONDS = 7200.0

@@ -48,7 +48,7 @@ class S3Account:
         """Create the bucket if it does not exist. Raises the errors of `cloudtrain.storage`."""
         from botocore.exceptions import ClientError
 
-        from cloudtrain.storage._errors import s3_errors
+        from cloudtrain.storage.errors import s3_errors
 
         with s3_errors(f"s3://{name}"):
             try:

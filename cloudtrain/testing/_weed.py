@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from cloudtrain.errors import StorageError
-from cloudtrain.storage._errors import file_errors
+from cloudtrain.storage.errors import file_errors
 from cloudtrain.testing._account import S3Account
 from cloudtrain.testing._weed_options import (
     HOST,

@@ -5,13 +5,13 @@ from __future__ import annotations
 import copy
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Union
+from typing import Any
 
 from cloudtrain.config import read_config
 from cloudtrain.errors import InvalidJob, nearest
 from cloudtrain.estimator import Estimator, Inputs
 from cloudtrain.platforms.sagemaker import SageMakerPlatform, tuning
-from cloudtrain.platforms.sagemaker._inputs import given
+from cloudtrain.platforms.sagemaker.inputs import given
 from cloudtrain.platforms.sagemaker.submit import with_secrets
 from cloudtrain.spec import TrainingJob, base_name
 from cloudtrain.submission import Submission
@@ -25,8 +25,8 @@ from cloudtrain.tuning.parameters import ParameterRange, range_fields
 
 Ranges = Mapping[str, ParameterRange]
 MetricDefinitions = Sequence[Mapping[str, str]]
-Tags = Union[Sequence[Mapping[str, str]], Mapping[str, str]]
-TunerInputs = Union[Inputs, Mapping[str, Inputs]]
+Tags = Sequence[Mapping[str, str]] | Mapping[str, str]
+TunerInputs = Inputs | Mapping[str, Inputs]
 
 STRATEGIES = ("Bayesian", "Grid", "Hyperband", "Random")
 

@@ -12,16 +12,14 @@ from pathlib import Path
 
 import grimp
 
+from cloudtrain.packaging.zipapp import BUNDLED
+
 REPOSITORY = Path(__file__).parents[2]
 BIN = Path(sys.executable).parent
 LONGEST = 600
 MEDIAN = 200
 
-BUNDLED = (
-    "_system", "checkpoint", "contract", "distributed", "environment", "errors.py", "link", "observe", "runtime",
-    "storage", "platforms/kubernetes/pod_start.py",
-)  # fmt: skip
-"""The packages that run inside the job, where Python may be 3.9."""
+PYPROJECT = REPOSITORY / "pyproject.toml"
 
 
 def test_files_are_small() -> None:
@@ -74,9 +72,31 @@ def test_no_file_has_the_markers_of_a_merge_conflict() -> None:
 
 
 def test_bundled_packages_run_on_python_3_9() -> None:
-    paths = [str(REPOSITORY / "cloudtrain" / name) for name in BUNDLED]
+    names = (*BUNDLED, "platforms/kubernetes/pod_start.py")
+    paths = [str(REPOSITORY / "cloudtrain" / name) for name in names]
     done = _run(BIN / "vermin", "--quiet", "--no-tips", "--violations", "--target=3.9-", *paths)
     assert done.returncode == 0, done.stdout
+
+
+def test_the_rules_for_bundled_code_cover_all_of_it() -> None:
+    rules = PYPROJECT.read_text(encoding="utf-8")
+    files, folders = re.findall(r'^"cloudtrain/\{([^}]*)\}.*= "py39"$', rules, re.MULTILINE)
+    assert {f"{name}.py" for name in files.split(",")} | set(folders.split(",")) == set(BUNDLED)
+    contract = rules.partition("Code bundled with a job imports")[2].partition("forbidden_modules")[0]
+    own = {"__init__", "_lazy", "_version", "alias"}  # they import no other package
+    names = {name.removesuffix(".py") for name in BUNDLED} - own
+    assert set(re.findall(r'"cloudtrain\.(\w+)"', contract)) == names
+
+
+def test_private_modules_are_imported_in_their_own_package_only() -> None:
+    graph = grimp.build_graph("cloudtrain", cache_dir=None)
+    found = [
+        (importer, imported)
+        for importer in graph.modules
+        for imported in graph.find_modules_directly_imported_by(importer)
+        if "._" in imported.partition(".")[2] and importer.split(".")[1:2] != imported.split(".")[1:2]
+    ]
+    assert found == [], "rename the module, or import from its package"
 
 
 def test_prose_is_plain_english() -> None:
@@ -85,15 +105,17 @@ def test_prose_is_plain_english() -> None:
 
 
 def test_the_architecture_page_shows_the_layers_of_the_import_linter() -> None:
-    contract = (REPOSITORY / "pyproject.toml").read_text(encoding="utf-8")
+    contract = PYPROJECT.read_text(encoding="utf-8")
     layers = re.search(r"^layers = \[\n(.*?)^\]", contract, re.MULTILINE | re.DOTALL)
     assert layers
     page = (REPOSITORY / "docs/design/architecture.md").read_text(encoding="utf-8")
     rows = re.findall(
-        r"^\| [^|]+ \| ([^|]+) \|", page.partition("## Layers\n")[2].partition("\n## ")[0], re.MULTILINE
+        r"^\| [^|]+ \| ([^|]+) \|",
+        page.partition("## Layers\n")[2].partition("\n\nA job on")[0],
+        re.MULTILINE,
     )
     shown = [set(re.findall(r"`(\w+)`", row)) for row in rows[2:]]
-    assert shown == [set(layer.split(" | ")) for layer in re.findall(r'"([^"]+)"', layers[1])]
+    assert shown == [set(re.split(" [:|] ", layer)) for layer in re.findall(r'"([^"]+)"', layers[1])]
 
 
 def _run(command: str | Path, *arguments: str) -> subprocess.CompletedProcess[str]:

@@ -188,7 +188,7 @@ PUBLIC = {
     "cloudtrain.runtime": """
         main
     """,
-    "cloudtrain.runtime.hints": "",
+    "cloudtrain.runtime.diagnose.hints": "",
     "cloudtrain.sagemaker": """
         HyperparameterTuningJobAnalytics LocalSession Profiler ProfilerConfig Session TrainingInput
         TrainingJobAnalytics get_execution_role

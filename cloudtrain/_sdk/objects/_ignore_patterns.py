@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from fnmatch import fnmatch
 from pathlib import Path
 
-from cloudtrain.packaging._ignore import ALWAYS_OUT, IgnoreRules
+from cloudtrain.packaging.ignore import ALWAYS_OUT, IgnoreRules
 
 
 def unknown_patterns(folder: Path, patterns: Sequence[str]) -> list[str]:

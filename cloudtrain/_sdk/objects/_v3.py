@@ -10,7 +10,7 @@ from cloudtrain._sdk.objects._ignore_patterns import unknown_patterns
 from cloudtrain._sdk.objects._v3_attributes import CHANNEL, FILE_SYSTEM, S3_SOURCE, SAME, check_attributes
 from cloudtrain._sdk.objects._values import get, given, instance_group
 from cloudtrain.errors import InvalidJob
-from cloudtrain.spec._uris import to_uri
+from cloudtrain.spec.uris import to_uri
 
 
 def read_model_trainer(obj: Any, instance_type: str | None = None) -> dict[str, Any]:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from cloudtrain.errors import InvalidJob
-from cloudtrain.spec._variables import is_variable
+from cloudtrain.spec.variables import is_variable
 
 
 def get(obj: Any, path: str) -> Any:

@@ -14,7 +14,7 @@ from datetime import timedelta
 from typing import Any
 
 from cloudtrain import environment
-from cloudtrain.environment._job import process_group
+from cloudtrain.environment.job import process_group
 from cloudtrain.errors import CheckpointError
 
 TIMEOUT = 600.0

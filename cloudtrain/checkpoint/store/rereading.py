@@ -8,7 +8,7 @@ from cloudtrain.checkpoint.errors import Damaged
 from cloudtrain.checkpoint.failed_saves import warn
 from cloudtrain.errors import NotFound
 from cloudtrain.storage.base import AlteredBody, DamagedBody
-from cloudtrain.storage.patience import ATTEMPTS
+from cloudtrain.storage.retry_policy import ATTEMPTS
 
 Result = TypeVar("Result")
 

@@ -29,7 +29,7 @@ from cloudtrain.checkpoint.workers import WorkerPool
 from cloudtrain.errors import CheckpointError, CloudtrainError
 from cloudtrain.observe import beat
 from cloudtrain.storage.base import Store
-from cloudtrain.storage.patience import Patience, current, using
+from cloudtrain.storage.retry_policy import Patience, current, using
 
 _log = logging.getLogger("cloudtrain.checkpoint")
 

@@ -35,7 +35,7 @@ from cloudtrain.distributed.negotiation.messages import (
     unpack_request,
 )
 from cloudtrain.distributed.options import logger
-from cloudtrain.link.gate import Gate
+from cloudtrain.link.authentication import Gate
 from cloudtrain.observe.timeline.clock import Exchange, clock
 
 

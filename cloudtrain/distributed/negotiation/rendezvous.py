@@ -26,7 +26,7 @@ from cloudtrain.distributed.negotiation.secret import find_secret, private_folde
 from cloudtrain.distributed.negotiation.step_master import free_port
 from cloudtrain.distributed.options import logger
 from cloudtrain.distributed.world import LOOPBACK, World
-from cloudtrain.link.gate import BACKLOG
+from cloudtrain.link.authentication import BACKLOG
 from cloudtrain.link.handshake import NotAuthenticated
 from cloudtrain.link.secret import RANKS_VARIABLE, fresh_secret, ranks_secret
 

@@ -16,7 +16,7 @@ from cloudtrain.platforms.base import JobDescription, JobState, Request, Series
 from cloudtrain.platforms.batch.connection import ConnectionLost
 from cloudtrain.platforms.batch.tickets import Ticket, Tickets
 from cloudtrain.platforms.supervised import SupervisedPlatform
-from cloudtrain.platforms.supervised.record import RECORD
+from cloudtrain.runtime.supervisor.record import RECORD
 from cloudtrain.spec.names import clean
 from cloudtrain.storage import Progress
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from cloudtrain.errors import InvalidJob
-from cloudtrain.platforms.batch.container import APPTAINER, CHARLIECLOUD, ENROOT, OCI, PYXIS
+from cloudtrain.runtime.start.node_container import APPTAINER, CHARLIECLOUD, ENROOT, OCI, PYXIS
 
 _SCHEME = re.compile(r"([a-z][a-z0-9+.-]*)://(.*)", re.DOTALL)
 _DOCKER = re.compile(r"[\w.:@/#-]+")

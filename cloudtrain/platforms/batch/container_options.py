@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from cloudtrain.errors import InvalidJob
-from cloudtrain.platforms.batch.container import CHARLIECLOUD, ENROOT, OCI, Container, Mount
 from cloudtrain.platforms.batch.container_image import image_reference
+from cloudtrain.runtime.start.node_container import CHARLIECLOUD, ENROOT, OCI, Container, Mount
 from cloudtrain.spec import TrainingJob
 from cloudtrain.spec.names import AUTO_IMAGE
 

@@ -10,10 +10,10 @@ from cloudtrain.packaging import pack_runtime
 from cloudtrain.packaging.cache import cached_archive
 from cloudtrain.platforms.base import Request
 from cloudtrain.platforms.batch.cluster import Cluster
-from cloudtrain.platforms.batch.secrets_file import SECRETS, secrets_to_json
-from cloudtrain.platforms.supervised.folder import LOG, SUPERVISOR_LOG
-from cloudtrain.platforms.supervised.record import JobRecord
 from cloudtrain.platforms.supervised.root import JobFiles
+from cloudtrain.runtime.supervisor.folder import LOG, SUPERVISOR_LOG
+from cloudtrain.runtime.supervisor.record import JobRecord
+from cloudtrain.runtime.supervisor.secrets_file import SECRETS, secrets_to_json
 from cloudtrain.storage import state_home
 
 SCRIPT = "job.sh"

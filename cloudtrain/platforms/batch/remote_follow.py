@@ -13,7 +13,7 @@ from cloudtrain.platforms.batch.connection import ConnectionLost, Unreachable
 from cloudtrain.platforms.batch.remote_path import prologue, quoted
 from cloudtrain.platforms.batch.remote_root import RemoteRoot
 from cloudtrain.platforms.supervised.follow import follow_lines
-from cloudtrain.platforms.supervised.record import RECORD
+from cloudtrain.runtime.supervisor.record import RECORD
 
 LOOK_SECONDS = 20.0
 """How often the caller is asked whether the job is over: a job that is killed cannot write that itself."""

@@ -24,11 +24,11 @@ from cloudtrain.platforms.batch.connection import ConnectionLost
 from cloudtrain.platforms.batch.remote_owned import OPEN, OPEN_HINT, OWN_FOLDER
 from cloudtrain.platforms.batch.remote_path import UNSET, prologue, quoted
 from cloudtrain.platforms.batch.shell import Answer, Shell
-from cloudtrain.platforms.batch.submissions import ANSWERS, SUBMISSIONS
-from cloudtrain.platforms.supervised.folder import DESCRIPTION, EVENTS, READ_SIZE, REQUEST, STOP_MARK, SUMMARY
-from cloudtrain.platforms.supervised.record import LARGEST, RECORD
+from cloudtrain.runtime.supervisor.folder import DESCRIPTION, EVENTS, READ_SIZE, REQUEST, STOP_MARK, SUMMARY
+from cloudtrain.runtime.supervisor.record import LARGEST, RECORD
+from cloudtrain.runtime.supervisor.submissions import ANSWERS, SUBMISSIONS
 from cloudtrain.storage.atomic import is_temporary, temporary_name
-from cloudtrain.storage.reserve import SPARE
+from cloudtrain.storage.disk_reserve import SPARE
 
 SMALL_FILES = (RECORD, DESCRIPTION, STOP_MARK, SUMMARY, REQUEST, SUBMISSIONS, ANSWERS)
 """The files of a job that describe it."""

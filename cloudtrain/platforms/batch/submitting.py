@@ -16,6 +16,7 @@ from dataclasses import replace
 from typing import Protocol, TypeVar
 
 from cloudtrain.contract import FailureClass, FailureReport
+from cloudtrain.contract.request_body import request_settings
 from cloudtrain.errors import PlatformError
 from cloudtrain.platforms.base import Request
 from cloudtrain.platforms.batch.cluster import Cluster
@@ -23,7 +24,8 @@ from cloudtrain.platforms.batch.connection import ConnectionLost
 from cloudtrain.platforms.batch.once import run_once
 from cloudtrain.platforms.batch.placement import place_job
 from cloudtrain.platforms.batch.queue import SKEW_SECONDS
-from cloudtrain.platforms.batch.submissions import (
+from cloudtrain.platforms.supervised.root import JobFiles
+from cloudtrain.runtime.supervisor.submissions import (
     ANSWERS,
     SUBMISSIONS,
     Submission,
@@ -31,8 +33,6 @@ from cloudtrain.platforms.batch.submissions import (
     parse_submissions,
     submissions_to_json,
 )
-from cloudtrain.platforms.common.request_body import request_settings
-from cloudtrain.platforms.supervised.root import JobFiles
 
 ANSWER_SECONDS = 60.0
 """How long the command that submits may take."""

@@ -7,8 +7,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 from cloudtrain.contract import FailureReport
-from cloudtrain.runtime.diagnose import RankExit, diagnose
-from cloudtrain.runtime.hints.table import UNKNOWN, JobFacts
+from cloudtrain.runtime.diagnose.hints.table import UNKNOWN, JobFacts
+from cloudtrain.runtime.diagnose.ranks import RankExit, diagnose
 from cloudtrain.runtime.run_folder import RankRecord
 
 LastLines = Callable[["str | None"], Mapping[str, Sequence[str]]]

@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 from cloudtrain.platforms.checks import CheckStatus, Finding
 from cloudtrain.storage import open_store, state_home
-from cloudtrain.storage.patience import Patience, using
+from cloudtrain.storage.retry_policy import Patience, using
 
 LITTLE_SPACE = 1 << 30
 """Free disk space in bytes below which the check warns."""
@@ -38,7 +38,7 @@ def immediately(check: Callable[[], Finding]) -> Finding:
 
 def check_input(name: str, uri: str) -> Finding:
     """Raises StorageError if the channel is missing or empty."""
-    from cloudtrain.runtime.inputs import locate
+    from cloudtrain.runtime.inputs.fetch import locate
 
     locate(uri, name)
     return Finding(CheckStatus.OK, uri)

@@ -13,7 +13,7 @@ from cloudtrain.errors import InvalidJob
 _STRUCTS = {
     "container": "container.options:ContainerOptions",
     "local": "local.render:LocalOptions",
-    "sagemaker": "sagemaker._queue.options:QueueOptions",
+    "sagemaker": "sagemaker.queue.options:QueueOptions",
     "hosts": "hosts.options:HostsOptions",
     "slurm": "slurm.options:SlurmOptions",
     **dict.fromkeys(("pbs", "torque", "cobalt"), "pbs.options:PbsOptions"),

@@ -7,12 +7,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from urllib.parse import urlsplit
 
+from cloudtrain.contract.request_body import request_settings
 from cloudtrain.engine.engine import find_engine
 from cloudtrain.errors import PlatformError
 from cloudtrain.platforms.base import Request
 from cloudtrain.platforms.checks import Check, CheckStatus, Finding
 from cloudtrain.platforms.common.machine_checks import check_bucket, check_disk, check_input, immediately
-from cloudtrain.platforms.common.request_body import request_settings
 from cloudtrain.platforms.container import _image_findings
 from cloudtrain.platforms.container._image import Image, Source
 from cloudtrain.platforms.container._probe_request import ProbeResult

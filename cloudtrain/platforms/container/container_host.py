@@ -13,9 +13,9 @@ from cloudtrain._system.signals import SIGKILL
 from cloudtrain.contract import FailureClass, FailureReport, Paths
 from cloudtrain.engine.client import Ended, EngineClient, Spec
 from cloudtrain.errors import PlatformError
-from cloudtrain.platforms.supervised.hosts import read_left
 from cloudtrain.runtime.metrics import MetricFinder
 from cloudtrain.runtime.output import Stream, prefixed, write_all
+from cloudtrain.runtime.supervisor.hosts import read_left
 
 LISTEN_SECONDS = 10.0
 """How long a runtime may take, from the start of its container, to install its signal handlers."""

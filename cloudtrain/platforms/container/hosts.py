@@ -12,6 +12,7 @@ from dataclasses import replace
 from itertools import repeat
 
 from cloudtrain.contract import FailureReport
+from cloudtrain.contract.request_body import request_settings
 from cloudtrain.contract.text import one_line
 from cloudtrain.engine.client import EngineClient
 from cloudtrain.engine.engine import find_engine
@@ -19,19 +20,18 @@ from cloudtrain.engine.pulling import ensure_image
 from cloudtrain.errors import PlatformError
 from cloudtrain.observe import EventLog, parse_events
 from cloudtrain.observe.growing import Bookmark, new_lines
-from cloudtrain.platforms.common.request_body import request_settings
 from cloudtrain.platforms.container.container_host import ContainerHost
 from cloudtrain.platforms.container.inputs import Inputs
 from cloudtrain.platforms.container.labels import job_labels, network_name
 from cloudtrain.platforms.container.outputs import Outputs
 from cloudtrain.platforms.container.specs import container_spec
-from cloudtrain.platforms.supervised.folder import JobFolder
-from cloudtrain.platforms.supervised.hosts import FolderHosts, numbered_names
-from cloudtrain.runtime.diagnose import report_error
+from cloudtrain.runtime.diagnose.ranks import report_error
 from cloudtrain.runtime.metrics import MetricFinder
+from cloudtrain.runtime.outputs.upload_failure import upload_failure
 from cloudtrain.runtime.phases import Phases
-from cloudtrain.runtime.upload_failure import upload_failure
-from cloudtrain.storage.patience import Patience, using
+from cloudtrain.runtime.supervisor.folder import JobFolder
+from cloudtrain.runtime.supervisor.hosts import FolderHosts, numbered_names
+from cloudtrain.storage.retry_policy import Patience, using
 
 
 class _Cancelled(Exception):

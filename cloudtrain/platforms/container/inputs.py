@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from cloudtrain._system.beneath import Beneath
+from cloudtrain._system.safe_open import Beneath
 from cloudtrain.contract import Paths, Settings
 from cloudtrain.contract.paths import DEFAULT_BASE
 from cloudtrain.engine.client import Bind
@@ -16,10 +16,10 @@ from cloudtrain.platforms.common.container_entrypoint import SOURCE_CHANNEL
 from cloudtrain.platforms.container.engine_mounts import engine_sees
 from cloudtrain.platforms.container.runtime_files import open_up, runtime_binds
 from cloudtrain.platforms.container.values import parse_volume
-from cloudtrain.platforms.supervised.folder import JobFolder
-from cloudtrain.runtime.inputs import locate, shard
+from cloudtrain.runtime.inputs.fetch import locate, shard
+from cloudtrain.runtime.inputs.pipes import OnError, PipeChannel
 from cloudtrain.runtime.phases import Phase, Phases
-from cloudtrain.runtime.pipes import OnError, PipeChannel
+from cloudtrain.runtime.supervisor.folder import JobFolder
 from cloudtrain.storage import ObjectInfo, open_store, split_uri, state_home, uri_scheme, uri_to_path
 from cloudtrain.storage.mount import S3Mount, why_no_mounts
 from cloudtrain.storage.uri import check_key

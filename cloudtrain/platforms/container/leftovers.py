@@ -9,8 +9,8 @@ from typing import Any
 
 from cloudtrain.engine.client import EngineClient, engine_errors
 from cloudtrain.platforms.container.labels import FOLDER, own_labels
-from cloudtrain.platforms.supervised.folder import JobFolder
 from cloudtrain.platforms.supervised.leftovers import Leftover, may_be_alive
+from cloudtrain.runtime.supervisor.folder import JobFolder
 
 
 def leftovers_in(client: EngineClient) -> Iterator[Leftover]:

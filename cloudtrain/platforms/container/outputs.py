@@ -9,11 +9,11 @@ from typing import Any
 
 from cloudtrain.contract import Settings
 from cloudtrain.observe import EventLog
-from cloudtrain.platforms.supervised.folder import JobFolder
 from cloudtrain.platforms.supervised.upload_config import upload_config
-from cloudtrain.runtime.checkpoint_sync import CheckpointSync
+from cloudtrain.runtime.outputs.checkpoint_sync import CheckpointSync
+from cloudtrain.runtime.outputs.upload import upload_outputs
 from cloudtrain.runtime.phases import Phases
-from cloudtrain.runtime.upload import upload_outputs
+from cloudtrain.runtime.supervisor.folder import JobFolder
 from cloudtrain.storage import uri_scheme
 
 

@@ -9,7 +9,7 @@ import stat
 import zipfile
 from pathlib import Path
 
-from cloudtrain._system.beneath import Beneath
+from cloudtrain._system.safe_open import Beneath
 from cloudtrain._system.users import ROOT, user_id
 from cloudtrain.engine.client import Bind
 from cloudtrain.packaging import RuntimeArchive, pack_runtime
@@ -22,7 +22,7 @@ _START = (
     'for p in python3 python; do command -v "$p" >/dev/null && exec "$p" "$0" "$p"; done;'
     " echo cloudtrain: this image has no Python 3.9 or newer | tee /opt/ml/output/failure; exit 127"
 )
-ENTRYPOINT = ("/bin/sh", "-c", _START, f"{FOLDER}/cloudtrain/runtime/container_start.py")
+ENTRYPOINT = ("/bin/sh", "-c", _START, f"{FOLDER}/cloudtrain/runtime/start/container_start.py")
 """Starts the runtime in one Python process. The zipapp needs three: to check the version, to unpack, and to run."""
 
 

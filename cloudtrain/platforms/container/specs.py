@@ -11,12 +11,12 @@ from typing import Any
 from cloudtrain._system.users import user_name
 from cloudtrain.contract import Launcher, cpu_count, decode_hyperparameters
 from cloudtrain.contract.paths import DEFAULT_BASE
+from cloudtrain.contract.request_body import request_environment, request_settings
 from cloudtrain.engine.client import CAPABILITIES, SERVICES, Bind, Spec
 from cloudtrain.platforms.common.container_entrypoint import SOURCE_CHANNEL
-from cloudtrain.platforms.common.request_body import request_environment, request_settings
 from cloudtrain.platforms.container.labels import job_labels, network_name
 from cloudtrain.platforms.container.values import size_in_bytes
-from cloudtrain.platforms.supervised.folder import JobFolder
+from cloudtrain.runtime.supervisor.folder import JobFolder
 
 NVIDIA = Path("/proc/driver/nvidia/gpus")
 """This folder is visible in every container, even one without GPUs."""

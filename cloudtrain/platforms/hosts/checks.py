@@ -6,8 +6,8 @@ import threading
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from cloudtrain.contract.request_body import request_settings
 from cloudtrain.platforms.checks import MISSING_MODULES, Check, CheckStatus, Finding
-from cloudtrain.platforms.common.request_body import request_settings
 from cloudtrain.platforms.hosts.probe import Answers, Question, ask
 from cloudtrain.platforms.hosts.question import question_of, with_token
 from cloudtrain.platforms.hosts.transfer import check_size

@@ -1,4 +1,4 @@
-"""The supervisor's end of a connection to a host: `cloudtrain.runtime.remote_start` is the other one."""
+"""The supervisor's end of a connection to a host: `cloudtrain.runtime.start.remote_start` is the other one."""
 
 from __future__ import annotations
 
@@ -18,8 +18,9 @@ from dataclasses import dataclass
 from cloudtrain._system import owned
 from cloudtrain._system.descriptors import set_blocking
 from cloudtrain.platforms.hosts.host_list import NamedHost
-from cloudtrain.runtime import remote_start, routes
-from cloudtrain.runtime.remote_start import BEAT, BEAT_SECONDS, HEADER, LARGEST_FRAME, MARK
+from cloudtrain.runtime import routes
+from cloudtrain.runtime.start import remote_start
+from cloudtrain.runtime.start.remote_start import BEAT, BEAT_SECONDS, HEADER, LARGEST_FRAME, MARK
 
 CONNECT_SECONDS = 10
 OPTIONS = (

@@ -12,9 +12,9 @@ import msgspec
 from msgspec import Meta, Struct
 
 from cloudtrain.errors import InvalidJob
-from cloudtrain.platforms.batch.allocation import find_allocation
 from cloudtrain.platforms.common.platform_options import check_own_options
 from cloudtrain.platforms.hosts.host_list import NamedHost, parse_hostfile, parse_hosts
+from cloudtrain.runtime.start.allocation import find_allocation
 from cloudtrain.spec import TrainingJob, convert
 
 NO_HOSTS = (

@@ -12,8 +12,8 @@ from typing import Any
 from cloudtrain.errors import PlatformError
 from cloudtrain.platforms.hosts.connection import CONNECT_SECONDS, Connection, HostDisconnected, Problem
 from cloudtrain.platforms.hosts.host_list import NamedHost
-from cloudtrain.runtime.remote_start import ERROR, HELLO, fingerprint
 from cloudtrain.runtime.routes import own_addresses, resolve
+from cloudtrain.runtime.start.remote_start import ERROR, HELLO, fingerprint
 
 ANSWER_SECONDS = CONNECT_SECONDS + 10
 """How long a host may take to connect, and be silent."""

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from cloudtrain._system.owned import FolderIsOpen, own_place
+from cloudtrain.contract.request_body import request_settings
 from cloudtrain.errors import PlatformError
-from cloudtrain.platforms.common.request_body import request_settings
 from cloudtrain.platforms.hosts.host_list import parse_hosts
 from cloudtrain.platforms.hosts.probe import Question
 from cloudtrain.platforms.hosts.transfer import local_paths

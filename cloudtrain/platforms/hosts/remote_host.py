@@ -20,7 +20,7 @@ from cloudtrain.platforms.hosts.connection import Connection, HostDisconnected, 
 from cloudtrain.platforms.hosts.transfer import Arrivals, send_files
 from cloudtrain.runtime.job_secret import SECRET_FILE
 from cloudtrain.runtime.output import Stream, write_all
-from cloudtrain.runtime.remote_start import (
+from cloudtrain.runtime.start.remote_start import (
     DATA,
     END,
     ERROR,

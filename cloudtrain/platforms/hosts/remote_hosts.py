@@ -12,11 +12,11 @@ from typing import Any
 from cloudtrain._system.owned import own_folder
 from cloudtrain._system.sockets import LOOPBACK
 from cloudtrain.contract import FailureReport, Settings
+from cloudtrain.contract.request_body import request_environment, request_settings
 from cloudtrain.contract.text import one_line
 from cloudtrain.observe import EventLog
 from cloudtrain.packaging.zipapp import RuntimeArchive, pack_runtime
 from cloudtrain.platforms.common.container_entrypoint import SOURCE_CHANNEL
-from cloudtrain.platforms.common.request_body import request_environment, request_settings
 from cloudtrain.platforms.hosts.host_list import NamedHost
 from cloudtrain.platforms.hosts.probe import Answers, ask
 from cloudtrain.platforms.hosts.question import question_of, safe_folder, with_token
@@ -29,13 +29,13 @@ from cloudtrain.platforms.hosts.transfer import (
     send_runtime,
 )
 from cloudtrain.platforms.local.supervisor import HostProcesses
-from cloudtrain.platforms.supervised.folder import JobFolder
-from cloudtrain.platforms.supervised.hosts import RunningHost
 from cloudtrain.platforms.supervised.upload_config import upload_config
+from cloudtrain.runtime.outputs.upload import upload_outputs
+from cloudtrain.runtime.outputs.upload_failure import upload_failure
 from cloudtrain.runtime.phases import Phases
 from cloudtrain.runtime.routes import interface_to
-from cloudtrain.runtime.upload import upload_outputs
-from cloudtrain.runtime.upload_failure import upload_failure
+from cloudtrain.runtime.supervisor.folder import JobFolder
+from cloudtrain.runtime.supervisor.hosts import RunningHost
 from cloudtrain.storage import state_home, uri_to_path
 from cloudtrain.storage.atomic import replace_file
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from cloudtrain.platforms.hosts.host_list import parse_hosts
 from cloudtrain.platforms.local.supervisor import HostProcesses
-from cloudtrain.platforms.supervised.folder import JobFolder
 from cloudtrain.platforms.supervised.main import run_supervisor
+from cloudtrain.runtime.supervisor.folder import JobFolder
 
 
 def hosts_of(folder: JobFolder, lock: int) -> HostProcesses:

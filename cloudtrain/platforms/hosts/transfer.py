@@ -15,7 +15,7 @@ from cloudtrain.errors import PlatformError
 from cloudtrain.platforms.common.container_entrypoint import SOURCE_CHANNEL
 from cloudtrain.platforms.hosts.connection import Connection
 from cloudtrain.platforms.hosts.probe import sees
-from cloudtrain.runtime.remote_start import DATA, FILE, LARGEST_FRAME, RUNTIME
+from cloudtrain.runtime.start.remote_start import DATA, FILE, LARGEST_FRAME, RUNTIME
 from cloudtrain.storage import open_store, split_uri, uri_scheme, uri_to_path
 from cloudtrain.storage.uri import is_valid_key
 

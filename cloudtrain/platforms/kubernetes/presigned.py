@@ -19,7 +19,7 @@ def presign(uri: str, seconds: int = LONGEST) -> str:
     Raises:
         StorageError: there are no credentials, or no such bucket.
     """
-    from cloudtrain.storage._errors import s3_errors
+    from cloudtrain.storage.errors import s3_errors
 
     bucket, key = split_s3_uri(uri)
     with s3_errors(uri):
@@ -35,7 +35,7 @@ def _signer(bucket: str) -> S3Client:
     import boto3
     from botocore.config import Config
 
-    from cloudtrain.storage._client import connection
+    from cloudtrain.storage.client import connection
 
     shared = connection()
     region = shared.client.meta.region_name

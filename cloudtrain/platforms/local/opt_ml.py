@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from cloudtrain.platforms.common.request_body import request_settings
+from cloudtrain.contract.request_body import request_settings
 from cloudtrain.platforms.local import namespace
 from cloudtrain.storage import uri_scheme, uri_to_path
 

@@ -13,14 +13,14 @@ from cloudtrain._system.processes import FORKS_SAFELY
 from cloudtrain._system.sockets import LOOPBACK
 from cloudtrain.contract import FailureReport, Settings
 from cloudtrain.contract.host import visible_gpus
+from cloudtrain.contract.request_body import request_environment, request_settings
 from cloudtrain.contract.trackers import without_outer_job
-from cloudtrain.platforms.common.request_body import request_environment, request_settings
 from cloudtrain.platforms.local.host_process import HostProcess, NoOptMl
 from cloudtrain.platforms.local.opt_ml import no_opt_ml
-from cloudtrain.platforms.supervised.folder import JobFolder
-from cloudtrain.platforms.supervised.hosts import FolderHosts, RunningHost, numbered_names
 from cloudtrain.platforms.supervised.main import run_supervisor
 from cloudtrain.runtime.descendants import adopt_orphans, end_descendants
+from cloudtrain.runtime.supervisor.folder import JobFolder
+from cloudtrain.runtime.supervisor.hosts import FolderHosts, RunningHost, numbered_names
 from cloudtrain.storage import state_home
 
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import time
 
+from cloudtrain.contract.preemption import PREEMPT
 from cloudtrain.errors import PlatformError
 from cloudtrain.platforms.base import Request
 from cloudtrain.platforms.batch.cluster import Cluster
 from cloudtrain.platforms.batch.queue import Standing
-from cloudtrain.platforms.batch.submissions import Submission
 from cloudtrain.platforms.batch.submitting import (
     Submitter,
     find_by_folder,
@@ -19,8 +19,8 @@ from cloudtrain.platforms.batch.submitting import (
 from cloudtrain.platforms.pbs.directives import short_name
 from cloudtrain.platforms.pbs.queue import WAITING, QueueEntry, short_number
 from cloudtrain.platforms.pbs.scheduler import Scheduler
-from cloudtrain.platforms.supervised.launcher import PREEMPT
 from cloudtrain.platforms.supervised.root import JobFiles
+from cloudtrain.runtime.supervisor.submissions import Submission
 
 
 class PbsLauncher:

@@ -18,10 +18,10 @@ from cloudtrain.platforms.common.hyperparameters import encoded_hyperparameters
 from cloudtrain.platforms.common.request import base_body, new_request
 from cloudtrain.platforms.pbs.directives import directives
 from cloudtrain.platforms.pbs.options import PbsOptions
-from cloudtrain.platforms.supervised.folder import SUPERVISOR_LOG
+from cloudtrain.runtime.supervisor.folder import SUPERVISOR_LOG
 from cloudtrain.spec import TrainingJob
 
-STEP = "cloudtrain.platforms.pbs.step"
+STEP = "cloudtrain.runtime.pbs.step"
 PYTHON = "python3"
 
 SUBMIT = {"pbs": "qsub job.sh", "torque": "qsub job.sh", "cobalt": "qsub --mode script job.sh"}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from cloudtrain.aws.images import profiler_image
-from cloudtrain.platforms.sagemaker._inputs import given
+from cloudtrain.platforms.sagemaker.inputs import given
 from cloudtrain.spec import DebuggerHookConfig, ProfilerConfig, TrainingJob
 
 PROFILER_RULE = "DetailedProfilerProcessingJobConfig"

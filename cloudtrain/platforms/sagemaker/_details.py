@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from cloudtrain.contract import decode_arguments
-from cloudtrain.platforms.common.request_body import argument_details
+from cloudtrain.contract.request_body import argument_details
 from cloudtrain.platforms.sagemaker._statuses import host_count, instance_groups
 
 

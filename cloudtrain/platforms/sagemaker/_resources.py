@@ -6,7 +6,7 @@ from typing import Any
 
 from cloudtrain.aws.image_data import numbers
 from cloudtrain.errors import InvalidJob
-from cloudtrain.platforms.sagemaker._inputs import given
+from cloudtrain.platforms.sagemaker.inputs import given
 from cloudtrain.spec import MlflowConfig, ModelPackageConfig, TrainingJob
 
 _METRICS_SINCE = {"pytorch": (1, 3), "tensorflow": (1, 15), "mxnet": (1, 6)}

@@ -13,7 +13,7 @@ from cloudtrain.aws.encryption import DEMANDED, may_demand_encryption, with_key
 from cloudtrain.aws.errors import aws_errors, error_code
 from cloudtrain.errors import AccessDenied, CloudtrainError, NotFound, PlatformError, StorageError
 from cloudtrain.storage import Progress, S3Store
-from cloudtrain.storage._client import connection
+from cloudtrain.storage.client import connection
 
 if TYPE_CHECKING:
     from botocore.exceptions import ClientError

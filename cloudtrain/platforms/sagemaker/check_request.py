@@ -12,7 +12,7 @@ from cloudtrain.contract.settings import HIDDEN_VARIABLES
 from cloudtrain.errors import InvalidJob
 from cloudtrain.platforms.base import Request
 from cloudtrain.platforms.common.toolkit import CODE_CHANNEL
-from cloudtrain.platforms.sagemaker._queue.request import training_request
+from cloudtrain.platforms.sagemaker.queue.request import training_request
 from cloudtrain.platforms.sagemaker.request_fields import EXAMPLES, SET_BY, TUNER_ARGUMENTS
 from cloudtrain.runtime.host_config import RUNTIME_CHANNEL, SECRET_CHANNEL
 from cloudtrain.spec import is_secret

@@ -19,8 +19,8 @@ from cloudtrain.platforms.sagemaker._statuses import (
     phases,
     restarts,
 )
-from cloudtrain.platforms.sagemaker._training_job import describe_training_job
 from cloudtrain.platforms.sagemaker.failure import complete, from_failure_reason, job_facts
+from cloudtrain.platforms.sagemaker.training_job import describe_training_job
 from cloudtrain.storage import S3Store, join_uri
 
 CONSOLES = {

@@ -11,7 +11,7 @@ from cloudtrain.aws.advice import find_advice
 from cloudtrain.contract import FailureClass, FailureReport
 from cloudtrain.errors import PlatformError
 from cloudtrain.platforms.common.failure import LastLines, complete_report, report_from_reason
-from cloudtrain.runtime.hints.table import UNKNOWN, JobFacts
+from cloudtrain.runtime.diagnose.hints.table import UNKNOWN, JobFacts
 
 _REASON = re.compile(
     r"(?:(?P<kind>AlgorithmError|ClientError|CapacityError|InternalServerError): ?)?"

@@ -16,7 +16,7 @@ from cloudtrain.platforms.common.request_budget import RequestBudget
 from cloudtrain.platforms.sagemaker._log_reader import INTERVAL, LogReader, log_budget
 from cloudtrain.platforms.sagemaker._statuses import first_time, host_count, job_status, restarts
 from cloudtrain.platforms.sagemaker._streams import GROUP, find_streams
-from cloudtrain.platforms.sagemaker._training_job import describe_training_job
+from cloudtrain.platforms.sagemaker.training_job import describe_training_job
 
 READERS = 10
 LAST_LINES = 500

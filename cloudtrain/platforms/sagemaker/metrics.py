@@ -15,7 +15,7 @@ from typing import Any
 from cloudtrain.aws.aws import Aws
 from cloudtrain.aws.errors import aws_errors
 from cloudtrain.platforms.base import Series
-from cloudtrain.platforms.sagemaker._training_job import describe_training_job
+from cloudtrain.platforms.sagemaker.training_job import describe_training_job
 
 NAMESPACE = "/aws/sagemaker/TrainingJobs"
 MINUTE = 60

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 from cloudtrain.aws.aws import Aws, owner_of
 from cloudtrain.errors import PlatformError
 from cloudtrain.platforms.base import JobDescription, JobState, Request, Series
-from cloudtrain.platforms.sagemaker._accounts import KnownAccounts
-from cloudtrain.platforms.sagemaker._queue.route import route
+from cloudtrain.platforms.sagemaker.accounts import KnownAccounts
+from cloudtrain.platforms.sagemaker.queue.route import route
 from cloudtrain.spec import TrainingJob
 from cloudtrain.storage import Progress, Store, split_uri
 
@@ -54,8 +54,8 @@ class SageMakerPlatform:
 
     def submit(self, request: Request) -> None:
         from cloudtrain.platforms.sagemaker._bundled_runtime import forget_runtime, runtime_uri
-        from cloudtrain.platforms.sagemaker._queue.request import training_request
         from cloudtrain.platforms.sagemaker.check_request import check_training
+        from cloudtrain.platforms.sagemaker.queue.request import training_request
 
         check_training(request, self.aws)
         body = training_request(request.body)
@@ -75,7 +75,7 @@ class SageMakerPlatform:
         from cloudtrain.aws.encryption import upload_key
         from cloudtrain.platforms.sagemaker._bundled_runtime import upload_runtime
         from cloudtrain.platforms.sagemaker._job_secret import upload_secret
-        from cloudtrain.platforms.sagemaker._queue.request import training_request
+        from cloudtrain.platforms.sagemaker.queue.request import training_request
 
         body = training_request(request.body)
         output = body["OutputDataConfig"]
@@ -94,11 +94,11 @@ class SageMakerPlatform:
 
     def _start(self, request: Request) -> None:
         if "jobQueue" in request.body:
-            from cloudtrain.platforms.sagemaker._queue.submit import submit_to_queue
+            from cloudtrain.platforms.sagemaker.queue.submit import submit_to_queue
 
             submit_to_queue(request, self.aws)
             return
-        from cloudtrain.platforms.sagemaker._queue.service_job import forget
+        from cloudtrain.platforms.sagemaker.queue.service_job import forget
         from cloudtrain.platforms.sagemaker.submit import submit
 
         submit(request, self.aws)
@@ -114,8 +114,8 @@ class SageMakerPlatform:
         return Resubmission.of(job, request, self.aws, self.submit)
 
     def describe(self, job_name: str) -> JobDescription:
-        from cloudtrain.platforms.sagemaker._queue.describe import describe_queued
         from cloudtrain.platforms.sagemaker.describe import describe
+        from cloudtrain.platforms.sagemaker.queue.describe import describe_queued
 
         return route(
             job_name,
@@ -125,8 +125,8 @@ class SageMakerPlatform:
         )
 
     def logs(self, job_name: str, *, follow: bool = False) -> Iterator[str]:
-        from cloudtrain.platforms.sagemaker._queue.logs import logs_queued
         from cloudtrain.platforms.sagemaker.logs import logs
+        from cloudtrain.platforms.sagemaker.queue.logs import logs_queued
 
         return route(
             job_name,
@@ -136,9 +136,9 @@ class SageMakerPlatform:
         )
 
     def states(self, job_name: str) -> list[JobState]:
-        from cloudtrain.platforms.sagemaker._queue.describe import states_queued
         from cloudtrain.platforms.sagemaker._statuses import states
-        from cloudtrain.platforms.sagemaker._training_job import describe_training_job
+        from cloudtrain.platforms.sagemaker.queue.describe import states_queued
+        from cloudtrain.platforms.sagemaker.training_job import describe_training_job
 
         return route(
             job_name,
@@ -155,8 +155,8 @@ class SageMakerPlatform:
 
     def cost(self, job_name: str) -> float | None:
         """The cost of the latest training job."""
-        from cloudtrain.platforms.sagemaker._training_job import describe_training_job
         from cloudtrain.platforms.sagemaker.price import cost_of, hourly_price
+        from cloudtrain.platforms.sagemaker.training_job import describe_training_job
 
         name = self._training_job(job_name)
         if name is None:
@@ -165,13 +165,13 @@ class SageMakerPlatform:
 
     def _training_job(self, job_name: str) -> str | None:
         """The name of the job's training job; None while it waits for its first in a queue."""
-        from cloudtrain.platforms.sagemaker._queue.service_job import find_recorded, training_job_name
+        from cloudtrain.platforms.sagemaker.queue.service_job import find_recorded, training_job_name
 
         answer = find_recorded(job_name, self.aws)
         return job_name if answer is None else training_job_name(answer)
 
     def stop(self, job_name: str) -> None:
-        from cloudtrain.platforms.sagemaker._queue.submit import stop_queued
+        from cloudtrain.platforms.sagemaker.queue.submit import stop_queued
         from cloudtrain.platforms.sagemaker.submit import stop
 
         route(
@@ -189,7 +189,7 @@ class SageMakerPlatform:
         return checks(self.aws, job, request, imports)
 
     def request(self, job_name: str) -> Request:
-        from cloudtrain.platforms.sagemaker._queue.describe import queued_request
+        from cloudtrain.platforms.sagemaker.queue.describe import queued_request
         from cloudtrain.platforms.sagemaker.submitted_request import submitted_request
 
         return route(
@@ -200,8 +200,8 @@ class SageMakerPlatform:
         )
 
     def list(self) -> Iterator[JobDescription]:
-        from cloudtrain.platforms.sagemaker._queue.describe import list_queued, newest_first
         from cloudtrain.platforms.sagemaker.describe import list_jobs
+        from cloudtrain.platforms.sagemaker.queue.describe import list_queued, newest_first
 
         queued, trained = list_queued(self.aws)
         direct = (job for job in list_jobs(self.aws) if job.name not in trained)

@@ -11,9 +11,9 @@ from cloudtrain.platforms.common.request import new_request
 from cloudtrain.platforms.common.runtime_choice import choose_runtime, explained
 from cloudtrain.platforms.common.toolkit import CODE_CHANNEL, CODE_PATH, toolkit_hyperparameters
 from cloudtrain.platforms.sagemaker._debugger import debugger_fields
-from cloudtrain.platforms.sagemaker._inputs import channel_config, given, input_data_config
-from cloudtrain.platforms.sagemaker._queue.request import with_queue
 from cloudtrain.platforms.sagemaker._resources import algorithm_specification, options, resource_config
+from cloudtrain.platforms.sagemaker.inputs import channel_config, given, input_data_config
+from cloudtrain.platforms.sagemaker.queue.request import with_queue
 from cloudtrain.platforms.sagemaker.resolve import check
 from cloudtrain.spec import DEFAULT_MAX_RUN, TrainingInput, TrainingJob
 

@@ -11,9 +11,9 @@ from cloudtrain.aws.errors import aws_errors
 from cloudtrain.aws.images import has_gpus
 from cloudtrain.errors import InvalidJob
 from cloudtrain.images import AUTO
-from cloudtrain.platforms.sagemaker._inputs import check_s3
-from cloudtrain.platforms.sagemaker._queue.options import QueueOptions
 from cloudtrain.platforms.sagemaker.check_request import check_secrets
+from cloudtrain.platforms.sagemaker.inputs import check_s3
+from cloudtrain.platforms.sagemaker.queue.options import QueueOptions
 from cloudtrain.spec import TrainingJob
 
 

@@ -12,7 +12,7 @@ from cloudtrain.aws.aws import Aws
 from cloudtrain.aws.errors import aws_errors, error_code, is_not_found, job_errors, may_have_done
 from cloudtrain.errors import CloudtrainError, InDoubt, JobExists, JobNotFound, PlatformError
 from cloudtrain.platforms.base import Request
-from cloudtrain.platforms.sagemaker._training_job import describe_training_job
+from cloudtrain.platforms.sagemaker.training_job import describe_training_job
 
 CLOCKS_DIFFER = 60.0
 """The seconds that the local clock may be ahead of SageMaker's."""

@@ -15,7 +15,7 @@ from typing import Any
 from cloudtrain.aws.aws import Aws
 from cloudtrain.aws.errors import aws_errors, error_code, found, is_not_found
 from cloudtrain.errors import InvalidJob, JobExists
-from cloudtrain.platforms.sagemaker._inputs import given
+from cloudtrain.platforms.sagemaker.inputs import given
 from cloudtrain.platforms.sagemaker.submit import hidden, is_repeated
 
 ESTIMATORS = {

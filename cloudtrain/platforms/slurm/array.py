@@ -14,7 +14,7 @@ from cloudtrain.platforms.batch.script import Script
 from cloudtrain.platforms.slurm.options import SlurmOptions
 from cloudtrain.platforms.slurm.render import job_script
 from cloudtrain.platforms.slurm.script import Directive
-from cloudtrain.platforms.supervised.folder import SUPERVISOR_LOG
+from cloudtrain.runtime.supervisor.folder import SUPERVISOR_LOG
 from cloudtrain.spec import TrainingJob
 
 ELEMENT = "--element"

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import shlex
 
-from cloudtrain.platforms.batch.submissions import Submission
 from cloudtrain.platforms.slurm.squeue import CLEAN, on_cluster
+from cloudtrain.runtime.supervisor.submissions import Submission
 
 
 def own_function() -> str:

@@ -13,14 +13,14 @@ from cloudtrain.platforms.batch.cluster import Cluster
 from cloudtrain.platforms.batch.connection import ConnectionLost
 from cloudtrain.platforms.batch.placement import SCRIPT, forget_secrets, place_job
 from cloudtrain.platforms.batch.remote_root import RemoteRoot
-from cloudtrain.platforms.batch.submissions import ANSWERS, Submission
 from cloudtrain.platforms.batch.submitting import Submitter, record, recorded
 from cloudtrain.platforms.slurm.chain import chain_dependency
-from cloudtrain.platforms.slurm.continuation import INTERRUPTED, WAITS_ALREADY
 from cloudtrain.platforms.slurm.identity import own, own_function
 from cloudtrain.platforms.slurm.life import JobLife
 from cloudtrain.platforms.slurm.squeue import on_cluster
 from cloudtrain.platforms.supervised.root import JobFiles
+from cloudtrain.runtime.slurm.continuation import INTERRUPTED, WAITS_ALREADY
+from cloudtrain.runtime.supervisor.submissions import ANSWERS, Submission
 
 PARSABLE = "sbatch --parsable"
 SBATCH = f"{PARSABLE} {SCRIPT}"

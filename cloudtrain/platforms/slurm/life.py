@@ -15,13 +15,13 @@ from datetime import datetime
 from typing import Any
 
 from cloudtrain.contract import FailureClass, FailureReport, JobStatus
+from cloudtrain.contract.preemption import PREEMPT, STOP
 from cloudtrain.errors import PlatformError
 from cloudtrain.platforms.base import JobDescription, JobState
 from cloudtrain.platforms.batch.placement import SCRIPT
 from cloudtrain.platforms.batch.queue import SKEW_SECONDS, Standing
 from cloudtrain.platforms.batch.remote_path import uri_path
 from cloudtrain.platforms.batch.shell import Shell
-from cloudtrain.platforms.batch.submissions import Submission
 from cloudtrain.platforms.batch.submitting import (
     find_by_folder,
     find_unrecorded,
@@ -29,18 +29,18 @@ from cloudtrain.platforms.batch.submitting import (
     never_queued,
     recorded,
 )
-from cloudtrain.platforms.slurm.continuation import INTERRUPTED
 from cloudtrain.platforms.slurm.identity import own, own_function, signs
 from cloudtrain.platforms.slurm.pending import why_pending
 from cloudtrain.platforms.slurm.queue import UNKNOWN_NUMBER, Queue
 from cloudtrain.platforms.slurm.squeue import QueueRow, on_cluster
 from cloudtrain.platforms.slurm.states import CANCELLED, RESUMES, TIMEOUT, Ending, cancelled_by, explain
 from cloudtrain.platforms.supervised import JobFiles, JobRecord
-from cloudtrain.platforms.supervised.continuation import TAKEN_BACK
-from cloudtrain.platforms.supervised.folder import SUPERVISOR_LOG
-from cloudtrain.platforms.supervised.launcher import PREEMPT, STOP
-from cloudtrain.platforms.supervised.record import SIGNAL, STOPPED_BY_USER
 from cloudtrain.platforms.supervised.root import LocalRoot
+from cloudtrain.runtime.slurm.continuation import INTERRUPTED
+from cloudtrain.runtime.supervisor.continuation import TAKEN_BACK
+from cloudtrain.runtime.supervisor.folder import SUPERVISOR_LOG
+from cloudtrain.runtime.supervisor.record import SIGNAL, STOPPED_BY_USER
+from cloudtrain.runtime.supervisor.submissions import Submission
 
 NEWS_SECONDS = 300.0
 """How far an expected start has to move to be announced again: it changes with every pass of the scheduler."""

@@ -12,7 +12,7 @@ from cloudtrain.platforms.slurm.limits import limit_seconds
 from cloudtrain.platforms.slurm.options import SlurmOptions
 from cloudtrain.platforms.slurm.sinfo import seconds_of
 from cloudtrain.platforms.slurm.squeue import CLEAN
-from cloudtrain.platforms.slurm.time_limit import notice_seconds
+from cloudtrain.runtime.slurm.time_limit import notice_seconds
 from cloudtrain.spec import TrainingJob
 
 CALL_SECONDS = 20.0

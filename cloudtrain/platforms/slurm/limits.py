@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from cloudtrain.errors import InvalidJob
 from cloudtrain.platforms.slurm.options import SlurmOptions
 from cloudtrain.platforms.slurm.script import Directive
-from cloudtrain.platforms.slurm.time_limit import EARLY_SECONDS, notice_seconds
+from cloudtrain.runtime.slurm.time_limit import EARLY_SECONDS, notice_seconds
 from cloudtrain.spec import TrainingJob
 
 _TIME = re.compile(r"(?:(\d+)-)?(\d+)(?::(\d+))?(?::(\d+))?")

@@ -9,6 +9,7 @@ from dataclasses import replace
 from typing import Any
 
 from cloudtrain.contract import FailureReport, JobStatus
+from cloudtrain.contract.preemption import STOP
 from cloudtrain.observe import Summary
 from cloudtrain.platforms.base import JobDescription, JobState
 from cloudtrain.platforms.batch.cluster_platform import ClusterJobs
@@ -19,8 +20,7 @@ from cloudtrain.platforms.supervised import (
     JobRecord,
     JobRoot,
 )
-from cloudtrain.platforms.supervised.folder import STOP_MARK
-from cloudtrain.platforms.supervised.launcher import STOP
+from cloudtrain.runtime.supervisor.folder import STOP_MARK
 
 
 class QueuedJobs(ClusterJobs):

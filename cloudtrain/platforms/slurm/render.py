@@ -18,10 +18,10 @@ from cloudtrain.platforms.common.hyperparameters import encoded_hyperparameters,
 from cloudtrain.platforms.common.request import base_body, new_request
 from cloudtrain.platforms.slurm.directives import directives
 from cloudtrain.platforms.slurm.options import SlurmOptions
-from cloudtrain.platforms.supervised.folder import SUPERVISOR_LOG
+from cloudtrain.runtime.supervisor.folder import SUPERVISOR_LOG
 from cloudtrain.spec import TrainingJob
 
-STEP = "cloudtrain.platforms.slurm.step"
+STEP = "cloudtrain.runtime.slurm.step"
 PYTHON = "python3"
 
 

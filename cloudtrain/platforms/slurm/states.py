@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from cloudtrain.contract import FailureClass, FailureReport
 from cloudtrain.contract.failure import signal_name
-from cloudtrain.platforms.supervised.continuation import TAKEN_BACK
+from cloudtrain.runtime.supervisor.continuation import TAKEN_BACK
 
 PENDING = "PENDING"
 CANCELLED = "CANCELLED"

@@ -10,29 +10,29 @@ from cloudtrain._lazy import lazy
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from cloudtrain.platforms.supervised.continuation import Continuation
-    from cloudtrain.platforms.supervised.folder import JobFolder
-    from cloudtrain.platforms.supervised.hosts import FolderHosts, Hosts, RunningHost
     from cloudtrain.platforms.supervised.launcher import HostLauncher
     from cloudtrain.platforms.supervised.platform import SupervisedPlatform
-    from cloudtrain.platforms.supervised.record import JobRecord
     from cloudtrain.platforms.supervised.root import JobFiles, JobRoot
-    from cloudtrain.platforms.supervised.supervisor import supervise
+    from cloudtrain.runtime.supervisor.continuation import Continuation
+    from cloudtrain.runtime.supervisor.folder import JobFolder
+    from cloudtrain.runtime.supervisor.hosts import FolderHosts, Hosts, RunningHost
+    from cloudtrain.runtime.supervisor.record import JobRecord
+    from cloudtrain.runtime.supervisor.supervise import supervise
 
 __getattr__, __dir__ = lazy(
     __name__,
     {
-        "Continuation": "cloudtrain.platforms.supervised.continuation",
-        "FolderHosts": "cloudtrain.platforms.supervised.hosts",
+        "Continuation": "cloudtrain.runtime.supervisor.continuation",
+        "FolderHosts": "cloudtrain.runtime.supervisor.hosts",
         "HostLauncher": "cloudtrain.platforms.supervised.launcher",
-        "Hosts": "cloudtrain.platforms.supervised.hosts",
+        "Hosts": "cloudtrain.runtime.supervisor.hosts",
         "JobFiles": "cloudtrain.platforms.supervised.root",
-        "JobFolder": "cloudtrain.platforms.supervised.folder",
-        "JobRecord": "cloudtrain.platforms.supervised.record",
+        "JobFolder": "cloudtrain.runtime.supervisor.folder",
+        "JobRecord": "cloudtrain.runtime.supervisor.record",
         "JobRoot": "cloudtrain.platforms.supervised.root",
-        "RunningHost": "cloudtrain.platforms.supervised.hosts",
+        "RunningHost": "cloudtrain.runtime.supervisor.hosts",
         "SupervisedPlatform": "cloudtrain.platforms.supervised.platform",
-        "supervise": "cloudtrain.platforms.supervised.supervisor",
+        "supervise": "cloudtrain.runtime.supervisor.supervise",
     },
 )
 

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 
 from cloudtrain.platforms.base import JobDescription
 from cloudtrain.platforms.supervised.cached import from_cached, to_cached, to_description
-from cloudtrain.platforms.supervised.folder import DESCRIPTION
-from cloudtrain.platforms.supervised.record import RECORD
+from cloudtrain.runtime.supervisor.folder import DESCRIPTION
+from cloudtrain.runtime.supervisor.record import RECORD
 
 if TYPE_CHECKING:
     from cloudtrain.platforms.supervised.root import JobFiles

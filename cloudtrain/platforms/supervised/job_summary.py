@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from cloudtrain.observe import Summary, parse_events
 from cloudtrain.observe.growing import Bookmark, is_same, new_lines
 from cloudtrain.platforms.supervised.cached import from_cached, to_cached
-from cloudtrain.platforms.supervised.folder import EVENTS, SUMMARY
+from cloudtrain.runtime.supervisor.folder import EVENTS, SUMMARY
 
 if TYPE_CHECKING:
     from cloudtrain.platforms.supervised.root import JobFiles

@@ -2,15 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
-if TYPE_CHECKING:  # a supervisor imports this module without the client's packages
-    from cloudtrain.platforms.base import Request
-    from cloudtrain.platforms.supervised.root import JobFiles
-
-
-STOP = "SIGTERM"
-PREEMPT = "SIGUSR1"
+from cloudtrain.platforms.base import Request
+from cloudtrain.platforms.supervised.root import JobFiles
 
 
 class HostLauncher(Protocol):
@@ -33,10 +28,7 @@ class HostLauncher(Protocol):
         ...
 
     def signal(self, job: JobFiles, name: str) -> None:
-        """Send a signal to the job: `STOP` or `PREEMPT`. Does nothing if it has ended.
-
-        Signals have names here, because systems number them differently: a client on macOS, a job on Linux.
-        """
+        """Send a signal to the job: `preemption.STOP` or `preemption.PREEMPT`. Does nothing if it has ended."""
         ...
 
     def is_alive(self, job: JobFiles) -> bool:

@@ -10,15 +10,15 @@ from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
-from cloudtrain._system.beneath import Beneath
+from cloudtrain._system.safe_open import Beneath
 from cloudtrain.errors import CloudtrainError, PlatformError
 from cloudtrain.index import remove_job
 from cloudtrain.packaging.cache import archives_home, lock_caches
 from cloudtrain.platforms.base import JobDescription
-from cloudtrain.platforms.supervised.folder import JobFolder, folders_with_record
 from cloudtrain.platforms.supervised.pending_upload import is_pending
-from cloudtrain.platforms.supervised.record import RECORD
-from cloudtrain.runtime.overlay import Overlay, overlays_in, size_of
+from cloudtrain.runtime.inputs.overlay import Overlay, overlays_in, size_of
+from cloudtrain.runtime.supervisor.folder import JobFolder, folders_with_record
+from cloudtrain.runtime.supervisor.record import RECORD
 from cloudtrain.storage import state_home
 from cloudtrain.storage.atomic import TEMPORARY, discard
 from cloudtrain.storage.mount import mounts_below, unmount

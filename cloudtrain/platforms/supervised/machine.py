@@ -8,15 +8,15 @@ import time
 
 from cloudtrain._system.signals import own_number
 from cloudtrain.contract import JobStatus, Settings
+from cloudtrain.contract.request_body import request_settings
 from cloudtrain.errors import PlatformError
 from cloudtrain.platforms.base import Request
 from cloudtrain.platforms.common.machine_checks import check_bucket, check_input
-from cloudtrain.platforms.common.request_body import request_settings
 from cloudtrain.platforms.supervised.client_environ import client_environ
-from cloudtrain.platforms.supervised.folder import JobFolder
 from cloudtrain.platforms.supervised.idle import ACKNOWLEDGE_SECONDS, START_SECONDS, IdleSupervisor
-from cloudtrain.platforms.supervised.record import JobRecord
 from cloudtrain.platforms.supervised.root import JobFiles, LocalRoot
+from cloudtrain.runtime.supervisor.folder import JobFolder
+from cloudtrain.runtime.supervisor.record import JobRecord
 from cloudtrain.storage import uri_scheme
 
 

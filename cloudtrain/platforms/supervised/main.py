@@ -7,10 +7,10 @@ import sys
 from collections.abc import Callable
 
 from cloudtrain.errors import CloudtrainError
-from cloudtrain.platforms.supervised.folder import JobFolder
-from cloudtrain.platforms.supervised.hosts import Hosts
 from cloudtrain.platforms.supervised.idle import wait_for_job
-from cloudtrain.platforms.supervised.supervisor import supervise
+from cloudtrain.runtime.supervisor.folder import JobFolder
+from cloudtrain.runtime.supervisor.hosts import Hosts
+from cloudtrain.runtime.supervisor.supervise import supervise
 
 
 def run_supervisor(make_hosts: Callable[[JobFolder, int], Hosts]) -> None:

@@ -9,12 +9,12 @@ import time
 from dataclasses import replace
 
 from cloudtrain.contract import FailureClass, Host, JobStatus
+from cloudtrain.contract.request_body import request_settings
 from cloudtrain.errors import PlatformError
 from cloudtrain.observe import EventLog
-from cloudtrain.platforms.common.request_body import request_settings
-from cloudtrain.platforms.supervised.folder import JobFolder
-from cloudtrain.platforms.supervised.hosts import numbered_names, read_left
-from cloudtrain.platforms.supervised.record import JobRecord
+from cloudtrain.runtime.supervisor.folder import JobFolder
+from cloudtrain.runtime.supervisor.hosts import numbered_names, read_left
+from cloudtrain.runtime.supervisor.record import JobRecord
 from cloudtrain.storage import Progress, uri_scheme
 
 TYPE_CHECKING = False
@@ -37,8 +37,8 @@ def upload_pending(folder: JobFolder, progress: Progress) -> None:
         StorageError: the storage failed. Call it again.
     """
     from cloudtrain.platforms.supervised.upload_config import upload_config
-    from cloudtrain.runtime.checkpoint_sync import CheckpointSync
-    from cloudtrain.runtime.upload import remove_parts, upload_outputs
+    from cloudtrain.runtime.outputs.checkpoint_sync import CheckpointSync
+    from cloudtrain.runtime.outputs.upload import remove_parts, upload_outputs
 
     lock = _lock(folder)
     try:
@@ -72,8 +72,8 @@ def upload_pending(folder: JobFolder, progress: Progress) -> None:
 
 def _upload_checkpoints(config: HostConfig, events: EventLog) -> list[str]:
     """Upload what the host has not uploaded of its checkpoints. Returns warnings. Raises StorageError."""
-    from cloudtrain.runtime.checkpoint_sync import CheckpointSync
-    from cloudtrain.runtime.sync_record import read_record, record_path
+    from cloudtrain.runtime.outputs.checkpoint_sync import CheckpointSync
+    from cloudtrain.runtime.outputs.sync_record import read_record, record_path
 
     record = read_record(config.paths)
     if record is None and not config.host.leads:

@@ -14,12 +14,18 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from cloudtrain.contract import FailureClass, FailureReport, JobStatus, Settings
+from cloudtrain.contract.preemption import PREEMPT, STOP
+from cloudtrain.contract.request_body import argument_details, request_settings
 from cloudtrain.errors import CloudtrainError, JobExists, JobNotFound, PlatformError
 from cloudtrain.observe import Summary, parse_events, steady
 from cloudtrain.platforms.base import HostState, JobDescription, Request, Series
-from cloudtrain.platforms.common.request_body import argument_details, request_settings
 from cloudtrain.platforms.supervised.final import recall, remember
-from cloudtrain.platforms.supervised.folder import (
+from cloudtrain.platforms.supervised.follow import follow_lines
+from cloudtrain.platforms.supervised.job_summary import read_summary
+from cloudtrain.platforms.supervised.launcher import HostLauncher
+from cloudtrain.platforms.supervised.pending_upload import is_pending, upload_pending
+from cloudtrain.platforms.supervised.root import JobFiles, JobRoot, LocalRoot
+from cloudtrain.runtime.supervisor.folder import (
     EVENTS,
     LOG,
     REQUEST,
@@ -27,16 +33,11 @@ from cloudtrain.platforms.supervised.folder import (
     SUPERVISOR_LOG,
     JobFolder,
 )
-from cloudtrain.platforms.supervised.follow import follow_lines
-from cloudtrain.platforms.supervised.job_summary import read_summary
-from cloudtrain.platforms.supervised.launcher import PREEMPT, STOP, HostLauncher
-from cloudtrain.platforms.supervised.pending_upload import is_pending, upload_pending
-from cloudtrain.platforms.supervised.record import RECORD, STOPPED_BY_USER, JobRecord, lost_late
-from cloudtrain.platforms.supervised.root import JobFiles, JobRoot, LocalRoot
+from cloudtrain.runtime.supervisor.record import RECORD, STOPPED_BY_USER, JobRecord, lost_late
 from cloudtrain.spec import DEFAULT_MAX_RUN, TrainingJob
 from cloudtrain.spec.names import clean
 from cloudtrain.storage import Progress, join_uri
-from cloudtrain.storage.reserve import is_full
+from cloudtrain.storage.disk_reserve import is_full
 
 if TYPE_CHECKING:
     from cloudtrain.platforms.checks import Check

@@ -13,9 +13,10 @@ from typing import Any, Protocol
 
 from cloudtrain._system.files import NOT_A_FILE, READ_REGULAR, open_regular, read_regular
 from cloudtrain._system.retries import again, is_transient
+from cloudtrain.contract.request_body import parse_body
 from cloudtrain.errors import PlatformError
-from cloudtrain.platforms.common.request_body import parse_body
-from cloudtrain.platforms.supervised.folder import (
+from cloudtrain.platforms.supervised.follow import follow_lines
+from cloudtrain.runtime.supervisor.folder import (
     READ_SIZE,
     REQUEST,
     STOP_MARK,
@@ -23,8 +24,7 @@ from cloudtrain.platforms.supervised.folder import (
     folders_with_record,
     jobs_home,
 )
-from cloudtrain.platforms.supervised.follow import follow_lines
-from cloudtrain.platforms.supervised.record import (
+from cloudtrain.runtime.supervisor.record import (
     LARGEST,
     RECORD,
     JobRecord,
@@ -33,7 +33,7 @@ from cloudtrain.platforms.supervised.record import (
     unreadable,
 )
 from cloudtrain.storage.atomic import discard, publish, replace_file, temporary_name
-from cloudtrain.storage.reserve import Reserve
+from cloudtrain.storage.disk_reserve import Reserve
 
 
 class JobRoot(Protocol):

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from cloudtrain.contract import Host, Launcher, Settings
-from cloudtrain.platforms.supervised.folder import JobFolder
 from cloudtrain.runtime.host_config import HostConfig
+from cloudtrain.runtime.supervisor.folder import JobFolder
 
 
 def upload_config(folder: JobFolder, settings: Settings, host: str, hosts: Sequence[str]) -> HostConfig:

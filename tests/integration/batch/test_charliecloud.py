@@ -12,8 +12,8 @@ import pytest
 from machine_image import machine_image, need_charliecloud
 
 from cloudtrain.errors import PlatformError
-from cloudtrain.platforms.batch.container import Container
-from cloudtrain.platforms.batch.container_node import contained, find_engine
+from cloudtrain.runtime.start.container_files import contained, find_engine
+from cloudtrain.runtime.start.node_container import Container
 
 PROGRAM = """
 import json, os

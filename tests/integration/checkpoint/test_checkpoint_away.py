@@ -17,7 +17,7 @@ from s3_proxy import Answer, Exchange, s3_proxy
 
 from cloudtrain.checkpoint import Checkpointer
 from cloudtrain.errors import CheckpointError
-from cloudtrain.storage.patience import LIMIT_VARIABLE
+from cloudtrain.storage.retry_policy import LIMIT_VARIABLE
 from cloudtrain.testing import S3Server
 
 

@@ -12,7 +12,7 @@ from typing import Any
 from engine_daemon import IMAGE, Engine
 
 from cloudtrain import Estimator, Job
-from cloudtrain.platforms.supervised.folder import JobFolder
+from cloudtrain.runtime.supervisor.folder import JobFolder
 
 TIMEOUT = 120.0
 

@@ -24,7 +24,7 @@ from engine_daemon import IMAGE, USER, Engine
 from file_contents import file_contents
 
 from cloudtrain import JobStatus, TrainingInput
-from cloudtrain.platforms.supervised.folder import JobFolder
+from cloudtrain.runtime.supervisor.folder import JobFolder
 from cloudtrain.storage import open_store, split_uri
 from cloudtrain.storage.mount import mounts_below, why_no_mounts
 

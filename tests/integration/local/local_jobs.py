@@ -11,7 +11,7 @@ from typing import Any
 
 from cloudtrain import Job
 from cloudtrain.platforms.local import LocalPlatform
-from cloudtrain.platforms.supervised.folder import JobFolder
+from cloudtrain.runtime.supervisor.folder import JobFolder
 
 TWO_RANKS = {"processes": {"processes_per_host": 2}}
 

@@ -11,8 +11,8 @@ from local_jobs import Run, wait_until, write
 from cloudtrain import JobStatus
 from cloudtrain.contract import Paths
 from cloudtrain.observe import EventLog, read_events
-from cloudtrain.runtime.checkpoint_sync import CheckpointSync
-from cloudtrain.runtime.sync_record import read_record, record_path
+from cloudtrain.runtime.outputs.checkpoint_sync import CheckpointSync
+from cloudtrain.runtime.outputs.sync_record import read_record, record_path
 from cloudtrain.storage import open_store
 
 SAVE = """
@@ -133,7 +133,7 @@ def test_of_the_same_file_the_last_upload_remains(tmp_path: Path) -> None:
 
 
 def test_warnings_name_the_host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("cloudtrain.runtime.checkpoint_sync.SYNC_SECONDS", 0.05)
+    monkeypatch.setattr("cloudtrain.runtime.outputs.checkpoint_sync.SYNC_SECONDS", 0.05)
     (tmp_path / "there").touch()  # nothing can be written below a file
     write(tmp_path / "algo-2", "a", "1")
     sync = sync_of("algo-2", tmp_path, tmp_path / "there")

@@ -13,8 +13,8 @@ from local_jobs import Run
 
 from cloudtrain import FailureClass
 from cloudtrain.contract import FailureReport
-from cloudtrain.runtime.hang_stacks import judge, places_in
-from cloudtrain.runtime.hangs import Hang, Position
+from cloudtrain.runtime.diagnose.hang_stacks import judge, places_in
+from cloudtrain.runtime.diagnose.hangs import Hang, Position
 
 
 @pytest.fixture(scope="module")

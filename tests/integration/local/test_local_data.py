@@ -14,11 +14,11 @@ from cloudtrain.contract import Paths
 from cloudtrain.errors import AccessDenied, NotFound, StorageError
 from cloudtrain.observe import EventLog, read_events
 from cloudtrain.platforms import get_platform
-from cloudtrain.runtime.checkpoint_sync import CheckpointSync
 from cloudtrain.runtime.host_config import HostConfig
-from cloudtrain.runtime.inputs import fetch_channel
+from cloudtrain.runtime.inputs.fetch import fetch_channel
+from cloudtrain.runtime.outputs.checkpoint_sync import CheckpointSync
 from cloudtrain.storage import open_store, upload_tree
-from cloudtrain.storage._client import connection
+from cloudtrain.storage.client import connection
 
 LIST_CHANNEL = """
     import os
@@ -192,7 +192,7 @@ def test_the_sync_uploads_what_only_this_folder_has(tmp_path: Path) -> None:
 
 
 def test_the_sync_continues_after_a_failed_round(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("cloudtrain.runtime.checkpoint_sync.SYNC_SECONDS", 0.05)
+    monkeypatch.setattr("cloudtrain.runtime.outputs.checkpoint_sync.SYNC_SECONDS", 0.05)
     here, there = write(tmp_path / "here", "a", "1"), tmp_path / "there"
     there.touch()  # nothing can be written below a file
     sync = CheckpointSync(here, there.as_uri(), EventLog(tmp_path / "events", "algo-1"))

@@ -17,7 +17,7 @@ from local_jobs import DAEMONS, TWO_RANKS, Run, events, folder, live_processes, 
 from cloudtrain import FailureClass, InvalidJob, JobStatus
 from cloudtrain.errors import JobNotFound
 from cloudtrain.platforms.local import LocalPlatform
-from cloudtrain.runtime.launch import process_lives
+from cloudtrain.runtime.launchers.launch import process_lives
 
 TORCHRUN = {"torch_distributed": {"processes_per_host": 2}}
 

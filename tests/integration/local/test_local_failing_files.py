@@ -12,8 +12,8 @@ from failing_files import failing, run_failing
 from local_jobs import Run, folder, wait_for_end, wait_until
 
 from cloudtrain import FailureClass, Job, JobStatus
-from cloudtrain.platforms.supervised.folder import LOCK, RECORD, STOP_MARK, SUMMARY
-from cloudtrain.platforms.supervised.record import LARGEST
+from cloudtrain.runtime.supervisor.folder import LOCK, RECORD, STOP_MARK, SUMMARY
+from cloudtrain.runtime.supervisor.record import LARGEST
 
 WAITS = """
     import os, time

@@ -12,7 +12,7 @@ from local_jobs import live_processes, wait_until
 from systems.played import commands_on
 
 from cloudtrain import Job
-from cloudtrain.platforms.supervised.folder import JobFolder
+from cloudtrain.runtime.supervisor.folder import JobFolder
 
 TRAIN = """
 import os, sys

@@ -13,10 +13,10 @@ from local_jobs import make_wheel
 
 from cloudtrain import Job
 from cloudtrain.platforms.supervised.leftovers import ENVIRONMENTS, UNUSED_SECONDS, JobEnds, environments
-from cloudtrain.runtime import requirements
-from cloudtrain.runtime.installer import REQUIREMENTS, RequirementsFailed, run
-from cloudtrain.runtime.overlay import COMPLETE, Overlay, overlays_in
-from cloudtrain.runtime.requirements import install
+from cloudtrain.runtime.inputs.fetch import requirements
+from cloudtrain.runtime.inputs.installer import REQUIREMENTS, RequirementsFailed, run
+from cloudtrain.runtime.inputs.overlay import COMPLETE, Overlay, overlays_in
+from cloudtrain.runtime.inputs.requirements import install
 from cloudtrain.runtime.run_folder import RANK_PROGRAM
 from cloudtrain.storage import state_home
 

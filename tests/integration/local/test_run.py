@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from cloudtrain.runtime.launch import process_lives
+from cloudtrain.runtime.launchers.launch import process_lives
 
 SAYS = """
 import os, sys

@@ -19,10 +19,10 @@ from cloudtrain import Estimator, TrainingFailed
 from cloudtrain.errors import InvalidJob, PlatformError
 from cloudtrain.platforms import Request, get_platform
 from cloudtrain.platforms.sagemaker import SageMakerPlatform
-from cloudtrain.platforms.sagemaker._queue.options import QueueOptions
 from cloudtrain.platforms.sagemaker.capacity import Pace, Resubmission
 from cloudtrain.platforms.sagemaker.logs import Pace as LogPace
 from cloudtrain.platforms.sagemaker.logs import logs
+from cloudtrain.platforms.sagemaker.queue.options import QueueOptions
 from cloudtrain.platforms.sagemaker.resolve import check
 from cloudtrain.spec import TrainingJob
 

@@ -14,7 +14,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from cloudtrain.contract import FailureReport
-from cloudtrain.platforms.common.request_body import request_environment, request_settings
+from cloudtrain.contract.request_body import request_environment, request_settings
 from cloudtrain.platforms.supervised import FolderHosts, JobFolder, supervise
 
 

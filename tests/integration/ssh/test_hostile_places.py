@@ -22,8 +22,8 @@ from cloudtrain.distributed.negotiation.secret import private_folder
 from cloudtrain.errors import CloudtrainError
 from cloudtrain.platforms.batch.cluster import local_cluster, open_cluster
 from cloudtrain.platforms.batch.control import socket_folder
-from cloudtrain.platforms.batch.node_folder import local_folder
-from cloudtrain.platforms.supervised.folder import jobs_home
+from cloudtrain.runtime.start.node_folder import local_folder
+from cloudtrain.runtime.supervisor.folder import jobs_home
 from cloudtrain.storage import state_home
 
 pytestmark = pytest.mark.skipif(os.getuid() != 0, reason="only root makes files of others")

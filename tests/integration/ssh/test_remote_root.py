@@ -21,7 +21,7 @@ from cloudtrain.platforms.batch.remote_path import check_path
 from cloudtrain.platforms.batch.remote_root import RemoteRoot
 from cloudtrain.platforms.batch.shell import Answer, LocalShell, Shell
 from cloudtrain.platforms.batch.ssh import SshShell
-from cloudtrain.platforms.supervised.record import read_record
+from cloudtrain.runtime.supervisor.record import read_record
 
 HOSTILE = 'it\'s a "name" $HOME `id` %s \\n *'
 BINARY = bytes(range(256)) * 400

@@ -14,7 +14,7 @@ from s3_proxy import Answer, Exchange, s3_proxy
 
 from cloudtrain.errors import AccessDenied, NotFound, Unreachable
 from cloudtrain.storage import Store, download_tree, open_store, upload_tree
-from cloudtrain.storage.patience import LIMIT_VARIABLE, PAUSE_VARIABLE
+from cloudtrain.storage.retry_policy import LIMIT_VARIABLE, PAUSE_VARIABLE
 from cloudtrain.testing import S3Server
 
 CALLS: dict[str, Callable[[Store, Path], object]] = {
@@ -199,7 +199,7 @@ def test_an_outage_is_reported_with_its_uri_and_error(
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    monkeypatch.setattr("cloudtrain.storage.patience.QUIET_SECONDS", 0.2)
+    monkeypatch.setattr("cloudtrain.storage.retry_policy.QUIET_SECONDS", 0.2)
     arrivals: list[float] = []
 
     def fault(exchange: Exchange) -> Answer | None:

@@ -98,7 +98,7 @@ def test_no_server_listens(call: Call, s3: str, file: Path, monkeypatch: pytest.
 
 
 def test_no_server_answers(s3: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("cloudtrain.storage._client.READ_TIMEOUT", 0.3)
+    monkeypatch.setattr("cloudtrain.storage.client.READ_TIMEOUT", 0.3)
     with socket.socket() as silent:
         silent.bind(("127.0.0.1", 0))
         silent.listen()

@@ -14,7 +14,7 @@ from s3_proxy import Answer, Exchange, s3_proxy
 from cloudtrain.contract import Paths
 from cloudtrain.errors import StorageError
 from cloudtrain.runtime.host_config import HostConfig
-from cloudtrain.runtime.inputs import fetch_source
+from cloudtrain.runtime.inputs.fetch import fetch_source
 from cloudtrain.storage import open_store
 from cloudtrain.testing import S3Server
 

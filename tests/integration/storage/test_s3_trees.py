@@ -3,7 +3,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from cloudtrain.storage import download_tree, list_tree, open_store, upload_tree
-from cloudtrain.storage._client import connection
+from cloudtrain.storage.client import connection
 
 COUNT = 1100
 """More than the 1,000 keys of one listing page and of one delete request."""

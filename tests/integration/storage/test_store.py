@@ -9,7 +9,7 @@ import pytest
 
 from cloudtrain.errors import NotFound
 from cloudtrain.storage import ObjectInfo, Store, open_store
-from cloudtrain.storage._client import PART
+from cloudtrain.storage.client import PART
 
 KEYS = [
     "Z/1",

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from printed import printed_sections
 
-from cloudtrain.runtime.diagnose import RankExit, diagnose
-from cloudtrain.runtime.hints.tensorflow_2 import OF_TENSORFLOW, OF_TRAIN
+from cloudtrain.runtime.diagnose.hints.tensorflow_2 import OF_TENSORFLOW, OF_TRAIN
+from cloudtrain.runtime.diagnose.ranks import RankExit, diagnose
 
 PROGRAM = Path(__file__).parent / "programs/old_calls.py"
 

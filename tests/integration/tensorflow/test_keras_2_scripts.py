@@ -9,7 +9,7 @@ import pytest
 from printed import printed_sections
 
 import cloudtrain
-from cloudtrain.runtime.diagnose import RankExit, diagnose
+from cloudtrain.runtime.diagnose.ranks import RankExit, diagnose
 
 PROGRAM = Path(__file__).parent / "programs/keras_2_script.py"
 LIBRARY = Path(cloudtrain.__file__).parent

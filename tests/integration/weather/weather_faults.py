@@ -17,7 +17,7 @@ from weather_training import Journal
 
 from cloudtrain import Job
 from cloudtrain.errors import CloudtrainError
-from cloudtrain.platforms.supervised.folder import JobFolder
+from cloudtrain.runtime.supervisor.folder import JobFolder
 from cloudtrain.testing import S3Server
 
 LONGEST_PAUSE = 15.0

@@ -19,7 +19,7 @@ from weather_figures import Figures
 from weather_training import SCRIPT, STEPS, Journal, value_at
 
 from cloudtrain import Estimator, FailureClass, Job
-from cloudtrain.platforms.supervised.folder import JobFolder
+from cloudtrain.runtime.supervisor.folder import JobFolder
 from cloudtrain.testing import S3Server
 
 BUCKET = "weather"

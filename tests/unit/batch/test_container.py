@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from cloudtrain.errors import InvalidJob
-from cloudtrain.platforms.batch.container import (
+from cloudtrain.platforms.batch.container_image import image_reference
+from cloudtrain.runtime.start.node_container import (
     Container,
     Mount,
     Node,
@@ -15,7 +16,6 @@ from cloudtrain.platforms.batch.container import (
     pull,
     without_repeats,
 )
-from cloudtrain.platforms.batch.container_image import image_reference
 
 INNER = ["/bin/sh", "-c", "run"]
 NODE = Node(

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from cloudtrain.contract import FailureClass
-from cloudtrain.platforms.batch.frames import FrameReader
-from cloudtrain.platforms.batch.node_hosts import NodeHost, NodePrograms
-from cloudtrain.platforms.batch.node_job import NodeJob
+from cloudtrain.runtime.start.frames import FrameReader
+from cloudtrain.runtime.start.node_job import NodeJob
+from cloudtrain.runtime.supervisor.node_hosts import NodeHost, NodePrograms
 
 NODES = ["node-1", "node-2"]
 NAMED = [

@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 
 from cloudtrain.errors import PlatformError
-from cloudtrain.platforms.batch.container import START, Container
-from cloudtrain.platforms.slurm.container import (
+from cloudtrain.runtime.slurm.container import (
     check_srun,
     inner_command,
     link_own_folder,
@@ -18,6 +17,7 @@ from cloudtrain.platforms.slurm.container import (
     unlink_own_folder,
     write_bundle,
 )
+from cloudtrain.runtime.start.node_container import START, Container
 
 LINK = "/tmp/cloudtrain-4f/ml"
 PYXIS_HELP = """

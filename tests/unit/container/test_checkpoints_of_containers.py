@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from cloudtrain.observe import EventLog
-from cloudtrain.runtime.checkpoint_sync import CheckpointSync
+from cloudtrain.runtime.outputs.checkpoint_sync import CheckpointSync
 
 
 def test_a_manifest_is_copied_after_its_data(tmp_path: Path) -> None:

@@ -18,8 +18,8 @@ from cloudtrain.platforms import Request
 from cloudtrain.platforms.container import ContainerPlatform, Engine
 from cloudtrain.platforms.container.specs import container_spec
 from cloudtrain.platforms.container.values import size_in_bytes
-from cloudtrain.platforms.supervised.folder import JobFolder
-from cloudtrain.platforms.supervised.record import JobRecord
+from cloudtrain.runtime.supervisor.folder import JobFolder
+from cloudtrain.runtime.supervisor.record import JobRecord
 from cloudtrain.spec import Source, TrainingJob
 from cloudtrain.submission import default_platform
 

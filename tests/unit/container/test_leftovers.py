@@ -12,9 +12,9 @@ from cloudtrain.cli.clean import command
 from cloudtrain.contract import JobStatus
 from cloudtrain.index import IndexEntry, add_job, find_job
 from cloudtrain.platforms import JobDescription, get_platform
-from cloudtrain.platforms.supervised.folder import JobFolder
 from cloudtrain.platforms.supervised.leftovers import JobEnds, old_jobs, stale_temporaries, unused_caches
-from cloudtrain.platforms.supervised.record import JobRecord
+from cloudtrain.runtime.supervisor.folder import JobFolder
+from cloudtrain.runtime.supervisor.record import JobRecord
 from cloudtrain.storage import state_home
 
 ENDS = JobEnds(lambda platform, name: get_platform(platform).describe(name))

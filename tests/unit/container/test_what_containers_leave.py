@@ -29,17 +29,17 @@ from cloudtrain.errors import StorageError
 from cloudtrain.observe import EventLog
 from cloudtrain.platforms.container import ContainerPlatform
 from cloudtrain.platforms.container.outputs import Outputs
-from cloudtrain.platforms.supervised.folder import JobFolder
-from cloudtrain.platforms.supervised.hosts import FolderHosts, read_left
 from cloudtrain.platforms.supervised.pending_upload import upload_pending
-from cloudtrain.platforms.supervised.record import JobRecord
-from cloudtrain.runtime.checkpoint_sync import CheckpointSync
 from cloudtrain.runtime.host_config import HostConfig
-from cloudtrain.runtime.host_outputs import OutputUpload
+from cloudtrain.runtime.outputs.checkpoint_sync import CheckpointSync
+from cloudtrain.runtime.outputs.host_outputs import OutputUpload
+from cloudtrain.runtime.outputs.upload import upload_outputs
 from cloudtrain.runtime.phases import Phases
-from cloudtrain.runtime.upload import upload_outputs
+from cloudtrain.runtime.supervisor.folder import JobFolder
+from cloudtrain.runtime.supervisor.hosts import FolderHosts, read_left
+from cloudtrain.runtime.supervisor.record import JobRecord
 from cloudtrain.spec import TrainingJob
-from cloudtrain.storage import patience
+from cloudtrain.storage import retry_policy as patience
 
 SECRET = "the secret of the host"
 

@@ -20,7 +20,7 @@ from cloudtrain.distributed.negotiation.messages import (
     pack,
     pack_numbers,
 )
-from cloudtrain.link.gate import BACKLOG
+from cloudtrain.link.authentication import BACKLOG
 from cloudtrain.link.handshake import NotAuthenticated, prove
 
 KEY = b"k" * 32

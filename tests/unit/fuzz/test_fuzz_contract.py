@@ -13,7 +13,7 @@ from cloudtrain.contract import Paths, encode_arguments, script_environment
 from cloudtrain.distributed.negotiation.messages import Unpacker, pack
 from cloudtrain.errors import InvalidJob
 from cloudtrain.runtime.host_config import HostConfig
-from cloudtrain.runtime.merge import Merge, differing_message, from_ranges
+from cloudtrain.runtime.outputs.merge import Merge, differing_message, from_ranges
 
 FILES: dict[str, Any] = {
     "hyperparameters": {

@@ -12,17 +12,17 @@ from fuzzing import check, damaged_bytes, damaged_documents, random
 
 from cloudtrain.contract import FailureClass, FailureReport, JobStatus, Notice
 from cloudtrain.contract.ending import LARGEST_ENDING, Ending
+from cloudtrain.contract.request_body import argument_details, parse_body, request_settings
 from cloudtrain.index import IndexEntry, add_job, find_job, list_jobs
 from cloudtrain.observe import Summary, parse_event
 from cloudtrain.observe.event_lines import LONGEST, encode_event, parse_event_line
 from cloudtrain.observe.events import MARK
 from cloudtrain.observe.goodput import goodput_of
 from cloudtrain.platforms import JobDescription
-from cloudtrain.platforms.common.request_body import argument_details, parse_body, request_settings
 from cloudtrain.platforms.local import LocalPlatform
-from cloudtrain.platforms.supervised.folder import JobFolder
-from cloudtrain.platforms.supervised.record import JobRecord
 from cloudtrain.runtime.run_folder import RankRecord, read_code
+from cloudtrain.runtime.supervisor.folder import JobFolder
+from cloudtrain.runtime.supervisor.record import JobRecord
 
 REPORT = FailureReport(
     FailureClass.USER_ERROR, "bad value", "Check it.", rank=3, host="algo-2", exit_code=7, exception_type="ValueError",

@@ -11,8 +11,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from cloudtrain.contract import FailureReport
-from cloudtrain.runtime.diagnose import RankExit, diagnose
-from cloudtrain.runtime.hints.table import UNKNOWN, JobFacts
+from cloudtrain.runtime.diagnose.hints.table import UNKNOWN, JobFacts
+from cloudtrain.runtime.diagnose.ranks import RankExit, diagnose
 from cloudtrain.runtime.run_folder import RankRecord
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from cloudtrain.runtime.hints.known import SUBJECTS
+from cloudtrain.runtime.diagnose.hints.known import SUBJECTS
 
 PAGE = Path(__file__).parents[3] / "docs" / "reference" / "hints.md"
 
@@ -15,8 +15,8 @@ The advice of [failure reports](failure-report.md) for the commonest failures of
 *italics*. A failure that is not listed has the hint of its [class](failure-report.md#failure-classes), or none where
 the message is enough.
 
-This page is generated from the table that the reports use, `cloudtrain/runtime/hints`. The tests cause these failures
-with the real libraries, and check that similar messages have no hint.
+This page is generated from the table that the reports use, `cloudtrain/runtime/diagnose/hints`. The tests cause these
+failures with the real libraries, and check that similar messages have no hint.
 """
 
 

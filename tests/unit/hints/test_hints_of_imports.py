@@ -9,7 +9,7 @@ from failing_scripts import report_on
 
 import cloudtrain
 from cloudtrain.contract import FailureClass
-from cloudtrain.runtime.hints.table import JobFacts
+from cloudtrain.runtime.diagnose.hints.table import JobFacts
 
 ALIAS = Path(cloudtrain.__file__).parent / "alias"
 SOURCE = {

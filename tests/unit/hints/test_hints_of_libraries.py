@@ -8,8 +8,8 @@ import pytest
 from failing_scripts import end_of, printed, report_on
 
 from cloudtrain.contract import FailureClass
-from cloudtrain.runtime.diagnose import RankExit, diagnose
-from cloudtrain.runtime.hints.table import JobFacts
+from cloudtrain.runtime.diagnose.hints.table import JobFacts
+from cloudtrain.runtime.diagnose.ranks import RankExit, diagnose
 from cloudtrain.runtime.run_folder import RankRecord
 
 TORCH_GROUP = """

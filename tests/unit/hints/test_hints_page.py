@@ -7,8 +7,8 @@ import string
 import pytest
 from hints_page import PAGE, rendered
 
-from cloudtrain.runtime.hints.known import SUBJECTS
-from cloudtrain.runtime.hints.table import Hint
+from cloudtrain.runtime.diagnose.hints.known import SUBJECTS
+from cloudtrain.runtime.diagnose.hints.table import Hint
 
 HINTS = [hint for hints in SUBJECTS.values() for hint in hints]
 FACTS = {

@@ -13,9 +13,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from cloudtrain.link import gate as gates
+from cloudtrain.link import authentication as gates
 from cloudtrain.link import handshake, secret
-from cloudtrain.link.gate import Gate
+from cloudtrain.link.authentication import Gate
 
 KEY = secret.derive("s", "control")
 

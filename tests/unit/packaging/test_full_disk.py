@@ -27,7 +27,7 @@ UNPACK = """
 import os, sys
 from pathlib import Path
 from cloudtrain.errors import StorageError
-from cloudtrain.runtime.unpack import unpack
+from cloudtrain.runtime.inputs.unpack import unpack
 try:
     unpack(Path(sys.argv[2]), Path(sys.argv[1], "code"))
 except StorageError as error:

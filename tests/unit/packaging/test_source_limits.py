@@ -18,8 +18,8 @@ from packaging_trees import make_tree
 from cloudtrain.contract import SourceLimits
 from cloudtrain.errors import CloudtrainError, InvalidSource
 from cloudtrain.packaging import check_entry_point, pack
-from cloudtrain.runtime.requirements_file import content_of
-from cloudtrain.runtime.unpack import unpack
+from cloudtrain.runtime.inputs.requirements_file import content_of
+from cloudtrain.runtime.inputs.unpack import unpack
 from cloudtrain.spec import TrainingJob
 
 SMALL = SourceLimits(size=10_000_000, files=100)

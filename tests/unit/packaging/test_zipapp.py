@@ -59,12 +59,8 @@ def test_only_bundled_packages_are_in_it(tmp_path: Path) -> None:
     assert names[0] == "__main__.py"
     rooms = {name.split("/")[1] for name in names[1:]}
     assert {"runtime", "contract", "storage", "distributed", "checkpoint", "alias", "__init__.py"} <= rooms
-    assert not {"spec", "cli", "packaging", "testing", "estimator.py"} & rooms
-    platforms = {name for name in names if name.startswith("cloudtrain/platforms/")}
-    assert {"cloudtrain/platforms/slurm/step.py", "cloudtrain/platforms/batch/node.py"} <= platforms
-    assert not [
-        name for name in platforms if "sagemaker" in name or name.endswith(("base.py", "platform.py"))
-    ]
+    assert not {"spec", "cli", "packaging", "platforms", "testing", "estimator.py"} & rooms
+    assert {"cloudtrain/runtime/slurm/step.py", "cloudtrain/runtime/start/node.py"} <= set(names)
     assert all(name.endswith(".py") for name in names)
 
 
@@ -140,17 +136,18 @@ def test_unpacked_modules_are_compiled_once_also_if_the_user_turned_that_off(tmp
     environment = {**os.environ, "PYTHONDONTWRITEBYTECODE": "1", "TMPDIR": str(tmp_path)}
     # outside a job, the step ends with an error after its imports
     subprocess.run(
-        [sys.executable, archive, "cloudtrain.platforms.slurm.step"],
+        [sys.executable, archive, "cloudtrain.runtime.slurm.step"],
         env=environment,
         stderr=subprocess.PIPE,
         check=False,
     )
     assert (
-        len([*tmp_path.glob("cloudtrain-*/cloudtrain/platforms/supervised/__pycache__/supervisor.*.pyc")])
-        == 1
+        len([*tmp_path.glob("cloudtrain-*/cloudtrain/runtime/supervisor/__pycache__/supervise.*.pyc")]) == 1
     )
 
 
 def test_the_batch_step_does_not_import_the_runtime_that_the_nodes_run() -> None:
-    code = "import sys, cloudtrain.platforms.slurm.step; sys.exit('cloudtrain.runtime.entrypoint' in sys.modules)"
+    code = (
+        "import sys, cloudtrain.runtime.slurm.step; sys.exit('cloudtrain.runtime.entrypoint' in sys.modules)"
+    )
     subprocess.run([sys.executable, "-c", code], check=True)

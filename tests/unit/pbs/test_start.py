@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from cloudtrain.errors import PlatformError
-from cloudtrain.platforms.pbs.start import RELAY_NODE, choose, command, node_names, own_name, starters
+from cloudtrain.runtime.pbs.start import RELAY_NODE, choose, command, node_names, own_name, starters
 
 TWO = ["n1", "n2"]
 
@@ -57,7 +57,7 @@ def test_commands() -> None:
     assert second[second.index("--") - 1 :] == ["n2", "--", *inner[:3], "'/relay dir'", "/job", "n2"]
     assert command("", ["n1"], "/r.pyz", "/job")[1:] == [
         "/r.pyz",
-        "cloudtrain.platforms.batch.node",
+        "cloudtrain.runtime.start.node",
         "/job",
         "n1",
     ]

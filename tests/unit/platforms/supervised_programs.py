@@ -12,11 +12,11 @@ from pathlib import Path
 
 from cloudtrain.contract import FailureReport, JobStatus
 from cloudtrain.observe.events import read_events
-from cloudtrain.platforms.supervised.continuation import Continuation
-from cloudtrain.platforms.supervised.folder import JobFolder
-from cloudtrain.platforms.supervised.hosts import RunningHost
-from cloudtrain.platforms.supervised.record import JobRecord
-from cloudtrain.platforms.supervised.supervisor import supervise
+from cloudtrain.runtime.supervisor.continuation import Continuation
+from cloudtrain.runtime.supervisor.folder import JobFolder
+from cloudtrain.runtime.supervisor.hosts import RunningHost
+from cloudtrain.runtime.supervisor.record import JobRecord
+from cloudtrain.runtime.supervisor.supervise import supervise
 
 REQUEST = {
     "host_count": 2,

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from cloudtrain.errors import InvalidJob
-from cloudtrain.platforms.batch.allocation import find_allocation
 from cloudtrain.platforms.hosts.options import HostsOptions
+from cloudtrain.runtime.start.allocation import find_allocation
 
 ENVIRONMENTS = {
     "Slurm, tasks asked for": (

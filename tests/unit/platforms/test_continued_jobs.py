@@ -12,9 +12,9 @@ from supervised_programs import NEW, run_programs
 from cloudtrain.contract import FailureClass, FailureReport, JobStatus
 from cloudtrain.errors import PlatformError
 from cloudtrain.observe.events import read_events
-from cloudtrain.platforms.supervised.folder import JobFolder
-from cloudtrain.platforms.supervised.record import JobRecord
-from cloudtrain.platforms.supervised.supervisor import SIGNAL
+from cloudtrain.runtime.supervisor.folder import JobFolder
+from cloudtrain.runtime.supervisor.record import JobRecord
+from cloudtrain.runtime.supervisor.supervise import SIGNAL
 
 WAIT = "trap 'exit 143' TERM; while :; do sleep 0.02; done"
 NOTICE = f"kill -USR1 $PPID; {WAIT}"

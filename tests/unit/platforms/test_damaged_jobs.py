@@ -20,8 +20,8 @@ from cloudtrain.errors import CloudtrainError
 from cloudtrain.index import IndexEntry, add_job
 from cloudtrain.platforms.common.request import base_body
 from cloudtrain.platforms.local import LocalPlatform
-from cloudtrain.platforms.supervised.folder import JobFolder
-from cloudtrain.platforms.supervised.record import JobRecord
+from cloudtrain.runtime.supervisor.folder import JobFolder
+from cloudtrain.runtime.supervisor.record import JobRecord
 from cloudtrain.spec import TrainingJob
 
 COMMANDS = (

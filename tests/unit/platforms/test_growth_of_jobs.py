@@ -20,8 +20,8 @@ from cloudtrain.index import IndexEntry, add_job
 from cloudtrain.observe import EventLog
 from cloudtrain.platforms import JobDescription
 from cloudtrain.platforms.local import LocalPlatform
-from cloudtrain.platforms.supervised.folder import JobFolder
-from cloudtrain.platforms.supervised.record import JobRecord
+from cloudtrain.runtime.supervisor.folder import JobFolder
+from cloudtrain.runtime.supervisor.record import JobRecord
 
 REQUEST: dict[str, Any] = {
     "settings": {"git_commit": "abc", "output_uri": "file:///out"},

@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from cloudtrain.observe import EventLog, read_events
-from cloudtrain.platforms.supervised.folder import JobFolder
-from cloudtrain.platforms.supervised.host_events import HostEvents
+from cloudtrain.runtime.supervisor.folder import JobFolder
+from cloudtrain.runtime.supervisor.host_events import HostEvents
 
 
 def test_events_beyond_the_limit_are_warned_about_once(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from cloudtrain.errors import PlatformError
 from cloudtrain.platforms.hosts.connection import Connection, HostDisconnected
 from cloudtrain.platforms.hosts.host_list import parse_hosts
 from cloudtrain.platforms.hosts.probe import Question, ask
-from cloudtrain.runtime.remote_start import BEAT, HEADER, HELLO, MARK
+from cloudtrain.runtime.start.remote_start import BEAT, HEADER, HELLO, MARK
 
 # recorded from OpenSSH 9.2, Debian's dash and tcsh, and Python 2.7 and 3.6
 ANSWERS = {

@@ -14,8 +14,8 @@ from cloudtrain.errors import PlatformError, StorageError
 from cloudtrain.platforms.hosts.host_list import parse_hosts
 from cloudtrain.platforms.hosts.probe import Answers, Question, _find_leader
 from cloudtrain.platforms.hosts.transfer import MOST_SENT, Arrivals, check_size, plan_inputs
-from cloudtrain.runtime.remote_start import fingerprint
 from cloudtrain.runtime.routes import interface_to, own_addresses
+from cloudtrain.runtime.start.remote_start import fingerprint
 
 BLIND: Mapping[str, Any] = {"fingerprints": {}}
 """A host that sees nothing of this machine."""

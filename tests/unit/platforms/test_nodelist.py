@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from cloudtrain.platforms.batch import frames
-from cloudtrain.platforms.batch.nodelist import expand_nodelist
-from cloudtrain.platforms.batch.variables import without_outer_allocation
+from cloudtrain.runtime.start import frames
+from cloudtrain.runtime.start.nodelist import expand_nodelist
+from cloudtrain.runtime.start.variables import without_outer_allocation
 
 
 @pytest.mark.parametrize(

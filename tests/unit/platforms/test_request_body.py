@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from cloudtrain.contract import Settings
-from cloudtrain.platforms.common.request_body import argument_details, request_settings
+from cloudtrain.contract.request_body import argument_details, request_settings
 
 
 def test_settings_include_the_channels() -> None:

@@ -70,7 +70,7 @@ def test_the_script_of_a_plain_job(tmp_path: Path) -> None:
         "#SBATCH --ntasks-per-node=1",
     ]
     assert last.startswith(f"exec python3 {tmp_path}/runtime/")
-    assert last.endswith(f"/cloudtrain.pyz cloudtrain.platforms.slurm.step {tmp_path}/jobs/slurm/a-job")
+    assert last.endswith(f"/cloudtrain.pyz cloudtrain.runtime.slurm.step {tmp_path}/jobs/slurm/a-job")
 
 
 @pytest.mark.parametrize(

@@ -14,10 +14,10 @@ from supervised_programs import REQUEST, run_programs
 from cloudtrain.contract import FailureClass, FailureReport, JobStatus
 from cloudtrain.observe import EventLog
 from cloudtrain.platforms.local import LocalPlatform
-from cloudtrain.platforms.supervised.folder import JobFolder
-from cloudtrain.platforms.supervised.record import STOPPED_BY_USER, JobRecord
 from cloudtrain.platforms.supervised.root import LocalRoot
-from cloudtrain.platforms.supervised.supervisor import SIGNAL
+from cloudtrain.runtime.supervisor.folder import JobFolder
+from cloudtrain.runtime.supervisor.record import STOPPED_BY_USER, JobRecord
+from cloudtrain.runtime.supervisor.supervise import SIGNAL
 
 RUN = "while :; do sleep 0.02; done"
 ENDS = f"trap 'exit 143' TERM; {RUN}"

@@ -12,7 +12,7 @@ from cloudtrain.contract import RankSlot
 from cloudtrain.contract.agent import preset_command
 from cloudtrain.contract.frameworks import WorldPorts
 from cloudtrain.errors import InvalidJob, PlatformError
-from cloudtrain.runtime.agent import agent_command
+from cloudtrain.runtime.launchers.agent import agent_command
 
 
 @pytest.fixture

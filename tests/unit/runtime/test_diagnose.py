@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from cloudtrain.contract import FailureClass, FailureReport
-from cloudtrain.runtime.diagnose import (
+from cloudtrain.runtime.diagnose.ranks import (
     RankExit,
     diagnose,
     diagnose_server,

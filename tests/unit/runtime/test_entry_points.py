@@ -9,10 +9,10 @@ import pytest
 
 from cloudtrain.contract import Paths
 from cloudtrain.errors import InvalidJob
-from cloudtrain.runtime.horovod_choice import HorovodChoice
 from cloudtrain.runtime.host_config import HostConfig
-from cloudtrain.runtime.launch import LaunchPlan
-from cloudtrain.runtime.launch_plan import make_launch_plan
+from cloudtrain.runtime.launchers.horovod_choice import HorovodChoice
+from cloudtrain.runtime.launchers.launch import LaunchPlan
+from cloudtrain.runtime.launchers.launch_plan import make_launch_plan
 
 
 def plan(folder: Path, name: str, content: bytes) -> LaunchPlan:

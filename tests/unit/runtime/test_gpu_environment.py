@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 
 from cloudtrain.contract import Paths
-from cloudtrain.runtime.cuda_compat import compatibility_folder
-from cloudtrain.runtime.efa import efa_variables
-from cloudtrain.runtime.horovod_choice import HorovodChoice
 from cloudtrain.runtime.host_config import HostConfig
-from cloudtrain.runtime.launch_plan import make_launch_plan
+from cloudtrain.runtime.launchers.cuda_compat import compatibility_folder
+from cloudtrain.runtime.launchers.efa import efa_variables
+from cloudtrain.runtime.launchers.horovod_choice import HorovodChoice
+from cloudtrain.runtime.launchers.launch_plan import make_launch_plan
 
 EFA = {"FI_PROVIDER": "efa", "NCCL_PROTO": "simple"}
 RDMA = {**EFA, "FI_EFA_USE_DEVICE_RDMA": "1", "RDMAV_FORK_SAFE": "1"}

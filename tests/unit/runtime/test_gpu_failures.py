@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from cloudtrain.contract import FailureClass
-from cloudtrain.runtime.diagnose import RankExit, diagnose, first_cause, is_consequence
-from cloudtrain.runtime.kernel_log import gpu_faults
+from cloudtrain.runtime.diagnose.kernel_log import gpu_faults
+from cloudtrain.runtime.diagnose.ranks import RankExit, diagnose, first_cause, is_consequence
 from cloudtrain.runtime.run_folder import RankRecord
 
 FRAMES = "\n".join(f"frame #{number}: <unknown function> + 0xdc253 (0x7fb6358b0253)" for number in range(30))

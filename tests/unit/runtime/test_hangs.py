@@ -13,8 +13,8 @@ import pytest
 
 from cloudtrain.contract import FailureClass, FailureReport, RankSlot
 from cloudtrain.observe import heartbeat
-from cloudtrain.runtime import hangs
-from cloudtrain.runtime.hangs import Hang, Position, Watchdog
+from cloudtrain.runtime.diagnose import hangs
+from cloudtrain.runtime.diagnose.hangs import Hang, Position, Watchdog
 from cloudtrain.runtime.run_folder import heartbeat_path
 
 BEATS = """

@@ -10,7 +10,7 @@ import pytest
 
 from cloudtrain.contract import RankSlot
 from cloudtrain.errors import PlatformError
-from cloudtrain.runtime.horovod import find_horovod, horovod_environment, start_rendezvous
+from cloudtrain.runtime.launchers.horovod import find_horovod, horovod_environment, start_rendezvous
 
 LIBRARY = "torch/mpi_lib_v2.cpython-311-x86_64-linux-gnu.so"
 INSTALLED = {

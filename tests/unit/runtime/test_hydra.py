@@ -6,8 +6,8 @@ import pytest
 
 from cloudtrain.contract import RankSlot
 from cloudtrain.errors import InvalidJob
-from cloudtrain.runtime.hydra import translate
-from cloudtrain.runtime.mpirun import Mpirun
+from cloudtrain.runtime.launchers.hydra import translate
+from cloudtrain.runtime.launchers.mpirun import Mpirun
 
 ENVIRONMENT = {"PATH": "/opt/bin:/bin", "MASTER_ADDR": "10.0.0.1", "OF_JOB": "it's"}
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from audit import opened_files
 
 from cloudtrain.contract import RankSlot
-from cloudtrain.runtime.launch import Launch, LaunchPlan
+from cloudtrain.runtime.launchers.launch import Launch, LaunchPlan
 from cloudtrain.runtime.output import OutputMerger
 from cloudtrain.runtime.run_folder import RankRecord, record_path
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 import pytest
 
-from cloudtrain.runtime.merge import Merge, differing_message, from_ranges, to_ranges
+from cloudtrain.runtime.outputs.merge import Merge, differing_message, from_ranges, to_ranges
 
 FOLDER = ("folder", None)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from cloudtrain.errors import InvalidJob
-from cloudtrain.runtime.mpi_options import for_version, parse
+from cloudtrain.runtime.launchers.mpi_options import for_version, parse
 
 READ = {
     "": [],

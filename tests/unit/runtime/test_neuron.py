@@ -10,10 +10,10 @@ import pytest
 
 from cloudtrain.contract import Paths
 from cloudtrain.contract.neuron import neuron_core_count
-from cloudtrain.runtime.horovod_choice import HorovodChoice
 from cloudtrain.runtime.host_config import HostConfig
-from cloudtrain.runtime.launch import LaunchPlan
-from cloudtrain.runtime.launch_plan import make_launch_plan
+from cloudtrain.runtime.launchers.horovod_choice import HorovodChoice
+from cloudtrain.runtime.launchers.launch import LaunchPlan
+from cloudtrain.runtime.launchers.launch_plan import make_launch_plan
 
 
 def neuron_ls(folder: Path, answer: str, *, status: int = 0) -> dict[str, str]:

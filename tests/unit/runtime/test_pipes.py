@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from cloudtrain.runtime.pipes import PipeChannel
+from cloudtrain.runtime.inputs.pipes import PipeChannel
 from cloudtrain.storage import ObjectInfo, list_folder
 
 Open = Callable[..., PipeChannel]

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from cloudtrain.runtime import stray_models
-from cloudtrain.runtime.merge import stray_message
-from cloudtrain.runtime.stray_models import find_stray_models
+from cloudtrain.runtime.outputs import stray_models
+from cloudtrain.runtime.outputs.merge import stray_message
+from cloudtrain.runtime.outputs.stray_models import find_stray_models
 
 STARTED = 1000.0
 

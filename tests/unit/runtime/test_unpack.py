@@ -17,7 +17,7 @@ import pytest
 
 from cloudtrain.errors import CloudtrainError, InvalidSource, NotFound, StorageError
 from cloudtrain.packaging import pack
-from cloudtrain.runtime.unpack import unpack
+from cloudtrain.runtime.inputs.unpack import unpack
 
 
 def member(name: str, kind: bytes = tarfile.REGTYPE, link: str = "", mode: int = 0o644) -> tarfile.TarInfo:

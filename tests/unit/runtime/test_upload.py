@@ -18,10 +18,10 @@ import pytest
 from cloudtrain.contract import Paths, Settings
 from cloudtrain.errors import NotFound
 from cloudtrain.runtime.host_config import HostConfig
-from cloudtrain.runtime.merge import Merge, differing_message, to_ranges
-from cloudtrain.runtime.output_files import list_outputs
-from cloudtrain.runtime.skipped import Skipped
-from cloudtrain.runtime.upload import HostOutputs, Results, remove_parts, upload_outputs
+from cloudtrain.runtime.outputs.merge import Merge, differing_message, to_ranges
+from cloudtrain.runtime.outputs.output_files import list_outputs
+from cloudtrain.runtime.outputs.unsupported_outputs import Skipped
+from cloudtrain.runtime.outputs.upload import HostOutputs, Results, remove_parts, upload_outputs
 from cloudtrain.storage import open_store
 
 HOSTS = ("algo-1", "algo-2")

@@ -23,8 +23,8 @@ from cloudtrain.index import (
     remove_submission,
 )
 from cloudtrain.platforms.batch.tickets import Ticket, Tickets
-from cloudtrain.platforms.supervised.folder import JobFolder
-from cloudtrain.platforms.supervised.record import JobRecord
+from cloudtrain.runtime.supervisor.folder import JobFolder
+from cloudtrain.runtime.supervisor.record import JobRecord
 from cloudtrain.storage import state_home
 
 

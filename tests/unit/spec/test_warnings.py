@@ -8,7 +8,7 @@ import pytest
 
 from cloudtrain import Estimator
 from cloudtrain.spec import TrainingJob
-from cloudtrain.spec._warnings import job_warnings
+from cloudtrain.spec.warnings import job_warnings
 from cloudtrain.testing import FakePlatform
 
 PASSWORD = "kT9v" + "2mQx7Lp"

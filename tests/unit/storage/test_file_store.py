@@ -15,7 +15,7 @@ import pytest
 
 from cloudtrain.errors import AccessDenied, NotFound, StorageError
 from cloudtrain.storage import FileStore
-from cloudtrain.storage._errors import file_errors
+from cloudtrain.storage.errors import file_errors
 
 
 def test_a_reader_never_sees_a_partial_write(tmp_path: Path) -> None:

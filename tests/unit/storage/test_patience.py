@@ -7,8 +7,8 @@ import time
 
 import pytest
 
-from cloudtrain.storage import patience
-from cloudtrain.storage.patience import ATTEMPTS, Patience, current, using
+from cloudtrain.storage import retry_policy as patience
+from cloudtrain.storage.retry_policy import ATTEMPTS, Patience, current, using
 
 
 def attempts(waiting: Patience) -> int:

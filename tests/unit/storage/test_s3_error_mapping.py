@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from cloudtrain.errors import AccessDenied, NotFound, StorageError, Unreachable
-from cloudtrain.storage._errors import from_response, is_transient
+from cloudtrain.storage.errors import from_response, is_transient
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from cloudtrain._system.beneath import DEEPEST, OUTWARD, Beneath, Refused
+from cloudtrain._system.safe_open import DEEPEST, OUTWARD, Beneath, Refused
 from cloudtrain._system.trees import remove_tree
 
 SECRET = b"the host's secret"

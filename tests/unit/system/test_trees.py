@@ -10,7 +10,7 @@ import pytest
 from test_beneath import nest
 from unprivileged import as_nobody
 
-from cloudtrain._system.beneath import Beneath
+from cloudtrain._system.safe_open import Beneath
 from cloudtrain._system.trees import remove_tree
 
 

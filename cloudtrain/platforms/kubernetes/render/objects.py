@@ -9,9 +9,9 @@ from typing import Any
 import msgspec
 
 from cloudtrain.contract import Host, encode_arguments
+from cloudtrain.contract.request_body import channel_documents
 from cloudtrain.platforms.common.channels import channel_entries
 from cloudtrain.platforms.common.hyperparameters import encoded_hyperparameters
-from cloudtrain.platforms.common.request_body import channel_documents
 from cloudtrain.platforms.kubernetes.labels import JOB, job_labels
 from cloudtrain.platforms.kubernetes.pod_files import POD_START, SOURCE_PATH, START_KEY, runtime_map
 from cloudtrain.platforms.kubernetes.render.parts import Parts

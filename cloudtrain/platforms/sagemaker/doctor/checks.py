@@ -9,7 +9,6 @@ from typing import Any
 from cloudtrain.aws.aws import Aws
 from cloudtrain.platforms.base import Request
 from cloudtrain.platforms.checks import Check
-from cloudtrain.platforms.sagemaker._queue.request import training_request
 from cloudtrain.platforms.sagemaker.doctor.access import (
     check_credentials,
     check_pass_role,
@@ -27,6 +26,7 @@ from cloudtrain.platforms.sagemaker.doctor.network import (
 from cloudtrain.platforms.sagemaker.doctor.queue import queue_checks
 from cloudtrain.platforms.sagemaker.doctor.quota import Wanted, check_quota
 from cloudtrain.platforms.sagemaker.doctor.storage import check_bucket, check_default_bucket, check_input
+from cloudtrain.platforms.sagemaker.queue.request import training_request
 from cloudtrain.spec import TrainingJob
 
 

@@ -11,18 +11,18 @@ import pytest
 from slurm_texts import HEADER, NO_CONTROLLER, NO_JOB, SACCT, SQUEUE, Programs
 
 from cloudtrain.contract import FailureClass, JobStatus
+from cloudtrain.contract.preemption import PREEMPT, STOP
 from cloudtrain.errors import PlatformError
 from cloudtrain.platforms.batch.shell import LocalShell
-from cloudtrain.platforms.batch.submissions import Submission
 from cloudtrain.platforms.batch.submitting import is_same, recorded
 from cloudtrain.platforms.slurm.identity import signs
 from cloudtrain.platforms.slurm.life import JobLife
 from cloudtrain.platforms.slurm.queue import Queue
 from cloudtrain.platforms.slurm.squeue import QueueRow
 from cloudtrain.platforms.supervised import JobFiles, JobRecord
-from cloudtrain.platforms.supervised.launcher import PREEMPT, STOP
-from cloudtrain.platforms.supervised.record import SIGNAL
 from cloudtrain.platforms.supervised.root import LocalRoot
+from cloudtrain.runtime.supervisor.record import SIGNAL
+from cloudtrain.runtime.supervisor.submissions import Submission
 
 LONG_AGO = 1795390000.0
 ENDED = JobRecord(

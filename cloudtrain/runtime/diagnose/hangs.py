@@ -1,0 +1,194 @@
+"""Finds ranks that hang: those that send no heartbeat, and the one among them that the others wait for.
+
+Each host watches its own ranks. When one of them is silent for too long, the leader asks every host for the stacks and
+the positions of its ranks, and names the rank that the others wait for, on whichever host it is.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Callable, NamedTuple
+
+from cloudtrain.contract import FailureClass, FailureReport, RankSlot
+from cloudtrain.contract.documents import Fields, is_count, is_number
+from cloudtrain.observe import heartbeat, steady
+from cloudtrain.runtime.diagnose.hang_stacks import judge, places_in
+from cloudtrain.runtime.run_folder import heartbeat_path
+
+GAP_SECONDS = 3.0
+"""If the watchdog itself did not run for this long, its host was paused: the limit of every rank starts again."""
+
+HINT = "See the stacks of all ranks in the failure report: they show where each rank waits."
+
+LogTail = Callable[[int], Sequence[str]]
+"""The last lines of a rank's log."""
+
+
+class Position(NamedTuple):
+    """How far a rank has come. Hosts send it to the leader as a JSON array."""
+
+    rank: int
+    entered: int
+    """Collectives that the rank has begun to wait for."""
+    waits: bool
+    """Whether it still waits for the last one."""
+    silence: float
+    """Seconds without a heartbeat."""
+
+
+class Watchdog:
+    """Reads the heartbeats of the ranks of one host.
+
+    Time counts from the first heartbeat of any of them. A script that sends none is never considered hung: it may be
+    loading data.
+
+    Args:
+        run: the run folder.
+        limit: the seconds without a heartbeat that a rank may take (``hang_timeout``); 0: any time.
+    """
+
+    def __init__(self, run: str, slots: Iterable[RankSlot], limit: float) -> None:
+        self._run = run
+        self._slots = tuple(slots)
+        self._limit = limit
+        self._since: float | None = None
+        self._launched = self._looked = time.monotonic()
+
+    def check(self, host: str, ended: Iterable[int], tail: LogTail) -> FailureReport | None:
+        """The report of a rank that is silent for too long. Call this at least once a second.
+
+        Args:
+            ended: ranks that have ended.
+        """
+        if not self._limit:
+            return None
+        positions = self._positions(ended)
+        if self._since is None or not any(position.silence > self._limit for position in positions):
+            return None
+        blamed = _suspect(positions)
+        return FailureReport(
+            FailureClass.HANG,
+            _explain(blamed, positions, self._limit),
+            HINT,
+            rank=blamed.rank,
+            host=host,
+            phase="train",
+            log_tail=tuple(tail(blamed.rank)),
+            time=steady.now(),
+        )
+
+    def describe(self, ended: Iterable[int], tail: LogTail) -> dict[str, Any]:
+        """The positions of this host's ranks, for the `Hang.add` of the leader."""
+        positions = self._positions(ended)
+        lines = list(tail(_suspect(positions).rank)) if positions else []
+        return {"positions": positions, "limit": self._limit, "tail": lines}
+
+    def _positions(self, ended: Iterable[int]) -> list[Position]:
+        """The positions of the ranks that run."""
+        now = time.monotonic()
+        running = [slot for slot in self._slots if slot.rank not in set(ended)]
+        beats = {slot.rank: heartbeat.read(heartbeat_path(self._run, slot.local_rank)) for slot in running}
+        first = min((beat.time for beat in beats.values() if beat), default=None)
+        if self._since is None:
+            self._since = first
+        elif now - self._looked > GAP_SECONDS:
+            self._since = now
+        self._looked = now
+        since = self._launched if self._since is None else self._since
+        return [
+            Position(rank, beat.entered, beat.waits, now - max(since, beat.time))
+            if beat
+            else Position(rank, 0, False, now - since)
+            for rank, beat in beats.items()
+        ]
+
+
+class Hang:
+    """The positions of the ranks of all hosts, for the leader."""
+
+    def __init__(self) -> None:
+        self._ranks: dict[int, tuple[str, Position]] = {}
+        """The host and the position of each rank."""
+        self._tails: dict[str, tuple[str, ...]] = {}
+        self._limit = 0.0
+
+    def add(self, host: str, message: Mapping[str, Any]) -> None:
+        """Add what `Watchdog.describe` returned on a host. Raises ValueError or TypeError for anything else."""
+        fields = Fields(message)
+        limit, tail = fields.number("limit"), fields.texts("tail")
+        positions = [Position(*values) for values in fields.items("positions")]
+        if not all(is_count(p.rank) and is_count(p.entered) and is_number(p.silence) for p in positions):
+            raise ValueError("the positions of the ranks are not numbers")
+        for position in positions:
+            self._ranks[position.rank] = host, position
+        self._tails[host], self._limit = tail, limit
+
+    def blame(self, report: FailureReport, stacks: str = "", ended: Sequence[int] = ()) -> FailureReport:
+        """The report of a hang, with the rank that the others wait for.
+
+        Args:
+            stacks: the stacks of all ranks. They decide where the heartbeats do not.
+            ended: ranks that have ended with 0.
+        """
+        if report.failure_class != FailureClass.HANG or not self._ranks:
+            return report
+        changes: dict[str, Any]
+        positions = [position for _, position in self._ranks.values()]
+        blamed = _suspect(positions)
+        message = _explain(blamed, positions, self._limit)
+        verdict = None if _is_clear(positions) else judge(places_in(stacks), ended)
+        if verdict and len(verdict.ranks) > 1 and len(verdict.ranks) < len(positions):
+            blamed = _suspect(position for position in positions if position.rank in verdict.ranks)
+            others = ", ".join(str(rank) for rank in verdict.ranks if rank != blamed.rank)
+            message = f"{_silence(blamed, self._limit)}, while {verdict.why}. So may rank {others}"
+        elif verdict and len(verdict.ranks) > 1:
+            message = f"{verdict.why}. It is unclear which rank is the cause"
+            changes = {"rank": None, "host": None, "phase": None, "message": message, "log_tail": []}
+            return FailureReport.from_dict({**report.to_dict(), **changes})
+        elif verdict:
+            [rank] = verdict.ranks
+            if rank not in self._ranks:
+                changes = {"rank": rank, "host": None, "message": verdict.why, "log_tail": []}
+                return FailureReport.from_dict({**report.to_dict(), **changes})
+            blamed = self._ranks[rank][1]
+            message = f"{_silence(blamed, self._limit)}, while {verdict.why}"
+        host, _ = self._ranks[blamed.rank]
+        changes = {
+            "rank": blamed.rank,
+            "host": host,
+            "message": message,
+            "log_tail": list(self._tails[host]),
+        }
+        return FailureReport.from_dict({**report.to_dict(), **changes})
+
+
+def _is_clear(positions: Sequence[Position]) -> bool:
+    """Whether the heartbeats show which rank the others wait for: they count collectives of cloudtrain only."""
+    return any(position.waits for position in positions) and len({p[1:3] for p in positions}) > 1
+
+
+def _suspect(positions: Iterable[Position]) -> Position:
+    """The rank that the others wait for, among those that have been silent for long.
+
+    A rank outside of collectives comes before one that waits in a collective, then the one that has entered fewer of
+    them, then the one that has been silent for longer.
+    """
+    positions = list(positions)
+    longest = max(position.silence for position in positions)
+    silent = [position for position in positions if position.silence >= longest / 2]
+    return min(silent, key=lambda position: (position.waits, position.entered, -position.silence))
+
+
+def _explain(blamed: Position, positions: Iterable[Position], limit: float) -> str:
+    text = _silence(blamed, limit)
+    ahead = [position.rank for position in positions if position.waits and position.entered > blamed.entered]
+    if not ahead:
+        return text
+    if blamed.waits:
+        return f"{text}: it waits in collective {blamed.entered}, rank {min(ahead)} in a later one"
+    return f"{text}, while rank {min(ahead)} waits for it in a collective"
+
+
+def _silence(blamed: Position, limit: float) -> str:
+    return f"no heartbeat for {blamed.silence:.0f} s (hang_timeout is {limit:g} s)"

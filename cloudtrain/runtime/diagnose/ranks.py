@@ -1,0 +1,478 @@
+"""Diagnoses why a rank ended: the class of the failure, and a hint."""
+
+from __future__ import annotations
+
+import errno
+import re
+import signal
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from cloudtrain._system.signals import LINUX, SIGHUP, SIGKILL, linux_number
+from cloudtrain.contract import FailureClass, FailureReport
+from cloudtrain.contract.failure import without_user_code
+from cloudtrain.errors import CloudtrainError, NotFound
+from cloudtrain.observe import steady
+from cloudtrain.runtime.diagnose.hints.table import UNKNOWN, Failure, JobFacts
+from cloudtrain.runtime.diagnose.native_errors import message_of, native_error
+from cloudtrain.runtime.run_folder import RankRecord
+
+COLLECTIVE = re.compile(
+    r"connection (?:closed|reset) by peer|connection was likely closed|broken pipe|connection refused"
+    r"|timed? ?out|nccl|gloo|collective|process group|socket",
+    re.IGNORECASE,
+)
+"""Messages of a rank that lost another rank: a consequence, not the cause."""
+
+_ADDRESS_IN_USE = re.compile(r"address already in use", re.IGNORECASE)
+"""Also names a socket, but is a cause: the other ranks do not reach the one that could not listen."""
+
+_LOST_PARTNER = ("CollectiveError", "HorovodInternalError")
+"""Exceptions that collectives of cloudtrain and Horovod raise when another rank is gone."""
+
+_OF_TORCH = ("DistError", "DistBackendError", "DistNetworkError", "DistStoreError")
+"""Exceptions of ``torch.distributed``."""
+
+_BACKEND = re.compile(r"gloo|nccl|connection (?:closed|reset) by peer|process group", re.IGNORECASE)
+"""Messages of the backends of ``torch.distributed``."""
+
+_CAUSES = (FailureClass.OUT_OF_MEMORY, FailureClass.GPU_FAULT, FailureClass.GPU_SETUP, FailureClass.DISK_FULL)
+"""Classes of failures that no other rank can cause, whatever their messages say about NCCL."""
+
+_OF_GPUS = re.compile(r"cuda(?!:\d)|cudnn|cublas|nccl|nvidia|nvml|\bgpus?\b", re.IGNORECASE)
+"""Messages that the fault of a GPU may explain. ``cuda:0`` names a device in messages about mistakes."""
+
+_MISTAKES = (
+    "ArgumentError",
+    "AssertionError",
+    "AttributeError",
+    "IndexError",
+    "KeyError",
+    "NameError",
+    "NotImplementedError",
+    "TypeError",
+    "UnboundLocalError",
+    "ValueError",
+)
+"""Exceptions of mistakes in scripts, whatever their messages say about GPUs."""
+
+_OF_SCRIPTS = (
+    FailureClass.SYNTAX_ERROR,
+    FailureClass.IMPORT_ERROR,
+    FailureClass.MISSING_DATA,
+    FailureClass.DISK_FULL,
+    FailureClass.OUT_OF_MEMORY,
+)
+"""Classes of failures that a GPU that fails cannot cause."""
+
+_CRASHES = ("SIGSEGV", "SIGBUS", "SIGILL", "SIGABRT", "SIGFPE")
+
+_MEMORY = re.compile(
+    r"out of memory|cannot allocate memory|DefaultCPUAllocator|std::bad_alloc", re.IGNORECASE
+)
+_TIMEOUT = re.compile(r"timed? ?out", re.IGNORECASE)
+_OF_RANKS = re.compile(
+    r"nccl|gloo|collective|process group|clients? joined|client socket|rendezvous|barrier|\bstore\b|\branks?\b",
+    re.IGNORECASE,
+)
+"""Messages about other ranks: other timeouts are of servers and of downloads."""
+_NO_SPACE = re.compile(r"No space left on device|Disk quota exceeded", re.IGNORECASE)
+_EXCEPTION = re.compile(
+    r"^(?P<type>[A-Za-z_][\w.]*(?:Error|Exception|Interrupt|Exit|Warning))(?:: (?P<message>.*))?$"
+)
+
+_FRAME = re.compile(r'^  File "(.+)", line (\d+), in .*\n    (\S.*)$', re.MULTILINE)
+
+LAST_LINES = 5
+"""Where to look for the message of a script that ended itself."""
+LONGEST_LAST_LINE = 200
+"""In characters: the most of the last line in a message. A progress bar, or binary output, can be one long line."""
+
+HINTS = {
+    FailureClass.SYNTAX_ERROR: "Fix the syntax error in the line shown.",
+    FailureClass.OUT_OF_MEMORY: "Use a smaller batch size, or an instance type with more memory.",
+    FailureClass.MISSING_DATA: "Check the channels given to fit() against the paths that the script opens.",
+    FailureClass.DISK_FULL: "Use a larger volume_size, or write less data.",
+    FailureClass.COLLECTIVE_TIMEOUT: "A rank did not join a collective: compare the last log lines of all ranks.",
+}
+
+
+MOST_RANKS = 8
+"""The most ranks that a hint names."""
+
+
+@dataclass(frozen=True)
+class RankExit:
+    """How one rank ended: its exit code (negative: the signal that killed it), record, and last log lines.
+
+    ``output`` is a longer end of its log, where a crash may be explained.
+    """
+
+    rank: int
+    exit_code: int
+    time: float
+    record: RankRecord | None = None
+    log_tail: tuple[str, ...] = ()
+    output: str = ""
+
+
+def diagnose(
+    rank_exit: RankExit, host: str, *, memory_kills: int = 0, gpu_faults: str = "", facts: JobFacts = UNKNOWN
+) -> FailureReport:
+    """The report of a rank that failed.
+
+    Args:
+        memory_kills: the number of processes on this host that the out-of-memory killer ended since the launch.
+        gpu_faults: the faults of GPUs that the kernel of this host has logged since the launch: see `kernel_log`. They
+            may be of other jobs' GPUs, or harmless: they explain only what a GPU can have caused.
+        facts: what hints may say about the job.
+    """
+    killed_by = linux_number(-rank_exit.exit_code) if rank_exit.exit_code < 0 else None
+    exit_code = rank_exit.exit_code if killed_by is None else 128 + killed_by
+    exception_type, message, traceback = _exception(rank_exit)
+    if exception_type and rank_exit.record and LINUX.get(killed_by or 0) in _CRASHES:
+        killed_by = None  # the script had failed before it crashed in its exit
+    if killed_by is not None:
+        kind, hint = _by_signal(killed_by, memory_kills)
+        exception_type, message = None, ""
+    else:
+        kind, hint = _with_hint(_by_exception(exception_type, message), rank_exit, facts)
+        if exception_type is None and not message and rank_exit.log_tail:
+            last = rank_exit.log_tail[-1]
+            more = "..." if len(last) > LONGEST_LAST_LINE else ""
+            message = f"its last line: {last[:LONGEST_LAST_LINE]}{more}"
+    # a shell reports a signal as an exit code
+    if exception_type is None and LINUX.get(killed_by or rank_exit.exit_code - 128) in _CRASHES:
+        kind, hint, message = _by_native_error(rank_exit, facts) or (kind, hint, message)
+    ended_by = exception_type or LINUX.get(killed_by or rank_exit.exit_code - 128)
+    text = message if exception_type else "\n".join(rank_exit.log_tail)
+    if gpu_faults and kind not in _OF_SCRIPTS and _may_follow_from_gpu(ended_by, text):
+        kind, hint, message = _by_hint(gpu_faults, rank_exit, facts) or (kind, hint, message)
+    return FailureReport(
+        failure_class=kind,
+        message=message,
+        hint=hint,
+        rank=rank_exit.rank,
+        host=host,
+        exit_code=exit_code,
+        signal=killed_by,
+        exception_type=exception_type,
+        traceback=traceback,
+        log_tail=rank_exit.log_tail,
+        phase="train",
+        time=(rank_exit.record.time if rank_exit.record else 0) or rank_exit.time,
+    )
+
+
+def diagnose_agent(
+    program: str, exit_code: int, scripts_started: bool, log_tail: tuple[str, ...], host: str
+) -> FailureReport:
+    """The report of an mpirun, or one of its daemons, that failed. Does not name a rank.
+
+    Args:
+        exit_code: negative for a signal.
+        scripts_started: whether any rank had reached its script.
+        log_tail: the last lines of the output of mpirun itself.
+    """
+    how = "failed" if scripts_started else "did not start the ranks"
+    text = " ".join(line.strip() for line in _last_block(log_tail))
+    return FailureReport(
+        FailureClass.USER_ERROR if scripts_started else FailureClass.PLATFORM,
+        f"{program} {how}" + (f": {text}" if text else ""),
+        ""
+        if scripts_started
+        else "See its own messages below. Check custom_mpi_options: mpirun may reject one of them.",
+        host=host,
+        exit_code=128 + linux_number(-exit_code) if exit_code < 0 else exit_code or 1,
+        log_tail=log_tail,
+        phase="train" if scripts_started else "launch",
+        time=steady.now(),
+    )
+
+
+def diagnose_command(
+    program: str,
+    exit_code: int,
+    unstarted: Sequence[int],
+    left: Sequence[int],
+    scripts_started: bool,
+    log_tail: tuple[str, ...],
+    host: str,
+    *,
+    memory_kills: int = 0,
+) -> FailureReport:
+    """The report of another project's launcher that failed, though none of its ranks has. Does not name a rank.
+
+    Args:
+        exit_code: negative for a signal.
+        unstarted: the ranks of this host that it has not started.
+        left: those that ran when it ended.
+        scripts_started: whether any rank had reached its script.
+        log_tail: the last lines of its output.
+        memory_kills: see `diagnose`.
+    """
+    what = "failed" if exit_code else "ended"
+    hint = "See its own messages below, and check its options."
+    if unstarted:
+        what = f"{what} without starting {_ranks(unstarted)}"
+        if not exit_code:
+            hint = "Check its options for the number of processes: {processes_per_host} on a host, {world_size} in all."
+    elif left:
+        what = f"{what} before {_ranks(left)} had ended"
+        if not exit_code:
+            hint = "The command must run until its ranks have ended: let it wait for them, in the foreground."
+    phase = "train" if scripts_started else "launch"
+    subject = f"{program}, which distribution.agent starts,"
+    if exit_code < 0:
+        return _of_killed_program(subject, exit_code, log_tail, host, phase, memory_kills)
+    return _of_program(f"{subject} {what}", hint, exit_code, log_tail, host, phase)
+
+
+def _ranks(ranks: Sequence[int]) -> str:
+    shown = ", ".join(map(str, ranks[:MOST_RANKS])) + ("..." if len(ranks) > MOST_RANKS else "")
+    return f"rank{'s' * (len(ranks) > 1)} {shown}"
+
+
+def diagnose_server(exit_code: int, log_tail: tuple[str, ...], host: str) -> FailureReport:
+    """The report of a parameter server that ended before the ranks.
+
+    Args:
+        exit_code: negative for a signal.
+        log_tail: the last lines of its output.
+    """
+    if exit_code < 0:
+        return _of_killed_program("the parameter server", exit_code, log_tail, host, "train", memory_kills=0)
+    hint = "It runs TensorFlow with the job's Python: see its own messages below."
+    return _of_program("the parameter server failed", hint, exit_code or 1, log_tail, host, "train")
+
+
+def _of_program(
+    what: str, hint: str, exit_code: int, log_tail: tuple[str, ...], host: str, phase: str
+) -> FailureReport:
+    """The report of a program that is not a rank. If it failed, its last line says why."""
+    last = next((line.strip() for line in reversed(log_tail) if line.strip()), "")[:LONGEST_LAST_LINE]
+    return FailureReport(
+        FailureClass.USER_ERROR,
+        what + (f": {last}" if exit_code and last else ""),
+        hint,
+        host=host,
+        exit_code=128 + linux_number(-exit_code) if exit_code < 0 else exit_code or 1,
+        log_tail=log_tail,
+        phase=phase,
+        time=steady.now(),
+    )
+
+
+def _of_killed_program(
+    subject: str, exit_code: int, log_tail: tuple[str, ...], host: str, phase: str, memory_kills: int
+) -> FailureReport:
+    """The report of a program that is not a rank, and that a signal ended."""
+    killed_by = linux_number(-exit_code)
+    kind, hint = _by_signal(killed_by, memory_kills)
+    message = f"{subject} was killed by {LINUX.get(killed_by, killed_by)}"
+    return replace(
+        _of_program(message, hint, exit_code, log_tail, host, phase), failure_class=kind, message=message
+    )
+
+
+def diagnose_torchrun(rank_exit: RankExit, python: str, host: str) -> FailureReport | None:
+    """The report of a torchrun that cannot start because ``python`` lacks torch; None for any other end."""
+    last = rank_exit.log_tail[-1] if rank_exit.log_tail else ""
+    if rank_exit.record or not last.startswith("ModuleNotFoundError: No module named 'torch"):
+        return None
+    return FailureReport(
+        FailureClass.IMPORT_ERROR,
+        f"the launcher torchrun needs torch, which {python} does not have: no rank was started",
+        "Add torch to requirements.txt, or use an interpreter or image that has it.",
+        host=host,
+        exit_code=rank_exit.exit_code or 1,
+        log_tail=rank_exit.log_tail,
+        phase="launch",
+        time=rank_exit.time,
+    )
+
+
+def _last_block(lines: tuple[str, ...]) -> list[str]:
+    """The last message of mpirun, which separates its messages by rules of dashes."""
+    blocks: list[list[str]] = [[]]
+    for line in lines:
+        if line.startswith("-----"):
+            blocks.append([])
+        elif line.strip():
+            blocks[-1].append(line)
+    return next((block for block in reversed(blocks) if block), [])
+
+
+def report_error(error: Exception, host: str, phase: str | None) -> FailureReport:
+    """The report of an error in the runtime itself. Does not name a rank."""
+    kind, hint = FailureClass.PLATFORM, ""
+    message = f"{type(error).__name__}: {error}"
+    if isinstance(error, CloudtrainError):
+        message, hint = error.message, error.hint
+    if isinstance(error, NotFound):
+        kind = FailureClass.MISSING_DATA
+    elif isinstance(error, OSError):
+        full = error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG) or bool(_NO_SPACE.search(message))
+        kind = FailureClass.DISK_FULL if full else FailureClass.STORAGE
+        hint = hint or (HINTS[kind] if full else "")
+    return FailureReport(kind, message, hint, host=host, phase=phase, time=steady.now())
+
+
+def is_consequence(report: FailureReport) -> bool:
+    """Whether this failure follows from another: a collective that lost its peer, a SIGTERM."""
+    if report.failure_class in _CAUSES:
+        return False
+    if report.signal is not None:
+        aborted = report.failure_class == FailureClass.COLLECTIVE_TIMEOUT
+        return aborted or report.exit_code == 128 + signal.SIGTERM
+    if report.exception_type is None:
+        return report.exit_code == 128 + signal.SIGTERM
+    if _ADDRESS_IN_USE.search(report.message):
+        return False
+    return report.exception_type in _LOST_PARTNER or bool(COLLECTIVE.search(report.message))
+
+
+def with_ended_ranks(report: FailureReport, ended: Sequence[int]) -> FailureReport:
+    """``report``, with a hint that names the ranks that had ended with 0 if that is why a collective failed."""
+    if not ended or not is_consequence(report) or report.exception_type is None:
+        return report
+    names = ", ".join(map(str, sorted(ended)[:MOST_RANKS])) + ", ..." * (len(ended) > MOST_RANKS)
+    who = f"ranks {names}" if len(ended) > 1 else f"rank {names}"
+    return replace(
+        report,
+        hint=f"Before this, {who} ended with exit code 0, so that collectives cannot complete: let every rank train the"
+        " same number of steps.",
+    )
+
+
+def is_lost_partner(error: BaseException) -> bool:
+    """Whether a collective failed: of cloudtrain, Horovod or ``torch.distributed``."""
+    if type(error).__name__ in _LOST_PARTNER:
+        return True
+    return isinstance(error, RuntimeError) and bool(_BACKEND.search(str(error)))
+
+
+def first_cause(reports: list[FailureReport]) -> FailureReport:
+    """The cause among failures reported at about the same time: the one that the others follow from."""
+    return min(reports, key=lambda report: (is_consequence(report), report.rank is None, report.time or 0))
+
+
+def _exception(rank_exit: RankExit) -> tuple[str | None, str, str]:
+    """Type, message and traceback: from the rank's record, else from its output."""
+    record = rank_exit.record
+    if record and record.exception_type == "SystemExit":
+        return None, record.message, ""  # the traceback of exit("why") does not help
+    if record and record.exception_type == "ProcessRaisedException":  # of torch.multiprocessing.spawn
+        of_child = printed_exception(record.message.splitlines())
+        if of_child:
+            return of_child
+    if record and record.exception_type:
+        return record.exception_type, record.message or _last_code(record.traceback), record.traceback
+    return printed_exception(rank_exit.log_tail) or (None, "", "")
+
+
+def _last_code(traceback: str) -> str:
+    """The place of an exception that says nothing itself: the line of code, as of a plain ``assert``."""
+    found = _FRAME.findall(traceback)
+    return f"{found[-1][2]} ({found[-1][0].rpartition('/')[2]}, line {found[-1][1]})" if found else ""
+
+
+def printed_exception(lines: Sequence[str]) -> tuple[str, str, str] | None:
+    """Type, message and traceback of the last exception in ``lines``."""
+    starts = [number for number, line in enumerate(lines) if line.startswith("Traceback (most recent")]
+    if starts:
+        for number in range(starts[-1] + 1, len(lines)):
+            match = _EXCEPTION.match(lines[number])
+            if match:
+                traceback = "\n".join(lines[starts[-1] : number + 1])
+                return match["type"].rpartition(".")[2], match["message"] or _last_code(traceback), traceback
+    return None
+
+
+def _with_hint(kind: FailureClass, rank_exit: RankExit, facts: JobFacts) -> tuple[FailureClass, str]:
+    """The class and the hint of a failure: from the table of hints, else those of its class."""
+    from cloudtrain.runtime.diagnose.hints.known import find_hint  # only now: most jobs do not fail
+
+    exception_type, message, traceback = _exception(rank_exit)
+    exception = ""
+    if exception_type:
+        printed = "\n".join(rank_exit.log_tail).rpartition(traceback)[2] if traceback else ""
+        text = message if rank_exit.record else message + printed
+        exception = f"{exception_type}: {without_user_code(exception_type, text)}"
+    last_lines = "\n".join(rank_exit.log_tail[-LAST_LINES:])
+    found = find_hint(Failure(rank_exit.exit_code, exception, traceback, last_lines), facts)
+    if found is None or (found[0].failure_class == FailureClass.GPU_FAULT and exception_type in _MISTAKES):
+        return kind, HINTS.get(kind, "")
+    hint, text = found
+    return hint.failure_class or kind, text
+
+
+def _by_native_error(rank_exit: RankExit, facts: JobFacts) -> tuple[FailureClass, str, str] | None:
+    """Class, hint and message of a crash that native code explains in the rank's output."""
+    error = native_error(rank_exit.output or "\n".join(rank_exit.log_tail))
+    found = _by_hint(error, rank_exit, facts)
+    if found is None and _MEMORY.search(error):
+        kind = FailureClass.OUT_OF_MEMORY
+        return kind, HINTS[kind], message_of(error, _MEMORY)
+    return found
+
+
+def _by_hint(error: str, rank_exit: RankExit, facts: JobFacts) -> tuple[FailureClass, str, str] | None:
+    """Class, hint and message of the first hint for ``error`` that names a class."""
+    from cloudtrain.runtime.diagnose.hints.known import find_hint  # only now: most jobs do not fail
+
+    found = find_hint(Failure(rank_exit.exit_code, error), facts) if error else None
+    if found is None or found[0].failure_class is None:
+        return None
+    return found[0].failure_class, found[1], message_of(error, found[0].pattern)
+
+
+def _may_follow_from_gpu(ended_by: str | None, text: str) -> bool:
+    """Whether a GPU that fails can have this effect: a signal, the loss of another rank, or a message about GPUs."""
+    if ended_by is not None and ended_by.startswith("SIG"):
+        return True
+    if ended_by in _MISTAKES:
+        return False
+    lost = ended_by is not None and (ended_by in _LOST_PARTNER or bool(COLLECTIVE.search(text)))
+    return lost or bool(_OF_GPUS.search(text))
+
+
+def _by_exception(exception_type: str | None, message: str) -> FailureClass:
+    if _NO_SPACE.search(message):
+        return FailureClass.DISK_FULL
+    if _MEMORY.search(message) or (exception_type or "").endswith("MemoryError"):  # NumPy has its own
+        return FailureClass.OUT_OF_MEMORY
+    if exception_type in ("SyntaxError", "IndentationError", "TabError"):
+        return FailureClass.SYNTAX_ERROR
+    if exception_type in ("ModuleNotFoundError", "ImportError"):
+        return FailureClass.IMPORT_ERROR
+    if exception_type in ("FileNotFoundError", "NotFound"):
+        return FailureClass.MISSING_DATA
+    if exception_type == "CollectiveError":
+        return FailureClass.COLLECTIVE_TIMEOUT
+    of_ranks = exception_type in ("RuntimeError", *_OF_TORCH) or bool(_OF_RANKS.search(message))
+    if exception_type and of_ranks and _TIMEOUT.search(message):
+        return FailureClass.COLLECTIVE_TIMEOUT
+    return FailureClass.USER_ERROR
+
+
+def _by_signal(number: int, memory_kills: int) -> tuple[FailureClass, str]:
+    if number == SIGKILL and memory_kills:
+        return FailureClass.OUT_OF_MEMORY, HINTS[FailureClass.OUT_OF_MEMORY]
+    if number == SIGKILL:
+        return (
+            FailureClass.KILLED,
+            "A user, the platform, or the kernel for lack of memory sent the signal. If memory may be the cause, "
+            "choose hosts with more of it, or a smaller batch.",
+        )
+    if LINUX.get(number) in _CRASHES:
+        return (
+            FailureClass.KILLED,
+            "Native code crashed. The rank's log contains the Python stack at that moment.",
+        )
+    if number == SIGHUP:
+        return (
+            FailureClass.KILLED,
+            "SIGHUP means that a terminal or session was closed: start programs that outlive one with setsid or nohup.",
+        )
+    return FailureClass.KILLED, ""

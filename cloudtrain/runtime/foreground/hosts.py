@@ -1,0 +1,304 @@
+"""A run in the foreground on several hosts: starts `foreground_node` on each, through ssh, and decides for all of them.
+
+The hosts have this working folder and this interpreter at the same paths, as ``horovodrun`` expects: in a shared
+folder, for example. The environment and the secret of the ranks reach a host on its standard input.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import queue
+import shlex
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from cloudtrain._system.signals import linux_number, own_number
+from cloudtrain.contract import FailureReport
+from cloudtrain.errors import PlatformError
+from cloudtrain.link.secret import fresh_secret
+from cloudtrain.runtime.foreground.node import MARK
+from cloudtrain.runtime.foreground.plan import Order, Place
+from cloudtrain.runtime.foreground.ranks import GRACE_SECONDS, Failures
+from cloudtrain.runtime.foreground.report import END_SIGNALS, asked_to_end, status_of
+from cloudtrain.runtime.launchers import mpirun
+from cloudtrain.runtime.launchers.outer_step import without_outer_step
+from cloudtrain.runtime.output import say, write_all
+from cloudtrain.runtime.run_folder import LIBRARY
+
+POLL_SECONDS = 0.02
+START_SECONDS = 120.0
+"""How long hosts may take to answer: the user may have to enter a password."""
+END_SECONDS = 15.0
+"""How long hosts may take to end after their ranks were killed."""
+
+_NODE = (
+    "import sys; del sys.path[0]; sys.path.append(sys.argv[1]);"
+    " from cloudtrain.runtime.foreground.node import main; sys.exit(main())"
+)
+_OF_MACHINE = (
+    "SSH_",
+    "XDG_",
+    "DBUS_",
+    "DISPLAY",
+    "HOSTNAME",
+    "TMPDIR",
+    "TERM",
+    "WINDOWID",
+    "PWD",
+    "OLDPWD",
+    "SHLVL",
+)
+"""Variables, by their beginnings, that make sense on this machine only."""
+
+
+@dataclass
+class Node:
+    """One host."""
+
+    name: str
+    destination: str
+    """For ssh; empty: this machine."""
+    ranks: list[int]
+    process: subprocess.Popen[bytes] | None = None
+    ready: dict[str, Any] = field(default_factory=dict)
+    done: dict[str, Any] = field(default_factory=dict)
+
+    outbox: queue.SimpleQueue[bytes] = field(default_factory=queue.SimpleQueue)
+    """Lines for the host; an empty one closes the connection."""
+
+    def send(self, message: Mapping[str, Any]) -> None:
+        """Does not wait, and does nothing if the host is gone: the end of its output says so."""
+        self.outbox.put(json.dumps(message).encode() + b"\n")
+
+    def write(self) -> None:
+        """Write what `send` was given. Runs in a thread, because a host that does not answer does not read either."""
+        assert self.process and self.process.stdin
+        with contextlib.suppress(OSError), self.process.stdin as pipe:
+            for line in iter(self.outbox.get, b""):
+                pipe.write(line)
+                pipe.flush()
+
+
+def run_on_hosts(
+    order: Order, hosts: Sequence[Mapping[str, Any]], ssh: Sequence[str], signals: queue.SimpleQueue[int]
+) -> int:
+    """Run ranks on several hosts. Returns the exit status.
+
+    Args:
+        hosts: ``name``, ``destination`` and ``ranks`` of each; the first one has rank 0.
+        ssh: the command that connects to a host.
+
+    Raises PlatformError if a host cannot be reached, or cannot run its ranks.
+    """
+    head = _Head(order, [Node(**host) for host in hosts], ssh, signals)
+    try:
+        return head.run()
+    finally:
+        head.end()
+
+
+class _Head:
+    def __init__(
+        self, order: Order, nodes: list[Node], ssh: Sequence[str], signals: queue.SimpleQueue[int]
+    ) -> None:
+        self._order = order
+        self._nodes = nodes
+        self._ssh = ssh
+        self._signals = signals
+        self._inbox: queue.SimpleQueue[tuple[Node, dict[str, Any]]] = queue.SimpleQueue()
+        self._failures = Failures()
+        self._secret = fresh_secret()
+        self._ended_by = 0
+        self._writing = threading.Lock()
+        """Held while a line is written: long ones take several calls."""
+
+    def run(self) -> int:
+        for node in self._nodes:
+            self._connect(node)
+        if not self._wait_until_ready():
+            return 128 + self._ended_by
+        self._start()
+        self._watch()
+        if self._ended_by:
+            return 0 if all(node.done.get("all") for node in self._nodes) else 128 + self._ended_by
+        completed = [rank for node in self._nodes for rank in node.done.get("completed", ())]
+        return status_of(self._failures, completed)
+
+    def _connect(self, node: Node) -> None:
+        command = [sys.executable, "-c", _NODE, LIBRARY]
+        if node.destination:
+            command = [*self._ssh, "-T", "--", node.destination, shlex.join(command)]
+        # ssh may ask for a password on the terminal, and so stays in its group: Ctrl-C must not end it
+        node.process = subprocess.Popen(
+            command,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_IGN),
+        )
+        inherited = without_outer_step(mpirun.without_outer_mpi(os.environ))
+        environment = {name: value for name, value in inherited.items() if not name.startswith(_OF_MACHINE)}
+        threading.Thread(target=self._read, args=(node,), daemon=True).start()
+        threading.Thread(target=node.write, daemon=True).start()
+        node.send(
+            {
+                "type": "order",
+                "order": {**asdict(self._order), "ranks": len(node.ranks)},
+                "environment": environment,
+                "folder": os.getcwd(),
+                "secret": self._secret,
+            }
+        )
+
+    def _read(self, node: Node) -> None:
+        """Pass on the lines of a host, and put its messages into the inbox."""
+        assert node.process and node.process.stdout
+        has_greeted = False
+        for line in node.process.stdout:
+            if (
+                not has_greeted and MARK in line
+            ):  # a login script has printed something without an end of line
+                line = line[line.index(MARK) :]
+                has_greeted = True
+            if line.startswith(MARK):
+                try:
+                    self._inbox.put((node, json.loads(line[len(MARK) :])))
+                except ValueError:
+                    continue
+            else:
+                with self._writing:
+                    write_all(1, line)
+        self._inbox.put((node, {"type": "gone"}))
+
+    def _wait_until_ready(self) -> bool:
+        """Returns False if a signal came first. Raises PlatformError."""
+        deadline = time.monotonic() + START_SECONDS
+        while not all(node.ready for node in self._nodes):
+            if not self._signals.empty():
+                self._ended_by = self._signals.get()
+                return False
+            if time.monotonic() > deadline:
+                late = next(node.name for node in self._nodes if not node.ready)
+                raise PlatformError(
+                    f"{late} did not answer within {START_SECONDS:g} s", hint="Try: ssh " + late
+                )
+            try:
+                node, message = self._inbox.get(timeout=POLL_SECONDS)
+            except queue.Empty:
+                continue
+            if message["type"] == "ready":
+                node.ready = message
+            elif message["type"] == "refused":
+                raise PlatformError(
+                    f"{node.name}: {message['message']}",
+                    hint=message["hint"]
+                    or "Use a folder that all hosts share, or add --send: it sends the script to them.",
+                )
+            else:
+                raise PlatformError(
+                    f"{node.name}: the connection ended before its ranks started",
+                    hint=f"See the message above. This must work there: {shlex.quote(sys.executable)} -c "
+                    '"import cloudtrain"',
+                )
+        return True
+
+    def _start(self) -> None:
+        size = sum(len(node.ranks) for node in self._nodes)
+        address = self._address()
+        ports = dict(self._nodes[0].ready["ports"])
+        port = ports.pop("master")
+        for number, node in enumerate(self._nodes):
+            place = Place(node.ranks, size, number, len(self._nodes), address, port, ports)
+            node.send({"type": "start", "name": node.name, "place": asdict(place)})
+
+    def _address(self) -> str:
+        """The address of the first host, as the others see it: that of ssh's connections."""
+        if self._nodes[0].destination:
+            words = self._nodes[0].ready["ssh"].split()
+            if len(words) == 4:
+                return str(words[2])
+            return self._nodes[0].name
+        for node in self._nodes[1:]:
+            words = node.ready["ssh"].split()
+            if len(words) == 4:
+                return str(words[0])
+        return socket.gethostname()
+
+    def _watch(self) -> None:
+        kill_at = float("inf")
+        while not all(node.done for node in self._nodes):
+            try:
+                node, message = self._inbox.get(timeout=POLL_SECONDS)
+                self._take(node, message)
+            except queue.Empty:
+                pass
+            if self._failures.are_settled and not self._ended_by:
+                self._broadcast({"type": "abort"})
+                self._wait_for_ends(GRACE_SECONDS)
+                return
+            if time.monotonic() >= kill_at:
+                break
+            if self._signals.empty():
+                continue
+            number = self._signals.get()
+            if number == own_number("SIGUSR1"):
+                self._broadcast({"type": "notice", "reason": "signal SIGUSR1"})
+                continue
+            if self._ended_by:
+                break
+            self._ended_by = number
+            kill_at = time.monotonic() + GRACE_SECONDS
+            reason = END_SIGNALS[signal.Signals(number)]
+            self._broadcast({"type": "stop", "reason": reason, "signal": linux_number(number)})
+            say(asked_to_end(number))
+        self._broadcast({"type": "kill"})
+        self._wait_for_ends(END_SECONDS)
+
+    def _take(self, node: Node, message: dict[str, Any]) -> None:
+        kind = message["type"]
+        if kind == "done":
+            node.done = message
+        elif kind == "failed" and not self._ended_by:
+            self._failures.add(FailureReport.from_dict(message["report"]))
+        elif kind in ("gone", "refused") and not node.done:
+            node.done = {"completed": [], "all": False}
+            why = message.get("message", "its connection ended")
+            if not self._ended_by:
+                self._failures.add(FailureReport.host_lost(node.name, why, time.time()))
+
+    def _wait_for_ends(self, seconds: float) -> None:
+        deadline = time.monotonic() + seconds
+        while not all(node.done for node in self._nodes) and time.monotonic() < deadline:
+            try:
+                self._take(*self._inbox.get(timeout=POLL_SECONDS))
+            except queue.Empty:
+                if not self._signals.empty():
+                    self._signals.get()
+                    self._broadcast({"type": "kill"})
+
+    def _broadcast(self, message: Mapping[str, Any]) -> None:
+        for node in self._nodes:
+            node.send(message)
+
+    def end(self) -> None:
+        """Close all connections, which ends what still runs on the hosts."""
+        deadline = time.monotonic() + END_SECONDS
+        for node in self._nodes:
+            node.outbox.put(b"")
+            if node.process and not node.ready:  # it runs nothing yet
+                node.process.terminate()
+        for node in self._nodes:
+            if node.process:
+                try:
+                    node.process.wait(max(0.1, deadline - time.monotonic()))
+                except subprocess.TimeoutExpired:
+                    node.process.kill()
+                    node.process.wait()

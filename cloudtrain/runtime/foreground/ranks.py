@@ -1,0 +1,157 @@
+"""The ranks of one host in the foreground, from their start to their end."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import os
+import queue
+import shlex
+import signal
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from cloudtrain.contract import FailureClass, FailureReport, Notice, gpu_count
+from cloudtrain.runtime.descendants import end_descendants
+from cloudtrain.runtime.diagnose.kernel_log import gpu_faults
+from cloudtrain.runtime.diagnose.memory_kills import memory_kill_count
+from cloudtrain.runtime.diagnose.ranks import diagnose
+from cloudtrain.runtime.foreground.plan import Order, Place, prepare
+from cloudtrain.runtime.job_secret import write_ranks_secret
+from cloudtrain.runtime.launchers.launch import Launch
+from cloudtrain.runtime.output import OutputMerger
+
+SETTLE_SECONDS = 0.7
+"""How long failures are collected after the first one, which may be a consequence of another rank's."""
+CAUSE_SECONDS = 4.0
+"""The same if a rank was killed because it had lost another one."""
+GRACE_SECONDS = 30.0
+"""How long ranks may save their state and end after Ctrl-C, and pending checkpoints after a failure."""
+INTERRUPT_SECONDS = 10.0
+"""How long ranks may take to end after SIGINT. Then they get SIGTERM."""
+
+
+class Failures:
+    """The failures so far, and when their cause can be decided."""
+
+    def __init__(self) -> None:
+        self.reports: list[FailureReport] = []
+        self._decide_at = 0.0
+        self._waits_for_cause = False
+
+    def add(self, report: FailureReport) -> None:
+        self.reports.append(report)
+        lost_another = report.signal is not None and report.failure_class == FailureClass.COLLECTIVE_TIMEOUT
+        settled = time.monotonic() + (CAUSE_SECONDS if lost_another else SETTLE_SECONDS)
+        if not self._decide_at:
+            self._decide_at, self._waits_for_cause = settled, lost_another
+        elif self._waits_for_cause and not lost_another:
+            self._decide_at, self._waits_for_cause = min(self._decide_at, settled), False
+
+    @property
+    def are_settled(self) -> bool:
+        return bool(self._decide_at) and time.monotonic() >= self._decide_at
+
+
+class HostRanks:
+    """Starts the ranks of this host, and reports those that fail. ``stopped``: they were asked to end."""
+
+    def __init__(self, order: Order, run: Path, host: str, place: Place, secret: str) -> None:
+        """
+        Args:
+            run: the run folder: named pipes, and the records of the ranks.
+            host: the name of this host in reports; empty if there is only one.
+            secret: the job secret.
+
+        Raises CloudtrainError if the ranks cannot be started.
+        """
+        write_ranks_secret(run, secret, 0)
+        self._run, self._host = run, host
+        self._prepared = prepare(order, run, os.environ, place)
+        self._output = OutputMerger(
+            1, Path(order.output) if order.output else None, on_error=self._report_lost
+        )
+        self.lost_output = False
+        """Whether a part of the ranks' output could not be written."""
+        self.launch = Launch(self._prepared.plan, self._output)
+        self._kills = memory_kill_count()
+        self._started = time.monotonic()
+        self.stopped = False
+        self._interrupt_until = -math.inf
+        """Until then, ranks that are asked to end get SIGINT."""
+
+    @property
+    def command(self) -> str:
+        """In shell syntax."""
+        plan = self._prepared.plan
+        starts = () if plan.agent else plan.starts
+        return " : ".join(dict.fromkeys(shlex.join(start.command) for start in starts)) or shlex.join(
+            plan.command
+        )
+
+    def start(self) -> None:
+        """Raises OSError if the program cannot be started."""
+        self.launch.start()
+
+    def look(self) -> Iterator[FailureReport]:
+        """The ranks that have failed since the last look."""
+        running = self.launch.running  # before poll(), which then has all exits
+        failed = False
+        for rank_exit in self.launch.poll():
+            if rank_exit.exit_code and not self.stopped:
+                failed = True
+                faults = gpu_faults(self._started) if gpu_count(os.environ) else ""
+                kills = memory_kill_count() - self._kills
+                yield diagnose(rank_exit, self._host, memory_kills=kills, gpu_faults=faults)
+        if self.stopped:
+            interrupts = time.monotonic() < self._interrupt_until
+            # including ranks that started since
+            self.launch.signal_ranks(signal.SIGINT if interrupts else signal.SIGTERM)
+        elif not running and not failed:
+            report = self.launch.agent_report(self._host, memory_kill_count() - self._kills)
+            if report:
+                yield report
+
+    def _report_lost(self, error: OSError) -> None:
+        self.lost_output = True
+        with contextlib.suppress(OSError):
+            sys.stderr.write(f"Error: {error.strerror}\n")
+            sys.stderr.flush()
+
+    def stop(self, number: int, reason: str) -> None:
+        """Ask the ranks to end. After Ctrl-C, they get SIGINT, and SIGTERM if they are slow to end."""
+        self.stopped = True
+        if number == signal.SIGINT:
+            self._interrupt_until = time.monotonic() + INTERRUPT_SECONDS
+        self.notify(reason)
+
+    def notify(self, reason: str) -> None:
+        """Write a notice for the ranks."""
+        with contextlib.suppress(OSError):  # a full disk
+            Notice(time.time() + GRACE_SECONDS, reason).write(self._run)
+
+    def wait_for_commits(self, interrupted: queue.SimpleQueue[Any]) -> None:
+        """Give pending checkpoints a grace period, before the ranks of a failed run are killed."""
+        pending, deadline = self.launch.commits(), time.monotonic() + GRACE_SECONDS
+        while pending & self.launch.commits() and time.monotonic() < deadline:
+            with contextlib.suppress(queue.Empty):
+                interrupted.get(timeout=0.02)
+                return
+
+    def end(self) -> None:
+        """Kill all that still runs, and pass on the rest of the output."""
+        if self._prepared.rendezvous:
+            self._prepared.rendezvous.kill()
+            self._prepared.rendezvous.wait()
+        self.launch.kill()
+        end_descendants()
+        self.launch.clean_up()
+        if self._output.started:
+            self._output.close()
+
+    @property
+    def completed_ranks(self) -> list[int]:
+        return [rank for rank, rank_exit in self.launch.exits.items() if rank_exit.exit_code == 0]

@@ -1,0 +1,104 @@
+"""Runs a program as ranks in the foreground, for ``cloudtrain run``.
+
+Nothing is packed, copied or uploaded. The ranks have the working folder and the environment of the shell, their output
+is streamed, and their end is the end of this process: the exit status is that of the rank that failed first.
+"""
+
+from __future__ import annotations
+
+import json
+import queue
+import shutil
+import signal
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from cloudtrain._system.signals import handle, unblock
+from cloudtrain.contract.text import escape_text
+from cloudtrain.errors import CloudtrainError
+from cloudtrain.link.secret import fresh_secret
+from cloudtrain.runtime.descendants import adopt_orphans
+from cloudtrain.runtime.foreground.plan import Order, alone
+from cloudtrain.runtime.foreground.ranks import GRACE_SECONDS, Failures, HostRanks
+from cloudtrain.runtime.foreground.report import END_SIGNALS, asked_to_end, status_of
+from cloudtrain.runtime.output import say
+
+assert sys.platform != "win32", "jobs run on Linux and macOS"
+
+POLL_SECONDS = 0.01
+
+
+def run_here(order: Order, run: Path, signals: queue.SimpleQueue[int]) -> int:
+    """Run all ranks on this machine. Returns the exit status; no process is left then.
+
+    Raises:
+        CloudtrainError: the ranks cannot be started.
+        OSError: the program cannot be started.
+    """
+    ranks = HostRanks(order, run, "", alone(order.ranks), fresh_secret())
+    if order.verbose:
+        say(f"starting {order.ranks} ranks: {ranks.command}")
+    failures = Failures()
+    ended_by = 0
+    if not signals.empty():
+        number = signals.get()
+        if number in END_SIGNALS:
+            return 128 + number
+        signals.put(number)
+    try:
+        ranks.start()
+        kill_at = float("inf")
+        while True:
+            running = ranks.launch.running
+            for report in ranks.look():
+                failures.add(report)
+            if not running or failures.are_settled or time.monotonic() >= kill_at:
+                break
+            try:
+                number = signals.get(timeout=POLL_SECONDS)
+            except queue.Empty:
+                continue
+            if number == signal.SIGUSR1:
+                ranks.notify("signal SIGUSR1")
+                continue
+            if ended_by or not ranks.launch.scripts_started:
+                ended_by = ended_by or number
+                break
+            ended_by, kill_at = number, time.monotonic() + GRACE_SECONDS
+            ranks.stop(number, END_SIGNALS[signal.Signals(number)])
+            say(asked_to_end(number))
+        if failures.reports and not ended_by:
+            ranks.wait_for_commits(signals)
+    finally:
+        ranks.end()
+    if ended_by:
+        return 0 if ranks.launch.completed else 128 + ended_by
+    return status_of(failures, ranks.completed_ranks) or int(ranks.lost_output)
+
+
+def main(argument: str) -> int:
+    """Run an `Order`, which is given as JSON. Returns the exit status."""
+    given = json.loads(argument)
+    hosts, ssh = given.pop("hosts", []), given.pop("ssh", [])
+    order = Order.from_dict(given)
+    adopt_orphans()
+    folder = tempfile.mkdtemp(prefix="ct-run-")
+    signals: queue.SimpleQueue[int] = queue.SimpleQueue()
+    for number in END_SIGNALS:
+        if signal.getsignal(number) != signal.SIG_IGN:  # nohup
+            signal.signal(number, lambda received, _frame: signals.put(received))
+    unblock(tuple(END_SIGNALS))
+    handle("SIGUSR1", lambda received, _frame: signals.put(received))
+    try:
+        if hosts:
+            from cloudtrain.runtime.foreground.hosts import run_on_hosts  # few runs have several
+
+            return run_on_hosts(order, hosts, ssh, signals)
+        return run_here(order, Path(folder), signals)
+    except CloudtrainError as error:
+        sys.stderr.write(f"Error: {escape_text(str(error))}\n")
+        return 1
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)

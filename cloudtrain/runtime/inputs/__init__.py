@@ -1,0 +1,1 @@
+"""Prepares a host before its ranks start: source, channels, checkpoints, requirements."""

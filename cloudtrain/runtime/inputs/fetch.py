@@ -1,0 +1,166 @@
+"""Fetches the source and the channels to this host."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
+
+from cloudtrain.contract.source import SourceLimits
+from cloudtrain.errors import NotFound, StorageError
+from cloudtrain.runtime.digest import sha256_of
+from cloudtrain.runtime.host_config import HostConfig
+from cloudtrain.runtime.inputs.unpack import unpack
+from cloudtrain.storage import ObjectInfo, open_store, split_uri, uri_scheme, uri_to_path
+from cloudtrain.storage.retry_policy import ATTEMPTS
+from cloudtrain.storage.uri import check_key
+
+if TYPE_CHECKING:
+    from cloudtrain.runtime.inputs.pipes import OnError, PipeChannel
+    from cloudtrain.storage import Progress
+    from cloudtrain.storage.mount import S3Mount
+
+
+def fetch_source(config: HostConfig) -> None:
+    """Unpack the source archive, downloaded or from its channel, into the code folder.
+
+    Raises StorageError if it is missing, is not the submitted archive, or does not fit on the disk; InvalidSource if it
+    is too large or unsafe.
+    """
+    if config.source_uri is None:
+        return
+    sha256 = config.settings.source_sha256 or None
+    limits = SourceLimits(config.settings.max_source_size, config.settings.max_source_files)
+    parent, name = split_uri(config.source_uri)
+    if config.settings.source_channel:
+        unpack(config.paths.channel(config.settings.source_channel) / name, config.paths.code, sha256, limits)
+    elif uri_scheme(config.source_uri) == "file":
+        unpack(uri_to_path(config.source_uri), config.paths.code, sha256, limits)
+    else:
+        archive = config.paths.run / name
+        for _ in range(ATTEMPTS):  # an archive that arrives altered is fetched again
+            open_store(parent).download(name, archive)
+            if sha256 is None or sha256_of(archive) == sha256:
+                break
+        unpack(archive, config.paths.code, sha256, limits)
+        archive.unlink()
+
+
+def locate(uri: str, channel: str = "") -> tuple[str, Iterator[ObjectInfo]]:
+    """Resolve a channel's URI to the URI of a folder and the objects in it that belong to the channel.
+
+    ``s3://bucket/train`` is the object ``train`` if it exists, else everything below ``train/``; if there is nothing,
+    every object whose name begins with ``train``, as on SageMaker.
+
+    Raises:
+        NotFound: there is nothing at ``uri``; the message names the channel, if given.
+    """
+    try:
+        return _locate(uri)
+    except NotFound as error:
+        if not channel:
+            raise
+        raise NotFound(f"channel {channel!r}: {error.message}", hint=error.hint) from None
+
+
+def _locate(uri: str) -> tuple[str, Iterator[ObjectInfo]]:
+    is_name = bool(urlsplit(uri).path.strip("/")) and not uri.endswith("/")
+    folder, name = split_uri(uri) if is_name else (uri, "")
+    if is_name:
+        entry = open_store(folder).stat(name)
+        if entry is not None:
+            return folder, iter([entry])
+    bases = [(uri, "")]
+    if is_name and uri_scheme(uri) == "s3":
+        bases.append((folder, name))
+    for base, prefix in bases:
+        entries = (entry for entry in open_store(base).list(prefix) if not entry.key.endswith("/"))
+        first = next(entries, None)
+        if first is not None:
+            return base, itertools.chain([first], entries)
+    raise NotFound(
+        f"there is nothing at {uri}", hint="Check the bucket and the prefix, or upload the data first."
+    )
+
+
+def shard(entries: Iterable[ObjectInfo], host_rank: int, host_count: int) -> list[ObjectInfo]:
+    """Every ``host_count``-th object, by key: ``ShardedByS3Key``."""
+    return sorted(entries, key=lambda entry: entry.key)[host_rank::host_count]
+
+
+def fetch_channel(config: HostConfig, name: str, uri: str, on_total: Progress, progress: Progress) -> None:
+    """Put a channel's data into its folder; ``file://`` data is linked, not copied.
+
+    Raises:
+        NotFound: there is nothing at ``uri``; the message names the channel.
+        StorageError: the data cannot be read, or does not fit on the disk.
+    """
+    from cloudtrain.storage.transfer import download_entries
+
+    folder = config.paths.channel(name)
+    base, found = locate(uri, name)
+    sharded = config.channels.get(name, {}).get("S3DistributionType") == "ShardedByS3Key"
+    entries = shard(found, config.host.rank, config.host.count) if sharded else found
+    if uri_scheme(uri) == "file":
+        _link(folder, uri_to_path(base), entries, whole=base == uri and not sharded)
+        return
+    entries = list(entries)
+    on_total(sum(entry.size for entry in entries))
+    download_entries(open_store(base), entries, folder, progress=progress)
+
+
+def mount_channel(config: HostConfig, name: str, uri: str) -> S3Mount:
+    """Make a channel in S3 available as files that are read on demand: FastFile mode.
+
+    Raises:
+        NotFound: there is nothing at ``uri``.
+        StorageError: the machine cannot mount it. Fetch it instead.
+    """
+    from cloudtrain.storage.mount import S3Mount, why_no_mounts
+
+    if why := why_no_mounts():
+        raise StorageError(why)
+    base, found = locate(uri, name)
+    sharded = config.channels[name].get("S3DistributionType") == "ShardedByS3Key"
+    entries = shard(found, config.host.rank, config.host.count) if sharded else found
+    # the channel is a link: the folder that holds all channels may be mounted elsewhere, too
+    source = config.paths.base / "mounts" / name
+    mount = S3Mount(base, source)
+    mount.start()
+    try:
+        _link(config.paths.channel(name), source, entries, whole=base == uri and not sharded)
+    except BaseException:
+        mount.stop()
+        raise
+    return mount
+
+
+def open_pipes(config: HostConfig, name: str, uri: str, on_error: OnError) -> PipeChannel:
+    """Start to feed the pipes of a channel in Pipe mode. Raises NotFound if there is nothing at ``uri``."""
+    from cloudtrain.runtime.inputs.pipes import PipeChannel  # not every client of this module has pipes
+
+    base, found = locate(uri, name)
+    document = config.channels[name]
+    entries = sorted(found, key=lambda entry: entry.key)
+    if document.get("S3DistributionType") == "ShardedByS3Key":
+        entries = shard(entries, config.host.rank, config.host.count)
+    pipes = PipeChannel(config.paths.channel(name), base, entries, document, on_error)
+    pipes.start()
+    return pipes
+
+
+def _link(folder: Path, source: Path, entries: Iterable[ObjectInfo], *, whole: bool) -> None:
+    """Link ``entries`` of ``source`` in ``folder``; with a single link to the folder if they are ``whole``."""
+    if folder.is_symlink():
+        folder.unlink()
+    if whole and not folder.exists():
+        folder.symlink_to(source, target_is_directory=True)
+        return
+    for entry in entries:
+        check_key(entry.key, str(source))
+        link = folder / entry.key
+        link.parent.mkdir(parents=True, exist_ok=True)
+        link.unlink(missing_ok=True)
+        link.symlink_to(source / entry.key)

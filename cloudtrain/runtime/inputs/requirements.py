@@ -1,0 +1,140 @@
+"""Installs the script's requirements, once per host, before the launch.
+
+In a container, they are installed into the image's Python. On a user's machine (`Settings.requirements_cache` is set),
+no existing environment is modified: they are installed into a virtual environment on top of the script's interpreter.
+The environment is cached under a hash of everything that decides its content: jobs with the same requirements share it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from cloudtrain.runtime.inputs.installer import (
+    REQUIREMENTS,
+    Interpreter,
+    Part,
+    Say,
+    install_part,
+    package_part,
+    run,
+)
+from cloudtrain.runtime.inputs.overlay import Overlay
+from cloudtrain.runtime.inputs.requirements_file import content_of, digest_of
+
+WAIT_SECONDS = 0.2
+"""A host that waits longer for the lock of an environment has waited for an installation by another host."""
+FAIL_SECONDS = 2.0
+"""The time for a failure of one host to end the others."""
+
+HAS_COMMAND = Path(__file__).is_file()
+"""Whether cloudtrain is installed here, with its command. A bundled runtime is a zip archive."""
+
+_DISTRIBUTIONS = (".dist-info", ".egg-info", ".egg-link", ".pth")
+
+
+def install(
+    code: Path,
+    *,
+    package: bool,
+    cache: str = "",
+    python: str = sys.executable,
+    say: Say = lambda line: None,
+    leads: bool = True,
+) -> str:
+    """Install ``requirements.txt``, and the package in the code folder, and return the interpreter to use.
+
+    Args:
+        package: whether the code folder is a package to install.
+        cache: the folder of cached environments; empty: install into ``python`` itself.
+        python: the interpreter that runs the script.
+        say: called with each line about the progress.
+        leads: whether this host speaks for the hosts of this machine that find the environment complete.
+
+    Raises:
+        RequirementsFailed: the installation failed; the report contains the installer's last lines.
+    """
+    parts = [REQUIREMENTS] if any(content_of(code / "requirements.txt", code)) else []
+    if package:
+        parts.append(package_part("setup.py" if (code / "setup.py").is_file() else "pyproject.toml"))
+    if not parts:
+        return python
+    base = Interpreter.inspect(python)
+    if not cache:
+        _install(parts, python, base, code, say)
+        return python
+    overlay = Overlay(Path(cache) / _fingerprint(base, code, parts))
+    was_complete = overlay.is_complete
+    asked = time.monotonic()
+    waiting = f"Waiting for another host or job, which installs {_names(parts)}"
+    with overlay.locked(on_wait=lambda: leads and say(waiting)):
+        waited = time.monotonic() - asked
+        if overlay.is_complete and not overlay.is_intact:
+            say(f"{overlay.path} has been changed or damaged since it was made. It is made again")
+        elif overlay.is_complete:
+            overlay.use()
+            if leads and was_complete:
+                say(f"{_names(parts)}: installed before, {_shown(overlay)}")
+            return overlay.python
+        if waited > WAIT_SECONDS:
+            # another host has just failed; if it belongs to this job, this host ends now
+            time.sleep(FAIL_SECONDS)
+        shutil.rmtree(overlay.path, ignore_errors=True)
+        try:
+            _make_overlay(overlay, base)
+            _install(parts, overlay.python, base, code, say)
+            overlay.complete()
+        except BaseException:
+            shutil.rmtree(overlay.path, ignore_errors=True)
+            raise
+    removal = ". Remove it with: cloudtrain clean --caches" if HAS_COMMAND else ""
+    say(f"The environment has {_shown(overlay)}{removal}")
+    return overlay.python
+
+
+def _install(parts: Sequence[Part], python: str, base: Interpreter, code: Path, say: Say) -> None:
+    for part in parts:
+        say(f"Installing {part.name}")
+        began = time.monotonic()
+        install_part(part, python, base, str(code), say)
+        say(f"Installed {part.name} in {time.monotonic() - began:.1f} s")
+
+
+def _names(parts: Sequence[Part]) -> str:
+    return " and ".join(part.name for part in parts)
+
+
+def _shown(overlay: Overlay) -> str:
+    return f"{overlay.size / 1e6:,.1f} MB in {overlay.path}"
+
+
+def _make_overlay(overlay: Overlay, base: Interpreter) -> None:
+    """Create a virtual environment that also sees every package of ``base``, including pip."""
+    if base.path == sys.executable:
+        import venv
+
+        venv.EnvBuilder(with_pip=False, symlinks=True).create(overlay.path)
+    else:
+        command = [base.path, "-I", "-m", "venv", "--without-pip", "--symlinks", str(overlay.path)]
+        run(command, "/", f"{base.path} cannot create a virtual environment")
+    lines = [f"import site; site.addsitedir({parent!r})" for parent in base.parents]
+    (overlay.site_packages / "_parent.pth").write_text("\n".join(lines) + "\n")
+
+
+def _fingerprint(base: Interpreter, code: Path, parts: Sequence[Part]) -> str:
+    """A hash of the interpreter, the distributions that it has, and what is to be installed."""
+    digest = hashlib.sha256(f"{base.version}\0{base.prefix}\0".encode())
+    for parent in base.parents:
+        names = sorted(name for name in os.listdir(parent) if name.endswith(_DISTRIBUTIONS))
+        digest.update("\0".join([parent, *names, ""]).encode("utf-8", "surrogateescape"))
+    for part in parts:
+        if part is REQUIREMENTS:
+            digest.update("\n".join(content_of(code / "requirements.txt", code)).encode())
+        else:
+            digest.update(digest_of(code).encode())
+    return digest.hexdigest()[:32]

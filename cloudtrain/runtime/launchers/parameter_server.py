@@ -1,0 +1,33 @@
+"""TensorFlow's parameter server of one host. Runs in the script's interpreter until its parent ends.
+
+    python .../cloudtrain/runtime/launchers/parameter_server.py
+
+``TF_CONFIG`` describes its task. As in AWS's images, every host has one, next to the process that runs the script.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from typing import Any
+
+from cloudtrain.runtime.launchers.loopback_port import keep_on_loopback
+from cloudtrain.runtime.parent_death import die_with_runtime
+
+
+def main() -> None:
+    die_with_runtime()
+    keep_on_loopback(os.environ)
+    sys.path[:1] = []  # the folder of this file has modules with names that are also those of packages
+    import tensorflow  # type: ignore[import-not-found,unused-ignore]
+
+    tf: Any = tensorflow
+    config = json.loads(os.environ["TF_CONFIG"])
+    task = config["task"]
+    server = tf.distribute.Server(config["cluster"], job_name=task["type"], task_index=task["index"])
+    server.join()
+
+
+if __name__ == "__main__":
+    main()

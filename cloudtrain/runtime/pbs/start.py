@@ -1,0 +1,118 @@
+"""The commands that start the node program on every node of a job: srun, pbsdsh, ssh or aprun."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import socket
+import sys
+from collections.abc import Mapping, Sequence
+
+from cloudtrain.errors import PlatformError
+from cloudtrain.runtime.start.allocation import find_allocation
+
+NODE = "cloudtrain.runtime.start.node"
+RELAY = "cloudtrain.runtime.pbs.relay"
+RELAY_NODE = "cloudtrain.runtime.pbs.relay_node"
+
+SRUN, PBSDSH, SSH, APRUN = "srun", "pbsdsh", "ssh", "aprun"
+
+_SSH = ("-n", "-oBatchMode=yes", "-oConnectTimeout=30")
+"""Host keys are checked as the user's configuration says. Nothing answers a question: it fails."""
+
+
+def node_names(environ: Mapping[str, str]) -> list[str]:
+    """The nodes of this job, in the scheduler's order. Raises PlatformError if it does not name them."""
+    found = find_allocation(environ)
+    if found:
+        return [name for name, _ in found.hosts]
+    nodes = environ.get("COBALT_PARTNAME", "")
+    if re.fullmatch(r"[\d,-]+", nodes):  # of a Cray: numbers of compute nodes, which have these names
+        return [f"nid{number:05}" for number in _numbers(nodes)]
+    if nodes:
+        return nodes.split(",")
+    raise PlatformError(
+        f"the scheduler does not say which nodes the job has on {socket.gethostname()}",
+        hint="The batch step looks for PBS_NODEFILE, COBALT_NODEFILE, COBALT_PARTNAME and SLURM_JOB_NODELIST.",
+    )
+
+
+def _numbers(text: str) -> list[int]:
+    found: list[int] = []
+    for part in text.split(","):
+        first, _, last = part.partition("-")
+        found += range(int(first), int(last or first) + 1)
+    return found
+
+
+def choose(wanted: str, names: Sequence[str], environ: Mapping[str, str]) -> str:
+    """The name of the program that reaches all nodes; empty if this is the only one.
+
+    Args:
+        wanted: ``platform_options.start``, or ``auto``.
+
+    Raises PlatformError if it is missing.
+    """
+    path = environ.get("PATH")
+    on_cray = "COBALT_JOBID" in environ and shutil.which(APRUN, path=path) is not None
+    if wanted == "auto" and len(names) == 1 and not on_cray:  # on a Cray, this is a service node
+        return ""
+    candidates = {
+        SRUN: "SLURM_JOB_ID" in environ,
+        APRUN: on_cray,
+        PBSDSH: "PBS_JOBID" in environ,
+        SSH: True,
+    }
+    for name, fits in candidates.items():
+        if (name == wanted or (wanted == "auto" and fits)) and shutil.which(name, path=path):
+            return name
+    tried = wanted if wanted != "auto" else ", ".join(name for name, fits in candidates.items() if fits)
+    raise PlatformError(
+        f"nothing on {socket.gethostname()} starts a program on the other nodes: {tried} is not on the PATH",
+        hint="Load it (platform_options.modules), or set platform_options.start to another program.",
+    )
+
+
+def command(program: str, names: Sequence[str], runtime: str, folder: str) -> list[str]:
+    """The command that runs the node program of a job on all nodes, and passes its input to all of them."""
+    python = [sys.executable, runtime]
+    if not program:
+        return [*python, NODE, folder, names[0]]
+    if program == SRUN:
+        count = len(names)
+        step = [
+            f"--nodes={count}",
+            f"--ntasks={count}",
+            "--ntasks-per-node=1",
+            "--cpu-bind=none",
+            "--mpi=none",
+        ]
+        return [SRUN, *step, "--export=ALL", "--kill-on-bad-exit=0", "--wait=0", *python, NODE, folder]
+    return [*python, RELAY, program, folder, *names]
+
+
+def starters(program: str, names: Sequence[str], runtime: str, arguments: Sequence[str]) -> list[list[str]]:
+    """The commands that run `relay_node` on all nodes. They pass no input on."""
+    inner = [sys.executable, runtime, RELAY_NODE, *arguments]
+    if program == SSH:
+        return [[SSH, *_SSH, name, "--", *(_quoted(word) for word in (*inner, name))] for name in names]
+    if program == APRUN:
+        return [[APRUN, "-q", "-n", str(len(names)), "-N", "1", *inner]]
+    return [[PBSDSH, "--", *inner]]
+
+
+def _quoted(word: str) -> str:
+    """For the shell on the other side."""
+    return word if re.fullmatch(r"[\w./:=@%+-]+", word) else "'" + word.replace("'", "'\\''") + "'"
+
+
+def own_name(names: Sequence[str]) -> str:
+    """Which of ``names`` this node is. Raises PlatformError if it is none."""
+    here = socket.gethostname()
+    if here in names:
+        return here
+    short = here.partition(".")[0]
+    same = [name for name in names if name.partition(".")[0] == short and not short.isdigit()]
+    if len(same) == 1:
+        return same[0]
+    raise PlatformError(f"this node calls itself {here}, which is none of {', '.join(names)}")

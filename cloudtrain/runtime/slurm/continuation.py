@@ -1,0 +1,196 @@
+"""How a job on Slurm continues after a preemption or a time limit, as its batch step arranges it.
+
+``scontrol requeue`` puts the job into the queue again under its number, also one that PreemptMode=CANCEL is ending.
+Where the nodes do not have it, or the cluster refuses, sbatch submits the job again, to start when this submission has
+ended. Where they have neither, a client does so that waits for the job: no other one submits anything. With a chain,
+further submissions wait in the queue already: see `cloudtrain.platforms.slurm.chain`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import shutil
+import subprocess
+import time
+from collections.abc import Mapping
+from pathlib import Path
+
+from cloudtrain.checkpoint.saved import Saved
+from cloudtrain.contract import FailureClass
+from cloudtrain.contract.request_body import request_settings
+from cloudtrain.errors import PlatformError
+from cloudtrain.runtime.slurm.time_limit import EARLY_SECONDS, notice_seconds, parse_time_limit
+from cloudtrain.runtime.start.variables import without_outer_allocation
+from cloudtrain.runtime.supervisor.folder import SUPERVISOR_LOG, JobFolder
+from cloudtrain.runtime.supervisor.submissions import (
+    SUBMISSIONS,
+    Submission,
+    note_submission,
+    parse_submissions,
+)
+from cloudtrain.storage.atomic import replace_file
+
+COMMAND_SECONDS = 60.0
+ANSWER_SECONDS = 10.0
+LONGEST_TAIL = 1 << 16
+SCRIPT = "job.sh"
+INTERRUPTED = "interrupted"
+"""The file with the number of the submission after which a client is to submit the job again."""
+
+_TAKEN = re.compile(
+    rb"\*\*\* JOB \d+ ON \S+ CANCELLED AT \S+ DUE TO (PREEMPTION|TIME LIMIT|NODE FAILURE|JOB REQUEUE)"
+)
+"""A line of slurmstepd in the output of a job, ahead of SIGTERM, unless someone has cancelled the job."""
+_PREEMPTED = re.compile(r" PreemptTime=\d")
+"""In the description of a job that is preempted with a grace: its batch step gets no signal yet."""
+_CAUSES = {b"TIME LIMIT": FailureClass.TIME_LIMIT, b"NODE FAILURE": FailureClass.HOST_LOST}
+WAITS_ALREADY = "Job is pending execution"
+"""The refusal of ``scontrol requeue`` for a job that Slurm has put into the queue again itself."""
+
+
+class SlurmContinuation:
+    """See `cloudtrain.platforms.supervised.Continuation`.
+
+    Args:
+        number: Slurm's number of this submission.
+        requeue: the option of this name. With ``chain``, other submissions wait for the end of this one.
+    """
+
+    notice_seconds = 120.0
+    """The job begins a little later than its time limit, and Slurm may send the notice a minute early."""
+
+    def __init__(
+        self, folder: JobFolder, number: str, *, requeue: str, environ: Mapping[str, str] = os.environ
+    ) -> None:
+        self._folder = folder
+        self._number = number
+        self._requeues = requeue
+        settings = request_settings(folder.read_request())
+        self._stop_grace = settings.stop_grace
+        self._saved = Saved(settings.checkpoint_uri)
+        self._environ, _ = without_outer_allocation(environ)
+        self._output = folder.path / SUPERVISOR_LOG
+        self._begin = _size(self._output)
+        self._restarts = int(environ.get("SLURM_RESTART_COUNT") or 0)
+        self.place = f"Slurm job {number} on {environ.get('SLURM_JOB_NODELIST', 'its nodes')}"
+
+    def takes_back(self) -> bool:
+        try:
+            with open(self._output, "rb") as file:
+                file.seek(max(self._begin, _size(self._output) - LONGEST_TAIL))
+                if _TAKEN.search(file.read()):
+                    return True
+        except OSError:
+            return False
+        return bool(_PREEMPTED.search(self._show()))
+
+    def cause(self) -> FailureClass:
+        """The reason that Slurm gives: in the output of the job, or else in its description of the job."""
+        with contextlib.suppress(OSError), open(self._output, "rb") as file:
+            file.seek(max(self._begin, _size(self._output) - LONGEST_TAIL))
+            found = _TAKEN.findall(file.read())
+            if found:
+                return _CAUSES.get(found[-1], FailureClass.PREEMPTED)
+        shown = self._show()
+        if _PREEMPTED.search(shown):
+            return FailureClass.PREEMPTED
+        end = re.search(r" EndTime=(\d+)", shown)
+        is_near = end and int(end[1]) - time.time() < notice_seconds(self._stop_grace) + EARLY_SECONDS
+        return FailureClass.TIME_LIMIT if is_near else FailureClass.PREEMPTED
+
+    def _show(self) -> str:
+        """Slurm's description of the job, with times in seconds since the epoch."""
+        command = ("scontrol", "show", "job", "--oneliner", self._number)
+        return self._run(*command, timeout=ANSWER_SECONDS).stdout
+
+    def spare_seconds(self) -> float:
+        limit = parse_time_limit(self._show(), self._environ)
+        return limit.spare_seconds(self._stop_grace, time.time()) if limit else 0.0
+
+    def longest_grace(self) -> float:
+        """The grace for which a notice of this job's time limit leaves time."""
+        limit = parse_time_limit(self._show(), self._environ)
+        return notice_seconds(self._stop_grace, limit.seconds if limit else None) / 2
+
+    def check_next(self, cause: FailureClass) -> None:
+        if self._requeues == "never":
+            raise PlatformError(
+                "platform_options.requeue is never",
+                hint="Submit the job again: it resumes from its last checkpoint.",
+            )
+        if cause == FailureClass.TIME_LIMIT and self._requeues != "always" and not self._saved.is_new():
+            raise PlatformError(
+                "this attempt saved no checkpoint, and the next one would get no further",
+                hint="Save checkpoints more often than the time limit: see docs/guides/checkpoints.md. Or choose a "
+                "longer limit: platform_options.time, another partition or QOS. For a script that saves elsewhere: "
+                "platform_options.requeue: always.",
+            )
+
+    def start_next(self) -> str:
+        if self._requeues == "chain":
+            return "the next submission waits in the queue"
+        refused = self._requeue()
+        if refused is None:
+            return f"Slurm job {self._number} is in the queue again"
+        if shutil.which("sbatch"):
+            return self._submit()
+        with contextlib.suppress(OSError):  # a full disk
+            replace_file(self._folder.path / INTERRUPTED, self._number.encode())
+        return f"{refused}. To submit the job again, run: cloudtrain wait {self._folder.path.name}"
+
+    def end(self) -> None:
+        """The job has ended: take the submissions that wait for this one out of the queue.
+
+        Without scancel, the next one starts, finds that it is not needed, and succeeds: Slurm removes the others then.
+        """
+        if self._requeues == "chain" and shutil.which("scancel"):
+            known = (self._folder.path / SUBMISSIONS).read_bytes()
+            numbers = [one.number for one in parse_submissions(known) if one.number != self._number]
+            self._run("scancel", "--state=PENDING", *numbers)
+
+    def _requeue(self) -> str | None:
+        """Put this job into the queue again. Returns why that is not possible."""
+        if not shutil.which("scontrol"):
+            return "there is no scontrol and no sbatch on this node"
+        done = self._run("scontrol", "requeue", self._number)
+        if done.returncode == 0 or WAITS_ALREADY in done.stderr:
+            return None
+        # it may have worked: Slurm's answer is lost, or SIGTERM, which follows from it, has ended the command
+        restarts = re.search(r" Restarts=(\d+)", self._show())
+        if restarts and int(restarts[1]) > self._restarts:
+            return None
+        return f"scontrol requeue failed: {' '.join(done.stderr.split())}"
+
+    def _submit(self) -> str:
+        done = self._run("sbatch", "--parsable", f"--dependency=afterany:{self._number}", SCRIPT)
+        found = re.search(r"^(\d+)(?:;(.*))?$", done.stdout.strip(), re.MULTILINE)
+        if done.returncode or not found:
+            raise PlatformError(
+                f"sbatch failed: {' '.join(done.stderr.split())}",
+                hint="Submit the job again: it resumes from its last checkpoint.",
+            )
+        note_submission(self._folder.path, Submission(found[1], found[2] or "", time.time()))
+        return f"submitted again as Slurm job {found[1]}"
+
+    def _run(self, *command: str, timeout: float = COMMAND_SECONDS) -> subprocess.CompletedProcess[str]:
+        try:
+            return subprocess.run(
+                command,
+                cwd=self._folder.path,
+                env={**self._environ, "SLURM_TIME_FORMAT": "%s"},
+                stdin=subprocess.DEVNULL,
+                capture_output=True,
+                text=True,
+                timeout=timeout,
+            )
+        except (OSError, subprocess.TimeoutExpired) as error:
+            return subprocess.CompletedProcess(command, 1, "", str(error))
+
+
+def _size(path: Path) -> int:
+    try:
+        return path.stat().st_size
+    except OSError:
+        return 0

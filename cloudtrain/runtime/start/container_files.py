@@ -1,0 +1,301 @@
+"""Starts the runtime in a container on a node: finds the engine, and prepares what its command line needs."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import shutil
+import socket
+import subprocess
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from cloudtrain._system.files import READ_REGULAR, open_regular
+from cloudtrain._system.users import user_id, user_name
+from cloudtrain.contract.request_body import request_settings
+from cloudtrain.errors import PlatformError
+from cloudtrain.runtime.digest import sha256_of
+from cloudtrain.runtime.start.node_container import (
+    CHARLIECLOUD,
+    IMAGE_PATH,
+    PROGRAMS,
+    START,
+    Container,
+    Mount,
+    Node,
+    all_mounts,
+    command,
+    environment,
+    pull,
+)
+from cloudtrain.storage import uri_scheme, uri_to_path
+
+GPU_VARIABLES = (
+    "CUDA_VISIBLE_DEVICES",
+    "ROCR_VISIBLE_DEVICES",
+    "SLURM_JOB_GPUS",
+    "SLURM_STEP_GPUS",
+    "PBS_GPUFILE",
+)
+"""Variables by which a scheduler says which GPUs a job has."""
+
+TMP = "/tmp"
+AMD_DEVICE = "/dev/kfd"
+PULL_SECONDS = 3600
+HELP_SECONDS = 20
+LARGEST_ENVIRONMENT = 1_000_000
+"""Bytes of the file with the variables of an image for Charliecloud."""
+
+
+def find_engine(container: Container, environ: Mapping[str, str]) -> str:
+    """The path of the engine's program on this node. Raises PlatformError, which says what was looked for where."""
+    names = PROGRAMS[container.engine]
+    path = environ.get("PATH", os.defpath)
+    for name in names:
+        found = shutil.which(name, path=path)
+        if found:
+            return found
+    raise PlatformError(
+        f"container: {' or '.join(names)} is not on {socket.gethostname()}: its PATH is {path}",
+        hint="Load it there (platform_options.modules or prologue), or choose another platform_options.container.",
+    )
+
+
+def pulled(container: Container, target: Path, environ: Mapping[str, str]) -> Container:
+    """``container`` with an image that all nodes can use: a file that this node has pulled, if it is a reference.
+
+    Raises PlatformError if it cannot be pulled; then there is no file.
+    """
+    if not pull(container, "", ""):
+        return container
+    line = pull(container, find_engine(container, environ), str(target))
+    target.unlink(missing_ok=True)  # of an attempt that was interrupted
+    try:
+        done = subprocess.run(
+            line, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+            timeout=PULL_SECONDS, env={**environ},
+        )  # fmt: skip
+    except (OSError, subprocess.TimeoutExpired) as error:
+        target.unlink(missing_ok=True)
+        raise PlatformError(f"container: {container.image} cannot be pulled: {error}") from error
+    if done.returncode or not target.exists():
+        target.unlink(missing_ok=True)
+        said = done.stdout.decode("utf-8", "replace").strip().splitlines()[-3:]
+        raise PlatformError(
+            f"container: {container.image} cannot be pulled on {socket.gethostname()}: {' / '.join(said)}",
+            hint="Nodes of many clusters reach no registry: pull it on a login node, and set image_uri to the file.",
+        )
+    return replace(container, image=str(target))
+
+
+def contained(
+    container: Container,
+    base: str,
+    local: Path,
+    mounts: Iterable[str],
+    runtime: str,
+    environ: Mapping[str, str],
+    own: Mapping[str, str],
+) -> tuple[list[str], dict[str, str]]:
+    """The command line and the environment that run the bundled runtime ``runtime`` in the container.
+
+    Args:
+        base: the host's folder, which is ``/opt/ml`` in the container.
+        local: the job's folder on a disk of this node. Some of it is ``/tmp`` in the container.
+        mounts: what the job needs in addition, as in `Mount.parse`.
+        environ: the environment of this process.
+        own: the variables of the job and of cloudtrain.
+
+    Raises PlatformError if the engine or a mount point is missing.
+    """
+    needed = _parsed([*mounts, str(local)])
+    if not any(Mount.parse(text).target == TMP for text in container.mounts):
+        needed = (*needed, _own_tmp(local / "tmp", [*needed, *_parsed(container.mounts)]))
+    node = Node(find_engine(container, environ), base, needed, gpu=_gpu(environ))
+    values = environment(container, environ, own)
+    if container.engine == CHARLIECLOUD:
+        image = _charliecloud_variables(container.image)
+        values = {**image, **values}
+        node = replace(node, path=own.get("PATH") or image.get("PATH") or IMAGE_PATH)
+        node = replace(node, mount_points=_lacks_mount_points(container, node))
+        values.setdefault("USER", _user())  # ch-run refuses to run without
+    elif _gpu(environ):
+        values.setdefault(
+            "NVIDIA_VISIBLE_DEVICES", "all"
+        )  # Enroot's hook needs it: the devices are those of the job
+        values.setdefault("NVIDIA_DRIVER_CAPABILITIES", "compute,utility")
+    try:
+        return command(container, node, ["/bin/sh", "-c", START, runtime], values), values
+    except ValueError as error:
+        raise PlatformError(
+            f"container: {error}", hint="Use other folders for the job and its data."
+        ) from None
+
+
+def _parsed(mounts: Iterable[str]) -> tuple[Mount, ...]:
+    try:
+        return tuple(map(Mount.parse, mounts))
+    except ValueError as error:
+        raise PlatformError(
+            f"container: {error}", hint="Use other folders for the job and its data."
+        ) from None
+
+
+def _own_tmp(folder: Path, mounts: Iterable[Mount]) -> Mount:
+    """The mount of a folder as ``/tmp``, with a mount point for each of ``mounts`` below it.
+
+    Apptainer and Charliecloud would mount that of the node, with the folders of the user's other jobs.
+    """
+    folder.mkdir(exist_ok=True)
+    for mount in mounts:
+        if mount.target.startswith(f"{TMP}/"):
+            _make_mount_point(folder, replace(mount, target=mount.target[len(TMP) :]))
+    return Mount(str(folder), TMP)
+
+
+def needed_mounts(request: Mapping[str, Any]) -> list[str]:
+    """The folders of a cluster that a job needs under their own paths: its data, and its own outputs and checkpoints.
+
+    Those of other jobs, and what the record of this one is made of, are not among them. Raises PlatformError if a
+    folder for outputs cannot be made.
+    """
+    settings = request_settings(request)
+    found = []
+    for _, uri in settings.channels:
+        if uri_scheme(uri) == "file":
+            path = uri_to_path(uri)
+            folder = next(parent for parent in (path, *path.parents) if parent.is_dir())
+            found += [Mount(str(folder), str(folder), read_only=True)] if folder != folder.parent else []
+    for uri in filter(None, (settings.output_uri, settings.checkpoint_uri)):
+        if uri_scheme(uri) == "file":
+            path = uri_to_path(uri)
+            try:
+                path.mkdir(parents=True, exist_ok=True)
+            except OSError as error:
+                raise PlatformError(f"container: {path} cannot be created: {error.strerror}") from error
+            found.append(Mount(str(path), str(path)))
+    return list(map(str, found))
+
+
+def shared_files(request: Mapping[str, Any]) -> list[str]:
+    """The files of a cluster that this job and others use: the runtime, and the source."""
+    source = json.loads(request["hyperparameters"].get("sagemaker_submit_directory", '""'))
+    return [request["bundled_runtime"], *([str(uri_to_path(source))] if uri_scheme(source) == "file" else [])]
+
+
+def copy_shared(files: Iterable[str], target: Path) -> None:
+    """Copy files whose folder is named after their hash. Raises PlatformError if one was changed."""
+    for name in files:
+        file = Path(name)
+        copy = target / file.parent.name / file.name
+        try:
+            copy.parent.mkdir(parents=True, exist_ok=True)
+            with open(open_regular(file, READ_REGULAR), "rb") as source, open(copy, "wb") as out:
+                shutil.copyfileobj(source, out)
+            check_shared(copy, file)
+        except OSError as error:
+            raise PlatformError(f"{file} cannot be copied to {copy}: {error.strerror}") from error
+
+
+def copies(files: Iterable[str], target: Path) -> list[str]:
+    """The mounts that put what `copy_shared` has copied in its place.
+
+    So no container can change what other jobs start, also where an engine cannot mount anything read-only.
+    """
+    places = [Path(name).parent for name in files]
+    return [str(Mount(str(target / place.name), str(place), read_only=True)) for place in places]
+
+
+def check_shared(file: Path, original: Path | None = None) -> None:
+    """Raises PlatformError if the hash of a file is not the name of its folder, and OSError."""
+    if sha256_of(file) != file.parent.name:
+        raise PlatformError(
+            f"{original or file} was changed: its SHA-256 is not the name of its folder",
+            hint="Remove it, and submit the job again. A script of yours may have changed it.",
+        )
+
+
+def _gpu(environ: Mapping[str, str]) -> str:
+    if not any(environ.get(name) for name in GPU_VARIABLES):
+        return ""
+    return "amd" if os.path.exists(AMD_DEVICE) else "nvidia"
+
+
+def _charliecloud_variables(image: str) -> dict[str, str]:
+    """The variables that the image sets. ``ch-run --set-env`` would let them win over those of the job."""
+    try:
+        with open(os.path.join(image, "ch", "environment"), encoding="utf-8", errors="replace") as file:
+            lines = file.read(LARGEST_ENVIRONMENT).splitlines()
+    except OSError:  # a SquashFS file, or a name in the storage of ch-image
+        return {}
+    pairs = (line.partition("=") for line in lines if "=" in line)
+    return {name: _unquoted(value) for name, _, value in pairs if name.strip() == name and name}
+
+
+def _unquoted(value: str) -> str:
+    return value[1:-1] if len(value) > 1 and value[0] == value[-1] == "'" else value
+
+
+def _lacks_mount_points(container: Container, node: Node) -> bool:
+    """Whether ch-run has to make mount points. Where it cannot (before 0.33), they are made in the image's folder.
+
+    Raises PlatformError if they cannot be made.
+    """
+    image = Path(container.image)
+    if not image.is_dir():
+        return _has_write_fake(node.program)
+    missing = [mount for mount in all_mounts(container, node) if not _is_in_image(image, mount.target)]
+    if not missing:
+        return False
+    if _has_write_fake(node.program):
+        return True
+    try:
+        for mount in missing:
+            _make_mount_point(image, mount)
+    except OSError as error:
+        raise PlatformError(
+            f"container: the image {image} has no {missing[0].target}, and it cannot be made there: {error}",
+            hint=f"Create it in the image (mkdir -p {image}{missing[0].target}), or use Charliecloud 0.33 or newer.",
+        ) from error
+    return False
+
+
+def _make_mount_point(image: Path, mount: Mount) -> None:
+    """Create an empty folder or file in the image, for ``mount``. Raises OSError; nothing outside is touched."""
+    *parents, name = Path(mount.target.lstrip("/")).parts
+    place = image
+    for part in parents if not os.path.isdir(mount.source) else (*parents, name):
+        place /= part
+        if place.is_symlink():
+            raise OSError(errno.ELOOP, "it is a link", str(place))
+        place.mkdir(exist_ok=True)
+    if not os.path.isdir(mount.source):
+        (place / name).touch()
+
+
+def _is_in_image(image: Path, target: str) -> bool:
+    """Whether the container has something at ``target``. Its ``/tmp`` is that of the node."""
+    return f"{target}/".startswith("/tmp/") or (image / target.lstrip("/")).exists()
+
+
+def _has_write_fake(program: str) -> bool:
+    try:
+        done = subprocess.run(
+            [program, "--help"],
+            capture_output=True,
+            timeout=HELP_SECONDS,
+            env={**os.environ, "USER": _user()},
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return False
+    return b"--write-fake" in done.stdout + done.stderr
+
+
+def _user() -> str:
+    try:
+        return os.environ.get("USER") or user_name(user_id())
+    except (KeyError, ImportError):
+        return str(user_id())

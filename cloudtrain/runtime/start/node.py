@@ -1,0 +1,258 @@
+"""The program that a scheduler starts on every node of a job: it runs the runtime of the host.
+
+Usage: ``python cloudtrain.pyz cloudtrain.runtime.start.node FOLDER [NAME]``, with the folder of the job and the name
+of the host; without a name, it is that of Slurm's node.
+
+The step sends lines on its input: first the `node_job.NodeJob`, then ``leader PORT``, later ``signal NUMBER``. Its
+output consists of `frames`. When its input ends, the step is gone, and so the runtime has to end.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import selectors
+import signal
+import sys
+import traceback
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+from cloudtrain._system.interfaces import interface_to
+from cloudtrain._system.processes import exit_code, fork
+from cloudtrain._system.safe_open import Beneath
+from cloudtrain._system.signals import own_number, unblock
+from cloudtrain.contract import Paths
+from cloudtrain.contract.paths import DEFAULT_BASE
+from cloudtrain.errors import PlatformError
+from cloudtrain.runtime.descendants import adopt_orphans, end_descendants
+from cloudtrain.runtime.ports import free_port
+from cloudtrain.runtime.start import frames
+from cloudtrain.runtime.start.container_host import (
+    NOT_STARTED,
+    in_container,
+    key_of,
+    report_of,
+    report_start,
+    write_report,
+)
+from cloudtrain.runtime.start.node_container import BY_SRUN
+from cloudtrain.runtime.start.node_folder import HostFolder, host_folder, local_folder, local_prefix
+from cloudtrain.runtime.start.node_job import NodeJob
+from cloudtrain.runtime.start.variables import without_outer_allocation
+
+NAME = "SLURMD_NODENAME"
+READ_SIZE = 1 << 16
+LARGEST_CONFIG = 64 << 20
+
+
+class Input:
+    """The lines that the step sends."""
+
+    def __init__(self) -> None:
+        self._rest = b""
+        self.has_ended = False
+
+    def wait(self) -> bytes:
+        """The next line; empty at the end."""
+        while b"\n" not in self._rest and not self.has_ended:
+            self._fill()
+        line, _, self._rest = self._rest.partition(b"\n")
+        return line
+
+    def lines(self) -> list[bytes]:
+        """The lines that have arrived, after one read."""
+        self._fill()
+        return self.pending()
+
+    def pending(self) -> list[bytes]:
+        """The lines that have been read already."""
+        *lines, self._rest = self._rest.split(b"\n")
+        return lines
+
+    def _fill(self) -> None:
+        data = os.read(0, READ_SIZE)
+        self._rest += data
+        self.has_ended = not data
+
+
+def main() -> int:
+    unblock((signal.SIGTERM,))  # see zipapp_main
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)  # the step decides, and the runtime gets its own
+    # scancel --signal=INT, for example, which reaches all processes on the nodes, but not the step
+    signal.signal(signal.SIGINT, lambda *_: _say(frames.frame(0, frames.INTERRUPT, b"0")))
+    folder = Path(sys.argv[1])
+    name = sys.argv[2] if len(sys.argv) > 2 else os.environ[NAME]
+    given = Input()
+    job = NodeJob.from_line(given.wait())
+    number = job.names.index(name)
+    settings = dict(job.settings)
+    if len(job.names) > 1 and number == 0:
+        _say(frames.frame(0, frames.PORT, str(free_port()).encode()))
+    if not job.container:
+        import_runtime()
+    if len(job.names) > 1:
+        word, _, port = given.wait().partition(b" ")
+        if word != b"leader":  # a signal, or the step is gone
+            _say(frames.frame(number, frames.EXIT, b"%d" % -signal.SIGTERM))
+            return 0
+        settings["CLOUDTRAIN_RENDEZVOUS"] = f"{job.names[0]}:{port.decode()}"
+    if job.srun:
+        launch = {"mpi": job.srun, "hosts": str(folder / "hosts"), "runtime": job.runtime}
+        settings["CLOUDTRAIN_SRUN"] = json.dumps(list(launch.items()))
+    in_srun = (
+        job.container.get("engine") in BY_SRUN
+    )  # in the container already, which has nothing else of the job
+    code = _run_host(Path(DEFAULT_BASE) if in_srun else folder / "hosts" / name, job, name, settings, given)
+    _say(frames.frame(number, frames.EXIT, str(code).encode()))
+    return 0
+
+
+def import_runtime() -> Callable[[], int]:
+    """The main function of the runtime. Its import takes long: the first node reports its port before."""
+    from cloudtrain.runtime.entrypoint import main
+
+    return main
+
+
+def _run_host(shared: Path, job: NodeJob, name: str, settings: Mapping[str, str], given: Input) -> int:
+    """Run the runtime of a host, whose folder in the job's folder is ``shared``. Returns its exit code."""
+    number = job.names.index(name)
+    try:
+        with local_folder(job.node_folder, local_prefix(sys.argv[1])) as local:
+            folder = host_folder(shared, local, on_node=bool(job.node_folder))
+            try:
+                set_interface(Paths(folder.base), job, name)
+                environment = runtime_environment(os.environ, job, settings, folder.base, local)
+                command, environment = in_container(job, str(folder.base), str(local), environment)
+                code = run(number, folder, environment, given, command)
+                report_start(job.container, name, Paths(folder.base), code)
+            finally:
+                folder.close()
+        return code
+    except PlatformError as error:
+        _say(frames.output_frames(number, f"[cloudtrain] {error.message}".encode()))
+        write_report(Paths(shared), report_of(name, error.message, error.hint, NOT_STARTED))
+        return NOT_STARTED
+
+
+def set_interface(paths: Paths, job: NodeJob, name: str) -> None:
+    """Write the interface over which this node reaches the others into its configuration."""
+    other = next((host for host in (job.names[0], *job.names[1:2]) if host != name), name)
+    interface = interface_to(other) or "lo" if job.interface == "auto" else job.interface
+    key = key_of(paths, paths.input_config / "resourceconfig.json")
+    with Beneath(paths.base) as base:
+        document = json.loads(base.read(key, LARGEST_CONFIG))
+        base.write(key, json.dumps({**document, "network_interface_name": interface}).encode())
+
+
+def runtime_environment(
+    environ: Mapping[str, str], job: NodeJob, settings: Mapping[str, str], base: Path, local: Path
+) -> dict[str, str]:
+    """The environment of the runtime, and so of the ranks: without the place of this process in the step."""
+    clean, _ = without_outer_allocation(environ)
+    values = {**clean, **job.environment}
+    gpus = environ.get("SLURM_STEP_GPUS") or environ.get("SLURM_JOB_GPUS")
+    if gpus and "CUDA_VISIBLE_DEVICES" not in values:
+        values["CUDA_VISIBLE_DEVICES"] = gpus
+    number = environ.get("SLURM_JOB_ID")
+    return {
+        **values,
+        **({"CLOUDTRAIN_SLURM_JOB_ID": number} if number else {}),
+        **settings,
+        "CLOUDTRAIN_ATTEMPT": settings.get("CLOUDTRAIN_ATTEMPT", "0"),
+        "CLOUDTRAIN_REQUIREMENTS_CACHE": str(local / "environments"),
+        "SAGEMAKER_BASE_DIR": str(base),
+        "CLOUDTRAIN_DIE_WITH_PARENT": str(os.getpid()),
+    }
+
+
+def run(
+    number: int, folder: HostFolder, environment: Mapping[str, str], given: Input, command: Sequence[str] = ()
+) -> int:
+    """Run the runtime to its end, pass its output on, and obey the step. Returns its exit code.
+
+    Args:
+        command: starts the runtime; without it, this process forks into it.
+    """
+    adopt_orphans()
+    output, target = os.pipe()
+    # the runtime unblocks it when it has a handler: this process ignores SIGTERM, and the child does so at first
+    pid = fork(held=(signal.SIGTERM,))
+    if not pid:
+        os.close(output)
+        _be_runtime(folder.base, environment, target, command)
+    os.close(target)
+    with selectors.DefaultSelector() as selector:
+        selector.register(output, selectors.EVENT_READ)
+        selector.register(0, selectors.EVENT_READ)
+        rest, is_open, code = b"", True, None
+        _obey(given.pending(), given.has_ended, pid)  # a stop may have arrived with the job
+        while is_open or code is None:
+            folder.copy()
+            for key, _ in selector.select(0.05 if code is None else 0):
+                if key.fd == 0:
+                    _obey(given.lines(), given.has_ended, pid if code is None else 0)
+                    if given.has_ended:
+                        selector.unregister(0)
+                    continue
+                data = os.read(output, READ_SIZE)
+                *lines, rest = (rest + data).split(b"\n")
+                _say(b"".join(frames.output_frames(number, line) for line in lines))
+                if not data:
+                    selector.unregister(output)
+                    is_open = False
+            if code is None:
+                code = exit_code(pid)
+                if code is not None:
+                    end_descendants()  # processes of a killed runtime that may hold the pipe
+    if rest:
+        _say(frames.output_frames(number, rest))
+    os.close(output)
+    return code
+
+
+def _obey(lines: Sequence[bytes], has_ended: bool, pid: int) -> None:
+    """Pass the signals that the step sends on to the runtime."""
+    numbers = [int(line.split()[1]) for line in lines if line.startswith(b"signal ")]
+    if has_ended:
+        numbers.extend(filter(None, [own_number("SIGUSR2")]))  # see `entrypoint.ORPHANED_SIGNAL`
+    for number in numbers:
+        if pid:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, number)
+
+
+def _be_runtime(base: Path, environment: Mapping[str, str], target: int, command: Sequence[str]) -> None:
+    """Become the runtime, in this forked process."""
+    code = 1
+    try:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+        os.dup2(target, 1)
+        os.dup2(target, 2)
+        os.close(target)
+        os.chdir(base)
+        if command:
+            os.execve(command[0], list(command), environment)
+        os.environ.clear()
+        os.environ.update(environment)
+        code = import_runtime()()
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)
+
+
+def _say(data: bytes) -> None:
+    """Write to the step, which may be gone."""
+    with contextlib.suppress(OSError):
+        while data:
+            data = data[os.write(1, data) :]
+
+
+if __name__ == "__main__":
+    sys.exit(main())

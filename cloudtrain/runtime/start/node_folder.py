@@ -1,0 +1,191 @@
+"""The folders of a host on its node: its own files on a disk there, and what the step reads in the job's folder."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import re
+import shlex
+import shutil
+import socket
+import tempfile
+import time
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from cloudtrain._system.owned import FolderIsOpen, own_place
+from cloudtrain._system.safe_open import Beneath
+from cloudtrain.contract import Paths
+from cloudtrain.errors import PlatformError
+
+COPY_SECONDS = 1.0
+"""How often new events are copied into the job's folder."""
+
+
+TASK = ("SLURM_JOB_ID", "SLURM_STEP_ID", "SLURM_PROCID")
+"""The variables that name a task of Slurm."""
+
+
+def _tag(job_folder: str) -> str:
+    """Part of the name of a local folder: two clusters may use one disk, and both have a job 1."""
+    return f"cloudtrain-{hashlib.sha256(os.fsencode(job_folder)).hexdigest()[:12]}"
+
+
+def local_prefix(job_folder: str, environ: Mapping[str, str] = os.environ) -> str:
+    """The beginning of the name of a local folder: with the job, and the task of Slurm, if this is one."""
+    values = [environ.get(name, "") for name in TASK]
+    return f"{_tag(job_folder)}-{'.'.join(values)}-" if all(values) else "cloudtrain-"
+
+
+def removal_script(job_folder: str, parent: str) -> str:
+    """The script that removes the local folder of a task of Slurm whose node program was killed.
+
+    Args:
+        job_folder: the folder of the job, as in `local_prefix`.
+        parent: see `local_folder`.
+    """
+    home, rest = ('"$HOME"/', parent[2:]) if parent.startswith("~/") else ("", parent)
+    variable = re.compile(r"(\$\w+|\$\{\w+\})")
+    parts = [
+        f'"{part}"' if variable.fullmatch(part) else shlex.quote(part)
+        for part in variable.split(rest)
+        if part
+    ]
+    places = home + "".join(parts) or '"$TMPDIR" "$TEMP" "$TMP" /tmp /var/tmp'  # as Python chooses one
+    name = f"{_tag(job_folder)}-" + ".".join(f'"${one}"' for one in TASK)
+    return f'#!/bin/sh\nfor place in {places}; do [ "$place" ] && rm -rf -- "$place"/{name}-*; done\nexit 0\n'
+
+
+@contextlib.contextmanager
+def local_folder(parent: str, prefix: str = "cloudtrain-") -> Iterator[Path]:
+    """A new folder on a disk of this node, below ``parent`` or the temporary folder, removed at the end.
+
+    Args:
+        prefix: see `local_prefix`.
+
+    Raises PlatformError if it cannot be created.
+    """
+    place = os.path.expanduser(os.path.expandvars(parent))
+    unset = re.search(r"\$\{?(\w+)", place)
+    hint = "Choose a folder that every node has and you can write to, or leave the option out."
+    if unset:
+        raise PlatformError(
+            f"platform_options.node_folder: the variable {unset[1]} is not set on {socket.gethostname()}",
+            hint=hint,
+        )
+    try:
+        place = own_place(place or tempfile.gettempdir(), create=True)
+        folder = Path(tempfile.mkdtemp(prefix=prefix, dir=place))
+    except FolderIsOpen as error:
+        raise PlatformError(
+            f"{error} on {socket.gethostname()}; they could run code as you", hint=hint
+        ) from None
+    except OSError as error:
+        raise PlatformError(
+            f"{error.filename or place} on {socket.gethostname()} cannot be used: {error.strerror}", hint=hint
+        ) from error
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def place_run_folder(base: Path, local: Path) -> None:
+    """Put the runtime's own files on this node: pipes, sockets and locks do not work on every network file system."""
+    unlink_run_folder(base)
+    shutil.rmtree(base / "run", ignore_errors=True)
+    (local / "run").mkdir()
+    (base / "run").symlink_to(local / "run", target_is_directory=True)
+
+
+def unlink_run_folder(base: Path) -> None:
+    """Remove the link, which leads to nothing without its node."""
+    if (base / "run").is_symlink():
+        (base / "run").unlink()
+
+
+class HostFolder:
+    """The folder of a host in the job's folder, which is also where it works."""
+
+    def __init__(self, shared: Path, local: Path) -> None:
+        self.base = shared
+        place_run_folder(shared, local)
+
+    def copy(self) -> None:
+        """Nothing is to be copied."""
+
+    def close(self) -> None:
+        unlink_run_folder(self.base)
+
+
+class LocalHostFolder(HostFolder):
+    """The folder of a host on a disk of its node. Its configuration is copied there; events, logs and reports, back."""
+
+    def __init__(self, shared: Path, local: Path) -> None:
+        self.base = local / "base"
+        self._shared, self._own = Paths(shared), Paths(self.base)
+        self._position = 0
+        self._copied_at = 0.0
+        self._own.make()
+        unlink_run_folder(shared)
+        shutil.rmtree(shared / "run", ignore_errors=True)
+        (shared / "run").symlink_to(self._own.base / "run", target_is_directory=True)
+        for path in self._shared.input_config.iterdir():
+            shutil.copy(path, self._own.input_config)
+        self._shared.output.mkdir(parents=True, exist_ok=True)
+        for path in (self._shared.input_config / "secret", self._shared.events):
+            path.unlink(missing_ok=True)
+
+    def copy(self) -> None:
+        """Copy new events, if the last time was not just before."""
+        if time.monotonic() - self._copied_at < COPY_SECONDS:
+            return
+        self._copied_at = time.monotonic()
+        with contextlib.suppress(OSError):  # a full disk; the next time copies more
+            with Beneath(self.base) as own, own.open(self._key(self._own.events)) as events:
+                events.seek(self._position)
+                data = events.read()
+            if data:
+                with open(self._shared.events, "ab") as shared:
+                    shared.write(data)
+                self._position += len(data)
+
+    def close(self) -> None:
+        unlink_run_folder(self._shared.base)
+        self._copied_at = float("-inf")
+        self.copy()
+        with contextlib.suppress(OSError), Beneath(self.base) as own:
+            for path in (self._own.failure, self._own.failure_report, self._own.success):
+                with contextlib.suppress(OSError):
+                    self._copy_file(own, self._key(path))
+            logs = self._key(self._own.logs)
+            with own.inside(logs) as inside:
+                keys = [
+                    f"{logs}/{found.key}" for found in inside.walk(lambda key, why: None) if found.is_file
+                ]
+            for key in keys:
+                with contextlib.suppress(OSError):
+                    self._copy_file(own, key)
+
+    def _copy_file(self, own: Beneath, key: str) -> None:
+        """Copy a file that the script may have replaced: never through a link, and only a regular file."""
+        target = self._shared.base / key
+        with own.open(key) as file:
+            target.parent.mkdir(parents=True, exist_ok=True)
+            with open(target, "wb") as copy:
+                shutil.copyfileobj(file, copy)
+
+    def _key(self, path: Path) -> str:
+        return path.relative_to(self.base).as_posix()
+
+
+def host_folder(shared: Path, local: Path, *, on_node: bool) -> HostFolder:
+    """The folder in which a host works.
+
+    Args:
+        shared: its folder in the job's folder.
+        local: a folder on a disk of this node.
+        on_node: whether all of its files are there, and not only those of the runtime itself.
+    """
+    return (LocalHostFolder if on_node else HostFolder)(shared, local)

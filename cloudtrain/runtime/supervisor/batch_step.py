@@ -1,0 +1,86 @@
+"""The batch step of a job: the supervisor, which the scheduler starts on the first node."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from cloudtrain.errors import CloudtrainError
+from cloudtrain.runtime.supervisor.claim import Claim
+from cloudtrain.runtime.supervisor.continuation import Continuation
+from cloudtrain.runtime.supervisor.folder import JobFolder
+from cloudtrain.runtime.supervisor.hosts import Hosts
+from cloudtrain.runtime.supervisor.secrets_file import read_secrets, remove_secrets
+from cloudtrain.runtime.supervisor.submissions import Submission, note_submission
+from cloudtrain.runtime.supervisor.supervise import supervise
+
+MakeHosts = Callable[[JobFolder, Mapping[str, str]], Hosts]
+
+CONTINUED = 75
+"""EX_TEMPFAIL of sysexits.h: the exit code of a submission after which the job continues in another one."""
+
+
+def run_step(
+    folder: Path,
+    number: str,
+    make_hosts: MakeHosts,
+    make_continuation: Callable[[JobFolder], Continuation | None] = lambda folder: None,
+) -> int:
+    """Run the job in ``folder`` to its end. Returns the exit code for the scheduler, which is the job's own.
+
+    A submission that is not needed any more, because the job has ended in an earlier one, does nothing; so does one
+    next to another that runs.
+
+    Args:
+        number: the scheduler's number of the job.
+        make_hosts: creates the hosts of the job, from its folder and its secrets.
+        make_continuation: creates what starts the next attempt after a preemption, if anything does. The exit code is
+            `CONTINUED` then.
+    """
+    try:
+        with Claim(folder, number) as claim:
+            if not claim.other:
+                return _run(folder, number, make_hosts, make_continuation)
+        sys.stderr.write(f"the job runs already, as {claim.other}: stop it before you submit it again\n")
+    except CloudtrainError as error:  # the client shows the last line of this output
+        sys.stderr.write(f"{error.message}\n")
+    return 1
+
+
+def _run(
+    folder: Path,
+    number: str,
+    make_hosts: MakeHosts,
+    make_continuation: Callable[[JobFolder], Continuation | None],
+) -> int:
+    job = JobFolder(folder)
+    record = job.read_record()
+    if record.status.is_final and not record.is_damaged:
+        sys.stderr.write(f"the job has ended in an earlier submission: {record.status}\n")
+        return 0
+    try:
+        # also of a job that was submitted again by hand
+        note_submission(folder, Submission(number, time=time.time()))
+        continuation = make_continuation(job)
+        supervise(job, make_hosts(job, read_secrets(folder)), continuation)
+        record = job.read_record()
+    except CloudtrainError:
+        remove_secrets(folder)
+        raise
+    if not record.status.is_final:
+        return CONTINUED
+    remove_secrets(folder)
+    if continuation:
+        continuation.end()
+    return record.exit_code or 0
+
+
+def job_number(environ: Mapping[str, str] = os.environ) -> str:
+    """The number of this job, in the notation of ``squeue``: Slurm's elements of an array have two."""
+    array = environ.get("SLURM_ARRAY_JOB_ID")
+    if array:
+        return f"{array}_{environ.get('SLURM_ARRAY_TASK_ID', '0')}"
+    return environ.get("SLURM_JOB_ID", "")

@@ -1,0 +1,258 @@
+"""The folder of a job, on the machine that supervises the job.
+
+request.json     the request, without secrets
+state.json       the job's record: status, attempt, times, failure
+lock             held by the supervisor while it is alive, and created again if it is removed; its time is when it
+                 was last seen alive
+stop             the user asked for the stop
+.cloudtrain-*    spare files for the final record, until the job has ended
+supervisor.log   output of the supervisor, if it fails itself
+job.log          the output of all ranks, merged
+events.jsonl     phases, progress, metrics: its own, and those that it has copied from the hosts
+summary.json     a summary of the events so far; any reader may replace it
+description.json the description of a job that has ended; likewise
+leader           the address at which the hosts find their leader
+hosts/<name>/    the host's /opt/ml
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from cloudtrain._system.files import (
+    NOT_A_FILE,
+    READ_REGULAR,
+    lock,
+    open_regular,
+    open_to_append,
+    read_regular,
+)
+from cloudtrain._system.retries import again
+from cloudtrain.contract import Paths
+from cloudtrain.contract.request_body import parse_body
+from cloudtrain.contract.trackers import new_run_id
+from cloudtrain.runtime.supervisor.record import LARGEST, RECORD, JobRecord, damaged_request, read_record
+from cloudtrain.storage import state_home
+from cloudtrain.storage.atomic import is_temporary
+from cloudtrain.storage.disk_reserve import Reserve
+
+REQUEST = "request.json"
+LOG = "job.log"
+SUPERVISOR_LOG = "supervisor.log"
+EVENTS = "events.jsonl"
+SUMMARY = "summary.json"
+DESCRIPTION = "description.json"
+STOP_MARK = "stop"
+LOCK = "lock"
+CLAIM = "claim.json"
+"""See `cloudtrain.runtime.supervisor.claim`."""
+
+READ_SIZE = 1 << 20
+
+
+_NO_LOCK = (errno.ENOENT, errno.ENOTDIR, *NOT_A_FILE)
+"""The job is gone, or something else is in place of the lock."""
+
+
+@dataclass(frozen=True)
+class JobFolder:
+    """The folder of one job."""
+
+    path: Path
+
+    @classmethod
+    def of(cls, platform: str, job_name: str) -> JobFolder:
+        return cls(jobs_home(platform) / job_name)
+
+    @property
+    def name(self) -> str:
+        return self.path.name
+
+    @property
+    def log(self) -> Path:
+        return self.path / LOG
+
+    @property
+    def supervisor_log(self) -> Path:
+        """The output of the supervisor, which is empty unless the supervisor itself fails."""
+        return self.path / SUPERVISOR_LOG
+
+    @property
+    def events(self) -> Path:
+        return self.path / EVENTS
+
+    @property
+    def leader(self) -> Path:
+        """The file in which hosts that share this folder find their leader."""
+        return self.path / "leader"
+
+    @property
+    def stop_mark(self) -> Path:
+        return self.path / STOP_MARK
+
+    @property
+    def reserve(self) -> Reserve:
+        """The space kept for its final record."""
+        return Reserve(self.path)
+
+    def host(self, name: str) -> Paths:
+        return Paths(self.path / "hosts" / name)
+
+    def open_log(self) -> BinaryIO:
+        """The job's log, to append to. Raises OSError if something else is in its place."""
+        return open(open_to_append(self.log), "ab")
+
+    def append_to_log(self, text: str) -> None:
+        """Append whole lines to the job's log. Raises OSError."""
+        with self.open_log() as log:
+            log.write(text.encode("utf-8", "backslashreplace"))
+
+    def read_request(self) -> dict[str, Any]:
+        """The body of the request. Raises PlatformError if it is damaged or gone."""
+        try:
+            data = again(lambda: read_regular(self.path / REQUEST, LARGEST))
+            return parse_body(data, complete=True)
+        except (OSError, ValueError) as error:
+            raise damaged_request(str(self.path), error) from None
+
+    def read_record(self) -> JobRecord:
+        """The last record of the supervisor. If it cannot be read, the result is that of a failed job.
+
+        Raises FileNotFoundError if the job does not exist.
+        """
+        return read_record(lambda: read_regular(self.path / RECORD, LARGEST), str(self.path))
+
+    @property
+    def run_id(self) -> str:
+        """The identity of the job for trackers, the same in all attempts. A later job of this name has another."""
+        return new_run_id(self.name, self.read_record().submitted_at)
+
+    def read_events(self, start: int) -> bytes:
+        """Some bytes of the events from ``start``; empty at their end."""
+
+        def read() -> bytes:
+            with open(open_regular(self.events, READ_REGULAR), "rb") as file:
+                file.seek(start)
+                return file.read(READ_SIZE)
+
+        try:
+            return again(read)
+        except FileNotFoundError:
+            return b""
+
+    def write_record(self, record: JobRecord) -> None:
+        """Write the record, also on a full disk. Raises OSError."""
+        final = record.status.is_final
+        # after a crash of the machine, only a final record is useful
+        again(
+            lambda: self.reserve.replace(
+                self.path / RECORD,
+                record.to_json(),
+                shorter=lambda: record.shortened().to_json(),
+                leave=0 if final else 1,
+                fsync=final,
+            )
+        )
+
+    @property
+    def is_half_made(self) -> bool:
+        """Whether a submission that was killed has left this folder, without a record. Later versions leave none."""
+        try:
+            names = set(os.listdir(self.path))
+        except (FileNotFoundError, NotADirectoryError):
+            return False
+        return names <= {REQUEST, LOG, SUPERVISOR_LOG, LOCK, STOP_MARK} and not self.is_locked()
+
+    def is_alive(self) -> bool:
+        """Whether the supervisor runs: it holds the lock, or, if that was removed, the record names its process.
+
+        Raises OSError or PlatformError if that is unknown.
+        """
+        if self.is_locked():
+            return True
+        try:
+            return self.read_record().names_live_process
+        except FileNotFoundError:
+            return False
+
+    def is_locked(self) -> bool:
+        """Whether another process holds the lock. Raises OSError, except if there is no lock, or cannot be one."""
+        try:
+            descriptor = again(lambda: self.lock(create=False))
+        except OSError as error:
+            if error.errno in _NO_LOCK:
+                return False
+            raise
+        if descriptor is None:
+            return True
+        os.close(descriptor)
+        return False
+
+    def show_life(self, held: int | None = None) -> None:
+        """Let `last_life` return the current time. Needs no space on the disk.
+
+        Args:
+            held: the descriptor of the lock that this process holds. If something has removed the file, it is created
+                and locked again, and has this descriptor.
+        """
+        with contextlib.suppress(OSError):  # the folder was removed
+            if held is not None and not self._is_lock(held):
+                lock = self.lock()
+                if lock is None:
+                    return  # a reader has just tested it: next time
+                os.dup2(lock, held, inheritable=False)
+                os.close(lock)
+            os.utime(self.path / LOCK)
+
+    def _is_lock(self, held: int) -> bool:
+        try:
+            return os.path.samestat(os.fstat(held), (self.path / LOCK).lstat())
+        except FileNotFoundError:
+            return False
+
+    def last_life(self) -> float | None:
+        """When the job was last seen alive, in seconds since the epoch; None if nothing shows it."""
+        times = []
+        for name in (LOCK, CLAIM, EVENTS, LOG):
+            with contextlib.suppress(OSError):
+                times.append((self.path / name).lstat().st_mtime)
+        return max(times, default=None)
+
+    def lock(self, *, create: bool = True) -> int | None:
+        """Take the lock, and return its descriptor; None if another process, the supervisor, holds it.
+
+        A child that inherits the descriptor also holds the lock. The kernel releases it when the last holder ends.
+        """
+        flags = os.O_RDWR | READ_REGULAR | (os.O_CREAT if create else 0)
+        descriptor = open_regular(self.path / LOCK, flags, 0o600)
+        try:
+            if lock(descriptor, wait=False):
+                return descriptor
+        except OSError:
+            os.close(descriptor)
+            raise
+        os.close(descriptor)
+        return None
+
+
+def jobs_home(platform: str) -> Path:
+    """The folder of all jobs of this user on ``platform``."""
+    return state_home() / "jobs" / platform
+
+
+def folders_with_record(jobs: Path) -> list[Path]:
+    """The folders of all jobs in ``jobs``, by name. Whatever the record is, also a broken link, is one."""
+    try:
+        names = os.listdir(jobs)
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+    return [
+        jobs / name
+        for name in sorted(names)
+        if not is_temporary(name) and os.path.lexists(f"{jobs}/{name}/{RECORD}")
+    ]

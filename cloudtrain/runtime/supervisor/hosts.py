@@ -1,0 +1,163 @@
+"""The interface between the supervisor of a job and the job's hosts."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import islice
+from pathlib import Path
+from typing import Any, Protocol
+
+from cloudtrain._system.retries import again
+from cloudtrain._system.safe_open import Beneath
+from cloudtrain.contract import FailureReport, Host, Paths, encode_arguments
+from cloudtrain.contract.documents import LARGEST_REPORT
+from cloudtrain.contract.request_body import channel_documents
+from cloudtrain.link.secret import fresh_secret
+from cloudtrain.runtime.job_secret import SECRET_FILE
+from cloudtrain.runtime.outcome import SPARES
+from cloudtrain.runtime.supervisor.folder import JobFolder
+from cloudtrain.storage.disk_reserve import Reserve
+
+LOOK_SECONDS = 0.1
+"""How often a supervisor looks into a folder on its own machine."""
+
+
+class RunningHost(Protocol):
+    """The runtime of one host."""
+
+    def poll(self) -> int | None:
+        """Its exit code, negative for a signal; None while it runs."""
+        ...
+
+    def send_signal(self, number: int) -> None:
+        """Send a signal. Does nothing if the runtime has ended."""
+        ...
+
+    def lost(self, name: str) -> FailureReport:
+        """A report for host ``name``, which ended without writing one."""
+        ...
+
+
+class Hosts(Protocol):
+    """The hosts of one job."""
+
+    names: Sequence[str]
+    """In rank order; the first one is the leader. A scheduler assigns them when it starts the job."""
+    interface: str
+    """The network interface over which they reach each other."""
+    end_seconds: float
+    """How long they may take to end after the grace of a stop. They end their ranks themselves."""
+    look_seconds: float
+    """How often the supervisor looks into the job's folder, and shows there that it is alive."""
+    upload: bool
+    """Whether the runtimes upload the outputs. Otherwise, `finish` does, and what they say about uploads is ignored."""
+
+    def prepare(self) -> None:
+        """Create the folders and the configuration of every host, for a new attempt."""
+        ...
+
+    def start(self, attempt: int, log: int) -> Mapping[str, RunningHost]:
+        """Start the runtime of every host. Returns the runtimes by host name.
+
+        Args:
+            attempt: the number of earlier attempts.
+            log: the descriptor of the job's log, to which they write their output.
+        """
+        ...
+
+    def report(self, name: str) -> FailureReport | None:
+        """The failure, of the host or of the job, that the runtime of a host reported."""
+        ...
+
+    def finish(self, *, failed: bool) -> FailureReport | None:
+        """Save the outputs of the hosts, which have all ended, and remove everything but their folders.
+
+        Returns the failure to do so, unless the attempt itself ``failed``.
+        """
+        ...
+
+
+class FolderHosts:
+    """The part of `Hosts` that is the same for all hosts that share the job's folder."""
+
+    interface: str
+    look_seconds = LOOK_SECONDS
+    upload = True
+
+    def __init__(self, folder: JobFolder, names: Sequence[str]) -> None:
+        self._folder = folder
+        self._request = folder.read_request()
+        self._secret = ""
+        """The job secret of this attempt. It is in no request, record or environment."""
+        self.names = names
+
+    def prepare(self) -> None:
+        (self._folder.leader).unlink(missing_ok=True)
+        self._secret = fresh_secret()
+        groups = tuple(_groups_with_hosts(self._request.get("instance_groups", ()), self.names))
+        for name in self.names:
+            self._prepare_host(name, groups)
+
+    def report(self, name: str) -> FailureReport | None:
+        """The report, in which the script may have written too: anything else than a report is none."""
+        paths = self._folder.host(name)
+        with contextlib.suppress(OSError, ValueError):
+            return FailureReport.from_json(again(lambda: read_left(paths, paths.failure_report)))
+        return None
+
+    def _prepare_host(self, name: str, groups: Sequence[Mapping[str, Any]]) -> None:
+        """Write the container's configuration, and empty its folders for a new attempt.
+
+        An earlier attempt may have left links there: nothing is written through them.
+        """
+        paths = self._folder.host(name)
+        paths.base.mkdir(parents=True, exist_ok=True)
+        own: Mapping[str, Any] = next((group for group in groups if name in group["hosts"]), {})
+        kind = own.get("instance_type", self._request["instance_type"])
+        group_name = own.get("instance_group_name")
+        host = Host(name, tuple(self.names), self.interface, kind, group_name, tuple(groups))
+        arguments = encode_arguments(self._request.get("arguments", ()))
+        documents = {
+            "hyperparameters.json": {**self._request["hyperparameters"], **arguments},
+            "resourceconfig.json": host.to_document(),
+            "inputdataconfig.json": channel_documents(self._request),
+        }
+        with Beneath(paths.base) as base:
+            for folder in (paths.model, paths.output, paths.code):
+                with contextlib.suppress(OSError):
+                    base.remove(_key(paths, folder))
+            for folder in paths.folders:
+                base.make_folder(_key(paths, folder))
+            for file, content in documents.items():
+                base.write(_key(paths, paths.input_config / file), json.dumps(content).encode())
+            if len(self.names) > 1 and self._request.get("runtime", "cloudtrain") == "cloudtrain":
+                base.write(_key(paths, paths.input_config / SECRET_FILE), self._secret.encode(), mode=0o600)
+        Reserve(paths.output, SPARES).keep()
+
+
+def read_left(paths: Paths, path: Path) -> bytes:
+    """The beginning of a file that a host left. Raises OSError, also if it is not a regular file."""
+    with Beneath(paths.base) as base:
+        return base.read(_key(paths, path), LARGEST_REPORT)
+
+
+def _key(paths: Paths, path: Path) -> str:
+    return path.relative_to(paths.base).as_posix()
+
+
+def numbered_names(count: int) -> list[str]:
+    """Host names as on SageMaker: ``algo-1``, ``algo-2``, ..."""
+    return [f"algo-{number + 1}" for number in range(count)]
+
+
+def _groups_with_hosts(groups: Iterable[Mapping[str, Any]], hosts: Sequence[str]) -> Iterator[dict[str, Any]]:
+    """The instance groups as in ``resourceconfig.json``. Each takes the next hosts."""
+    rest = iter(hosts)
+    for group in groups:
+        yield {
+            "instance_group_name": group["instance_group_name"],
+            "instance_type": group["instance_type"],
+            "hosts": list(islice(rest, group["instance_count"])),
+        }

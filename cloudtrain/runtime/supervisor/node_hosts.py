@@ -1,0 +1,290 @@
+"""The hosts of a job on the nodes of a cluster, each behind a node program (`node`)."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import signal
+import subprocess
+import threading
+import time
+from abc import abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import IO, Any
+
+from cloudtrain._system.interfaces import is_loopback
+from cloudtrain._system.processes import signal_group
+from cloudtrain._system.signals import LINUX, SIGKILL
+from cloudtrain.contract import FailureClass, FailureReport
+from cloudtrain.contract.request_body import request_environment, request_settings
+from cloudtrain.runtime.start.container_files import check_shared, needed_mounts, pulled, shared_files
+from cloudtrain.runtime.start.frames import FrameReader
+from cloudtrain.runtime.start.node_container import Container
+from cloudtrain.runtime.start.node_job import NodeJob
+from cloudtrain.runtime.supervisor.folder import JobFolder
+from cloudtrain.runtime.supervisor.hosts import FolderHosts
+
+READ_SIZE = 1 << 16
+IMAGE = "image"
+"""The file of a job with the image that its first node has pulled."""
+KILL_SECONDS = 5.0
+"""How long the node programs may take to end after their runtimes were killed."""
+
+
+LINUX_SIGKILL = 9
+
+
+def _out_of_memory(line: str) -> dict[str, Any]:
+    """The fields of the report about a process that was killed for its use of memory, as ``line`` says."""
+    return {
+        "failure_class": FailureClass.OUT_OF_MEMORY,
+        "message": f"it used more memory than it was allocated: {line}",
+        "hint": "Ask for more memory, on Slurm with platform_options.mem or mem_per_gpu, or use a smaller batch or "
+        "fewer workers of data loaders.",
+        "signal": LINUX_SIGKILL,
+        "exit_code": 128 + LINUX_SIGKILL,
+    }
+
+
+class NodePrograms:
+    """The node programs of a job, which one command has started on all nodes. A thread reads what they say.
+
+    Args:
+        command: starts them, such as ``srun``; passes its input to all of them.
+        log: the descriptor of the job's log. It is duplicated.
+        noise: see `FrameReader`.
+    """
+
+    def __init__(self, command: Sequence[str], job: NodeJob, log: int, noise: tuple[bytes, ...] = ()) -> None:
+        self._job = job
+        self._log = os.dup(log)
+        self._reader = FrameReader(noise)
+        self._lock = threading.Lock()
+        self._kill_at: float | None = None
+        self._process = subprocess.Popen(
+            command,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+        self._send(job.to_line())
+        self._thread = threading.Thread(target=self._read, daemon=True)
+        self._thread.start()
+
+    def exit_code(self, number: int) -> int | None:
+        """The exit code of a runtime, negative for a signal; None while it runs."""
+        code = self._reader.exits.get(number)
+        if code is not None:
+            return code
+        if self._kill_at is not None and time.monotonic() > self._kill_at:
+            self._end()
+        if self._thread.is_alive():
+            return None
+        found = self._process.poll()
+        if found is None or number in self._reader.exits:
+            return self._reader.exits.get(number)
+        return -SIGKILL if self._kill_at is not None else found or 1
+
+    def said(self, number: int) -> bool:
+        """Whether the program of a node has reported the end of its runtime."""
+        return number in self._reader.exits
+
+    @property
+    def code(self) -> int | None:
+        """The exit code of the command; None while it runs."""
+        return self._process.poll()
+
+    def memory_kill(self) -> str:
+        """The line of the scheduler about a process that was killed for its use of memory; empty if it has not.
+
+        The line that names a node counts most. It may come with the end of the step.
+        """
+        if self._all_said:
+            self._thread.join(KILL_SECONDS)
+        lines = self._reader.memory_kills
+        return next((line for line in lines if self.node_in(line)), lines[0] if lines else "")
+
+    def node_in(self, line: str) -> str:
+        """The node that a line names; empty for none."""
+        words = re.findall(r"[\w.-]+", line)
+        return next(
+            (name for name in self._job.names if any(word in (name, f"slurmstepd-{name}") for word in words)),
+            "",
+        )
+
+    def send_signal(self, number: int) -> None:
+        """Send a signal to all runtimes."""
+        if number == SIGKILL:
+            if self._kill_at is not None:
+                return
+            self._kill_at = time.monotonic() + KILL_SECONDS
+        self._send(b"signal %d\n" % number)
+
+    def close(self) -> None:
+        """End what is left of the command. Its nodes have ended, or do not answer."""
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._process.wait(KILL_SECONDS if self._all_said else 0)
+        self._end()
+        self._thread.join(KILL_SECONDS)
+        self._process.wait()
+
+    @property
+    def _all_said(self) -> bool:
+        return len(self._reader.exits) == len(self._job.names)
+
+    def _end(self) -> None:
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            signal_group(self._process.pid, SIGKILL)
+
+    def _send(self, line: bytes) -> None:
+        assert self._process.stdin
+        with self._lock, contextlib.suppress(OSError, ValueError):  # it has ended
+            self._process.stdin.write(line)
+            self._process.stdin.flush()
+
+    def _read(self) -> None:
+        """Copy what the nodes print into the log, until the command ends."""
+        assert self._process.stdout
+        stream: IO[bytes] = self._process.stdout
+        asked = False
+        while data := os.read(stream.fileno(), READ_SIZE):
+            self._write(self._reader.read(data))
+            if self._reader.is_interrupted:
+                self._reader.is_interrupted = False
+                os.kill(os.getpid(), signal.SIGINT)  # the supervisor ends the job
+            if self._reader.port and not asked:
+                asked = True
+                self._send(b"leader %d\n" % self._reader.port)
+        self._write(self._reader.end())
+        os.close(self._log)
+
+    def _write(self, output: bytes) -> None:
+        with contextlib.suppress(OSError):  # a full disk
+            while output:
+                output = output[os.write(self._log, output) :]
+
+
+class NodeHost:
+    """One host, as `supervised.RunningHost`."""
+
+    def __init__(self, programs: NodePrograms, number: int) -> None:
+        self._programs = programs
+        self._number = number
+
+    def poll(self) -> int | None:
+        return self._programs.exit_code(self._number)
+
+    def send_signal(self, number: int) -> None:
+        if self._number == 0:  # the command passes it on to all nodes
+            self._programs.send_signal(number)
+
+    def lost(self, name: str) -> FailureReport:
+        code = self.poll() or 0
+        line = self._programs.memory_kill()
+        if line:
+            host = self._programs.node_in(line) or name
+            return replace(FailureReport.host_lost(host, "", time.time()), **_out_of_memory(line))
+        if not self._programs.said(self._number):
+            return FailureReport.host_lost(
+                name, "its node did not report the end of its runtime: see job.log", time.time()
+            )
+        ending = (
+            f"was killed by {LINUX.get(-code, f'signal {-code}')}" if code < 0 else f"exited with code {code}"
+        )
+        report = FailureReport.host_lost(name, f"its runtime {ending}: see job.log", time.time())
+        return replace(report, exit_code=code) if code > 0 else report
+
+
+class NodeHosts(FolderHosts):
+    """The hosts of a job on nodes that share its folder.
+
+    Args:
+        names: the nodes, as they can be resolved on each other, in rank order.
+        secrets: the values of the variables that the request does not show.
+    """
+
+    interface = "lo"
+    """Each node writes its own."""
+    end_seconds = 60.0
+    longest_grace = float("inf")
+    """Seconds that the scheduler leaves for the grace of the ranks."""
+    look_seconds = 2.0
+    """The file system is shared with all jobs of the cluster. The output and the ends of runtimes need no look."""
+    noise: tuple[bytes, ...] = ()
+    """Lines of `command` that do not go into the log."""
+
+    def __init__(self, folder: JobFolder, names: Sequence[str], secrets: Mapping[str, str]) -> None:
+        super().__init__(folder, names)
+        self._secrets = dict(secrets)
+        self._programs: NodePrograms | None = None
+
+    def report(self, name: str) -> FailureReport | None:
+        found = super().report(name)
+        if (
+            found
+            and found.signal == LINUX_SIGKILL
+            and self._programs
+            and (line := self._programs.memory_kill())
+        ):
+            return replace(found, **_out_of_memory(line))
+        return found
+
+    @abstractmethod
+    def command(self) -> list[str]:
+        """The command that starts the node program on every node."""
+        ...
+
+    def prepare(self) -> None:
+        for name in self.names:  # links of nodes that were lost
+            run = self._folder.host(name).base / "run"
+            if run.is_symlink():
+                run.unlink()
+        super().prepare()
+
+    def start(self, attempt: int, log: int) -> Mapping[str, NodeHost]:
+        if runtime := self._request.get("bundled_runtime"):
+            check_shared(Path(runtime))
+        programs = self._programs = NodePrograms(self.command(), self._job(attempt), log, self.noise)
+        return {name: NodeHost(programs, number) for number, name in enumerate(self.names)}
+
+    def finish(self, *, failed: bool) -> None:
+        """The runtimes upload the outputs."""
+        if self._programs:
+            self._programs.close()
+            self._programs = None
+        (self._folder.path / IMAGE).unlink(missing_ok=True)
+
+    def _job(self, attempt: int) -> NodeJob:
+        one_machine = len(self.names) > 1 and all(map(is_loopback, self.names))
+        settings = request_settings(self._request)
+        settings = replace(
+            settings,
+            stop_grace=min(settings.stop_grace, self.longest_grace),
+            master_addr=self.names[0] if len(self.names) > 1 else "127.0.0.1",
+            hosts_on_machine=len(self.names) if one_machine else 1,
+            attempt=attempt,
+            run_id=self._folder.run_id,
+        )
+        return NodeJob(
+            names=list(self.names),
+            environment={**request_environment(self._request), **self._secrets},
+            settings=settings.to_environ(),
+            interface=self._request.get("network_interface", "auto"),
+            node_folder=self._request.get("node_folder", ""),
+            container=self._container(),
+            mounts=needed_mounts(self._request) if self._request.get("container") else [],
+            shared=shared_files(self._request) if self._request.get("container") else [],
+            runtime=self._request.get("bundled_runtime", ""),
+            srun=self._request.get("launcher_srun", ""),
+        )
+
+    def _container(self) -> dict[str, Any]:
+        """The container of the request, with an image that all nodes can use. Raises PlatformError."""
+        container = Container.from_body(self._request)
+        if container is None:
+            return {}
+        return pulled(container, self._folder.path / IMAGE, os.environ).to_body()

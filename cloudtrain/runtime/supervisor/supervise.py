@@ -1,0 +1,574 @@
+"""The supervisor of one job, which runs close to the job's folder and hosts.
+
+It starts one runtime for each host, waits for them, starts them again after a failure or a preemption if the job allows
+it, and records the outcome. Where a scheduler has to give the job other hosts after a preemption, it leaves the next
+attempt to another supervisor: see `continuation`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import signal
+import time
+from dataclasses import asdict, replace
+from functools import cached_property
+from typing import Any
+
+from cloudtrain._system.processes import identity
+from cloudtrain._system.retries import RETRY_SECONDS, again, exists
+from cloudtrain._system.signals import ENDING, SIGHUP, SIGKILL, handle, unblock
+from cloudtrain.contract import FailureClass, FailureReport, JobStatus
+from cloudtrain.contract.preemption import PREEMPT
+from cloudtrain.contract.request_body import request_settings
+from cloudtrain.errors import PlatformError
+from cloudtrain.observe import EventLog, goodput_of, steady
+from cloudtrain.runtime.outputs.upload_failure import UPLOAD_SECONDS
+from cloudtrain.runtime.supervisor.budgets import PREEMPTIONS, RETRIES
+from cloudtrain.runtime.supervisor.continuation import PREEMPTED, TAKEN_BACK, Continuation
+from cloudtrain.runtime.supervisor.folder import JobFolder
+from cloudtrain.runtime.supervisor.host_events import HostEvents
+from cloudtrain.runtime.supervisor.hosts import Hosts, RunningHost
+from cloudtrain.runtime.supervisor.record import (
+    HANGUP,
+    INTERRUPT,
+    SIGNAL,
+    STOPPED_BY_USER,
+    JobRecord,
+    lost_late,
+)
+from cloudtrain.storage import retry_policy as patience
+from cloudtrain.storage.disk_reserve import is_full
+
+POLL_SECONDS = 0.02
+
+_STARTING = ("start", "fetch", "unpack", "requirements", "launch")
+"""The phases of a host before its ranks start."""
+FULL_BELOW = 1_000_000
+"""Free bytes below which a disk may have been full: the end of a job frees some."""
+
+LAST_UPLOAD_SECONDS = 60.0
+"""How long uploads may continue after the grace of a stop or of ``max_run``."""
+
+INTERRUPTED = 128 + signal.SIGTERM
+LOST = "interrupted without a notice"
+
+TAKEN_BACK_SECONDS = 2.0
+"""How long after SIGTERM, or the kill of a rank, the scheduler may take to say that it takes the hosts back."""
+ASK_SECONDS = 0.5
+"""How often it is asked meanwhile."""
+CRASH_SECONDS = 3.0
+"""How long the other hosts may take to notice that a host has crashed."""
+
+NOT_WORTH_A_RETRY = (
+    FailureClass.SYNTAX_ERROR,
+    FailureClass.IMPORT_ERROR,
+    FailureClass.REQUIREMENTS,
+    FailureClass.MISSING_DATA,
+    FailureClass.GPU_SETUP,
+    FailureClass.UPLOAD,
+)
+"""Failures that would happen again, or after which the training is complete."""
+
+
+_REASONS = {SIGHUP: HANGUP, signal.SIGINT: INTERRUPT}
+
+
+class Supervisor:
+    """One job from its first attempt to its outcome."""
+
+    def __init__(
+        self,
+        folder: JobFolder,
+        hosts: Hosts,
+        continuation: Continuation | None = None,
+        lock: int | None = None,
+    ) -> None:
+        self._folder = folder
+        self._lock = lock
+        self._hosts = hosts
+        self._continuation = continuation
+        folder.reserve.keep()
+        self._request = folder.read_request()
+        settings = request_settings(self._request)
+        self._stop_grace, self._host_timeout = settings.stop_grace, settings.host_timeout
+        self._events = EventLog(folder.events, "supervisor")
+        self._host_events = HostEvents(folder, self._events, hosts.names, uploads=hosts.upload)
+        self._record: JobRecord = folder.read_record()
+        self._runtimes: dict[str, RunningHost] = {}
+        self._signalled = False
+        self._signal = SIGNAL
+        """Why a signal ends the job: `SIGNAL`, `HANGUP` or `INTERRUPT`."""
+        self._noticed = False
+        """Whether a notice of a preemption has come that does not count yet."""
+        self._give_up_at: float | None = None
+        """When it counts."""
+        self._preempted = False
+        """Whether this attempt was preempted."""
+        self._ended_by = ""
+        """Why the job has to end early."""
+        self._kill_at: float | None = None
+        self._run_by = self._upload_until = self._cut_at = float("inf")
+        self._resumed = time.monotonic()
+        """When this submission began to run."""
+        self._not_continued: PlatformError | None = None
+        """Why the scheduler does not start the next attempt, although there is one left."""
+        patience.default.warn = self._warn
+        self._killed = False
+        """Whether the runtimes did not end in time, and were killed for that."""
+        self._crashed: FailureReport | None = None
+        """The first host whose runtime ended without a report."""
+        self._crashed_at = 0.0
+        self._lost_late: dict[str, FailureReport] = {}
+        """The hosts that were lost after this attempt was asked to end, which does not fail the job."""
+        self._leader_failed_at: float | None = None
+        self._looked_at = 0.0
+        self._stop_marked = self._clock_was_set = False
+
+    def run(self) -> None:
+        for number in ENDING:
+            signal.signal(number, self._on_signal)
+        handle(PREEMPT, self._on_preemption)
+        unblock(ENDING)  # see zipapp_main, and wait_for_job
+        is_last = self._begin()
+        failure = None
+        while not is_last:
+            failure = self._run_attempt()
+            if self._was_taken_back(failure):
+                failure = None if failure and failure.signal == signal.SIGTERM else failure
+                self._signalled, self._preempted = False, True
+                self._ended_by = self._max_run_is_over if self._is_near_max_run else ""
+            if failure and self._was_interrupted(failure):
+                failure = None
+            budget = RETRIES if failure else PREEMPTIONS
+            why = failure.summary() if failure else TAKEN_BACK[self._cause]
+            is_last = budget.is_spent(self._record, self._request)
+            if failure and failure.failure_class in NOT_WORTH_A_RETRY:
+                is_last = True
+            is_stopped = self._is_stopped
+            if failure and is_stopped and not is_last:  # without the stop, it would be retried
+                self._warn(f"before the stop, this attempt failed: {why}")
+                failure = None
+            if self._completed or self._ended_by or is_stopped or is_last:
+                break
+            if failure is None and self._continuation and not self._may_continue(self._continuation):
+                break
+            self._record = budget.spend(self._record)
+            self._events.emit("retry", attempt=self._record.attempt, failure=why)
+            if failure is None and self._continuation:
+                if self._hand_over(self._continuation):
+                    return
+                break
+            self._say(f"[cloudtrain] {why}; starting again, {budget.describe(self._record, self._request)}")
+        self._finish(failure)
+
+    def _begin(self) -> bool:
+        """Record that the job runs, maybe after earlier submissions. Returns whether it may make no attempt more."""
+        steady.pass_on()
+        record, now = self._record, steady.now()
+        is_spent = False
+        if (
+            record.resumed_at is not None
+        ):  # its supervisor was lost with its host, and the scheduler starts it again
+            seen = self._folder.last_life() or now
+            ran = record.ran + min(max(seen - record.resumed_at, 0.0), now - record.resumed_at)
+            record = replace(record, ran=ran)
+            is_spent = PREEMPTIONS.is_spent(record, self._request)
+            self._events.emit("queued", since=seen)
+            if not is_spent:
+                record = PREEMPTIONS.spend(record)
+                self._events.emit("retry", attempt=record.attempt, failure=LOST)
+                self._say(
+                    f"[cloudtrain] {LOST}; starting again, {PREEMPTIONS.describe(record, self._request)}"
+                )
+        self._record = record
+        started_at = record.started_at or now
+        me = {"pid": os.getpid(), "process": identity(os.getpid()), "clock": steady.clock()}
+        self._update(status=JobStatus.RUNNING, started_at=started_at, resumed_at=now, **me)
+        # a step of the clock must not end the job
+        self._run_by = time.monotonic() + (self._request.get("max_run") or float("inf")) - record.ran
+        self._resumed = time.monotonic()
+        if self._continuation and record.attempt:
+            self._say(f"[cloudtrain] attempt {record.attempt + 1}: {self._continuation.place}")
+        return is_spent
+
+    def _may_continue(self, continuation: Continuation) -> bool:
+        try:
+            continuation.check_next(self._cause)
+        except PlatformError as error:
+            self._not_continued = error
+        return self._not_continued is None
+
+    def _hand_over(self, continuation: Continuation) -> bool:
+        """Leave the next attempt to the scheduler. Returns whether there will be one."""
+        ran = self._record.ran + time.monotonic() - self._resumed
+        budget = PREEMPTIONS.describe(self._record, self._request)
+        self._say(f"[cloudtrain] {TAKEN_BACK[self._cause]}; waiting to start again, {budget}")
+        self._events.emit("queued", since=steady.now())
+        self._update(status=JobStatus.PENDING, pid=None, process="", ran=ran, resumed_at=None)
+        try:
+            self._say(f"[cloudtrain] {continuation.start_next()}")
+        except PlatformError as error:
+            self._not_continued = error
+            return False
+        return True
+
+    def _run_attempt(self) -> FailureReport | None:
+        """Carry out the attempt that the record has the number of. None if no host failed."""
+        self._crashed = self._kill_at = None
+        self._preempted = self._killed = False
+        self._lost_late = {}
+        self._update()
+        self._events.emit("attempt", attempt=self._record.attempt)
+        until = time.monotonic() + RETRY_SECONDS
+        while True:
+            try:
+                failure = self._attempt(self._record.attempt)
+            except OSError as error:
+                if not is_full(error):
+                    raise
+                failure = self._disk_is_full(error)
+            if not (failure and _found_no_space(failure)) or self._signalled or time.monotonic() > until:
+                break
+            time.sleep(1)  # another program's files may be gone
+        for lost in self._lost_late.values():
+            self._warn(lost_late(lost))
+        return failure
+
+    def _on_signal(self, number: int, _frame: object) -> None:
+        self._signalled, self._signal = True, _REASONS.get(number, SIGNAL)
+
+    def _on_preemption(self, _number: int, _frame: object) -> None:
+        self._noticed = True
+
+    def _judge_notice(self) -> None:
+        """A notice counts once the rest of the time is needed to end."""
+        if not self._noticed:
+            return
+        if self._give_up_at is None:
+            spare = self._continuation.spare_seconds() if self._continuation else 0.0
+            self._give_up_at = time.monotonic() + spare
+        if time.monotonic() >= self._give_up_at:
+            self._noticed, self._give_up_at, self._preempted = False, None, True
+
+    def _attempt(self, attempt: int) -> FailureReport | None:
+        """Run all hosts once. None if no host failed."""
+        self._runtimes = {}
+        again(self._hosts.prepare)
+        self._host_events.begin()
+        if not self._has_stop_mark:
+            with again(self._folder.open_log) as log:
+                self._runtimes = dict(self._hosts.start(attempt, log.fileno()))
+        while any(process.poll() is None for process in self._runtimes.values()):
+            time.sleep(POLL_SECONDS)
+            self._judge_signal()
+            self._judge_notice()
+            if self._signalled:
+                self._end_early(self._signal)
+            elif self._preempted and self._kill_at is None:
+                self._give_up_hosts()
+            if time.monotonic() > self._run_by:
+                self._end_early(self._max_run_is_over)
+            self._look_into_folder()
+            self._look_for_crash()
+            self._look_for_failed_leader()
+            if self._kill_at is not None and time.monotonic() > self._kill_at:
+                self._killed = True
+                for process in self._runtimes.values():
+                    process.send_signal(SIGKILL)
+        self._host_events.finish()
+        failure = self._failure()
+        self._upload_until = min(self._run_by, time.monotonic() + UPLOAD_SECONDS)
+        self._cut_at = self._run_by + self._stop_grace + LAST_UPLOAD_SECONDS
+        patience.default.until, patience.default.cut = self._end_of_upload, self._cut_of_upload
+        try:
+            return self._hosts.finish(failed=failure is not None) or failure
+        finally:
+            patience.default.until = patience.default.cut = None
+
+    def _end_of_upload(self) -> float:
+        """The monotonic time until which `Hosts.finish` waits for storage that is unavailable."""
+        if self._is_ending():
+            self._upload_until = min(self._upload_until, time.monotonic() + self._stop_grace)
+        return self._upload_until
+
+    def _cut_of_upload(self) -> float:
+        """The monotonic time at which `Hosts.finish` has to end, even if the storage answers."""
+        if self._is_ending():
+            self._cut_at = min(self._cut_at, time.monotonic() + self._stop_grace + LAST_UPLOAD_SECONDS)
+        return self._cut_at
+
+    def _give_up_hosts(self) -> None:
+        """A preemption, or the time limit of this submission: the end of the job if its own is as near."""
+        if self._is_near_max_run:
+            self._end_early(self._max_run_is_over)
+        else:
+            self._stop_runtimes()
+
+    @property
+    def _is_near_max_run(self) -> bool:
+        notice = self._continuation.notice_seconds if self._continuation else 0.0
+        return time.monotonic() > self._run_by - notice
+
+    @property
+    def _max_run_is_over(self) -> str:
+        return f"max_run of {self._request['max_run']} s is over"
+
+    def _judge_signal(self) -> None:
+        """A signal to end is a preemption if the scheduler sent it in order to take the hosts back."""
+        if not self._signalled or self._ended_by or self._has_stop_mark:
+            return
+        if self._continuation and self._continuation.takes_back():
+            self._signalled, self._preempted = False, True
+
+    def _was_taken_back(self, failure: FailureReport | None) -> bool:
+        """Whether the scheduler takes the hosts back. It sends SIGTERM, to ranks too, and may say why only later."""
+        if not self._continuation or self._completed or self._has_stop_mark:
+            return False
+        deadline = time.monotonic() + TAKEN_BACK_SECONDS
+        if self._ended_by == self._signal == SIGNAL and self._kill_at is not None:
+            deadline = self._kill_at - self._stop_grace - self._hosts.end_seconds + TAKEN_BACK_SECONDS
+        elif failure is None or failure.signal != signal.SIGTERM:
+            return False
+        while not self._continuation.takes_back():
+            if time.monotonic() > deadline:
+                return False
+            time.sleep(ASK_SECONDS)
+        return True
+
+    def _was_interrupted(self, failure: FailureReport) -> bool:
+        """Whether a rank failed by the SIGINT that ends the job."""
+        is_by_signal = failure.signal == signal.SIGINT or failure.exception_type == "KeyboardInterrupt"
+        return self._signal == INTERRUPT and (is_by_signal or failure.exit_code == 128 + signal.SIGINT)
+
+    @property
+    def _is_stopped(self) -> bool:
+        self._judge_signal()
+        return self._signalled or self._has_stop_mark
+
+    @property
+    def _has_stop_mark(self) -> bool:
+        """Whether the user asked for the stop, as far as the folder can be read."""
+        if not self._stop_marked:
+            with contextlib.suppress(OSError):
+                self._stop_marked = exists(self._folder.stop_mark)
+        return self._stop_marked
+
+    def _is_ending(self) -> bool:
+        self._judge_notice()
+        return self._is_stopped or self._preempted or bool(self._ended_by)
+
+    def _end_early(self, why: str) -> None:
+        """Forward the stop to every host."""
+        if self._ended_by:
+            return
+        self._ended_by = why
+        self._update(status=JobStatus.STOPPING)
+        self._stop_runtimes()
+
+    def _stop_runtimes(self) -> None:
+        """Ask every host to end within the grace."""
+        self._kill_at = time.monotonic() + self._stop_grace + self._hosts.end_seconds
+        for process in self._runtimes.values():
+            process.send_signal(signal.SIGTERM)
+
+    def _look_into_folder(self) -> None:
+        """Copy the hosts' events, and end the job if that is asked for there, if the last look was not just before."""
+        now = time.monotonic()
+        if now - self._looked_at < self._hosts.look_seconds:
+            return
+        self._looked_at = now
+        self._folder.show_life(self._lock)
+        self._look_at_clock()
+        self._host_events.collect()
+        if self._has_stop_mark:
+            self._end_early(SIGNAL)
+            return
+        with contextlib.suppress(OSError):  # a shared folder that does not answer has not been removed
+            if not exists(self._folder.path):
+                self._end_early("its folder was removed")
+
+    def _look_at_clock(self) -> None:
+        """Warn once if the clock was set."""
+        ahead = steady.step()
+        if ahead and not self._clock_was_set:
+            self._clock_was_set = True
+            way = "ahead" if ahead > 0 else "back"
+            self._warn(
+                f"the clock of this machine was set {way} by {abs(ahead):.0f} s: this job keeps the time of before"
+            )
+
+    def _look_for_crash(self) -> None:
+        """End the job if a runtime ended without an outcome and the others do not notice."""
+        if self._crashed is None:
+            for name, process in self._runtimes.items():
+                code = process.poll()
+                if code == -signal.SIGTERM and self._kill_at is not None:
+                    continue  # stopped before it had a signal handler
+                if code == -SIGKILL and self._killed:
+                    continue
+                if code in (None, 0, INTERRUPTED) or self._hosts.report(name):
+                    continue
+                if self._is_ending():
+                    self._lost_late.setdefault(name, process.lost(name))
+                    continue
+                self._crashed = process.lost(name)
+                self._crashed_at = time.monotonic()
+        elif self._kill_at is None and time.monotonic() - self._crashed_at > CRASH_SECONDS:
+            self._stop_runtimes()
+
+    def _look_for_failed_leader(self) -> None:
+        """End hosts that still wait for a leader that failed before it could listen."""
+        leader = next(iter(self._runtimes.values()))
+        if leader.poll() in (None, 0, INTERRUPTED) or self._kill_at is not None:
+            self._leader_failed_at = None
+            return
+        self._leader_failed_at = self._leader_failed_at or time.monotonic()
+        if time.monotonic() - self._leader_failed_at > self._host_timeout + CRASH_SECONDS:
+            self._stop_runtimes()
+
+    def _failure(self) -> FailureReport | None:
+        """The report on which the hosts agreed; if there is none, a report of the lost host.
+
+        The other hosts can only report that a host was lost, not why. Reports of hosts that did not fail do not count:
+        the exit code says whether a host failed. Neither does a host that was lost after all were asked to end.
+        """
+        self._look_for_crash()
+        for name, process in self._runtimes.items():
+            code = process.poll()
+            is_stopped = code == INTERRUPTED and self._kill_at is not None
+            report = None if code == 0 or is_stopped else self._hosts.report(name)
+            if report is None:
+                continue
+            report = replace(report, exit_code=code) if code and code > 0 else report
+            if report.failure_class != FailureClass.HOST_LOST:
+                return report
+            if self._crashed or not self._is_ending():
+                return self._crashed or report
+            self._lost_late.setdefault(report.host or name, report)
+        return self._crashed
+
+    @property
+    def _completed(self) -> bool:
+        codes = [process.poll() for process in self._runtimes.values()]
+        return bool(codes) and not any(codes)
+
+    def _finish(self, failure: FailureReport | None) -> None:
+        stopped = self._has_stop_mark
+        reason = ""
+        if failure is not None:
+            status, code = JobStatus.FAILED, failure.exit_code or 1
+        elif self._completed:
+            status, code = JobStatus.COMPLETED, 0
+        else:
+            why = self._ended_by or (self._signal if self._signalled else PREEMPTED)
+            reason = STOPPED_BY_USER if stopped else why
+            status = (
+                JobStatus.INTERRUPTED
+                if reason in (SIGNAL, HANGUP, INTERRUPT, PREEMPTED)
+                else JobStatus.STOPPED
+            )
+            code = INTERRUPTED
+            if reason == PREEMPTED:
+                failure, reason = self._preemption_report(), TAKEN_BACK[self._cause]
+        warnings = self._disk_warnings()
+        ended_at = steady.now()
+        self._record_goodput(ended_at)
+        self._folder.reserve.release()
+        with contextlib.suppress(OSError):  # the folder was removed
+            self._events.emit("job", status=str(status), exit_code=code)
+        end = {"exit_code": code, "failure": failure, "reason": reason, "warnings": warnings}
+        self._update(status=status, ended_at=ended_at, **end)
+        self._folder.reserve.remove()
+
+    def _disk_is_full(self, error: OSError) -> FailureReport:
+        """The report of an attempt that could not begin. Its hosts, if any, are ended."""
+        for process in self._runtimes.values():
+            process.send_signal(SIGKILL)
+        self._hosts.finish(failed=True)
+        self._runtimes = {}
+        return FailureReport(
+            FailureClass.DISK_FULL,
+            f"attempt {self._record.attempt} cannot start: {error}",
+            f"Free space on the disk of {self._folder.path}, or set CLOUDTRAIN_HOME to a folder on another disk.",
+            time=time.time(),
+        )
+
+    def _disk_warnings(self) -> tuple[str, ...]:
+        try:
+            free = shutil.disk_usage(self._folder.path).free
+        except OSError:
+            return ()
+        if free >= FULL_BELOW:
+            return ()
+        lost = "a part of the log and of the events may be lost"
+        return (f"the disk of {self._folder.path} has less than 1 MB left: {lost}",)
+
+    def _record_goodput(self, ended_at: float) -> None:
+        with contextlib.suppress(OSError):  # a full disk or a removed folder: the outcome is what matters
+            found = goodput_of(self._folder.read_events, self._record.submitted_at, ended_at, ended_at)
+            if found:
+                self._events.emit("goodput", **asdict(found))
+
+    @cached_property
+    def _cause(self) -> FailureClass:
+        """Why this submission has to give up its hosts."""
+        return self._continuation.cause() if self._continuation else FailureClass.PREEMPTED
+
+    def _preemption_report(self) -> FailureReport:
+        """The report of a job that was preempted more often than ``max_preemptions`` allows, or cannot continue."""
+        error, words = self._not_continued, TAKEN_BACK[self._cause]
+        if error:
+            return FailureReport(
+                self._cause,
+                f"{words}, and not started again: {error.message}",
+                error.hint or "Submit the job again: it resumes from its last checkpoint.",
+                exit_code=INTERRUPTED,
+                time=time.time(),
+            )
+        return FailureReport(
+            self._cause,
+            f"{words} more often than max_preemptions allows ({self._request['max_preemptions']})",
+            "Raise platform_options.max_preemptions; or submit the job again: it resumes from its last checkpoint.",
+            exit_code=INTERRUPTED,
+            time=time.time(),
+        )
+
+    def _update(self, **changes: Any) -> None:
+        self._record = replace(self._record, **changes)
+        with contextlib.suppress(OSError):  # a full disk or a removed folder must not end the job
+            self._folder.write_record(self._record)
+
+    def _warn(self, message: str) -> None:
+        with contextlib.suppress(OSError):  # a full disk
+            self._events.emit("warning", message=message)
+        self._say(f"[cloudtrain] {message}")
+
+    def _say(self, line: str) -> None:
+        with contextlib.suppress(OSError):  # a full disk
+            self._folder.append_to_log(line + "\n")
+
+
+def supervise(
+    folder: JobFolder, hosts: Hosts, continuation: Continuation | None = None, *, lock: int | None = None
+) -> None:
+    """Run the job in ``folder`` on ``hosts`` until it ends; with ``continuation``, or until they are taken back.
+
+    Args:
+        lock: the descriptor of the lock that shows that this process supervises the job.
+    """
+    try:
+        Supervisor(folder, hosts, continuation, lock).run()
+    except BaseException:
+        hosts.finish(failed=True)
+        raise
+
+
+def _found_no_space(failure: FailureReport) -> bool:
+    """Whether an attempt found the disk full before a rank of it started."""
+    return (
+        failure.failure_class == FailureClass.DISK_FULL
+        and failure.rank is None
+        and failure.phase in (None, *_STARTING)
+    )
