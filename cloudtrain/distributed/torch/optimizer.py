@@ -35,6 +35,7 @@ from cloudtrain.distributed.torch._parameters import (
 from cloudtrain.distributed.torch._state import global_process_set
 from cloudtrain.distributed.torch.collectives import allreduce_
 from cloudtrain.distributed.torch.compression import Compression
+from cloudtrain.distributed.torch.objects import allgather_object
 from cloudtrain.observe.timeline import recorder
 
 
@@ -281,7 +282,7 @@ class AdasumOptimizer(torch.optim.Optimizer):
         raise GradientOrderError("Skipping synchronization is not supported when using Adasum optimizer.")
 
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
-        parameters = [p.detach() for p in parameters_of(self) if p.requires_grad]
+        parameters = _trained(list(parameters_of(self)), self._process_set)
         starts = [p.clone() for p in parameters]
         loss = super().step() if closure is None else super().step(closure)
         for parameter, start in zip(parameters, starts):
@@ -328,6 +329,18 @@ class AdasumOptimizer(torch.optim.Optimizer):
         for delta, (wire, context) in zip(deltas, compressed):
             if wire is not delta:
                 delta.copy_(self._compression.decompress(wire, context))
+
+
+def _trained(parameters: list[Tensor], process_set: ProcessSet) -> list[Tensor]:
+    """The parameters that the next step of some rank may change: each rank may have frozen others.
+
+    Raises InvalidArgument on all ranks if their optimizers differ.
+    """
+    own = [p.requires_grad or p.grad is not None for p in parameters]
+    everybody = allgather_object(own, "DistributedOptimizer.trained", process_set)
+    if len(set(map(len, everybody))) > 1:
+        check_equal_on_all_ranks([describe("a parameter", p) for p in parameters], process_set)
+    return [p.detach() for p, *trained in zip(parameters, *everybody) if any(trained)]
 
 
 def _batches(tensors: Sequence[Tensor]) -> Iterator[list[Tensor]]:

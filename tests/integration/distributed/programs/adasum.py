@@ -204,6 +204,25 @@ def case_optimizer_of_several_passes_and_types() -> None:
     check(model)
 
 
+def case_optimizer_of_parameters_that_one_rank_freezes() -> None:
+    model = make_model()
+    optimizer = hvd.DistributedOptimizer(make_sgd(model.parameters()), op=hvd.Adasum)
+    for number, (inputs, targets) in enumerate(batches(3)):
+        frozen = next(iter(model.parameters()))
+        before = frozen.detach().clone()
+        if number == 1 and hvd.rank() == 0:
+            frozen.requires_grad_(False)
+        if number == 2:
+            frozen.requires_grad_(False)
+        optimizer.zero_grad()
+        nn.functional.mse_loss(model(mine(inputs)), mine(targets)).backward()
+        optimizer.step()
+        check(model)
+        # the others' change, until the last rank has frozen it
+        changes = number == 0 or (number == 1 and hvd.size() > 1)
+        assert torch.equal(before, frozen) != changes
+
+
 def case_invalid_optimizer_arguments() -> None:
     if hvd.size() == 1:
         return
