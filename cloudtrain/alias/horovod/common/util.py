@@ -2,7 +2,16 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import cache
 from typing import Any
+
+from cloudtrain.distributed._accessors import BuildQueries
+
+_cache = cache
+_FRAMEWORKS = ("torch", "tensorflow", "mxnet")
 
 
 def check_extension(*arguments: Any, **options: Any) -> None:
@@ -11,6 +20,39 @@ def check_extension(*arguments: Any, **options: Any) -> None:
 
 def check_installed_version(*arguments: Any, **options: Any) -> None:
     """Do nothing: there is only one version."""
+
+
+@contextmanager
+def env(**variables: str | None) -> Iterator[None]:
+    """Set environment variables for the time of a ``with`` block. Those with the value None stay as they are."""
+    given = {name: value for name, value in variables.items() if value is not None}
+    before = {name: os.environ.get(name) for name in given}
+    os.environ.update(given)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value
+
+
+def extension_available(ext_base_name: str, verbose: bool = False) -> bool:
+    """Whether the framework, such as ``torch``, is installed and has collectives."""
+    from importlib.util import find_spec
+
+    return ext_base_name in _FRAMEWORKS and find_spec(ext_base_name) is not None
+
+
+def gloo_built(verbose: bool = False) -> bool:
+    """Whether collectives run without MPI."""
+    return BuildQueries().gloo_built()
+
+
+def mpi_built(verbose: bool = False) -> bool:
+    """Whether collectives can run over MPI."""
+    return BuildQueries().mpi_built()
 
 
 def gpu_available(ext_base_name: str = "torch", verbose: bool = False) -> bool:
