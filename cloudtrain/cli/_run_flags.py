@@ -113,7 +113,7 @@ SECTIONS: dict[str, tuple[Flag, ...]] = {
             NOTE, "timestamp-output prefix-output-with-timestamp prefix-timestamp",
             "lines have no times: pipe them through ts",
         ),
-        _other(NOTE, "stdin s", "ranks have no standard input", 1),
+        _other(NOTE, "stdin s", "rank 0 has the standard input, the others have none", 1),
         _option("verbose v display-map display-allocation", "verbose", "print the command of the ranks"),
         _other(NOTE, "report-bindings", "ranks are bound to no core"),
         _option("q quiet", "quiet", "do not print notes"),

@@ -33,6 +33,7 @@ from cloudtrain.runtime.run_folder import (
     read_variables,
     stacks_path,
 )
+from cloudtrain.runtime.standard_input import take as take_input
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -86,7 +87,7 @@ def main(arguments: list[str]) -> None:
 
 
 def _attach(folder: str) -> None:
-    """Connect this process to the runtime of its host: pipe, heartbeat, record."""
+    """Connect this process to the runtime of its host: pipe, input, heartbeat, record."""
     local = local_rank(os.environ)
     os.environ[HEARTBEAT] = heartbeat_path(folder, local)
     pipe = pipe_path(folder, local)
@@ -95,6 +96,7 @@ def _attach(folder: str) -> None:
         os.dup2(descriptor, 1)
         os.dup2(descriptor, 2)
         os.close(descriptor)
+    take_input(folder, rank(os.environ))
     RankRecord(pid=os.getpid(), rank=rank(os.environ)).write(folder, local)
 
 
@@ -147,9 +149,11 @@ def _run(script: Callable[[], None]) -> None:
     """Run the script and record how it ended, before the process ends normally."""
     owner = os.getpid()
     _dump_stacks_on_quit()
+    warn = _watch_for_place()
     try:
         script()
         _ignore_stops()
+        warn()
         _record_end(owner, 0)
     except SystemExit as error:
         # exit() is 0, exit("why") is 1
@@ -157,6 +161,7 @@ def _run(script: Callable[[], None]) -> None:
         on_signal = _is_in_handler(error.__traceback__)
         if code == 0:
             _ignore_stops()
+            warn()
         message = error.code if isinstance(error.code, str) else ""
         caught = _caught(error) if code == 1 and not message and not on_signal else None
         if caught is not None:
@@ -173,6 +178,16 @@ def _run(script: Callable[[], None]) -> None:
         else:
             sys.excepthook(type(error), error, inner)
         sys.exit(code)
+
+
+def _watch_for_place() -> Callable[[], None]:
+    """What to call at the end of the script: it warns if one of several ranks never asked for its place."""
+    ranks = os.environ.get("WORLD_SIZE", "1")
+    if ranks == "1" or rank(os.environ) != 0:
+        return lambda: None
+    from cloudtrain.runtime.launchers.undistributed import Watch
+
+    return Watch(ranks).warn
 
 
 def _caught(end: SystemExit) -> Exception | None:

@@ -83,6 +83,11 @@ def heartbeat_path(folder: str, local: int) -> str:
     return f"{folder}/rank-{local}.heartbeat"
 
 
+def input_path(folder: str) -> str:
+    """The socket over which rank 0 receives the standard input of ``cloudtrain run``."""
+    return f"{folder}/input"
+
+
 def write_command(folder: str, cwd: str, arguments: Iterable[str], local: int | None = None) -> None:
     """Store the working folder and the arguments of the ranks of a host, for launchers that would change them.
 

@@ -24,6 +24,7 @@ from cloudtrain.runtime.foreground.plan import Order, alone
 from cloudtrain.runtime.foreground.ranks import GRACE_SECONDS, Failures, HostRanks
 from cloudtrain.runtime.foreground.report import END_SIGNALS, asked_to_end, status_of
 from cloudtrain.runtime.output import say
+from cloudtrain.runtime.standard_input import offer as offer_input
 
 assert sys.platform != "win32", "jobs run on Linux and macOS"
 
@@ -47,6 +48,7 @@ def run_here(order: Order, run: Path, signals: queue.SimpleQueue[int]) -> int:
         if number in END_SIGNALS:
             return 128 + number
         signals.put(number)
+    offer_input(str(run))
     try:
         ranks.start()
         kill_at = float("inf")

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
+from foreground_runs import LOCAL, of_rank, run, start
 
 from cloudtrain.runtime.launchers.launch import process_lives
 
@@ -46,35 +47,6 @@ while True:
     except KeyboardInterrupt:
         save(2, None)
 """
-
-LOCAL = ["-np", "2", "-H", "localhost:2"]
-
-
-def start(folder: Path, *arguments: str, environ: dict[str, str] | None = None) -> subprocess.Popen[str]:
-    command = [str(Path(sys.executable).with_name("cloudtrain")), "run", *arguments]
-    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
-    return subprocess.Popen(
-        command,
-        cwd=folder,
-        env={**os.environ, "PATH": path, "PYTHONPATH": str(Path(__file__).parents[3]), **(environ or {})},
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-
-
-def run(
-    folder: Path, *arguments: str, environ: dict[str, str] | None = None
-) -> subprocess.CompletedProcess[str]:
-    with start(folder, *arguments, environ=environ) as process:
-        out, err = process.communicate(timeout=60)
-        return subprocess.CompletedProcess(arguments, process.returncode, out, err)
-
-
-def of_rank(output: str, rank: int) -> list[str]:
-    prefix = f"[rank {rank}] "
-    return [line[len(prefix) :] for line in output.splitlines() if line.startswith(prefix)]
 
 
 def waiting(folder: Path, process: subprocess.Popen[str], ranks: int = 2) -> list[int]:

@@ -1,0 +1,64 @@
+"""Gives rank 0 the standard input of ``cloudtrain run``, whichever launcher starts the rank. All others have none.
+
+A launcher cannot pass it on: mpirun reads all of its input in advance, does not read a terminal in whose foreground it
+is not, and Open MPI 5 never closes the pipe of rank 0. The rank therefore receives the file descriptor itself.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+
+from cloudtrain.runtime.run_folder import input_path
+
+
+def offer(folder: str) -> None:
+    """Give the standard input of this process to the first process that calls `take` with this run folder.
+
+    A process in the background of its terminal has none to give: the shell reads there.
+    """
+    import socket
+    import threading
+
+    if _is_in_background():
+        return
+    server = socket.socket(socket.AF_UNIX)
+    try:
+        server.bind(input_path(folder))
+    except OSError:  # its path is too long
+        server.close()
+        return
+    server.listen(1)
+
+    def give() -> None:
+        with contextlib.suppress(OSError), server, server.accept()[0] as taker:
+            socket.send_fds(taker, [b"0"], [0])
+
+    threading.Thread(target=give, daemon=True).start()
+
+
+def _is_in_background() -> bool:
+    try:
+        return os.tcgetpgrp(0) != os.getpgrp()
+    except OSError:  # not a terminal, or that of another session
+        return False
+
+
+def take(folder: str, rank: int) -> None:
+    """Replace the standard input of this rank by the offered one; without an offer, and in all other ranks, by none."""
+    descriptor = _offered(folder) if rank == 0 else None
+    if descriptor is None:
+        descriptor = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(descriptor, 0)
+    os.close(descriptor)
+
+
+def _offered(folder: str) -> int | None:
+    if not os.path.exists(input_path(folder)):
+        return None
+    import socket
+
+    with contextlib.suppress(OSError, IndexError), socket.socket(socket.AF_UNIX) as giver:
+        giver.connect(input_path(folder))
+        return socket.recv_fds(giver, 1, 1)[1][0]
+    return None
