@@ -15,7 +15,7 @@ from typing import Any
 
 from cloudtrain.errors import InvalidJob, StorageError
 from cloudtrain.packaging import RuntimeArchive, pack_runtime
-from cloudtrain.platforms.kubernetes.pod_files import RUNTIME_KEY, SOURCE_KEY, runtime_map
+from cloudtrain.platforms.kubernetes.labels import RUNTIME_KEY, SOURCE_KEY, runtime_map
 from cloudtrain.storage import state_home, uri_to_path
 from cloudtrain.storage.atomic import write_file
 

@@ -7,8 +7,8 @@ from typing import Any
 
 from cloudtrain.platforms.base import Request
 from cloudtrain.platforms.kubernetes.delivery import with_files
+from cloudtrain.platforms.kubernetes.labels import JOB_SECRET, START_KEY
 from cloudtrain.platforms.kubernetes.plain_yaml import dump
-from cloudtrain.platforms.kubernetes.pod_files import JOB_SECRET, START_KEY
 
 _SECRET = """\
 # The Secret is not shown. Before you apply these objects by hand, make it:

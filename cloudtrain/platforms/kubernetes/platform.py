@@ -32,7 +32,7 @@ class KubernetesPlatform:
         self._open: OpenJobs | None = None
 
     def base_name(self, base: str) -> str:
-        from cloudtrain.platforms.kubernetes.render.names import LONGEST_BASE, nearest_name
+        from cloudtrain.platforms.kubernetes.render.parts import LONGEST_BASE, nearest_name
 
         return nearest_name(base, LONGEST_BASE)
 
@@ -47,7 +47,7 @@ class KubernetesPlatform:
         return render(job)
 
     def job_warnings(self, job: TrainingJob) -> builtins.list[str]:
-        from cloudtrain.platforms.kubernetes.ignored import ignored_fields
+        from cloudtrain.platforms.kubernetes.resolve import ignored_fields
 
         return ignored_fields(job)
 

@@ -1,23 +1,67 @@
-"""Fills in what a job on Kubernetes leaves to this machine: its context, its namespace, its folders."""
+"""Fills in what a job leaves to this machine and to the cluster, and warns about fields that have no effect."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol
 
 import msgspec
 
 from cloudtrain.errors import InvalidJob, PlatformError
+from cloudtrain.platforms.common.ignored import OF_SAGEMAKER
+from cloudtrain.platforms.kubernetes.api.kinds import JOB_SET, MPI_JOB, TRAIN_JOB, Kind
 from cloudtrain.platforms.kubernetes.options import KubernetesOptions
 from cloudtrain.platforms.kubernetes.profile import with_profile
-from cloudtrain.platforms.kubernetes.render.check import check
-from cloudtrain.platforms.kubernetes.render.choice import Choice, choose
-from cloudtrain.platforms.kubernetes.render.jobset import host_names
+from cloudtrain.platforms.kubernetes.render.render import RENDERINGS, check
 from cloudtrain.spec import TrainingJob
 from cloudtrain.storage import join_uri, uri_scheme
 
 if TYPE_CHECKING:
     from cloudtrain.platforms.kubernetes.api.client import Api
+
+_OPERATORS = {
+    "jobset": (JOB_SET, "JobSet", "https://jobset.sigs.k8s.io/docs/installation"),
+    "trainjob": (
+        TRAIN_JOB,
+        "Kubeflow Trainer",
+        "https://www.kubeflow.org/docs/components/trainer/operator-guides/installation",
+    ),
+    "mpijob": (MPI_JOB, "the MPI operator", "https://github.com/kubeflow/mpi-operator#installation"),
+}
+"""The operators that renderings need: the kind, the name, how to install it."""
+
+_INSTEAD = {
+    "use_spot_instances": "choose spot nodes with platform_options.node_selector and tolerations",
+    "max_wait": "a job waits for nodes without limit; stop it with cloudtrain stop",
+    "max_pending_time_in_seconds": "a job waits for nodes without limit; stop it with cloudtrain stop",
+    "role": "give the pods a role with platform_options.service_account",
+    "tags": "use platform_options.labels",
+    "volume_size": "use platform_options.disk",
+    "encrypt_inter_container_traffic": "what ranks send to each other is not encrypted, unless the cluster's network "
+    "does it",
+    "output_kms_key": "S3 encrypts the outputs as their bucket says",
+    "volume_kms_key": "storage classes say how volumes are encrypted",
+    "subnets": "the cluster has its own network",
+    "security_group_ids": "the cluster has its own network",
+    "instance_placement_config": "use platform_options.topology or affinity",
+}
+
+
+class Cluster(Protocol):
+    """The questions of the choice: those of `Api`."""
+
+    def served(self, kind: Kind) -> Kind | None: ...
+
+    def allowed(self, verb: str, kind: Kind, name: str = "") -> bool: ...
+
+
+@dataclass(frozen=True)
+class Choice:
+    """A rendering, and why it is that one."""
+
+    rendering: str
+    why: str
 
 
 def resolve(job: TrainingJob, connect: Callable[[str, str], Api]) -> TrainingJob:
@@ -48,29 +92,73 @@ def _where(
 
     Without a kubeconfig, or if the cluster does not answer, a job can be rendered all the same, for kubectl.
     """
+    api, where = None, {}
     try:
         api = connect(options.context or "", options.namespace or "")
+        where = {"context": api.context, "namespace": api.namespace}
     except PlatformError:
         if options.context:
             raise
-        return _as(choose(options.rendering, None))
     choice = choose(options.rendering, api)
-    if options.rendering == "auto" and choice.rendering == "jobset" and not _has_room(job):
-        choice = Choice("job", "the cluster has JobSet, but the job's name is too long for its pods")
-    return {"context": api.context, "namespace": api.namespace, **_as(choice)}
+    if options.rendering == "auto" and choice.rendering == "jobset":
+        try:
+            RENDERINGS["jobset"].host_names(job)
+        except InvalidJob:
+            choice = Choice("job", "the cluster has JobSet, but the job's name is too long for its pods")
+    return {**where, "rendering": choice.rendering, "rendering_reason": choice.why}
 
 
-def _has_room(job: TrainingJob) -> bool:
-    """Whether the pods of a JobSet could have names that begin with that of the job."""
+def choose(requested: str, cluster: Cluster | None) -> Choice:
+    """The rendering of a job.
+
+    By default, a JobSet where the cluster has it and the user may create one, else a Job. A TrainJob or an MPIJob is
+    made on request only: each has fewer of the job's options than a JobSet or a Job.
+
+    Args:
+        requested: a rendering, or ``auto``.
+        cluster: None if there is no kubeconfig. A cluster that does not answer counts as one that has nothing.
+
+    Raises:
+        InvalidJob: the cluster does not have the requested kind, in the version that we render.
+    """
     try:
-        host_names(job)
-    except InvalidJob:
-        return False
-    return True
+        if requested != "auto":
+            return _requested(requested, cluster)
+        return (
+            _found(cluster) if cluster else Choice("job", "no cluster is configured; a Job needs no operator")
+        )
+    except PlatformError as error:
+        if requested != "auto":
+            return _requested(requested, None)
+        first = str(error).partition("\n")[0]
+        return Choice("job", f"the cluster cannot be asked for operators ({first})")
 
 
-def _as(choice: Choice) -> dict[str, str]:
-    return {"rendering": choice.rendering, "rendering_reason": choice.why}
+def _requested(rendering: str, cluster: Cluster | None) -> Choice:
+    if rendering in _OPERATORS and cluster:
+        kind, name, installation = _OPERATORS[rendering]
+        if not _has(cluster, kind):
+            raise InvalidJob(
+                f"platform_options.rendering: the cluster has no {kind.kind} of the version {kind.api_version}",
+                hint=f"It comes with {name}: {installation}. Or leave out rendering: a Job needs no operator.",
+            )
+    return Choice(rendering, "platform_options.rendering asks for it")
+
+
+def _found(cluster: Cluster) -> Choice:
+    others = [name for name in ("trainjob", "mpijob") if _has(cluster, _OPERATORS[name][0])]
+    also = f"; rendering: {' or '.join(others)} is possible, too" if others else ""
+    if not _has(cluster, JOB_SET):
+        return Choice("job", f"the cluster has no JobSet, and a Job needs no operator{also}")
+    if not cluster.allowed("create", JOB_SET):
+        return Choice("job", f"the cluster has JobSet, but you may not create {JOB_SET.resource}{also}")
+    return Choice("jobset", f"the cluster has JobSet, which starts all hosts again together{also}")
+
+
+def _has(cluster: Cluster, kind: Kind) -> bool:
+    """Whether the cluster has ``kind`` in the version that we render."""
+    found = cluster.served(kind)
+    return found is not None and found.version == kind.version
 
 
 def _code_location(job: TrainingJob, options: KubernetesOptions) -> str | None:
@@ -86,3 +174,26 @@ def _code_location(job: TrainingJob, options: KubernetesOptions) -> str | None:
             hint="Set code_location or output_path to an s3:// URI, or platform_options.delivery: configmap.",
         )
     return location
+
+
+def ignored_fields(job: TrainingJob) -> list[str]:
+    """A warning, one sentence, for each field of ``job`` that has no effect here."""
+    given, options = job.to_dict(), job.platform_options
+    found = [f"{name} has no effect on Kubernetes: {_INSTEAD[name]}" for name in _INSTEAD if name in given]
+    if options.get("host_network") and options.get("network_policy", True):
+        found.append(
+            "platform_options.host_network: no NetworkPolicy applies to pods in the network of their nodes, so other "
+            "pods can reach those of this job"
+        )
+    if "checkpoint_s3_uri" not in given:
+        most = options.get("max_preemptions", KubernetesOptions().max_preemptions)
+        lost = "a job whose pods are evicted, preempted or lost starts from zero"
+        found.append(
+            f"no checkpoint_s3_uri: {lost}, and ends after platform_options.max_preemptions ({most})"
+            if "output_path" in given
+            else f"no checkpoint_s3_uri and no output_path: {lost}, without a limit"
+        )
+    if others := [name for name in OF_SAGEMAKER if name in given]:
+        verb = "has" if len(others) == 1 else "have"
+        found.append(f"{', '.join(others)} {verb} no effect on Kubernetes: only SageMaker has this service")
+    return found

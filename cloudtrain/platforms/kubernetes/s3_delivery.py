@@ -10,7 +10,7 @@ from cloudtrain.packaging.boto3_archive import BOTO3_FILE, pack_boto3
 from cloudtrain.packaging.zipapp import RUNTIME_FILE, RuntimeArchive
 from cloudtrain.platforms.common.code_location import shared_folder
 from cloudtrain.platforms.kubernetes.delivery import runtime_archive
-from cloudtrain.platforms.kubernetes.pod_files import BOTO3_URL, RUNTIME_URL, SOURCE_URL
+from cloudtrain.platforms.kubernetes.labels import BOTO3_URL, RUNTIME_URL, SOURCE_URL
 from cloudtrain.platforms.kubernetes.presigned import presign
 from cloudtrain.storage import join_uri, open_store, split_uri, state_home
 

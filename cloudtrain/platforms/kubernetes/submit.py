@@ -19,8 +19,7 @@ from cloudtrain.platforms.kubernetes.api.client import CREATE_ID
 from cloudtrain.platforms.kubernetes.api.errors import KubeAlreadyExists, KubeError, KubeNotFound
 from cloudtrain.platforms.kubernetes.api.kinds import kind_of
 from cloudtrain.platforms.kubernetes.delivery import with_files
-from cloudtrain.platforms.kubernetes.labels import JOB, QUEUE, UNRELEASED, job_labels
-from cloudtrain.platforms.kubernetes.pod_files import JOB_SECRET
+from cloudtrain.platforms.kubernetes.labels import JOB, JOB_SECRET, QUEUE, UNRELEASED, job_labels
 from cloudtrain.platforms.kubernetes.suspension import suspension
 
 if TYPE_CHECKING:

@@ -27,7 +27,7 @@ from cloudtrain.platforms.kubernetes.labels import CLOUDTRAIN, CONTAINER, MANAGE
 from cloudtrain.platforms.kubernetes.life.objects import EventIndex, Object, items, part, text
 from cloudtrain.platforms.kubernetes.life.pods import Pod
 from cloudtrain.platforms.kubernetes.life.waiting import why_pod
-from cloudtrain.platforms.kubernetes.render.environment import literal
+from cloudtrain.platforms.kubernetes.render.pod import literal
 from cloudtrain.storage import Progress
 from cloudtrain.storage.transfer import check_targets
 from cloudtrain.storage.uri import check_key, own_file

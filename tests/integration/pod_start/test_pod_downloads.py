@@ -22,7 +22,7 @@ from botocore.config import Config
 from cloudtrain.contract.ending import Ending
 from cloudtrain.packaging import runtime_sha256
 from cloudtrain.platforms.kubernetes import pod_start
-from cloudtrain.platforms.kubernetes.pod_files import BOTO3_URL, POD_START, RUNTIME_URL, SOURCE_URL
+from cloudtrain.platforms.kubernetes.labels import BOTO3_URL, POD_START, RUNTIME_URL, SOURCE_URL
 from cloudtrain.platforms.kubernetes.s3_delivery import deliver
 from cloudtrain.storage import open_store
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from cloudtrain.packaging import pack_runtime, runtime_sha256
 from cloudtrain.platforms.kubernetes.delivery import with_files
-from cloudtrain.platforms.kubernetes.pod_files import RUNTIME_KEY, runtime_map
+from cloudtrain.platforms.kubernetes.labels import RUNTIME_KEY, runtime_map
 from cloudtrain.storage import state_home
 
 

@@ -1,9 +1,10 @@
-"""The objects that a job owns: its Service, ConfigMaps and NetworkPolicy. Its Secret is made at submission."""
+"""The objects that a job owns: Service, ConfigMaps, NetworkPolicy, PodGroup. Its Secret is made at submission."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 import msgspec
@@ -12,20 +13,29 @@ from cloudtrain.contract import Host, encode_arguments
 from cloudtrain.contract.request_body import channel_documents
 from cloudtrain.platforms.common.channels import channel_entries
 from cloudtrain.platforms.common.hyperparameters import encoded_hyperparameters
-from cloudtrain.platforms.kubernetes.labels import JOB, job_labels
-from cloudtrain.platforms.kubernetes.pod_files import POD_START, SOURCE_PATH, START_KEY, runtime_map
-from cloudtrain.platforms.kubernetes.render.parts import Parts
+from cloudtrain.platforms.kubernetes.labels import (
+    JOB,
+    POD_START,
+    QUEUE,
+    SOURCE_PATH,
+    START_KEY,
+    job_labels,
+    runtime_map,
+)
+from cloudtrain.platforms.kubernetes.render.parts import Parts, refuse_if
 
 INTERFACE = "eth0"
+PREFERRED_TOPOLOGY = "kueue.x-k8s.io/podset-preferred-topology"
 
 
 def dependents(parts: Parts) -> list[dict[str, Any]]:
     """The objects that every main object owns. Files are left out of ConfigMaps: see `delivery`. Raises InvalidJob."""
-    found = [config_map(parts)]
+    data = {**documents(parts), START_KEY: POD_START.read_text(encoding="utf-8")}
+    found = [_object(parts, "v1", "ConfigMap", {"immutable": True, "data": data})]
     if not parts.by_url:
         found.append(_object(parts, "v1", "ConfigMap", {"immutable": True}, name=runtime_map(parts.name)))
     if parts.options.network_policy:
-        found.append(network_policy(parts))
+        found.append(_network_policy(parts))
     return found
 
 
@@ -36,32 +46,20 @@ def service(parts: Parts, name: str = "", labels: Mapping[str, str] | None = Non
         name: by default, that under which every pod has a name.
         labels: of the pods, if they are not all.
     """
-    spec = {
-        "clusterIP": "None",
-        "publishNotReadyAddresses": True,
-        "selector": {JOB: parts.name, **(labels or {})},
-    }
+    selector = {JOB: parts.name, **(labels or {})}
+    spec = {"clusterIP": "None", "publishNotReadyAddresses": True, "selector": selector}
     return _object(parts, "v1", "Service", {"spec": spec}, name=name or parts.hosts.service)
-
-
-def config_map(parts: Parts) -> dict[str, Any]:
-    """The ConfigMap that `pod_start` reads: `documents`, and itself."""
-    data = {**documents(parts), START_KEY: POD_START.read_text(encoding="utf-8")}
-    return _object(parts, "v1", "ConfigMap", {"immutable": True, "data": data})
 
 
 def documents(parts: Parts) -> dict[str, str]:
     """The documents of the contract, by their names, in the order of these. They are the same for all hosts."""
-    job = parts.job
+    job, hosts = parts.job, parts.hosts.names
     assert job.source
-    delivered = msgspec.structs.replace(job.source, uri=f"file://{SOURCE_PATH}")
-    job = msgspec.structs.replace(job, source=delivered)
-    resources = Host(
-        parts.hosts.names[0],
-        parts.hosts.names,
-        parts.options.network_interface or INTERFACE,
-        job.instance_types[0] if job.instance_types else "kubernetes",
-    ).to_document()
+    job = msgspec.structs.replace(
+        job, source=msgspec.structs.replace(job.source, uri=f"file://{SOURCE_PATH}")
+    )
+    kind = job.instance_types[0] if job.instance_types else "kubernetes"
+    resources = Host(hosts[0], hosts, parts.options.network_interface or INTERFACE, kind).to_document()
     del resources["current_host"]
     found = {
         "hyperparameters.json": {**encoded_hyperparameters(job), **encode_arguments(job.arguments)},
@@ -71,14 +69,10 @@ def documents(parts: Parts) -> dict[str, str]:
     return {name: json.dumps(document, indent=2) for name, document in found.items()}
 
 
-def network_policy(parts: Parts) -> dict[str, Any]:
+def _network_policy(parts: Parts) -> dict[str, Any]:
     """Only pods of the job reach pods of the job. They reach everything, unless the job's network is isolated."""
     pods = {"matchLabels": {JOB: parts.name}}
-    spec: dict[str, Any] = {
-        "podSelector": pods,
-        "policyTypes": ["Ingress"],
-        "ingress": [{"from": [{"podSelector": pods}]}],
-    }
+    spec = {"podSelector": pods, "policyTypes": ["Ingress"], "ingress": [{"from": [{"podSelector": pods}]}]}
     if parts.job.enable_network_isolation:
         # rules are about the ports of pods: those of OpenShift's DNS listen on 5353
         names = [{"port": port, "protocol": protocol} for port in (53, 5353) for protocol in ("UDP", "TCP")]
@@ -87,10 +81,65 @@ def network_policy(parts: Parts) -> dict[str, Any]:
     return _object(parts, "networking.k8s.io/v1", "NetworkPolicy", {"spec": spec})
 
 
+@dataclass(frozen=True)
+class Gang:
+    """The fields and objects that start all hosts together: with Kueue, Volcano, or the coscheduling plug-in."""
+
+    labels: Mapping[str, str] = field(default_factory=dict)
+    """Of the main object."""
+    pod_labels: Mapping[str, str] = field(default_factory=dict)
+    pod_annotations: Mapping[str, str] = field(default_factory=dict)
+    pod_spec: Mapping[str, Any] = field(default_factory=dict)
+    is_suspended: bool = False
+    """Whether the main object starts suspended: Kueue lets it run when its queue admits it."""
+    objects: tuple[dict[str, Any], ...] = ()
+    """Further objects that the job owns."""
+
+
+def gang_kind(parts: Parts) -> str:
+    """A ``queue`` alone is one of Kueue. Raises InvalidJob."""
+    queue = parts.options.queue
+    kind = parts.options.gang or ("kueue" if queue else "none")
+    refuse_if(
+        kind == "kueue" and not queue,
+        "platform_options.gang: kueue needs a queue",
+        "Set platform_options.queue to the name of a LocalQueue: kubectl get localqueues",
+    )
+    refuse_if(
+        queue and kind in ("none", "coscheduling"),
+        f"platform_options.queue: has no effect with gang: {kind}",
+        "Queues are those of kueue and volcano: choose one, or leave the queue out.",
+    )
+    return kind
+
+
+def gang_of(parts: Parts) -> Gang:
+    """Raises InvalidJob."""
+    kind, options, name = gang_kind(parts), parts.options, parts.name
+    spec: dict[str, Any] = {"minMember": len(parts.hosts.names)}
+    if kind == "kueue":
+        annotations = {PREFERRED_TOPOLOGY: options.topology} if options.topology else {}
+        return Gang(labels={QUEUE: options.queue or ""}, pod_annotations=annotations, is_suspended=True)
+    if kind == "volcano":
+        spec["queue"] = options.queue or "default"
+        if options.priority_class:
+            spec["priorityClassName"] = options.priority_class
+        return Gang(
+            pod_annotations={"scheduling.k8s.io/group-name": name},
+            pod_spec={"schedulerName": options.scheduler or "volcano"},
+            objects=(_object(parts, "scheduling.volcano.sh/v1beta1", "PodGroup", {"spec": spec}),),
+        )
+    if kind == "coscheduling":
+        spec["scheduleTimeoutSeconds"] = 60
+        return Gang(
+            pod_labels={"scheduling.x-k8s.io/pod-group": name},
+            pod_spec={"schedulerName": options.scheduler or "scheduler-plugins-scheduler"},
+            objects=(_object(parts, "scheduling.x-k8s.io/v1alpha1", "PodGroup", {"spec": spec}),),
+        )
+    return Gang()
+
+
 def _object(parts: Parts, version: str, kind: str, content: dict[str, Any], name: str = "") -> dict[str, Any]:
-    metadata = {
-        "name": name or parts.name,
-        "namespace": parts.namespace,
-        "labels": job_labels(parts.name),
-    }
+    name = name or parts.name
+    metadata = {"name": name, "namespace": parts.namespace, "labels": job_labels(parts.name)}
     return {"apiVersion": version, "kind": kind, "metadata": metadata, **content}

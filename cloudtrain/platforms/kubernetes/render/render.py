@@ -1,29 +1,39 @@
-"""Renders a job as a request to Kubernetes."""
+"""Renders a job as a request to Kubernetes, and refuses what no options make a job for it."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
 
+from cloudtrain.images import AUTO
 from cloudtrain.packaging.zipapp import runtime_sha256
-from cloudtrain.platforms.common.channels import channel_entries
+from cloudtrain.platforms.common.bundled_runtime import check_bundled_runtime
+from cloudtrain.platforms.common.channels import channel_entries, check_channels
 from cloudtrain.platforms.common.container_entrypoint import SOURCE_CHANNEL
 from cloudtrain.platforms.common.request import base_settings, new_request
+from cloudtrain.platforms.common.runtime_choice import choose_runtime
 from cloudtrain.platforms.kubernetes.manifests import ManifestRequest
 from cloudtrain.platforms.kubernetes.options import KubernetesOptions
-from cloudtrain.platforms.kubernetes.render.check import NAME, check
-from cloudtrain.platforms.kubernetes.render.main_object import RESTART_EXIT_CODE
+from cloudtrain.platforms.kubernetes.render.job import JobSetRendering, Rendering
 from cloudtrain.platforms.kubernetes.render.objects import dependents
-from cloudtrain.platforms.kubernetes.render.parts import Parts
-from cloudtrain.platforms.kubernetes.render.pod import TERMINATION_LOG
-from cloudtrain.platforms.kubernetes.render.renderings import rendering_of
+from cloudtrain.platforms.kubernetes.render.operators import MPIJobRendering, TrainJobRendering
+from cloudtrain.platforms.kubernetes.render.parts import RESTART_EXIT_CODE, Parts, refuse_if
+from cloudtrain.platforms.kubernetes.render.pod import TERMINATION_LOG, check_path, volumes_of
 from cloudtrain.spec import TrainingJob
 from cloudtrain.storage import uri_scheme
 
+NAME = "kubernetes"
 DEFAULT_NAMESPACE = "default"
-
 ENVIRONMENTS = "/tmp/cloudtrain-environments"
 """Where a pod installs requirements: an environment on top of the image's Python."""
+_EXAMPLE = "pytorch/pytorch:2.7.1-cuda12.8-cudnn9-runtime"
+
+RENDERINGS: Mapping[str, Rendering] = {
+    "job": Rendering(),
+    "jobset": JobSetRendering(),
+    "trainjob": TrainJobRendering(),
+    "mpijob": MPIJobRendering(),
+}
 
 
 def render(job: TrainingJob) -> ManifestRequest:
@@ -31,7 +41,7 @@ def render(job: TrainingJob) -> ManifestRequest:
     options = KubernetesOptions.of(job)
     check(job, options)
     assert job.job_name and job.source
-    kind, rendering = rendering_of(options)
+    kind, rendering = _rendering_of(options)
     hosts = rendering.host_names(job)
     parts = Parts(
         name=job.job_name,
@@ -62,19 +72,103 @@ def render(job: TrainingJob) -> ManifestRequest:
         "context": options.context or "",
         "namespace": parts.namespace,
         "objects": [rendering.main_object(parts), *rendering.helpers(parts), *dependents(parts)],
-        "files": _files(parts),
+        # what has to reach the pods in addition to the objects: see `delivery`
+        "files": {
+            "delivery": "s3" if parts.by_url else "configmap",
+            "source": job.source.uri,
+            "source_sha256": job.source.sha256,
+            "location": job.code_location or "",
+            "runtime_sha256": parts.runtime_sha256,
+        },
     }
-    request = new_request(NAME, job, body)
-    return ManifestRequest(NAME, job.job_name, body, request.secrets)
+    return ManifestRequest(NAME, job.job_name, body, new_request(NAME, job, body).secrets)
 
 
-def _files(parts: Parts) -> dict[str, Any]:
-    """The files that have to reach the pods in addition to the objects: see `delivery`."""
-    assert parts.job.source
-    return {
-        "delivery": "s3" if parts.by_url else "configmap",
-        "source": parts.job.source.uri,
-        "source_sha256": parts.job.source.sha256,
-        "location": parts.job.code_location or "",
-        "runtime_sha256": parts.runtime_sha256,
-    }
+def _rendering_of(options: KubernetesOptions) -> tuple[str, Rendering]:
+    """The name and the way to run a job with ``options``. Raises InvalidJob for options of another rendering."""
+    chosen = "job" if options.rendering == "auto" else options.rendering
+    defaults = KubernetesOptions()
+    for name, rendering in RENDERINGS.items():
+        for option in rendering.options:
+            refuse_if(
+                name != chosen and getattr(options, option) != getattr(defaults, option),
+                f"platform_options.{option}: has no effect on a {chosen}, which this job is rendered as",
+                f"Set platform_options.rendering: {name}, or remove the option.",
+            )
+    return chosen, RENDERINGS[chosen]
+
+
+def check(job: TrainingJob, options: KubernetesOptions) -> None:
+    """Raises InvalidJob, with what to write instead."""
+    refuse_if(
+        not job.image_uri,
+        "image_uri: the kubernetes platform needs an image",
+        f"Any image with Python 3.9 and your libraries, for example image_uri: {_EXAMPLE}",
+    )
+    refuse_if(
+        job.image_uri == AUTO,
+        "image_uri: auto is an image of this machine or of ECR, which a cluster does not know",
+        "Push it to a registry that the cluster reads: cloudtrain image push; and name it in image_uri. "
+        f"Or use a public one, for example {_EXAMPLE}",
+    )
+    refuse_if(
+        job.entry_point is None,
+        "entry_point: the kubernetes platform needs a script",
+        "Name the script to run.",
+    )
+    refuse_if(
+        choose_runtime(job) == "toolkit",
+        "runtime: SageMaker's toolkit does not run on kubernetes",
+        "Leave runtime out: cloudtrain's runs the script in any image with Python 3.9.",
+    )
+    check_bundled_runtime(job)
+    refuse_if(
+        job.checkpoint_local_path,
+        "checkpoint_local_path: a job on kubernetes keeps its checkpoints in /opt/ml/checkpoints",
+        "Leave it out.",
+    )
+    for field in ("instance_groups", "instance_preferences"):
+        refuse_if(
+            getattr(job, field),
+            f"{field}: the hosts of a job on kubernetes are all of one type",
+            "Set instance_type and instance_count.",
+        )
+    check_channels(job, NAME)
+    volumes = volumes_of(options)
+    inputs = {f"inputs.{name}": getattr(channel, "s3_data", "") for name, channel in job.channels.items()}
+    for field, uri in inputs.items():
+        check_path(field, uri, volumes)
+    refuse_if(
+        not job.output_path and not options.discard_outputs,
+        "output_path: the folders of a pod vanish with it, so its model has to go elsewhere",
+        "Set output_path to an s3:// URI, or to file:///PATH on a volume of platform_options.volumes; or "
+        "throw the outputs away: platform_options.discard_outputs: true",
+    )
+    if job.enable_network_isolation:
+        _check_isolation(job, options, inputs)
+    check_path("output_path", job.output_path, volumes, writes=True)
+    check_path("checkpoint_s3_uri", job.checkpoint_s3_uri, volumes, writes=True)
+
+
+def _check_isolation(job: TrainingJob, options: KubernetesOptions, inputs: Mapping[str, str]) -> None:
+    """Pods that reach one another only cannot reach S3."""
+    refuse_if(
+        not options.network_policy,
+        "enable_network_isolation: a NetworkPolicy isolates the pods, and platform_options.network_policy is false",
+        "Leave network_policy out.",
+    )
+    refuse_if(
+        options.host_network,
+        "enable_network_isolation: no NetworkPolicy applies to pods in the network of their nodes, which "
+        "platform_options.host_network asks for",
+        "Leave host_network out, or enable_network_isolation.",
+    )
+    places = {"output_path": job.output_path, "checkpoint_s3_uri": job.checkpoint_s3_uri, **inputs}
+    if options.delivery != "configmap":
+        places["code_location"] = job.code_location
+    for field, uri in places.items():
+        refuse_if(
+            uri and uri_scheme(uri) == "s3",
+            f"{field}: pods cannot reach {uri} with enable_network_isolation",
+            "Use file:// URIs on a volume, and leave code_location out.",
+        )

@@ -16,8 +16,8 @@ from kube_renderings import rendered
 from kube_schemas import validate_everywhere
 
 from cloudtrain.packaging import runtime_sha256
+from cloudtrain.platforms.kubernetes.labels import POD_START
 from cloudtrain.platforms.kubernetes.manifests import to_yaml
-from cloudtrain.platforms.kubernetes.pod_files import POD_START
 
 GOLDEN = Path(__file__).parents[3] / "data" / "kubernetes"
 

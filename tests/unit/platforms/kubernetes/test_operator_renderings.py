@@ -22,8 +22,8 @@ from kubeflow_trainer_api import models
 
 from cloudtrain.contract import Settings
 from cloudtrain.errors import InvalidJob
+from cloudtrain.platforms.kubernetes.render.operators import TOKEN_PATH
 from cloudtrain.platforms.kubernetes.render.render import render
-from cloudtrain.platforms.kubernetes.render.trainjob import TOKEN_PATH
 from cloudtrain.spec import TrainingJob
 
 Object = dict[str, Any]

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from cloudtrain.platforms.kubernetes.pod_files import POD_START
+from cloudtrain.platforms.kubernetes.labels import POD_START
 from cloudtrain.platforms.kubernetes.render.pod import start_command
 
 RUNTIME = b"""

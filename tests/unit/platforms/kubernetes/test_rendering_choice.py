@@ -9,8 +9,7 @@ import pytest
 
 from cloudtrain.errors import InvalidJob, PlatformError
 from cloudtrain.platforms.kubernetes.api.kinds import JOB_SET, MPI_JOB, TRAIN_JOB, Kind
-from cloudtrain.platforms.kubernetes.render.choice import choose
-from cloudtrain.platforms.kubernetes.resolve import resolve
+from cloudtrain.platforms.kubernetes.resolve import choose, resolve
 from cloudtrain.spec import TrainingJob
 
 

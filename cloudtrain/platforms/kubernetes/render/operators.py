@@ -1,0 +1,227 @@
+"""A job as an object of Kubeflow's operators: a TrainJob, or an MPIJob."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from cloudtrain.errors import InvalidJob
+from cloudtrain.platforms.kubernetes.api.kinds import MPI_JOB, TRAIN_JOB
+from cloudtrain.platforms.kubernetes.labels import LAUNCHER, ROLE, START, job_labels
+from cloudtrain.platforms.kubernetes.options import KubernetesOptions
+from cloudtrain.platforms.kubernetes.render.job import NODE, JobSetRendering, Rendering
+from cloudtrain.platforms.kubernetes.render.objects import service
+from cloudtrain.platforms.kubernetes.render.parts import HostNames, Parts, name_of, refuse_if
+from cloudtrain.platforms.kubernetes.render.pod import pod_template
+from cloudtrain.spec import TrainingJob
+
+MANAGER = "cloudtrain/submit"
+"""The key of the patches of cloudtrain. Kueue has its own."""
+TOKEN_PATH = "/var/run/secrets/kubernetes.io/serviceaccount"
+TORCHRUN_VARIABLES = tuple(
+    f"PET_{name}" for name in ("NNODES", "NPROC_PER_NODE", "NODE_RANK", "MASTER_ADDR", "MASTER_PORT")
+)
+"""The variables that Trainer sets, as defaults of torchrun's options. A job may not set them."""
+
+# The fields that a patch of the training runtime may have; those that the training runtime, JobSet or the trainer
+# decide on, and the job runs without; and the options that make fields for which a TrainJob has no place.
+_POD_FIELDS = {"serviceAccountName", "imagePullSecrets", "securityContext", "terminationGracePeriodSeconds"}
+_POD_FIELDS |= {"volumes", "nodeSelector", "affinity", "tolerations", "schedulingGates"}
+_POD_FIELDS_OF_RUNTIME = {"restartPolicy", "subdomain", "hostname", "dnsConfig", "containers"}
+_POD_FIELDS_OF_RUNTIME |= {"automountServiceAccountToken", "enableServiceLinks"}
+_CONTAINER_FIELDS = {"volumeMounts", "securityContext"}
+_CONTAINER_FIELDS_OF_OTHERS = {"name", "image", "command", "args", "env", "resources", "ports", "workingDir"}
+_CONTAINER_FIELDS_OF_OTHERS |= {"terminationMessagePath", "terminationMessagePolicy"}
+_OPTIONS = {
+    "priorityClassName": "priority_class",
+    "topologySpreadConstraints": "topology_spread",
+    "schedulerName": "scheduler",
+    "hostNetwork": "host_network",
+    "imagePullPolicy": "image_pull_policy",
+    "envFrom": "env_from",
+}
+
+
+class TrainJobRendering(JobSetRendering):
+    """What Trainer's API has a field for, and patches of its training runtime. Trainer creates the JobSet."""
+
+    kind = TRAIN_JOB
+    options = ("training_runtime", "training_runtime_kind")
+
+    def host_names(self, job: TrainingJob) -> HostNames:
+        """With the Service: a TrainJob has no place for the search list that makes plain names resolve."""
+        plain = super().host_names(job)
+        names = tuple(f"{name}.{plain.service}" for name in plain.names)
+        return HostNames(names, plain.service, leader=names[0])
+
+    def settings(self, job: TrainingJob, options: KubernetesOptions) -> Mapping[str, Any]:
+        """The kubelet restarts the containers of Kubeflow's training runtimes in place; torchrun is the job's own."""
+        return {
+            "retries_in_place": job.max_retry_attempts,
+            "dropped_variables": ",".join(TORCHRUN_VARIABLES),
+        }
+
+    def helpers(self, parts: Parts) -> list[dict[str, Any]]:
+        """None: the group of the pods is up to the training runtime."""
+        return []
+
+    def spec(self, parts: Parts) -> dict[str, Any]:
+        options = parts.options
+        refuse_if(
+            options.gang in ("volcano", "coscheduling"),
+            f"platform_options.gang: {options.gang} is up to the training runtime of a TrainJob",
+            "Name a platform_options.training_runtime with a podGroupPolicy, or choose rendering: jobset.",
+        )
+        for name in (*parts.job.environment, *options.secret_env):
+            refuse_if(
+                name in TORCHRUN_VARIABLES,
+                f"environment.{name}: Trainer sets this variable itself, and refuses TrainJobs that do",
+                "Remove it: the ranks do not see Trainer's values. Or choose rendering: jobset.",
+            )
+        template = pod_template(parts)
+        metadata, pod = template.get("metadata", {}), template["spec"]
+        container = pod["containers"][0]
+        _check(pod, _POD_FIELDS | _POD_FIELDS_OF_RUNTIME, "pods")
+        _check(container, _CONTAINER_FIELDS | _CONTAINER_FIELDS_OF_OTHERS, "containers")
+        if len(pod["containers"]) > 1:
+            raise _no_place("more than one container in a pod", "pod_patch")
+        if pod.get("automountServiceAccountToken") is False:
+            # A patch has no such field. A volume at the path of the token takes its place, though: the admission of
+            # service accounts mounts nothing over it.
+            mount = {"name": "no-token", "mountPath": TOKEN_PATH, "readOnly": True}
+            pod = {**pod, "volumes": [*pod["volumes"], {"name": "no-token", "emptyDir": {}}]}
+            container = {**container, "volumeMounts": [*container["volumeMounts"], mount]}
+        patch = {
+            **_only(pod, _POD_FIELDS),
+            "containers": [{"name": NODE, **_only(container, _CONTAINER_FIELDS)}],
+        }
+        trainer = {
+            **_only(container, {"image", "command", "args", "env"}),
+            "numNodes": len(parts.hosts.names),
+        }
+        if "resources" in container:
+            trainer["resourcesPerNode"] = container["resources"]
+        pods = {"metadata": _only(metadata, {"labels", "annotations"}), "spec": patch}
+        job = {"metadata": {"labels": job_labels(parts.name)}, "spec": {"template": pods}}
+        replicated = {"replicatedJobs": [{"name": NODE, "template": job}]}
+        return {
+            "runtimeRef": {
+                "apiGroup": "trainer.kubeflow.org",
+                "kind": options.training_runtime_kind,
+                "name": options.training_runtime,
+            },
+            "trainer": trainer,
+            "runtimePatches": [
+                {"manager": MANAGER, "trainingRuntimeSpec": {"template": {"spec": replicated}}}
+            ],
+        }
+
+
+def _only(fields: dict[str, Any], names: set[str]) -> dict[str, Any]:
+    return {name: value for name, value in fields.items() if name in names}
+
+
+def _check(fields: dict[str, Any], known: set[str], where: str) -> None:
+    for name in fields:
+        if name not in known:
+            raise _no_place(f"the field {name} of {where}", _OPTIONS.get(name, "pod_patch"))
+
+
+def _no_place(what: str, option: str) -> InvalidJob:
+    return InvalidJob(
+        f"platform_options.{option}: a TrainJob has no place for {what}",
+        hint=f"Remove {option}, choose another platform_options.rendering, or name a platform_options.training_runtime "
+        "that sets it.",
+    )
+
+
+SSH_FOLDER = "/cloudtrain/ssh"
+"""Where the MPI operator mounts its keys. Its default, /root/.ssh, would hide a folder of the image."""
+_MPI_VARIABLES = {
+    "OpenMPI": (
+        "OMPI_MCA_orte_keep_fqdn_hostnames",
+        "OMPI_MCA_orte_default_hostfile",
+        "OMPI_MCA_plm_rsh_args",
+        "OMPI_MCA_orte_set_default_slots",
+    ),
+    "MPICH": ("HYDRA_HOST_FILE", "HYDRA_LAUNCH_EXTRA_ARGS"),
+    "Intel": ("I_MPI_HYDRA_HOST_FILE", "I_MPI_HYDRA_BOOTSTRAP_EXEC_EXTRA_ARGS", "I_MPI_PERHOST"),
+}
+"""The variables that the operator sets for an mpirun of the image."""
+
+
+class MPIJobRendering(Rendering):
+    """A launcher, which leads, and workers, which have the ranks.
+
+    The workers run cloudtrain's runtime instead of sshd, and the launcher sends them their commands through it. What
+    the operator prepares for ``mpirun`` over ssh is there, but unused. The launcher's Job counts each of its failed
+    pods, regardless of the exit code. Therefore the launcher restarts within its pod after the loss of a worker. A
+    worker's container restarts in place, and joins the next leader.
+    """
+
+    kind = MPI_JOB
+    options = ("mpi_implementation", "launcher_as_worker")
+
+    def host_names(self, job: TrainingJob) -> HostNames:
+        """The launcher, and a worker for each host of the job; with ``launcher_as_worker``, one worker less.
+
+        Workers find the leader at a Service of the job's own: that of the operator has the launcher's address only in
+        newer versions, and only once it is ready.
+        """
+        workers = job.host_count - KubernetesOptions.of(job).launcher_as_worker
+        name = name_of(job, max("-launcher-xxxxx", f"-worker-{max(0, workers - 1)}", key=len))
+        names = (f"{name}-launcher", *(f"{name}-worker-{index}" for index in range(workers)))
+        return HostNames(names, name, leader=f"{name}-leader")
+
+    def settings(self, job: TrainingJob, options: KubernetesOptions) -> Mapping[str, Any]:
+        """The launcher leads, and prints what all workers print. The runtime's mpirun needs no ssh and no hostfile."""
+        return {
+            "no_ranks": not options.launcher_as_worker,
+            "forward_output": True,
+            "dropped_variables": ",".join(("K_MPI_JOB_ROLE", *_MPI_VARIABLES[options.mpi_implementation])),
+        }
+
+    def helpers(self, parts: Parts) -> list[dict[str, Any]]:
+        """The Service with the launcher's address. The operator makes the others, and the group of the pods."""
+        return [service(parts, f"{parts.name}-leader", {ROLE: LAUNCHER})]
+
+    def spec(self, parts: Parts) -> dict[str, Any]:
+        options, workers = parts.options, len(parts.hosts.names) - 1
+        launcher = pod_template(
+            parts,
+            role=LAUNCHER,
+            has_ranks=options.launcher_as_worker,
+            environment={"CLOUDTRAIN_RESTART_PROGRAM": START},
+        )
+        replicas = {"Launcher": _replicas(1, "Never", launcher)}
+        if workers:
+            replicas["Worker"] = _replicas(workers, "OnFailure", pod_template(parts))
+        policy: dict[str, Any] = {
+            "cleanPodPolicy": "Running",
+            "ttlSecondsAfterFinished": options.ttl,
+            "backoffLimit": parts.job.max_retry_attempts,
+        }
+        if options.gang in ("volcano", "coscheduling"):  # the operator makes the PodGroup from it
+            group = {
+                "minAvailable": workers + 1,
+                "queue": options.queue,
+                "priorityClass": options.priority_class,
+            }
+            policy["schedulingPolicy"] = {name: value for name, value in group.items() if value}
+        kinds = parts.job.distribution.enabled.values() if parts.job.distribution else ()
+        ranks = (getattr(kind, "processes_per_host", None) for kind in kinds)
+        return {
+            "slotsPerWorker": next(filter(None, ranks), options.gpus or 1),
+            "runLauncherAsWorker": options.launcher_as_worker,
+            "mpiImplementation": options.mpi_implementation,
+            "sshAuthMountPath": SSH_FOLDER,
+            "runPolicy": policy,
+            "mpiReplicaSpecs": replicas,
+        }
+
+
+def _replicas(count: int, restart_policy: str, template: dict[str, Any]) -> dict[str, Any]:
+    """``template`` without the fields that the operator sets, and warns about."""
+    names = set(template["spec"]) - {"restartPolicy", "subdomain", "hostname"}
+    template = {**template, "spec": _only(template["spec"], names)}
+    return {"replicas": count, "restartPolicy": restart_policy, "template": template}
