@@ -18,6 +18,9 @@ from typing import TypeVar
 
 Name = TypeVar("Name")
 
+TESTS = Path(__file__).parents[1] / "tests"
+TEST_FOLDERS = [str(TESTS), *map(str, sorted(TESTS.glob("integration/*/")))]
+"""The folders of the modules that the tests share, for ``sys.path``: real clusters, servers and hosts."""
 PEERS = Path.home() / ".cache" / "cloudtrain-bench"
 
 

@@ -18,16 +18,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-TESTS = Path(__file__).parents[1] / "tests"
-sys.path += [
-    str(TESTS),
-    *(str(TESTS / "integration" / name) for name in ("kubernetes", "slurm", "sagemaker_runtime")),
-]
+from _common import TEST_FOLDERS
 
-from kube_nodes import Node  # noqa: E402
-from kube_objects import condition, now, owned_by  # noqa: E402
-from kube_server import KubeServer  # noqa: E402
-from kubernetes_submit import define  # noqa: E402
+sys.path += TEST_FOLDERS
+
+from kube_nodes import Node
+from kube_objects import condition, now, owned_by
+from kube_server import KubeServer
+from kubernetes_submit import define
 
 NAME, NODE, SPACE = "job", "bench", "default"
 LABELS = {

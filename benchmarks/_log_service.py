@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import sys
 import time
-from pathlib import Path
 
-sys.path.append(str(Path(__file__).parents[1] / "tests" / "integration" / "sagemaker"))
+from _common import TEST_FOLDERS
+
+sys.path += TEST_FOLDERS
+
 from scripted_job import ScriptedJob
 from service import sagemaker_service
 from training_requests import training_request

@@ -10,9 +10,9 @@ import sys
 from pathlib import Path
 
 import _peers
-from _ranks import REPOSITORY
+from _common import TEST_FOLDERS
 
-sys.path.append(str(REPOSITORY / "tests" / "integration" / "hosts"))
+sys.path += TEST_FOLDERS
 from host_network import Machine, Program
 
 VALUES = {

@@ -15,7 +15,9 @@ import tempfile
 import time
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "integration" / "checkpoint_faults"))
+from _common import TEST_FOLDERS
+
+sys.path += TEST_FOLDERS
 
 from fault_figures import counts
 from fault_places import PLACES, open_place

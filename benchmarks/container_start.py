@@ -29,10 +29,9 @@ import _peers
 import _sagemaker_local
 import docker
 from _aws import without_telemetry
-from _common import header, in_turns, row
-from _ranks import REPOSITORY
+from _common import TEST_FOLDERS, header, in_turns, row
 
-sys.path += [str(REPOSITORY / "tests" / "integration" / name) for name in ("hosts", "container")]
+sys.path += TEST_FOLDERS
 import engine_daemon
 
 # the SDKs stop all containers when the first one ends: the sleep lets the others reach their first line

@@ -28,12 +28,11 @@ from typing import Any
 
 import _peers
 import yaml
-from _common import Timing, header, row
+from _common import TEST_FOLDERS, TESTS, Timing, header, row
 
-TESTS = Path(__file__).parents[1] / "tests"
-sys.path += [str(TESTS), *(str(TESTS / "integration" / name) for name in ("kubernetes", "slurm"))]
+sys.path += TEST_FOLDERS
 
-from kube_server import KubeServer  # noqa: E402
+from kube_server import KubeServer
 
 OURS = """
 from cloudtrain import Estimator

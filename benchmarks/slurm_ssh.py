@@ -20,7 +20,9 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-sys.path += [str(Path(__file__).parents[1] / "tests" / "integration" / name) for name in ("slurm", "ssh")]
+from _common import TEST_FOLDERS
+
+sys.path += TEST_FOLDERS
 
 from login_node import ALIAS, LoginNode
 from slurm_cluster import Configuration, SlurmCluster

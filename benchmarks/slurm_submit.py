@@ -1,6 +1,6 @@
 """Submit to user code on an idle Slurm: cloudtrain against a hand-written sbatch file, submitit and torchx.
 
-    python benchmarks/slurm_submit.py [--runs 9]
+    python benchmarks/slurm_submit.py [--runs 9] [--quick]
 
 Measures wall-clock seconds from the start of the submitting command to the first line of the script on the first of two
 nodes. The hand-written file starts one task on each node with srun. The contestants take turns. Prints rows of a
@@ -18,10 +18,10 @@ import time
 from functools import partial
 from pathlib import Path
 
-from _common import header, in_turns, peer_python, row
+from _common import TEST_FOLDERS, header, in_turns, peer_python, row
 from _peers import TORCHX, submitit
 
-sys.path.append(str(Path(__file__).parents[1] / "tests" / "integration" / "slurm"))
+sys.path += TEST_FOLDERS
 
 from slurm_cluster import FINAL, Configuration, SlurmCluster
 
@@ -49,7 +49,9 @@ SECONDS = 60
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", 1)[0])
     parser.add_argument("--runs", type=int, default=9)
-    runs = parser.parse_args().runs
+    parser.add_argument("--quick", action="store_true", help="one run, without submitit and torchx")
+    given = parser.parse_args()
+    runs = 1 if given.quick else given.runs
     with (
         tempfile.TemporaryDirectory(prefix="ct", dir="/tmp") as name,
         SlurmCluster(Configuration()) as cluster,
@@ -62,15 +64,18 @@ def main() -> None:
         (folder / "hand.sh").write_text(BY_HAND.format(python=sys.executable, script=script, mark=mark))
         cloudtrain = str(Path(sys.executable).with_name("cloudtrain"))
         ours, theirs = "`cloudtrain submit --platform slurm`", "a hand-written sbatch file with `srun`"
-        python, torchx = submitit(), peer_python("torchx_only", [TORCHX]).with_name("torchx")
         commands = {
             ours: [cloudtrain, "submit", str(script), "--platform", "slurm", "--instance-count", "2", "--no-wait",
                    "--processes-per-host", "1", "--", mark],
             theirs: ["sbatch", "hand.sh"],
-            "submitit": [str(python), "submit.py", str(folder / "logs"), str(script), mark],
-            "torchx": [str(torchx), "run", "-s", "slurm", "-cfg", "partition=main", "utils.sh", "--num_replicas", "2",
-                       sys.executable, str(script), mark],
         }  # fmt: skip
+        if not given.quick:
+            torchx = peer_python("torchx_only", [TORCHX]).with_name("torchx")
+            commands |= {
+                "submitit": [str(submitit()), "submit.py", str(folder / "logs"), str(script), mark],
+                "torchx": [str(torchx), "run", "-s", "slurm", "-cfg", "partition=main", "utils.sh", "--num_replicas",
+                           "2", sys.executable, str(script), mark],
+            }  # fmt: skip
         environment = {
             **os.environ,
             "SLURM_CONF": str(cluster.conf),

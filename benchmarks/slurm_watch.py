@@ -21,7 +21,9 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
-sys.path.append(str(Path(__file__).parents[1] / "tests" / "integration" / "slurm"))
+from _common import TEST_FOLDERS
+
+sys.path += TEST_FOLDERS
 
 from slurm_cluster import Configuration, SlurmCluster
 from slurm_programs import program
