@@ -16,6 +16,10 @@ from cloudtrain.platforms.base import JobDescription, JobState, Request, Series
 from cloudtrain.platforms.batch.connection import ConnectionLost
 from cloudtrain.platforms.batch.tickets import Ticket, Tickets
 from cloudtrain.platforms.supervised import SupervisedPlatform
+from cloudtrain.platforms.supervised.launcher import STOP
+from cloudtrain.platforms.supervised.root import JobFiles, LocalRoot
+from cloudtrain.runtime.supervisor.claim import is_claimed
+from cloudtrain.runtime.supervisor.folder import STOP_MARK
 from cloudtrain.runtime.supervisor.record import RECORD
 from cloudtrain.spec.names import clean
 from cloudtrain.storage import Progress
@@ -31,8 +35,22 @@ class ClusterJobs(SupervisedPlatform):
         """See `States.states`."""
         ...
 
+    def stop(self, job_name: str) -> None:
+        """Also stops a job that is alive although its record is final."""
+        job = self._existing(job_name)
+        if self._settled(job).status.is_final and not self._is_alive(job):
+            return
+        job.write(STOP_MARK, b"")
+        self._launcher.signal(job, STOP)
+
     def has(self, job_name: str) -> bool:
         return self._named(job_name).exists(RECORD)
+
+    def _is_alive(self, job: JobFiles) -> bool:
+        """Also a job that its scheduler denies, as that of another cluster may, is alive while its batch step is."""
+        if super()._is_alive(job):
+            return True
+        return isinstance(self._root, LocalRoot) and is_claimed(self._root.path / job.name)
 
 
 Jobs = TypeVar("Jobs", bound=ClusterJobs)

@@ -27,6 +27,8 @@ LONGEST_BACKOFF_SECONDS = 60.0
 SILENT_SECONDS = 30.0
 """How long a scheduler may be silent before users see it: a server that restarts needs less."""
 CALL_SECONDS = 60.0
+MOST_ABSENCES = 6
+"""After as many answers, a job that is not in the queue has ended, although the scheduler has no better evidence."""
 SKEW_SECONDS = 5.0
 """How far the clocks of this machine and the cluster may differ."""
 

@@ -30,6 +30,7 @@ from cloudtrain.runtime.supervisor.submissions import (
     SUBMISSIONS,
     Submission,
     parse_answers,
+    parse_site,
     parse_submissions,
     submissions_to_json,
 )
@@ -42,7 +43,8 @@ there."""
 
 _SUBMIT = """said=$({command}); code=$?
 answer=$(printf '%s\\n' "$said" | grep -E '^[0-9]+([.;].*)?$') && ( {keep} ) 2>/dev/null
-printf '%s\\n' "$said"; exit $code
+printf '%s\\n' "$said"; [ -z "$answer" ] || {site}
+exit $code
 """
 """Submits, and keeps the number in the folder of the job, or of each element: the client may never get the answer."""
 KEEP = f"""printf '%s\\n' "$answer" >> {ANSWERS}"""
@@ -85,6 +87,8 @@ class Scheduler(Protocol):
     """Its name, for messages."""
     program: str
     """The command that submits."""
+    site: str
+    """The command that prints ``site=`` and the name that the scheduler gives itself."""
 
     def find(self, job: JobFiles) -> tuple[Submission | None, float]:
         """The submission of a job in the queue, and when the scheduler was asked: 0 if it does not answer."""
@@ -128,7 +132,9 @@ class Submitter:
             known: earlier submissions of the job.
         """
         folder = self._cluster.job_folder(job.name)
-        line = self._without_secrets(job) + _SUBMIT.format(command=command, keep=keep)
+        line = self._without_secrets(job) + _SUBMIT.format(
+            command=command, keep=keep, site=self._scheduler.site
+        )
         program = self._scheduler.program
         try:
             answer = run_once(self._cluster.shell, folder, line, timeout=ANSWER_SECONDS, program=program)
@@ -136,7 +142,7 @@ class Submitter:
             return self._found(job, known, error.message)
         found = parse_answers(answer.out, time.time())
         if not answer.code and found:
-            return found[0]
+            return replace(found[0], site=parse_site(answer.out))
         complaint = answer.complaint or answer.text
         if uncertain := _UNCERTAIN.search(complaint):
             return self._found(job, known, f"{program}: {uncertain[0]}")

@@ -17,7 +17,7 @@ from cloudtrain.platforms.batch.submitting import (
     recorded,
 )
 from cloudtrain.platforms.pbs.directives import short_name
-from cloudtrain.platforms.pbs.queue import WAITING, QueueEntry, short_number
+from cloudtrain.platforms.pbs.queue import WAITING, QueueEntry
 from cloudtrain.platforms.pbs.scheduler import Scheduler
 from cloudtrain.platforms.supervised.root import JobFiles
 from cloudtrain.runtime.supervisor.submissions import Submission
@@ -27,6 +27,7 @@ class PbsLauncher:
     """A `HostLauncher` that hands jobs to ``qsub``."""
 
     program = "qsub"
+    site = ":"  # the number has the name of the server
 
     def __init__(self, platform: str, cluster: Cluster) -> None:
         self._cluster = cluster
@@ -82,7 +83,7 @@ class PbsLauncher:
                 return Standing(may_come), ""
             known = [found]
         number = known[-1].number
-        standing = self._scheduler.queue.look(short_number(number), known[-1].time)
+        standing = self._scheduler.queue.look(number, known[-1].time)
         if standing.row and not self._is(standing.row, job):
             return Standing(False, taken=standing.taken), number
         return standing, number

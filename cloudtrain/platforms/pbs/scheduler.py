@@ -5,13 +5,14 @@ from __future__ import annotations
 import os
 import re
 import shlex
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
 from cloudtrain.errors import PlatformError
 from cloudtrain.platforms.batch.placement import SCRIPT
-from cloudtrain.platforms.batch.queue import CALL_SECONDS, SharedQueue, queue_file
+from cloudtrain.platforms.batch.queue import CALL_SECONDS, MOST_ABSENCES, SharedQueue, Standing, queue_file
 from cloudtrain.platforms.batch.shell import Answer, Shell
 from cloudtrain.platforms.batch.snapshot import Snapshot
 from cloudtrain.platforms.pbs.directives import SCHEDULER_LOG
@@ -41,6 +42,8 @@ class Dialect:
         product: its name, for messages.
         submit: the command that submits the script in the current folder.
         query: the command that shows the jobs of ``$user``, and maybe others.
+        one: the command that shows one job, before its number; empty if the scheduler has none that tells an answer
+            without jobs from no answer.
         history: the command that shows a job that has ended, before its number; empty if the scheduler forgets it.
         parse: reads the answer of both.
     """
@@ -48,19 +51,23 @@ class Dialect:
     product: str
     submit: str
     query: str
+    one: str
     history: str
     parse: Callable[[str], Mapping[str, QueueEntry]]
 
 
 # the name of the script is relative: the commands that Slurm has for users of Torque expand it once more
 DIALECTS = {
-    "pbs": Dialect("PBS", f"qsub {SCRIPT}", OWN_JOBS, "qstat -x -f", parse_full),
+    "pbs": Dialect("PBS", f"qsub {SCRIPT}", OWN_JOBS, "qstat -f", "qstat -x -f", parse_full),
     # the second -j and -o are for these commands: they add others if these are missing
-    "torque": Dialect("Torque", f"qsub -j oe -o {SCHEDULER_LOG} {SCRIPT}", OWN_JOBS, "", parse_full),
+    "torque": Dialect(
+        "Torque", f"qsub -j oe -o {SCHEDULER_LOG} {SCRIPT}", OWN_JOBS, "qstat -f", "", parse_full
+    ),
     "cobalt": Dialect(
         "Cobalt",
         f"qsub --mode script {SCRIPT}",
         'qstat -u "$user" --header JobID:State:User:JobName:OutputPath',
+        "",
         "",
         parse_cobalt,
     ),
@@ -76,6 +83,42 @@ class PbsQueue(SharedQueue[QueueEntry, Snapshot]):
         super().__init__(shell, file, poll_seconds=POLL_SECONDS)
         self._dialect = DIALECTS[platform]
         self.product = self._dialect.product
+        self._single: dict[str, Standing[QueueEntry]] = {}
+        """The answers for single jobs, after the present answer for all."""
+        self._single_of = -1.0
+        self._absent: dict[str, int] = {}
+        """How many times neither a job nor an error came in answer to the number of a job."""
+
+    def look(self, number: str, since: float) -> Standing[QueueEntry]:
+        found = super().look(short_number(number), since)
+        if found.row or found.is_alive or not self._dialect.one:
+            return found
+        with self._lock:
+            if self._single_of != self._snapshot.taken:
+                self._single, self._single_of = {}, self._snapshot.taken
+            if number not in self._single:
+                self._single[number] = self._ask_for(number)
+            return self._single[number]
+
+    def _ask_for(self, number: str) -> Standing[QueueEntry]:
+        """Look for a job that is not among all jobs: that answer may be a part of one.
+
+        The full number has the name of its server: several clusters may share a folder.
+        """
+        asked = time.time()
+        try:
+            answer = self._shell.run(f"{self._dialect.one} {shlex.quote(number)}", timeout=CALL_SECONDS)
+        except PlatformError:
+            return Standing(True)
+        user = self._snapshot.text.partition("\n")[0]
+        row = self._parse(f"{user}\n{answer.text}").get(short_number(number))
+        if row:
+            return Standing(not row.is_ended, row, taken=asked)
+        is_quiet = not answer.complaint
+        if UNKNOWN.search(answer.complaint + answer.text) or (is_quiet and answer.code in NO_JOBS):
+            return Standing(False, taken=asked)
+        self._absent[number] = self._absent.get(number, 0) + (is_quiet and not answer.code)
+        return Standing(self._absent[number] < MOST_ABSENCES)
 
     def _query(self) -> str:
         command = f'user=$(id -un); echo "User: $user"\n{self._dialect.query}'

@@ -10,6 +10,9 @@ import shlex
 from cloudtrain.platforms.slurm.squeue import CLEAN, on_cluster
 from cloudtrain.runtime.supervisor.submissions import Submission
 
+SITE = f"{{ {CLEAN} scontrol show config 2>/dev/null | sed -n 's/^ClusterName *= */site=/p'; }}"
+"""The command that prints ``site=`` and the name of the cluster, which tells the clusters of a shared folder apart."""
+
 
 def own_function() -> str:
     """The line of a shell that defines ``own``, for the commands of `own`. It needs ``say``, which sets ``said``."""

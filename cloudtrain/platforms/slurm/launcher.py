@@ -15,7 +15,7 @@ from cloudtrain.platforms.batch.placement import SCRIPT, forget_secrets, place_j
 from cloudtrain.platforms.batch.remote_root import RemoteRoot
 from cloudtrain.platforms.batch.submitting import Submitter, record, recorded
 from cloudtrain.platforms.slurm.chain import chain_dependency
-from cloudtrain.platforms.slurm.identity import own, own_function
+from cloudtrain.platforms.slurm.identity import SITE, own, own_function
 from cloudtrain.platforms.slurm.life import JobLife
 from cloudtrain.platforms.slurm.squeue import on_cluster
 from cloudtrain.platforms.supervised.root import JobFiles
@@ -40,6 +40,7 @@ class SlurmLauncher:
 
     product = "Slurm"
     program = "sbatch"
+    site = SITE
 
     def __init__(self, cluster: Cluster, life: JobLife) -> None:
         self._cluster = cluster

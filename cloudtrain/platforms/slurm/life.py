@@ -126,9 +126,17 @@ class JobLife:
 
     def _look(self, job: JobFiles, one: Submission) -> Standing[QueueRow]:
         found = self.queue(one.cluster).look(one.number, one.time)
-        if found.row and not is_same(found.row, *signs(job.name, one.number)):
-            return Standing(False, taken=found.taken)
-        return found
+        is_other = found.row is not None and not is_same(found.row, *signs(job.name, one.number))
+        if (is_other or not found.is_alive) and self.elsewhere(one):
+            return Standing(True)
+        return Standing(False, taken=found.taken) if is_other else found
+
+    def elsewhere(self, one: Submission) -> str:
+        """The sentence about a submission to another cluster than that of this machine; empty if it is here."""
+        here = "" if one.cluster or not one.site else self.queue().site
+        if here in ("", one.site):
+            return ""
+        return f"the job is on the cluster {one.site}, and this machine belongs to {here}"
 
     def _ending(self, job: JobFiles) -> tuple[Ending | None, str]:
         """How the job ended in Slurm, and its number there; None while it lives, and if Slurm does not know."""
@@ -221,6 +229,12 @@ class JobLife:
         submissions = recorded(job)
         if not submissions:
             return  # the batch step looks for the mark of a stop when it starts
+        if away := self.elsewhere(submissions[-1]):
+            raise PlatformError(
+                f"{away}: it was not taken out of the queue there",
+                hint="The job is marked to stop: if it runs, it stops now; if it waits, it stops when it starts. To "
+                f"take it out of the queue, run this on that cluster: cloudtrain stop {job.name}",
+            )
         command = signal_command(job.name, submissions, _SIGNALS[name], unqueue=name == STOP)
         try:
             answer = self._shell.run(command, timeout=SIGNAL_SECONDS)
@@ -247,12 +261,11 @@ class JobLife:
         standing = self.standing(job)
         row, queue = standing.row, self.queue(submissions[-1].cluster)
         details = {"slurm job": row.number if row else submissions[-1].number}
-        if queue.silence:
-            warnings = [
-                *description.warnings,
-                f"{queue.silence}: what follows from the queue may be out of date",
-            ]
-            description = replace(description, warnings=warnings)
+        unsure = queue.silence and f"{queue.silence}: what follows from the queue may be out of date"
+        away = "" if row else self.elsewhere(submissions[-1])
+        unsure = f"{away}: how it stands in the queue is not known here" if away else unsure
+        if unsure:
+            description = replace(description, warnings=[*description.warnings, unsure])
         if row is None:
             return replace(description, details={**details, **description.details})
         waits = _waits(standing, record)

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from cloudtrain.errors import PlatformError
-from cloudtrain.platforms.batch.queue import CALL_SECONDS, POLL_SECONDS, SharedQueue, Standing
+from cloudtrain.platforms.batch.queue import CALL_SECONDS, MOST_ABSENCES, POLL_SECONDS, SharedQueue, Standing
 from cloudtrain.platforms.batch.shell import Answer, Shell
 from cloudtrain.platforms.batch.snapshot import Snapshot
 from cloudtrain.platforms.slurm.accounting import (
@@ -20,6 +22,7 @@ from cloudtrain.platforms.slurm.accounting import (
     sacct_command,
     scontrol_command,
 )
+from cloudtrain.platforms.slurm.identity import SITE
 from cloudtrain.platforms.slurm.squeue import (
     QueueRow,
     has_place,
@@ -30,13 +33,12 @@ from cloudtrain.platforms.slurm.squeue import (
     squeue_command,
 )
 from cloudtrain.platforms.slurm.states import Ending, is_ended
+from cloudtrain.runtime.supervisor.submissions import parse_site
 
 ORDER_SECONDS = 300.0
 """How old places in the queue may be."""
 NEW_SECONDS = 30.0
 """How old they may be for a job that is not among them."""
-MOST_ABSENCES = 6
-"""After as many answers, a job that is not in the queue has ended, although Slurm has no better evidence."""
 GONE = Ending("")
 """How a job ended that neither the controller nor the accounting knows any more."""
 _NO_COMMAND = (126, 127)
@@ -47,6 +49,8 @@ MOST_ENDINGS = 5000
 FORGET_SECONDS = 3600.0
 """How long after the last answer a cluster may have got accounting."""
 UNKNOWN_NUMBER = "Invalid job id specified"
+OWN_ERROR = re.compile(r"^(squeue|slurm\w*):? (error|fatal)", re.MULTILINE)
+"""An error of ``squeue``, which may exit with code 0. Other lines are of the machine: of its loader, or a wrapper."""
 _NO_ELEMENT = re.compile(r"^Job \S+ not found$", re.MULTILINE)
 """The output of ``scontrol`` for an element of an array that was cancelled while it waited."""
 
@@ -121,6 +125,13 @@ class Queue(SharedQueue[QueueRow, SlurmSnapshot]):
     def has_accounting(self) -> bool:
         return self._snapshot.has_accounting
 
+    @cached_property
+    def site(self) -> str:
+        """The name of the cluster that answers; empty if that is unknown. Asks once."""
+        with contextlib.suppress(PlatformError):
+            return parse_site(self._shell.run(SITE, timeout=CALL_SECONDS).out)
+        return ""
+
     def place(self, number: str) -> tuple[int, int] | None:
         """The place of a pending job in its partition, from 1, and the number of jobs that wait there, minutes ago.
 
@@ -139,7 +150,7 @@ class Queue(SharedQueue[QueueRow, SlurmSnapshot]):
     def _query(self) -> str:
         answer = self._shell.run(squeue_command(self._cluster), timeout=CALL_SECONDS)
         text = answer.out.decode("utf-8", "replace")
-        if answer.code or answer.complaint or not is_table(text):
+        if answer.code or OWN_ERROR.search(answer.complaint) or not is_table(text):
             raise PlatformError(_complaint(answer))
         return text
 

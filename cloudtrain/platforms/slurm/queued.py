@@ -9,7 +9,6 @@ from dataclasses import replace
 from typing import Any
 
 from cloudtrain.contract import FailureReport, JobStatus
-from cloudtrain.contract.preemption import STOP
 from cloudtrain.observe import Summary
 from cloudtrain.platforms.base import JobDescription, JobState
 from cloudtrain.platforms.batch.cluster_platform import ClusterJobs
@@ -20,7 +19,6 @@ from cloudtrain.platforms.supervised import (
     JobRecord,
     JobRoot,
 )
-from cloudtrain.runtime.supervisor.folder import STOP_MARK
 
 
 class QueuedJobs(ClusterJobs):
@@ -40,14 +38,6 @@ class QueuedJobs(ClusterJobs):
     def states(self, job_name: str) -> list[JobState]:
         job = self._existing(job_name)
         return self._life.states(self._settled(job), job)
-
-    def stop(self, job_name: str) -> None:
-        """Also stops a job that lives in Slurm although its record is final."""
-        job = self._existing(job_name)
-        if self._settled(job).status.is_final and not self._life.standing(job).is_alive:
-            return
-        job.write(STOP_MARK, b"")
-        self._slurm.signal(job, STOP)
 
     def lost(self, job: JobFiles) -> FailureReport:
         return self._life.lost(job)

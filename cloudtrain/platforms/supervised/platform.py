@@ -284,9 +284,9 @@ class SupervisedPlatform(ABC):
         """The job's record. If the job died without a final record, writes one."""
         try:
             record = job.record()
-            if record.is_damaged and self._launcher.is_alive(job):
+            if record.is_damaged and self._is_alive(job):
                 return replace(record, status=JobStatus.RUNNING, exit_code=None, failure=None)
-            if record.status.is_final or self._launcher.is_alive(job):
+            if record.status.is_final or self._is_alive(job):
                 return record
             record = job.record()  # the job may have ended before it was found not to be alive
         except FileNotFoundError:
@@ -302,6 +302,9 @@ class SupervisedPlatform(ABC):
         with contextlib.suppress(OSError):  # a full disk: the next call tries again
             job.write_record(record)
         return record
+
+    def _is_alive(self, job: JobFiles) -> bool:
+        return self._launcher.is_alive(job)
 
     def _waiting(self, job: JobFiles, record: JobRecord) -> JobRecord | None:
         """The record of a job that is not alive, if it has not ended: it was interrupted, and may continue."""

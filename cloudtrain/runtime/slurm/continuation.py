@@ -74,6 +74,7 @@ class SlurmContinuation:
         self._output = folder.path / SUPERVISOR_LOG
         self._begin = _size(self._output)
         self._restarts = int(environ.get("SLURM_RESTART_COUNT") or 0)
+        self._site = environ.get("SLURM_CLUSTER_NAME", "")
         self.place = f"Slurm job {number} on {environ.get('SLURM_JOB_NODELIST', 'its nodes')}"
 
     def takes_back(self) -> bool:
@@ -171,7 +172,8 @@ class SlurmContinuation:
                 f"sbatch failed: {' '.join(done.stderr.split())}",
                 hint="Submit the job again: it resumes from its last checkpoint.",
             )
-        note_submission(self._folder.path, Submission(found[1], found[2] or "", time.time()))
+        new = Submission(found[1], found[2] or "", time.time(), site=self._site)
+        note_submission(self._folder.path, new)
         return f"submitted again as Slurm job {found[1]}"
 
     def _run(self, *command: str, timeout: float = COMMAND_SECONDS) -> subprocess.CompletedProcess[str]:

@@ -63,7 +63,9 @@ def _run(
         return 0
     try:
         # also of a job that was submitted again by hand
-        note_submission(folder, Submission(number, time=time.time()))
+        note_submission(
+            folder, Submission(number, time=time.time(), site=os.environ.get("SLURM_CLUSTER_NAME", ""))
+        )
         continuation = make_continuation(job)
         supervise(job, make_hosts(job, read_secrets(folder)), continuation)
         record = job.read_record()

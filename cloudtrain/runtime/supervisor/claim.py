@@ -25,6 +25,8 @@ from cloudtrain.storage.disk_reserve import is_full
 BEAT_SECONDS = 2.0
 WATCH_SECONDS = 20.0
 """How long a claim must stay untouched until its submission counts as gone."""
+FRESH_SECONDS = 5 * BEAT_SECONDS
+"""How long after a touch of its claim a submission counts as alive, without other evidence."""
 SETTLE_SECONDS = 1.0
 """How long two submissions that take the same claim over may be apart."""
 LARGEST = 1 << 16
@@ -108,6 +110,16 @@ class Claim:
                     sys.stderr.write(f"{_name(holder)} has taken the job over: this one ends\n")
                     sys.stderr.flush()
                     os._exit(1)
+
+
+def is_claimed(folder: Path) -> bool:
+    """Whether a submission has touched its claim on the folder of a job just now."""
+    try:
+        with open(open_regular(folder / CLAIM, READ_REGULAR), "rb") as file:
+            touched = os.fstat(file.fileno()).st_mtime
+    except OSError:
+        return False
+    return abs(time.time() - touched) < FRESH_SECONDS
 
 
 def _name(holder: dict[str, str]) -> str:

@@ -27,6 +27,8 @@ class Submission:
     time: float = 0.0
     """In seconds since the epoch."""
     attempt: int = 0
+    site: str = ""
+    """The scheduler that has it, by the name that it gives itself; empty if it gives none."""
 
 
 def parse_submissions(data: bytes) -> list[Submission]:
@@ -39,6 +41,7 @@ def parse_submissions(data: bytes) -> list[Submission]:
                 entry.text("cluster", ""),
                 entry.time("time", 0.0),
                 entry.integer("attempt", 0),
+                entry.text("site", ""),
             )
             for entry in entries
         ]
@@ -52,6 +55,12 @@ def parse_answers(data: bytes, time: float) -> list[Submission]:
         r"^(\d+(?:_\d+)?(?:\.[\w.-]+)?)(?:;(.*))?\s*$", data.decode("utf-8", "replace"), re.MULTILINE
     )
     return [Submission(line[1], line[2] or "", time) for line in lines]
+
+
+def parse_site(data: bytes) -> str:
+    """The name of the scheduler in the output of the command that submits; empty if it is not there."""
+    found = re.search(rb"^site=(.+)$", data, re.MULTILINE)
+    return found[1].decode("utf-8", "replace").strip() if found else ""
 
 
 def submissions_to_json(submissions: Sequence[Submission]) -> bytes:

@@ -106,6 +106,34 @@ def test_stops_in_the_queue_and_while_it_runs(slurm_module: SlurmCluster, home: 
     assert (described.status, described.reason) == (JobStatus.STOPPED, "stopped by the user")
 
 
+@pytest.mark.parametrize("answer", ["{qstat} -f | head -n 3", ":"], ids=["a-part", "nothing"])
+def test_a_part_of_an_answer_ends_no_job(
+    answer: str, slurm_module: SlurmCluster, home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job = submit(home, f"lives-{len(answer)}", "--sleep", wait=False)
+    wait_until(lambda: "seen" in job.logs())
+    real, calls = shutil.which("qstat"), tmp_path / "calls"
+    (tmp_path / "qstat").write_text(
+        f'#!/bin/sh\n[ $# -gt 1 ] && exec {real} "$@"\necho call >> {calls}\n{answer.format(qstat=real)}\n'
+    )
+    (tmp_path / "qstat").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
+    wait_until(lambda: TorquePlatform().describe(job.name) and calls.exists())
+    assert TorquePlatform().describe(job.name).status == JobStatus.RUNNING
+    job.stop()
+    assert job.wait().describe().status == JobStatus.STOPPED
+
+
+def test_a_stop_reaches_a_job_that_was_taken_for_dead(slurm_module: SlurmCluster, home: Path) -> None:
+    job = submit(home, "taken-for-dead", "--sleep", wait=False)
+    wait_until(lambda: "seen" in job.logs())
+    state = Path(os.environ["CLOUDTRAIN_HOME"], "jobs", "torque", job.name, "state.json")
+    state.write_text(state.read_text().replace('"Running"', '"Failed"'))
+    job.stop()
+    wait_until(lambda: job.status == JobStatus.STOPPED)
+    wait_until(lambda: job.name not in slurm_module("squeue", "--noheader", "--format=%j"))
+
+
 def test_a_job_that_is_refused_leaves_nothing(slurm_module: SlurmCluster, home: Path) -> None:
     with pytest.raises(PlatformError, match=r"Torque does not take the job: .*invalid partition"):
         submit(home, "refused", queue="nowhere")

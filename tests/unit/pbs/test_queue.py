@@ -126,7 +126,9 @@ def test_one_qstat_for_all_that_wait(tmp_path: Path, monkeypatch: pytest.MonkeyP
     text = SLURM_AS_TORQUE.replace("root@", f"{getpass.getuser()}@")
     others = SLURM_AS_TORQUE.replace("root@", "someone@").replace("7", "8")
     (tmp_path / "answer").write_text(text + others)
-    qstat.write_text(f"#!/bin/sh\necho x >> {tmp_path}/calls\ncat {tmp_path}/answer\n")
+    qstat.write_text(
+        f"#!/bin/sh\n[ $# -gt 1 ] && exit 153\necho x >> {tmp_path}/calls\ncat {tmp_path}/answer\n"
+    )
     qstat.chmod(0o755)
     monkeypatch.setenv("CLOUDTRAIN_HOME", str(tmp_path / "home"))
     shell = LocalShell({"PATH": f"{tmp_path}:/usr/bin:/bin"})

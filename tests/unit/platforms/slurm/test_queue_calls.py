@@ -128,6 +128,15 @@ def test_unknown_is_not_ended(programs: Programs, file: Path) -> None:
     assert len(programs.calls()) == 1  # other processes wait, too
 
 
+def test_what_the_machine_prints_is_no_error_of_slurm(programs: Programs) -> None:
+    noise = "ERROR: ld.so: object 'libtrace.so' from LD_PRELOAD cannot be preloaded: ignored."
+    programs.says("squeue", SQUEUE, noise)
+    queue = queue_of(programs)
+    assert queue.look("1", LONG_AGO).row
+    assert not queue.look("14", LONG_AGO).is_alive
+    assert not queue.silence
+
+
 @pytest.mark.parametrize(
     ("out", "error"),
     [
