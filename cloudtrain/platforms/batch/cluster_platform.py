@@ -6,21 +6,26 @@ import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
+from dataclasses import replace
+from datetime import datetime
 from itertools import chain
 from typing import Any, ClassVar, Generic, TypeVar
 
 from cloudtrain.config import read_config
+from cloudtrain.contract import JobStatus
 from cloudtrain.contract.text import escape_line
 from cloudtrain.errors import CloudtrainError, JobExists, JobNotFound
+from cloudtrain.observe import Summary
 from cloudtrain.platforms.base import JobDescription, JobState, Request, Series
 from cloudtrain.platforms.batch.connection import ConnectionLost
+from cloudtrain.platforms.batch.submitting import SUBMIT_SECONDS, recorded
 from cloudtrain.platforms.batch.tickets import Ticket, Tickets
 from cloudtrain.platforms.supervised import SupervisedPlatform
 from cloudtrain.platforms.supervised.launcher import STOP
 from cloudtrain.platforms.supervised.root import JobFiles, LocalRoot
 from cloudtrain.runtime.supervisor.claim import is_claimed
 from cloudtrain.runtime.supervisor.folder import STOP_MARK
-from cloudtrain.runtime.supervisor.record import RECORD
+from cloudtrain.runtime.supervisor.record import RECORD, JobRecord
 from cloudtrain.spec.names import clean
 from cloudtrain.storage import Progress
 
@@ -45,6 +50,18 @@ class ClusterJobs(SupervisedPlatform):
 
     def has(self, job_name: str) -> bool:
         return self._named(job_name).exists(RECORD)
+
+    def _description(
+        self, job: JobFiles, record: JobRecord, summary: Summary, request: Mapping[str, Any]
+    ) -> JobDescription:
+        found = super()._description(job, record, summary, request)
+        if record.status != JobStatus.PENDING or recorded(job):
+            return found
+        until = datetime.fromtimestamp(record.submitted_at + SUBMIT_SECONDS)
+        return replace(
+            found,
+            reason=f"it is not in the queue: unless it is by {until:%H:%M}, its submission was interrupted",
+        )
 
     def _is_alive(self, job: JobFiles) -> bool:
         """Also a job that its scheduler denies, as that of another cluster may, is alive while its batch step is."""

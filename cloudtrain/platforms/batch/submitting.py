@@ -187,6 +187,8 @@ def find_unrecorded(job: JobFiles, find: Find) -> tuple[Submission | None, bool]
     found, asked = find(job)
     if found:
         record(job, [found])
+    if asked and job.is_stopped:
+        return found, False  # if it gets there later, it finds the mark of the stop
     return found, asked < job.record().submitted_at + SUBMIT_SECONDS
 
 

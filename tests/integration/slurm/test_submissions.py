@@ -122,11 +122,9 @@ def test_a_submission_without_any_answer_may_be_queued(site: Site) -> None:
     assert wait_for_end(job).status == JobStatus.COMPLETED
 
 
-@pytest.mark.parametrize("is_submitted", [True, False], ids=["submitted", "not-submitted"])
-def test_a_client_that_is_killed_while_it_submits(site: Site, is_submitted: bool) -> None:
-    name = f"killed-{is_submitted}"
-    real = f'REAL {site.hold} "$@" >&2' if is_submitted else ""
-    site.replace(site.submits, f"{real}\nkill -9 $CLIENT; kill -9 0")
+def killed_client(site: Site, name: str, submits: str) -> Job:
+    """The job of a client that was killed while it submitted it, after the command ``submits``."""
+    site.replace(site.submits, f"{submits}\nkill -9 $CLIENT; kill -9 0")
     done = subprocess.run(
         [sys.executable, "-c", CLIENT, site.platform, name],
         cwd=site.folder,
@@ -135,7 +133,20 @@ def test_a_client_that_is_killed_while_it_submits(site: Site, is_submitted: bool
     )
     assert done.returncode == -signal.SIGKILL, done.stderr
     site.restore()
-    job = Job.attach(name, site.platform)
+    return Job.attach(name, site.platform)
+
+
+def test_a_stop_ends_a_job_that_never_got_into_the_queue(site: Site) -> None:
+    job = killed_client(site, "nowhere", "")
+    assert "its submission was interrupted" in job.describe().reason
+    job.stop()
+    wait_until(lambda: job.status == JobStatus.STOPPED, "an answer of the queue", 30)
+
+
+@pytest.mark.parametrize("is_submitted", [True, False], ids=["submitted", "not-submitted"])
+def test_a_client_that_is_killed_while_it_submits(site: Site, is_submitted: bool) -> None:
+    name = f"killed-{is_submitted}"
+    job = killed_client(site, name, f'REAL {site.hold} "$@" >&2' if is_submitted else "")
     assert job.status == JobStatus.PENDING
     assert (site.job_folder(name) / "batch.json").exists() == is_submitted
     record = site.job_folder(name) / "state.json"
