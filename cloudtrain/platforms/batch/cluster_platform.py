@@ -13,6 +13,7 @@ from typing import Any, ClassVar, Generic, TypeVar
 
 from cloudtrain.config import read_config
 from cloudtrain.contract import JobStatus
+from cloudtrain.contract.preemption import STOP
 from cloudtrain.contract.text import escape_line
 from cloudtrain.errors import CloudtrainError, JobExists, JobNotFound
 from cloudtrain.observe import Summary
@@ -21,7 +22,6 @@ from cloudtrain.platforms.batch.connection import ConnectionLost
 from cloudtrain.platforms.batch.submitting import SUBMIT_SECONDS, recorded
 from cloudtrain.platforms.batch.tickets import Ticket, Tickets
 from cloudtrain.platforms.supervised import SupervisedPlatform
-from cloudtrain.platforms.supervised.launcher import STOP
 from cloudtrain.platforms.supervised.root import JobFiles, LocalRoot
 from cloudtrain.runtime.supervisor.claim import is_claimed
 from cloudtrain.runtime.supervisor.folder import STOP_MARK

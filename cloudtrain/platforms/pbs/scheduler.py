@@ -42,8 +42,8 @@ class Dialect:
         product: its name, for messages.
         submit: the command that submits the script in the current folder.
         query: the command that shows the jobs of ``$user``, and maybe others.
-        one: the command that shows one job, before its number; empty if the scheduler has none that tells an answer
-            without jobs from no answer.
+        one: the command that shows one job, before its number; empty if its answer for an unknown job is
+            the same as no answer.
         history: the command that shows a job that has ended, before its number; empty if the scheduler forgets it.
         parse: reads the answer of both.
     """

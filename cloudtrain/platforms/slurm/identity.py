@@ -11,7 +11,7 @@ from cloudtrain.platforms.slurm.squeue import CLEAN, on_cluster
 from cloudtrain.runtime.supervisor.submissions import Submission
 
 SITE = f"{{ {CLEAN} scontrol show config 2>/dev/null | sed -n 's/^ClusterName *= */site=/p'; }}"
-"""The command that prints ``site=`` and the name of the cluster, which tells the clusters of a shared folder apart."""
+"""The command that prints ``site=`` and the name of the cluster, which differ where clusters share a folder."""
 
 
 def own_function() -> str:

@@ -263,7 +263,7 @@ class JobLife:
         details = {"slurm job": row.number if row else submissions[-1].number}
         unsure = queue.silence and f"{queue.silence}: what follows from the queue may be out of date"
         away = "" if row else self.elsewhere(submissions[-1])
-        unsure = f"{away}: how it stands in the queue is not known here" if away else unsure
+        unsure = f"{away}: its place in the queue is not known here" if away else unsure
         if unsure:
             description = replace(description, warnings=[*description.warnings, unsure])
         if row is None:

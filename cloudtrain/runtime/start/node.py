@@ -43,6 +43,8 @@ from cloudtrain.runtime.start.node_job import NodeJob
 from cloudtrain.runtime.start.variables import without_outer_allocation
 
 NAME = "SLURMD_NODENAME"
+OF_THE_RUNTIME = (signal.SIGHUP, signal.SIGUSR1)
+"""Signals that ``scancel --signal`` sends to all processes of a job: the runtime and its ranks answer them."""
 READ_SIZE = 1 << 16
 LARGEST_CONFIG = 64 << 20
 
@@ -80,6 +82,8 @@ class Input:
 def main() -> int:
     unblock((signal.SIGTERM,))  # see zipapp_main
     signal.signal(signal.SIGTERM, signal.SIG_IGN)  # the step decides, and the runtime gets its own
+    for number in OF_THE_RUNTIME:
+        signal.signal(number, signal.SIG_IGN)
     # scancel --signal=INT, for example, which reaches all processes on the nodes, but not the step
     signal.signal(signal.SIGINT, lambda *_: _say(frames.frame(0, frames.INTERRUPT, b"0")))
     folder = Path(sys.argv[1])
@@ -228,7 +232,8 @@ def _be_runtime(base: Path, environment: Mapping[str, str], target: int, command
     """Become the runtime, in this forked process."""
     code = 1
     try:
-        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        for number in (signal.SIGTERM, *OF_THE_RUNTIME):
+            signal.signal(number, signal.SIG_DFL)
         os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
         os.dup2(target, 1)
         os.dup2(target, 2)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from slurm_cluster import Configuration
+from slurm_cluster import Configuration, SlurmCluster
 from slurm_fixtures import SlurmOf
 from slurm_jobs import number_of, submit, wait_for_end, wait_for_line
 
@@ -23,6 +23,15 @@ WAITS = """
 import time
 print("waiting", flush=True)
 time.sleep(600)
+"""
+NOTICES = """
+import signal, time
+signals = []
+signal.signal(signal.SIGUSR1, lambda *_: signals.append(1))
+print("waiting", flush=True)
+while not signals:
+    time.sleep(0.05)
+print("noticed", flush=True)
 """
 EATS = """
 import os, time
@@ -56,3 +65,12 @@ def test_what_others_do_has_its_name(slurm_of: SlurmOf, tmp_path: Path) -> None:
     assert failure
     assert (failure.failure_class, failure.host) == (FailureClass.OUT_OF_MEMORY, "127.0.0.3")
     assert "exceeded memory limit" in failure.message
+
+
+def test_a_notice_to_all_processes_reaches_the_ranks(slurm: SlurmCluster, tmp_path: Path) -> None:
+    """As ``scancel --signal=USR1`` sends it, and sbatch with ``--signal=USR1@60``."""
+    job = submit(tmp_path, NOTICES, "noticed", platform_options={"poll_seconds": 1})
+    wait_for_line(job, "waiting", 2)
+    slurm("scancel", "--signal=USR1", str(number_of(job)))
+    wait_for_line(job, "noticed", 2)
+    assert wait_for_end(job).status == JobStatus.COMPLETED

@@ -128,7 +128,7 @@ def test_unknown_is_not_ended(programs: Programs, file: Path) -> None:
     assert len(programs.calls()) == 1  # other processes wait, too
 
 
-def test_what_the_machine_prints_is_no_error_of_slurm(programs: Programs) -> None:
+def test_what_the_machine_prints_is_not_an_error_of_slurm(programs: Programs) -> None:
     noise = "ERROR: ld.so: object 'libtrace.so' from LD_PRELOAD cannot be preloaded: ignored."
     programs.says("squeue", SQUEUE, noise)
     queue = queue_of(programs)
