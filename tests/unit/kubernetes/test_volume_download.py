@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import random
+import runpy
 import subprocess
 import sys
 from pathlib import Path
@@ -36,13 +37,15 @@ def content(folder: Path) -> dict[str, bytes]:
     return {str(path.relative_to(folder)): path.read_bytes() for path in files}
 
 
-def test_whatever_lines_are_lost(source: Path, tmp_path: Path) -> None:
+def test_whatever_lines_are_lost(source: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    main = runpy.run_path(str(PROGRAM))["main"]
     for seed in range(10):
         draw = random.Random(seed)
         target = tmp_path / f"target-{seed}"
         files, attempts = _Files(target, None), 0
         while not files.complete:
-            lines = printed(source, files.place)
+            main(str(source), *files.place)
+            lines = capsys.readouterr().out.encode().splitlines(keepends=True)
             kept = [line[: draw.choice([len(line), len(line), 20])] for line in lines if draw.random() > 0.2]
             files.take(iter([b"a warning\n", *kept]))
             attempts += 1
