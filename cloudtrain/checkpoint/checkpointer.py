@@ -20,6 +20,7 @@ from cloudtrain.checkpoint.format.layout import MAX_STEP
 from cloudtrain.checkpoint.format.manifest import run_metadata
 from cloudtrain.checkpoint.format.tensor_files import FileGrouping
 from cloudtrain.checkpoint.retention import BestArgument, BestMetric, RetentionPolicy
+from cloudtrain.checkpoint.same_step import SameStep, on_several_hosts
 from cloudtrain.checkpoint.schedule import Every, schedule
 from cloudtrain.checkpoint.sharded.group import RankGroup
 from cloudtrain.checkpoint.sharded.saver import Prepare, ShardedSaver
@@ -132,6 +133,7 @@ class Checkpointer:
         self._grouping = FileGrouping()
         self._buffers: list[Buffer] = []
         self._failed = FailedSaves(self.uri)
+        self._same_step = SameStep(self.uri)
         self._patience = save_patience()
         """Of the save that was submitted last."""
         self._save_at_end = save_at_end
@@ -224,38 +226,45 @@ class Checkpointer:
         self._saved_for_exit |= stopping
         return saved
 
-    def restore(self, step: int | str = "latest", *, into: Any = None) -> Checkpoint | None:
+    def restore(
+        self, step: int | str = "latest", *, into: Any = None, alone: bool = False
+    ) -> Checkpoint | None:
         """The verified checkpoint of ``step``; new tensors are in host memory.
 
         Every rank may call it, and reads for itself. If the state is large, restore on rank 0 and broadcast.
         With ``sharded`` every rank must call it, and all get the same step. If the latest or best checkpoint is
         damaged, the next one in that order is used, with a warning.
 
+        With ``local`` and ranks on several hosts, steps that are only in this host's folder are left out.
+
         Args:
             step: a step, ``"latest"``, or ``"best"`` according to the Checkpointer's ``best``.
             into: a state like the one that was saved. Its tensors, on any device, are filled and returned in the
                 state; tensors that it lacks are created. After an error their contents are undefined.
                 Of a sharded tensor only this rank's shards are read, whichever ranks saved it.
+            alone: the other ranks do not restore, but get this rank's state by broadcast. All steps count, then.
 
         Returns:
             None if there is no checkpoint yet, and ``step`` is "latest" or "best".
 
         Raises:
             CheckpointError: there is no such step; it is damaged, or all are; a newer cloudtrain wrote it; a
-                tensor of ``into`` does not fit.
+                tensor of ``into`` does not fit; another rank has restored another step.
             StorageError: the storage failed.
         """
         with own_progress().restoring() as steps:
             beat()
             self._wait()
             with using(Patience(warn=warn, waiting=beat)):
-                restored = self._restore(step, into)
+                restored = self._restore(step, into, alone)
             if restored is not None:
                 steps.append(restored.step)
+        if not self._sharded and not alone:
+            self._same_step.check(step, restored.step if restored else None)
         return restored
 
-    def _restore(self, step: int | str, into: Any) -> Checkpoint | None:
-        candidates = self._candidates(step)
+    def _restore(self, step: int | str, into: Any, alone: bool) -> Checkpoint | None:
+        candidates = self._candidates(step, alone)
         with WorkerPool("cloudtrain-restore") as pool:
             for number, (store, candidate) in enumerate(candidates, 1):
                 try:
@@ -263,12 +272,10 @@ class Checkpointer:
                 except Damaged as error:
                     if number == len(candidates) and not isinstance(step, str):
                         raise
-                    message = f"{error.message}; going back to the one before it"
-                    warnings.warn(message, RuntimeWarning, stacklevel=3)
-                    record_warning(message)
+                    _warn_of(f"{error.message}; going back to the one before it")
         if candidates:
-            if self._candidates(step) != candidates:  # another process saves here and has deleted these
-                return self._restore(step, into)
+            if self._candidates(step, alone) != candidates:  # another process saves here and has deleted these
+                return self._restore(step, into, alone)
             steps = ", ".join(map(str, sorted({candidate for _, candidate in candidates})))
             raise CheckpointError(
                 f"every checkpoint in {self.uri} is damaged: steps {steps}",
@@ -324,6 +331,7 @@ class Checkpointer:
         return saved
 
     def _save_alone(self, step: int, state: Any, metrics: Mapping[str, float] | None, when_busy: str) -> bool:
+        self._same_step.saving()
         document, leaves = tree.encode(state)
         metadata = run_metadata(metrics or {})
         if self._background.busy and when_busy != "queue":
@@ -425,17 +433,19 @@ class Checkpointer:
             self._sharded_saver = ShardedSaver(self._stores[0], RankGroup())
         return self._sharded_saver
 
-    def _candidates(self, wanted: int | str) -> list[tuple[CheckpointStore, int]]:
+    def _candidates(self, wanted: int | str, alone: bool) -> list[tuple[CheckpointStore, int]]:
         """The stores and steps to restore from, in the order in which to try them."""
         if not self._sharded:
-            return self._own_candidates(wanted)
+            return self._own_candidates(wanted, alone)
         steps = self._get_sharded_saver().ask_rank_0(
-            lambda: [step for _, step in self._own_candidates(wanted)]
+            lambda: [step for _, step in self._own_candidates(wanted, alone)]
         )
         return [(self._stores[0], step) for step in steps]
 
-    def _own_candidates(self, wanted: int | str) -> list[tuple[CheckpointStore, int]]:
-        committed = {store: store.steps() for store in self._stores}
+    def _own_candidates(self, wanted: int | str, alone: bool) -> list[tuple[CheckpointStore, int]]:
+        committed: dict[CheckpointStore, Sequence[int]] = {store: store.steps() for store in self._stores}
+        if len(self._stores) > 1 and not alone and on_several_hosts():
+            self._leave_out_local_steps(committed)
         steps = sorted({step for found in committed.values() for step in found})
         if isinstance(wanted, str):
             candidates = self._ranked(wanted, committed, steps)
@@ -447,6 +457,19 @@ class Checkpointer:
                     f"{self.uri} has no checkpoint of step {wanted}", hint=f"Steps: {known}."
                 )
         return [(store, step) for step in candidates for store in committed if step in committed[store]]
+
+    def _leave_out_local_steps(self, committed: dict[CheckpointStore, Sequence[int]]) -> None:
+        """Leave out what the ranks of other hosts cannot read: they would restore another step."""
+        local, shared = self._stores
+        newer = [step for step in committed[local] if step > max(committed[shared], default=-1)]
+        committed[local] = [step for step in committed[local] if step in committed[shared]]
+        for step in newer:
+            local.mark_damaged(step)  # the training may arrive at it again, and replaces it
+        if newer:
+            _warn_of(
+                f"step {newer[-1]} is in {local.uri} only, which other hosts cannot read: it is not restored. "
+                "To use it, let rank 0 restore for all ranks: restore_or_broadcast"
+            )
 
     def _load(self, store: CheckpointStore, step: int, into: Any, pool: WorkerPool) -> Checkpoint:
         load = self._sharded_saver.load if self._sharded_saver is not None else store.load
@@ -519,6 +542,11 @@ class _Task:
 
 def _raise(error: Exception) -> NoReturn:
     raise error
+
+
+def _warn_of(message: str) -> None:
+    warnings.warn(message, RuntimeWarning, stacklevel=4)
+    record_warning(message)
 
 
 def _full_uri(uri: str | os.PathLike[str]) -> str:

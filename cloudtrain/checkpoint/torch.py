@@ -148,7 +148,7 @@ def restore_or_broadcast(
     if first:
         try:
             into = None if model is None else {"model": model.state_dict()}  # avoids a second copy
-            checkpoint = checkpointer.restore(into=into)
+            checkpoint = checkpointer.restore(into=into, alone=True)
             if checkpoint is not None:
                 apply(checkpoint.state, model=model, optimizer=optimizer, **parts, rng=rng)
                 step = checkpoint.step

@@ -33,6 +33,7 @@ from cloudtrain.distributed.torch._buckets import (
     accumulate,
     share_out,
 )
+from cloudtrain.distributed.torch._equal_weights import warn_of_different_weights
 from cloudtrain.distributed.torch._late_gradients import LateGradients
 from cloudtrain.distributed.torch._operation import group_of
 from cloudtrain.distributed.torch._parameters import check_equal_on_all_ranks, describe
@@ -416,6 +417,8 @@ class GradientReducer:
             slot.take()
         self._agree_on_sparse()
         unplaced, self._unplaced = self._unplaced, []
+        parameters = [slot.parameter for slot in unplaced]
+        warn_of_different_weights(parameters, [slot.name for slot in unplaced], self._reduction.process_set)
         buckets = self._made([slot for slot in unplaced if slot not in self._sparse])
         self._buckets += buckets
         for bucket in buckets:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import logging
 import os
 import pickle
 import warnings
+from collections.abc import Iterator
 
 import torch
 from _cases import DEVICE, raises, run
@@ -14,6 +16,7 @@ from _training import batches, check, loss_of, make_model, make_sgd, mine, train
 from torch import nn
 
 import cloudtrain.distributed.torch as hvd
+from cloudtrain.distributed.options import logger
 
 
 def one_step(model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
@@ -385,6 +388,36 @@ def case_a_schedule_of_the_wrapped_optimizer_survives_a_broadcast_of_the_state()
         optimizer.step()
         schedule.step()
     assert optimizer.param_groups[0]["lr"] == before / 4
+
+
+def case_weights_that_differ_at_the_first_step() -> None:
+    for layer in (nn.Linear(3, 2), nn.Embedding(3, 2, sparse=True), nn.Linear(3, 2).bfloat16()):
+        for same in (True, False):
+            torch.manual_seed(0 if same else hvd.rank())
+            nn.init.uniform_(layer.weight)
+            plain = torch.optim.SGD(layer.parameters(), lr=0.1)
+            optimizer = hvd.DistributedOptimizer(plain, layer.named_parameters())
+            with logged() as lines:
+                for _ in range(2):
+                    optimizer.zero_grad()
+                    inputs = torch.ones(1, 3, dtype=layer.weight.dtype, device=DEVICE)
+                    layer(inputs.int() if isinstance(layer, nn.Embedding) else inputs).sum().backward()
+                    optimizer.step()
+            warned = [line for line in lines if "the ranks start with different weights: weight." in line]
+            assert len(warned) == (not same and hvd.size() > 1 and hvd.rank() == 0), lines
+            del optimizer
+
+
+@contextlib.contextmanager
+def logged() -> Iterator[list[str]]:
+    lines: list[str] = []
+    handler = logging.Handler()
+    handler.emit = lambda record: lines.append(record.getMessage())  # type: ignore[method-assign]
+    logger.addHandler(handler)
+    try:
+        yield lines
+    finally:
+        logger.removeHandler(handler)
 
 
 if __name__ == "__main__":

@@ -1,0 +1,50 @@
+"""Warns of parameters whose values differ between ranks, before their first common gradient is used."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from cloudtrain.distributed.options import logger
+from cloudtrain.distributed.process_set import ProcessSet
+from cloudtrain.distributed.reduce_op import Max
+from cloudtrain.distributed.torch.collectives import allreduce_
+from cloudtrain.observe.warning import record_warning
+
+_INTEGERS = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
+
+
+def warn_of_different_weights(
+    parameters: Sequence[Tensor], names: Sequence[str], process_set: ProcessSet
+) -> None:
+    """Compare the bits of ``parameters`` between the ranks of ``process_set``, which all call this.
+
+    Equal gradients keep weights apart that were different before, and no later step shows it. It is a warning and not
+    an error: Horovod trains such models too.
+    """
+    if not parameters:
+        return
+    sums = torch.stack([_sum_of_bits(parameter).to(parameters[0].device) for parameter in parameters]).cpu()
+    ends = torch.stack([sums, ~sums])  # the largest, and the complement of the smallest
+    allreduce_(ends, name="DistributedOptimizer.weights", op=Max, process_set=process_set)
+    most, least = ends[0].tolist(), (~ends[1]).tolist()
+    different = [name for name, high, low in zip(names, most, least) if high != low]
+    if not different or process_set.rank() != 0:
+        return
+    more = f" and {len(different) - 1} more" if len(different) > 1 else ""
+    message = (
+        f"the ranks start with different weights: {different[0]}{more}. They stay different, because the ranks add "
+        "equal steps. Call broadcast_parameters(model.state_dict(), root_rank=0) before the first step, after weights "
+        "are restored"
+    )
+    logger.warning("%s", message)
+    record_warning(message)
+
+
+def _sum_of_bits(parameter: Tensor) -> Tensor:
+    data = parameter.detach()
+    if data.is_complex():
+        data = torch.view_as_real(data)
+    return data.view(_INTEGERS[data.element_size()]).sum(dtype=torch.int64)
