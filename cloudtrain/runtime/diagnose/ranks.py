@@ -81,6 +81,9 @@ _EXCEPTION = re.compile(
     r"^(?P<type>[A-Za-z_][\w.]*(?:Error|Exception|Interrupt|Exit|Warning))(?:: (?P<message>.*))?$"
 )
 
+_RANK_PREFIX = re.compile(r"^\[rank\d+\]: ?")
+"""What torch puts before each line of a traceback once its ranks have met."""
+
 _FRAME = re.compile(r'^  File "(.+)", line (\d+), in .*\n    (\S.*)$', re.MULTILINE)
 
 LAST_LINES = 5
@@ -379,6 +382,7 @@ def _last_code(traceback: str) -> str:
 
 def printed_exception(lines: Sequence[str]) -> tuple[str, str, str] | None:
     """Type, message and traceback of the last exception in ``lines``."""
+    lines = _without_prefix(lines)
     starts = [number for number, line in enumerate(lines) if line.startswith("Traceback (most recent")]
     if starts:
         for number in range(starts[-1] + 1, len(lines)):
@@ -389,6 +393,10 @@ def printed_exception(lines: Sequence[str]) -> tuple[str, str, str] | None:
     return None
 
 
+def _without_prefix(lines: Sequence[str]) -> list[str]:
+    return [_RANK_PREFIX.sub("", line) for line in lines]
+
+
 def _with_hint(kind: FailureClass, rank_exit: RankExit, facts: JobFacts) -> tuple[FailureClass, str]:
     """The class and the hint of a failure: from the table of hints, else those of its class."""
     from cloudtrain.runtime.diagnose.hints.known import find_hint  # only now: most jobs do not fail
@@ -396,7 +404,7 @@ def _with_hint(kind: FailureClass, rank_exit: RankExit, facts: JobFacts) -> tupl
     exception_type, message, traceback = _exception(rank_exit)
     exception = ""
     if exception_type:
-        printed = "\n".join(rank_exit.log_tail).rpartition(traceback)[2] if traceback else ""
+        printed = "\n".join(_without_prefix(rank_exit.log_tail)).rpartition(traceback)[2] if traceback else ""
         text = message if rank_exit.record else message + printed
         exception = f"{exception_type}: {without_user_code(exception_type, text)}"
     last_lines = "\n".join(rank_exit.log_tail[-LAST_LINES:])

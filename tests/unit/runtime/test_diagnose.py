@@ -86,6 +86,14 @@ def test_without_a_record_the_last_printed_traceback_counts() -> None:
     assert report.traceback.splitlines() == list(tail[4:7])
 
 
+def test_torchs_prefix_of_a_printed_traceback_is_left_out() -> None:
+    """The ranks of a shell script leave no record."""
+    lines = ("Traceback (most recent call last):", '  File "x.py", line 1', "pkg.CustomError: boom")
+    report = diagnose(RankExit(0, 1, 1.0, None, tuple(f"[rank0]: {line}" for line in lines)), "h")
+    assert (report.exception_type, report.message) == ("CustomError", "boom")
+    assert report.traceback.splitlines() == list(lines)
+
+
 def test_a_process_that_torch_spawned_is_the_cause() -> None:
     of_child = (
         'Traceback (most recent call last):\n  File "t.py", line 3, in f\nFileNotFoundError: [Errno 2] x'
