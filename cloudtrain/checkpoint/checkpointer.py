@@ -274,7 +274,9 @@ class Checkpointer:
                         raise
                     _warn_of(f"{error.message}; going back to the one before it")
         if candidates:
-            if self._candidates(step, alone) != candidates:  # another process saves here and has deleted these
+            if (
+                self._candidates(step, alone) != candidates
+            ):  # another process saves here and has deleted these
                 return self._restore(step, into, alone)
             steps = ", ".join(map(str, sorted({candidate for _, candidate in candidates})))
             raise CheckpointError(

@@ -11,7 +11,7 @@ from typing import Any
 
 from cloudtrain import environment
 from cloudtrain.contract.launcher_env import LauncherEnv, with_rank
-from cloudtrain.environment._job import process_group
+from cloudtrain.environment.job import process_group
 from cloudtrain.errors import CheckpointError
 
 
