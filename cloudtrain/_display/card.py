@@ -14,8 +14,7 @@ from rich.filesize import decimal
 
 from cloudtrain._display.chart import chart
 from cloudtrain._display.facts import goodput_share, goodput_times, places
-from cloudtrain._display.markup import Html, block, element, line, link
-from cloudtrain._display.style import STYLE
+from cloudtrain._display.markup import STYLE, Html, block, element, line, link
 from cloudtrain._display.view import JobView
 from cloudtrain.contract import FailureReport, JobStatus
 from cloudtrain.platforms import HostState, JobDescription, JobState

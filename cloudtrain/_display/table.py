@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from cloudtrain._display.card import LONGEST_NAME, MARKS, span
-from cloudtrain._display.markup import Html, element, line, shortened
-from cloudtrain._display.style import STYLE
+from cloudtrain._display.markup import STYLE, Html, element, line, shortened
 from cloudtrain._display.view import JobView
 
 MOST_METRICS = 4

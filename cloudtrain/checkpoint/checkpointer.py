@@ -33,7 +33,7 @@ from cloudtrain.environment.exit_policy import set_exit_policy
 from cloudtrain.errors import CheckpointError
 from cloudtrain.observe import beat, own_progress, report_step
 from cloudtrain.observe.checkpointing import Unspoiled
-from cloudtrain.observe.warning import record_warning
+from cloudtrain.observe.events import record_warning
 from cloudtrain.storage import open_store
 from cloudtrain.storage.retry_policy import Patience, using
 

@@ -11,7 +11,7 @@ import time
 
 from cloudtrain import environment
 from cloudtrain.errors import CheckpointError, CloudtrainError, Unreachable
-from cloudtrain.observe.warning import record_warning
+from cloudtrain.observe.events import record_warning
 from cloudtrain.storage.retry_policy import Patience
 
 LEAVE_SECONDS = 2.0

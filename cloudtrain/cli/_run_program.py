@@ -9,7 +9,7 @@ import subprocess
 import sys
 from dataclasses import dataclass
 
-from cloudtrain.contract.programs import START_BYTES, is_executable
+from cloudtrain.contract.source import START_BYTES, is_executable
 from cloudtrain.errors import InvalidJob
 
 OLDEST = (3, 9)

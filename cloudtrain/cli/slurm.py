@@ -27,8 +27,7 @@ def login(name: str, keep: str) -> None:
     NAME is a profile of your config file, or a Host of your ~/.ssh/config. ssh asks for everything that it needs:
     passwords, codes, and whether a new host key is right. Needed only for clusters that your keys alone do not open.
     """
-    from cloudtrain.platforms.batch.control import is_logged_in
-    from cloudtrain.platforms.batch.login import check_time, lasts, log_in
+    from cloudtrain.platforms.batch.control import check_time, is_logged_in, lasts, log_in
     from cloudtrain.platforms.slurm.profile import login_of
 
     check_time(keep)

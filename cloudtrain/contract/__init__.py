@@ -11,7 +11,6 @@ from cloudtrain._lazy import lazy
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from cloudtrain.contract.arguments import decode_arguments, encode_arguments, expand, placeholder_channels
-    from cloudtrain.contract.cpus import cpu_count
     from cloudtrain.contract.environment import script_environment
     from cloudtrain.contract.failure import FailureClass, FailureReport
     from cloudtrain.contract.host import Host, gpu_count, read_document
@@ -25,6 +24,7 @@ if TYPE_CHECKING:
     from cloudtrain.contract.launcher import Launcher
     from cloudtrain.contract.paths import Paths
     from cloudtrain.contract.preemption import PREEMPTED, SPOT_VARIABLE, Notice
+    from cloudtrain.contract.processors import cpu_count
     from cloudtrain.contract.rank import RankSlot
     from cloudtrain.contract.settings import Settings
     from cloudtrain.contract.source import SourceLimits
@@ -45,7 +45,7 @@ __getattr__, __dir__ = lazy(
         "RankSlot": "cloudtrain.contract.rank",
         "Settings": "cloudtrain.contract.settings",
         "SourceLimits": "cloudtrain.contract.source",
-        "cpu_count": "cloudtrain.contract.cpus",
+        "cpu_count": "cloudtrain.contract.processors",
         "decode_arguments": "cloudtrain.contract.arguments",
         "decode_hyperparameters": "cloudtrain.contract.hyperparameters",
         "encode_arguments": "cloudtrain.contract.arguments",

@@ -1,10 +1,11 @@
-"""The variables by which JAX, Keras, XGBoost, Lightning and launchers of other projects find the world of a job.
+"""The variables by which TensorFlow, JAX, Keras, XGBoost, Lightning and others find the world of a job.
 
 The ranks of a world have them with every launcher. None of them changes a script that does not ask for it.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -114,3 +115,38 @@ def hostfile(hosts: tuple[str, ...], slots: int) -> str:
 def address(host: str, port: int) -> str:
     """``host:port``, with brackets around an address of IPv6."""
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+TF_CONFIG = "TF_CONFIG"
+MIRRORED = "multi_worker_mirrored"
+PARAMETER_SERVER = "parameter_server"
+TENSORFLOW_LAUNCHERS = (MIRRORED, PARAMETER_SERVER)
+"""The launchers whose ranks have the variable. In other jobs, TensorFlow's Estimators would wait for a cluster."""
+
+
+def tf_config(
+    launcher: str, host_rank: int, workers: Sequence[str], servers: Sequence[str], *, is_server: bool = False
+) -> str:
+    """The value for the script of a host, or for its parameter server. Empty if the job has no cluster.
+
+    Args:
+        launcher: one of `TENSORFLOW_LAUNCHERS`.
+        workers: ``host:port`` of the script of each host.
+        servers: ``host:port`` of the parameter server of each host. With a single host, there is none.
+        is_server: whether the value is for the parameter server.
+    """
+    cluster: dict[str, list[str]]
+    task: dict[str, Any]
+    if launcher == MIRRORED:
+        cluster, task = {"worker": list(workers)}, {"index": host_rank, "type": "worker"}
+    elif len(workers) == 1:
+        return ""
+    else:
+        cluster = {"chief": list(workers[:1]), "ps": list(servers), "worker": list(workers[1:])}
+        if is_server:
+            task = {"index": host_rank, "type": "ps"}
+        elif host_rank == 0:
+            task = {"index": 0, "type": "chief"}
+        else:
+            task = {"index": host_rank - 1, "type": "worker"}
+    return json.dumps({"cluster": cluster, "environment": "cloud", "task": task})

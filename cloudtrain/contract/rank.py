@@ -1,10 +1,113 @@
-"""One rank's position in the world, and the environment variables that state it."""
+"""One rank's position in the world, and the variables by which each launcher states it."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import astuple, dataclass
 
-from cloudtrain.contract.launcher_env import CLOUDTRAIN, TORCHRUN, LauncherEnv
+from cloudtrain.contract.slurm_step import SlurmTask
+
+
+@dataclass(frozen=True)
+class LauncherEnv:
+    """Names of the six variables that one launcher sets; empty where it sets none."""
+
+    rank: str
+    size: str
+    local_rank: str
+    local_size: str
+    cross_rank: str
+    cross_size: str
+
+    @classmethod
+    def detect(cls, environ: Mapping[str, str]) -> LauncherEnv:
+        """The launcher that set a rank or a size in ``environ``; `TORCHRUN` if none did.
+
+        `TORCHRUN` takes precedence: cloudtrain sets its variables in every rank, whichever launcher starts it.
+        `CLOUDTRAIN` comes last: a script without launcher may start ranks itself, which inherit its variables.
+        """
+        for names in (TORCHRUN, OPEN_MPI, MPICH, HOROVODRUN, CLOUDTRAIN):
+            if names.rank in environ or names.size in environ:
+                return names
+        return TORCHRUN
+
+
+TORCHRUN = LauncherEnv(
+    "RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "GROUP_RANK", "GROUP_WORLD_SIZE"
+)
+"""Also set by cloudtrain itself."""
+
+OPEN_MPI = LauncherEnv(
+    "OMPI_COMM_WORLD_RANK",
+    "OMPI_COMM_WORLD_SIZE",
+    "OMPI_COMM_WORLD_LOCAL_RANK",
+    "OMPI_COMM_WORLD_LOCAL_SIZE",
+    "OMPI_COMM_WORLD_CROSS_RANK",
+    "OMPI_COMM_WORLD_CROSS_SIZE",
+)
+
+MPICH = LauncherEnv("PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", "MPI_LOCALNRANKS", "", "")
+"""Also set by Intel MPI."""
+
+HOROVODRUN = LauncherEnv(
+    "HOROVOD_RANK",
+    "HOROVOD_SIZE",
+    "HOROVOD_LOCAL_RANK",
+    "HOROVOD_LOCAL_SIZE",
+    "HOROVOD_CROSS_RANK",
+    "HOROVOD_CROSS_SIZE",
+)
+
+CLOUDTRAIN = LauncherEnv(
+    "CLOUDTRAIN_RANK",
+    "CLOUDTRAIN_WORLD_SIZE",
+    "CLOUDTRAIN_LOCAL_RANK",
+    "CLOUDTRAIN_LOCAL_WORLD_SIZE",
+    "CLOUDTRAIN_HOST_RANK",
+    "CLOUDTRAIN_HOST_COUNT",
+)
+"""Set in a job without launcher. Other libraries do not know them, and see an ordinary process."""
+
+
+def with_rank(environ: Mapping[str, str]) -> Mapping[str, str]:
+    """``environ``, with the variables of `TORCHRUN` for ranks whose launcher does not set one variable for each.
+
+    These are the tasks of a Slurm step (see `cloudtrain.contract.slurm_step`), and the ranks that PyTorch Lightning
+    starts itself.
+    """
+    if TORCHRUN.rank in environ:
+        return environ
+    derived = _of_lightning(environ) or _of_slurm(environ)
+    return {**dict(zip(astuple(TORCHRUN), map(str, derived))), **environ} if derived else environ
+
+
+def started_by_srun(environ: Mapping[str, str]) -> bool:
+    """Whether this process is a rank as a task of a Slurm step, and no other launcher started it."""
+    return TORCHRUN.rank not in environ and bool(_of_slurm(environ))
+
+
+def _of_lightning(environ: Mapping[str, str]) -> tuple[int, ...]:
+    """The values from ``WORLD_SIZE``, ``LOCAL_RANK`` and ``NODE_RANK``, which is all that Lightning sets.
+
+    The number of hosts is that of the job, or the least that is possible.
+    """
+    try:
+        size, local_rank, host = (int(environ[name]) for name in ("WORLD_SIZE", "LOCAL_RANK", "NODE_RANK"))
+        host_count = max(int(environ.get("SM_HOST_COUNT", 1)) if host else 1, host + 1)
+    except (KeyError, ValueError):
+        return ()
+    local_size = size // host_count
+    return (host * local_size + local_rank, size, local_rank, local_size, host, host_count)
+
+
+def _of_slurm(environ: Mapping[str, str]) -> tuple[int, ...]:
+    """The values of a task of a Slurm step, unless the task is a launcher of MPI and this is one of its ranks."""
+    if any(name in environ for name in (OPEN_MPI.rank, MPICH.local_rank, HOROVODRUN.rank)):
+        return ()
+    task = SlurmTask.from_environ(environ)
+    if task is None:
+        return ()
+    return (task.rank, task.size, task.local_rank, task.local_size, task.host_rank, task.host_count)
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from cloudtrain.contract.launcher_env import LauncherEnv, started_by_srun, with_rank
+from cloudtrain.contract.rank import LauncherEnv, started_by_srun, with_rank
 from cloudtrain.distributed.errors import InvalidArgument
 
 LOOPBACK = "127.0.0.1"

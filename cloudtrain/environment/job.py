@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from cloudtrain.contract import Paths, Settings, host_hyperparameters, read_document, user_hyperparameters
-from cloudtrain.contract.launcher_env import LauncherEnv, with_rank
+from cloudtrain.contract.rank import LauncherEnv, with_rank
 from cloudtrain.errors import NotFound
 
 

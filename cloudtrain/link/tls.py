@@ -5,14 +5,108 @@ Connections are encrypted after both ends have proved themselves: a peer that ca
 
 from __future__ import annotations
 
+import base64
 import hmac
 import os
 import socket
 import ssl
 import tempfile
+from dataclasses import dataclass, field
 
-from cloudtrain.link.certificate import make_certificate
 from cloudtrain.link.handshake import NotAuthenticated
+
+# the curve P-256, NIST SP 800-186
+_P = 0xFFFFFFFF00000001000000000000000000000000FFFFFFFFFFFFFFFFFFFFFFFF
+_N = 0xFFFFFFFF00000000FFFFFFFFFFFFFFFFBCE6FAADA7179E84F3B9CAC2FC632551
+_G = (
+    0x6B17D1F2E12C4247F8BCE6E563A440F277037D812DEB33A0F4A13945D898C296,
+    0x4FE342E2FE1A7F9B8EE7EB4A7C0F9E162BCE33576B315ECECBB6406837BF51F5,
+)
+_Point = tuple[int, int]
+
+# object identifiers in DER
+_EC_KEY = bytes.fromhex("06072a8648ce3d0201")
+_P256 = bytes.fromhex("06082a8648ce3d030107")
+_ECDSA_SHA256 = bytes.fromhex("06082a8648ce3d040302")
+_COMMON_NAME = bytes.fromhex("0603550403")
+
+
+@dataclass(frozen=True)
+class Certificate:
+    """A certificate in DER, and its private key in PEM."""
+
+    der: bytes
+    key: str = field(repr=False)
+
+    @property
+    def pem(self) -> str:
+        return _pem("CERTIFICATE", self.der)
+
+
+def make_certificate(key: bytes) -> Certificate:
+    """The certificate for a key of 32 bytes, always the same."""
+    private = int.from_bytes(key, "big") % (_N - 1) + 1
+    x, y = _times(private)
+    public = _der(0x03, b"\0\4" + x.to_bytes(32, "big") + y.to_bytes(32, "big"))
+    secret = _der(
+        0x30,
+        _integer(1),
+        _der(0x04, private.to_bytes(32, "big")),
+        _der(0xA0, _P256),
+        _der(0xA1, public),
+    )
+    name = _der(0x30, _der(0x31, _der(0x30, _COMMON_NAME, _der(0x0C, b"cloudtrain job"))))
+    algorithm = _der(0x30, _ECDSA_SHA256)
+    content = _der(
+        0x30,
+        _der(0xA0, _integer(2)),
+        _integer(1),
+        algorithm,
+        name,
+        _der(0x30, _der(0x18, b"20200101000000Z"), _der(0x18, b"99991231235959Z")),
+        name,
+        _der(0x30, _der(0x30, _EC_KEY, _P256), public),
+    )
+    signature = _der(0x03, b"\0", _der(0x30, _integer(1), _integer(1)))
+    return Certificate(_der(0x30, content, algorithm, signature), _pem("EC PRIVATE KEY", secret))
+
+
+def _times(factor: int) -> _Point:
+    """The base point, multiplied."""
+    found: _Point | None = None
+    power = _G
+    while factor:
+        if factor & 1:
+            found = power if found is None else _add(found, power)
+        power = _add(power, power)
+        factor >>= 1
+    assert found is not None
+    return found
+
+
+def _add(one: _Point, other: _Point) -> _Point:
+    """The sum of two points that are not each other's inverse."""
+    if one == other:
+        slope = (3 * one[0] * one[0] - 3) * pow(2 * one[1], -1, _P)
+    else:
+        slope = (other[1] - one[1]) * pow(other[0] - one[0], -1, _P)
+    x = (slope * slope - one[0] - other[0]) % _P
+    return x, (slope * (one[0] - x) - one[1]) % _P
+
+
+def _der(tag: int, *parts: bytes) -> bytes:
+    content = b"".join(parts)
+    size = len(content)
+    return bytes([tag, size] if size < 128 else [tag, 0x81, size]) + content  # nothing here has 256 bytes
+
+
+def _integer(value: int) -> bytes:
+    return _der(0x02, bytes([value]))
+
+
+def _pem(label: str, der: bytes) -> str:
+    text = base64.encodebytes(der).decode()
+    return f"-----BEGIN {label}-----\n{text}-----END {label}-----\n"
 
 
 def server_context(key: bytes) -> ssl.SSLContext:

@@ -15,6 +15,7 @@ from typing import Any, Callable
 
 from cloudtrain._system.files import NOT_A_FILE, open_to_append
 from cloudtrain._system.retries import TRANSIENT, again
+from cloudtrain.contract import Paths
 from cloudtrain.contract.documents import LARGEST_NUMBER, LARGEST_REPORT, Fields, parse_json
 from cloudtrain.observe import steady
 
@@ -194,3 +195,13 @@ _CHECKS: dict[str, Callable[[Fields], object]] = {
     "warning": lambda given: given.text("message"),
 }
 """Raises ValueError if a field that is read has another type, by kind of event. Other kinds are only shown."""
+
+
+def record_warning(message: str) -> None:
+    """Add a warning to the events of the job that this process is a rank of. Does nothing outside a job."""
+    if "CLOUDTRAIN_RUN_DIR" not in os.environ:
+        return
+    with contextlib.suppress(OSError):  # a full disk: the message is in the log, too
+        EventLog(Paths.from_environ().events, os.environ.get("SM_CURRENT_HOST", "")).emit(
+            "warning", message=message
+        )

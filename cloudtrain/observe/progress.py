@@ -108,7 +108,7 @@ class Progress:
 
 def _is_rank_0() -> bool:
     """Whether this is rank 0 of ``torch.distributed`` if the script has initialized it, else of its launcher."""
-    from cloudtrain.contract.launcher_env import LauncherEnv, with_rank
+    from cloudtrain.contract.rank import LauncherEnv, with_rank
 
     dist = sys.modules.get("torch.distributed")
     if dist is not None and dist.is_available() and dist.is_initialized():

@@ -4,14 +4,61 @@ from __future__ import annotations
 
 import hashlib
 import os
+import struct
 import tarfile
+import zlib
+from collections import deque
 from collections.abc import Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import BinaryIO
 
 from cloudtrain._system.files import READ_REGULAR, is_executable, signature
-from cloudtrain.packaging._gzip import gzip
 from cloudtrain.packaging._tree import ArchiveMember, Changed, failed_read
+
+GZIP_LEVEL = 4
+"""On source code, 7 times as fast as level 9, which the SageMaker SDK uses, for 6 % more bytes."""
+
+GZIP_BLOCK = 1 << 20
+"""Bytes per independently compressed block. Another size would give other archives for the same source."""
+
+_HEADER = b"\x1f\x8b\x08" + bytes(6) + b"\xff"  # deflate, no name, no time, unknown system
+
+
+def gzip(pieces: Iterable[bytes]) -> Iterator[bytes]:
+    """One gzip member that holds all ``pieces``."""
+    checksum = length = 0
+    cores = os.cpu_count() or 1
+    waiting: deque[Future[bytes]] = deque()
+    yield _HEADER
+    with ThreadPoolExecutor(cores) as pool:
+        for block in _blocks(pieces):
+            checksum = zlib.crc32(block, checksum)
+            length += len(block)
+            waiting.append(pool.submit(_deflate, block, zlib.Z_FULL_FLUSH))
+            if len(waiting) > 2 * cores:
+                yield waiting.popleft().result()
+        for future in waiting:
+            yield future.result()
+    yield _deflate(b"", zlib.Z_FINISH)
+    yield struct.pack("<LL", checksum, length & 0xFFFFFFFF)
+
+
+def _blocks(pieces: Iterable[bytes]) -> Iterator[bytes]:
+    """The bytes of ``pieces`` in blocks of `GZIP_BLOCK` bytes; the last one may be shorter."""
+    buffer = bytearray()
+    for piece in pieces:
+        buffer += piece
+        while len(buffer) >= GZIP_BLOCK:
+            yield bytes(buffer[:GZIP_BLOCK])
+            del buffer[:GZIP_BLOCK]
+    yield bytes(buffer)
+
+
+def _deflate(data: bytes, flush: int) -> bytes:
+    compressor = zlib.compressobj(GZIP_LEVEL, zlib.DEFLATED, -zlib.MAX_WBITS)
+    return compressor.compress(data) + compressor.flush(flush)
+
 
 MODIFIED = 315_532_800
 """1980-01-01, the oldest time that a wheel can store: ``pip install .`` must work in the unpacked source."""

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import os
+import posixpath
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
@@ -20,11 +21,39 @@ from cloudtrain.packaging._archive import is_intact, write_archive
 from cloudtrain.packaging._git import GitState, git_state
 from cloudtrain.packaging._index import Index, take_fingerprint
 from cloudtrain.packaging._secrets import ALLOWED, find_secrets
-from cloudtrain.packaging._tree import ArchiveMember, Changed, Tree, largest, read_tree, shown
-from cloudtrain.packaging._warnings import warnings_about
+from cloudtrain.packaging._tree import ArchiveMember, Changed, Tree, largest, name_largest, read_tree, shown
 from cloudtrain.packaging.cache import FILE_NAME
 from cloudtrain.packaging.companions import Companions, companions
 from cloudtrain.storage.atomic import temporary_sibling, write_file
+
+LARGE = 50_000_000
+"""In bytes. A warning names the largest files of a source with more content."""
+
+_SHELL_SCRIPTS = (".sh", ".bash")
+_LONGEST_LINE = 4096
+"""In bytes."""
+
+
+def warnings_about(members: Sequence[ArchiveMember]) -> Iterator[str]:
+    """Warnings, one sentence each: a large source, links that will be broken, scripts that no shell can run."""
+    total = sum(member.size for member in members)
+    if total > LARGE:
+        yield f"the source is large, {total / 1e6:.1f} MB; its largest files: {name_largest(members)}"
+    names = {member.name for member in members} | {"."}
+    for member in members:
+        if member.link is not None and os.path.exists(member.path):
+            target = posixpath.normpath(posixpath.join(posixpath.dirname(member.name), member.link))
+            if target not in names:
+                yield f"the link {shown(member.name)} points to {shown(target)}, which is left out"
+        if member.is_file and member.name.endswith(_SHELL_SCRIPTS) and _has_windows_line_ends(member):
+            yield f"{shown(member.name)} has the line ends of Windows (CRLF), which a Linux shell cannot run"
+
+
+def _has_windows_line_ends(member: ArchiveMember) -> bool:
+    with suppress(OSError), open(member.path, "rb") as file:  # it has been packed, and may be gone now
+        return b"\r\n" in file.readline(_LONGEST_LINE)
+    return False
+
 
 LISTED = 50
 """The most findings that a message names."""

@@ -8,7 +8,7 @@ import warnings
 from pathlib import Path, PurePath
 
 from cloudtrain._system.paths import relative
-from cloudtrain.contract.programs import START_BYTES, is_program
+from cloudtrain.contract.source import START_BYTES, is_program
 from cloudtrain.errors import InvalidSource, nearest
 from cloudtrain.packaging.ignore import ALWAYS_OUT, IgnoreRules
 

@@ -12,7 +12,7 @@ from cloudtrain.contract import FailureReport, Paths, Settings
 from cloudtrain.contract.ending import Ending
 from cloudtrain.contract.settings import HIDDEN_VARIABLES, PREFIX
 from cloudtrain.observe import Summary
-from cloudtrain.runtime.new_events import NewEvents
+from cloudtrain.runtime.event_printer import NewEvents
 from cloudtrain.runtime.outcome import HostOutcome
 
 TERMINATION_MESSAGE = f"{PREFIX}TERMINATION_MESSAGE"

@@ -3,15 +3,46 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 
 from cloudtrain._secrets.hiding import ValueHider
+from cloudtrain._system.safe_open import Beneath
+from cloudtrain.contract import Paths
 from cloudtrain.observe.event_lines import EventThinner, encode_event
-from cloudtrain.observe.events import OF_THE_SUPERVISOR, Event
+from cloudtrain.observe.events import OF_THE_SUPERVISOR, Event, parse_events
+from cloudtrain.observe.growing import Bookmark, new_lines
 from cloudtrain.runtime.host_config import HostConfig
-from cloudtrain.runtime.new_events import NewEvents
 from cloudtrain.runtime.output import write_lines
+
+PART_BYTES = 1 << 20
+"""Bytes that are read at a time."""
+MOST_BYTES = 1 << 30
+"""Bytes that are read in all: a process may write forever."""
+
+
+class NewEvents:
+    """The events in the file of this host."""
+
+    def __init__(self, paths: Paths) -> None:
+        self._folder = paths.base
+        self._key = paths.events.relative_to(paths.base).as_posix()
+        self._mark = Bookmark()
+
+    def read(self) -> Iterator[list[Event]]:
+        """The events that were not returned before, some at a time.
+
+        Raises OSError if there is no file, or something else in its place.
+        """
+        with Beneath(self._folder) as folder, folder.open(self._key) as file:
+
+            def part(position: int) -> bytes:
+                file.seek(position)
+                return file.read(max(0, min(PART_BYTES, MOST_BYTES - position)))
+
+            for lines in new_lines(part, self._mark):
+                yield [*parse_events(filter(None, lines))]
+
 
 PAUSE = 0.5
 """Seconds between two looks at the file of events."""

@@ -19,17 +19,18 @@ from typing import Callable
 
 from cloudtrain._secrets.hiding import ValueHider
 from cloudtrain.contract import FailureClass, FailureReport, JobStatus, Notice, gpu_count
-from cloudtrain.contract.frameworks import SHARED_PORTS, WorldPorts
+from cloudtrain.contract.frameworks import PARAMETER_SERVER, SHARED_PORTS, TENSORFLOW_LAUNCHERS, WorldPorts
 from cloudtrain.contract.text import one_line
-from cloudtrain.contract.tf_config import LAUNCHERS as TENSORFLOW
-from cloudtrain.contract.tf_config import PARAMETER_SERVER
 from cloudtrain.observe import EventLog, steady
 from cloudtrain.runtime.descendants import end_descendants
-from cloudtrain.runtime.diagnose.full_disk import with_full_disk, writable_folders
 from cloudtrain.runtime.diagnose.hangs import Watchdog
 from cloudtrain.runtime.diagnose.hints.table import JobFacts
-from cloudtrain.runtime.diagnose.kernel_log import gpu_faults
-from cloudtrain.runtime.diagnose.memory_kills import memory_kill_count
+from cloudtrain.runtime.diagnose.machine_faults import (
+    gpu_faults,
+    memory_kill_count,
+    with_full_disk,
+    writable_folders,
+)
 from cloudtrain.runtime.diagnose.ranks import diagnose, diagnose_torchrun, printed_exception, report_error
 from cloudtrain.runtime.host_config import HostConfig
 from cloudtrain.runtime.inputs.installer import RequirementsFailed
@@ -49,7 +50,7 @@ from cloudtrain.runtime.metrics import MetricFinder
 from cloudtrain.runtime.outcome import HostOutcome, without_secrets
 from cloudtrain.runtime.output import OutputMerger, say
 from cloudtrain.runtime.outputs.host_outputs import OutputUpload
-from cloudtrain.runtime.outputs.upload_failure import UPLOAD_SECONDS, upload_failure
+from cloudtrain.runtime.outputs.upload import UPLOAD_SECONDS, upload_failure
 from cloudtrain.runtime.phases import Phases
 from cloudtrain.runtime.ports import free_port
 from cloudtrain.runtime.run_folder import spawn_address_path
@@ -279,7 +280,7 @@ class HostRun:
         ready: Message = {"type": "ready", "horovod": asdict(horovod), **found}
         if self._config.host.current == self._config.distribution_hosts[0]:
             ready["ports"] = {name: free_port() for name in SHARED_PORTS}
-        if self._config.launcher.name in TENSORFLOW:
+        if self._config.launcher.name in TENSORFLOW_LAUNCHERS:
             ready["tasks"] = [free_port(), free_port()]
         self._leader.send(ready)
 

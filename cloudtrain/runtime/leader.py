@@ -35,10 +35,9 @@ from cloudtrain.observe import steady
 from cloudtrain.runtime.diagnose.hangs import Hang
 from cloudtrain.runtime.diagnose.ranks import first_cause, with_ended_ranks
 from cloudtrain.runtime.launchers.host_gpus import differing_gpus
-from cloudtrain.runtime.leader_links import HostLink, LeaderLinks, Message
+from cloudtrain.runtime.leader_links import HostLink, LeaderLinks, Message, Say, Waiting
 from cloudtrain.runtime.output import say
 from cloudtrain.runtime.outputs.merge import MODEL, Merge, differing_message, stray_message, to_ranges
-from cloudtrain.runtime.waiting import Say, Waiting
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -23,8 +23,7 @@ from cloudtrain.link.authentication import BACKLOG
 from cloudtrain.link.conversation import Conversation
 from cloudtrain.link.handshake import ENCRYPTED, NotAuthenticated, is_loopback, prove
 from cloudtrain.link.peer import Peer
-from cloudtrain.runtime.leader_links import Message
-from cloudtrain.runtime.waiting import Waiting
+from cloudtrain.runtime.leader_links import Message, Waiting
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -195,7 +194,7 @@ class LeaderClient:
 
         The leader's ``address:port``, the key for ``spawn``, and the leader's certificate.
         """
-        from cloudtrain.link.certificate import make_certificate  # only mpirun on several hosts needs it
+        from cloudtrain.link.tls import make_certificate  # only mpirun on several hosts needs it
 
         certificate = make_certificate(self._keys["tls"]).der
         _write_private(path, f"{self._address} {self._keys['spawn'].hex()} {certificate.hex()}")
@@ -436,8 +435,10 @@ class LeaderClient:
         self._moved_until = time.monotonic() + self._timeout
 
     def _tls(self) -> Tls:
-        from cloudtrain.link.certificate import make_certificate  # a job on one machine does not need them
-        from cloudtrain.link.tls import Tls
+        from cloudtrain.link.tls import (
+            Tls,
+            make_certificate,  # a job on one machine does not need them
+        )
 
         return Tls(certificate=make_certificate(self._keys["tls"]).der)
 

@@ -1,4 +1,4 @@
-"""The leader's connections with the hosts of its job."""
+"""The leader's connections with the hosts of its job, and the report of hosts that it waits for."""
 
 from __future__ import annotations
 
@@ -16,10 +16,40 @@ from cloudtrain.link.authentication import Gate
 from cloudtrain.link.conversation import Conversation
 from cloudtrain.link.handshake import is_loopback
 from cloudtrain.link.peer import Peer
+from cloudtrain.runtime.output import say
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from cloudtrain.link.tls import Tls
+
+FIRST_NOTICE_SECONDS = 10.0
+"""A shorter wait is normal: the machines of a job do not start at the same time."""
+NOTICE_SECONDS = 30.0
+
+Say = Callable[[str], None]
+
+
+class Waiting:
+    """One wait. Call `report` again and again; it prints a line after 10 s, and then every 30 s.
+
+    Args:
+        limit: the seconds after which the wait ends.
+        say: prints a line.
+    """
+
+    def __init__(self, limit: float, say: Say = say) -> None:
+        self._limit = limit
+        self._say = say
+        self._since = time.monotonic()
+        self._next = self._since + FIRST_NOTICE_SECONDS
+
+    def report(self, whom: str) -> None:
+        """``whom``: the hosts, such as ``algo-2, algo-3``."""
+        now = time.monotonic()
+        if now >= self._next:
+            self._next = now + NOTICE_SECONDS
+            self._say(f"waiting for {whom}, {now - self._since:.0f} s of {self._limit:g} s")
+
 
 Message = dict[str, Any]
 

@@ -19,8 +19,8 @@ from typing import Any
 from cloudtrain._secrets.hiding import ValueHider
 from cloudtrain.contract import JobStatus
 from cloudtrain.observe.events import Event
+from cloudtrain.runtime.event_printer import NewEvents
 from cloudtrain.runtime.host_config import HostConfig
-from cloudtrain.runtime.new_events import NewEvents
 
 URL = "KUBEFLOW_TRAINER_SERVER_URL"
 CA_FILE = "KUBEFLOW_TRAINER_SERVER_CA_CERT"

@@ -9,12 +9,96 @@ from typing import TYPE_CHECKING
 from cloudtrain.errors import InvalidJob, nearest
 from cloudtrain.spec._arguments import check_channels
 from cloudtrain.spec._exec import check_arguments, check_environment, check_hyperparameters
+from cloudtrain.spec.distribution import Agent
 from cloudtrain.spec.inputs import TrainingInput
 from cloudtrain.spec.names import check_base_name, check_job_name
 from cloudtrain.spec.secrets import check_secrets
 
 if TYPE_CHECKING:
     from cloudtrain.spec.job import TrainingJob
+
+MOST_PREFERENCES = 5
+"""The limit of a training job (CreateTrainingJob, ``InstancePreferences``)."""
+
+
+def check_preferences(job: TrainingJob) -> None:
+    """Raises InvalidJob for the first contradiction between the preferences, or with another field."""
+    preferences = job.instance_preferences
+    if len(preferences) > MOST_PREFERENCES:
+        raise InvalidJob(
+            f"instance_preferences: there are {len(preferences)}, and SageMaker accepts {MOST_PREFERENCES}",
+            hint="Keep the best ones.",
+        )
+    for field, hint in (
+        ("instance_type", "Put it first in the list."),
+        (
+            "instance_groups",
+            "Use one or the other: a job has either one type, chosen from the list, or groups.",
+        ),
+        ("instance_placement_config", "It needs one instance_type."),
+        ("use_spot_instances", "The list has on-demand instances and training plans only."),
+    ):
+        if getattr(job, field):
+            raise InvalidJob(f"instance_preferences: cannot be combined with {field}", hint=hint)
+    types = [preference.instance_type for preference in preferences]
+    for number, kind in enumerate(types):
+        if kind in types[:number]:
+            raise InvalidJob(
+                f"instance_preferences[{number}].instance_type: {kind} is in the list already",
+                hint="Name each instance type once.",
+            )
+    _check_counts(job)
+    planned = [number for number, one in enumerate(preferences) if one.training_plan_arns]
+    if job.training_plan and planned:
+        raise InvalidJob(
+            f"training_plan: instance_preferences[{planned[0]}] has its own training_plan_arns",
+            hint="Give each preference its own plan, or set training_plan for all.",
+        )
+
+
+def _check_counts(job: TrainingJob) -> None:
+    """Either every preference has an instance_count, or none has."""
+    counted = [one.instance_count is not None for one in job.instance_preferences]
+    if any(counted) and not all(counted):
+        raise InvalidJob(
+            f"instance_preferences[{counted.index(False)}]: has no instance_count, but others have",
+            hint="Give every preference its instance_count, or none: instance_count is then that of the job.",
+        )
+    if any(counted) and job.instance_count != 1:
+        raise InvalidJob(
+            "instance_count: every preference in instance_preferences has its own",
+            hint="Remove the count of the job, or those of the preferences.",
+        )
+
+
+def check_agent(agent: Agent) -> None:
+    """Raises InvalidJob if it has no command, two, or one that cannot be parsed."""
+    from cloudtrain.contract.agent import PRESETS, parse_command, preset_command
+
+    if bool(agent.command) == bool(agent.preset):
+        raise InvalidJob(
+            "distribution.agent: set either preset or command",
+            hint=f"preset is one of {', '.join(PRESETS)}; command is the command line of any other launcher.",
+        )
+    if agent.options and not agent.preset:
+        raise InvalidJob(
+            "distribution.agent.options: they are added to a preset",
+            hint="Write them into command, or set preset.",
+        )
+    if agent.preset == "ray" and agent.processes_per_host:
+        raise InvalidJob(
+            "distribution.agent.processes_per_host: the preset ray runs the script once, on the first host",
+            hint="Leave it out, and choose the number of workers in the script (ScalingConfig).",
+        )
+    field = "options" if agent.preset else "command"
+    try:
+        parse_command(preset_command(agent.preset, agent.options) if agent.preset else agent.command)
+    except ValueError as error:
+        raise InvalidJob(
+            f"distribution.agent.{field}: {error}",
+            hint="docs/reference/launchers.md lists the placeholders. The command is split like a shell command.",
+        ) from None
+
 
 DEFAULT_MAX_RUN = 86400
 """The ``max_run`` of SageMaker's SDK, in seconds; the default also on machines without a scheduler."""
@@ -34,8 +118,6 @@ def check(job: TrainingJob) -> None:
     _check_distribution(job)
     _check_contradictions(job)
     if job.instance_preferences:
-        from cloudtrain.spec._preferences import check_preferences
-
         check_preferences(job)
 
 
@@ -114,8 +196,6 @@ def _check_distribution(job: TrainingJob) -> None:
                 hint=nearest(group, groups) if groups else "Define it in instance_groups.",
             )
     if job.distribution.agent and job.distribution.agent.enabled:
-        from cloudtrain.spec._agent import check_agent
-
         check_agent(job.distribution.agent)
     for name, kind in enabled.items():
         try:

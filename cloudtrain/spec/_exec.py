@@ -10,7 +10,7 @@ from typing import Any
 
 from cloudtrain.contract import Settings, encode_hyperparameters, to_arguments
 from cloudtrain.contract.arguments import is_argument_piece
-from cloudtrain.contract.launcher_env import CLOUDTRAIN
+from cloudtrain.contract.rank import CLOUDTRAIN
 from cloudtrain.errors import InvalidJob
 from cloudtrain.link.secret import RANKS_VARIABLE, VARIABLE
 

@@ -17,12 +17,11 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 
 from cloudtrain._system.files import replace
 from cloudtrain.errors import StorageError, Unreachable
-from cloudtrain.storage._boto3 import provide_boto3
 from cloudtrain.storage._conditional import has_conditional_writes, is_conflict, was_repeated
 from cloudtrain.storage._streams import Body, ObjectStream
 from cloudtrain.storage.atomic import is_temporary, temporary_sibling
 from cloudtrain.storage.base import Data, ObjectInfo, Progress, opened
-from cloudtrain.storage.client import PART, Connection, connection
+from cloudtrain.storage.client import PART, Connection, connection, provide_boto3
 from cloudtrain.storage.errors import broken_off, from_response, s3_errors
 from cloudtrain.storage.retry_policy import ATTEMPTS, ATTEMPTS_OF_BODIES, current, default
 from cloudtrain.storage.uri import check_key, join_uri, split_s3_uri

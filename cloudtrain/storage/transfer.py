@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import Callable, TypeVar
 
 from cloudtrain.errors import NotFound, StorageError
-from cloudtrain.storage._walk import walk
 from cloudtrain.storage.atomic import TEMPORARY
 from cloudtrain.storage.base import ObjectInfo, Progress, Store
 from cloudtrain.storage.errors import file_errors
+from cloudtrain.storage.file import walk
 from cloudtrain.storage.retry_policy import current, using
 from cloudtrain.storage.uri import check_key, own_file
 

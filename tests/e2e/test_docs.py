@@ -17,8 +17,14 @@ from markdown_it import MarkdownIt
 from pages import PASSED, lock_line, parametrize_pages
 
 from cloudtrain.cli import cli
-from cloudtrain.contract import FailureClass, Host, Paths, RankSlot, script_environment, tf_config
-from cloudtrain.contract.frameworks import FRAMEWORK_VARIABLES, HOSTFILE, WorldPorts, framework_variables
+from cloudtrain.contract import FailureClass, Host, Paths, RankSlot, script_environment
+from cloudtrain.contract.frameworks import (
+    FRAMEWORK_VARIABLES,
+    HOSTFILE,
+    TF_CONFIG,
+    WorldPorts,
+    framework_variables,
+)
 from cloudtrain.contract.trackers import RUN_ID, tracker_variables
 from cloudtrain.spec import TrainingJob
 
@@ -144,7 +150,7 @@ def test_every_variable_of_the_contract_is_explained() -> None:
     promised |= slot.environment("algo-1", 7777) | {HOSTFILE: ""}
     promised |= tracker_variables("job", "job", "", 0) | {RUN_ID: ""}
     promised |= framework_variables(slot, "127.0.0.1", WorldPorts(), gpus=2)
-    promised[tf_config.VARIABLE] = ""
+    promised[TF_CONFIG] = ""
     assert set(FRAMEWORK_VARIABLES) <= set(promised)
     assert [name for name in promised if f"`{name}`" not in text] == []
 

@@ -178,6 +178,7 @@ PUBLIC = {
     "cloudtrain.platforms.sagemaker": """
         SageMakerPlatform
     """,
+    "cloudtrain.platforms.sagemaker.queue": "",
     "cloudtrain.platforms.sagemaker.doctor": """
         checks
     """,
@@ -188,7 +189,16 @@ PUBLIC = {
     "cloudtrain.runtime": """
         main
     """,
+    "cloudtrain.runtime.diagnose": "",
     "cloudtrain.runtime.diagnose.hints": "",
+    "cloudtrain.runtime.foreground": "",
+    "cloudtrain.runtime.inputs": "",
+    "cloudtrain.runtime.launchers": "",
+    "cloudtrain.runtime.outputs": "",
+    "cloudtrain.runtime.pbs": "",
+    "cloudtrain.runtime.slurm": "",
+    "cloudtrain.runtime.start": "",
+    "cloudtrain.runtime.supervisor": "",
     "cloudtrain.sagemaker": """
         HyperparameterTuningJobAnalytics LocalSession Profiler ProfilerConfig Session TrainingInput
         TrainingJobAnalytics get_execution_role
@@ -328,7 +338,7 @@ def test_every_package_is_in_the_table() -> None:
         ("cloudtrain.cli", {"cloudtrain.contract.host", "cloudtrain.spec", "difflib", "logging", "socket"}),
         (
             "cloudtrain.runtime.entrypoint",
-            {*LIBRARIES, "cloudtrain.link.certificate", "ctypes", "difflib", "logging", "ssl"},
+            {*LIBRARIES, "cloudtrain.link.tls", "ctypes", "difflib", "logging", "ssl"},
         ),
     ],
 )

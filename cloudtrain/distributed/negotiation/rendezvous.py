@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Callable, Protocol
 
 from cloudtrain._system.sockets import create_server
-from cloudtrain.contract.launcher_env import started_by_srun
+from cloudtrain.contract.rank import started_by_srun
 from cloudtrain.distributed._objects import Objects
 from cloudtrain.distributed.errors import CollectiveError
 from cloudtrain.distributed.negotiation import step_master

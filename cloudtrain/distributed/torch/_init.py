@@ -13,7 +13,7 @@ from typing import Any
 
 import torch.distributed as dist
 
-from cloudtrain.contract.launcher_env import LauncherEnv, with_rank
+from cloudtrain.contract.rank import LauncherEnv, with_rank
 from cloudtrain.distributed import _timeline, options
 from cloudtrain.distributed.errors import InvalidArgument
 from cloudtrain.distributed.negotiation import step_master

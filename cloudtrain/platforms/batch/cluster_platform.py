@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import warnings
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping
+from collections.abc import Hashable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import datetime
 from itertools import chain
 from typing import Any, ClassVar, Generic, TypeVar
 
 from cloudtrain.config import read_config
 from cloudtrain.contract import JobStatus
+from cloudtrain.contract.documents import Fields
 from cloudtrain.contract.preemption import STOP
 from cloudtrain.contract.text import escape_line
 from cloudtrain.errors import CloudtrainError, JobExists, JobNotFound
@@ -20,7 +21,7 @@ from cloudtrain.observe import Summary
 from cloudtrain.platforms.base import JobDescription, JobState, Request, Series
 from cloudtrain.platforms.batch.connection import ConnectionLost
 from cloudtrain.platforms.batch.submitting import SUBMIT_SECONDS, recorded
-from cloudtrain.platforms.batch.tickets import Ticket, Tickets
+from cloudtrain.platforms.common.ticket_files import TicketFiles
 from cloudtrain.platforms.supervised import SupervisedPlatform
 from cloudtrain.platforms.supervised.root import JobFiles, LocalRoot
 from cloudtrain.runtime.supervisor.claim import is_claimed
@@ -28,6 +29,34 @@ from cloudtrain.runtime.supervisor.folder import STOP_MARK
 from cloudtrain.runtime.supervisor.record import RECORD, JobRecord
 from cloudtrain.spec.names import clean
 from cloudtrain.storage import Progress
+
+
+@dataclass(frozen=True)
+class Ticket:
+    """The way to a cluster."""
+
+    login: str = ""
+    """The alias of its login node; empty for this machine."""
+    folder: str = ""
+    """As the nodes see it; empty for the default of this machine."""
+    profile: str = ""
+    poll_seconds: float = 10.0
+    """How old an answer of the scheduler may be."""
+
+
+class Tickets(TicketFiles[Ticket]):
+    """The tickets of all jobs of one platform."""
+
+    def _parse(self, given: Fields) -> Ticket:
+        return Ticket(
+            given.text("login", ""),
+            given.text("folder", ""),
+            given.text("profile", ""),
+            given.number("poll_seconds", 10.0, least=1),
+        )
+
+    def _place(self, ticket: Ticket) -> Hashable:
+        return ticket.login, ticket.folder
 
 
 class ClusterJobs(SupervisedPlatform):

@@ -12,7 +12,7 @@ from cloudtrain.errors import PlatformError
 from cloudtrain.platforms.batch.connection import ConnectionLost, Unreachable
 from cloudtrain.platforms.batch.remote_path import prologue, quoted
 from cloudtrain.platforms.batch.remote_root import RemoteRoot
-from cloudtrain.platforms.supervised.follow import follow_lines
+from cloudtrain.platforms.supervised.root import follow_lines
 from cloudtrain.runtime.supervisor.record import RECORD
 
 LOOK_SECONDS = 20.0

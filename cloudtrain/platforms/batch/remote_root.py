@@ -21,8 +21,7 @@ from pathlib import PurePosixPath
 
 from cloudtrain.errors import PlatformError
 from cloudtrain.platforms.batch.connection import ConnectionLost
-from cloudtrain.platforms.batch.remote_owned import OPEN, OPEN_HINT, OWN_FOLDER
-from cloudtrain.platforms.batch.remote_path import UNSET, prologue, quoted
+from cloudtrain.platforms.batch.remote_path import OPEN, OPEN_HINT, OWN_FOLDER, UNSET, prologue, quoted
 from cloudtrain.platforms.batch.shell import Answer, Shell
 from cloudtrain.runtime.supervisor.folder import DESCRIPTION, EVENTS, READ_SIZE, REQUEST, STOP_MARK, SUMMARY
 from cloudtrain.runtime.supervisor.record import LARGEST, RECORD

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from cloudtrain._system.files import READ_REGULAR, lock, open_regular, read_regular
-from cloudtrain.platforms.supervised.cached import from_cached, to_cached
+from cloudtrain.platforms.supervised.job_summary import from_cached, to_cached
 from cloudtrain.storage.atomic import replace_file
 
 if TYPE_CHECKING:

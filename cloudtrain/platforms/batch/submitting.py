@@ -10,6 +10,7 @@ import contextlib
 import os
 import posixpath
 import re
+import shlex
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -21,9 +22,9 @@ from cloudtrain.errors import PlatformError
 from cloudtrain.platforms.base import Request
 from cloudtrain.platforms.batch.cluster import Cluster
 from cloudtrain.platforms.batch.connection import ConnectionLost
-from cloudtrain.platforms.batch.once import run_once
 from cloudtrain.platforms.batch.placement import place_job
 from cloudtrain.platforms.batch.queue import SKEW_SECONDS
+from cloudtrain.platforms.batch.shell import Answer, Shell
 from cloudtrain.platforms.supervised.root import JobFiles
 from cloudtrain.runtime.supervisor.submissions import (
     ANSWERS,
@@ -34,6 +35,63 @@ from cloudtrain.runtime.supervisor.submissions import (
     parse_submissions,
     submissions_to_json,
 )
+
+ATTEMPTS = 3
+ANSWER_GRACE = 10.0
+"""Seconds that an answer may take in addition, on its way."""
+_UNKNOWN = 75
+
+_SCRIPT = """cd {folder} || exit
+d=.once-{token}
+if mkdir $d 2>/dev/null; then
+    ( trap '' HUP PIPE
+    ( {command}
+    ) > $d/out 2> $d/err </dev/null
+    echo $? > $d/new; mv $d/new $d/code ) </dev/null >/dev/null 2>&1
+fi
+n=0
+until [ -f $d/code ]; do [ $n -lt {seconds} ] || exit {unknown}; n=$((n+1)); sleep 1; done
+cat $d/out; cat $d/err >&2
+code=$(cat $d/code)
+exit $code
+"""
+
+
+def run_once(
+    shell: Shell, folder: str, command: str, *, timeout: float = 60, program: str = "the command"
+) -> Answer:
+    """The answer of ``command``, which runs in ``folder`` once, however often the connection breaks.
+
+    The command leaves its answer in the folder. After a broken connection, the next one finds it there.
+
+    Args:
+        timeout: in seconds.
+        program: for messages.
+
+    Raises ConnectionLost if it stays unknown whether it was carried out, PlatformError if it was not.
+    """
+    if not shell.place:  # without a connection that could break
+        return shell.run(f"cd {shlex.quote(folder)} || exit\n{command}", timeout=timeout)
+    token = os.urandom(8).hex()
+    script = _SCRIPT.format(
+        folder=shlex.quote(folder), token=token, command=command, seconds=int(timeout), unknown=_UNKNOWN
+    )
+    broken: ConnectionLost | None = None
+    for _ in range(ATTEMPTS):
+        try:
+            answer = shell.run(script, timeout=timeout + ANSWER_GRACE)
+        except PlatformError as error:
+            if broken is None and not isinstance(error, ConnectionLost):
+                raise  # no attempt has begun
+            broken = ConnectionLost(error.message, hint=error.hint)
+            continue
+        if answer.code == _UNKNOWN and not answer.out:
+            broken = ConnectionLost(f"{program} did not answer within {timeout:g} s")
+            break
+        return answer
+    assert broken
+    raise broken
+
 
 ANSWER_SECONDS = 60.0
 """How long the command that submits may take."""

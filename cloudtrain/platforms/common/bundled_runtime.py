@@ -4,9 +4,25 @@ from __future__ import annotations
 
 from cloudtrain.contract.paths import DEFAULT_BASE
 from cloudtrain.errors import InvalidJob
-from cloudtrain.platforms.common.container_entrypoint import SOURCE_CHANNEL
+from cloudtrain.packaging.zipapp import RUNTIME_FILE
 from cloudtrain.runtime.host_config import RUNTIME_CHANNEL, SECRET_CHANNEL
 from cloudtrain.spec import TrainingJob
+
+RUNTIME_PATH = f"{DEFAULT_BASE}/input/data/{RUNTIME_CHANNEL}/{RUNTIME_FILE}"
+"""The zipapp in the container."""
+
+SOURCE_CHANNEL = "code"
+"""The channel of the source's archive."""
+
+# SageMaker takes 256 characters in a string, in one line. What follows a script is its $0. -S: what `site` does takes
+# longer than all the rest, and is of use only to the Python that becomes the runtime.
+_START = (
+    'for p in python3 python; do "$p" -Sc "import sys; sys.exit(sys.version_info < (3, 9))" 2>/dev/null'
+    ' && exec "$p" -S "$0"; done;'
+    " echo cloudtrain: this image has no Python 3.9 or newer | tee /opt/ml/output/failure; exit 127"
+)
+ENTRYPOINT = ("/bin/sh", "-c", _START, RUNTIME_PATH)
+
 
 DEFAULT_CHECKPOINTS = f"{DEFAULT_BASE}/checkpoints"
 
@@ -41,3 +57,17 @@ def check_channel_names(job: TrainingJob) -> None:
                 f"inputs.{name}: cloudtrain uses a channel of this name for its runtime",
                 hint='Rename the channel; or use runtime="toolkit", which runs the program of its image.',
             )
+
+
+_OUR_SOURCES = "/cloudtrain/source"
+"""The end of a code location that a platform has chosen."""
+
+
+def shared_folder(code_location: str) -> str:
+    """The user's code location itself, or the parent of one that cloudtrain has chosen.
+
+    >>> shared_folder("s3://bucket/jobs/cloudtrain/source"), shared_folder("s3://team/source/")
+    ('s3://bucket/jobs/cloudtrain', 's3://team/source')
+    """
+    location = code_location.rstrip("/")
+    return location.removesuffix("/source") if location.endswith(_OUR_SOURCES) else location

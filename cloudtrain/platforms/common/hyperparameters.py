@@ -7,14 +7,36 @@ from typing import Any
 
 from cloudtrain.contract import Launcher, encode_hyperparameters
 from cloudtrain.contract.agent import preset_command
+from cloudtrain.contract.frameworks import MIRRORED, PARAMETER_SERVER
+from cloudtrain.contract.frameworks import TENSORFLOW_LAUNCHERS as TENSORFLOW
 from cloudtrain.contract.hyperparameters import ENCODING, ENCODINGS
-from cloudtrain.contract.tf_config import LAUNCHERS as TENSORFLOW
-from cloudtrain.contract.tf_config import MIRRORED, PARAMETER_SERVER
+from cloudtrain.contract.paths import DEFAULT_BASE
 from cloudtrain.errors import InvalidJob
-from cloudtrain.platforms.common.model_dir import model_dir
 from cloudtrain.spec import Agent, TrainingJob
+from cloudtrain.storage import join_uri
 
-LAUNCHERS = {
+MODEL_FOLDER = f"{DEFAULT_BASE}/model"
+"""The folder of the model in a container. On a host with another base folder, the runtime replaces ``/opt/ml``."""
+
+
+def model_dir(job: TrainingJob, output_path: str = "") -> dict[str, str]:
+    """The field ``model_dir``, and for TensorFlow a default, unless the user's hyperparameters have one.
+
+    The default is that of the SageMaker SDK: the job's prefix in S3, or the host's disk for ranks that MPI starts.
+
+    Args:
+        output_path: the URI below which the job stores its outputs. Unless it is in S3, the default is on the disk.
+    """
+    if job.model_dir:
+        return {"model_dir": job.model_dir}
+    if job.framework != "tensorflow" or job.model_dir is False or "model_dir" in job.hyperparameters:
+        return {}
+    if not output_path.startswith("s3://") or (job.distribution and "mpi" in job.distribution.enabled):
+        return {"model_dir": MODEL_FOLDER}
+    return {"model_dir": join_uri(output_path, job.job_name or "", "model")}
+
+
+TENSORFLOW_LAUNCHERS = {
     "torch_distributed": "torchrun",
     "processes": "processes",
     "mpi": "mpirun",
@@ -32,13 +54,14 @@ def launcher_of(job: TrainingJob) -> Launcher:
     """Raises InvalidJob for a distribution that cloudtrain's runtime has no launcher for."""
     enabled = job.distribution.enabled if job.distribution else {}
     for kind in enabled:
-        if kind not in LAUNCHERS:
+        if kind not in TENSORFLOW_LAUNCHERS:
             raise InvalidJob(
                 f"distribution: cloudtrain's runtime cannot launch ranks with {kind!r}",
-                hint=f'Use one of {", ".join(LAUNCHERS)}; or, on SageMaker, an image of AWS with runtime="toolkit".',
+                hint=f"Use one of {', '.join(TENSORFLOW_LAUNCHERS)}; or, on SageMaker, an image of AWS with"
+                ' runtime="toolkit".',
             )
         if (
-            LAUNCHERS[kind] in TENSORFLOW
+            TENSORFLOW_LAUNCHERS[kind] in TENSORFLOW
             and job.framework not in (None, "tensorflow")
             and not job.tensorflow_version
         ):
@@ -58,7 +81,7 @@ def launcher_of(job: TrainingJob) -> Launcher:
                 agent_preset=distribution.preset or "",
             )
         options = {name: getattr(distribution, name) for name in _OPTIONS if hasattr(distribution, name)}
-        return Launcher(LAUNCHERS[kind], **options)
+        return Launcher(TENSORFLOW_LAUNCHERS[kind], **options)
     return Launcher()
 
 

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import heapq
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
 from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
-from cloudtrain.platforms.common.log_turns import Turns
-
+AT_ONCE = 40
+"""Streams in a round, unless more of them are busy."""
+BUSY_SECONDS = 60.0
+"""How long a stream counts as busy after its last events."""
 HELD_EVENTS = 300_000
 """The maximum number of events in memory, for all streams. As many more may be in transfer."""
 
@@ -53,6 +55,31 @@ class LogStream(Protocol):
 
 
 S = TypeVar("S", bound=LogStream)
+
+
+class Turns:
+    """Busy streams are read in every round, and quiet ones in turns: each round adds a fourth of the busy."""
+
+    def __init__(self) -> None:
+        self._read_at: dict[str, float] = {}
+        self._busy_until: dict[str, float] = {}
+
+    def due(self, streams: Sequence[S]) -> list[S]:
+        """The streams of the next round, in the same order. A stream that was never read is among them."""
+        now = time.monotonic()
+        busy = {stream.name for stream in streams if self._busy_until.get(stream.name, now + 1) > now}
+        quiet = [stream.name for stream in streams if stream.name not in busy]
+        quiet.sort(key=self._read_at.__getitem__)
+        due = busy.union(quiet[: max(AT_ONCE - len(busy), len(busy) // 4)])
+        return [stream for stream in streams if stream.name in due]
+
+    def was_read(self, stream: S, *, is_busy: bool) -> None:
+        """Note that ``stream`` has been read."""
+        now = time.monotonic()
+        self._read_at[stream.name] = now
+        self._busy_until[stream.name] = (
+            now + BUSY_SECONDS if is_busy else self._busy_until.get(stream.name, now)
+        )
 
 
 class LogMerge(Generic[S]):

@@ -10,7 +10,7 @@ import json
 from typing import Any
 
 from cloudtrain.errors import InvalidJob
-from cloudtrain.platforms.common.model_dir import model_dir
+from cloudtrain.platforms.common.hyperparameters import model_dir
 from cloudtrain.platforms.common.toolkit_distribution import distribution_hyperparameters
 from cloudtrain.spec import TrainingJob
 

@@ -13,7 +13,7 @@ from typing import Any
 from cloudtrain.engine.client import Bind, EngineClient, confinement, engine_errors
 from cloudtrain.packaging import RUNTIME_FILE
 from cloudtrain.platforms.container import _probe
-from cloudtrain.platforms.container.labels import FOLDER, own_labels
+from cloudtrain.platforms.container.engine_objects import FOLDER, own_labels
 
 PROBE_FOLDER = "/cloudtrain-check"
 """The folder of the probe in the container."""

@@ -6,12 +6,14 @@ import contextlib
 import os
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from itertools import repeat
+from pathlib import Path
+from typing import Any
 
-from cloudtrain.contract import FailureReport
+from cloudtrain.contract import FailureReport, Settings
 from cloudtrain.contract.request_body import request_settings
 from cloudtrain.contract.text import one_line
 from cloudtrain.engine.client import EngineClient
@@ -21,17 +23,73 @@ from cloudtrain.errors import PlatformError
 from cloudtrain.observe import EventLog, parse_events
 from cloudtrain.observe.growing import Bookmark, new_lines
 from cloudtrain.platforms.container.container_host import ContainerHost
+from cloudtrain.platforms.container.engine_objects import job_labels, network_name
 from cloudtrain.platforms.container.inputs import Inputs
-from cloudtrain.platforms.container.labels import job_labels, network_name
-from cloudtrain.platforms.container.outputs import Outputs
 from cloudtrain.platforms.container.specs import container_spec
+from cloudtrain.platforms.supervised.pending_upload import upload_config
 from cloudtrain.runtime.diagnose.ranks import report_error
 from cloudtrain.runtime.metrics import MetricFinder
-from cloudtrain.runtime.outputs.upload_failure import upload_failure
+from cloudtrain.runtime.outputs.checkpoint_sync import CheckpointSync
+from cloudtrain.runtime.outputs.upload import upload_failure, upload_outputs
 from cloudtrain.runtime.phases import Phases
 from cloudtrain.runtime.supervisor.folder import JobFolder
 from cloudtrain.runtime.supervisor.hosts import FolderHosts, numbered_names
+from cloudtrain.storage import uri_scheme
 from cloudtrain.storage.retry_policy import Patience, using
+
+
+class Outputs:
+    """The outputs of one job."""
+
+    def __init__(
+        self,
+        folder: JobFolder,
+        request: Mapping[str, Any],
+        settings: Settings,
+        hosts: Sequence[str],
+        events: EventLog,
+    ) -> None:
+        self._folder = folder
+        self._path = request["checkpoint_path"]
+        self._hosts = tuple(hosts)
+        self._settings = settings
+        self._events = events
+        self._sync: CheckpointSync | None = None
+
+    def restore(self, checkpoints: Path, phases: Phases) -> None:
+        """Download the checkpoints of an earlier run to the folder ``checkpoints``, and start to upload new ones.
+
+        Does nothing if the checkpoint URI is that folder. Raises StorageError.
+        """
+        if uri_scheme(self._settings.checkpoint_uri) == "file":
+            return
+        uri = self._settings.checkpoint_uri
+        sync = CheckpointSync(checkpoints, uri, self._events, path=self._path, whole=True)
+        with phases("restore"):
+            sync.restore()
+        sync.start()
+        self._sync = sync
+
+    def save(self, hosts: list[str], attempt: int, phases: Phases, *, model: bool) -> list[str]:
+        """Upload the outputs of ``hosts``, all together, and then the last checkpoints. Returns warnings.
+
+        After a failure, when there is no ``model``, the checkpoints come first. Raises StorageError.
+        """
+        warnings = []
+        with phases("upload") as phase:
+            if not model:
+                warnings += self._flush()
+            settings = replace(self._settings, attempt=attempt)
+            configs = [upload_config(self._folder, settings, host, self._hosts) for host in hosts]
+            results = upload_outputs(configs, phase.add, model=model, scratch=self._folder.path)
+            results.record(self._events)
+            warnings += results.warnings
+            if model:
+                warnings += self._flush()
+        return warnings
+
+    def _flush(self) -> list[str]:
+        return self._sync.flush() if self._sync else []
 
 
 class _Cancelled(Exception):

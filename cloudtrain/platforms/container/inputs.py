@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import contextlib
+import socket
+import struct
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 from cloudtrain._system.safe_open import Beneath
+from cloudtrain._system.sockets import connect_unix
 from cloudtrain.contract import Paths, Settings
 from cloudtrain.contract.paths import DEFAULT_BASE
 from cloudtrain.engine.client import Bind
 from cloudtrain.engine.engine import find_engine
 from cloudtrain.errors import StorageError
-from cloudtrain.platforms.common.container_entrypoint import SOURCE_CHANNEL
-from cloudtrain.platforms.container.engine_mounts import engine_sees
+from cloudtrain.platforms.common.bundled_runtime import SOURCE_CHANNEL
 from cloudtrain.platforms.container.runtime_files import open_up, runtime_binds
 from cloudtrain.platforms.container.values import parse_volume
 from cloudtrain.runtime.inputs.fetch import locate, shard
@@ -21,8 +25,29 @@ from cloudtrain.runtime.inputs.pipes import OnError, PipeChannel
 from cloudtrain.runtime.phases import Phase, Phases
 from cloudtrain.runtime.supervisor.folder import JobFolder
 from cloudtrain.storage import ObjectInfo, open_store, split_uri, state_home, uri_scheme, uri_to_path
-from cloudtrain.storage.mount import S3Mount, why_no_mounts
+from cloudtrain.storage.mount import S3Mount, mounts_below, why_no_mounts
 from cloudtrain.storage.uri import check_key
+
+MOUNT_SECONDS = 10.0
+"""Seconds that the engine has to accept a connection."""
+
+
+def engine_sees(url: str, mount: Path) -> bool:
+    """Whether the engine at ``url`` sees ``mount``.
+
+    An engine may run on another machine, in a virtual machine, or in another mount namespace. It would then silently
+    give containers the empty folder below the mount. False if this is not known.
+    """
+    parts = urlsplit(url)
+    peer = getattr(socket, "SO_PEERCRED", None)  # Linux
+    if peer is None or parts.scheme != "unix":
+        return False
+    with contextlib.suppress(OSError), connect_unix(parts.path, MOUNT_SECONDS) as connection:
+        size = struct.calcsize("3i")
+        process, _, _ = struct.unpack("3i", connection.getsockopt(socket.SOL_SOCKET, peer, size))
+        return mount in mounts_below(mount, Path(f"/proc/{process}/mountinfo"))
+    return False
+
 
 INSIDE = Paths(Path(DEFAULT_BASE))
 """The paths in a container."""

@@ -16,11 +16,11 @@ from cloudtrain.images import AUTO
 from cloudtrain.platforms.base import Request
 from cloudtrain.platforms.common.bundled_runtime import (
     DEFAULT_CHECKPOINTS,
+    SOURCE_CHANNEL,
     check_bundled_runtime,
     check_channel_names,
 )
 from cloudtrain.platforms.common.channels import check_channels
-from cloudtrain.platforms.common.container_entrypoint import SOURCE_CHANNEL
 from cloudtrain.platforms.common.hyperparameters import encoded_hyperparameters
 from cloudtrain.platforms.common.request import base_body, new_request
 from cloudtrain.platforms.common.runtime_choice import choose_runtime, explained

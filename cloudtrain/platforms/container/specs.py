@@ -13,8 +13,8 @@ from cloudtrain.contract import Launcher, cpu_count, decode_hyperparameters
 from cloudtrain.contract.paths import DEFAULT_BASE
 from cloudtrain.contract.request_body import request_environment, request_settings
 from cloudtrain.engine.client import CAPABILITIES, SERVICES, Bind, Spec
-from cloudtrain.platforms.common.container_entrypoint import SOURCE_CHANNEL
-from cloudtrain.platforms.container.labels import job_labels, network_name
+from cloudtrain.platforms.common.bundled_runtime import SOURCE_CHANNEL
+from cloudtrain.platforms.container.engine_objects import job_labels, network_name
 from cloudtrain.platforms.container.values import size_in_bytes
 from cloudtrain.runtime.supervisor.folder import JobFolder
 

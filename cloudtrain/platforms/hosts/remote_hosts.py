@@ -16,10 +16,10 @@ from cloudtrain.contract.request_body import request_environment, request_settin
 from cloudtrain.contract.text import one_line
 from cloudtrain.observe import EventLog
 from cloudtrain.packaging.zipapp import RuntimeArchive, pack_runtime
-from cloudtrain.platforms.common.container_entrypoint import SOURCE_CHANNEL
+from cloudtrain.platforms.common.bundled_runtime import SOURCE_CHANNEL
+from cloudtrain.platforms.hosts.checks import question_of, safe_folder, with_token
 from cloudtrain.platforms.hosts.host_list import NamedHost
 from cloudtrain.platforms.hosts.probe import Answers, ask
-from cloudtrain.platforms.hosts.question import question_of, safe_folder, with_token
 from cloudtrain.platforms.hosts.remote_host import RefusedHost, RemoteHost
 from cloudtrain.platforms.hosts.transfer import (
     CHECKPOINTS,
@@ -29,9 +29,8 @@ from cloudtrain.platforms.hosts.transfer import (
     send_runtime,
 )
 from cloudtrain.platforms.local.supervisor import HostProcesses
-from cloudtrain.platforms.supervised.upload_config import upload_config
-from cloudtrain.runtime.outputs.upload import upload_outputs
-from cloudtrain.runtime.outputs.upload_failure import upload_failure
+from cloudtrain.platforms.supervised.pending_upload import upload_config
+from cloudtrain.runtime.outputs.upload import upload_failure, upload_outputs
 from cloudtrain.runtime.phases import Phases
 from cloudtrain.runtime.routes import interface_to
 from cloudtrain.runtime.supervisor.folder import JobFolder

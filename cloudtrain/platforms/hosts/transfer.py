@@ -12,7 +12,7 @@ from typing import Any
 
 from cloudtrain.contract import Paths, Settings
 from cloudtrain.errors import PlatformError
-from cloudtrain.platforms.common.container_entrypoint import SOURCE_CHANNEL
+from cloudtrain.platforms.common.bundled_runtime import SOURCE_CHANNEL
 from cloudtrain.platforms.hosts.connection import Connection
 from cloudtrain.platforms.hosts.probe import sees
 from cloudtrain.runtime.start.remote_start import DATA, FILE, LARGEST_FRAME, RUNTIME

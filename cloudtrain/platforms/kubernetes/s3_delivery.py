@@ -8,7 +8,7 @@ from typing import Any
 
 from cloudtrain.packaging.boto3_archive import BOTO3_FILE, pack_boto3
 from cloudtrain.packaging.zipapp import RUNTIME_FILE, RuntimeArchive
-from cloudtrain.platforms.common.code_location import shared_folder
+from cloudtrain.platforms.common.bundled_runtime import shared_folder
 from cloudtrain.platforms.kubernetes.delivery import runtime_archive
 from cloudtrain.platforms.kubernetes.labels import BOTO3_URL, RUNTIME_URL, SOURCE_URL
 from cloudtrain.platforms.kubernetes.presigned import presign

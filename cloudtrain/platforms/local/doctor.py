@@ -20,7 +20,7 @@ from cloudtrain.packaging.cache import cached_archive
 from cloudtrain.platforms.base import Request
 from cloudtrain.platforms.checks import MISSING_MODULES, Check, CheckStatus, Finding
 from cloudtrain.platforms.common.machine_checks import check_bucket, check_disk, check_input, immediately
-from cloudtrain.platforms.local.opt_ml_check import check_opt_ml
+from cloudtrain.platforms.local.opt_ml import check_opt_ml
 from cloudtrain.spec import TrainingJob
 from cloudtrain.storage import uri_scheme
 

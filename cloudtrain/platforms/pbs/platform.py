@@ -15,10 +15,9 @@ from cloudtrain.contract import FailureClass, FailureReport, JobStatus
 from cloudtrain.errors import PlatformError
 from cloudtrain.platforms.base import JobState, Request
 from cloudtrain.platforms.batch.cluster import Cluster, local_cluster
-from cloudtrain.platforms.batch.cluster_platform import ClusterJobs, ClusterPlatform
+from cloudtrain.platforms.batch.cluster_platform import ClusterJobs, ClusterPlatform, Ticket
 from cloudtrain.platforms.batch.placement import forget_secrets
 from cloudtrain.platforms.batch.submitting import never_queued, recorded
-from cloudtrain.platforms.batch.tickets import Ticket
 from cloudtrain.platforms.pbs.launcher import PbsLauncher
 from cloudtrain.platforms.pbs.options import PbsOptions
 from cloudtrain.platforms.pbs.queue import WAITING, QueueEntry

@@ -18,9 +18,13 @@ from cloudtrain.contract import Settings, encode_arguments
 from cloudtrain.contract.arguments import is_argument_piece
 from cloudtrain.errors import InvalidJob
 from cloudtrain.packaging import RUNTIME_FILE, pack_runtime, runtime_sha256
-from cloudtrain.platforms.common.bundled_runtime import DEFAULT_CHECKPOINTS, check_bundled_runtime
-from cloudtrain.platforms.common.code_location import shared_folder
-from cloudtrain.platforms.common.container_entrypoint import ENTRYPOINT, SOURCE_CHANNEL
+from cloudtrain.platforms.common.bundled_runtime import (
+    DEFAULT_CHECKPOINTS,
+    ENTRYPOINT,
+    SOURCE_CHANNEL,
+    check_bundled_runtime,
+    shared_folder,
+)
 from cloudtrain.platforms.common.hyperparameters import encoded_hyperparameters
 from cloudtrain.platforms.sagemaker._metric_regexes import after_prefixes
 from cloudtrain.runtime.host_config import RUNTIME_CHANNEL, SECRET_CHANNEL

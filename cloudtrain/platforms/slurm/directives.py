@@ -8,9 +8,8 @@ from typing import Any
 
 from cloudtrain.errors import InvalidJob
 from cloudtrain.platforms.batch.request import ranks_on_node
-from cloudtrain.platforms.slurm.limits import limit_directives
 from cloudtrain.platforms.slurm.options import SlurmOptions
-from cloudtrain.platforms.slurm.script import Directive
+from cloudtrain.platforms.slurm.time_limits import Directive, limit_directives
 from cloudtrain.spec import TrainingJob
 
 SBATCH_FLAGS = (

@@ -15,13 +15,13 @@ from cloudtrain.platforms.base import Request
 from cloudtrain.platforms.batch.cluster import Cluster
 from cloudtrain.platforms.batch.shell import Answer, Shell
 from cloudtrain.platforms.checks import Check, CheckStatus, Finding
-from cloudtrain.platforms.slurm.limits import limit_seconds
 from cloudtrain.platforms.slurm.options import SlurmOptions
 from cloudtrain.platforms.slurm.profile import instance_type_notes
-from cloudtrain.platforms.slurm.sinfo import (
+from cloudtrain.platforms.slurm.time_limits import (
     PARTITION_FORMAT,
     Partition,
     gpu_counts,
+    limit_seconds,
     parse_configuration,
     parse_partitions,
     seconds_of,

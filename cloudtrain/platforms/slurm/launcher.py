@@ -14,13 +14,21 @@ from cloudtrain.platforms.batch.connection import ConnectionLost
 from cloudtrain.platforms.batch.placement import SCRIPT, forget_secrets, place_job
 from cloudtrain.platforms.batch.remote_root import RemoteRoot
 from cloudtrain.platforms.batch.submitting import Submitter, record, recorded
-from cloudtrain.platforms.slurm.chain import chain_dependency
-from cloudtrain.platforms.slurm.identity import SITE, own, own_function
 from cloudtrain.platforms.slurm.life import JobLife
-from cloudtrain.platforms.slurm.squeue import on_cluster
+from cloudtrain.platforms.slurm.squeue import SITE, on_cluster, own, own_function
 from cloudtrain.platforms.supervised.root import JobFiles
 from cloudtrain.runtime.slurm.continuation import INTERRUPTED, WAITS_ALREADY
 from cloudtrain.runtime.supervisor.submissions import ANSWERS, Submission
+
+
+def chain_dependency(numbers: Sequence[str]) -> str:
+    """The condition for the next submission of a chain: all before it have ended without success.
+
+    If one has succeeded, none of those that are left can start, and ``--kill-on-invalid-dep`` removes them all. With
+    only the last one in the condition, those after a removed one would start: a removed one counts as failed.
+    """
+    return f"afternotok:{':'.join(numbers)}"
+
 
 PARSABLE = "sbatch --parsable"
 SBATCH = f"{PARSABLE} {SCRIPT}"

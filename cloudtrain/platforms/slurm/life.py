@@ -29,10 +29,9 @@ from cloudtrain.platforms.batch.submitting import (
     never_queued,
     recorded,
 )
-from cloudtrain.platforms.slurm.identity import own, own_function, signs
 from cloudtrain.platforms.slurm.pending import why_pending
 from cloudtrain.platforms.slurm.queue import UNKNOWN_NUMBER, Queue
-from cloudtrain.platforms.slurm.squeue import QueueRow, on_cluster
+from cloudtrain.platforms.slurm.squeue import QueueRow, on_cluster, own, own_function, signs
 from cloudtrain.platforms.slurm.states import CANCELLED, RESUMES, TIMEOUT, Ending, cancelled_by, explain
 from cloudtrain.platforms.supervised import JobFiles, JobRecord
 from cloudtrain.platforms.supervised.root import LocalRoot

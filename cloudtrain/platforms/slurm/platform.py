@@ -15,22 +15,20 @@ import msgspec
 
 from cloudtrain.platforms.base import JobDescription, JobState, Request
 from cloudtrain.platforms.batch.cluster import Cluster, open_cluster
-from cloudtrain.platforms.batch.cluster_platform import ClusterPlatform, ticket_of, unless_queued
+from cloudtrain.platforms.batch.cluster_platform import ClusterPlatform, Ticket, ticket_of, unless_queued
 from cloudtrain.platforms.batch.connection import ConnectionLost
 from cloudtrain.platforms.batch.queue import queue_file
 from cloudtrain.platforms.batch.remote_download import download_remote
 from cloudtrain.platforms.batch.remote_follow import follow_remote
 from cloudtrain.platforms.batch.remote_root import RemoteRoot
-from cloudtrain.platforms.batch.tickets import Ticket
-from cloudtrain.platforms.slurm.array import render_array
 from cloudtrain.platforms.slurm.launcher import SlurmLauncher
 from cloudtrain.platforms.slurm.life import JobLife
-from cloudtrain.platforms.slurm.limit_in_force import limit_of_cluster, limit_warnings
 from cloudtrain.platforms.slurm.options import SlurmOptions
 from cloudtrain.platforms.slurm.profile import FILE, with_profile
 from cloudtrain.platforms.slurm.queue import Queue
 from cloudtrain.platforms.slurm.queued import QueuedJobs
-from cloudtrain.platforms.slurm.render import check, render
+from cloudtrain.platforms.slurm.render import check, render, render_array
+from cloudtrain.platforms.slurm.time_limits import limit_of_cluster, limit_warnings
 from cloudtrain.platforms.supervised import JobFiles
 from cloudtrain.spec import TrainingJob
 from cloudtrain.spec.names import clean

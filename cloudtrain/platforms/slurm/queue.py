@@ -22,8 +22,8 @@ from cloudtrain.platforms.slurm.accounting import (
     sacct_command,
     scontrol_command,
 )
-from cloudtrain.platforms.slurm.identity import SITE
 from cloudtrain.platforms.slurm.squeue import (
+    SITE,
     QueueRow,
     has_place,
     is_table,

@@ -6,9 +6,8 @@ import os
 from dataclasses import astuple
 
 from cloudtrain.contract import Settings
-from cloudtrain.contract.frameworks import FRAMEWORK_VARIABLES, HOSTFILE
-from cloudtrain.contract.launcher_env import CLOUDTRAIN, HOROVODRUN, TORCHRUN
-from cloudtrain.contract.tf_config import VARIABLE as TF_CONFIG
+from cloudtrain.contract.frameworks import FRAMEWORK_VARIABLES, HOSTFILE, TF_CONFIG
+from cloudtrain.contract.rank import CLOUDTRAIN, HOROVODRUN, TORCHRUN
 from cloudtrain.link.secret import RANKS_VARIABLE, VARIABLE
 from cloudtrain.observe.steady import VARIABLE as CLOCK
 

@@ -6,12 +6,14 @@ import contextlib
 import json
 import os
 import time
+from collections.abc import Sequence
 from dataclasses import replace
 
-from cloudtrain.contract import FailureClass, Host, JobStatus
+from cloudtrain.contract import FailureClass, Host, JobStatus, Launcher, Settings
 from cloudtrain.contract.request_body import request_settings
 from cloudtrain.errors import PlatformError
 from cloudtrain.observe import EventLog
+from cloudtrain.runtime.host_config import HostConfig
 from cloudtrain.runtime.supervisor.folder import JobFolder
 from cloudtrain.runtime.supervisor.hosts import numbered_names, read_left
 from cloudtrain.runtime.supervisor.record import JobRecord
@@ -20,6 +22,21 @@ from cloudtrain.storage import Progress, uri_scheme
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from cloudtrain.runtime.host_config import HostConfig
+
+
+def upload_config(folder: JobFolder, settings: Settings, host: str, hosts: Sequence[str]) -> HostConfig:
+    """The configuration of one of ``hosts``. It is not from the host's folder: the job can change what is there."""
+    return HostConfig(
+        paths=folder.host(host),
+        settings=settings,
+        host=Host(host, tuple(hosts)),
+        hyperparameters={},
+        arguments=(),
+        channels={},
+        launcher=Launcher(),
+        distribution_hosts=tuple(hosts),
+    )
+
 
 LOCK_SECONDS = 5.0
 
@@ -36,7 +53,6 @@ def upload_pending(folder: JobFolder, progress: Progress) -> None:
         PlatformError: another process uploads them.
         StorageError: the storage failed. Call it again.
     """
-    from cloudtrain.platforms.supervised.upload_config import upload_config
     from cloudtrain.runtime.outputs.checkpoint_sync import CheckpointSync
     from cloudtrain.runtime.outputs.upload import remove_parts, upload_outputs
 
@@ -72,8 +88,7 @@ def upload_pending(folder: JobFolder, progress: Progress) -> None:
 
 def _upload_checkpoints(config: HostConfig, events: EventLog) -> list[str]:
     """Upload what the host has not uploaded of its checkpoints. Returns warnings. Raises StorageError."""
-    from cloudtrain.runtime.outputs.checkpoint_sync import CheckpointSync
-    from cloudtrain.runtime.outputs.sync_record import read_record, record_path
+    from cloudtrain.runtime.outputs.checkpoint_sync import CheckpointSync, read_record, record_path
 
     record = read_record(config.paths)
     if record is None and not config.host.leads:

@@ -19,12 +19,10 @@ from cloudtrain.contract.request_body import argument_details, request_settings
 from cloudtrain.errors import CloudtrainError, JobExists, JobNotFound, PlatformError
 from cloudtrain.observe import Summary, parse_events, steady
 from cloudtrain.platforms.base import HostState, JobDescription, Request, Series
-from cloudtrain.platforms.supervised.final import recall, remember
-from cloudtrain.platforms.supervised.follow import follow_lines
-from cloudtrain.platforms.supervised.job_summary import read_summary
+from cloudtrain.platforms.supervised.job_summary import read_summary, recall, remember
 from cloudtrain.platforms.supervised.launcher import HostLauncher
 from cloudtrain.platforms.supervised.pending_upload import is_pending, upload_pending
-from cloudtrain.platforms.supervised.root import JobFiles, JobRoot, LocalRoot
+from cloudtrain.platforms.supervised.root import JobFiles, JobRoot, LocalRoot, follow_lines
 from cloudtrain.runtime.supervisor.folder import (
     EVENTS,
     LOG,

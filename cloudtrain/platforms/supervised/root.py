@@ -5,7 +5,8 @@ from __future__ import annotations
 import errno
 import os
 import shutil
-from collections.abc import Iterable, Iterator
+import time
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -15,7 +16,6 @@ from cloudtrain._system.files import NOT_A_FILE, READ_REGULAR, open_regular, rea
 from cloudtrain._system.retries import again, is_transient
 from cloudtrain.contract.request_body import parse_body
 from cloudtrain.errors import PlatformError
-from cloudtrain.platforms.supervised.follow import follow_lines
 from cloudtrain.runtime.supervisor.folder import (
     READ_SIZE,
     REQUEST,
@@ -34,6 +34,40 @@ from cloudtrain.runtime.supervisor.record import (
 )
 from cloudtrain.storage.atomic import discard, publish, replace_file, temporary_name
 from cloudtrain.storage.disk_reserve import Reserve
+
+POLL_SECONDS = 0.1
+
+LONGEST_LINE = 1 << 20
+"""Bytes after which an unfinished line is returned anyway."""
+
+
+def follow_lines(read: Callable[[int], bytes], while_: Callable[[], bool] | None = None) -> Iterator[str]:
+    """The lines of a file, including those that are appended while ``while_()`` is true.
+
+    An incomplete last line is returned at the end.
+
+    Args:
+        read: returns some bytes from a position; nothing at the end of the file.
+    """
+    rest = b""
+    position = 0
+    last_look = while_ is None
+    while True:
+        # ask before reading, so as to see everything that was written before the answer
+        last_look = last_look or (while_ is not None and not while_())
+        data = read(position)
+        while data:
+            position += len(data)
+            *lines, rest = (rest + data).split(b"\n")
+            if len(rest) > LONGEST_LINE:
+                lines, rest = [*lines, rest], b""
+            yield from (line.decode("utf-8", "backslashreplace") for line in lines)
+            data = read(position)
+        if last_look:
+            break
+        time.sleep(POLL_SECONDS)
+    if rest:
+        yield rest.decode("utf-8", "backslashreplace")
 
 
 class JobRoot(Protocol):

@@ -27,8 +27,7 @@ from cloudtrain.errors import PlatformError
 from cloudtrain.link.secret import fresh_secret
 from cloudtrain.runtime.foreground.node import MARK
 from cloudtrain.runtime.foreground.plan import Order, Place
-from cloudtrain.runtime.foreground.ranks import GRACE_SECONDS, Failures
-from cloudtrain.runtime.foreground.report import END_SIGNALS, asked_to_end, status_of
+from cloudtrain.runtime.foreground.ranks import END_SIGNALS, GRACE_SECONDS, Failures, asked_to_end, status_of
 from cloudtrain.runtime.launchers import mpirun
 from cloudtrain.runtime.launchers.outer_step import without_outer_step
 from cloudtrain.runtime.output import say, write_all

@@ -21,13 +21,13 @@ from cloudtrain.contract.frameworks import (
     hostfile,
     without_set,
 )
-from cloudtrain.contract.launcher_env import HOROVODRUN, TORCHRUN
+from cloudtrain.contract.rank import HOROVODRUN, TORCHRUN
 from cloudtrain.errors import PlatformError
 from cloudtrain.runtime.launchers import mpirun
+from cloudtrain.runtime.launchers.gpu_environment import cpu_variables
 from cloudtrain.runtime.launchers.horovod import find_horovod, horovod_environment, start_rendezvous
 from cloudtrain.runtime.launchers.launch import LaunchPlan, RankStart
 from cloudtrain.runtime.launchers.outer_step import without_outer_step
-from cloudtrain.runtime.launchers.without_gpus import cpu_variables
 from cloudtrain.runtime.ports import free_port
 from cloudtrain.runtime.routes import interface_to
 from cloudtrain.runtime.run_folder import LIBRARY, RANK_FILE

@@ -21,8 +21,14 @@ from cloudtrain.errors import CloudtrainError
 from cloudtrain.link.secret import fresh_secret
 from cloudtrain.runtime.descendants import adopt_orphans
 from cloudtrain.runtime.foreground.plan import Order, alone
-from cloudtrain.runtime.foreground.ranks import GRACE_SECONDS, Failures, HostRanks
-from cloudtrain.runtime.foreground.report import END_SIGNALS, asked_to_end, status_of
+from cloudtrain.runtime.foreground.ranks import (
+    END_SIGNALS,
+    GRACE_SECONDS,
+    Failures,
+    HostRanks,
+    asked_to_end,
+    status_of,
+)
 from cloudtrain.runtime.output import say
 from cloudtrain.runtime.standard_input import offer as offer_input
 

@@ -64,8 +64,7 @@ class Preparation:
                 for name, uri in config.settings.channels:
                     self._bring_channel(name, uri, phase)
         if config.settings.checkpoint_uri:
-            from cloudtrain.runtime.outputs.checkpoint_sync import CheckpointSync
-            from cloudtrain.runtime.outputs.sync_record import record_path
+            from cloudtrain.runtime.outputs.checkpoint_sync import CheckpointSync, record_path
 
             with self._phases("restore"):
                 self.sync = CheckpointSync(

@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from cloudtrain.contract import RankSlot
-from cloudtrain.contract.launcher_env import HOROVODRUN
+from cloudtrain.contract.rank import HOROVODRUN
 from cloudtrain.errors import PlatformError
 from cloudtrain.runtime.parent_death import RUNTIME_PID
 

@@ -17,17 +17,16 @@ from cloudtrain.contract import (
     script_environment,
 )
 from cloudtrain.contract.frameworks import HOSTFILE, WorldPorts, hostfile
-from cloudtrain.contract.launcher_env import HOROVODRUN, TORCHRUN
-from cloudtrain.contract.neuron import neuron_core_count
-from cloudtrain.contract.programs import START_BYTES, is_executable, is_program
+from cloudtrain.contract.processors import neuron_core_count
+from cloudtrain.contract.rank import HOROVODRUN, TORCHRUN
+from cloudtrain.contract.source import START_BYTES, is_executable, is_program
 from cloudtrain.contract.trackers import RUN_ID, without_empty
 from cloudtrain.errors import InvalidJob, NotFound
 from cloudtrain.observe.progress import VARIABLE as EVENTS_FILE
 from cloudtrain.runtime.host_config import HostConfig
 from cloudtrain.runtime.launchers import mpirun
 from cloudtrain.runtime.launchers.agent import agent_command
-from cloudtrain.runtime.launchers.cuda_compat import compatibility_folder
-from cloudtrain.runtime.launchers.efa import efa_variables
+from cloudtrain.runtime.launchers.gpu_environment import compatibility_folder, cpu_variables, efa_variables
 from cloudtrain.runtime.launchers.horovod import horovod_environment
 from cloudtrain.runtime.launchers.horovod_choice import HorovodChoice
 from cloudtrain.runtime.launchers.launch import LaunchPlan
@@ -39,7 +38,6 @@ from cloudtrain.runtime.launchers.rank_environments import (
     tracker_environments,
 )
 from cloudtrain.runtime.launchers.srun import srun_command
-from cloudtrain.runtime.launchers.without_gpus import cpu_variables
 from cloudtrain.runtime.run_folder import (
     AGENT_COMMAND,
     PARAMETER_SERVER_FILE,

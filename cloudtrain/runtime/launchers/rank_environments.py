@@ -5,10 +5,18 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from cloudtrain.contract import RankSlot, gpu_count
-from cloudtrain.contract.frameworks import LOOPBACK, WorldPorts, address, framework_variables, without_set
-from cloudtrain.contract.launcher_env import CLOUDTRAIN, HOROVODRUN
-from cloudtrain.contract.tf_config import LAUNCHERS as TENSORFLOW
-from cloudtrain.contract.tf_config import PARAMETER_SERVER, VARIABLE, tf_config
+from cloudtrain.contract.frameworks import (
+    LOOPBACK,
+    PARAMETER_SERVER,
+    TENSORFLOW_LAUNCHERS,
+    TF_CONFIG,
+    WorldPorts,
+    address,
+    framework_variables,
+    tf_config,
+    without_set,
+)
+from cloudtrain.contract.rank import CLOUDTRAIN, HOROVODRUN
 from cloudtrain.contract.trackers import tracker_variables
 from cloudtrain.runtime.host_config import HostConfig
 
@@ -45,7 +53,7 @@ def framework_environments(
     environments = [framework_variables(slot, master_addr, ports, gpus) for slot in slots]
     cluster = _cluster(config, ports, one_machine=one_machine)
     if cluster:
-        environments[0][VARIABLE] = tf_config(config.launcher.name, slots[0].host_rank, *cluster)
+        environments[0][TF_CONFIG] = tf_config(config.launcher.name, slots[0].host_rank, *cluster)
     return [
         without_set({name: value for name, value in environment.items() if value}, environ)
         for environment in environments
@@ -81,7 +89,7 @@ def _cluster(
     config: HostConfig, ports: WorldPorts, *, one_machine: bool
 ) -> tuple[list[str], list[str]] | None:
     """The addresses of the workers and of the parameter servers of all hosts, for TensorFlow."""
-    if config.launcher.name not in TENSORFLOW:
+    if config.launcher.name not in TENSORFLOW_LAUNCHERS:
         return None
     names = [LOOPBACK if one_machine else name for name in config.host_in_world.hosts]
     workers = [address(name, worker) for name, (worker, _) in zip(names, ports.tasks)]

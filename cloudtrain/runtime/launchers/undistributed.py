@@ -13,6 +13,7 @@ import sys
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from typing import Any
 
 _PLACE = re.compile(
     r"(?:(?:HOROVOD|CLOUDTRAIN)_)?(?:(?:LOCAL|GROUP|CROSS|NODE|HOST|ROLE)_)?(?:RANK|WORLD_SIZE|SIZE)"
@@ -40,11 +41,11 @@ class Watch:
     def __init__(self, ranks: str) -> None:
         self._ranks = ranks
         self._process = os.getpid()
-        self._encode: Callable[[str], bytes] = os.environ.encodekey
+        self._encode: Callable[[str], Any] = os.environ.encodekey
         self._place_is_known = False
         os.environ.encodekey = self._look  # every access to a variable calls it
 
-    def _look(self, name: str) -> bytes:
+    def _look(self, name: str) -> Any:
         if isinstance(name, str) and _PLACE.fullmatch(name):
             self._place_is_known = True
             os.environ.encodekey = self._encode

@@ -7,6 +7,7 @@ by its own protocol; its files are not synced.
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import threading
 from collections.abc import Mapping
@@ -15,12 +16,41 @@ from pathlib import Path
 
 from cloudtrain._system.safe_open import Beneath
 from cloudtrain.checkpoint.format.layout import committed_step, is_checkpoint_key
-from cloudtrain.contract.paths import DEFAULT_BASE
+from cloudtrain.contract.paths import DEFAULT_BASE, Paths
 from cloudtrain.observe import EventLog
-from cloudtrain.runtime.outputs.sync_record import State, write_record
 from cloudtrain.runtime.outputs.unsupported_outputs import NOT_UTF_8, Skipped, is_utf_8, opened
 from cloudtrain.storage import open_store
+from cloudtrain.storage.atomic import replace_file
 from cloudtrain.storage.unfinished import abort_abandoned_uploads
+
+LARGEST_RECORD = 64 << 20
+"""In bytes."""
+
+State = tuple[int, int]
+"""Size of a file, and its modification time in nanoseconds."""
+
+
+def record_path(paths: Paths) -> Path:
+    """Where the host keeps its record. A new attempt removes it."""
+    return paths.output / "checkpoints.json"
+
+
+def write_record(path: Path, files: Mapping[str, State]) -> None:
+    """Write the states that files had when they were downloaded or uploaded, by key. Does nothing on a full disk."""
+    with contextlib.suppress(OSError):
+        replace_file(path, json.dumps(files).encode())
+
+
+def read_record(paths: Paths) -> dict[str, State] | None:
+    """The inverse of `write_record`; None if there is no valid record. The script may have written there too."""
+    path = record_path(paths)
+    try:
+        with Beneath(paths.base) as base:
+            data = base.read(path.relative_to(paths.base).as_posix(), LARGEST_RECORD)
+        return {str(key): (int(size), int(time)) for key, (size, time) in json.loads(data).items()}
+    except (OSError, ValueError, TypeError, AttributeError, RecursionError):
+        return None
+
 
 SYNC_SECONDS = 5.0
 

@@ -74,7 +74,7 @@ class OutputUpload:
         model = self._config.paths.model
         if model.is_dir() and any(model.iterdir()):
             return []
-        from cloudtrain.runtime.outputs.stray_models import find_stray_models
+        from cloudtrain.runtime.outputs.unsupported_outputs import find_stray_models
 
         return find_stray_models(self._config.paths.code, self._launched_at)
 

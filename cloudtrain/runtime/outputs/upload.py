@@ -10,12 +10,15 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from cloudtrain._system.safe_open import Skip
+from cloudtrain.contract import FailureClass, FailureReport
+from cloudtrain.observe import steady
+from cloudtrain.runtime.diagnose.ranks import report_error
 from cloudtrain.runtime.digest import sha256_of_open
 from cloudtrain.runtime.host_config import HostConfig
 from cloudtrain.runtime.outputs.merge import (
@@ -41,6 +44,28 @@ from cloudtrain.storage.unfinished import abort_abandoned_uploads
 if TYPE_CHECKING:
     from cloudtrain.observe import EventLog
     from cloudtrain.storage import Progress, Store
+
+UPLOAD_SECONDS = 3600.0
+"""How long to try to upload the outputs of a completed training while the storage does not answer."""
+
+
+def upload_failure(error: Exception, host: str, job_name: str, folder: Path) -> FailureReport:
+    """The report of a job whose training is complete, and whose outputs could not be uploaded.
+
+    Args:
+        folder: where the outputs are.
+    """
+    report = report_error(error, host, "upload")
+    if report.failure_class not in (FailureClass.STORAGE, FailureClass.MISSING_DATA, FailureClass.DISK_FULL):
+        return report
+    return replace(
+        report,
+        failure_class=FailureClass.UPLOAD,
+        message=f"the training is complete, but its outputs could not be uploaded: {report.message}",
+        hint=f"They are in {folder}. Send them with: cloudtrain upload {job_name}",
+        time=steady.now(),
+    )
+
 
 PART_PREFIX = ".cloudtrain-part-"
 """The name of a follower's part of an archive starts with this."""

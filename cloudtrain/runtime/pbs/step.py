@@ -7,10 +7,25 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 
-from cloudtrain.runtime.pbs.hosts import PbsHosts
+from cloudtrain.runtime.pbs.start import choose, command, node_names
 from cloudtrain.runtime.supervisor.batch_step import run_step
+from cloudtrain.runtime.supervisor.folder import JobFolder
+from cloudtrain.runtime.supervisor.node_hosts import NodeHosts
+
+
+class PbsHosts(NodeHosts):
+    """The nodes in the order that the scheduler gives them."""
+
+    def __init__(self, folder: JobFolder, secrets: Mapping[str, str]) -> None:
+        super().__init__(folder, node_names(os.environ), secrets)
+
+    def command(self) -> list[str]:
+        program = choose(self._request.get("start", "auto"), self.names, os.environ)
+        return command(program, self.names, self._request["bundled_runtime"], str(self._folder.path))
+
 
 NUMBERS = ("PBS_JOBID", "COBALT_JOBID", "SLURM_JOB_ID")
 """The variables with the scheduler's number of this job; the last one behind the commands of Torque on Slurm."""

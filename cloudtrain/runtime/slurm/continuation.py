@@ -3,7 +3,7 @@
 ``scontrol requeue`` puts the job into the queue again under its number, also one that PreemptMode=CANCEL is ending.
 Where the nodes do not have it, or the cluster refuses, sbatch submits the job again, to start when this submission has
 ended. Where they have neither, a client does so that waits for the job: no other one submits anything. With a chain,
-further submissions wait in the queue already: see `cloudtrain.platforms.slurm.chain`.
+further submissions wait in the queue already: see `cloudtrain.platforms.slurm.launcher`.
 """
 
 from __future__ import annotations

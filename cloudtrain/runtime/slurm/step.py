@@ -6,16 +6,89 @@ an array ``FOLDER --element``, without the number at the end of its name.
 
 from __future__ import annotations
 
+import contextlib
 import os
+import shutil
+import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
 
+from cloudtrain.errors import PlatformError
+from cloudtrain.runtime.slurm.container import StepContainer, is_started_by_srun
 from cloudtrain.runtime.slurm.continuation import SlurmContinuation
-from cloudtrain.runtime.slurm.hosts import SlurmHosts
+from cloudtrain.runtime.start.allocation import expand_nodelist
+from cloudtrain.runtime.start.node_folder import removal_script
 from cloudtrain.runtime.supervisor.batch_step import job_number, run_step
 from cloudtrain.runtime.supervisor.folder import JobFolder
+from cloudtrain.runtime.supervisor.node_hosts import NodeHosts
+from cloudtrain.storage.atomic import replace_file
+
+NODE_PROGRAM = "cloudtrain.runtime.start.node"
+REMOVAL = "node-epilog.sh"
+"""The script in the job's folder that removes what a killed node program has left on its node."""
+
+
+class SlurmHosts(NodeHosts):
+    """The nodes in the order that Slurm gives them, which follows the topology of the network."""
+
+    noise = (b"srun: cluster configuration lacks support for cpu binding",)
+
+    def __init__(self, folder: JobFolder, secrets: Mapping[str, str], longest_grace: float) -> None:
+        names = expand_nodelist(os.environ.get("SLURM_JOB_NODELIST", ""))
+        super().__init__(folder, names, secrets)
+        self.longest_grace = longest_grace
+        self._step_container: StepContainer | None = None
+
+    def command(self) -> list[str]:
+        srun = shutil.which("srun")
+        if srun is None:
+            raise PlatformError(
+                f"there is no srun on {self.names[0]}",
+                hint="Add the line that puts it on the PATH to platform_options.prologue or modules.",
+            )
+        folder = str(self._folder.path)
+        program = [NODE_PROGRAM, folder]
+        removal = self._folder.path / REMOVAL
+        script = removal_script(folder, self._request.get("node_folder", ""))
+        replace_file(removal, script.encode(), mode=0o700)
+        if is_started_by_srun(self._request):
+            base = srun_command(srun, len(self.names), self._request, [])
+            self._step_container = StepContainer(base, self._request, self._folder.path)
+            self._step_container.begin()
+            return self._step_container.command(program)
+        program = [sys.executable, self._request["bundled_runtime"], *program]
+        return srun_command(srun, len(self.names), self._request, program, removal)
+
+    def finish(self, *, failed: bool) -> None:
+        super().finish(failed=failed)
+        if self._step_container:
+            with contextlib.suppress(PlatformError, subprocess.TimeoutExpired):  # of a node that is lost
+                self._step_container.end()
+            self._step_container = None
+
+
+def srun_command(
+    srun: str, nodes: int, request: Mapping[str, object], program: Sequence[str], epilog: Path | None = None
+) -> list[str]:
+    """The command that runs ``program`` once on every node, with all that the job has there.
+
+    Slurm runs ``epilog`` on each node after that, even if it has killed the program.
+
+    srun of Slurm 22.05 and later does not take --cpus-per-task from the job. Options go before variables such as
+    SLURM_CPU_BIND, which must not change the step.
+    """
+    cpus, more = request.get("cpus_per_task"), request.get("srun", ())
+    assert isinstance(more, Sequence)
+    return [
+        *(srun, f"--nodes={nodes}", f"--ntasks={nodes}", "--ntasks-per-node=1"),
+        *([f"--cpus-per-task={cpus}"] if cpus else []),
+        *("--cpu-bind=none", "--mpi=none", "--export=ALL", "--kill-on-bad-exit=0", "--wait=0"),
+        *([f"--task-epilog={epilog}"] if epilog else []),
+        *map(str, more),
+        *program,
+    ]
 
 
 def make_continuation(folder: JobFolder) -> SlurmContinuation:

@@ -28,8 +28,8 @@ from cloudtrain.contract.paths import DEFAULT_BASE
 from cloudtrain.errors import PlatformError
 from cloudtrain.runtime.descendants import adopt_orphans, end_descendants
 from cloudtrain.runtime.ports import free_port
-from cloudtrain.runtime.start import frames
-from cloudtrain.runtime.start.container_host import (
+from cloudtrain.runtime.start import node_protocol
+from cloudtrain.runtime.start.container_files import (
     NOT_STARTED,
     in_container,
     key_of,
@@ -39,7 +39,7 @@ from cloudtrain.runtime.start.container_host import (
 )
 from cloudtrain.runtime.start.node_container import BY_SRUN
 from cloudtrain.runtime.start.node_folder import HostFolder, host_folder, local_folder, local_prefix
-from cloudtrain.runtime.start.node_job import NodeJob
+from cloudtrain.runtime.start.node_protocol import NodeJob
 from cloudtrain.runtime.start.variables import without_outer_allocation
 
 NAME = "SLURMD_NODENAME"
@@ -82,10 +82,10 @@ class Input:
 def main() -> int:
     unblock((signal.SIGTERM,))  # see zipapp_main
     signal.signal(signal.SIGTERM, signal.SIG_IGN)  # the step decides, and the runtime gets its own
-    for number in OF_THE_RUNTIME:
-        signal.signal(number, signal.SIG_IGN)
+    for ignored in OF_THE_RUNTIME:
+        signal.signal(ignored, signal.SIG_IGN)
     # scancel --signal=INT, for example, which reaches all processes on the nodes, but not the step
-    signal.signal(signal.SIGINT, lambda *_: _say(frames.frame(0, frames.INTERRUPT, b"0")))
+    signal.signal(signal.SIGINT, lambda *_: _say(node_protocol.frame(0, node_protocol.INTERRUPT, b"0")))
     folder = Path(sys.argv[1])
     name = sys.argv[2] if len(sys.argv) > 2 else os.environ[NAME]
     given = Input()
@@ -93,13 +93,13 @@ def main() -> int:
     number = job.names.index(name)
     settings = dict(job.settings)
     if len(job.names) > 1 and number == 0:
-        _say(frames.frame(0, frames.PORT, str(free_port()).encode()))
+        _say(node_protocol.frame(0, node_protocol.PORT, str(free_port()).encode()))
     if not job.container:
         import_runtime()
     if len(job.names) > 1:
         word, _, port = given.wait().partition(b" ")
         if word != b"leader":  # a signal, or the step is gone
-            _say(frames.frame(number, frames.EXIT, b"%d" % -signal.SIGTERM))
+            _say(node_protocol.frame(number, node_protocol.EXIT, b"%d" % -signal.SIGTERM))
             return 0
         settings["CLOUDTRAIN_RENDEZVOUS"] = f"{job.names[0]}:{port.decode()}"
     if job.srun:
@@ -109,7 +109,7 @@ def main() -> int:
         job.container.get("engine") in BY_SRUN
     )  # in the container already, which has nothing else of the job
     code = _run_host(Path(DEFAULT_BASE) if in_srun else folder / "hosts" / name, job, name, settings, given)
-    _say(frames.frame(number, frames.EXIT, str(code).encode()))
+    _say(node_protocol.frame(number, node_protocol.EXIT, str(code).encode()))
     return 0
 
 
@@ -136,7 +136,7 @@ def _run_host(shared: Path, job: NodeJob, name: str, settings: Mapping[str, str]
                 folder.close()
         return code
     except PlatformError as error:
-        _say(frames.output_frames(number, f"[cloudtrain] {error.message}".encode()))
+        _say(node_protocol.output_frames(number, f"[cloudtrain] {error.message}".encode()))
         write_report(Paths(shared), report_of(name, error.message, error.hint, NOT_STARTED))
         return NOT_STARTED
 
@@ -203,7 +203,7 @@ def run(
                     continue
                 data = os.read(output, READ_SIZE)
                 *lines, rest = (rest + data).split(b"\n")
-                _say(b"".join(frames.output_frames(number, line) for line in lines))
+                _say(b"".join(node_protocol.output_frames(number, line) for line in lines))
                 if not data:
                     selector.unregister(output)
                     is_open = False
@@ -212,7 +212,7 @@ def run(
                 if code is not None:
                     end_descendants()  # processes of a killed runtime that may hold the pipe
     if rest:
-        _say(frames.output_frames(number, rest))
+        _say(node_protocol.output_frames(number, rest))
     os.close(output)
     return code
 

@@ -21,9 +21,8 @@ from cloudtrain._system.signals import LINUX, SIGKILL
 from cloudtrain.contract import FailureClass, FailureReport
 from cloudtrain.contract.request_body import request_environment, request_settings
 from cloudtrain.runtime.start.container_files import check_shared, needed_mounts, pulled, shared_files
-from cloudtrain.runtime.start.frames import FrameReader
 from cloudtrain.runtime.start.node_container import Container
-from cloudtrain.runtime.start.node_job import NodeJob
+from cloudtrain.runtime.start.node_protocol import FrameReader, NodeJob
 from cloudtrain.runtime.supervisor.folder import JobFolder
 from cloudtrain.runtime.supervisor.hosts import FolderHosts
 

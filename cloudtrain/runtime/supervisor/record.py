@@ -1,11 +1,12 @@
-"""The record of a job, which its supervisor keeps in ``state.json``."""
+"""The record of a job, which its supervisor keeps in ``state.json``, with its budgets for retries and preemptions."""
 
 from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, replace
+from typing import Any
 
 from cloudtrain._system.processes import identity
 from cloudtrain._system.retries import again, is_transient
@@ -143,3 +144,30 @@ def _reason(error: Exception) -> str:
 
 def _advice(folder: str) -> str:
     return f"Copy what you still need from {folder}, then remove it."
+
+
+@dataclass(frozen=True)
+class Budget:
+    """The attempts that a job may make for one reason."""
+
+    name: str
+    """Of one attempt, for display."""
+    limit: str
+    """The field of the request that limits them."""
+    spent: str
+    """The field of the record that counts them."""
+
+    def is_spent(self, record: JobRecord, request: Mapping[str, Any]) -> bool:
+        return bool(getattr(record, self.spent) >= request[self.limit])
+
+    def spend(self, record: JobRecord) -> JobRecord:
+        """The record of the next attempt."""
+        return replace(record, attempt=record.attempt + 1, **{self.spent: getattr(record, self.spent) + 1})
+
+    def describe(self, record: JobRecord, request: Mapping[str, Any]) -> str:
+        """For example: ``preemption 1 of 10``."""
+        return f"{self.name} {getattr(record, self.spent)} of {request[self.limit]}"
+
+
+RETRIES = Budget("retry", "max_retry_attempts", "retries")
+PREEMPTIONS = Budget("preemption", "max_preemptions", "preemptions")

@@ -24,8 +24,7 @@ from cloudtrain.contract.preemption import PREEMPT
 from cloudtrain.contract.request_body import request_settings
 from cloudtrain.errors import PlatformError
 from cloudtrain.observe import EventLog, goodput_of, steady
-from cloudtrain.runtime.outputs.upload_failure import UPLOAD_SECONDS
-from cloudtrain.runtime.supervisor.budgets import PREEMPTIONS, RETRIES
+from cloudtrain.runtime.outputs.upload import UPLOAD_SECONDS
 from cloudtrain.runtime.supervisor.continuation import PREEMPTED, TAKEN_BACK, Continuation
 from cloudtrain.runtime.supervisor.folder import JobFolder
 from cloudtrain.runtime.supervisor.host_events import HostEvents
@@ -33,6 +32,8 @@ from cloudtrain.runtime.supervisor.hosts import Hosts, RunningHost
 from cloudtrain.runtime.supervisor.record import (
     HANGUP,
     INTERRUPT,
+    PREEMPTIONS,
+    RETRIES,
     SIGNAL,
     STOPPED_BY_USER,
     JobRecord,

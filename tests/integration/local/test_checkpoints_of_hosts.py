@@ -11,8 +11,7 @@ from local_jobs import Run, wait_until, write
 from cloudtrain import JobStatus
 from cloudtrain.contract import Paths
 from cloudtrain.observe import EventLog, read_events
-from cloudtrain.runtime.outputs.checkpoint_sync import CheckpointSync
-from cloudtrain.runtime.outputs.sync_record import read_record, record_path
+from cloudtrain.runtime.outputs.checkpoint_sync import CheckpointSync, read_record, record_path
 from cloudtrain.storage import open_store
 
 SAVE = """

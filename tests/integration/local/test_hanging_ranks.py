@@ -13,8 +13,7 @@ from local_jobs import Run
 
 from cloudtrain import FailureClass
 from cloudtrain.contract import FailureReport
-from cloudtrain.runtime.diagnose.hang_stacks import judge, places_in
-from cloudtrain.runtime.diagnose.hangs import Hang, Position
+from cloudtrain.runtime.diagnose.hangs import Hang, Position, judge, places_in
 
 
 @pytest.fixture(scope="module")

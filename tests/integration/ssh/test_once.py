@@ -8,10 +8,10 @@ import pytest
 from login_node import ALIAS, LoginNode
 
 from cloudtrain.errors import PlatformError
-from cloudtrain.platforms.batch import once
+from cloudtrain.platforms.batch import submitting
 from cloudtrain.platforms.batch.connection import ConnectionLost
-from cloudtrain.platforms.batch.once import run_once
 from cloudtrain.platforms.batch.ssh import SshShell
+from cloudtrain.platforms.batch.submitting import run_once
 
 
 def test_a_submission_whose_connection_breaks(node: LoginNode, tmp_path: Path) -> None:
@@ -32,7 +32,7 @@ def test_a_submission_without_a_connection(node: LoginNode, tmp_path: Path) -> N
 
 
 def test_an_answer_that_never_comes(node: LoginNode, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(once, "GRACE", 0.5)
+    monkeypatch.setattr(submitting, "ANSWER_GRACE", 0.5)
     with pytest.raises(ConnectionLost, match="did not answer within"):
         run_once(SshShell(ALIAS), str(tmp_path), "sleep 4", timeout=1)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from cloudtrain.errors import InvalidJob
-from cloudtrain.platforms.batch.container_image import image_reference
+from cloudtrain.platforms.batch.container_options import image_reference
 from cloudtrain.runtime.start.node_container import (
     Container,
     Mount,

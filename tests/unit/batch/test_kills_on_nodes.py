@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 
 from cloudtrain.contract import FailureClass
-from cloudtrain.runtime.start.frames import FrameReader
-from cloudtrain.runtime.start.node_job import NodeJob
+from cloudtrain.runtime.start.node_protocol import FrameReader, NodeJob
 from cloudtrain.runtime.supervisor.node_hosts import NodeHost, NodePrograms
 
 NODES = ["node-1", "node-2"]

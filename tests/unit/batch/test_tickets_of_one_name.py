@@ -9,7 +9,7 @@ import pytest
 
 from cloudtrain import Estimator, Job
 from cloudtrain.errors import JobExists, PlatformError
-from cloudtrain.platforms.batch.tickets import Tickets
+from cloudtrain.platforms.batch.cluster_platform import Tickets
 
 QSUB = """#!/bin/sh
 [ -e REFUSED ] && echo "qsub: over the limit of the queue" >&2 && exit 1

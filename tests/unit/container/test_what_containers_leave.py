@@ -28,7 +28,7 @@ from cloudtrain.contract.documents import LARGEST_REPORT
 from cloudtrain.errors import StorageError
 from cloudtrain.observe import EventLog
 from cloudtrain.platforms.container import ContainerPlatform
-from cloudtrain.platforms.container.outputs import Outputs
+from cloudtrain.platforms.container.hosts import Outputs
 from cloudtrain.platforms.supervised.pending_upload import upload_pending
 from cloudtrain.runtime.host_config import HostConfig
 from cloudtrain.runtime.outputs.checkpoint_sync import CheckpointSync

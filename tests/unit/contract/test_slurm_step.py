@@ -7,7 +7,7 @@ import pty
 
 import pytest
 
-from cloudtrain.contract.launcher_env import started_by_srun, with_rank
+from cloudtrain.contract.rank import started_by_srun, with_rank
 from cloudtrain.contract.slurm_step import OUTER_STEP, SlurmTask, step_key, tasks_per_node
 from cloudtrain.distributed import World
 

@@ -7,8 +7,7 @@ from typing import Any
 
 import pytest
 
-from cloudtrain.contract.frameworks import WorldPorts
-from cloudtrain.contract.tf_config import MIRRORED, PARAMETER_SERVER, tf_config
+from cloudtrain.contract.frameworks import MIRRORED, PARAMETER_SERVER, WorldPorts, tf_config
 
 WORKERS, SERVERS = ["a:1", "b:2", "c:3"], ["a:4", "b:5", "c:6"]
 

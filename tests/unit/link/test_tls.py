@@ -11,11 +11,10 @@ from collections.abc import Iterator
 
 import pytest
 
-from cloudtrain.link.certificate import make_certificate
 from cloudtrain.link.handshake import Keys, NotAuthenticated
 from cloudtrain.link.peer import Peer
 from cloudtrain.link.secret import derive
-from cloudtrain.link.tls import Tls, server_context, wrap_client
+from cloudtrain.link.tls import Tls, make_certificate, server_context, wrap_client
 
 KEY = derive("s", "tls")
 OTHER = derive("another", "tls")

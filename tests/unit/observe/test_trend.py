@@ -7,7 +7,7 @@ import math
 
 import pytest
 
-from cloudtrain.observe.trend import MOST_POINTS, Trend
+from cloudtrain.observe.summary import MOST_POINTS, Trend
 
 
 @pytest.mark.parametrize("count", [1, 39, MOST_POINTS, 1000, 12_345])

@@ -18,7 +18,7 @@ from packaging_trees import make_tree
 from cloudtrain.contract import SourceLimits
 from cloudtrain.errors import CloudtrainError, InvalidSource
 from cloudtrain.packaging import check_entry_point, pack
-from cloudtrain.runtime.inputs.requirements_file import content_of
+from cloudtrain.runtime.inputs.requirements import content_of
 from cloudtrain.runtime.inputs.unpack import unpack
 from cloudtrain.spec import TrainingJob
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from cloudtrain.platforms.common.code_location import shared_folder
+from cloudtrain.platforms.common.bundled_runtime import shared_folder
 
 
 @pytest.mark.parametrize(

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from cloudtrain.runtime.start import frames
-from cloudtrain.runtime.start.nodelist import expand_nodelist
+from cloudtrain.runtime.start import node_protocol
+from cloudtrain.runtime.start.allocation import expand_nodelist
 from cloudtrain.runtime.start.variables import without_outer_allocation
 
 
@@ -31,12 +31,14 @@ def test_something_else(text: str) -> None:
 
 
 def test_frames_of_several_nodes_in_one_stream() -> None:
-    reader = frames.FrameReader(noise=(b"srun: noise",))
+    reader = node_protocol.FrameReader(noise=(b"srun: noise",))
     long = b"x" * 5000
-    first, second = frames.output_frames(0, long), frames.output_frames(1, b"short")
+    first, second = node_protocol.output_frames(0, long), node_protocol.output_frames(1, b"short")
     cut = first.index(b"\n", 1000) + 1
     stream = b"srun: noise\nsrun: error: kept\n" + first[:cut] + second + first[cut:]
-    stream += frames.frame(0, frames.PORT, b"20123") + frames.frame(1, frames.EXIT, b"-9")
+    stream += node_protocol.frame(0, node_protocol.PORT, b"20123") + node_protocol.frame(
+        1, node_protocol.EXIT, b"-9"
+    )
     assert max(map(len, stream.split(b"\n"))) <= 1024
     out = b"".join(reader.read(stream[start : start + 7]) for start in range(0, len(stream), 7))
     assert out == b"srun: error: kept\nshort\n" + long + b"\n"

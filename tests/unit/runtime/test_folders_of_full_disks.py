@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from cloudtrain.runtime.diagnose.full_disk import writable_folders
+from cloudtrain.runtime.diagnose.machine_faults import writable_folders
 
 PROGRAM = """
 import resource, signal
-from cloudtrain.runtime.diagnose.full_disk import writable_folders
+from cloudtrain.runtime.diagnose.machine_faults import writable_folders
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))
 print(writable_folders("base")[1])

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from cloudtrain.contract import FailureClass
-from cloudtrain.runtime.diagnose.kernel_log import gpu_faults
+from cloudtrain.runtime.diagnose.machine_faults import gpu_faults
 from cloudtrain.runtime.diagnose.ranks import RankExit, diagnose, first_cause, is_consequence
 from cloudtrain.runtime.run_folder import RankRecord
 

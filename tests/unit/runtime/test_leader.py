@@ -19,7 +19,7 @@ from cloudtrain.errors import PlatformError
 from cloudtrain.link import handshake
 from cloudtrain.link.conversation import Conversation
 from cloudtrain.link.secret import derive
-from cloudtrain.runtime import waiting
+from cloudtrain.runtime import leader_links
 from cloudtrain.runtime.leader import SETTLE_SECONDS, Leader
 from cloudtrain.runtime.leader_client import (
     Inbox,
@@ -218,10 +218,10 @@ def test_the_leader_leaves_when_it_is_asked_to(cluster: Cluster) -> None:
 
 
 def test_a_wait_is_reported_with_its_hosts(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(waiting, "FIRST_SECONDS", 0.1)
-    monkeypatch.setattr(waiting, "EVERY_SECONDS", 0.2)
+    monkeypatch.setattr(leader_links, "FIRST_NOTICE_SECONDS", 0.1)
+    monkeypatch.setattr(leader_links, "NOTICE_SECONDS", 0.2)
     lines: list[str] = []
-    wait = waiting.Waiting(600, lines.append)
+    wait = leader_links.Waiting(600, lines.append)
     for _ in range(20):
         wait.report("algo-2, algo-3")
         time.sleep(0.02)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from cloudtrain.runtime.diagnose.memory_kills import memory_kill_count
+from cloudtrain.runtime.diagnose.machine_faults import memory_kill_count
 
 V1 = "5:devices:/job\n4:memory,blkio:/slurm/job_7/task_0\n0::/\n"
 V2 = "0::/slurm/job_7/task_0\n"

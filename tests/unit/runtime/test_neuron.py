@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from cloudtrain.contract import Paths
-from cloudtrain.contract.neuron import neuron_core_count
+from cloudtrain.contract.processors import neuron_core_count
 from cloudtrain.runtime.host_config import HostConfig
 from cloudtrain.runtime.launchers.horovod_choice import HorovodChoice
 from cloudtrain.runtime.launchers.launch import LaunchPlan

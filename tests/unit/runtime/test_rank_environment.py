@@ -10,9 +10,9 @@ import pytest
 from cloudtrain.contract import Paths
 from cloudtrain.distributed import World
 from cloudtrain.runtime.host_config import HostConfig
+from cloudtrain.runtime.launchers.gpu_environment import cpu_variables
 from cloudtrain.runtime.launchers.horovod_choice import HorovodChoice
 from cloudtrain.runtime.launchers.launch_plan import make_launch_plan
-from cloudtrain.runtime.launchers.without_gpus import cpu_variables
 
 CPUS = {"ACCELERATE_USE_CPU": "true"}
 TORCHRUN = {"sagemaker_torch_distributed_enabled": "true"}

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from cloudtrain.runtime.inputs.requirements_file import content_of
+from cloudtrain.runtime.inputs.requirements import content_of
 
 BASE = "torch>=2\nnumpy ; python_version > '3'\n-r more.txt\n./lib\n"
 

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from cloudtrain.runtime.outputs import stray_models
+from cloudtrain.runtime.outputs import unsupported_outputs
 from cloudtrain.runtime.outputs.merge import stray_message
-from cloudtrain.runtime.outputs.stray_models import find_stray_models
+from cloudtrain.runtime.outputs.unsupported_outputs import find_stray_models
 
 STARTED = 1000.0
 
@@ -72,7 +72,7 @@ def test_files_of_the_source_and_of_libraries_are_ignored(tmp_path: Path) -> Non
 def test_a_folder_with_many_files_is_looked_at_in_part(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(stray_models, "LIMIT", 10)
+    monkeypatch.setattr(unsupported_outputs, "MOST_FILES", 10)
     write(tmp_path, *(f"data/{number}" for number in range(20)), "z/model.pt")
     assert find_stray_models(tmp_path, STARTED) == []
 

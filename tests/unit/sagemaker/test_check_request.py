@@ -9,7 +9,7 @@ import pytest
 
 from cloudtrain import ContinuousParameter, Estimator, HyperparameterTuner, PyTorch
 from cloudtrain.aws.aws import Aws
-from cloudtrain.aws.patterns import compile_pattern, matches
+from cloudtrain.aws.validation import compile_pattern, matches
 from cloudtrain.errors import InvalidJob
 from cloudtrain.platforms.base import Request
 from cloudtrain.platforms.sagemaker import SageMakerPlatform

@@ -22,7 +22,7 @@ from cloudtrain.index import (
     remove_job,
     remove_submission,
 )
-from cloudtrain.platforms.batch.tickets import Ticket, Tickets
+from cloudtrain.platforms.batch.cluster_platform import Ticket, Tickets
 from cloudtrain.runtime.supervisor.folder import JobFolder
 from cloudtrain.runtime.supervisor.record import JobRecord
 from cloudtrain.storage import state_home

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 import numpy as np
 from mpi4py import MPI
 
-from cloudtrain.contract.launcher_env import LauncherEnv, started_by_srun, with_rank
+from cloudtrain.contract.rank import LauncherEnv, started_by_srun, with_rank
 from cloudtrain.distributed import options
 from cloudtrain.distributed.errors import CollectiveError, InvalidArgument
 from cloudtrain.distributed.negotiation.client import NegotiationClient

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from cloudtrain._system.files import read_regular
 from cloudtrain.platforms.base import JobDescription
-from cloudtrain.platforms.supervised.cached import from_cached, to_cached, to_description
+from cloudtrain.platforms.supervised.job_summary import from_cached, to_cached, to_description
 from cloudtrain.storage import state_home
 from cloudtrain.storage.atomic import write_file
 

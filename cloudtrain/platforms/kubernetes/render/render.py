@@ -7,9 +7,8 @@ from dataclasses import replace
 
 from cloudtrain.images import AUTO
 from cloudtrain.packaging.zipapp import runtime_sha256
-from cloudtrain.platforms.common.bundled_runtime import check_bundled_runtime
+from cloudtrain.platforms.common.bundled_runtime import SOURCE_CHANNEL, check_bundled_runtime
 from cloudtrain.platforms.common.channels import channel_entries, check_channels
-from cloudtrain.platforms.common.container_entrypoint import SOURCE_CHANNEL
 from cloudtrain.platforms.common.request import base_settings, new_request
 from cloudtrain.platforms.common.runtime_choice import choose_runtime
 from cloudtrain.platforms.kubernetes.manifests import ManifestRequest

@@ -15,10 +15,9 @@ from cloudtrain.contract.preemption import PREEMPT, STOP
 from cloudtrain.errors import PlatformError
 from cloudtrain.platforms.batch.shell import LocalShell
 from cloudtrain.platforms.batch.submitting import is_same, recorded
-from cloudtrain.platforms.slurm.identity import signs
 from cloudtrain.platforms.slurm.life import JobLife
 from cloudtrain.platforms.slurm.queue import Queue
-from cloudtrain.platforms.slurm.squeue import QueueRow
+from cloudtrain.platforms.slurm.squeue import QueueRow, signs
 from cloudtrain.platforms.supervised import JobFiles, JobRecord
 from cloudtrain.platforms.supervised.root import LocalRoot
 from cloudtrain.runtime.supervisor.record import SIGNAL

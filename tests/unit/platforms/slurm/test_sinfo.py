@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from cloudtrain.platforms.slurm.sinfo import (
+from cloudtrain.platforms.slurm.time_limits import (
     gpu_counts,
     parse_configuration,
     parse_partitions,

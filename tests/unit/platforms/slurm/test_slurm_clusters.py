@@ -9,7 +9,7 @@ import pytest
 
 from cloudtrain.contract import JobStatus
 from cloudtrain.platforms.base import Request
-from cloudtrain.platforms.batch.tickets import Ticket, Tickets
+from cloudtrain.platforms.batch.cluster_platform import Ticket, Tickets
 from cloudtrain.platforms.slurm import SlurmPlatform
 from cloudtrain.platforms.supervised import JobFiles, JobRecord
 from cloudtrain.platforms.supervised.root import LocalRoot

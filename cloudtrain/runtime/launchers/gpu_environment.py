@@ -1,0 +1,133 @@
+"""The variables and libraries that ranks need on the GPUs of their host, or without GPUs."""
+
+from __future__ import annotations
+
+import contextlib
+import glob
+import re
+from collections.abc import Sequence
+from pathlib import Path
+
+COMPAT_FOLDER = Path("/usr/local/cuda/compat")
+_NOT_SUPPORTED = re.compile(r"GeForce|TITAN")
+"""Models on which CUDA fails with these libraries (error 804). Without them it runs on every driver for its major
+version."""
+_DRIVER_VERSIONS = ("/sys/module/nvidia/version", "/proc/driver/nvidia/version")
+
+
+def compatibility_folder(folder: Path = COMPAT_FOLDER, root: Path = Path("/")) -> str | None:
+    """The folder for ``LD_LIBRARY_PATH`` if its libraries are for a newer driver than this host's and its GPUs support
+    them; otherwise None."""
+    if any(_NOT_SUPPORTED.search(model) for model in _models(root)):
+        return None
+    brought = [_major(path.name) for path in folder.glob("libcuda.so.*.*")]
+    if not brought:
+        return None
+    for path in _DRIVER_VERSIONS:
+        try:
+            driver = _major((root / path.lstrip("/")).read_text())
+        except OSError:
+            continue
+        return str(folder) if 0 < driver < max(brought) else None
+    return None
+
+
+def _models(root: Path) -> list[str]:
+    """The models of this host's GPUs, if the driver lists them."""
+    found = []
+    for path in (root / "proc/driver/nvidia/gpus").glob("*/information"):
+        with contextlib.suppress(OSError):
+            found += re.findall(r"^Model:\s*(.+)", path.read_text(errors="replace"), re.MULTILINE)
+    return found
+
+
+def _major(text: str) -> int:
+    """The first part of the driver's version in ``text``: 580 of ``libcuda.so.580.95.05``; 0 if there is none."""
+    match = re.search(r"\b(\d{3})\.\d+", text)
+    return int(match[1]) if match else 0
+
+
+_SIZES = {
+    "g4dn": (8, 12, 16),
+    "g5": (8, 12, 16, 24, 48),
+    "g6": (8, 12, 16, 24, 48),
+    "g6e": (8, 12, 16, 24, 48),
+    "g7": (8, 12, 24, 48),
+    "g7e": (8, 12, 24, 48),
+    "gr6": (8,),
+    "p3dn": (24,),
+    "p4d": (24,),
+    "p4de": (24,),
+    "p5": (4, 48),
+    "p5e": (48,),
+    "p5en": (48,),
+    "p6-b200": (48,),
+    "p6-b300": (48,),
+    "p6e-gb200": (36,),
+    "trn1": (32,),
+    "trn1n": (32,),
+    "trn2": (3, 48),
+    "trn2u": (48,),
+}
+"""The instances with EFA: families, and sizes in ``xlarge``."""
+
+_WITH_RDMA = (
+    "p4d",
+    "p4de",
+    "p5",
+    "p5e",
+    "p5en",
+    "p6-b200",
+    "p6-b300",
+    "p6e-gb200",
+    "trn1",
+    "trn1n",
+    "trn2",
+    "trn2u",
+)
+"""Families whose adapter reads and writes the memory of the accelerators. Older libfabric has to be asked to."""
+
+
+def efa_variables(instance_type: str | None) -> dict[str, str]:
+    """Defaults for the ranks on a host of this instance type, such as ``ml.p4d.24xlarge``; none without EFA."""
+    match = re.fullmatch(r"(?:ml\.)?(?P<family>[a-z0-9-]+)\.(?P<size>\d+)xlarge", instance_type or "")
+    if not match or int(match["size"]) not in _SIZES.get(match["family"], ()):
+        return {}
+    variables = {
+        "FI_PROVIDER": "efa",
+        "NCCL_PROTO": "simple",  # the other protocols rely on data that arrives in order
+    }
+    if match["family"] in _WITH_RDMA:
+        variables["FI_EFA_USE_DEVICE_RDMA"] = "1"
+        variables["RDMAV_FORK_SAFE"] = "1"  # the workers of a DataLoader are forked
+    return variables
+
+
+ACCELERATORS = (
+    "/dev/kfd",  # AMD
+    "/dev/neuron[0-9]*",
+    "/dev/accel*",  # Gaudi, and TPUs
+    "/dev/vfio/[0-9]*",  # TPUs
+    "/dev/davinci[0-9]*",  # Ascend
+    "/dev/cambricon_dev[0-9]*",
+    "/dev/musa*",
+    "/usr/lib*/libze_loader.so*",  # Intel: every laptop has its device, but only a host that computes has this
+    "/usr/lib*/*/libze_loader.so*",
+)
+"""Files of a host with accelerators other than NVIDIA's."""
+
+
+def cpu_variables(ranks: int, gpus: int, accelerators: Sequence[str] = ACCELERATORS) -> dict[str, str]:
+    """``ACCELERATE_USE_CPU`` for several ranks on hosts without accelerators.
+
+    Accelerate, and so the Trainer of Transformers, connects ranks on CPUs only on request. Otherwise, each rank is
+    rank 0 of 1, trains on all the data, and overwrites the files of the others.
+
+    Args:
+        ranks: their number on all hosts.
+        gpus: NVIDIA's, those of this host that a rank would see.
+        accelerators: patterns of files, one of which a host with other accelerators has.
+    """
+    if ranks < 2 or gpus or any(glob.glob(pattern) for pattern in accelerators):
+        return {}
+    return {"ACCELERATE_USE_CPU": "true"}
