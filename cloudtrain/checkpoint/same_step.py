@@ -10,7 +10,7 @@ import os
 from typing import Any
 
 from cloudtrain import environment
-from cloudtrain.contract.launcher_env import LauncherEnv, with_rank
+from cloudtrain.contract.rank import LauncherEnv, with_rank
 from cloudtrain.environment.job import process_group
 from cloudtrain.errors import CheckpointError
 

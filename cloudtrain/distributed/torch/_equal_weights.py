@@ -11,7 +11,7 @@ from cloudtrain.distributed.options import logger
 from cloudtrain.distributed.process_set import ProcessSet
 from cloudtrain.distributed.reduce_op import Max
 from cloudtrain.distributed.torch.collectives import allreduce_
-from cloudtrain.observe.warning import record_warning
+from cloudtrain.observe.events import record_warning
 
 _INTEGERS = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 
