@@ -34,7 +34,7 @@ from cloudtrain.platforms import (
 )
 from cloudtrain.platforms.common.ignored import ignored_fields
 from cloudtrain.platforms.registry import check_result
-from cloudtrain.spec import Source, TrainingInput, TrainingJob, base_name, new_job_name
+from cloudtrain.spec import RULE_SOURCE, Source, TrainingInput, TrainingJob, base_name, new_job_name
 from cloudtrain.spec.names import clean
 from cloudtrain.spec.secrets import secret_values
 from cloudtrain.spec.uris import existing_to_uri
@@ -282,30 +282,45 @@ def _place_data(
     them where they are.
     """
     local = {
-        name: channel
+        f"inputs.{name}": channel.s3_data
         for name, channel in job.channels.items()
         if isinstance(channel, TrainingInput) and channel.s3_data.startswith("file://")
-    }
+    } | _rule_sources(job)
     if not local or not isinstance(platform, AccountStorage):
         return job, {}
     from cloudtrain.data.local_data import PlacedData, hash_data
 
     location = join_uri(platform.code_location(job), "data")
     placed: dict[str, PlacedData] = {}
-    inputs = dict(job.inputs)
-    for name, channel in local.items():
-        path = uri_to_path(channel.s3_data)
+    for place, uri in local.items():
+        path = uri_to_path(uri)
         if not path.exists():
-            raise InvalidJob(f"inputs.{name}: there is no file or folder {path}")
-        data = hash_data(path, on_read)
+            raise InvalidJob(f"{place}: there is no file or folder {path}")
+        name = place.removeprefix("inputs.")
         copy = _upload_to(location, job, platform)
-        placed[name] = PlacedData(name, data, location, platform.open_store, copy)
-        if name in inputs:
-            inputs[name] = msgspec.structs.replace(channel, s3_data=placed[name].uri)
+        placed[name] = PlacedData(name, hash_data(path, on_read), location, platform.open_store, copy)
+    inputs = {
+        name: msgspec.structs.replace(channel, s3_data=placed[name].uri) if name in placed else channel
+        for name, channel in job.inputs.items()
+    }
     model = job.model_uri
     if job.model_channel_name in placed and job.model_channel_name not in job.inputs:
         model = placed[job.model_channel_name].uri
-    return msgspec.structs.replace(job, inputs=inputs, model_uri=model), placed
+    rules = [
+        msgspec.structs.replace(rule, rule_parameters={**rule.rule_parameters, RULE_SOURCE: placed[name].uri})
+        if (name := f"rules[{number}]") in placed
+        else rule
+        for number, rule in enumerate(job.rules)
+    ]
+    return msgspec.structs.replace(job, inputs=inputs, model_uri=model, rules=rules), placed
+
+
+def _rule_sources(job: TrainingJob) -> dict[str, str]:
+    """The files of this machine with rules of the user's own, by their places in the job."""
+    sources = {
+        f"rules[{number}]": rule.rule_parameters.get(RULE_SOURCE, "") for number, rule in enumerate(job.rules)
+    }
+    return {place: uri for place, uri in sources.items() if uri.startswith("file://")}
 
 
 def _upload_to(uri: str, job: TrainingJob, platform: AccountStorage) -> CopyFile:

@@ -48,7 +48,7 @@ DATA_PARALLEL = {
 
 def main(sdk: Path) -> None:
     configs = {
-        name: json.loads((sdk / "image_uri_config" / f"{name}.json").read_text())
+        name: _config(sdk, name)
         for name in ("pytorch", "tensorflow", "mxnet", "huggingface", "pytorch-smp", "pytorch-neuron")
     }
     training = {name: config.get("training", config) for name, config in configs.items()}
@@ -58,8 +58,12 @@ def main(sdk: Path) -> None:
             kind = "dlc" if image["registries"].get("us-east-1") == DLC else "legacy"
             accounts["smp" if name == "pytorch-smp" else kind].update(image["registries"])
     neuron = training["pytorch-neuron"]["versions"]
-    profiler = json.loads((sdk / "image_uri_config" / "detailed-profiler.json").read_text())
-    accounts["profiler"] = profiler["versions"]["latest"]["registries"]
+    for kind, name in (("profiler", "detailed-profiler"), ("rules", "debugger")):
+        accounts[kind] = _config(sdk, name)["versions"]["latest"]["registries"]
+    compiler = {
+        name: _config(sdk, f"{name}-training-compiler")["training"]["versions"]
+        for name in ("pytorch", "huggingface")
+    }
     data = {
         "source": f"image_uri_config of the SageMaker Python SDK {sdk_version(sdk)}",
         "date": datetime.date.today().isoformat(),
@@ -85,10 +89,24 @@ def main(sdk: Path) -> None:
             **_huggingface_pythons(training["huggingface"]),
             "pytorch-smp": _with_aliases(training["pytorch-smp"]),
         },
+        "compiler": {
+            **{version: images["py_versions"][0] for version, images in compiler["pytorch"].items()},
+            **{
+                f"{version} {base}": f"{image['py_versions'][0]}-{image['container_version']['gpu']}"
+                for version, images in compiler["huggingface"].items()
+                for base, image in images.items()
+                if "py_versions" in image
+            },
+        },
         "p4d": P4D,
         "dataparallel": DATA_PARALLEL,
     }
     TARGET.write_text(json.dumps(data, indent=1) + "\n")
+
+
+def _config(sdk: Path, name: str) -> dict[str, Any]:
+    config: dict[str, Any] = json.loads((sdk / "image_uri_config" / f"{name}.json").read_text())
+    return config
 
 
 def _pythons(config: dict[str, Any]) -> dict[str, str]:

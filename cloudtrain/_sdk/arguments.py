@@ -55,10 +55,8 @@ UNSUPPORTED = {
     "env": "Write environment={...}.",
     "image_uri_region": "Write image_uri=image_uris.retrieve(framework, region, version).",
     "requirements_file": "Put a requirements.txt into source_dir: it is installed before the script starts.",
-    "compiler_config": "AWS no longer releases the SageMaker Training Compiler; use torch.compile in the script.",
     "training_recipe": "Pass the recipe's script as entry_point, and its values as hyperparameters.",
     "recipe_overrides": "Pass the recipe's script as entry_point, and its values as hyperparameters.",
-    "rules": "Debugger evaluates rules in separate jobs; check the training in the script instead, and fail there.",
 }
 """Arguments that cloudtrain does not support, and what to do instead."""
 

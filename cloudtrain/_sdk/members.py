@@ -44,13 +44,11 @@ _NAMES = {
 _UNSET = (
     "code_uri",
     "collection_configs",
-    "compiler_config",
     "debugger_rule_configs",
     "debugger_rules",
     "deploy_instance_type",
     "profiler_rule_configs",
     "profiler_rules",
-    "rules",
     "training_recipe",
 )
 """Attributes that are None without the features that cloudtrain refuses as arguments."""

@@ -36,6 +36,11 @@ _NOT_ON_P2 = {"pytorch": (1, 13), "tensorflow": (2, 12)}
 
 _OWN_IMAGE = "Or set the image: image_uri='...'."
 
+_REGION_HINTS = {
+    "profiler": "Remove profile_params, or use another region.",
+    "rules": "Remove rules, or use another region.",
+}
+
 
 def training_image(job: TrainingJob, region: str) -> str:
     """The URI of the image of ``job``: its ``image_uri``, or AWS's image for its framework.
@@ -51,6 +56,8 @@ def training_image(job: TrainingJob, region: str) -> str:
             hint="Set image_uri, or for example framework='pytorch', framework_version='2.5.1', py_version='py311'.",
         )
     _check_preferences(job)
+    if job.compiler_config and job.framework != "tensorflow":
+        return _uri("dlc", region, *_compiler(job))
     if job.framework == "huggingface":
         return _uri("dlc", region, *_huggingface(job))
     if job.framework in ALGORITHM_FRAMEWORKS:
@@ -82,6 +89,11 @@ def training_image(job: TrainingJob, region: str) -> str:
 def profiler_image(region: str) -> str:
     """The URI of the image of SageMaker Profiler. Raises InvalidJob if the region has none."""
     return _uri("profiler", region, "detailed-profiler-processing", "latest")
+
+
+def rules_image(region: str) -> str:
+    """The URI of the image that evaluates Debugger's rules. Raises InvalidJob if the region has none."""
+    return _uri("rules", region, "sagemaker-debugger-rules", "latest")
 
 
 def has_gpus(job: TrainingJob) -> bool:
@@ -177,6 +189,34 @@ def _huggingface(job: TrainingJob) -> tuple[str, str]:
     return f"huggingface-{framework}-training", f"{base}-transformers{version}-gpu-{job.py_version}-{suffix}"
 
 
+def _compiler(job: TrainingJob) -> tuple[str, str]:
+    """The repository and the tag of the image with SageMaker Training Compiler."""
+    known: dict[str, str] = image_data()["compiler"]
+    framework, version, base = "pytorch", job.framework_version, ""
+    if job.framework == "huggingface":
+        framework = "tensorflow" if job.tensorflow_version else "pytorch"
+        version, base = job.transformers_version, f"{job.tensorflow_version or job.pytorch_version}"
+    for name, tag in known.items():
+        full, _, full_base = name.partition(" ")
+        is_found = is_alias(version or "", full) and bool(base) == bool(full_base)
+        if is_found and (not base or is_alias(f"{framework}{base}", full_base)):
+            python = tag.partition("-")[0]
+            if job.py_version not in (None, python):
+                break
+            if base:
+                tag = f"gpu-{tag}"
+                return f"huggingface-{framework}-trcomp-training", f"{base}-transformers{version}-{tag}"
+            return "pytorch-trcomp-training", f"{version}-gpu-{tag}"
+    found = " ".join(filter(None, (job.framework, version, base and framework + base, job.py_version)))
+    have = ", ".join(
+        f"{name} {tag.partition('-')[0]}" for name, tag in known.items() if bool(base) == (" " in name)
+    )
+    raise InvalidJob(
+        f"compiler_config: AWS has no image of {found} with SageMaker Training Compiler",
+        hint=f"It has these: {have}. Or leave compiler_config out, and call torch.compile in the script.",
+    )
+
+
 def _huggingface_suffix(version: str, base: str) -> str:
     """The CUDA and Ubuntu of the image. An unknown image has those of the newest known for the framework version."""
     known: dict[str, dict[str, str]] = image_data()["huggingface"]
@@ -222,6 +262,6 @@ def _family(job: TrainingJob) -> str:
 def _uri(kind: str, region: str, repository: str, tag: str) -> str:
     account = image_data()["accounts"][kind].get(region)
     if account is None:
-        hint = "Remove profile_params, or use another region." if kind == "profiler" else _OWN_IMAGE
+        hint = _REGION_HINTS.get(kind, _OWN_IMAGE)
         raise InvalidJob(f"image_uri: the account of {repository} in {region} is not known", hint=hint)
     return f"{registry(account, region)}/{repository}:{tag}"

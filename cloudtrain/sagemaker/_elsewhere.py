@@ -41,6 +41,11 @@ _HERE = {
     "cloudtrain.sagemaker._record_sets": "FileSystemRecordSet RecordSet",
     "cloudtrain.sagemaker._recordio": "write_numpy_to_dense_tensor write_spmatrix_to_sparse_tensor",
     "cloudtrain.sagemaker._reinforcement": "RLEstimator RLFramework RLToolkit",
+    "cloudtrain.sagemaker.debugger._framework_profile": (
+        "DataloaderProfilingConfig DetailedProfilingConfig FrameworkProfile HorovodProfilingConfig PythonProfiler"
+        " PythonProfilingConfig SMDataParallelProfilingConfig cProfileTimer"
+    ),
+    "cloudtrain.sagemaker.debugger._rules": "ProfilerRule Rule",
     "cloudtrain.sagemaker.analytics": "HyperparameterTuningJobAnalytics",
     "cloudtrain.sagemaker.image_uris": "get_image_uri",
     "cloudtrain.sagemaker.s3": "S3Downloader S3Uploader parse_s3_url s3_path_join",
@@ -48,7 +53,7 @@ _HERE = {
     "cloudtrain.session": "LocalSession Session",
     "cloudtrain.spec": (
         "CollectionConfig DebuggerHookConfig FileSystemInput InstanceGroup Profiler ProfilerConfig ShuffleConfig"
-        " TensorBoardOutputConfig TrainingInput"
+        " TensorBoardOutputConfig TrainingCompilerConfig TrainingInput"
     ),
     "cloudtrain.training_analytics": "TrainingJobAnalytics",
     "cloudtrain.tuning": (
@@ -77,8 +82,6 @@ _V2 = "Use the SageMaker SDK, version 2, (pip install 'sagemaker<3'):\n      fro
 _FRAMEWORKS = "(huggingface|mxnet|pytorch|sklearn|tensorflow|xgboost)"
 
 _INSTEAD = (
-    (r"(.*\.)?(TrainingCompilerConfig|training_compiler\..*)", "compiler_config"),
-    (r"debugger\..*|(.*\.)?(rule_configs|ProfilerRule|Rule)", "rules"),
     (r"remote_function\..*", "Write the function into a script: Estimator('train.py', ...).fit()."),
     (
         r"experiments\..*",

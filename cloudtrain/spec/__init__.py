@@ -4,11 +4,14 @@ from cloudtrain._secrets.names import is_secret_name
 from cloudtrain.spec._checks import DEFAULT_MAX_RUN
 from cloudtrain.spec.convert import convert
 from cloudtrain.spec.debugger import (
+    RULE_SOURCE,
     CollectionConfig,
     DebuggerHookConfig,
     Profiler,
     ProfilerConfig,
+    Rule,
     TensorBoardOutputConfig,
+    TrainingCompilerConfig,
 )
 from cloudtrain.spec.distribution import (
     Agent,
@@ -21,6 +24,7 @@ from cloudtrain.spec.distribution import (
     ParameterServer,
     Processes,
     PytorchDdp,
+    PytorchXla,
     SmDistributed,
     TorchDistributed,
 )
@@ -43,6 +47,7 @@ __all__ = [
     "DEFAULT_MAX_RUN",
     "FIELDS",
     "REDACTED",
+    "RULE_SOURCE",
     "RUNTIMES",
     "Agent",
     "Channel",
@@ -64,11 +69,14 @@ __all__ = [
     "Profiler",
     "ProfilerConfig",
     "PytorchDdp",
+    "PytorchXla",
+    "Rule",
     "ShuffleConfig",
     "SmDistributed",
     "Source",
     "TensorBoardOutputConfig",
     "TorchDistributed",
+    "TrainingCompilerConfig",
     "TrainingInput",
     "TrainingJob",
     "apply_overrides",

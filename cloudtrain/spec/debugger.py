@@ -49,3 +49,34 @@ class TensorBoardOutputConfig(Struct, frozen=True, forbid_unknown_fields=True, o
 
     s3_output_path: str
     container_local_output_path: str | None = None
+
+
+RULE_SOURCE = "source_s3_uri"
+"""The parameter of a rule that names its Python file. A file:// URI is uploaded with the job."""
+
+
+class Rule(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """A rule that SageMaker evaluates in its own job while the training runs.
+
+    ``image_uri`` defaults to AWS's image for rules, which selects its own instances. The collections of all rules are
+    saved. ``actions`` is the action of a fired rule, or a list of them, with their parameters by name. ``profiles`` is
+    true for a rule about the profiler's metrics.
+    """
+
+    name: str
+    image_uri: str | None = None
+    instance_type: str | None = None
+    volume_size_in_gb: Annotated[int, Meta(ge=1)] | None = None
+    container_local_output_path: str | None = None
+    s3_output_path: str | None = None
+    rule_parameters: dict[str, str] = {}
+    collections_to_save: list[CollectionConfig] = []
+    actions: list[dict[str, str]] | dict[str, str] | None = None
+    profiles: bool = False
+
+
+class TrainingCompilerConfig(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """SageMaker Training Compiler, in AWS's images that have it; ``debug`` writes what it compiles to the outputs."""
+
+    enabled: bool = True
+    debug: bool = False

@@ -75,6 +75,10 @@ class PytorchDdp(_Kind, frozen=True):
     custom_mpi_options: str = ""
 
 
+class PytorchXla(_Kind, frozen=True):
+    """SageMaker's launcher for PyTorch XLA, with SageMaker Training Compiler."""
+
+
 class DataParallel(_Kind, frozen=True):
     """SageMaker's data parallel library, which some of its images include."""
 
@@ -119,6 +123,7 @@ class Distribution(Struct, frozen=True, forbid_unknown_fields=True, omit_default
     horovod: Horovod | None = None
     agent: Agent | None = None
     pytorchddp: PytorchDdp | None = None
+    pytorchxla: PytorchXla | None = None
     parameter_server: ParameterServer | None = None
     multi_worker_mirrored_strategy: MultiWorkerMirrored | None = None
     smdistributed: SmDistributed | None = None

@@ -14,7 +14,13 @@ from cloudtrain.spec._arguments import argument_list, number_to_text, without_nu
 from cloudtrain.spec._checks import check
 from cloudtrain.spec.bounds import check_values
 from cloudtrain.spec.convert import convert
-from cloudtrain.spec.debugger import DebuggerHookConfig, ProfilerConfig, TensorBoardOutputConfig
+from cloudtrain.spec.debugger import (
+    DebuggerHookConfig,
+    ProfilerConfig,
+    Rule,
+    TensorBoardOutputConfig,
+    TrainingCompilerConfig,
+)
 from cloudtrain.spec.distribution import Distribution
 from cloudtrain.spec.inputs import Channel, FileSystemInput, InstanceGroup, InstancePreference, TrainingInput
 from cloudtrain.spec.managed import MlflowConfig, ModelPackageConfig
@@ -128,8 +134,10 @@ class TrainingJob(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True,
     training_repository_access_mode: str | None = None
     training_repository_credentials_provider_arn: str | None = None
     debugger_hook_config: DebuggerHookConfig | bool | None = None
+    rules: list[Rule] = []
     profiler_config: ProfilerConfig | None = None
     disable_profiler: bool = False
+    compiler_config: TrainingCompilerConfig | None = None
     tensorboard_output_config: TensorBoardOutputConfig | None = None
     experiment_config: dict[str, str] = {}
     mlflow_config: MlflowConfig | None = None

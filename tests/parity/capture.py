@@ -98,8 +98,7 @@ def capture(code: str, library: str) -> dict[str, Any]:
         ``requests`` by operation, ``calls`` in their order, and the ``error``, if one was raised.
     """
     if library == "cloudtrain":  # the one changed import line
-        code = re.sub(r"__import__\('sagemaker[\w.]*', ?fromlist=\['x'\]\)", "__import__('cloudtrain')", code)
-        code = re.sub(r"from sagemaker[\w.]* import", "from cloudtrain import", code)
+        code = re.sub(r"\b(__import__\('|from )sagemaker\b", r"\1cloudtrain.sagemaker", code)
     error = None
     with tempfile.TemporaryDirectory() as folder, _inside(Path(folder)), _recorded() as (requests, calls):
         try:

@@ -6,6 +6,7 @@ The code uses names that `capture` defines: ``BASE`` and ``P4`` are arguments, `
 from __future__ import annotations
 
 from parity.algorithm_cases import ALGORITHMS
+from parity.debugger_cases import COMPILED, RULES
 from parity.tuning_cases import TUNING
 
 _TF = "TensorFlow(entry_point='train.py',source_dir=SRC,role=ROLE,framework_version='2.16.2',py_version='py310',**P4"
@@ -426,6 +427,8 @@ CASES = {
         ("estimator", ESTIMATORS),
         ("option", OPTIONS),
         ("input", INPUTS),
+        ("rules", RULES),
+        ("compiler", COMPILED),
         ("tuning", TUNING),
     )
     for name, code in cases.items()

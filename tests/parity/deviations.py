@@ -48,6 +48,8 @@ def normalise(request: Mapping[str, Any]) -> dict[str, Any]:
     for pattern, placeholder in _GENERATED_NAMES.items():
         text = re.sub(pattern, placeholder, text)
     normal: dict[str, Any] = json.loads(text)
+    collections = normal.get("DebugHookConfig", {}).get("CollectionConfigurations", [])
+    collections.sort(key=json.dumps)  # the SDK keeps them in a set
     return normal
 
 

@@ -53,6 +53,14 @@ TENSORFLOW = {"framework": "tensorflow", "output_path": "s3://bucket/out", "runt
 CHECKPOINTS = {"checkpoint_s3_uri": "s3://bucket/checkpoints"}
 VPC = {"subnets": ["subnet-1"], "security_group_ids": ["sg-1"]}
 SAGEMAKER = "arn:aws:sagemaker:us-east-1:123456789012"
+COMPILED = {
+    "image_uri": None,
+    "instance_type": "ml.g5.xlarge",
+    "framework": "tensorflow",
+    "framework_version": "2.11",
+    "py_version": "py39",
+    "runtime": "toolkit",
+}
 REGISTRY = {"training_repository_access_mode": "Vpc"}
 
 SAMPLES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
@@ -148,6 +156,11 @@ SAMPLES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
         REGISTRY,
     ),
     "debugger_hook_config": ({"debugger_hook_config": True}, {}),
+    "rules": ({"rules": [{"name": "Overfit", "rule_parameters": {"rule_to_invoke": "Overfit"}}]}, {}),
+    "compiler_config": (
+        {**COMPILED, "compiler_config": {}},
+        COMPILED,
+    ),
     "profiler_config": ({"profiler_config": {"system_monitor_interval_millis": 500}}, {}),
     "disable_profiler": ({"disable_profiler": True}, {}),
     "tensorboard_output_config": (

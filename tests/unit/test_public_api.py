@@ -204,7 +204,9 @@ PUBLIC = {
         TrainingJobAnalytics get_execution_role
     """,
     "cloudtrain.sagemaker.debugger": """
-        CollectionConfig DebuggerHookConfig Profiler ProfilerConfig TensorBoardOutputConfig
+        CollectionConfig DataloaderProfilingConfig DebuggerHookConfig DetailedProfilingConfig FrameworkProfile
+        HorovodProfilingConfig Profiler ProfilerConfig ProfilerRule PythonProfiler PythonProfilingConfig Rule
+        SMDataParallelProfilingConfig TensorBoardOutputConfig cProfileTimer rule_configs
     """,
     "cloudtrain.sagemaker.huggingface": """
         HuggingFace
@@ -231,9 +233,9 @@ PUBLIC = {
         DEFAULT_MAX_RUN
         Agent Channel CollectionConfig DataParallel DebuggerHookConfig Distribution FIELDS FileSystemInput
         Horovod InstanceGroup InstancePreference MlflowConfig ModelPackageConfig ModelParallel Mpi
-        MultiWorkerMirrored ParameterServer Processes Profiler ProfilerConfig PytorchDdp REDACTED
-        RUNTIMES ShuffleConfig SmDistributed Source TensorBoardOutputConfig TorchDistributed
-        TrainingInput TrainingJob apply_overrides base_name check_job_name convert is_secret
+        MultiWorkerMirrored ParameterServer Processes Profiler ProfilerConfig PytorchDdp PytorchXla
+        REDACTED RULE_SOURCE RUNTIMES Rule ShuffleConfig SmDistributed Source TensorBoardOutputConfig TorchDistributed
+        TrainingCompilerConfig TrainingInput TrainingJob apply_overrides base_name check_job_name convert is_secret
         is_secret_name new_job_name parse_yaml read_job_file redact
     """,
     "cloudtrain.storage": """

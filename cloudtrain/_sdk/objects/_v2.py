@@ -71,8 +71,8 @@ SAME = (
 )
 """Attributes that have the same name as the argument."""
 
-UNSUPPORTED = ("compiler_config", "rules")
-"""Attributes that the `Estimator` refuses, whatever their value."""
+_AWS_RULES = "DEFAULT_RULE_EVALUATOR_IMAGE"
+"""The image of AWS's own rules, before a job starts."""
 
 RECIPE = ("is_nova_job", "is_nova_or_eval_recipe", "is_llmft_recipe", "training_recipe_file")
 """Attributes that are set for a training recipe."""
@@ -107,7 +107,6 @@ def read_estimator(obj: Any, instance_type: str | None = None, *, finds_image: b
     arguments = given(
         {
             **{name: get(obj, name) for name in SAME},
-            **{name: True for name in UNSUPPORTED if get(obj, name)},
             **_instances(obj, instance_type, finds_image),
             # fit() replaces the paths by the ones in its clone
             "git_config": None if os.path.isabs(get(obj, "entry_point") or "") else get(obj, "git_config"),
@@ -121,6 +120,8 @@ def read_estimator(obj: Any, instance_type: str | None = None, *, finds_image: b
             "enable_remote_debug": get(obj, "_enable_remote_debug"),
             "enable_session_tag_chaining": get(obj, "_enable_session_tag_chaining"),
             "debugger_hook_config": _debugger_hook(obj),
+            "rules": [_rule(rule) for rule in get(obj, "rules") or []] or None,
+            "compiler_config": _named(get(obj, "compiler_config"), "enabled", "debug"),
             "profiler_config": _profiler(obj),
             "tensorboard_output_config": _output_paths(get(obj, "tensorboard_output_config")),
         }
@@ -202,18 +203,40 @@ def _debugger_hook(obj: Any) -> Any:
         return hook
     if hook == {}:  # the SDK stores True like this
         return True
-    collections = [given({name: get(one, name) for name in ("name", "parameters")}) for one in _list(hook)]
     return given(
         {
             **_output_paths(hook),
             "hook_parameters": get(hook, "hook_parameters"),
-            "collection_configs": collections,
+            "collection_configs": _collections(hook),
         }
     )
 
 
-def _list(hook: Any) -> list[Any]:
-    return get(hook, "collection_configs") or []
+def _collections(obj: Any) -> list[dict[str, Any]]:
+    """The collections of a hook or a rule."""
+    return [_named(one, "name", "parameters") or {} for one in get(obj, "collection_configs") or []]
+
+
+def _rule(rule: Any) -> dict[str, Any]:
+    image = get(rule, "image_uri")
+    is_own = image != _AWS_RULES
+    names = ("instance_type", "volume_size_in_gb") if is_own else ()
+    actions = get(rule, "actions")
+    several = get(actions, "actions")
+    return given(
+        {
+            **(_named(rule, "name", "container_local_output_path", "s3_output_path", *names) or {}),
+            "image_uri": image if is_own else None,
+            "rule_parameters": {
+                name: str(value) for name, value in (get(rule, "rule_parameters") or {}).items()
+            },
+            "collections_to_save": _collections(rule),
+            "actions": [one.action_parameters for one in several]
+            if several
+            else get(actions, "action_parameters"),
+            "profiles": "ProfilerRule" in _classes(rule),
+        }
+    )
 
 
 def _profiler(obj: Any) -> dict[str, Any] | None:
@@ -237,4 +260,9 @@ def _profiler(obj: Any) -> dict[str, Any] | None:
 
 def _output_paths(config: Any) -> dict[str, Any]:
     """The output paths in the configuration of a hook or TensorBoard."""
-    return given({name: get(config, name) for name in ("s3_output_path", "container_local_output_path")})
+    return _named(config, "s3_output_path", "container_local_output_path") or {}
+
+
+def _named(obj: Any, *names: str) -> dict[str, Any] | None:
+    """The attributes of ``obj`` with these names that are not None; None for no object."""
+    return None if obj is None else given({name: get(obj, name) for name in names})

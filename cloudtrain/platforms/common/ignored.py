@@ -15,7 +15,9 @@ OF_SAGEMAKER = (
     "training_repository_access_mode",
     "training_repository_credentials_provider_arn",
     "debugger_hook_config",
+    "rules",
     "profiler_config",
+    "compiler_config",
     "tensorboard_output_config",
     "experiment_config",
     "mlflow_config",
@@ -53,7 +55,12 @@ def ignored_fields(platform: str, job: TrainingJob) -> list[str]:
     kinds = types_of(job)
     if kinds and platform in _CHOSEN_BY:
         found.append(f"instance_type: {', '.join(kinds)} has no effect on {platform}: {_CHOSEN_BY[platform]}")
-    names = [name for name in (*_OF_CLOUDS, *OF_SAGEMAKER) if name in given]
+    of_images = "compiler_config"  # of AWS, which a container may have
+    names = [
+        name
+        for name in (*_OF_CLOUDS, *OF_SAGEMAKER)
+        if name in given and not (platform == "container" and name == of_images)
+    ]
     if names:
         verb = "has" if len(names) == 1 else "have"
         found.append(f"{', '.join(names)} {verb} no effect on {platform}: only SageMaker uses such fields")

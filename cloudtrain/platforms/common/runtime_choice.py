@@ -43,8 +43,8 @@ def runtime_warnings(job: TrainingJob) -> list[str]:
         return []
     if _has_library(job):
         return [
-            "AWS's distributed libraries are part of its images: SageMaker's toolkit starts the script, as with "
-            'runtime="toolkit"'
+            "AWS's distributed libraries and its compiler are part of its images: SageMaker's toolkit starts the "
+            'script, as with runtime="toolkit"'
         ]
     if not _is_old(job) or not has_toolkit(job):
         return []
@@ -70,9 +70,10 @@ def explained(job: TrainingJob) -> Iterator[None]:
 
 
 def _has_library(job: TrainingJob) -> bool:
-    """Whether the job uses ``smdistributed`` or ``pytorchddp``, which only the toolkit of AWS's images starts."""
+    """Whether the job uses a library or a compiler that only the toolkit of AWS's images starts."""
     enabled = job.distribution.enabled if job.distribution else {}
-    return has_toolkit(job) and not {"smdistributed", "pytorchddp"}.isdisjoint(enabled)
+    libraries = {"smdistributed", "pytorchddp", "pytorchxla"} & {*enabled}
+    return has_toolkit(job) and bool(libraries or job.compiler_config)
 
 
 def _is_old(job: TrainingJob) -> bool:

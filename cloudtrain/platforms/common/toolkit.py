@@ -11,6 +11,7 @@ from typing import Any
 
 from cloudtrain.errors import InvalidJob
 from cloudtrain.platforms.common.hyperparameters import model_dir
+from cloudtrain.platforms.common.toolkit_compiler import compiler_hyperparameters
 from cloudtrain.platforms.common.toolkit_distribution import distribution_hyperparameters
 from cloudtrain.spec import TrainingJob
 
@@ -42,7 +43,8 @@ def toolkit_hyperparameters(job: TrainingJob, place: str, output_path: str, regi
                 "sagemaker_region": region,
             }
         )
-    return values | _as_json({**distribution_hyperparameters(job), **model_dir(job, output_path)})
+    compiler = compiler_hyperparameters(job)
+    return values | _as_json({**distribution_hyperparameters(job), **model_dir(job, output_path), **compiler})
 
 
 def _check(job: TrainingJob) -> None:

@@ -15,6 +15,7 @@ from cloudtrain.spec import DataParallel, Distribution, Mpi, SmDistributed, Trai
 _FRAMEWORKS = {
     "torch_distributed": ("pytorch", "huggingface"),
     "pytorchddp": ("pytorch", "huggingface"),
+    "pytorchxla": ("pytorch", "huggingface"),
     "smdistributed": ("pytorch", "huggingface", "tensorflow"),
     "multi_worker_mirrored_strategy": ("tensorflow",),
 }
@@ -62,6 +63,8 @@ def _launched_by_library(distribution: Distribution) -> Distribution:
 
 def _launched_by_toolkit(job: TrainingJob, distribution: Distribution) -> dict[str, Any]:
     values: dict[str, Any] = _groups(job, distribution)
+    if distribution.pytorchxla:
+        values["sagemaker_pytorch_xla_multi_worker_enabled"] = distribution.pytorchxla.enabled
     if distribution.parameter_server:
         values["sagemaker_parameter_server_enabled"] = distribution.parameter_server.enabled
     if distribution.mpi:

@@ -2,29 +2,43 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
-from cloudtrain.aws.images import profiler_image
+from cloudtrain.aws.image_data import numbers
+from cloudtrain.aws.images import profiler_image, rules_image
+from cloudtrain.errors import InvalidJob
 from cloudtrain.platforms.sagemaker.inputs import given
-from cloudtrain.spec import DebuggerHookConfig, ProfilerConfig, TrainingJob
+from cloudtrain.spec import CollectionConfig, DebuggerHookConfig, ProfilerConfig, Rule, TrainingJob
 
 PROFILER_RULE = "DetailedProfilerProcessingJobConfig"
 
 PROFILER_INSTANCE = {"InstanceType": "ml.m5.4xlarge", "VolumeSizeInGB": 128}
 """The instance of the job that SageMaker Profiler runs alongside the training."""
 
+_NOT_PROFILED = {"pytorch": (2, 0), "tensorflow": (2, 11)}
+"""The first versions of frameworks for which AWS has retired framework profiling."""
+
 
 def debugger_fields(job: TrainingJob, output_path: str, region: str) -> dict[str, Any]:
     """The fields of the request. Outputs without their own path go to ``output_path``.
 
-    Raises InvalidJob if the region has no SageMaker Profiler.
+    Raises InvalidJob if the region lacks a service, or ``rules`` need the profiler and ``disable_profiler`` is set.
     """
     tensorboard = job.tensorboard_output_config
-    profiles = job.profiler_config and job.profiler_config.profile_params
+    rules = [rule for rule in job.rules if not rule.profiles]
+    profiler_rules = [rule for rule in job.rules if rule.profiles]
+    if profiler_rules and job.disable_profiler:
+        raise InvalidJob(
+            f"rules: {profiler_rules[0].name} needs the profiler, and disable_profiler is set",
+            hint="Remove one of them.",
+        )
     fields = {
-        "DebugHookConfig": _hook(job.debugger_hook_config, output_path),
-        "ProfilerConfig": _profiler(job, output_path),
-        "ProfilerRuleConfigurations": [_profiler_rule(job, region)] if profiles else None,
+        "DebugHookConfig": _hook(job, rules, output_path),
+        "DebugRuleConfigurations": [_rule(rule, job, region) for rule in rules] or None,
+        "ProfilerConfig": _profiler(job, output_path, has_rules=bool(profiler_rules)),
+        "ProfilerRuleConfigurations": [_rule(rule, job, region) for rule in profiler_rules]
+        or _default_profiler_rules(job, region),
         "TensorBoardOutputConfig": tensorboard
         and given(
             {
@@ -36,31 +50,79 @@ def debugger_fields(job: TrainingJob, output_path: str, region: str) -> dict[str
     return given(fields)
 
 
-def _hook(hook: DebuggerHookConfig | bool | None, output_path: str) -> dict[str, Any] | None:
-    if not hook:
+def retired(job: TrainingJob) -> Iterator[str]:
+    """A warning, one sentence, for each field of ``job`` that asks for what AWS has retired."""
+    if job.compiler_config:
+        yield (
+            "compiler_config: AWS makes no new releases of SageMaker Training Compiler, and does not update the "
+            "images that have it"
+        )
+    first = _NOT_PROFILED.get(job.framework or "")
+    is_profiled = job.profiler_config and job.profiler_config.framework_profile_params
+    if is_profiled and first and job.framework_version and numbers(job.framework_version)[:2] >= first:
+        yield (
+            f"profiler_config.framework_profile_params: AWS has retired framework profiling, and its images of "
+            f"{job.framework} {job.framework_version} do not have it"
+        )
+
+
+def _hook(job: TrainingJob, rules: list[Rule], output_path: str) -> dict[str, Any] | None:
+    """The hook that the job asks for, and the one that saves what its rules need."""
+    hook = job.debugger_hook_config
+    if hook is False or (hook is None and not rules):
         return None
-    if hook is True:
+    if hook is None or hook is True:
         hook = DebuggerHookConfig()
+    collections: list[CollectionConfig] = []
+    for one in [*(one for rule in rules for one in rule.collections_to_save), *hook.collection_configs]:
+        if one not in collections:
+            collections.append(one)
     fields = {
         "S3OutputPath": hook.s3_output_path or output_path,
         "LocalPath": hook.container_local_output_path,
         "HookParameters": hook.hook_parameters,
         "CollectionConfigurations": [
-            given({"CollectionName": collection.name, "CollectionParameters": collection.parameters})
-            for collection in hook.collection_configs
+            given({"CollectionName": one.name, "CollectionParameters": one.parameters}) for one in collections
         ],
     }
     return given(fields)
 
 
-def _profiler(job: TrainingJob, output_path: str) -> dict[str, Any] | None:
-    config = job.profiler_config
+def _rule(rule: Rule, job: TrainingJob, region: str) -> dict[str, Any]:
+    """One rule. AWS's own image selects its instances."""
+    parameters = dict(rule.rule_parameters)
+    if rule.actions:
+        parameters["action_json"] = _actions(rule.actions, str(job.job_name))
+    own = (
+        {"InstanceType": rule.instance_type, "VolumeSizeInGB": rule.volume_size_in_gb}
+        if rule.image_uri
+        else {}
+    )
+    fields = {
+        "RuleConfigurationName": rule.name,
+        "RuleEvaluatorImage": rule.image_uri or rules_image(region),
+        **own,
+        "LocalPath": rule.container_local_output_path,
+        "S3OutputPath": rule.s3_output_path,
+        "RuleParameters": parameters or None,
+    }
+    return given(fields)
+
+
+def _actions(actions: list[dict[str, str]] | dict[str, str], job_name: str) -> str:
+    """The actions in the notation of AWS's image: JSON with escaped quotes."""
+    if isinstance(actions, list):
+        return f"[{', '.join(_actions(action, job_name) for action in actions)}]"
+    if actions.get("name") == "stoptraining" and "training_job_prefix" not in actions:
+        actions = {**actions, "training_job_prefix": job_name}
+    pairs = (f'\\"{name}\\": \\"{value}\\"' for name, value in actions.items())
+    return "{" + ", ".join(pairs) + "}"
+
+
+def _profiler(job: TrainingJob, output_path: str, *, has_rules: bool) -> dict[str, Any] | None:
+    config = job.profiler_config or (ProfilerConfig() if has_rules else None)
     if config is None:
         return {"DisableProfiler": True} if job.disable_profiler else None
-    return _profiler_fields(config, output_path)
-
-
-def _profiler_fields(config: ProfilerConfig, output_path: str) -> dict[str, Any]:
     place = None if config.disable_profiler else config.s3_output_path or output_path
     parameters: dict[str, str] | None = config.framework_profile_params
     if config.profile_params:
@@ -77,10 +139,14 @@ def _profiler_fields(config: ProfilerConfig, output_path: str) -> dict[str, Any]
     return given(fields)
 
 
-def _profiler_rule(job: TrainingJob, region: str) -> dict[str, Any]:
-    return {
+def _default_profiler_rules(job: TrainingJob, region: str) -> list[dict[str, Any]] | None:
+    """The rule with which SageMaker Profiler analyses its results, where the job names none."""
+    if not job.profiler_config or not job.profiler_config.profile_params:
+        return None
+    rule = {
         "RuleConfigurationName": f"{PROFILER_RULE}-{job.job_name}",
         "RuleEvaluatorImage": profiler_image(region),
         **PROFILER_INSTANCE,
         "RuleParameters": {"rule_to_invoke": "DetailedProfilerProcessing"},
     }
+    return [rule]

@@ -49,8 +49,9 @@ class SageMakerPlatform:
     def job_warnings(self, job: TrainingJob) -> list[str]:
         from cloudtrain.aws.images import region_warnings
         from cloudtrain.platforms.common.runtime_choice import runtime_warnings
+        from cloudtrain.platforms.sagemaker._debugger import retired
 
-        return [*runtime_warnings(job), *region_warnings(job, self.aws.region)]
+        return [*runtime_warnings(job), *region_warnings(job, self.aws.region), *retired(job)]
 
     def submit(self, request: Request) -> None:
         from cloudtrain.platforms.sagemaker._bundled_runtime import forget_runtime, runtime_uri

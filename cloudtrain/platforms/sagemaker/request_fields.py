@@ -10,7 +10,16 @@ from __future__ import annotations
 _S3 = "InputDataConfig.DataSource.S3DataSource"
 _FILES = "InputDataConfig.DataSource.FileSystemDataSource"
 _HOOK = "DebugHookConfig"
-_RULES = "ProfilerRuleConfigurations"
+_RULES = ("DebugRuleConfigurations", "ProfilerRuleConfigurations")
+_OF_RULES = {
+    "RuleConfigurationName": "name",
+    "RuleEvaluatorImage": "image_uri",
+    "InstanceType": "instance_type",
+    "VolumeSizeInGB": "volume_size_in_gb",
+    "LocalPath": "container_local_output_path",
+    "S3OutputPath": "s3_output_path",
+    "RuleParameters": "rule_parameters",
+}
 _IMAGE_CONFIG = "AlgorithmSpecification.TrainingImageConfig"
 _PLACEMENT = "instance_placement_config"
 
@@ -108,11 +117,8 @@ SET_BY = {
     "ProfilerConfig.ProfilingIntervalInMilliseconds": "profiler_config.system_monitor_interval_millis",
     "ProfilerConfig.ProfilingParameters": "profiler_config.framework_profile_params",
     "ProfilerConfig.DisableProfiler": "disable_profiler",
-    f"{_RULES}.RuleConfigurationName": "profiler_config.profile_params",
-    f"{_RULES}.RuleEvaluatorImage": "profiler_config.profile_params",
-    f"{_RULES}.InstanceType": "profiler_config.profile_params",
-    f"{_RULES}.VolumeSizeInGB": "profiler_config.profile_params",
-    f"{_RULES}.RuleParameters": "profiler_config.profile_params",
+    **dict.fromkeys(_RULES, "rules"),
+    **{f"{rules}.{field}": f"rules[{{0}}].{name}" for rules in _RULES for field, name in _OF_RULES.items()},
     "Environment": "environment",
     "RetryStrategy.MaximumRetryAttempts": "max_retry_attempts",
     "RemoteDebugConfig.EnableRemoteDebug": "enable_remote_debug",
@@ -131,9 +137,6 @@ NOT_SENT = {
     "InputDataConfig.DataSource.DatasetSource": "only for serverless jobs; pass the URI of the data",
     "ResourceConfig.SelectedInstanceType": "read-only: SageMaker says what it selected",
     "ResourceConfig.SelectedInstanceCount": "read-only: SageMaker says what it selected",
-    "DebugRuleConfigurations": "rules run as separate jobs; let the script check what it trains",
-    f"{_RULES}.LocalPath": "SageMaker Profiler's own job does not need it",
-    f"{_RULES}.S3OutputPath": "SageMaker Profiler's own job does not need it",
     "ServerlessJobConfig": "fine-tuning of AWS's models without a script, an image or instances",
 }
 """The fields that cloudtrain never sends, and why."""

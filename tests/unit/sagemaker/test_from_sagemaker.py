@@ -238,11 +238,60 @@ def test_preferences_and_model_package_of_version_3() -> None:
     assert "instance_preferences" not in one_type
 
 
+def test_rules_and_the_compiler_are_taken_over() -> None:
+    collection = _revive({"__class__": ["CollectionConfig"], "name": "losses", "parameters": None})
+    own = {"container_local_output_path": None, "s3_output_path": None, "instance_type": None}
+    rule = {
+        **own,
+        "name": "Overfit",
+        "volume_size_in_gb": None,
+        "rule_parameters": {"rule_to_invoke": "Overfit"},
+    }
+    stop = _revive({"__class__": ["StopTraining"], "action_parameters": {"name": "stoptraining"}})
+    rules = [
+        _revive(
+            {
+                "__class__": ["Rule", "RuleBase"],
+                **rule,
+                "image_uri": "DEFAULT_RULE_EVALUATOR_IMAGE",
+                "collection_configs": [collection],
+                "actions": _revive({"__class__": ["ActionList"], "actions": (stop,)}),
+            }
+        ),
+        _revive(
+            {
+                "__class__": ["ProfilerRule", "RuleBase"],
+                **rule,
+                "image_uri": "i",
+                "instance_type": "ml.t3.medium",
+            }
+        ),
+    ]
+    compiler = _revive({"__class__": ["TrainingCompilerConfig"], "enabled": True, "debug": False})
+    fields = Estimator.from_sagemaker(recorded("pytorch", rules=rules, compiler_config=compiler)).fields
+    assert fields["rules"] == [
+        {
+            "name": "Overfit",
+            "rule_parameters": {"rule_to_invoke": "Overfit"},
+            "collections_to_save": [{"name": "losses"}],
+            "actions": [{"name": "stoptraining"}],
+            "profiles": False,
+        },
+        {
+            "name": "Overfit",
+            "rule_parameters": {"rule_to_invoke": "Overfit"},
+            "image_uri": "i",
+            "instance_type": "ml.t3.medium",
+            "profiles": True,
+        },
+    ]
+    assert fields["compiler_config"] == {"enabled": True, "debug": False}
+
+
 @pytest.mark.parametrize(
     ("make", "says"),
     [
         (lambda: object(), "object is neither an estimator of the SageMaker SDK nor a ModelTrainer"),
-        (lambda: recorded("pytorch", rules=[object()]), "rules: not supported by cloudtrain"),
         (lambda: recorded("pytorch", is_nova_job=True), "a training_recipe is not supported"),
         (
             lambda: recorded("pytorch", max_run=object()),

@@ -80,6 +80,19 @@ EVERYTHING: list[dict[str, Any]] = [
             "hook_parameters": {"a": "b"},
             "collection_configs": [{"name": "n", "parameters": {"a": "b"}}],
         },
+        "rules": [
+            {
+                "name": "r",
+                "image_uri": "123456789012.dkr.ecr.us-east-1.amazonaws.com/rules:1",
+                "instance_type": "ml.t3.medium",
+                "volume_size_in_gb": 1,
+                "container_local_output_path": "/r",
+                "s3_output_path": "s3://b/r",
+                "rule_parameters": {"a": "b"},
+                "profiles": profiles,
+            }
+            for profiles in (False, True)
+        ],
         "tensorboard_output_config": {"s3_output_path": "s3://b/t", "container_local_output_path": "/t"},
         "experiment_config": dict.fromkeys(
             ("ExperimentName", "TrialName", "TrialComponentDisplayName", "RunName"), "e"
@@ -144,6 +157,7 @@ def rendered(value: Any, path: tuple[str, ...] = ()) -> Iterator[str]:
 MAPS = {
     "HyperParameters", "Environment", "DebugHookConfig.HookParameters", "ProfilerConfig.ProfilingParameters",
     "DebugHookConfig.CollectionConfigurations.CollectionParameters", "ProfilerRuleConfigurations.RuleParameters",
+    "DebugRuleConfigurations.RuleParameters",
 }  # fmt: skip
 
 

@@ -109,8 +109,6 @@ def test_both_names_together_are_refused() -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"rules": ["rule"]}, r"rules: not supported by cloudtrain"),
-        ({"compiler_config": 1}, r"compiler_config: .*\n.*torch.compile"),
         ({"env": {"A": "b"}}, r"env: .*\n.*environment=\{...\}"),
         ({"script_mode": False}, r"script_mode: version 2 .* has only script mode\n"),
         ({"training_recipe": "x"}, r"training_recipe: .*\n  Pass the recipe's script"),
@@ -132,7 +130,7 @@ def test_names_of_version_1_without_effect_give_a_warning() -> None:
 
 
 def test_an_empty_unsupported_argument_is_ignored() -> None:
-    assert Estimator("train.py", rules=[], git_config={}).fields == {"entry_point": "train.py"}
+    assert Estimator("train.py", training_recipe="", git_config={}).fields == {"entry_point": "train.py"}
 
 
 def test_an_argument_by_position_and_by_name_is_refused() -> None:

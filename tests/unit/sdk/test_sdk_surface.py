@@ -232,8 +232,6 @@ def test_s3_paths() -> None:
         ("processing", "FeatureStoreOutput", "from sagemaker.core.processing import FeatureStoreOutput"),
         ("transformer", "Transformer", "from sagemaker.core.transformer import Transformer"),
         ("pytorch", "PyTorchModel", "from sagemaker.serve import ModelBuilder"),
-        ("debugger", "Rule", "check the training in the script"),
-        ("huggingface", "TrainingCompilerConfig", "torch.compile"),
     ],
 )
 def test_a_class_for_after_the_training_can_be_imported_and_says_where_it_is(

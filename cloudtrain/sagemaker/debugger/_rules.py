@@ -1,0 +1,151 @@
+"""The rules of `sagemaker.debugger`, which the job's field ``rules`` describes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from cloudtrain import spec
+from cloudtrain.errors import InvalidJob
+from cloudtrain.spec.uris import existing_to_uri
+
+
+class Rule(spec.Rule, frozen=True):
+    """A rule about saved tensors."""
+
+    @classmethod
+    def sagemaker(
+        cls,
+        base_config: Mapping[str, Any],
+        name: str | None = None,
+        container_local_output_path: str | None = None,
+        s3_output_path: str | None = None,
+        other_trials_s3_input_paths: Sequence[str] | None = None,
+        rule_parameters: Mapping[str, Any] | None = None,
+        collections_to_save: Sequence[spec.CollectionConfig] | None = None,
+        actions: Any = None,
+    ) -> Rule:
+        """One of AWS's rules: ``Rule.sagemaker(rule_configs.vanishing_gradient())``.
+
+        Raises InvalidJob if ``rule_parameters`` name another rule.
+        """
+        if (rule_parameters or {}).get("rule_to_invoke") is not None:
+            raise InvalidJob(
+                "rule_parameters: rule_to_invoke cannot be changed for a rule of AWS",
+                hint="Leave it out, or use Rule.custom(...).",
+            )
+        rule = base_config["DebugRuleConfiguration"]
+        given = {**rule.get("RuleParameters", {}), **(rule_parameters or {})}
+        needed = [
+            spec.CollectionConfig(one.get("CollectionName"), one.get("CollectionParameters", {}))
+            for one in base_config.get("CollectionConfigurations", [])
+        ]
+        return cls(
+            name=name or rule["RuleConfigurationName"],
+            container_local_output_path=container_local_output_path,
+            s3_output_path=s3_output_path,
+            rule_parameters=_texts({**_trials(other_trials_s3_input_paths), **given}),
+            collections_to_save=list(collections_to_save or needed),
+            actions=actions,
+        )
+
+    @classmethod
+    def custom(
+        cls,
+        name: str,
+        image_uri: str,
+        instance_type: str,
+        volume_size_in_gb: int,
+        source: str | None = None,
+        rule_to_invoke: str | None = None,
+        container_local_output_path: str | None = None,
+        s3_output_path: str | None = None,
+        other_trials_s3_input_paths: Sequence[str] | None = None,
+        rule_parameters: Mapping[str, Any] | None = None,
+        collections_to_save: Sequence[spec.CollectionConfig] | None = None,
+        actions: Any = None,
+    ) -> Rule:
+        """A rule of your own: a class in ``source``, a file here or in S3.
+
+        Raises InvalidJob if only one of ``source`` and ``rule_to_invoke`` is given.
+        """
+        given = _own(source, rule_to_invoke, rule_parameters)
+        return cls(
+            name=name,
+            image_uri=image_uri,
+            instance_type=instance_type,
+            volume_size_in_gb=volume_size_in_gb,
+            container_local_output_path=container_local_output_path,
+            s3_output_path=s3_output_path,
+            rule_parameters=_texts({**_trials(other_trials_s3_input_paths), **given}),
+            collections_to_save=list(collections_to_save or ()),
+            actions=actions,
+        )
+
+
+class ProfilerRule(spec.Rule, frozen=True):
+    """A rule about the profiler's metrics."""
+
+    @classmethod
+    def sagemaker(
+        cls,
+        base_config: Any,
+        name: str | None = None,
+        container_local_output_path: str | None = None,
+        s3_output_path: str | None = None,
+        instance_type: str | None = None,
+        volume_size_in_gb: int | None = None,
+    ) -> ProfilerRule:
+        """One of AWS's rules: ``ProfilerRule.sagemaker(rule_configs.ProfilerReport())``."""
+        return cls(
+            name=name or base_config.rule_name,
+            instance_type=instance_type,
+            volume_size_in_gb=volume_size_in_gb,
+            container_local_output_path=container_local_output_path,
+            s3_output_path=s3_output_path,
+            rule_parameters=_texts(base_config.rule_parameters),
+            profiles=True,
+        )
+
+    @classmethod
+    def custom(
+        cls,
+        name: str,
+        image_uri: str,
+        instance_type: str,
+        volume_size_in_gb: int,
+        source: str | None = None,
+        rule_to_invoke: str | None = None,
+        container_local_output_path: str | None = None,
+        s3_output_path: str | None = None,
+        rule_parameters: Mapping[str, Any] | None = None,
+    ) -> ProfilerRule:
+        """A rule of your own, as `Rule.custom`. Raises InvalidJob."""
+        return cls(
+            name=name,
+            image_uri=image_uri,
+            instance_type=instance_type,
+            volume_size_in_gb=volume_size_in_gb,
+            container_local_output_path=container_local_output_path,
+            s3_output_path=s3_output_path,
+            rule_parameters=_texts(_own(source, rule_to_invoke, rule_parameters)),
+            profiles=True,
+        )
+
+
+def _own(source: str | None, rule: str | None, parameters: Mapping[str, Any] | None) -> dict[str, Any]:
+    if bool(source) != bool(rule):
+        raise InvalidJob(
+            "source and rule_to_invoke: a rule of your own needs both",
+            hint="source is the Python file, and rule_to_invoke the class in it.",
+        )
+    given = {spec.RULE_SOURCE: str(existing_to_uri(source)), "rule_to_invoke": rule} if source else {}
+    return {**given, **(parameters or {})}
+
+
+def _trials(paths: Sequence[str] | None) -> dict[str, str]:
+    return {f"other_trial_{number}": path for number, path in enumerate(paths or ())}
+
+
+def _texts(parameters: Mapping[str, Any]) -> dict[str, str]:
+    return {name: str(value) for name, value in parameters.items()}
