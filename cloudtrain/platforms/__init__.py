@@ -6,8 +6,6 @@ from cloudtrain._lazy import lazy
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any
-
     from cloudtrain.platforms.base import (
         AccountStorage,
         Arrays,
@@ -42,7 +40,7 @@ if TYPE_CHECKING:
     from cloudtrain.platforms.states import print_states
 
 # lazy: the supervisor of a local job needs only its own module of this package
-_getattr, __dir__ = lazy(
+__getattr__, __dir__ = lazy(
     __name__,
     {
         "AccountStorage": "cloudtrain.platforms.base",
@@ -82,20 +80,6 @@ _getattr, __dir__ = lazy(
         "print_states": "cloudtrain.platforms.states",
     },
 )
-
-_RENAMED = {"Account": "AccountStorage", "Outcome": "CheckStatus", "telling": "print_states"}
-"""Names that are deprecated for one version."""
-
-
-def __getattr__(name: str) -> Any:
-    if name in _RENAMED:
-        import warnings
-
-        message = f"cloudtrain.platforms.{name} is deprecated, use cloudtrain.platforms.{_RENAMED[name]}"
-        warnings.warn(message, DeprecationWarning, stacklevel=2)
-        name = _RENAMED[name]
-    return _getattr(name)
-
 
 __all__ = [
     "AccountStorage",

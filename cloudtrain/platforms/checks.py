@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 import time
-import warnings
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass
@@ -35,7 +34,7 @@ class CheckStatus(str, Enum):
         return self.value
 
 
-@dataclass(frozen=True, init=False)
+@dataclass(frozen=True)
 class Finding:
     """The result of a check, a sentence about it, and a hint that says what to do."""
 
@@ -43,35 +42,9 @@ class Finding:
     what: str
     hint: str = ""
 
-    def __init__(
-        self,
-        status: CheckStatus | None = None,
-        what: str | None = None,
-        hint: str = "",
-        *,
-        outcome: CheckStatus | None = None,
-    ) -> None:
-        """``outcome`` is the deprecated name of ``status``."""
-        if outcome is not None:
-            if status is not None:
-                raise TypeError("Finding() got both status and outcome, its deprecated name")
-            warnings.warn(
-                "Finding(outcome=...) is deprecated, use Finding(status=...)",
-                DeprecationWarning,
-                stacklevel=2,
-            )
-            status = outcome
-        if status is None or what is None:
-            raise TypeError("Finding() needs status and what")
-        texts = {"what": hide_credentials(what), "hint": hide_credentials(hint)}  # they quote URLs
-        for name, value in (("status", status), *texts.items()):
-            object.__setattr__(self, name, value)
-
-    @property
-    def outcome(self) -> CheckStatus:
-        """Deprecated: use ``status``."""
-        warnings.warn("Finding.outcome is deprecated, use Finding.status", DeprecationWarning, stacklevel=2)
-        return self.status
+    def __post_init__(self) -> None:
+        for name in ("what", "hint"):  # they quote URLs
+            object.__setattr__(self, name, hide_credentials(getattr(self, name)))
 
     @classmethod
     def of(cls, error: CloudtrainError) -> Finding:

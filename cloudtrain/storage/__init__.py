@@ -9,8 +9,6 @@ from cloudtrain._lazy import lazy
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any
-
     from cloudtrain.storage.base import ObjectInfo, Progress, Store
     from cloudtrain.storage.file import FileStore
     from cloudtrain.storage.opening import open_store
@@ -19,7 +17,7 @@ if TYPE_CHECKING:
     from cloudtrain.storage.transfer import Select, download_tree, list_folder, list_tree, upload_tree
     from cloudtrain.storage.uri import join_uri, split_uri, uri_scheme, uri_to_path
 
-_getattr, __dir__ = lazy(
+__getattr__, __dir__ = lazy(
     __name__,
     {
         "FileStore": "cloudtrain.storage.file",
@@ -40,17 +38,6 @@ _getattr, __dir__ = lazy(
         "uri_to_path": "cloudtrain.storage.uri",
     },
 )
-
-
-def __getattr__(name: str) -> Any:
-    if name == "Entry":
-        import warnings
-
-        message = "cloudtrain.storage.Entry is deprecated, use cloudtrain.storage.ObjectInfo"
-        warnings.warn(message, DeprecationWarning, stacklevel=2)
-        name = "ObjectInfo"
-    return _getattr(name)
-
 
 __all__ = [
     "FileStore",

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-import warnings
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -47,20 +46,15 @@ class TuningJob:
     def wait(
         self,
         on_progress: Callable[[str], object] | None = None,
-        *,
-        tell: Callable[[str], object] | None = None,
     ) -> TuningJob:
         """Wait until the search has ended, and return the job.
 
         Args:
-            on_progress (deprecated: ``tell``): called with a line of text whenever a training job ends.
+            on_progress: called with a line of text whenever a training job ends.
 
         Raises:
             TrainingFailed: the search failed, for example because none of its training jobs completed.
         """
-        if tell is not None:
-            warnings.warn("`tell` is now called `on_progress`", DeprecationWarning, stacklevel=2)
-            on_progress = tell
         pause, last = POLL_SECONDS, ""
         while True:
             answer = self.describe()

@@ -21,6 +21,18 @@ MEDIAN = 200
 
 PYPROJECT = REPOSITORY / "pyproject.toml"
 
+BROUGHT_BY = {
+    "botocore": "boto3",
+    "mypy_boto3_s3": "boto3_stubs",
+    "nbformat": "nbconvert",
+    "requests": "docker",
+    "s3transfer": "boto3",
+    "traitlets": "ipython",
+    "typing_extensions": "mypy",  # for type checkers only
+    "_typeshed": "mypy",
+}
+"""Imported packages that a declared distribution always installs: it returns or accepts their objects."""
+
 
 def test_files_are_small() -> None:
     lengths = {
@@ -97,6 +109,24 @@ def test_private_modules_are_imported_in_their_own_package_only() -> None:
         if "._" in imported.partition(".")[2] and importer.split(".")[1:2] != imported.split(".")[1:2]
     ]
     assert found == [], "rename the module, or import from its package"
+
+
+def test_every_package_that_is_imported_is_declared() -> None:
+    names = re.findall(
+        r"^    ([\w.-]+)", (REPOSITORY / "setup.cfg").read_text(encoding="utf-8"), re.MULTILINE
+    )
+    declared = {name.replace("-", "_").lower() for name in names} | {
+        "cloudtrain",
+        "yaml",
+        *sys.stdlib_module_names,
+    }
+    missing = {
+        (module, name)
+        for module in grimp.build_graph("cloudtrain", include_external_packages=True, cache_dir=None).modules
+        if (name := module.partition(".")[0].lower()) not in declared | set(BROUGHT_BY)
+    }
+    assert missing == set()
+    assert declared >= set(BROUGHT_BY.values())
 
 
 def test_prose_is_plain_english() -> None:
