@@ -120,7 +120,7 @@ def make_launch_plan(
         command = [
             *(python, f"{config.library}/{TORCHRUN_FILE}"),
             *_torchrun_options(slots[0], master, config.launcher.max_restarts),
-            f"--log-dir={config.paths.run}/torchrun",  # by default, a folder in /tmp that survives a kill
+            f"--log_dir={config.paths.run}/torchrun",  # by default, a folder in /tmp that survives a kill
             # torchrun would take --rdzv, an argument of the script, for its --rdzv-id
             *(rank_command[1], STORED_COMMAND),
         ]
@@ -279,9 +279,11 @@ def _is_module(code: Path, name: str) -> bool:
 
 
 def _torchrun_options(slot: RankSlot, master: tuple[str, int], max_restarts: int) -> list[str]:
+    # with underscores: PyTorch 1 has no other spelling
     return [
-        f"--nnodes={slot.host_count}", f"--nproc-per-node={slot.local_size}", f"--node-rank={slot.host_rank}",
-        f"--master-addr={master[0]}", f"--master-port={master[1]}", f"--max-restarts={max_restarts}",
+        f"--nnodes={slot.host_count}", f"--nproc_per_node={slot.local_size}", f"--node_rank={slot.host_rank}",
+        f"--master_addr={master[0]}", f"--master_port={master[1]}", f"--max_restarts={max_restarts}",
+        "--monitor_interval=0.1",  # as in PyTorch 2; PyTorch 1 would notice the end of a rank after 5 s
     ]  # fmt: skip
 
 

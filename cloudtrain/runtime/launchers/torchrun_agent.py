@@ -29,7 +29,21 @@ def _listen_on_loopback() -> None:
     def store(host: str, port: int, world_size: int, is_master: bool, *arguments: Any, **options: Any) -> Any:
         if is_master and host == LOOPBACK:
             listener = socket.create_server((host, port), backlog=1024)
-            options["master_listen_fd"] = listener.detach()
+            try:
+                own = plain(
+                    host,
+                    port,
+                    world_size,
+                    is_master,
+                    *arguments,
+                    master_listen_fd=listener.fileno(),
+                    **options,
+                )
+            except TypeError:  # PyTorch 1 has no such parameter
+                listener.close()
+            else:
+                listener.detach()
+                return own
         return plain(host, port, world_size, is_master, *arguments, **options)
 
     rendezvous.TCPStore = store

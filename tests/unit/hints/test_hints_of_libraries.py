@@ -216,6 +216,9 @@ RECORDED = {
 RECORDED_TRACEBACKS = {
     # PyTorch 2.13 without CUDA, torchvision from PyPI
     "RuntimeError: operator torchvision::nms does not exist": "not built for this PyTorch",
+    # PyTorch 1.13 of Debian 12, with Python 3.11
+    '  File "/usr/lib/python3/dist-packages/torch/distributed/elastic/multiprocessing/api.py", line 162, in to_map\n'
+    "AttributeError: 'NoneType' object has no attribute 'get'": "--processes-per-host N",
     # a script without a terminal
     "os.popen('stty size', 'r')\nValueError: not enough values to unpack (expected 2, got 0)": "a rank has none",
     "os.get_terminal_size()\nOSError: [Errno 25] Inappropriate ioctl for device": "shutil.get_terminal_size()",

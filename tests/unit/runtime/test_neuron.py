@@ -106,7 +106,7 @@ def plan(folder: Path, environ: dict[str, str], **hyperparameters: object) -> La
 def test_torchrun_starts_a_rank_for_each_core(tmp_path: Path) -> None:
     environ = neuron_ls(tmp_path, listed(16, 2))
     found = plan(tmp_path, environ, sagemaker_torch_distributed_enabled=True)
-    assert "--nproc-per-node=32" in found.command
+    assert "--nproc_per_node=32" in found.command
     assert (len(found.slots), found.slots[0].world_size) == (32, 64)
 
 

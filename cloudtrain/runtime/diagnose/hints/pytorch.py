@@ -57,6 +57,13 @@ HINTS = (
         "Write loss.item() instead of loss.data[0].",
     ),
     Hint(
+        "AttributeError: 'NoneType' object has no attribute 'get'",
+        r"^AttributeError: 'NoneType' object has no attribute 'get'",
+        "The torchrun of PyTorch 1 does not work with Python 3.11. Start the ranks with --processes-per-host N "
+        "in place of --torchrun: the script has the same variables.",
+        traceback=r'torch/distributed/elastic/multiprocessing/api\.py", line \d+, in to_map',
+    ),
+    Hint(
         "ModuleNotFoundError: No module named 'torch._six'",
         r"^ModuleNotFoundError: No module named 'torch\._six'",
         "PyTorch 2 does not have torch._six. Use a newer release of the package that imports it. In your own code, "

@@ -13,7 +13,6 @@ import os
 import sys
 import threading
 import types
-import unittest.mock
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -77,8 +76,7 @@ def rank_of_environment() -> str:
 
 
 def replace_modules() -> None:
-    """Provide the modules that the suites import other than the framework: `mock`, and parts of Horovod's launcher."""
-    sys.modules.setdefault("mock", unittest.mock)
+    """Provide the parts of Horovod's launcher that the suites import."""
     for name, contents in {
         "horovod.runner": {},
         "horovod.runner.util": {},
