@@ -94,7 +94,7 @@ class SharedQueue(ABC, Generic[AnyRow, Kept]):
             since: when the job was submitted, in seconds since the epoch.
         """
         with self._lock:
-            if self._snapshot.asked < since <= time.time():
+            if self._snapshot.taken < since <= time.time():
                 self._expired_at = max(self._expired_at, since)  # it was submitted after the last answer
             taken = self._refresh()
             row = self._rows.get(number)
@@ -115,7 +115,7 @@ class SharedQueue(ABC, Generic[AnyRow, Kept]):
     def rows(self, since: float) -> tuple[Mapping[str, AnyRow], float]:
         """The jobs of this user, by number, and when the scheduler gave them: after ``since``, else 0."""
         with self._lock:
-            if self._snapshot.asked < since <= time.time():
+            if self._snapshot.taken < since <= time.time():
                 self._expired_at = max(self._expired_at, since)
             taken = self._refresh()
             return self._rows, 0.0 if self._snapshot.failures or taken < since else taken
@@ -161,16 +161,17 @@ class SharedQueue(ABC, Generic[AnyRow, Kept]):
         pause = self._poll_seconds * last.calls
         if last.failures:
             pause = min(self._poll_seconds * 2**last.failures, max(LONGEST_BACKOFF_SECONDS, pause))
-        elif last.asked < self._expired_at:
+        elif last.taken < self._expired_at:
             return True
         return not last.asked <= now < last.asked + pause  # the clock may have been set back
 
     def _ask(self, last: Kept) -> Kept:
-        asked = time.time()
+        began = time.time()
         try:
-            return last.answered(asked, self._query())
+            text = self._query()
         except PlatformError as error:
-            return last.failed(asked, error.message)
+            return last.failed(time.time(), error.message)
+        return last.answered(began, time.time(), text)
 
 
 def queue_file(platform: str, *place: str) -> Path:

@@ -26,7 +26,7 @@ class Snapshot:
     """An answer, and what became of the attempts to get another. Times are in seconds since the epoch."""
 
     asked: float = 0.0
-    """When the scheduler was last asked, with or without success."""
+    """When the last answer came, or did not come: the pause until the next call begins then, however long one takes."""
     taken: float = 0.0
     """When ``text`` was asked for."""
     text: str = ""
@@ -43,9 +43,9 @@ class Snapshot:
         """The inverse of ``asdict``. Raises TypeError, ValueError, KeyError or AttributeError."""
         return cls(**values)
 
-    def answered(self, asked: float, text: str) -> Self:
+    def answered(self, taken: float, asked: float, text: str) -> Self:
         """A new answer, with all else that is known."""
-        return replace(self, asked=asked, taken=asked, text=text, calls=1, failures=0, error="")
+        return replace(self, asked=asked, taken=taken, text=text, calls=1, failures=0, error="")
 
     def failed(self, asked: float, error: str) -> Self:
         """The same answer, after the scheduler did not give another."""

@@ -31,7 +31,7 @@ from cloudtrain.platforms.batch.submitting import (
 )
 from cloudtrain.platforms.slurm.pending import why_pending
 from cloudtrain.platforms.slurm.queue import UNKNOWN_NUMBER, Queue
-from cloudtrain.platforms.slurm.squeue import QueueRow, on_cluster, own, own_function, signs
+from cloudtrain.platforms.slurm.squeue import OWN_SECONDS, QueueRow, on_cluster, own, own_function, signs
 from cloudtrain.platforms.slurm.states import CANCELLED, RESUMES, TIMEOUT, Ending, cancelled_by, explain
 from cloudtrain.platforms.supervised import JobFiles, JobRecord
 from cloudtrain.platforms.supervised.root import LocalRoot
@@ -340,13 +340,15 @@ def signal_command(job_name: str, submissions: Sequence[Submission], name: str, 
     Args:
         unqueue: also take the job out of the queue, if it waits there.
     """
-    lines = [f"{own(one, job_name)} && {{ {_unqueue(one)}; }}" for one in submissions] if unqueue else []
+    lines = [f"{own(one, job_name)}; own{index}=$?" for index, one in enumerate(submissions)]
+    if unqueue:
+        lines += [f"[ $own{index} = 0 ] && {{ {_unqueue(one)}; }}" for index, one in enumerate(submissions)]
     running = (
         "" if unqueue else " --state=RUNNING"
     )  # scancel would wait until a job that waits runs, and signal it then
     lines += [
-        f"{own(one, job_name)} && say scancel --batch{running} --signal={name}{_names(one)}"
-        for one in submissions
+        f"[ $own{index} = 0 ] && say scancel --batch{running} --signal={name}{_names(one)}"
+        for index, one in enumerate(submissions)
     ]
     away = "|".join(f'*"{message}"*' for message in AWAY)
     say = f'say() {{ said=$("$@" 2>&1) && return; echo "$said" >&2; case $said in {away}) exit 1;; esac; }}'
@@ -373,7 +375,7 @@ def _unqueue(one: Submission) -> str:
     if "_" not in one.number:
         return f"say scancel --state=PENDING{_names(one)}"
     state = f"squeue --noheader --format=%t{on_cluster(one.cluster)} --jobs={shlex.quote(one.number)}"
-    return f'[ "$({state} 2>/dev/null)" = PD ] && say scancel{_names(one)}'
+    return f'[ "$(timeout {OWN_SECONDS:g} {state} 2>/dev/null)" = PD ] && say scancel{_names(one)}'
 
 
 def _rank(standing: Standing[QueueRow]) -> int:

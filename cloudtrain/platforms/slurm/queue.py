@@ -77,9 +77,9 @@ class SlurmSnapshot(Snapshot):
         merged = list({**self.endings, **endings}.items())
         return replace(self, endings=dict(merged[-MOST_ENDINGS:]))
 
-    def answered(self, asked: float, text: str) -> SlurmSnapshot:
+    def answered(self, taken: float, asked: float, text: str) -> SlurmSnapshot:
         has_accounting = self.has_accounting or asked - self.taken > FORGET_SECONDS
-        return replace(super().answered(asked, text), has_accounting=has_accounting)
+        return replace(super().answered(taken, asked, text), has_accounting=has_accounting)
 
 
 class Queue(SharedQueue[QueueRow, SlurmSnapshot]):

@@ -182,13 +182,16 @@ def seconds(text: str) -> float | None:
     return float(text) if text.isdigit() and int(text) > 0 else None
 
 
+OWN_SECONDS = 30.0
+"""How long a stop waits for the name of the job that has its number."""
 SITE = f"{{ {CLEAN} scontrol show config 2>/dev/null | sed -n 's/^ClusterName *= */site=/p'; }}"
 """The command that prints ``site=`` and the name of the cluster, which differ where clusters share a folder."""
 
 
 def own_function() -> str:
     """The line of a shell that defines ``own``, for the commands of `own`. It needs ``say``, which sets ``said``."""
-    squeue = "squeue --states=all --noheader --array --format='|%j|%Z|'"
+    # a controller that is slow must not keep the stop, which comes next
+    squeue = f"timeout {OWN_SECONDS:g} squeue --states=all --noheader --array --format='|%j|%Z|'"
     return f'{CLEAN} own() {{ say {squeue} $1; shift; case $said in *"|"*) echo "$said" | grep -qF "$@";; esac; }}'
 
 

@@ -15,7 +15,7 @@ from slurm_cluster import SlurmCluster
 from slurm_jobs import number_of, submit, wait_for_end, wait_for_line, wait_until
 
 from cloudtrain import JobStatus
-from cloudtrain.platforms.slurm import SlurmPlatform
+from cloudtrain.platforms.slurm import SlurmPlatform, queue, squeue
 
 WAITS = """
 import os, sys, time
@@ -84,6 +84,21 @@ def test_a_stop_reaches_a_job_that_was_taken_for_dead(slurm: SlurmCluster, tmp_p
     state.write_text(state.read_text().replace('"Running"', '"Failed"'))
     job.stop()
     slurm.wait(number_of(job))
+    assert wait_for_end(job).status == JobStatus.STOPPED
+
+
+def test_a_squeue_that_hangs_keeps_no_stop(
+    slurm: SlurmCluster, tmp_path: Path, in_front: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(queue, "CALL_SECONDS", 2.0)
+    monkeypatch.setattr(squeue, "OWN_SECONDS", 2.0)
+    folder = in_front("[ -e {folder}/hangs ] && exec sleep 600", "squeue")
+    job = submit(tmp_path, WAITS, "stops", nodes=1, platform_options=FAST)
+    wait_for_line(job, "waiting")
+    (folder / "hangs").touch()
+    job.stop()
+    slurm.wait(number_of(job))
+    (folder / "hangs").unlink()
     assert wait_for_end(job).status == JobStatus.STOPPED
 
 

@@ -128,6 +128,20 @@ def test_unknown_is_not_ended(programs: Programs, file: Path) -> None:
     assert len(programs.calls()) == 1  # other processes wait, too
 
 
+@pytest.mark.parametrize("code", [0, 1], ids=["answers", "fails"])
+def test_a_slow_scheduler_is_not_asked_again_at_once(programs: Programs, code: int) -> None:
+    """The pause begins with the answer: else every look at a job would take as long as the first."""
+    programs.says(
+        "squeue", SQUEUE, "squeue: error: Socket timed out on send/recv operation" if code else "", code
+    )
+    slow = programs.folder / "squeue"
+    slow.write_text(slow.read_text().replace("\n", "\nsleep 3\n", 1))
+    queue = queue_of(programs, poll_seconds=2 if code == 0 else 1)
+    for number in ("1", "2", "3"):
+        assert queue.look(number, LONG_AGO).is_alive
+    assert len(programs.calls("squeue")) == 1
+
+
 def test_what_the_machine_prints_is_not_an_error_of_slurm(programs: Programs) -> None:
     noise = "ERROR: ld.so: object 'libtrace.so' from LD_PRELOAD cannot be preloaded: ignored."
     programs.says("squeue", SQUEUE, noise)
