@@ -267,7 +267,10 @@ class SupervisedPlatform(ABC):
             checkpoint_uri=settings.checkpoint_uri or None,
             git_commit=settings.git_commit or None,
             place=self._root.place(job.name),
-            details=argument_details(request.get("arguments", ())),
+            details={
+                **({"each host": record.resources} if record.resources else {}),
+                **argument_details(request.get("arguments", ())),
+            },
             looked_at=now,
         )
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -39,6 +40,7 @@ class SlurmHosts(NodeHosts):
         names = expand_nodelist(os.environ.get("SLURM_JOB_NODELIST", ""))
         super().__init__(folder, names, secrets)
         self.longest_grace = longest_grace
+        self.resources = granted(os.environ)
         self._step_container: StepContainer | None = None
 
     def command(self) -> list[str]:
@@ -67,6 +69,36 @@ class SlurmHosts(NodeHosts):
             with contextlib.suppress(PlatformError, subprocess.TimeoutExpired):  # of a node that is lost
                 self._step_container.end()
             self._step_container = None
+
+
+def granted(environ: Mapping[str, str]) -> str:
+    """The processors and the memory of each node of a job, by the variables of its batch step.
+
+    The memory is missing where Slurm does not limit it.
+    """
+    cpus = [
+        int(number)
+        for number in re.findall(r"(\d+)(?:\(x\d+\))?(?:,|$)", environ.get("SLURM_JOB_CPUS_PER_NODE", ""))
+    ]
+    if not cpus:
+        return ""
+    most = f"{min(cpus)} to {max(cpus)}" if len({*cpus}) > 1 else f"{cpus[0]}"
+    parts = [f"{most} CPU{'s' if max(cpus) > 1 else ''}"]
+    per = {"SLURM_MEM_PER_NODE": 1, "SLURM_MEM_PER_CPU": min(cpus), "SLURM_MEM_PER_GPU": _gpus(environ)}
+    for name, count in per.items():
+        value = environ.get(name, "")
+        if value.isdigit() and count:
+            size = int(value) * count
+            amount = f"{size / 1024:.3g} GB" if size >= 1024 else f"{size} MB"
+            parts.append(f"{amount} of memory" if size else "all memory")
+    return ", ".join(parts)
+
+
+def _gpus(environ: Mapping[str, str]) -> int:
+    found = re.search(
+        r"(\d+)$", environ.get("SLURM_GPUS_PER_NODE", "") or environ.get("SLURM_GPUS_ON_NODE", "")
+    )
+    return int(found[1]) if found else 0
 
 
 def srun_command(

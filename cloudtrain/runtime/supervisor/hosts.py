@@ -51,6 +51,8 @@ class Hosts(Protocol):
     """How long they may take to end after the grace of a stop. They end their ranks themselves."""
     look_seconds: float
     """How often the supervisor looks into the job's folder, and shows there that it is alive."""
+    resources: str
+    """What each host has, as the scheduler grants it: ``4 CPUs, 8 GB of memory``; empty if that is unknown."""
     upload: bool
     """Whether the runtimes upload the outputs. Otherwise, `finish` does, and what they say about uploads is ignored."""
 
@@ -84,6 +86,7 @@ class FolderHosts:
 
     interface: str
     look_seconds = LOOK_SECONDS
+    resources = ""
     upload = True
 
     def __init__(self, folder: JobFolder, names: Sequence[str]) -> None:

@@ -60,6 +60,8 @@ class JobRecord:
     """The clock that the times are from: see `steady.now_on`."""
     process: str = ""
     """The `identity` of the supervisor: its process ID may later be that of another process."""
+    resources: str = ""
+    """See `Hosts.resources`."""
 
     def shortened(self) -> JobRecord:
         """The same record, without parts of the failure report if it would not fit into a spare file."""
@@ -82,6 +84,7 @@ class JobRecord:
             attempt=given.integer("attempt", 0),
             pid=given.integer("pid", None, least=2),  # 0 and 1 are not processes to send signals to
             process=given.text("process", ""),
+            resources=given.text("resources", ""),
             started_at=given.time("started_at", None),
             ended_at=given.time("ended_at", None),
             exit_code=given.integer("exit_code", None, least=-LARGEST_CODE, most=LARGEST_CODE),

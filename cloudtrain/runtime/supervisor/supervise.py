@@ -185,7 +185,12 @@ class Supervisor:
                 )
         self._record = record
         started_at = record.started_at or now
-        me = {"pid": os.getpid(), "process": identity(os.getpid()), "clock": steady.clock()}
+        me = {
+            "pid": os.getpid(),
+            "process": identity(os.getpid()),
+            "clock": steady.clock(),
+            "resources": self._hosts.resources,
+        }
         self._update(status=JobStatus.RUNNING, started_at=started_at, resumed_at=now, **me)
         # a step of the clock must not end the job
         self._run_by = time.monotonic() + (self._request.get("max_run") or float("inf")) - record.ran

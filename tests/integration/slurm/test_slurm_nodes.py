@@ -101,6 +101,7 @@ def test_processors_and_memory_of_a_node_follow_its_ranks(slurm_of: SlurmOf, tmp
     shown = slurm("scontrol", "show", "job", str(number_of(job)))
     assert "NumCPUs=8 " in shown
     assert "mem=800M" in shown
+    assert job.describe().details["each host"] == "4 CPUs, 400 MB of memory"
     nine = {"processes": {"processes_per_host": 9}}
     with pytest.raises(PlatformError, match="CPU count per node can not be satisfied") as caught:
         submit(tmp_path, "print('ran')", "nine", distribution=nine)
