@@ -201,6 +201,8 @@ class Submitter:
         found = parse_answers(answer.out, time.time())
         if not answer.code and found:
             return replace(found[0], site=parse_site(answer.out))
+        if not answer.code:  # a program in front of it may print something else
+            return self._found(job, known, f"{program} gave no number")
         complaint = answer.complaint or answer.text
         if uncertain := _UNCERTAIN.search(complaint):
             return self._found(job, known, f"{program}: {uncertain[0]}")

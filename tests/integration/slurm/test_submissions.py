@@ -106,6 +106,16 @@ def test_a_submission_without_an_answer_is_found_in_the_queue(site: Site) -> Non
     assert wait_for_end(job).status == JobStatus.COMPLETED
 
 
+@pytest.mark.parametrize(
+    "shown", [">/dev/null", '| sed "s/^/Submitted batch job /"'], ids=["nothing", "words"]
+)
+def test_a_submission_that_succeeds_without_a_number_is_found_in_the_queue(site: Site, shown: str) -> None:
+    site.replace(site.submits, f'REAL "$@" {shown}; exit 0')
+    job = site.submit("no-number")
+    site.restore()
+    assert wait_for_end(job).status == JobStatus.COMPLETED
+
+
 def test_a_submission_without_any_answer_may_be_queued(site: Site) -> None:
     site.replace(site.submits, f'REAL {site.hold} "$@" >&2; exec sleep 600')
     site.replace(site.shows, "echo the name service is away >&2; exit 1")
