@@ -52,7 +52,7 @@ class Hosts(Protocol):
     look_seconds: float
     """How often the supervisor looks into the job's folder, and shows there that it is alive."""
     resources: str
-    """What each host has, as the scheduler grants it: ``4 CPUs, 8 GB of memory``; empty if that is unknown."""
+    """The processors and the memory of each host, as the scheduler grants them: ``4 CPUs, 8 GB of memory``; empty if that is unknown."""
     upload: bool
     """Whether the runtimes upload the outputs. Otherwise, `finish` does, and what they say about uploads is ignored."""
 

@@ -1,4 +1,4 @@
-"""What each node of a job on Slurm has, by the variables of its batch step, as Slurm 22.05 sets them."""
+"""The processors and the memory of each node of a job, by the variables of its batch step, as Slurm 22.05 sets them."""
 
 from __future__ import annotations
 

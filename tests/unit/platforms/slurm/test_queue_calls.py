@@ -129,7 +129,7 @@ def test_unknown_is_not_ended(programs: Programs, file: Path) -> None:
 
 
 @pytest.mark.parametrize("code", [0, 1], ids=["answers", "fails"])
-def test_a_slow_scheduler_is_not_asked_again_at_once(programs: Programs, code: int) -> None:
+def test_a_slow_scheduler_is_not_asked_again_immediately(programs: Programs, code: int) -> None:
     """The pause begins with the answer: else every look at a job would take as long as the first."""
     programs.says(
         "squeue", SQUEUE, "squeue: error: Socket timed out on send/recv operation" if code else "", code
