@@ -52,7 +52,7 @@ class Hosts(Protocol):
     look_seconds: float
     """How often the supervisor looks into the job's folder, and shows there that it is alive."""
     resources: str
-    """The processors and the memory of each host, as the scheduler grants them: ``4 CPUs, 8 GB of memory``; empty if that is unknown."""
+    """The processors and the memory of each host, such as ``4 CPUs, 8 GB of memory``; empty if they are unknown."""
     upload: bool
     """Whether the runtimes upload the outputs. Otherwise, `finish` does, and what they say about uploads is ignored."""
 
