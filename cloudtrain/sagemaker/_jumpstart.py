@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+import operator
+import re
+from collections.abc import Callable, Mapping
 from functools import lru_cache
 from typing import Any
 
@@ -117,6 +119,22 @@ class Model:
         general = [one for one in self.description.get("hyperparameters", []) if one["scope"] in scopes]
         return {one["name"]: str(one["default"]) for one in [*general, *specific]}
 
+    def check_hyperparameters(self, given: Mapping[str, Any], mode: str) -> None:
+        """Raises InvalidJob for one that is not as described, or that ``mode`` demands: ``algorithm`` or ``all``."""
+        known = {one["name"]: one for one in self.description.get("hyperparameters", [])}
+        for name, one in known.items():
+            if name not in given and (mode == "all" or mode == one["scope"]):
+                raise InvalidJob(f"hyperparameters: the model needs {name!r}", hint="Add it.")
+        for name, value in given.items():
+            if name not in known:
+                raise InvalidJob(
+                    f"hyperparameters: the model has no {name!r}", hint=nearest(name, list(known))
+                )
+            if problem := _problem(known[name], value):
+                raise InvalidJob(
+                    f"hyperparameters.{name}: {problem}, got {value!r}", hint="Change it, or leave it out."
+                )
+
     def arguments(self, given: Mapping[str, Any]) -> dict[str, Any]:
         """The arguments of an `Estimator` that trains the model, as the SDK sets them. ``given`` overrides them."""
         get = self.description.get
@@ -183,6 +201,37 @@ class Model:
             if found:
                 return found
         return None
+
+
+_BOUNDS: dict[str, tuple[str, Callable[[float, float], bool]]] = {
+    "min": ("at least", operator.ge),
+    "exclusive_min": ("more than", operator.gt),
+    "max": ("at most", operator.le),
+    "exclusive_max": ("less than", operator.lt),
+}
+_PATTERNS = {"bool": "true|false", "int": r"[+-]?\d+"}
+
+
+def _problem(described: Mapping[str, Any], value: Any) -> str | None:
+    """The demand that a value does not meet."""
+    kind = described.get("type")
+    if kind == "text" and not isinstance(value, str):
+        return "expected text"
+    if kind in _PATTERNS and not re.fullmatch(_PATTERNS[kind], str(value), re.IGNORECASE):
+        return f"expected {kind}"
+    options = described.get("options")
+    if kind == "text" and options and value not in options:
+        return f"expected one of {', '.join(options)}"
+    if kind not in ("text", "int", "float"):
+        return None
+    try:
+        size = len(value) if kind == "text" else float(value)
+    except (TypeError, ValueError):
+        return f"expected {kind}"
+    for name, (words, fits) in _BOUNDS.items():
+        if name in described and not fits(size, described[name]):
+            return f"expected {words} {described[name]}" + (" characters" if kind == "text" else "")
+    return None
 
 
 def _has_volume(instance_type: str) -> bool:

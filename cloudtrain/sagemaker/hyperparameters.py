@@ -1,7 +1,8 @@
-"""As `sagemaker.hyperparameters` of the SDK, for training: the defaults of JumpStart's models."""
+"""As `sagemaker.hyperparameters` of the SDK, for training: the hyperparameters of JumpStart's models."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from cloudtrain.sagemaker._elsewhere import others
@@ -28,6 +29,34 @@ def retrieve_default(
     return model.hyperparameters(instance_type, of_container=include_container_hyperparameters)
 
 
+def validate(
+    region: str | None = None,
+    model_id: str | None = None,
+    hub_arn: str | None = None,
+    model_version: str | None = None,
+    hyperparameters: Mapping[str, Any] | None = None,
+    validation_mode: Any = None,
+    tolerate_vulnerable_model: bool = False,
+    tolerate_deprecated_model: bool = False,
+    sagemaker_session: Any = None,
+) -> None:
+    """Check hyperparameters against the types, options and bounds in the description of a model.
+
+    Args:
+        hyperparameters: those given are checked.
+        validation_mode: with ``validate_algorithm``, all of the algorithm must be given; with ``validate_all``, also
+            those of the container.
+
+    Raises:
+        InvalidJob: one is missing, unknown, of the wrong type, or out of bounds; and as `Model` does.
+        StorageError: as `Model` does.
+    """
+    flags = (tolerate_deprecated_model, tolerate_vulnerable_model)
+    model = Model(model_id, model_version, region, sagemaker_session, "training", flags, hub_arn=hub_arn)
+    mode = str(getattr(validation_mode, "value", validation_mode) or "").lower()
+    model.check_hyperparameters(hyperparameters or {}, mode.removeprefix("validate_"))
+
+
 __getattr__ = others(__name__)
 
-__all__ = ["retrieve_default"]
+__all__ = ["retrieve_default", "validate"]

@@ -13,7 +13,7 @@ from cloudtrain.sagemaker.jumpstart.estimator import JumpStartEstimator
 from moto import mock_aws
 
 from cloudtrain import Estimator
-from cloudtrain.errors import InvalidJob, NotSupported
+from cloudtrain.errors import InvalidJob
 from cloudtrain.sagemaker import Session, hyperparameters, image_uris, model_uris, script_uris
 
 BUCKET = "jumpstart-cache-prod-us-east-1"
@@ -69,6 +69,15 @@ GATED = {
         },
     },
 }
+CHECKED: dict[str, Any] = {
+    "training_supported": True,
+    "hyperparameters": [
+        {"name": "epochs", "type": "int", "default": 3, "min": 1, "max": 10, "scope": "algorithm"},
+        {"name": "rate", "type": "float", "default": 0, "min": 0, "exclusive_max": 1, "scope": "algorithm"},
+        {"name": "name", "type": "text", "default": "a", "options": ["a", "b"], "scope": "algorithm"},
+        {"name": "is_big", "type": "bool", "default": "False", "scope": "algorithm"},
+    ],
+}
 NEWER = {**MODEL, "gated_bucket": True, "training_prepacked_script_key": "source/prepacked.tar.gz"}
 
 
@@ -82,6 +91,7 @@ def bucket(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
             "bert": {"1.9.0": MODEL, "1.10.0": NEWER, "0.1.0": {"training_supported": False}, "9.0.0": {}},
             "old": {"1.0.0": TRAINED},
             "llama": {"2.1.0": GATED},
+            "checked": {"1.0.0": CHECKED},
         }
         manifest = []
         for name, versions in models.items():
@@ -119,8 +129,37 @@ def test_default_hyperparameters() -> None:
     assert hyperparameters.retrieve_default(**asked) == {"epochs": "3"}
     everything = hyperparameters.retrieve_default(**asked, include_container_hyperparameters=True)
     assert everything == {"epochs": "3", "sagemaker_program": "transfer.py"}
-    with pytest.raises(NotSupported, match=r"sagemaker\.hyperparameters\.validate"):
+
+
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [
+        ({"epochs": "3", "rate": "0.1", "name": "a", "is_big": "True"}, None),
+        ({"epochs": 3, "rate": 0.5, "is_big": True}, None),
+        ({"epochs": "3.5"}, r"hyperparameters\.epochs: expected int, got '3\.5'"),
+        ({"epochs": 0}, "epochs: expected at least 1, got 0"),
+        ({"rate": "1"}, "rate: expected less than 1, got '1'"),
+        ({"rate": "fast"}, "rate: expected float, got 'fast'"),
+        ({"name": "c"}, "name: expected one of a, b, got 'c'"),
+        ({"name": 1}, "name: expected text, got 1"),
+        ({"is_big": "yes"}, "is_big: expected bool, got 'yes'"),
+        ({"epoch": 3}, "the model has no 'epoch'\n  Did you mean 'epochs'"),
+    ],
+)
+def test_hyperparameters_are_checked_against_the_description(given: dict[str, Any], says: str | None) -> None:
+    asked = {"model_id": "checked", "model_version": "*", "hyperparameters": given}
+    if says is None:
         hyperparameters.validate(**asked)
+        return
+    with pytest.raises(InvalidJob, match=says):
+        hyperparameters.validate(**asked)
+
+
+def test_a_mode_demands_hyperparameters() -> None:
+    asked = {"model_id": "bert", "model_version": "*", "hyperparameters": {"epochs": 3}}
+    hyperparameters.validate(**asked, validation_mode="validate_algorithm")
+    with pytest.raises(InvalidJob, match="the model needs 'sagemaker_program'"):
+        hyperparameters.validate(**asked, validation_mode="validate_all")
 
 
 def _request(estimator: Estimator) -> dict[str, Any]:
