@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from enum import IntEnum
+from typing import NamedTuple
 
 from cloudtrain.distributed.errors import InvalidArgument
 
@@ -20,6 +21,14 @@ class ReduceOp(IntEnum):
 
 
 Average, Sum, Adasum, Min, Max, Product = ReduceOp
+
+
+class ScaledOp(NamedTuple):
+    """A reduction, and the factors before and after it."""
+
+    op: ReduceOp
+    prescale: float = 1.0
+    postscale: float = 1.0
 
 
 def known_op(op: ReduceOp | int) -> ReduceOp:

@@ -15,7 +15,7 @@ from typing import Any
 import keras
 
 from cloudtrain.distributed.keras import _api, callbacks
-from cloudtrain.distributed.keras._api import *  # noqa: F403
+from cloudtrain.distributed.keras._api import *
 
 load_model = _api.load_model_with(keras)
 

@@ -1,6 +1,6 @@
 """Horovod's collectives on MXNet arrays. All wait for their result. GPU arrays are copied through host memory.
 
-Names, arguments and their order are Horovod's. `cloudtrain.distributed.numpy.reductions` describes the matching of
+Names, arguments and their order are Horovod's. `cloudtrain.distributed.numpy.collectives` describes the matching of
 ranks and the errors. ``priority`` is accepted for compatibility.
 """
 
@@ -16,6 +16,21 @@ from cloudtrain.distributed.errors import InvalidArgument
 from cloudtrain.distributed.numpy import Average, ProcessSet, ReduceOp, global_process_set
 from cloudtrain.distributed.numpy._arrays import Array
 from cloudtrain.distributed.reduce_op import chosen_op
+
+__all__ = [
+    "InvalidSplits",
+    "allgather",
+    "allreduce",
+    "allreduce_",
+    "alltoall",
+    "broadcast",
+    "broadcast_",
+    "grouped_allgather",
+    "grouped_allreduce",
+    "grouped_allreduce_",
+    "grouped_reducescatter",
+    "reducescatter",
+]
 
 
 class InvalidSplits(InvalidArgument, mx.MXNetError):  # type: ignore[misc]

@@ -8,12 +8,12 @@ CollectiveError when the handle is waited for, or by a method that waits itself.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Callable, Protocol
+from typing import Any, Callable, Generic, Protocol, TypeVar
 
 from cloudtrain.distributed._objects import Objects
 from cloudtrain.distributed.numpy._arrays import Array, accumulator_type, scale
 from cloudtrain.distributed.process_set import ProcessSet
-from cloudtrain.distributed.reduce_op import ReduceOp
+from cloudtrain.distributed.reduce_op import ScaledOp
 from cloudtrain.distributed.world import World
 from cloudtrain.observe.heartbeat import enter_collective, leave_collective
 
@@ -30,7 +30,11 @@ class Work(Protocol):
         ...
 
 
-class Handle:
+T = TypeVar("T")
+U = TypeVar("U")
+
+
+class Handle(Generic[T]):
     """A running collective. Pass it to `synchronize` or `poll`, or call it to wait for the result.
 
     Args:
@@ -38,16 +42,16 @@ class Handle:
         finish: Computes the result from what ``work`` returned.
     """
 
-    def __init__(self, work: Work | None, finish: Callable[[Any], Any]) -> None:
+    def __init__(self, work: Work | None, finish: Callable[[Any], T]) -> None:
         self._work = work
-        self._finish: Callable[[Any], Any] | None = finish
+        self._finish: Callable[[Any], T] | None = finish
         self._output: Any = None
 
     def done(self) -> bool:
         """Whether `wait` would return immediately."""
         return self._work is None or self._work.done()
 
-    def wait(self) -> Any:
+    def wait(self) -> T:
         """Return the result. Later calls return the same object. Raises CollectiveError."""
         if self._finish is not None:
             enter_collective()
@@ -57,16 +61,17 @@ class Handle:
                 leave_collective()
             self._output = self._finish(given)
             self._finish = self._work = None
-        return self._output
+        output: T = self._output
+        return output
 
     __call__ = wait
 
-    def then(self, change: Callable[[Any], Any]) -> Handle:
+    def then(self, change: Callable[[T], U]) -> Handle[U]:
         """Return a handle for the same work whose result is ``change(result)``."""
         return Handle(self, change)
 
 
-def only(handle: Handle) -> Handle:
+def only(handle: Handle[list[T]]) -> Handle[T]:
     """Unwrap the result of ``handle``, a list of one."""
     return handle.then(lambda results: results[0])
 
@@ -81,41 +86,41 @@ class Collectives(Protocol):
     def allreduce(
         self,
         arrays: Sequence[Array],
-        op: ReduceOp,
+        how: ScaledOp,
         name: str | None,
-        prescale: float,
-        postscale: float,
         process_set: ProcessSet,
         *,
         in_place: bool,
-    ) -> Handle:
+    ) -> Handle[list[Array]]:
         """The result is a list of arrays: with ``in_place`` the inputs, which are then writable."""
         ...
 
-    def allgather(self, arrays: Sequence[Array], name: str | None, process_set: ProcessSet) -> Handle:
+    def allgather(
+        self, arrays: Sequence[Array], name: str | None, process_set: ProcessSet
+    ) -> Handle[list[Array]]:
         """The result is a list of arrays. Inputs have a first dimension, which may differ between ranks."""
         ...
 
-    def broadcast(self, array: Array, root_rank: int, name: str | None, process_set: ProcessSet) -> Handle:
+    def broadcast(
+        self, array: Array, root_rank: int, name: str | None, process_set: ProcessSet
+    ) -> Handle[Array]:
         """The result is ``array``, overwritten. ``root_rank`` is a global rank of the set."""
         ...
 
     def alltoall(
         self, array: Array, splits: Sequence[int], name: str | None, process_set: ProcessSet
-    ) -> Handle:
+    ) -> Handle[tuple[Array, list[int]]]:
         """The result is a pair: the rows received, and the list of row counts by source rank."""
         ...
 
     def reducescatter(
         self,
         arrays: Sequence[Array],
-        op: ReduceOp,
+        how: ScaledOp,
         name: str | None,
-        prescale: float,
-        postscale: float,
         process_set: ProcessSet,
-    ) -> Handle:
-        """The result is the list of this rank's shares (see `share`). ``op`` is Average or Sum."""
+    ) -> Handle[list[Array]]:
+        """The result is the list of this rank's shares (see `share`). ``how.op`` is Average or Sum."""
         ...
 
 
@@ -163,15 +168,14 @@ class SingleRank:
     def allreduce(
         self,
         arrays: Sequence[Array],
-        op: ReduceOp,
+        how: ScaledOp,
         name: str | None,
-        prescale: float,
-        postscale: float,
         process_set: ProcessSet,
         *,
         in_place: bool,
-    ) -> Handle:
+    ) -> Handle[list[Array]]:
         results = list(arrays) if in_place else [array.copy() for array in arrays]
+        _, prescale, postscale = how
         if prescale != 1.0 or postscale != 1.0:
             for result in results:
                 accumulator = result.astype(accumulator_type(result.dtype.name))
@@ -180,26 +184,28 @@ class SingleRank:
                 result[...] = accumulator.astype(result.dtype)
         return Handle(None, lambda _: results)
 
-    def allgather(self, arrays: Sequence[Array], name: str | None, process_set: ProcessSet) -> Handle:
+    def allgather(
+        self, arrays: Sequence[Array], name: str | None, process_set: ProcessSet
+    ) -> Handle[list[Array]]:
         results = [array.copy() for array in arrays]
         return Handle(None, lambda _: results)
 
-    def broadcast(self, array: Array, root_rank: int, name: str | None, process_set: ProcessSet) -> Handle:
+    def broadcast(
+        self, array: Array, root_rank: int, name: str | None, process_set: ProcessSet
+    ) -> Handle[Array]:
         return Handle(None, lambda _: array)
 
     def alltoall(
         self, array: Array, splits: Sequence[int], name: str | None, process_set: ProcessSet
-    ) -> Handle:
+    ) -> Handle[tuple[Array, list[int]]]:
         received = array.copy()
         return Handle(None, lambda _: (received, list(splits)))
 
     def reducescatter(
         self,
         arrays: Sequence[Array],
-        op: ReduceOp,
+        how: ScaledOp,
         name: str | None,
-        prescale: float,
-        postscale: float,
         process_set: ProcessSet,
-    ) -> Handle:
-        return self.allreduce(arrays, op, name, prescale, postscale, process_set, in_place=False)
+    ) -> Handle[list[Array]]:
+        return self.allreduce(arrays, how, name, process_set, in_place=False)

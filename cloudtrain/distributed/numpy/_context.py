@@ -14,6 +14,25 @@ from cloudtrain.distributed.numpy._backend import Backend, Collectives, SingleRa
 from cloudtrain.distributed.process_set import ProcessSet, process_sets_of, with_id
 from cloudtrain.distributed.world import World
 
+__all__ = [
+    "add_process_set",
+    "barrier",
+    "cross_rank",
+    "cross_size",
+    "global_process_set",
+    "init",
+    "is_homogeneous",
+    "is_initialized",
+    "join",
+    "local_rank",
+    "local_size",
+    "process_set_by_id",
+    "rank",
+    "remove_process_set",
+    "shutdown",
+    "size",
+]
+
 BACKENDS = {"gloo": "torch", "mpi": "mpi4py"}
 """The package each backend needs. The first backend whose package is installed is the default."""
 

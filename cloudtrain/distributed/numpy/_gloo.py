@@ -14,7 +14,7 @@ from cloudtrain.distributed.errors import InvalidArgument
 from cloudtrain.distributed.numpy._arrays import Array, copy_back, is_extension
 from cloudtrain.distributed.numpy._backend import Handle
 from cloudtrain.distributed.process_set import ProcessSet
-from cloudtrain.distributed.reduce_op import ReduceOp
+from cloudtrain.distributed.reduce_op import ScaledOp
 from cloudtrain.distributed.torch._state import current
 from cloudtrain.distributed.world import World
 
@@ -73,17 +73,15 @@ class GlooBackend:
     def allreduce(
         self,
         arrays: Sequence[Array],
-        op: ReduceOp,
+        how: ScaledOp,
         name: str | None,
-        prescale: float,
-        postscale: float,
         process_set: ProcessSet,
         *,
         in_place: bool,
-    ) -> Handle:
+    ) -> Handle[list[Array]]:
         wires = [_reducible(array) for array in arrays]
         start = hvd.grouped_allreduce_async_ if in_place else hvd.grouped_allreduce_async
-        handle = start(_tensors(wires), None, name, op, prescale, postscale, process_set=process_set)
+        handle = start(_tensors(wires), None, name, *how, process_set=process_set)
 
         def finish(tensors: list[Tensor]) -> list[Array]:
             if not in_place:
@@ -92,32 +90,36 @@ class GlooBackend:
 
         return Handle(handle, finish)
 
-    def allgather(self, arrays: Sequence[Array], name: str | None, process_set: ProcessSet) -> Handle:
+    def allgather(
+        self, arrays: Sequence[Array], name: str | None, process_set: ProcessSet
+    ) -> Handle[list[Array]]:
         handle = hvd.grouped_allgather_async(_tensors(arrays), name, process_set)
         return Handle(handle, lambda tensors: _arrays(tensors, arrays))
 
-    def broadcast(self, array: Array, root_rank: int, name: str | None, process_set: ProcessSet) -> Handle:
+    def broadcast(
+        self, array: Array, root_rank: int, name: str | None, process_set: ProcessSet
+    ) -> Handle[Array]:
         return Handle(
             hvd.broadcast_async_(_tensor(array), root_rank, name, process_set), lambda tensor: array
         )
 
     def alltoall(
         self, array: Array, splits: Sequence[int], name: str | None, process_set: ProcessSet
-    ) -> Handle:
+    ) -> Handle[tuple[Array, list[int]]]:
         handle = hvd.alltoall_async(_tensor(array), splits, name, process_set)
         return Handle(handle, lambda pair: (_array(pair[0], array.dtype), pair[1].tolist()))
 
     def reducescatter(
         self,
         arrays: Sequence[Array],
-        op: ReduceOp,
+        how: ScaledOp,
         name: str | None,
-        prescale: float,
-        postscale: float,
         process_set: ProcessSet,
-    ) -> Handle:
+    ) -> Handle[list[Array]]:
         tensors = _tensors(map(_reducible, arrays))
-        handle = hvd.grouped_reducescatter_async(tensors, name, op, process_set, prescale, postscale)
+        handle = hvd.grouped_reducescatter_async(
+            tensors, name, how.op, process_set, how.prescale, how.postscale
+        )
         return Handle(handle, lambda results: _arrays(results, arrays))
 
 

@@ -17,8 +17,9 @@ from __future__ import annotations
 from importlib import import_module
 from typing import Any
 
+from cloudtrain.distributed import _names
 from cloudtrain.distributed._compression import Compressor
-from cloudtrain.distributed.errors import CollectiveError, InvalidArgument, NotInitialized
+from cloudtrain.distributed._names import *
 from cloudtrain.distributed.numpy import (
     add_process_set,
     barrier,
@@ -32,57 +33,14 @@ from cloudtrain.distributed.numpy import (
     rank,
     remove_process_set,
     size,
-    start_timeline,
-    stop_timeline,
 )
-from cloudtrain.distributed.process_set import ProcessSet
-from cloudtrain.distributed.reduce_op import Adasum, Average, Max, Min, Product, ReduceOp, Sum
+from cloudtrain.distributed.tensorflow import _context, collectives, tape, variables
 from cloudtrain.distributed.tensorflow._bridge import Compression
-from cloudtrain.distributed.tensorflow._context import (
-    ccl_built,
-    cuda_built,
-    ddl_built,
-    global_process_set,
-    gloo_built,
-    gloo_enabled,
-    init,
-    join,
-    local_rank_op,
-    local_size_op,
-    mpi_built,
-    mpi_enabled,
-    mpi_threads_supported,
-    nccl_built,
-    process_set_included_op,
-    rank_op,
-    rocm_built,
-    shutdown,
-    size_op,
-)
-from cloudtrain.distributed.tensorflow.collectives import (
-    allgather,
-    allreduce,
-    alltoall,
-    broadcast,
-    grouped_allgather,
-    grouped_allreduce,
-    grouped_reducescatter,
-    reducescatter,
-)
+from cloudtrain.distributed.tensorflow._context import *
+from cloudtrain.distributed.tensorflow.collectives import *
 from cloudtrain.distributed.tensorflow.optimizer import DistributedOptimizer
-from cloudtrain.distributed.tensorflow.tape import DistributedGradientTape, PartialDistributedGradientTape
-from cloudtrain.distributed.tensorflow.variables import (
-    BroadcastGlobalVariablesHook,
-    allgather_object,
-    broadcast_,
-    broadcast_global_variables,
-    broadcast_object,
-    broadcast_object_fn,
-    broadcast_variables,
-)
-
-HorovodInternalError = CollectiveError
-"""Horovod's name for CollectiveError."""
+from cloudtrain.distributed.tensorflow.tape import *
+from cloudtrain.distributed.tensorflow.variables import *
 
 
 def __getattr__(name: str) -> Any:
@@ -95,69 +53,24 @@ def __getattr__(name: str) -> Any:
 
 
 __all__ = [
-    "Adasum",
-    "Average",
-    "BroadcastGlobalVariablesHook",
-    "CollectiveError",
     "Compression",
     "Compressor",
-    "DistributedGradientTape",
     "DistributedOptimizer",
-    "HorovodInternalError",
-    "InvalidArgument",
-    "Max",
-    "Min",
-    "NotInitialized",
-    "PartialDistributedGradientTape",
-    "ProcessSet",
-    "Product",
-    "ReduceOp",
-    "Sum",
     "add_process_set",
-    "allgather",
-    "allgather_object",
-    "allreduce",
-    "alltoall",
     "barrier",
-    "broadcast",
-    "broadcast_",
-    "broadcast_global_variables",
-    "broadcast_object",
-    "broadcast_object_fn",
-    "broadcast_variables",
-    "ccl_built",
     "cross_rank",
     "cross_size",
-    "cuda_built",
-    "ddl_built",
-    "global_process_set",
-    "gloo_built",
-    "gloo_enabled",
-    "grouped_allgather",
-    "grouped_allreduce",
-    "grouped_reducescatter",
-    "init",
     "is_homogeneous",
     "is_initialized",
-    "join",
     "local_rank",
-    "local_rank_op",
     "local_size",
-    "local_size_op",
-    "mpi_built",
-    "mpi_enabled",
-    "mpi_threads_supported",
-    "nccl_built",
     "process_set_by_id",
-    "process_set_included_op",
     "rank",
-    "rank_op",
-    "reducescatter",
     "remove_process_set",
-    "rocm_built",
-    "shutdown",
     "size",
-    "size_op",
-    "start_timeline",
-    "stop_timeline",
 ]
+__all__ += _names.__all__
+__all__ += _context.__all__
+__all__ += collectives.__all__
+__all__ += tape.__all__
+__all__ += variables.__all__

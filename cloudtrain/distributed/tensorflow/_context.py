@@ -23,6 +23,28 @@ from cloudtrain.distributed.tensorflow._bridge import (
 from cloudtrain.distributed.tensorflow._gpu import GpuCollectives
 from cloudtrain.distributed.tensorflow._keras_jit import choose_without_xla
 
+__all__ = [
+    "ccl_built",
+    "cuda_built",
+    "ddl_built",
+    "global_process_set",
+    "gloo_built",
+    "gloo_enabled",
+    "init",
+    "join",
+    "local_rank_op",
+    "local_size_op",
+    "mpi_built",
+    "mpi_enabled",
+    "mpi_threads_supported",
+    "nccl_built",
+    "process_set_included_op",
+    "rank_op",
+    "rocm_built",
+    "shutdown",
+    "size_op",
+]
+
 global_process_set = hvd.global_process_set
 
 ERROR_INIT = -1

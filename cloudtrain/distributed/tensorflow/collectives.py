@@ -39,6 +39,17 @@ from cloudtrain.distributed.tensorflow._differentiable import (
 )
 from cloudtrain.distributed.tensorflow._errors import UnsupportedSlices
 
+__all__ = [
+    "allgather",
+    "allreduce",
+    "alltoall",
+    "broadcast",
+    "grouped_allgather",
+    "grouped_allreduce",
+    "grouped_reducescatter",
+    "reducescatter",
+]
+
 
 @operation
 def allreduce(

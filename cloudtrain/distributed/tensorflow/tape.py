@@ -16,6 +16,11 @@ from cloudtrain.distributed.tensorflow._bridge import Compression, no_autograph
 from cloudtrain.distributed.tensorflow._context import global_process_set
 from cloudtrain.distributed.tensorflow._gradients import GradientReducer
 
+__all__ = [
+    "DistributedGradientTape",
+    "PartialDistributedGradientTape",
+]
+
 
 @no_autograph
 def DistributedGradientTape(

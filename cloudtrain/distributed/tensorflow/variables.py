@@ -14,6 +14,16 @@ from cloudtrain.distributed.process_set import ProcessSet
 from cloudtrain.distributed.tensorflow._bridge import call_numpy, in_graph_1, operation
 from cloudtrain.distributed.tensorflow._context import global_process_set, gpus_for
 
+__all__ = [
+    "BroadcastGlobalVariablesHook",
+    "allgather_object",
+    "broadcast_",
+    "broadcast_global_variables",
+    "broadcast_object",
+    "broadcast_object_fn",
+    "broadcast_variables",
+]
+
 
 @operation
 def broadcast_variables(

@@ -35,6 +35,14 @@ from cloudtrain.distributed.world import World
 from cloudtrain.observe import inquiry
 from cloudtrain.observe.checkpointing import recover
 
+__all__ = [
+    "add_process_set",
+    "init",
+    "process_set_by_id",
+    "remove_process_set",
+    "shutdown",
+]
+
 _init_arguments: dict[str, Any] = {}
 """The arguments of the last `init`, for `reinit`."""
 

@@ -21,6 +21,28 @@ from cloudtrain.distributed.torch._shared_memory import SharedMemory
 from cloudtrain.distributed.torch._thread_work import StreamWork, WorkQueue
 from cloudtrain.distributed.world import World
 
+__all__ = [
+    "ccl_built",
+    "cross_rank",
+    "cross_size",
+    "cuda_built",
+    "ddl_built",
+    "global_process_set",
+    "gloo_built",
+    "gloo_enabled",
+    "is_homogeneous",
+    "is_initialized",
+    "local_rank",
+    "local_size",
+    "mpi_built",
+    "mpi_enabled",
+    "mpi_threads_supported",
+    "nccl_built",
+    "rank",
+    "rocm_built",
+    "size",
+]
+
 global_process_set = ProcessSet(None)
 """All ranks."""
 

@@ -39,6 +39,27 @@ from cloudtrain.distributed.torch._reductions import plain, reduce_now_, reduce_
 from cloudtrain.distributed.torch._state import global_process_set
 from cloudtrain.observe.timeline import recorder
 
+__all__ = [
+    "allgather_async",
+    "allreduce_",
+    "allreduce_async",
+    "allreduce_async_",
+    "alltoall_async",
+    "barrier",
+    "broadcast_",
+    "broadcast_async",
+    "broadcast_async_",
+    "grouped_allgather_async",
+    "grouped_allreduce_",
+    "grouped_allreduce_async",
+    "grouped_allreduce_async_",
+    "grouped_reducescatter_async",
+    "poll",
+    "reducescatter_async",
+    "sparse_allreduce_async",
+    "synchronize",
+]
+
 
 def synchronize(handle: Handle) -> Any:
     """Wait for an asynchronous collective and return its result."""

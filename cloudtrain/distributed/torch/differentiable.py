@@ -22,6 +22,17 @@ from cloudtrain.distributed.torch._state import global_process_set
 from cloudtrain.distributed.torch.collectives import broadcast_async, listed
 from cloudtrain.distributed.torch.compression import Compression
 
+__all__ = [
+    "allgather",
+    "allreduce",
+    "alltoall",
+    "broadcast",
+    "grouped_allgather",
+    "grouped_allreduce",
+    "grouped_reducescatter",
+    "reducescatter",
+]
+
 Gradients = tuple[Any, ...]
 
 

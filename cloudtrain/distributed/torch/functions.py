@@ -20,6 +20,12 @@ from cloudtrain.distributed.torch._state import global_process_set
 from cloudtrain.distributed.torch.collectives import allreduce_, broadcast_async_
 from cloudtrain.distributed.torch.objects import broadcast_object
 
+__all__ = [
+    "average_metrics",
+    "broadcast_optimizer_state",
+    "broadcast_parameters",
+]
+
 
 def broadcast_parameters(
     params: Mapping[str, Tensor] | Iterable[Tensor | tuple[str, Tensor]],

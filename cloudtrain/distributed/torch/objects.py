@@ -16,6 +16,12 @@ from cloudtrain.distributed.torch._exchanges import gather_tensors
 from cloudtrain.distributed.torch._operation import alone, root_of, submit
 from cloudtrain.distributed.torch._state import global_process_set
 
+__all__ = [
+    "allgather_object",
+    "broadcast_object",
+    "broadcast_object_fn",
+]
+
 
 def broadcast_object(
     obj: Any,

@@ -18,7 +18,7 @@ from cloudtrain.distributed.numpy._arrays import Array, accumulator_type, scale
 from cloudtrain.distributed.numpy._backend import Handle
 from cloudtrain.distributed.numpy._mpi.context import MPI_OPS, MpiContext
 from cloudtrain.distributed.process_set import ProcessSet
-from cloudtrain.distributed.reduce_op import Adasum, Average, ReduceOp
+from cloudtrain.distributed.reduce_op import Adasum, Average, ScaledOp
 from cloudtrain.distributed.sharding import share
 
 
@@ -65,22 +65,22 @@ class MpiBackend:
     def allreduce(
         self,
         arrays: Sequence[Array],
-        op: ReduceOp,
+        how: ScaledOp,
         name: str | None,
-        prescale: float,
-        postscale: float,
         process_set: ProcessSet,
         *,
         in_place: bool,
-    ) -> Handle:
-        if op == Adasum:
+    ) -> Handle[list[Array]]:
+        if how.op == Adasum:
             raise InvalidArgument("Adasum is not available over MPI", hint="Use backend='gloo'.")
         buckets = Buckets(arrays, share=in_place)
         for flat in buckets.flats:
-            scale(flat, prescale)
+            scale(flat, how.prescale)
 
         def post(comm: MPI.Intracomm, _: CollectiveResponse) -> list[MPI.Request]:
-            return [comm.Iallreduce(MPI.IN_PLACE, flat, MPI_OPS[op]) for flat in buckets.flats if flat.size]
+            return [
+                comm.Iallreduce(MPI.IN_PLACE, flat, MPI_OPS[how.op]) for flat in buckets.flats if flat.size
+            ]
 
         def arrived(_: CollectiveResponse, payload: bytes) -> None:
             [flat] = buckets.flats
@@ -88,7 +88,7 @@ class MpiBackend:
 
         def finish() -> list[Array]:
             for flat in buckets.flats:
-                scale(flat, postscale, process_set.size() if op == Average else 1)
+                scale(flat, how.postscale, process_set.size() if how.op == Average else 1)
             if not in_place:
                 return [part.astype(array.dtype, copy=False) for array, part in zip(arrays, buckets.parts)]
             for array, part in zip(arrays, buckets.parts):
@@ -101,14 +101,16 @@ class MpiBackend:
             "allreduce",
             name,
             process_set,
-            _must_match(arrays, op, prescale, postscale),
+            _must_match(arrays, how),
             post,
             finish,
             payload=buckets.flats[0].tobytes() if small else None,
             arrived=arrived,
         )
 
-    def allgather(self, arrays: Sequence[Array], name: str | None, process_set: ProcessSet) -> Handle:
+    def allgather(
+        self, arrays: Sequence[Array], name: str | None, process_set: ProcessSet
+    ) -> Handle[list[Array]]:
         results: list[Array] = []
 
         def post(comm: MPI.Intracomm, response: CollectiveResponse) -> list[MPI.Request]:
@@ -143,7 +145,9 @@ class MpiBackend:
             arrived=arrived,
         )
 
-    def broadcast(self, array: Array, root_rank: int, name: str | None, process_set: ProcessSet) -> Handle:
+    def broadcast(
+        self, array: Array, root_rank: int, name: str | None, process_set: ProcessSet
+    ) -> Handle[Array]:
         is_root = self.world.rank == root_rank
         payload = None
         if array.nbytes <= EAGER_BYTES:
@@ -169,7 +173,7 @@ class MpiBackend:
 
     def alltoall(
         self, array: Array, splits: Sequence[int], name: str | None, process_set: ProcessSet
-    ) -> Handle:
+    ) -> Handle[tuple[Array, list[int]]]:
         received: list[int] = []
         results: list[Array] = []
 
@@ -193,15 +197,13 @@ class MpiBackend:
     def reducescatter(
         self,
         arrays: Sequence[Array],
-        op: ReduceOp,
+        how: ScaledOp,
         name: str | None,
-        prescale: float,
-        postscale: float,
         process_set: ProcessSet,
-    ) -> Handle:
+    ) -> Handle[list[Array]]:
         wires = [array.astype(accumulator_type(array.dtype.name)) for array in arrays]
         for wire in wires:
-            scale(wire, prescale)
+            scale(wire, how.prescale)
         ranks = range(process_set.size())
         shares = [[share(wire.shape[0], rank, len(ranks))[1] for rank in ranks] for wire in wires]
         own = [
@@ -218,20 +220,20 @@ class MpiBackend:
 
         def finish() -> list[Array]:
             for part in own:
-                scale(part, postscale, process_set.size() if op == Average else 1)
+                scale(part, how.postscale, process_set.size() if how.op == Average else 1)
             return [part.astype(array.dtype, copy=False) for array, part in zip(arrays, own)]
 
-        must_match = _must_match(arrays, op, prescale, postscale)
+        must_match = _must_match(arrays, how)
         return self._context.submit("reducescatter", name, process_set, must_match, post, finish)
 
 
-def _must_match(arrays: Sequence[Array], op: ReduceOp, prescale: float, postscale: float) -> dict[str, Any]:
+def _must_match(arrays: Sequence[Array], how: ScaledOp) -> dict[str, Any]:
     return {
         "shape": _one_or_all([list(array.shape) for array in arrays]),
         "type": _one_or_all([array.dtype.name for array in arrays]),
-        "operation": op.name,
-        "prescale_factor": prescale,
-        "postscale_factor": postscale,
+        "operation": how.op.name,
+        "prescale_factor": how.prescale,
+        "postscale_factor": how.postscale,
     }
 
 

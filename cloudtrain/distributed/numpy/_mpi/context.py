@@ -85,7 +85,7 @@ class MpiContext:
         per_rank: Any = None,
         payload: bytes | None = None,
         arrived: Callable[[CollectiveResponse, bytes], None] | None = None,
-    ) -> Handle:
+    ) -> Handle[Any]:
         """CollectiveRequest an operation from the ranks of ``process_set``, and start it once they agree.
 
         Args:

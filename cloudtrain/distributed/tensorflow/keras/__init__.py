@@ -15,7 +15,7 @@ from typing import Any
 from tensorflow import keras
 
 from cloudtrain.distributed.keras import _api
-from cloudtrain.distributed.keras._api import *  # noqa: F403
+from cloudtrain.distributed.keras._api import *
 from cloudtrain.distributed.tensorflow.keras import callbacks
 
 load_model = _api.load_model_with(keras)
