@@ -22,14 +22,11 @@ from torch import Tensor
 from cloudtrain.distributed._compression import Compressor
 from cloudtrain.distributed.errors import GradientOrderError
 from cloudtrain.distributed.reduce_op import ReduceOp
-from cloudtrain.distributed.torch._failures import collective_errors
-from cloudtrain.distributed.torch._handle import Handle, record_end
-from cloudtrain.distributed.torch._join import track_launch
+from cloudtrain.distributed.torch._handle import Handle
+from cloudtrain.distributed.torch._launches import launch
 from cloudtrain.distributed.torch._operation import all_reduce, uses_nccl
 from cloudtrain.distributed.torch._ops import scale_
-from cloudtrain.distributed.torch._streams import WritingStreams
 from cloudtrain.observe.timeline import recorder
-from cloudtrain.observe.timeline.operation import Operation
 
 FIRST_BYTES = 1 << 20
 """The size limit of the first bucket."""
@@ -156,8 +153,8 @@ class Bucket:
             self._flat.mul_(factor)
 
     @property
-    def label(self) -> str:
-        return f"allreduce of gradients {self.slots[0].name} ... {self.slots[-1].name}"
+    def name(self) -> str:
+        return f"gradients {self.slots[0].name} ... {self.slots[-1].name}"
 
     def averaged_by(self, group: Any) -> bool:
         """Whether the backend of ``group`` divides as well as it adds."""
@@ -169,13 +166,7 @@ class Bucket:
     ) -> None:
         """Start to reduce the buffer over the ranks of ``group``; the result is then multiplied by ``postscale``."""
         flat = self._flat
-        operation = self._recorded(step)
         wire, context = compression.compress(flat)
-        launch = track_launch(f"{self.label} (step {step})", group, op, [wire])
-        with collective_errors(self.label):
-            work: Any = launch.carried_by(all_reduce(wire, op, group))
-        if operation is not None:
-            record_end(operation, work, group, wire.device, wire)
 
         def finish() -> Tensor:
             reduced = compression.decompress(wire, context)
@@ -184,18 +175,19 @@ class Bucket:
             scale_(flat, postscale)
             return flat
 
-        self.handle = Handle(self.label, work, finish, operation)
-
-    def _recorded(self, step: int) -> Operation | None:
-        timeline = recorder.active
-        if timeline is None:
-            return None
-        facts = {"step": step, "bytes": self._flat.nbytes, "tensors": len(self.slots)}
-        operation = timeline.operation(
-            "allreduce", f"gradients {self.slots[0].name} ... {self.slots[-1].name}", facts
+        copies, self._copies = self._copies, []
+        self.handle = launch(
+            f"allreduce of {self.name}",
+            group,
+            lambda part: all_reduce(part[0], op, group),
+            [[wire]],
+            finish,
+            op=op,
+            position=f"allreduce of {self.name} (step {step})",
+            name=self.name,
+            facts={"step": step, "bytes": flat.nbytes, "tensors": len(self.slots)},
+            copies=copies,
         )
-        operation.copies, self._copies = self._copies, []
-        return operation
 
     def finish(self) -> None:
         """Wait for the sum and assign the gradients; sparse gradients become sparse again."""
@@ -235,6 +227,34 @@ class Bucket:
         strides = torch.empty_like(slot.parameter, device="meta").stride()
         slot.view = self._flat.as_strided(slot.parameter.shape, strides, slot.offset)
         return slot.view
+
+
+class WritingStreams:
+    """The streams that write the gradients of a bucket, until another stream reads them.
+
+    Gradients of one bucket may come from several streams: those of their forward pass, in the threads of autograd.
+    """
+
+    def __init__(self) -> None:
+        self._streams: list[Any] = []
+
+    def add(self, buffer: Tensor) -> None:
+        """The current stream has written what belongs to ``buffer``, or to a tensor on its device."""
+        if buffer.is_cuda:
+            stream = torch.cuda.current_stream(buffer.device)
+            if stream not in self._streams:
+                self._streams.append(stream)
+
+    def join(self, buffer: Tensor) -> bool:
+        """The current stream waits for the others, to read what they have written. Returns whether there are others."""
+        if not self._streams:
+            return False
+        current = torch.cuda.current_stream(buffer.device)
+        others = [stream for stream in self._streams if stream != current]
+        for stream in others:
+            current.wait_stream(stream)
+        self._streams.clear()
+        return bool(others)
 
 
 def accumulate(slot: Slot) -> None:

@@ -11,8 +11,7 @@ from torch.distributed import Work
 from cloudtrain.distributed.errors import CollectiveError
 from cloudtrain.distributed.negotiation.client import Negotiation
 from cloudtrain.distributed.torch import _gpu_times, _state
-from cloudtrain.distributed.torch._dead_ranks import check_ended
-from cloudtrain.distributed.torch._failures import collective_error
+from cloudtrain.distributed.torch._failures import check_ended, collective_error
 from cloudtrain.distributed.torch._thread_work import StreamWork, ThreadWork
 from cloudtrain.observe.heartbeat import enter_collective, leave_collective
 from cloudtrain.observe.timeline import recorder

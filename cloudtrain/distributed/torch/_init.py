@@ -23,11 +23,10 @@ from cloudtrain.distributed.negotiation.rendezvous import connect, find_master
 from cloudtrain.distributed.options import cycle_seconds, logger
 from cloudtrain.distributed.process_set import ProcessSet, process_sets_of, with_id
 from cloudtrain.distributed.torch import _flight_recorder, _state
-from cloudtrain.distributed.torch._dead_ranks import abort, end_work, on_death, script_failed
 from cloudtrain.distributed.torch._devices import choose_device
+from cloudtrain.distributed.torch._failures import abort, end_work, on_death, script_failed
 from cloudtrain.distributed.torch._handle import Handle
 from cloudtrain.distributed.torch._join import contribute
-from cloudtrain.distributed.torch._layer_group import share_memory
 from cloudtrain.distributed.torch._operation import combine
 from cloudtrain.distributed.torch._rendezvous import init_process_group, on_loopback, shared_store
 from cloudtrain.distributed.torch._state import Context, Groups, global_process_set
@@ -156,7 +155,7 @@ def _connect(context: Context, start_timeout: float) -> None:
         negotiated = dist.new_group(ranks, timeout=timedelta(seconds=context.timeout))
         groups = context.groups[GLOBAL] = Groups(dist.group.WORLD, negotiated)
         for group in (groups.ordered, groups.negotiated):
-            share_memory(context, group, start_timeout)
+            context.share_memory(group, start_timeout)
     except BaseException:
         if context.owns_group:
             dist.destroy_process_group()

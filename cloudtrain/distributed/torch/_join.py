@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
 from typing import Any
 
 import torch
 import torch.distributed as dist
-from torch import Tensor
 
-from cloudtrain.distributed.negotiation.client import JOIN_POLL_SECONDS, SequenceNumbers
+from cloudtrain.distributed.negotiation.client import JOIN_POLL_SECONDS
 from cloudtrain.distributed.negotiation.messages import (
     ADD_SET,
     GLOBAL,
@@ -21,11 +19,10 @@ from cloudtrain.distributed.negotiation.messages import (
 from cloudtrain.distributed.reduce_op import Adasum, ReduceOp
 from cloudtrain.distributed.torch import _state
 from cloudtrain.distributed.torch._adasum import adasum_
-from cloudtrain.distributed.torch._dead_ranks import check_alive
-from cloudtrain.distributed.torch._failures import collective_errors
-from cloudtrain.distributed.torch._layer_group import open_layer_group
+from cloudtrain.distributed.torch._failures import check_alive, collective_errors
+from cloudtrain.distributed.torch._launches import Tracked
 from cloudtrain.distributed.torch._operation import all_reduce
-from cloudtrain.distributed.torch._ops import dtype_name, on_wire, wire_type
+from cloudtrain.distributed.torch._ops import on_wire, wire_type
 from cloudtrain.distributed.torch._state import Context
 
 
@@ -56,49 +53,6 @@ def _wait_for_launched(context: Context) -> None:
         time.sleep(JOIN_POLL_SECONDS)
 
 
-class Launch:
-    """An allreduce launched without negotiation. It is complete when its work is, or when `complete` says so."""
-
-    def __init__(
-        self, context: Context, group: Any, numbers: SequenceNumbers | None, number: int = 0
-    ) -> None:
-        self._context, self._group, self._numbers, self._number = context, group, numbers, number
-
-    def carried_by(self, work: Any) -> Any:
-        """``work`` does it; None if it is done. Returns ``work``."""
-        if work is None:
-            self.complete()
-            return None
-        if self._numbers is not None:
-            self._numbers.carry(self._number, work)
-        return self._context.launched(work, self._group)
-
-    def complete(self) -> None:
-        if self._numbers is not None:
-            self._numbers.complete(self._number)
-
-
-def track_launch(label: str, group: Any, op: ReduceOp, wires: Sequence[Tensor]) -> Launch:
-    """Record an allreduce of ``wires`` launched without negotiation, so that joined ranks can take part.
-
-    Raises:
-        CollectiveError: a rank of the group has ended.
-    """
-    context = _state.current()
-    check_alive(label, group)
-    numbers = context.numbers_of(group)  # join is for the global process set only
-    if numbers is None or _is_captured(wires[0]):
-        return Launch(context, group, None)
-    first = wires[0]
-    spec = [op.name, dtype_name(first.dtype), first.device.type, [wire.numel() for wire in wires]]
-    return Launch(context, group, numbers, numbers.add(label, spec))
-
-
-def _is_captured(wire: Tensor) -> bool:
-    """Whether a CUDA graph is captured: then nothing runs, and a query of the GPU would be an error."""
-    return wire.is_cuda and torch.cuda.is_current_stream_capturing()
-
-
 def contribute_unnegotiated() -> bool:
     """Contribute zeros to the collectives that other ranks launched without negotiation since this rank joined.
 
@@ -115,8 +69,8 @@ def contribute_unnegotiated() -> bool:
             numbers = context.numbers_of(group)
             assert numbers is not None
             for spec in numbers.missing(its_position):
-                launch = Launch(context, group, numbers, numbers.add("join", spec))
-                launch.carried_by(_contribute_zeros(group, *spec))
+                tracked = Tracked(context, group, numbers, numbers.add("join", spec))
+                tracked.carried_by(_contribute_zeros(group, *spec))
                 found = True
     return found
 
@@ -131,7 +85,7 @@ def contribute(response: CollectiveResponse) -> None:
     elif request.kind == REMOVE_SET:
         context.close_groups(request.must_match["process set"])
     elif request.kind == OPEN_LAYER_GROUP:
-        open_layer_group(context)
+        context.open_layer_group()
     elif request.kind == "allreduce" and response.payload is None:
         must_match, group = request.must_match, context.groups[response.set_id].negotiated
         op = on_wire(ReduceOp[must_match["operation"]])

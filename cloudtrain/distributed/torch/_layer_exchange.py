@@ -10,11 +10,10 @@ from cloudtrain.distributed.negotiation import messages
 from cloudtrain.distributed.reduce_op import Sum
 from cloudtrain.distributed.torch import _state
 from cloudtrain.distributed.torch._agreed_order import AgreedOrder
+from cloudtrain.distributed.torch._failures import watch_stalls
 from cloudtrain.distributed.torch._handle import Handle
-from cloudtrain.distributed.torch._layer_group import open_layer_group
 from cloudtrain.distributed.torch._operation import in_same_order, type_name
 from cloudtrain.distributed.torch._reductions import reduce_now_, reduce_tensors
-from cloudtrain.distributed.torch._stalls import watch
 from cloudtrain.distributed.torch._state import Context, global_process_set
 from cloudtrain.observe.heartbeat import enter_collective, leave_collective
 
@@ -55,7 +54,7 @@ def sum_(tensor: Tensor, name: str, number: int) -> None:
 
 
 def _sum_without_asking(context: Context, tensor: Tensor, name: str) -> None:
-    watch(context)
+    watch_stalls(context)
     enter_collective()
     try:
         reduce_now_(tensor, Sum, name, context.layers.group)
@@ -66,7 +65,7 @@ def _sum_without_asking(context: Context, tensor: Tensor, name: str) -> None:
 def _negotiate(context: Context, tensor: Tensor, name: str, number: int) -> None:
     if context.layers.group is None:
         request = messages.open_layer_group()
-        pending = context.client.submit(request, lambda _: open_layer_group(context))
+        pending = context.client.submit(request, lambda _: context.open_layer_group())
         Handle(request.label, pending, lambda: None).wait()
     reduce_tensors(
         [tensor],

@@ -15,10 +15,8 @@ from cloudtrain.distributed.reduce_op import Adasum, Average, ReduceOp
 from cloudtrain.distributed.sharding import share
 from cloudtrain.distributed.torch import _state
 from cloudtrain.distributed.torch._adasum import adasum_
-from cloudtrain.distributed.torch._dead_ranks import check_ended
-from cloudtrain.distributed.torch._failures import collective_error, collective_errors
-from cloudtrain.distributed.torch._handle import CombinedWork, Handle, record_end
-from cloudtrain.distributed.torch._join import track_launch
+from cloudtrain.distributed.torch._handle import CombinedWork, Handle
+from cloudtrain.distributed.torch._launches import launch, launch_now
 from cloudtrain.distributed.torch._operation import (
     all_reduce,
     alone,
@@ -32,7 +30,6 @@ from cloudtrain.distributed.torch._operation import (
     uses_nccl,
 )
 from cloudtrain.distributed.torch._ops import on_wire, scale_, to_wire
-from cloudtrain.observe.timeline import recorder
 
 
 def reduce_tensors(
@@ -77,9 +74,18 @@ def reduce_tensors(
     context, members = _state.current(), process_set.members()
 
     if in_same_order():
-        return _without_asking(flats.join(), op, name, process_set).then(lambda _: finish())
+        group, wire_op = group_of(process_set), on_wire(op)
+        return launch(
+            f"allreduce of {name or 'tensors'}",
+            group,
+            lambda part: all_reduce(part[0], wire_op, group),
+            [[flat] for flat in flats.join()],
+            finish,
+            op=wire_op,
+            name=name,
+        )
 
-    def launch(group: Any, _: CollectiveResponse) -> Any:
+    def transfer(group: Any, _: CollectiveResponse) -> Any:
         if op == Adasum:
             for wire in wires:
                 if wire.is_cuda:  # allocated on another stream
@@ -100,7 +106,7 @@ def reduce_tensors(
         name,
         process_set,
         {**_equal(tensors, op, prescale, postscale), **(must_match or {})},
-        launch,
+        transfer,
         finish,
         payload=to_payload(flats.join()[0]) if small else None,
         arrived=arrived,
@@ -110,26 +116,16 @@ def reduce_tensors(
 
 def reduce_now_(tensor: Tensor, op: ReduceOp, name: str | None, group: Any) -> Tensor:
     """The fast path of `reduce_tensors` for one `plain` tensor, in place and without negotiation."""
-    label = f"allreduce of {name or 'a tensor'}"
-    launch = track_launch(label, group, on_wire(op), (tensor,))
-    timeline = recorder.active
-    operation = None if timeline is None else timeline.operation("allreduce", name or "", {})
+    wire_op = on_wire(op)
     is_async = tensor.is_cuda or _state.current().waits_lazily  # only a work says when it is done
-    try:
-        work = launch.carried_by(all_reduce(tensor, on_wire(op), group, async_op=is_async))
-        if operation is not None:
-            record_end(operation, work, group, tensor.device, tensor)
-        if work is not None:
-            work.wait()
-            check_ended(label, work)
-    except CollectiveError:
-        raise
-    except RuntimeError as error:
-        raise collective_error(label, error) from error
-    if timeline is not None and operation is not None:
-        if operation.ends_when_waited:
-            operation.end()
-        timeline.waited(label, operation.asked)
+    launch_now(
+        f"allreduce of {name or 'a tensor'}",
+        group,
+        lambda part: all_reduce(part[0], wire_op, group, async_op=is_async),
+        (tensor,),
+        op=wire_op,
+        name=name,
+    )
     if op == Average:
         scale_(tensor, 1.0, group.size())
     return tensor
@@ -144,20 +140,6 @@ def plain(tensor: Tensor, op: ReduceOp) -> bool:
         and not tensor.requires_grad
         and op != Adasum
     )
-
-
-def _without_asking(flats: list[Tensor], op: ReduceOp, name: str | None, process_set: ProcessSet) -> Handle:
-    label, group = f"allreduce of {name or 'tensors'}", group_of(process_set)
-    op = on_wire(op)
-    launches = [track_launch(label, group, op, [flat]) for flat in flats]
-    timeline = recorder.active
-    operation = None if timeline is None else timeline.operation("allreduce", name or "", {})
-    with collective_errors(label):
-        works = [launch.carried_by(all_reduce(flat, op, group)) for launch, flat in zip(launches, flats)]
-    work = works[0] if len(works) == 1 else CombinedWork(works)
-    if operation is not None:
-        record_end(operation, work, group, flats[0].device if flats else None, flats)
-    return Handle(label, work, lambda: None, operation)
 
 
 def scatter_tensors(
@@ -198,7 +180,7 @@ def scatter_tensors(
     if alone(process_set):
         return Handle("reducescatter", None, finish)
 
-    def launch(group: Any, _: CollectiveResponse) -> Any:
+    def transfer(group: Any, _: CollectiveResponse) -> Any:
         even = all(wire.numel() and wire.shape[0] % size == 0 for wire in wires)
         if even and uses_nccl(group, wires[0].device):
             received.extend(wire.new_empty((wire.shape[0] // size, *wire.shape[1:])) for wire in wires)
@@ -210,7 +192,7 @@ def scatter_tensors(
         return CombinedWork([all_reduce(flat, ReduceOp.Sum, group) for flat in flats.join()])
 
     must_match = _equal(tensors, op, prescale, postscale)
-    return submit("reducescatter", name, process_set, must_match, launch, finish, device=wires[0].device)
+    return submit("reducescatter", name, process_set, must_match, transfer, finish, device=wires[0].device)
 
 
 def _check(tensors: Sequence[Any], op: ReduceOp) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import threading
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any, Callable
@@ -16,8 +18,8 @@ from cloudtrain.distributed.negotiation.client import NegotiationClient, Sequenc
 from cloudtrain.distributed.negotiation.messages import GLOBAL
 from cloudtrain.distributed.process_set import ProcessSet
 from cloudtrain.distributed.torch._agreed_order import AgreedOrder
-from cloudtrain.distributed.torch._in_flight import InFlight
-from cloudtrain.distributed.torch._shared_memory import SharedMemory
+from cloudtrain.distributed.torch._rendezvous import shared_store
+from cloudtrain.distributed.torch._shared_memory import SharedMemory, open_shared_memory
 from cloudtrain.distributed.torch._thread_work import StreamWork, WorkQueue
 from cloudtrain.distributed.world import World
 
@@ -55,6 +57,73 @@ class Groups:
     """For collectives that all ranks launch in the same order by themselves."""
     negotiated: Any
     """For collectives launched in the order of the coordinator's responses."""
+
+
+class InFlight:
+    """Works that were launched and may not have ended, for backends whose ``wait`` only orders streams (NCCL).
+
+    They are in the order of their launches, each with its process group.
+
+    A work whose group was aborted never counts as ended well: its kernel has returned, but not with the result.
+    """
+
+    def __init__(self) -> None:
+        self._works: dict[int, tuple[Any, Any]] = {}
+        """By id, with the group. A work here is referenced, so that no other one gets its id."""
+        self._aborted: set[Any] = set()
+        self._lock = threading.Lock()
+
+    def add(self, work: Any, group: Any) -> None:
+        with self._lock:
+            self._drop_ended()
+            self._works.update((id(part), (part, group)) for part in parts_of(work))
+
+    @property
+    def aborted(self) -> bool:
+        """Whether a group was aborted."""
+        return bool(self._aborted)
+
+    def ended(self) -> bool:
+        """Whether every work has ended well."""
+        with self._lock:
+            self._drop_ended()
+            return not self._works
+
+    def group_of(self, work: Any) -> Any:
+        """The group of a work that has not ended well; None if it has."""
+        with self._lock:
+            self._drop_ended()
+            for part in parts_of(work):
+                found = self._works.get(id(part))
+                if found is not None and not self._ended(*found):
+                    return found[1]
+            return None
+
+    def aborts(self, groups: Iterable[Any]) -> None:
+        """The ``groups`` are about to be aborted."""
+        with self._lock:
+            self._drop_ended()
+            self._aborted.update(groups)
+
+    def _drop_ended(self) -> None:
+        """Drop the oldest ones that have ended. Each of them costs a query of the GPU, but no wait for it."""
+        while self._works:
+            oldest = next(iter(self._works))
+            if not self._ended(*self._works[oldest]):
+                return
+            del self._works[oldest]
+
+    def _ended(self, work: Any, group: Any) -> bool:
+        return group not in self._aborted and bool(work.is_completed())
+
+
+def parts_of(work: Any) -> Iterator[Any]:
+    """The works of the backend that ``work`` combines, or itself."""
+    if not hasattr(work, "works"):
+        yield work
+        return
+    for part in work.works:
+        yield from parts_of(part)
 
 
 @dataclass(frozen=True)
@@ -109,6 +178,22 @@ class Context:
     def open_group(self, ranks: list[int]) -> Any:
         """Create one group. All ranks of the world call it, in the same order."""
         return dist.new_group(ranks, timeout=timedelta(seconds=self.timeout))
+
+    def open_layer_group(self) -> None:
+        """Create the group of exchanges inside layers. All ranks of the world call it, in the same order."""
+        group = self.open_group(list(range(self.world.size)))
+        if not self.waits_lazily:  # the tensors are not on the CPU
+            self.share_memory(group, self.timeout)
+        self.layers.group = group
+
+    def share_memory(self, group: Any, start_timeout: float) -> None:
+        """Let ``group``, of all ranks, reduce CPU tensors in shared memory if the ranks are on one machine."""
+        world = self.world
+        if world.on_one_machine:
+            store = shared_store(world, start_timeout)
+            memory = open_shared_memory(store, world.rank, world.size, self.timeout)
+            if memory is not None:
+                self.memory[group] = memory
 
     def numbers_of(self, group: Any) -> SequenceNumbers | None:
         """The numbers of what is launched in ``group`` without negotiation, if joined ranks take part in it."""

@@ -21,8 +21,8 @@ from cloudtrain.distributed.process_set import ProcessSet
 from cloudtrain.distributed.reduce_op import Average, ReduceOp, Sum, chosen_op
 from cloudtrain.distributed.torch import _state
 from cloudtrain.distributed.torch._exchanges import exchange, gather_tensors
-from cloudtrain.distributed.torch._failures import collective_errors
-from cloudtrain.distributed.torch._handle import Handle, record_end
+from cloudtrain.distributed.torch._handle import Handle
+from cloudtrain.distributed.torch._launches import launch
 from cloudtrain.distributed.torch._operation import (
     alone,
     as_bytes,
@@ -37,7 +37,6 @@ from cloudtrain.distributed.torch._operation import (
 )
 from cloudtrain.distributed.torch._reductions import plain, reduce_now_, reduce_tensors, scatter_tensors
 from cloudtrain.distributed.torch._state import global_process_set
-from cloudtrain.observe.timeline import recorder
 
 __all__ = [
     "allgather_async",
@@ -231,18 +230,12 @@ def broadcast_async_(
     if alone(process_set):
         return Handle("broadcast", None, finish)
 
-    def launch(group: Any, _: CollectiveResponse | None = None) -> Any:
+    def transfer(group: Any, _: CollectiveResponse | None = None) -> Any:
         return dist.broadcast(as_bytes(wire), root_rank, group, async_op=True) if wire.numel() else None
 
     if in_same_order():
         label, group = f"broadcast of {name or 'a tensor'}", group_of(process_set)
-        timeline = recorder.active
-        operation = None if timeline is None else timeline.operation("broadcast", name or "", {})
-        with collective_errors(label):
-            work = launch(group)
-        if operation is not None:
-            record_end(operation, work, group, wire.device, wire)
-        return Handle(label, work, finish, operation)
+        return launch(label, group, lambda _: transfer(group), [[wire]], finish, kind="broadcast", name=name)
 
     def arrived(response: CollectiveResponse) -> None:
         if _state.rank() == root_rank or not wire.numel():
@@ -263,7 +256,7 @@ def broadcast_async_(
         name,
         process_set,
         must_match,
-        launch,
+        transfer,
         finish,
         payload=payload,
         arrived=arrived,

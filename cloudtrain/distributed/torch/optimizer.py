@@ -20,10 +20,9 @@ from cloudtrain.distributed.process_set import ProcessSet
 from cloudtrain.distributed.reduce_op import Adasum, Average, ReduceOp, Sum
 from cloudtrain.distributed.torch import _state
 from cloudtrain.distributed.torch._adasum import adasum_
-from cloudtrain.distributed.torch._dead_ranks import check_alive
-from cloudtrain.distributed.torch._failures import collective_errors
+from cloudtrain.distributed.torch._failures import check_alive
 from cloudtrain.distributed.torch._gradient_reducer import GradientReducer, Reduction
-from cloudtrain.distributed.torch._join import track_launch
+from cloudtrain.distributed.torch._launches import launch_now
 from cloudtrain.distributed.torch._operation import group_of
 from cloudtrain.distributed.torch._parameters import (
     check_equal_on_all_ranks,
@@ -316,16 +315,12 @@ class AdasumOptimizer(torch.optim.Optimizer):
         compressed = [self._compression.compress(delta) for delta in deltas]
         wires = [wire for wire, _ in compressed]
         label, group = "Adasum of the optimizer's step", group_of(self._process_set)
-        launch = track_launch(label, group, Adasum, wires)
-        timeline = recorder.active
-        operation = None if timeline is None else timeline.operation("allreduce", label, {})
-        with collective_errors(label):
-            adasum_(wires, group, self._process_set.members())
-        check_alive(label, group)  # a rank that has died leaves wrong numbers on a GPU, and no error
-        launch.complete()
-        if timeline is not None and operation is not None:
-            operation.end()
-            timeline.waited(label, operation.asked)
+
+        def start(part: Sequence[Tensor]) -> None:
+            adasum_(part, group, self._process_set.members())
+            check_alive(label, group)  # a rank that has died leaves wrong numbers on a GPU, and no error
+
+        launch_now(label, group, start, wires, op=Adasum, name=label)
         for delta, (wire, context) in zip(deltas, compressed):
             if wire is not delta:
                 delta.copy_(self._compression.decompress(wire, context))

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from cloudtrain.distributed.torch._broadcasts import ON_GPU, buckets_of
+from cloudtrain.distributed.torch.functions import ON_GPU, buckets_of
 
 MIB = 1 << 20
 

@@ -9,7 +9,7 @@ from typing import Any, Callable, TypeVar
 
 from cloudtrain.distributed.errors import CollectiveError, HostsUpdatedInterrupt
 from cloudtrain.distributed.torch import _state
-from cloudtrain.distributed.torch._dead_ranks import give_up
+from cloudtrain.distributed.torch._failures import give_up
 from cloudtrain.distributed.torch._init import reinit
 from cloudtrain.distributed.torch.elastic._state import CommitFile, ObjectState, State, commit_file
 from cloudtrain.distributed.torch.objects import allgather_object

@@ -14,7 +14,7 @@ from _cases import DEVICE, raises, run, same_on_all_ranks, seeded
 from torch import Tensor, nn
 
 import cloudtrain.distributed.torch as hvd
-from cloudtrain.distributed.torch import _broadcasts, _state
+from cloudtrain.distributed.torch import _state, functions
 
 
 @contextmanager
@@ -129,7 +129,7 @@ def case_the_state_of_an_optimizer_costs_few_operations() -> None:
 
 
 def case_a_large_tensor_is_not_copied() -> None:
-    large = torch.full((_broadcasts.limits(torch.empty(0)).large_bytes // 4,), float(hvd.rank()))
+    large = torch.full((functions.limits(torch.empty(0)).large_bytes // 4,), float(hvd.rank()))
     small = [torch.full((20_000,), float(hvd.rank())) for _ in range(2)]
     with counted() as found:
         hvd.broadcast_parameters([small[0], large, small[1]], root_rank=0)
@@ -140,18 +140,18 @@ def case_a_large_tensor_is_not_copied() -> None:
 
 
 def case_two_buckets_exist_at_a_time() -> None:
-    length = _broadcasts.limits(torch.empty(0)).bucket_bytes // 4 // 5
+    length = functions.limits(torch.empty(0)).bucket_bytes // 4 // 5
     tensors = [torch.full((length,), float(hvd.rank() + number)) for number in range(25)]
     flats: list[weakref.ref[Tensor]] = []
     most = []
-    start = _broadcasts.broadcast_async_
+    start = functions.broadcast_async_
 
     def watched(tensor: Tensor, *arguments: Any) -> Any:
         flats.append(weakref.ref(tensor))
         most.append(sum(flat() is not None for flat in flats))
         return start(tensor, *arguments)
 
-    with mock.patch.object(_broadcasts, "broadcast_async_", watched):
+    with mock.patch.object(functions, "broadcast_async_", watched):
         hvd.broadcast_parameters(tensors, root_rank=0)
     for number, tensor in enumerate(tensors):
         assert bool((tensor == (number + hvd.rank() if hvd.size() == 1 else number)).all())
