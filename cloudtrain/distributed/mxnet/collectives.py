@@ -12,6 +12,7 @@ from typing import Any
 import mxnet as mx
 
 import cloudtrain.distributed.numpy as core
+from cloudtrain.distributed._forms import same_arguments
 from cloudtrain.distributed.errors import InvalidArgument
 from cloudtrain.distributed.numpy import Average, ProcessSet, ReduceOp, global_process_set
 from cloudtrain.distributed.numpy._arrays import Array
@@ -58,22 +59,13 @@ def allreduce(
             towards zero.
     """
     factors = prescale_factor, postscale_factor
-    return like(tensor, _reduced([tensor], chosen_op(op, average), name, *factors, process_set)[0])
+    return like(tensor, _reduced([tensor], average, name, priority, *factors, process_set, op)[0])
 
 
-def allreduce_(
-    tensor: Any,
-    average: bool | None = None,
-    name: str | None = None,
-    priority: int = 0,
-    prescale_factor: float = 1.0,
-    postscale_factor: float = 1.0,
-    process_set: ProcessSet = global_process_set,
-    op: ReduceOp | None = None,
-) -> Any:
+@same_arguments(allreduce)
+def allreduce_(tensor: Any, *args: Any, **options: Any) -> Any:
     """`allreduce` in place. Return ``tensor``."""
-    factors = prescale_factor, postscale_factor
-    return write(tensor, _reduced([tensor], chosen_op(op, average), name, *factors, process_set)[0])
+    return write(tensor, _reduced([tensor], *args, **options)[0])
 
 
 def grouped_allreduce(
@@ -88,10 +80,16 @@ def grouped_allreduce(
 ) -> list[Any]:
     """`allreduce` of several arrays in one operation."""
     factors = prescale_factor, postscale_factor
-    return all_like(tensors, _reduced(tensors, chosen_op(op, average), name, *factors, process_set))
+    return all_like(tensors, _reduced(tensors, average, name, priority, *factors, process_set, op))
 
 
-def grouped_allreduce_(
+@same_arguments(grouped_allreduce)
+def grouped_allreduce_(tensors: Sequence[Any], *args: Any, **options: Any) -> list[Any]:
+    """`allreduce_` of several arrays in one operation."""
+    return list(map(write, tensors, _reduced(tensors, *args, **options)))
+
+
+def _reduced(
     tensors: Sequence[Any],
     average: bool | None = None,
     name: str | None = None,
@@ -100,11 +98,15 @@ def grouped_allreduce_(
     postscale_factor: float = 1.0,
     process_set: ProcessSet = global_process_set,
     op: ReduceOp | None = None,
-) -> list[Any]:
-    """`allreduce_` of several arrays in one operation."""
-    factors = prescale_factor, postscale_factor
-    results = _reduced(tensors, chosen_op(op, average), name, *factors, process_set)
-    return list(map(write, tensors, results))
+) -> list[Array]:
+    return core.grouped_allreduce_(
+        all_to_numpy(tensors),
+        name=name,
+        op=chosen_op(op, average),
+        prescale_factor=prescale_factor,
+        postscale_factor=postscale_factor,
+        process_set=process_set,
+    )
 
 
 def allgather(
@@ -223,24 +225,6 @@ def grouped_reducescatter(
         process_set=process_set,
     )
     return all_like(tensors, shares)
-
-
-def _reduced(
-    tensors: Sequence[Any],
-    op: ReduceOp,
-    name: str | None,
-    prescale: float,
-    postscale: float,
-    process_set: ProcessSet,
-) -> list[Array]:
-    return core.grouped_allreduce_(
-        all_to_numpy(tensors),
-        name=name,
-        op=op,
-        prescale_factor=prescale,
-        postscale_factor=postscale,
-        process_set=process_set,
-    )
 
 
 def to_numpy(tensor: Any) -> Array:

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from cloudtrain.distributed.errors import CollectiveError
 from cloudtrain.distributed.process_set import ProcessSet
-from cloudtrain.distributed.reduce_op import Average, ReduceOp, Sum
+from cloudtrain.distributed.reduce_op import Average, ReduceOp, ScaledOp, Sum
 from cloudtrain.distributed.torch._buckets import Slot
 from cloudtrain.distributed.torch._reductions import reduce_tensors
 from cloudtrain.distributed.torch.collectives import sparse_allreduce_async
@@ -68,10 +68,8 @@ class LateGradients:
             self._waits.append(
                 reduce_tensors(
                     gradients,
-                    Average,
+                    ScaledOp(Average),
                     f"{label} on {device}",
-                    1.0,
-                    1.0,
                     self._process_set,
                     in_place=True,
                     must_match={"gradients": list(names)},

@@ -7,7 +7,7 @@ from typing import Any
 from torch import Tensor
 
 from cloudtrain.distributed.negotiation import messages
-from cloudtrain.distributed.reduce_op import Sum
+from cloudtrain.distributed.reduce_op import ScaledOp, Sum
 from cloudtrain.distributed.torch import _state
 from cloudtrain.distributed.torch._agreed_order import AgreedOrder
 from cloudtrain.distributed.torch._failures import watch_stalls
@@ -41,7 +41,7 @@ def sum_(tensor: Tensor, name: str, number: int) -> None:
     exchange = (name, number, tensor.numel(), type_name(tensor), tensor.device.type)
     try:
         if in_same_order():
-            reduce_tensors([tensor], Sum, name, 1.0, 1.0, global_process_set, in_place=True).wait()
+            reduce_tensors([tensor], ScaledOp(Sum), name, global_process_set, in_place=True).wait()
             return
         if order.expects(exchange):
             _sum_without_asking(context, tensor, f"{name} of layer {number}")
@@ -68,14 +68,7 @@ def _negotiate(context: Context, tensor: Tensor, name: str, number: int) -> None
         pending = context.client.submit(request, lambda _: context.open_layer_group())
         Handle(request.label, pending, lambda: None).wait()
     reduce_tensors(
-        [tensor],
-        Sum,
-        name,
-        1.0,
-        1.0,
-        global_process_set,
-        in_place=True,
-        must_match={"layer": number},
+        [tensor], ScaledOp(Sum), name, global_process_set, in_place=True, must_match={"layer": number}
     ).wait()
 
 

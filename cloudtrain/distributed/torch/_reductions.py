@@ -11,7 +11,7 @@ from torch import Tensor
 from cloudtrain.distributed.errors import CollectiveError, InvalidArgument
 from cloudtrain.distributed.negotiation.messages import EAGER_BYTES, CollectiveResponse
 from cloudtrain.distributed.process_set import ProcessSet
-from cloudtrain.distributed.reduce_op import Adasum, Average, ReduceOp
+from cloudtrain.distributed.reduce_op import Adasum, Average, ReduceOp, ScaledOp
 from cloudtrain.distributed.sharding import share
 from cloudtrain.distributed.torch import _state
 from cloudtrain.distributed.torch._adasum import adasum_
@@ -34,10 +34,8 @@ from cloudtrain.distributed.torch._ops import on_wire, scale_, to_wire
 
 def reduce_tensors(
     tensors: Sequence[Tensor],
-    op: ReduceOp,
+    how: ScaledOp,
     name: str | None,
-    prescale: float,
-    postscale: float,
     process_set: ProcessSet,
     *,
     in_place: bool,
@@ -49,10 +47,9 @@ def reduce_tensors(
         must_match: what else must be the same on all ranks.
     """
     is_alone = alone(process_set)
+    op, prescale, postscale = how.op, float(how.prescale), float(how.postscale)
     _check(tensors, op)
-    prescale, postscale, divisor = float(prescale), float(postscale), 1
-    if op == Average:
-        divisor = process_set.size()
+    divisor = process_set.size() if op == Average else 1
     wires = _wires(tensors, prescale, keep=not in_place)
     flats = _Flats(wires)
 
@@ -143,20 +140,15 @@ def plain(tensor: Tensor, op: ReduceOp) -> bool:
 
 
 def scatter_tensors(
-    tensors: Sequence[Tensor],
-    op: ReduceOp,
-    name: str | None,
-    prescale: float,
-    postscale: float,
-    process_set: ProcessSet,
+    tensors: Sequence[Tensor], how: ScaledOp, name: str | None, process_set: ProcessSet
 ) -> Handle:
     """Start to reduce ``tensors`` and give every rank its share of rows; the result is the list of shares."""
+    op, prescale, postscale = how.op, float(how.prescale), float(how.postscale)
     if op not in (Average, ReduceOp.Sum):
         raise CollectiveError(f"reducescatter takes Average or Sum, not {op.name}")
     if any(tensor.dim() == 0 for tensor in tensors):
         raise InvalidArgument("reducescatter needs tensors with a first dimension to divide")
     _check(tensors, op)
-    prescale, postscale = float(prescale), float(postscale)
     rank, size = process_set.rank(), process_set.size()
     wires = _wires(tensors, prescale, keep=True)
     flats = _Flats(wires)

@@ -15,10 +15,11 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from cloudtrain.distributed._forms import same_arguments, synchronous
 from cloudtrain.distributed.errors import InvalidArgument
 from cloudtrain.distributed.negotiation.messages import CollectiveResponse
 from cloudtrain.distributed.process_set import ProcessSet
-from cloudtrain.distributed.reduce_op import Average, ReduceOp, Sum, chosen_op
+from cloudtrain.distributed.reduce_op import Average, ReduceOp, ScaledOp, Sum, chosen_op
 from cloudtrain.distributed.torch import _state
 from cloudtrain.distributed.torch._exchanges import exchange, gather_tensors
 from cloudtrain.distributed.torch._handle import Handle
@@ -96,24 +97,13 @@ def allreduce_async(
         prescale_factor: factor before the reduction.
         postscale_factor: factor after the reduction.
     """
-    op = chosen_op(op, average)
-    factors = prescale_factor, postscale_factor
-    return first(reduce_tensors([tensor], op, name, *factors, process_set, in_place=False))
+    return first(_reduce([tensor], average, name, op, prescale_factor, postscale_factor, process_set))
 
 
-def allreduce_async_(
-    tensor: Tensor,
-    average: bool | None = None,
-    name: str | None = None,
-    op: ReduceOp | None = None,
-    prescale_factor: float = 1.0,
-    postscale_factor: float = 1.0,
-    process_set: ProcessSet = global_process_set,
-) -> Handle:
+@same_arguments(allreduce_async)
+def allreduce_async_(tensor: Tensor, *args: Any, **options: Any) -> Handle:
     """`allreduce_async` in place; do not use ``tensor`` before `synchronize`."""
-    op = chosen_op(op, average)
-    factors = prescale_factor, postscale_factor
-    return first(reduce_tensors([tensor], op, name, *factors, process_set, in_place=True))
+    return first(_reduce([tensor], *args, **options, in_place=True))
 
 
 def allreduce_(
@@ -145,27 +135,19 @@ def grouped_allreduce_async(
     process_set: ProcessSet = global_process_set,
 ) -> Handle:
     """`allreduce_async` of several tensors as one operation; the result is their list."""
-    op = chosen_op(op, average)
-    tensors = listed(tensors)
-    return reduce_tensors(tensors, op, name, prescale_factor, postscale_factor, process_set, in_place=False)
+    return _reduce(tensors, average, name, op, prescale_factor, postscale_factor, process_set)
 
 
-def grouped_allreduce_async_(
-    tensors: Sequence[Tensor],
-    average: bool | None = None,
-    name: str | None = None,
-    op: ReduceOp | None = None,
-    prescale_factor: float = 1.0,
-    postscale_factor: float = 1.0,
-    process_set: ProcessSet = global_process_set,
-) -> Handle:
+@same_arguments(grouped_allreduce_async)
+def grouped_allreduce_async_(tensors: Sequence[Tensor], *args: Any, **options: Any) -> Handle:
     """`grouped_allreduce_async` in place."""
-    op = chosen_op(op, average)
-    tensors = listed(tensors)
-    return reduce_tensors(tensors, op, name, prescale_factor, postscale_factor, process_set, in_place=True)
+    return _reduce(tensors, *args, **options, in_place=True)
 
 
-def grouped_allreduce_(
+grouped_allreduce_ = synchronous(grouped_allreduce_async_)
+
+
+def _reduce(
     tensors: Sequence[Tensor],
     average: bool | None = None,
     name: str | None = None,
@@ -173,11 +155,11 @@ def grouped_allreduce_(
     prescale_factor: float = 1.0,
     postscale_factor: float = 1.0,
     process_set: ProcessSet = global_process_set,
-) -> list[Tensor]:
-    """Reduce several tensors over the ranks in place, as one operation."""
-    factors = prescale_factor, postscale_factor
-    result: list[Tensor] = grouped_allreduce_async_(tensors, average, name, op, *factors, process_set).wait()
-    return result
+    *,
+    in_place: bool = False,
+) -> Handle:
+    how = ScaledOp(chosen_op(op, average), prescale_factor, postscale_factor)
+    return reduce_tensors(listed(tensors), how, name, process_set, in_place=in_place)
 
 
 def allgather_async(
@@ -264,15 +246,7 @@ def broadcast_async_(
     )
 
 
-def broadcast_(
-    tensor: Tensor,
-    root_rank: int,
-    name: str | None = None,
-    process_set: ProcessSet = global_process_set,
-) -> Tensor:
-    """Overwrite ``tensor`` with the root's. Arguments as for `broadcast_async`."""
-    result: Tensor = broadcast_async_(tensor, root_rank, name, process_set).wait()
-    return result
+broadcast_ = synchronous(broadcast_async_)
 
 
 def alltoall_async(
@@ -312,8 +286,8 @@ def reducescatter_async(
     Args:
         op: Average or Sum.
     """
-    factors = prescale_factor, postscale_factor
-    return first(scatter_tensors([tensor], chosen_op(op, None), name, *factors, process_set))
+    how = ScaledOp(chosen_op(op, None), prescale_factor, postscale_factor)
+    return first(scatter_tensors([tensor], how, name, process_set))
 
 
 def grouped_reducescatter_async(
@@ -325,8 +299,8 @@ def grouped_reducescatter_async(
     postscale_factor: float = 1.0,
 ) -> Handle:
     """`reducescatter_async` of several tensors as one operation; the result is their list."""
-    factors = prescale_factor, postscale_factor
-    return scatter_tensors(listed(tensors), chosen_op(op, None), name, *factors, process_set)
+    tensors, how = listed(tensors), ScaledOp(chosen_op(op, None), prescale_factor, postscale_factor)
+    return scatter_tensors(tensors, how, name, process_set)
 
 
 def listed(tensors: Any) -> list[Tensor]:

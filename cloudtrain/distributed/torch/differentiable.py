@@ -6,7 +6,7 @@ A gradient is reduced like its value: the backward pass runs the same collective
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Callable
 
 import torch
 from torch import Tensor
@@ -15,7 +15,7 @@ from torch.autograd.function import once_differentiable
 from cloudtrain.distributed._compression import Compressor
 from cloudtrain.distributed.errors import InvalidArgument
 from cloudtrain.distributed.process_set import ProcessSet
-from cloudtrain.distributed.reduce_op import Average, ReduceOp, Sum, chosen_op
+from cloudtrain.distributed.reduce_op import Average, ReduceOp, ScaledOp, Sum, chosen_op
 from cloudtrain.distributed.torch._exchanges import exchange, gather_tensors
 from cloudtrain.distributed.torch._reductions import reduce_tensors, scatter_tensors
 from cloudtrain.distributed.torch._state import global_process_set
@@ -33,7 +33,7 @@ __all__ = [
     "reducescatter",
 ]
 
-Gradients = tuple[Any, ...]
+Tensors = Sequence[Tensor]
 
 
 def allreduce(
@@ -50,8 +50,8 @@ def allreduce(
 
     Differentiable for Average and Sum: the gradient is reduced in the same way.
     """
-    op = chosen_op(op, average)
-    [reduced] = _reduced([tensor], name, compression, op, prescale_factor, postscale_factor, process_set)
+    how = ScaledOp(chosen_op(op, average), prescale_factor, postscale_factor)
+    [reduced] = _reduced([tensor], name, compression, how, process_set)
     return reduced
 
 
@@ -66,8 +66,8 @@ def grouped_allreduce(
     process_set: ProcessSet = global_process_set,
 ) -> list[Tensor]:
     """`allreduce` of several tensors as one operation."""
-    op, tensors = chosen_op(op, average), listed(tensors)
-    return _reduced(tensors, name, compression, op, prescale_factor, postscale_factor, process_set)
+    how = ScaledOp(chosen_op(op, average), prescale_factor, postscale_factor)
+    return _reduced(listed(tensors), name, compression, how, process_set)
 
 
 def allgather(
@@ -84,7 +84,23 @@ def grouped_allgather(
     tensors: Sequence[Tensor], name: str | None = None, process_set: ProcessSet = global_process_set
 ) -> list[Tensor]:
     """`allgather` of several tensors as one operation."""
-    return list(_apply(_Allgather, name, process_set, *listed(tensors)))
+    tensors = listed(tensors)
+    shapes, rows_of_ranks = [tensor.shape for tensor in tensors], []
+
+    def gather(own: Tensors) -> Tensors:
+        handle, rows = gather_tensors(own, name, process_set)
+        gathered: Tensors = handle.wait()
+        rows_of_ranks.extend(rows)
+        return gathered
+
+    def take(gradients: Tensors) -> Tensors:
+        rank, averaged = process_set.rank(), _average(gradients, process_set)
+        return [
+            gradient.narrow(0, sum(rows[:rank]), rows[rank]).reshape(shape)
+            for gradient, rows, shape in zip(averaged, rows_of_ranks, shapes)
+        ]
+
+    return _differentiable(gather, take, tensors)
 
 
 def broadcast(
@@ -97,8 +113,16 @@ def broadcast(
 
     Differentiable: on the root the gradient is averaged over ranks, on the other ranks it is zero.
     """
-    sent: Tensor = _apply(_Broadcast, tensor, root_rank, name, process_set)
-    return sent
+
+    def send(own: Tensors) -> Tensors:
+        return [broadcast_async(own[0], root_rank, name, process_set).wait()]
+
+    def give_back(gradients: Tensors) -> Tensors:
+        [averaged] = _average(gradients, process_set)
+        is_root = process_set.members()[process_set.rank()] == root_rank
+        return [averaged if is_root else torch.zeros_like(averaged)]
+
+    return _differentiable(send, give_back, [tensor])[0]
 
 
 def alltoall(
@@ -113,8 +137,18 @@ def alltoall(
     """
     if splits is not None and not isinstance(splits, Tensor):
         splits = torch.tensor(splits, dtype=torch.int32)
-    output, received = _apply(_Alltoall, tensor, splits, name, process_set)
-    return output if splits is None else (output, received)
+    received: list[Tensor] = []
+
+    def send(own: Tensors) -> Tensors:
+        output, counts = exchange(own[0], splits, name, process_set).wait()
+        received.append(counts)
+        return [output]
+
+    def send_back(gradients: Tensors) -> Tensors:
+        return [exchange(gradients[0], received[0], None, process_set).wait()[0]]
+
+    [output] = _differentiable(send, send_back, [tensor])
+    return output if splits is None else (output, received[0])
 
 
 def reducescatter(
@@ -145,137 +179,76 @@ def grouped_reducescatter(
     postscale_factor: float = 1.0,
 ) -> list[Tensor]:
     """`reducescatter` of several tensors as one operation."""
-    wires, contexts = _compressed(compression, listed(tensors))
-    factors = prescale_factor, postscale_factor
-    shares = _apply(_Reducescatter, name, chosen_op(op, None), factors, process_set, *wires)
-    return [compression.decompress(share, context) for share, context in zip(shares, contexts)]
+    tensors = listed(tensors)
+    how = ScaledOp(chosen_op(op, None), prescale_factor, postscale_factor)
+
+    def scatter(own: Tensors) -> Tensors:
+        shares: Tensors = scatter_tensors(own, how, name, process_set).wait()
+        return shares
+
+    def gather(gradients: Tensors) -> Tensors:
+        # As in Horovod: the gradient of an average is gathered unscaled, that of a sum times the number of ranks.
+        factor = prescale_factor * postscale_factor * (process_set.size() if how.op == Sum else 1)
+        scaled = [gradient * factor if factor != 1 else gradient for gradient in gradients]
+        gathered: Tensors = gather_tensors(scaled, None, process_set)[0].wait()
+        return gathered
+
+    return _differentiable(scatter, gather, tensors, compression)
 
 
 def _reduced(
-    tensors: Sequence[Tensor],
+    tensors: Tensors,
     name: str | None,
     compression: type[Compressor],
-    op: ReduceOp,
-    prescale: float,
-    postscale: float,
+    how: ScaledOp,
     process_set: ProcessSet,
 ) -> list[Tensor]:
-    wires, contexts = _compressed(compression, tensors)
-    reduced = _apply(_Allreduce, name, op, (prescale, postscale), process_set, *wires)
-    return [compression.decompress(wire, context) for wire, context in zip(reduced, contexts)]
+    def reduce(own: Tensors) -> Tensors:
+        reduced: Tensors = reduce_tensors(own, how, name, process_set, in_place=False).wait()
+        return reduced
+
+    def reduce_too(gradients: Tensors) -> Tensors:
+        if how.op not in (Average, Sum):
+            raise InvalidArgument(
+                f"allreduce with op={how.op.name} has no gradient", hint="Detach the tensor before the call."
+            )
+        reduced: Tensors = reduce_tensors(gradients, how, None, process_set, in_place=False).wait()
+        return reduced
+
+    return _differentiable(reduce, reduce_too, tensors, compression)
 
 
-def _compressed(compression: type[Compressor], tensors: Sequence[Tensor]) -> tuple[list[Tensor], list[Any]]:
-    pairs = [compression.compress(tensor) for tensor in tensors]
-    return [wire for wire, _ in pairs], [context for _, context in pairs]
-
-
-def _apply(function: Any, *arguments: Any) -> Any:
-    return function.apply(*arguments)
-
-
-def _average(gradients: Sequence[Tensor], process_set: ProcessSet) -> list[Tensor]:
+def _average(gradients: Tensors, process_set: ProcessSet) -> list[Tensor]:
     averaged: list[Tensor] = reduce_tensors(
-        gradients, Average, None, 1.0, 1.0, process_set, in_place=False
+        gradients, ScaledOp(Average), None, process_set, in_place=False
     ).wait()
     return averaged
 
 
-class _Allreduce(torch.autograd.Function):
-    @staticmethod
-    def forward(
-        ctx: Any,
-        name: str | None,
-        op: ReduceOp,
-        factors: tuple[float, float],
-        process_set: ProcessSet,
-        *tensors: Tensor,
-    ) -> tuple[Tensor, ...]:
-        ctx.op, ctx.factors, ctx.process_set = op, factors, process_set
-        return tuple(reduce_tensors(tensors, op, name, *factors, process_set, in_place=False).wait())
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, *gradients: Tensor) -> Gradients:
-        if ctx.op not in (Average, Sum):
-            raise InvalidArgument(
-                f"allreduce with op={ctx.op.name} has no gradient", hint="Detach the tensor before the call."
-            )
-        arguments = ctx.op, None, *ctx.factors, ctx.process_set
-        return None, None, None, None, *reduce_tensors(gradients, *arguments, in_place=False).wait()
+Collective = Callable[[Tensors], Tensors]
+"""Waits for a collective of tensors, and returns its results."""
 
 
-class _Allgather(torch.autograd.Function):
+def _differentiable(
+    forward: Collective,
+    backward: Collective,
+    tensors: Tensors,
+    compression: type[Compressor] = Compression.none,
+) -> list[Tensor]:
+    """The results of ``forward``, whose gradients ``backward`` maps to those of ``tensors``."""
+    pairs = [compression.compress(tensor) for tensor in tensors]
+    apply: Any = _Differentiable.apply
+    results = apply(forward, backward, *(wire for wire, _ in pairs))
+    return [compression.decompress(result, context) for result, (_, context) in zip(results, pairs)]
+
+
+class _Differentiable(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, name: str | None, process_set: ProcessSet, *tensors: Tensor) -> tuple[Tensor, ...]:
-        handle, ctx.rows = gather_tensors(tensors, name, process_set)
-        ctx.process_set, ctx.shapes = process_set, [tensor.shape for tensor in tensors]
-        return tuple(handle.wait())
+    def forward(ctx: Any, forward: Collective, backward: Collective, *tensors: Tensor) -> tuple[Tensor, ...]:
+        ctx.collective = backward
+        return tuple(forward(tensors))
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, *gradients: Tensor) -> Gradients:
-        rank = ctx.process_set.rank()
-        averaged = _average(gradients, ctx.process_set)
-        own = [
-            gradient.narrow(0, sum(rows[:rank]), rows[rank]).reshape(shape)
-            for gradient, rows, shape in zip(averaged, ctx.rows, ctx.shapes)
-        ]
-        return None, None, *own
-
-
-class _Broadcast(torch.autograd.Function):
-    @staticmethod
-    def forward(
-        ctx: Any, tensor: Tensor, root_rank: int, name: str | None, process_set: ProcessSet
-    ) -> Tensor:
-        ctx.root_rank, ctx.process_set = root_rank, process_set
-        sent: Tensor = broadcast_async(tensor, root_rank, name, process_set).wait()
-        return sent
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, gradient: Tensor) -> Gradients:
-        [averaged] = _average([gradient], ctx.process_set)
-        process_set = ctx.process_set
-        is_root = process_set.members()[process_set.rank()] == ctx.root_rank
-        return averaged if is_root else torch.zeros_like(averaged), None, None, None
-
-
-class _Alltoall(torch.autograd.Function):
-    @staticmethod
-    def forward(
-        ctx: Any, tensor: Tensor, splits: Tensor | None, name: str | None, process_set: ProcessSet
-    ) -> tuple[Tensor, Tensor]:
-        output, received = exchange(tensor, splits, name, process_set).wait()
-        ctx.received, ctx.process_set = received, process_set
-        ctx.mark_non_differentiable(received)
-        return output, received
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, gradient: Tensor, _: Any) -> Gradients:
-        returned, _ = exchange(gradient, ctx.received, None, ctx.process_set).wait()
-        return returned, None, None, None
-
-
-class _Reducescatter(torch.autograd.Function):
-    @staticmethod
-    def forward(
-        ctx: Any,
-        name: str | None,
-        op: ReduceOp,
-        factors: tuple[float, float],
-        process_set: ProcessSet,
-        *tensors: Tensor,
-    ) -> tuple[Tensor, ...]:
-        ctx.op, ctx.factor, ctx.process_set = op, factors[0] * factors[1], process_set
-        return tuple(scatter_tensors(tensors, op, name, *factors, process_set).wait())
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, *gradients: Tensor) -> Gradients:
-        # As in Horovod: the gradient of an average is gathered unscaled, that of a sum times the number of ranks.
-        factor = ctx.factor * (ctx.process_set.size() if ctx.op == Sum else 1)
-        scaled = [gradient * factor if factor != 1 else gradient for gradient in gradients]
-        return None, None, None, None, *gather_tensors(scaled, None, ctx.process_set)[0].wait()
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Any, ...]:
+        return None, None, *ctx.collective(gradients)
