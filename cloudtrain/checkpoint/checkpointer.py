@@ -23,13 +23,12 @@ from cloudtrain.checkpoint.retention import BestArgument, BestMetric, RetentionP
 from cloudtrain.checkpoint.same_step import SameStep, on_several_hosts
 from cloudtrain.checkpoint.schedule import Every, schedule
 from cloudtrain.checkpoint.sharded.group import RankGroup
-from cloudtrain.checkpoint.sharded.saver import Prepare, ShardedSaver
-from cloudtrain.checkpoint.sharded.shards import NO_SHARDS, RankShards, own_shards
+from cloudtrain.checkpoint.sharded.saver import NO_SHARDS, Prepare, RankShards, ShardedSaver, own_shards
 from cloudtrain.checkpoint.store.store import CheckpointStore, PreparedSave
 from cloudtrain.checkpoint.tensors.framework import Leaf
 from cloudtrain.checkpoint.tensors.snapshot import Buffer
 from cloudtrain.checkpoint.workers import BackgroundSaves, WorkerPool
-from cloudtrain.environment.exit_policy import set_exit_policy
+from cloudtrain.environment._preemption import set_exit_policy
 from cloudtrain.errors import CheckpointError
 from cloudtrain.observe import beat, own_progress, report_step
 from cloudtrain.observe.checkpointing import Unspoiled

@@ -16,7 +16,7 @@ from cloudtrain.checkpoint.errors import Damaged
 from cloudtrain.checkpoint.format import tree
 from cloudtrain.checkpoint.format.layout import manifest_key, step_of
 from cloudtrain.checkpoint.format.manifest import Manifest, StoredObject
-from cloudtrain.checkpoint.store.listing import Listing
+from cloudtrain.checkpoint.store.catalog import Listing
 from cloudtrain.checkpoint.tensors.framework import TensorSpec
 from cloudtrain.checkpoint.workers import WorkerPool
 from cloudtrain.errors import CheckpointError, NotFound

@@ -7,16 +7,106 @@ failure on one rank fails the save on all.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
 from cloudtrain.checkpoint.errors import Damaged
 from cloudtrain.checkpoint.format.manifest import StoredObject
+from cloudtrain.checkpoint.format.tree import StoredChunk, chunks_from_json
 from cloudtrain.checkpoint.sharded.group import RankGroup
-from cloudtrain.checkpoint.sharded.shards import RankShards, merged
-from cloudtrain.checkpoint.store.store import CheckpointStore, PendingSave, PreparedSave
+from cloudtrain.checkpoint.store.store import CheckpointStore, PendingSave, PreparedSave, Written
+from cloudtrain.checkpoint.tensors.chunks import coverage_problem
+from cloudtrain.checkpoint.tensors.framework import Leaf, LocalShards, TensorSpec
 from cloudtrain.checkpoint.workers import WorkerPool
 from cloudtrain.errors import CheckpointError, CloudtrainError, Unreachable
+
+
+class RankShards(NamedTuple):
+    """The sharded tensors as one rank sees them: the spec of each, and the chunks that this rank stores."""
+
+    specs: Mapping[str, TensorSpec]
+    chunks: Mapping[str, Sequence[StoredChunk]]
+
+    def to_json(self) -> dict[str, Any]:
+        return {"specs": self.specs, "chunks": self.chunks}
+
+    @classmethod
+    def from_json(cls, record: Mapping[str, Any]) -> RankShards:
+        specs = {name: _spec(*fields) for name, fields in record["specs"].items()}
+        return cls(specs, {name: chunks_from_json(chunks) for name, chunks in record["chunks"].items()})
+
+
+NO_SHARDS = RankShards({}, {})
+
+
+def own_shards(
+    tensors: Mapping[str, LocalShards], taken: Collection[str]
+) -> tuple[RankShards, dict[str, Leaf]]:
+    """The chunks that this rank stores, and their tensors by the names under which they are stored.
+
+    Memory that belongs to several tensors, such as tied weights, is stored once.
+
+    Args:
+        tensors: the sharded tensors of a state, by name.
+        taken: the names of other tensors.
+    """
+    leaves: dict[str, Leaf] = {}
+    chunks: dict[str, list[StoredChunk]] = {}
+    names: dict[object, str] = {}
+    for tensor, local in tensors.items():
+        for chunk, value in local.chunks if local.owned else ():
+            name = f"{tensor}[{chunk}]"
+            while name in taken:
+                name += "'"
+            identity = local.framework.identity(value)
+            if identity is not None:
+                name = names.setdefault(identity, name)
+            if name not in leaves:
+                spec, address = local.spec._replace(shape=chunk.shape), local.framework.address(value)
+                leaves[name] = Leaf(spec, local.framework, value, address)
+            chunks.setdefault(tensor, []).append(StoredChunk(chunk, name))
+    return RankShards({name: local.spec for name, local in tensors.items()}, chunks), leaves
+
+
+def merged(document: Mapping[str, Any], ranks: Sequence[RankShards]) -> dict[str, Any]:
+    """The document of rank 0, with the chunks of all ranks.
+
+    Raises:
+        CheckpointError: the ranks disagree on the sharded tensors, or their chunks do not cover one.
+    """
+    first = ranks[0].specs
+    for rank, shards in enumerate(ranks):
+        for name, spec in shards.specs.items():
+            if name not in first:
+                raise CheckpointError(
+                    f"rank {rank} has the sharded tensor {name!r}, but rank 0 does not",
+                    hint="Save the state of the same model, with the same keys, on every rank.",
+                )
+            if spec != first[name]:
+                raise CheckpointError(
+                    f"tensor {name!r} is {_text(first[name])} on rank 0, but {_text(spec)} on rank {rank}"
+                )
+    tensors = dict(document["tensors"])
+    for name, spec in first.items():
+        stored = [chunk for shards in ranks for chunk in shards.chunks.get(name, ())]
+        problem = coverage_problem([chunk for chunk, _ in stored], spec.shape)
+        if problem:
+            raise CheckpointError(
+                f"tensor {name!r} {problem}",
+                hint="Every rank passes its own shards; together they must cover the whole tensor.",
+            )
+        tensors[name] = {**spec._asdict(), "shards": stored}
+    return {**document, "tensors": tensors}
+
+
+def _spec(framework: str, dtype: str, itemsize: int, shape: Iterable[int]) -> TensorSpec:
+    return TensorSpec(framework, dtype, itemsize, tuple(shape))
+
+
+def _text(spec: TensorSpec) -> str:
+    return f"{spec.dtype} {list(spec.shape)} of {spec.framework}"
+
 
 Prepare = Callable[[], "tuple[PreparedSave, RankShards]"]
 """Prepares this rank's part of a save. It may raise, which fails the save on all ranks."""
@@ -24,7 +114,7 @@ Prepare = Callable[[], "tuple[PreparedSave, RankShards]"]
 Answer = TypeVar("Answer")
 
 
-class _Written(NamedTuple):
+class _Part(NamedTuple):
     """The result of one rank's save: its prepared save, the objects of its tensors, and its shards."""
 
     prepared: PreparedSave
@@ -89,11 +179,7 @@ class ShardedSaver:
             self.group.send_to_all({"step": step, "save": pending and pending.save, "base": base})
             if pending is None:
                 return
-            with store.discard_on_error(pending):
-                prepared, objects, shards = self._write_and_gather(pending, prepare, pool)
-                document = merged(prepared.document, shards)
-                manifest = store.write_tree(pending, document, objects, prepared.metadata)
-            store.commit_manifest(manifest, pending)
+            store.finish(pending, partial(self._write_and_gather, pending, prepare, pool))
             self.group.send_to_all({})
         except BaseException as error:
             self.group.send_to_all(_failure(error))
@@ -102,9 +188,7 @@ class ShardedSaver:
             self.group.flush()
         store.delete_expired(pending)
 
-    def _write_and_gather(
-        self, pending: PendingSave, prepare: Prepare, pool: WorkerPool
-    ) -> tuple[PreparedSave, tuple[StoredObject, ...], list[RankShards]]:
+    def _write_and_gather(self, pending: PendingSave, prepare: Prepare, pool: WorkerPool) -> Written:
         """Write this rank's objects and collect those of the others.
 
         Waits for the others even if this rank has failed, as they are still writing.
@@ -118,14 +202,15 @@ class ShardedSaver:
         assert written is not None
         others = (StoredObject.from_json(record) for message in messages for record in message["objects"])
         shards = [written.shards, *(RankShards.from_json(message["shards"]) for message in messages)]
-        return written.prepared, (*written.objects, *others), shards
+        prepared = written.prepared
+        return Written(merged(prepared.document, shards), (*written.objects, *others), prepared.metadata)
 
     def _commit_on_other_rank(self, step: int, prepare: Prepare, pool: WorkerPool) -> None:
         request = self.group.receive()
         _raise_failure(request)
         save, base = request["save"], request["base"]
 
-        def write() -> _Written:
+        def write() -> _Part:
             if request["step"] != step:  # one checkpoint would mix two steps
                 raise CheckpointError(
                     f"rank {self.group.rank} saves step {step}, and rank 0 step {request['step']}",
@@ -150,12 +235,12 @@ class ShardedSaver:
 
     def _write(
         self, step: int, save: str, prepare: Prepare, pool: WorkerPool, base: str | None = None
-    ) -> _Written:
+    ) -> _Part:
         prepared, shards = prepare()
         rank = self.group.rank
         reusable = self._store.reusable if rank == 0 else self._reusable(base)
         objects = self._store.write_files(step, save, prepared.files, reusable, pool, rank)
-        return _Written(prepared, objects, shards)
+        return _Part(prepared, objects, shards)
 
     def _reusable(self, base: str | None) -> Sequence[StoredObject]:
         """The objects that need not be written again: only those of the save that rank 0 knows to be intact."""

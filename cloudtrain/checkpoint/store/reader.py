@@ -8,20 +8,20 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, BinaryIO, Callable, NamedTuple, TypeVar
 
-from cloudtrain.checkpoint.errors import Damaged
+from cloudtrain.checkpoint.errors import Damaged, Unsupported
+from cloudtrain.checkpoint.failed_saves import warn
 from cloudtrain.checkpoint.format import tree
 from cloudtrain.checkpoint.format.manifest import Manifest, StoredObject
-from cloudtrain.checkpoint.format.tree import StoredChunk
-from cloudtrain.checkpoint.store.rereading import read_again
-from cloudtrain.checkpoint.store.targets import find_targets
+from cloudtrain.checkpoint.format.tree import StoredChunk, children
 from cloudtrain.checkpoint.tensors.chunks import Chunk
 from cloudtrain.checkpoint.tensors.framework import LocalShards, TensorSpec, framework_named, framework_of
 from cloudtrain.checkpoint.tensors.shards import local_shards
 from cloudtrain.checkpoint.workers import WorkerPool
-from cloudtrain.errors import NotFound
+from cloudtrain.errors import CheckpointError, NotFound
 from cloudtrain.observe import beat
 from cloudtrain.storage import join_uri
-from cloudtrain.storage.base import Store
+from cloudtrain.storage.base import AlteredBody, DamagedBody, Store
+from cloudtrain.storage.retry_policy import ATTEMPTS
 
 Result = TypeVar("Result")
 
@@ -224,3 +224,95 @@ def _check_pieces(manifest: Manifest, specs: Mapping[str, TensorSpec]) -> None:
     for name, spec in specs.items():
         if covered[name] != spec.nbytes:
             raise Damaged(f"tensor {name!r} is incomplete")
+
+
+def find_targets(
+    document: Mapping[str, Any], specs: Mapping[str, TensorSpec], into: Any
+) -> dict[str, list[LocalShards]]:
+    """For each tensor of the document, the tensors in the same places of ``into``, plain or sharded.
+
+    There are none where ``into`` lacks the place, such as in an optimizer before its first step.
+
+    Raises:
+        CheckpointError: a tensor of ``into`` differs in dtype or shape, has no counterpart in the checkpoint, or
+            shares memory with one that is separate in the checkpoint.
+    """
+    search = _TargetSearch(specs)
+    search.match(document["tree"], into, ())
+    return search.found
+
+
+class _TargetSearch:
+    def __init__(self, specs: Mapping[str, TensorSpec]) -> None:
+        self.found: dict[str, list[LocalShards]] = {name: [] for name in specs}
+        self._specs = specs
+        self._names: dict[object, str] = {}
+
+    def match(self, node: Any, into: Any, path: tuple[Any, ...]) -> None:
+        if isinstance(node, dict) and len(node) == 1 and "$tensor" in node:
+            self._add(node["$tensor"], into, path)
+            return
+        if _local_shards(into, path) is not None:
+            raise _mismatch(path, "a tensor in into but not in the checkpoint")
+        saved = children(node)
+        for key, value in _items(into):
+            self.match(saved.get(key), value, (*path, key))
+
+    def _add(self, name: str, into: Any, path: tuple[Any, ...]) -> None:
+        target = _local_shards(into, path)
+        if target is None:
+            return
+        saved = self._specs[name]
+        if (saved.dtype, saved.shape) != (target.spec.dtype, target.spec.shape):
+            raise _mismatch(path, f"{_text(saved)} in the checkpoint, but {_text(target.spec)} in into")
+        identity = None if target.is_sharded else target.framework.identity(into)
+        if identity is not None and self._names.setdefault(identity, name) != name:
+            other = self._names[identity]
+            raise _mismatch(
+                path, f"the same tensor as {other!r} in into, but a different one in the checkpoint"
+            )
+        self.found[name].append(target)
+
+
+def _local_shards(value: Any, path: tuple[Any, ...]) -> LocalShards | None:
+    try:
+        return local_shards(value)
+    except Unsupported as error:
+        raise _mismatch(path, str(error)) from error
+
+
+def _items(value: Any) -> Iterable[tuple[Any, Any]]:
+    if isinstance(value, Mapping):
+        return value.items()
+    return enumerate(value) if isinstance(value, (list, tuple)) else ()
+
+
+def _text(spec: TensorSpec) -> str:
+    return f"{spec.dtype} {list(spec.shape)}"
+
+
+def _mismatch(path: tuple[Any, ...], what: str) -> CheckpointError:
+    place = "state" + "".join(f"[{key!r}]" for key in path)
+    return CheckpointError(
+        f"the checkpoint does not fit: {place} is {what}",
+        hint="Pass the state of the same model as into, or restore without into.",
+    )
+
+
+def read_again(read: Callable[[], Result], uri: str) -> Result:
+    """The result of ``read``, which is repeated while the object is damaged, but not if it is missing.
+
+    Raises Damaged if it always is.
+    """
+    for attempt in range(1, ATTEMPTS + 1):
+        try:
+            return read()
+        except (Damaged, AlteredBody) as error:
+            if isinstance(error.__cause__, NotFound):
+                raise
+            if attempt == ATTEMPTS:
+                raise Damaged(error.message) from error
+            warn(f"{uri} is damaged and is read again: {error.message}")
+        except DamagedBody as error:  # the store has tried for as long as it makes sense
+            raise Damaged(error.message) from error
+    raise AssertionError

@@ -12,18 +12,16 @@ import hashlib
 import json
 import logging
 import uuid
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from cloudtrain.checkpoint.errors import Damaged
 from cloudtrain.checkpoint.format.layout import manifest_key, save_prefix, tensors_key, tree_key
 from cloudtrain.checkpoint.format.manifest import Manifest, StoredObject
 from cloudtrain.checkpoint.format.tensor_files import TensorFile
 from cloudtrain.checkpoint.retention import RetentionPolicy
-from cloudtrain.checkpoint.store.catalog import Catalog
-from cloudtrain.checkpoint.store.expiry import Expiry
-from cloudtrain.checkpoint.store.listing import Listing
+from cloudtrain.checkpoint.store.catalog import Catalog, Expiry, Listing
 from cloudtrain.checkpoint.store.reader import read_state
 from cloudtrain.checkpoint.workers import WorkerPool
 from cloudtrain.errors import CheckpointError, CloudtrainError
@@ -54,6 +52,14 @@ class PendingSave:
     """Unique to this save."""
     before: Listing
     """The store's contents when it began."""
+
+
+class Written(NamedTuple):
+    """What a save has written, but for its tree and its manifest."""
+
+    document: Mapping[str, Any]
+    tensors: tuple[StoredObject, ...]
+    metadata: Mapping[str, Any]
 
 
 class CheckpointStore:
@@ -132,10 +138,12 @@ class CheckpointStore:
         pending = self.begin(prepared.step)
         if pending is None:
             return
-        with self.discard_on_error(pending):
-            tensors = self.write_files(pending.step, pending.save, prepared.files, self.reusable, pool)
-            manifest = self.write_tree(pending, prepared.document, tensors, prepared.metadata)
-        self.commit_manifest(manifest, pending)
+
+        def write() -> Written:
+            files = self.write_files(pending.step, pending.save, prepared.files, self.reusable, pool)
+            return Written(prepared.document, files, prepared.metadata)
+
+        self.finish(pending, write)
         self.delete_expired(pending)
 
     def begin(self, step: int) -> PendingSave | None:
@@ -179,31 +187,24 @@ class CheckpointStore:
 
         return tuple(pool.map(put, enumerate(files)))
 
-    def write_tree(
-        self,
-        pending: PendingSave,
-        document: Mapping[str, Any],
-        tensors: tuple[StoredObject, ...],
-        metadata: Mapping[str, Any],
-    ) -> Manifest:
-        """Write everything but the tensors; returns the manifest, which is not written yet."""
-        data = json.dumps(document).encode()
-        digest = hashlib.sha256(data).hexdigest()
-        tree = StoredObject(tree_key(pending.step, pending.save), len(data), digest)
-        self._store.write(tree.key, data)
-        return Manifest(step=pending.step, save=pending.save, tree=tree, tensors=tensors, **metadata)
+    def finish(self, pending: PendingSave, write: Callable[[], Written]) -> None:
+        """The second part of `commit`: write the objects of the save, then the manifest, which commits it.
 
-    @contextlib.contextmanager
-    def discard_on_error(self, pending: PendingSave) -> Iterator[None]:
-        """Remove the objects of the save if the body raises."""
+        Args:
+            write: writes the tensors. If it raises, the objects of the save are removed.
+        """
         try:
-            yield
+            written = write()
+            data = json.dumps(written.document).encode()
+            digest = hashlib.sha256(data).hexdigest()
+            tree = StoredObject(tree_key(pending.step, pending.save), len(data), digest)
+            self._store.write(tree.key, data)
+            manifest = Manifest(
+                step=pending.step, save=pending.save, tree=tree, tensors=written.tensors, **written.metadata
+            )
         except BaseException:
             self._discard(pending.step, pending.save)
             raise
-
-    def commit_manifest(self, manifest: Manifest, pending: PendingSave) -> None:
-        """Write the manifest, which commits the checkpoint."""
         if pending.step in self._damaged or pending.step in pending.before.tombstones:
             self._catalog.delete_manifests([pending.step])
         self._known = set(pending.before.committed)
@@ -220,7 +221,7 @@ class CheckpointStore:
         raise _other_writer(f"another run has saved step {manifest.step} in {self.uri} at the same time")
 
     def delete_expired(self, pending: PendingSave) -> None:
-        """Delete what need not be kept after `commit_manifest`. A failure is only logged."""
+        """Delete what need not be kept after `finish`. A failure is only logged."""
         try:
             self._expiry.delete(pending.before, pending.step, self._damaged)
         except CloudtrainError as error:  # the new checkpoint is safe: no reason to end the training

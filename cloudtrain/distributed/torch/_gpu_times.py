@@ -10,8 +10,7 @@ from typing import Any, NamedTuple
 import torch
 
 from cloudtrain.observe.timeline import recorder
-from cloudtrain.observe.timeline.operation import Operation, now
-from cloudtrain.observe.timeline.recorder import Timeline
+from cloudtrain.observe.timeline.recorder import Operation, Timeline, now
 
 ANCHOR_NS = 10_000_000_000
 """How long one anchor of the GPU's clock is used. Event times are float32 milliseconds: exact to 1 us for 16 s."""

@@ -15,7 +15,7 @@ from cloudtrain.distributed.torch._failures import check_ended, collective_error
 from cloudtrain.distributed.torch._thread_work import StreamWork, ThreadWork
 from cloudtrain.observe.heartbeat import enter_collective, leave_collective
 from cloudtrain.observe.timeline import recorder
-from cloudtrain.observe.timeline.operation import Operation
+from cloudtrain.observe.timeline.recorder import Operation
 
 
 class Handle:

@@ -17,7 +17,7 @@ from cloudtrain.distributed.torch._handle import CombinedWork, Handle, record_en
 from cloudtrain.distributed.torch._ops import dtype_name
 from cloudtrain.distributed.torch._state import Context
 from cloudtrain.observe.timeline import recorder
-from cloudtrain.observe.timeline.operation import Operation
+from cloudtrain.observe.timeline.recorder import Operation
 
 Start = Callable[[Sequence[Tensor]], Any]
 """Starts the transfer of tensors that are sent together; returns the work, or None if it is done."""

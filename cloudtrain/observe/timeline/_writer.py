@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from cloudtrain.observe.timeline.clock import Clock, Offset
-    from cloudtrain.observe.timeline.operation import Operation
+    from cloudtrain.observe.timeline.recorder import Operation
 
 META = "cloudtrain_timeline"
 OFFSET = "cloudtrain_clock_offset"

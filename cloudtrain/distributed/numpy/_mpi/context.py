@@ -35,7 +35,7 @@ from cloudtrain.distributed.options import cycle_seconds
 from cloudtrain.distributed.process_set import ProcessSet
 from cloudtrain.distributed.reduce_op import Average, Max, Min, Product, ReduceOp, Sum
 from cloudtrain.observe.timeline import recorder
-from cloudtrain.observe.timeline.operation import Operation, now
+from cloudtrain.observe.timeline.recorder import Operation, now
 
 LOST_RANK_SECONDS = 5.0
 """How long an operation may continue after a rank is lost: that rank may have done its part."""
