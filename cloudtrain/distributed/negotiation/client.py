@@ -14,7 +14,9 @@ from cloudtrain.distributed.errors import CollectiveError, InvalidArgument
 from cloudtrain.distributed.negotiation.connection import REST_SECONDS
 from cloudtrain.distributed.negotiation.messages import GLOBAL, JOIN, CollectiveRequest, CollectiveResponse
 from cloudtrain.distributed.options import CYCLE_SECONDS
+from cloudtrain.observe.timeline import recorder
 from cloudtrain.observe.timeline.clock import Exchange
+from cloudtrain.observe.timeline.recorder import Operation
 
 NAME_HOLD_SECONDS = 0.05
 """How long a name stays reserved after its operation was requested, unless the script waits for it first. Otherwise
@@ -166,6 +168,52 @@ class NegotiationClient:
         for set_id, number in counts:
             self._unnamed[set_id] = max(number, self._unnamed.get(set_id, 0))
         return int(last)
+
+    def negotiate(
+        self,
+        kind: str,
+        name: str | None,
+        set_id: int,
+        must_match: dict[str, Any],
+        transfer: Callable[[CollectiveResponse, Operation | None], Any],
+        *,
+        per_rank: Any = None,
+        payload: bytes | None = None,
+        arrived: Callable[[CollectiveResponse], None] | None = None,
+    ) -> tuple[Negotiation, Operation | None]:
+        """Request a collective from the ranks of a process set; it starts once they agree.
+
+        Args:
+            must_match: what must be the same on all ranks.
+            transfer: starts it, unless the response carries the result; records its end, and returns its work.
+            per_rank: data of this rank that every rank needs.
+            payload: the data, if it is small enough to be sent with the request.
+            arrived: called with the response that carries the combined payloads.
+
+        Returns:
+            The negotiation, and the record in the timeline.
+        """
+        request = CollectiveRequest(kind, self.key(set_id, kind, name), set_id, must_match, per_rank, payload)
+        timeline, operation = recorder.active, None
+        if timeline is not None:
+            operation = timeline.operation(kind, name or "", must_match, negotiated=True)
+
+        def start(response: CollectiveResponse) -> Any:
+            if operation is not None:
+                operation.agreed = recorder.now()
+            if response.payload is None or arrived is None:
+                return transfer(response, operation)
+            arrived(response)
+            if operation is not None:
+                operation.end()
+            return None
+
+        try:
+            return self.submit(request, start), operation
+        except BaseException:
+            if operation is not None:
+                operation.fail()
+            raise
 
     def submit(self, request: CollectiveRequest, start: Start) -> Negotiation:
         """Request an operation. Raises InvalidArgument if one with the same name is in flight on this rank."""

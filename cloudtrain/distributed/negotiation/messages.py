@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from cloudtrain.contract.documents import parse_json
+from cloudtrain.distributed.reduce_op import ScaledOp
 
 _HEADER = struct.Struct("!II")
 _NUMBER = struct.Struct("!I")
@@ -60,6 +61,18 @@ class CollectiveRequest:
         """The name of the operation in errors."""
         name = self.key.partition(":")[2] or self.key
         return self.kind if name == self.kind else f"{self.kind} of {name}"
+
+
+def described(
+    shapes: list[list[Any]], types: list[str], how: ScaledOp | None = None, **more: Any
+) -> dict[str, Any]:
+    """`CollectiveRequest.must_match` of an operation on tensors. That of a single tensor has no lists of them."""
+    one = len(types) == 1
+    facts: dict[str, Any] = {"shape": shapes[0] if one else shapes, "type": types[0] if one else types}
+    if how is not None:
+        op, prescale, postscale = how
+        facts.update(operation=op.name, prescale_factor=prescale, postscale_factor=postscale)
+    return {**facts, **more}
 
 
 def add_set(ranks: list[int]) -> CollectiveRequest:

@@ -11,7 +11,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from cloudtrain.distributed.errors import InvalidArgument
-from cloudtrain.distributed.negotiation.messages import CollectiveResponse
+from cloudtrain.distributed.negotiation.messages import CollectiveResponse, described
 from cloudtrain.distributed.process_set import ProcessSet
 from cloudtrain.distributed.sharding import check_splits, even_splits
 from cloudtrain.distributed.torch._handle import CombinedWork, Handle
@@ -57,11 +57,7 @@ def gather_tensors(
     one = len(parts) == 1
     shapes = [["rows", *part.own.shape[1:]] for part in parts]
     types = [type_name(part.own) for part in parts]
-    must_match = {
-        "shape": shapes[0] if one else shapes,
-        "type": types[0] if one else types,
-        "device": parts[0].own.device.type,
-    }
+    must_match = described(shapes, types, device=parts[0].own.device.type)
     handle = submit(
         "allgather",
         name,
@@ -156,7 +152,7 @@ def exchange(tensor: Tensor, splits: Tensor | None, name: str | None, process_se
             async_op=True,
         )
 
-    must_match = {"shape": ["rows", *own.shape[1:]], "type": type_name(own), "device": own.device.type}
+    must_match = described([["rows", *own.shape[1:]]], [type_name(own)], device=own.device.type)
     return submit(
         "alltoall", name, process_set, must_match, launch, finish, per_rank=given, device=own.device
     )

@@ -18,7 +18,7 @@ from cloudtrain.distributed.reduce_op import ReduceOp
 from cloudtrain.distributed.torch import _state
 from cloudtrain.distributed.torch._handle import Handle, record_end
 from cloudtrain.distributed.torch._ops import backend_op, combine_payloads, dtype_name
-from cloudtrain.observe.timeline import recorder
+from cloudtrain.observe.timeline.recorder import Operation
 
 Launch = Callable[[Any, CollectiveResponse], Any]
 """Starts the transfer, given the process group and the response."""
@@ -39,51 +39,29 @@ def submit(
     arrived: Callable[[CollectiveResponse], None] | None = None,
     device: torch.device | None = None,
 ) -> Handle:
-    """Request an operation from all ranks of ``process_set``; it starts once they agree.
+    """Request an operation from all ranks of ``process_set``: see `NegotiationClient.negotiate`.
 
     Args:
-        must_match: what must be the same on all ranks.
-        launch: called unless the response carries the result.
+        launch: starts the transfer, unless the response carries the result.
         finish: returns the result; called by the thread that waits for it.
-        per_rank: data of this rank that every rank needs.
-        payload: the tensor's data, if it is small enough to be sent with the request.
-        arrived: called with the result of all payloads.
         device: of the tensors.
     """
     context = _state.current()
     set_id = context.set_id(process_set)
-    request = CollectiveRequest(
-        kind, context.client.key(set_id, kind, name), set_id, must_match, per_rank, payload
-    )
     group = context.groups[set_id].negotiated
     ready = _Ready(device)
-    timeline = recorder.active
-    operation = (
-        None if timeline is None else timeline.operation(kind, name or "", must_match, negotiated=True)
-    )
 
-    def start(response: CollectiveResponse) -> Any:
-        if operation is not None:
-            operation.agreed = recorder.now()
-        if response.payload is not None and arrived is not None:
-            arrived(response)
-            work = None
+    def transfer(response: CollectiveResponse, operation: Operation | None) -> Any:
+        with ready.stream():
+            work = context.launched(launch(group, response), group)
             if operation is not None:
-                operation.end()
-        else:
-            with ready.stream():
-                work = context.launched(launch(group, response), group)
-                if operation is not None:
-                    record_end(operation, work, group, device, launch)
+                record_end(operation, work, group, device, launch)
         return work
 
-    try:
-        pending = context.client.submit(request, start)
-    except BaseException:
-        if operation is not None:
-            operation.fail()
-        raise
-    return Handle(request.label, pending, finish, operation)
+    pending, operation = context.client.negotiate(
+        kind, name, set_id, must_match, transfer, per_rank=per_rank, payload=payload, arrived=arrived
+    )
+    return Handle(pending.request.label, pending, finish, operation)
 
 
 def alone(process_set: ProcessSet) -> bool:

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from cloudtrain.distributed.errors import CollectiveError, InvalidArgument
-from cloudtrain.distributed.negotiation.messages import EAGER_BYTES, CollectiveResponse
+from cloudtrain.distributed.negotiation.messages import EAGER_BYTES, CollectiveResponse, described
 from cloudtrain.distributed.process_set import ProcessSet
 from cloudtrain.distributed.reduce_op import Adasum, Average, ReduceOp, ScaledOp
 from cloudtrain.distributed.sharding import share
@@ -47,7 +47,7 @@ def reduce_tensors(
         must_match: what else must be the same on all ranks.
     """
     is_alone = alone(process_set)
-    op, prescale, postscale = how.op, float(how.prescale), float(how.postscale)
+    op, prescale, postscale = how = ScaledOp(how.op, float(how.prescale), float(how.postscale))
     _check(tensors, op)
     divisor = process_set.size() if op == Average else 1
     wires = _wires(tensors, prescale, keep=not in_place)
@@ -102,7 +102,7 @@ def reduce_tensors(
         "allreduce",
         name,
         process_set,
-        {**_equal(tensors, op, prescale, postscale), **(must_match or {})},
+        {**_equal(tensors, how), **(must_match or {})},
         transfer,
         finish,
         payload=to_payload(flats.join()[0]) if small else None,
@@ -143,7 +143,7 @@ def scatter_tensors(
     tensors: Sequence[Tensor], how: ScaledOp, name: str | None, process_set: ProcessSet
 ) -> Handle:
     """Start to reduce ``tensors`` and give every rank its share of rows; the result is the list of shares."""
-    op, prescale, postscale = how.op, float(how.prescale), float(how.postscale)
+    op, prescale, postscale = how = ScaledOp(how.op, float(how.prescale), float(how.postscale))
     if op not in (Average, ReduceOp.Sum):
         raise CollectiveError(f"reducescatter takes Average or Sum, not {op.name}")
     if any(tensor.dim() == 0 for tensor in tensors):
@@ -183,7 +183,7 @@ def scatter_tensors(
         # No backend has a reduce-scatter with uneven shares, and it is not worth implementing one.
         return CombinedWork([all_reduce(flat, ReduceOp.Sum, group) for flat in flats.join()])
 
-    must_match = _equal(tensors, op, prescale, postscale)
+    must_match = _equal(tensors, how)
     return submit("reducescatter", name, process_set, must_match, transfer, finish, device=wires[0].device)
 
 
@@ -212,18 +212,9 @@ def _wires(tensors: Sequence[Tensor], prescale: float, *, keep: bool) -> list[Te
     return wires
 
 
-def _equal(tensors: Sequence[Tensor], op: ReduceOp, prescale: float, postscale: float) -> dict[str, Any]:
-    shapes = [list(tensor.shape) for tensor in tensors]
-    types = [type_name(tensor) for tensor in tensors]
-    one = len(tensors) == 1
-    return {
-        "shape": shapes[0] if one else shapes,
-        "type": types[0] if one else types,
-        "operation": op.name,
-        "prescale_factor": prescale,
-        "postscale_factor": postscale,
-        "device": tensors[0].device.type if tensors else "cpu",
-    }
+def _equal(tensors: Sequence[Tensor], how: ScaledOp) -> dict[str, Any]:
+    shapes, types = [list(tensor.shape) for tensor in tensors], [type_name(tensor) for tensor in tensors]
+    return described(shapes, types, how, device=tensors[0].device.type if tensors else "cpu")
 
 
 class _Flats:

@@ -13,7 +13,7 @@ import numpy as np
 from mpi4py import MPI
 
 from cloudtrain.distributed.errors import InvalidArgument
-from cloudtrain.distributed.negotiation.messages import EAGER_BYTES, CollectiveResponse
+from cloudtrain.distributed.negotiation.messages import EAGER_BYTES, CollectiveResponse, described
 from cloudtrain.distributed.numpy._arrays import Array, accumulator_type, scale
 from cloudtrain.distributed.numpy._backend import Handle
 from cloudtrain.distributed.numpy._mpi.context import MPI_OPS, MpiContext
@@ -82,9 +82,9 @@ class MpiBackend:
                 comm.Iallreduce(MPI.IN_PLACE, flat, MPI_OPS[how.op]) for flat in buckets.flats if flat.size
             ]
 
-        def arrived(_: CollectiveResponse, payload: bytes) -> None:
+        def arrived(response: CollectiveResponse) -> None:
             [flat] = buckets.flats
-            flat[...] = np.frombuffer(payload, flat.dtype)
+            flat[...] = np.frombuffer(response.payload or b"", flat.dtype)
 
         def finish() -> list[Array]:
             for flat in buckets.flats:
@@ -122,10 +122,10 @@ class MpiBackend:
                 requests.append(comm.Iallgatherv(as_units(array), [as_units(result), counts]))
             return requests
 
-        def arrived(response: CollectiveResponse, payload: bytes) -> None:
+        def arrived(response: CollectiveResponse) -> None:
             rows = sum(count for [count] in response.per_rank)
             # a bytearray, because the result must be writable
-            flat = np.frombuffer(bytearray(payload), one.dtype)
+            flat = np.frombuffer(bytearray(response.payload or b""), one.dtype)
             results.append(flat.reshape(rows, *one.shape[1:]))
 
         one = arrays[0]
@@ -134,10 +134,9 @@ class MpiBackend:
             "allgather",
             name,
             process_set,
-            {
-                "shape": _one_or_all([["rows", *array.shape[1:]] for array in arrays]),
-                "type": _one_or_all([array.dtype.name for array in arrays]),
-            },
+            described(
+                [["rows", *array.shape[1:]] for array in arrays], [array.dtype.name for array in arrays]
+            ),
             post,
             lambda: results,
             per_rank=[array.shape[0] for array in arrays],
@@ -156,9 +155,9 @@ class MpiBackend:
         def post(comm: MPI.Intracomm, _: CollectiveResponse) -> list[MPI.Request]:
             return [comm.Ibcast(as_units(array), process_set.members().index(root_rank))]
 
-        def arrived(_: CollectiveResponse, payload: bytes) -> None:
+        def arrived(response: CollectiveResponse) -> None:
             if not is_root:
-                array[...] = np.frombuffer(payload, array.dtype).reshape(array.shape)
+                array[...] = np.frombuffer(response.payload or b"", array.dtype).reshape(array.shape)
 
         return self._context.submit(
             "broadcast",
@@ -228,18 +227,8 @@ class MpiBackend:
 
 
 def _must_match(arrays: Sequence[Array], how: ScaledOp) -> dict[str, Any]:
-    return {
-        "shape": _one_or_all([list(array.shape) for array in arrays]),
-        "type": _one_or_all([array.dtype.name for array in arrays]),
-        "operation": how.op.name,
-        "prescale_factor": how.prescale,
-        "postscale_factor": how.postscale,
-    }
-
-
-def _one_or_all(values: list[Any]) -> Any:
-    """Unwrap a single value, for shorter error messages."""
-    return values[0] if len(values) == 1 else values
+    shapes = [list(array.shape) for array in arrays]
+    return described(shapes, [array.dtype.name for array in arrays], how)
 
 
 class Buckets:

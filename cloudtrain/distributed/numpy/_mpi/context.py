@@ -84,40 +84,24 @@ class MpiContext:
         *,
         per_rank: Any = None,
         payload: bytes | None = None,
-        arrived: Callable[[CollectiveResponse, bytes], None] | None = None,
+        arrived: Callable[[CollectiveResponse], None] | None = None,
     ) -> Handle[Any]:
-        """CollectiveRequest an operation from the ranks of ``process_set``, and start it once they agree.
+        """Request an operation from the ranks of ``process_set``: see `NegotiationClient.negotiate`.
 
         Args:
-            must_match: Properties that must be equal on all ranks.
             post: Called if the response does not carry the result.
             finish: Returns the result. Called by the thread that waits for it.
-            per_rank: This rank's values that every rank needs.
-            payload: The data, if it is small enough to send with the request.
-            arrived: Called with the combined payloads of all ranks.
         """
         set_id = process_set.process_set_id
         assert set_id is not None
-        request = CollectiveRequest(
-            kind, self.client.key(set_id, kind, name), set_id, must_match, per_rank, payload
+
+        def transfer(response: CollectiveResponse, recorded: Operation | None) -> Transfer:
+            return self._progress.start(lambda: post(self._comms[set_id], response), recorded)
+
+        pending, recorded = self.client.negotiate(
+            kind, name, set_id, must_match, transfer, per_rank=per_rank, payload=payload, arrived=arrived
         )
-
-        timeline = recorder.active
-        recorded = (
-            None if timeline is None else timeline.operation(kind, name or "", must_match, negotiated=True)
-        )
-
-        def start(response: CollectiveResponse) -> Transfer | None:
-            if recorded is not None:
-                recorded.agreed = now()
-            if response.payload is None or arrived is None:
-                return self._progress.start(lambda: post(self._comms[set_id], response), recorded)
-            arrived(response, response.payload)
-            if recorded is not None:
-                recorded.end()
-            return None
-
-        return Handle(self._operation(request, start, recorded), lambda _: finish())
+        return Handle(self._operation(pending, recorded), lambda _: finish())
 
     def add_set(self, ranks: list[int]) -> int:
         """Register a process set, and return its number. All ranks call this with the same ranks."""
@@ -127,12 +111,12 @@ class MpiContext:
             numbers.extend(response.per_rank)
             return self._open(response.per_rank[0], ranks)
 
-        self._operation(add_set(ranks), start).wait()
+        self._operation(self.client.submit(add_set(ranks), start)).wait()
         return numbers[0]
 
     def remove_set(self, set_id: int) -> None:
         """Unregister a process set. All ranks call this."""
-        self._operation(remove_set(set_id), lambda response: self._close(set_id)).wait()
+        self._operation(self.client.submit(remove_set(set_id), lambda response: self._close(set_id))).wait()
 
     def join(self) -> int:
         """See `NegotiationClient.join`. There is nothing to flush: every transfer here is negotiated."""
@@ -148,18 +132,7 @@ class MpiContext:
             for comm in self._comms.values():
                 comm.Free()
 
-    def _operation(
-        self,
-        request: CollectiveRequest,
-        start: Callable[[CollectiveResponse], Transfer | None],
-        recorded: Operation | None = None,
-    ) -> _Operation:
-        try:
-            pending = self.client.submit(request, start)
-        except BaseException:
-            if recorded is not None:
-                recorded.fail()
-            raise
+    def _operation(self, pending: Negotiation, recorded: Operation | None = None) -> _Operation:
         return _Operation(self.client, pending, self.world.rank, self._timeout, recorded)
 
     def _contribute_zeros(self, response: CollectiveResponse) -> None:
