@@ -29,11 +29,11 @@ from cloudtrain.distributed.negotiation.messages import (
     NUMBERS,
     RESPONSE,
     CollectiveRequest,
+    KnownNumbers,
     Unpacker,
     pack,
     unpack_response,
 )
-from cloudtrain.distributed.negotiation.request_numbers import KnownNumbers
 from cloudtrain.link.authentication import BACKLOG
 from cloudtrain.link.handshake import prove
 

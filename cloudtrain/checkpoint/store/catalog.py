@@ -1,4 +1,4 @@
-"""The committed checkpoints of a store, and their manifests."""
+"""What a store contains: its committed checkpoints with their manifests, and what can be deleted."""
 
 from __future__ import annotations
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from cloudtrain.distributed._compression import Compressor
-from cloudtrain.distributed._optimizer_options import warn_num_groups
+from cloudtrain.distributed._gradients import Compressor, warn_num_groups
 from cloudtrain.distributed.process_set import ProcessSet
 from cloudtrain.distributed.reduce_op import Average, ReduceOp
 from cloudtrain.distributed.tensorflow import optimizer as tensorflow_optimizer

@@ -11,7 +11,7 @@ Arrays are sent by `cloudtrain.distributed.numpy`, over MPI (needs mpi4py) or Gl
 
 from cloudtrain.distributed import _names
 from cloudtrain.distributed._accessors import BuildQueries
-from cloudtrain.distributed._compression import Compressor
+from cloudtrain.distributed._gradients import Compressor
 from cloudtrain.distributed._names import *
 from cloudtrain.distributed.mxnet import collectives
 from cloudtrain.distributed.mxnet.collectives import *

@@ -11,7 +11,7 @@ import mxnet as mx
 import numpy as np
 
 import cloudtrain.distributed.numpy as core
-from cloudtrain.distributed._compression import CastCompressor, Compressor
+from cloudtrain.distributed._gradients import CastCompressor, Compressor
 from cloudtrain.distributed.errors import InvalidArgument
 from cloudtrain.distributed.mxnet.collectives import all_to_numpy, write
 from cloudtrain.distributed.numpy import Average, ProcessSet, global_process_set

@@ -26,11 +26,11 @@ from cloudtrain.distributed.negotiation.messages import (
     TIME,
     CollectiveRequest,
     CollectiveResponse,
+    KnownNumbers,
     Unpacker,
     pack,
     unpack_response,
 )
-from cloudtrain.distributed.negotiation.request_numbers import KnownNumbers
 from cloudtrain.link.handshake import prove
 from cloudtrain.observe.timeline.clock import Exchange, clock
 

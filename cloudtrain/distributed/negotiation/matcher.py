@@ -12,10 +12,10 @@ from cloudtrain.distributed.negotiation.messages import (
     JOIN,
     OPEN_LAYER_GROUP,
     REMOVE_SET,
+    AssignedNumbers,
     CollectiveRequest,
     CollectiveResponse,
 )
-from cloudtrain.distributed.negotiation.request_numbers import AssignedNumbers
 
 WITHOUT_JOINED = ("allreduce", "barrier", ADD_SET, REMOVE_SET, OPEN_LAYER_GROUP)
 """The operations that run without joined ranks, which contribute zeros."""

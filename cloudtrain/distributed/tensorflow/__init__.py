@@ -18,7 +18,7 @@ from importlib import import_module
 from typing import Any
 
 from cloudtrain.distributed import _names
-from cloudtrain.distributed._compression import Compressor
+from cloudtrain.distributed._gradients import Compressor
 from cloudtrain.distributed._names import *
 from cloudtrain.distributed.numpy import (
     add_process_set,

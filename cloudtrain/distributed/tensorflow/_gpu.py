@@ -19,7 +19,7 @@ import cloudtrain.distributed.numpy as hvd
 from cloudtrain.distributed.errors import CollectiveError, InvalidArgument
 from cloudtrain.distributed.numpy._arrays import Array
 from cloudtrain.distributed.reduce_op import Average, Max, Min, Product, ReduceOp, Sum
-from cloudtrain.distributed.tensorflow._python import check_not_compiled, waiting_function
+from cloudtrain.distributed.tensorflow._bridge import check_not_compiled, waiting_function
 
 GROUP_KEY = 1 << 20
 """Identifies the group of all ranks. The strategy below numbers its own groups from 1."""

@@ -8,8 +8,7 @@ from typing import Any, Callable
 
 import tensorflow as tf
 
-from cloudtrain.distributed._compression import Compressor
-from cloudtrain.distributed._optimizer_options import check_predivide_factor
+from cloudtrain.distributed._gradients import Compressor, check_predivide_factor
 from cloudtrain.distributed.errors import InvalidArgument
 from cloudtrain.distributed.process_set import ProcessSet
 from cloudtrain.distributed.reduce_op import Average, ReduceOp, known_op

@@ -16,7 +16,7 @@ from typing import Any, Callable
 
 import tensorflow as tf
 
-from cloudtrain.distributed._compression import Compressor
+from cloudtrain.distributed._gradients import Compressor
 from cloudtrain.distributed.process_set import ProcessSet
 from cloudtrain.distributed.reduce_op import Average, ReduceOp, Sum, chosen_op, known_op
 from cloudtrain.distributed.sharding import even_splits

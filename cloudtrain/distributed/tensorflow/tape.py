@@ -7,8 +7,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from cloudtrain.distributed._compression import Compressor
-from cloudtrain.distributed._optimizer_options import warn_num_groups
+from cloudtrain.distributed._gradients import Compressor, warn_num_groups
 from cloudtrain.distributed.errors import InvalidArgument
 from cloudtrain.distributed.process_set import ProcessSet
 from cloudtrain.distributed.reduce_op import Average, ReduceOp

@@ -12,7 +12,7 @@ A plain ``python train.py`` runs as a single rank.
 
 import cloudtrain.distributed.torch._oldest  # noqa: F401 - first: it refuses a PyTorch that is too old
 from cloudtrain.distributed import _names
-from cloudtrain.distributed._compression import Compressor
+from cloudtrain.distributed._gradients import Compressor
 from cloudtrain.distributed._names import *
 from cloudtrain.distributed.errors import GradientOrderError
 from cloudtrain.distributed.torch import (

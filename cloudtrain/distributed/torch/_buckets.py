@@ -19,7 +19,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from cloudtrain.distributed._compression import Compressor
+from cloudtrain.distributed._gradients import Compressor
 from cloudtrain.distributed.errors import GradientOrderError
 from cloudtrain.distributed.reduce_op import ReduceOp
 from cloudtrain.distributed.torch._handle import Handle

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from cloudtrain.distributed._compression import Compressor
+from cloudtrain.distributed._gradients import Compressor
 from cloudtrain.distributed.errors import GradientOrderError, InvalidArgument
 from cloudtrain.distributed.options import AUTOTUNE, FUSION_THRESHOLD, fusion_threshold
 from cloudtrain.distributed.process_set import ProcessSet

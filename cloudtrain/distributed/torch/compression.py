@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from cloudtrain.distributed._compression import CastCompressor, Compressor
+from cloudtrain.distributed._gradients import CastCompressor, Compressor
 
 
 class FP16Compressor(CastCompressor):

@@ -12,8 +12,12 @@ import torch
 from torch import Tensor
 
 from cloudtrain import observe
-from cloudtrain.distributed._compression import Compressor
-from cloudtrain.distributed._optimizer_options import check_passes, check_predivide_factor, warn_num_groups
+from cloudtrain.distributed._gradients import (
+    Compressor,
+    check_passes,
+    check_predivide_factor,
+    warn_num_groups,
+)
 from cloudtrain.distributed.errors import GradientOrderError, InvalidArgument
 from cloudtrain.distributed.options import fusion_threshold
 from cloudtrain.distributed.process_set import ProcessSet

@@ -16,9 +16,12 @@ from cloudtrain.distributed.negotiation.matcher import Matcher
 from cloudtrain.distributed.negotiation.messages import (
     GLOBAL,
     JOIN,
+    MOST_NUMBERS,
     NUMBERS,
+    AssignedNumbers,
     CollectiveRequest,
     CollectiveResponse,
+    KnownNumbers,
     Unpacker,
     pack_numbers,
     pack_request,
@@ -26,7 +29,6 @@ from cloudtrain.distributed.negotiation.messages import (
     unpack_request,
     unpack_response,
 )
-from cloudtrain.distributed.negotiation.request_numbers import MOST_NUMBERS, AssignedNumbers, KnownNumbers
 
 
 def request_of(name: str, kind: str = "allreduce", **must_match: Any) -> CollectiveRequest:
