@@ -17,9 +17,9 @@ from cloudtrain.distributed.errors import CollectiveError, InvalidArgument
 from cloudtrain.distributed.process_set import ProcessSet
 from cloudtrain.distributed.reduce_op import Sum
 from cloudtrain.distributed.torch import _state
+from cloudtrain.distributed.torch._gradients.parameters import describe
 from cloudtrain.distributed.torch._handle import Handle
 from cloudtrain.distributed.torch._operation import alone, root_of
-from cloudtrain.distributed.torch._parameters import describe
 from cloudtrain.distributed.torch._state import global_process_set
 from cloudtrain.distributed.torch.collectives import allreduce_, broadcast_async_
 from cloudtrain.distributed.torch.objects import allgather_object, broadcast_object

@@ -25,16 +25,16 @@ from cloudtrain.distributed.reduce_op import Adasum, Average, ReduceOp, Sum
 from cloudtrain.distributed.torch import _state
 from cloudtrain.distributed.torch._adasum import adasum_
 from cloudtrain.distributed.torch._failures import check_alive
-from cloudtrain.distributed.torch._gradient_reducer import GradientReducer, Reduction
-from cloudtrain.distributed.torch._launches import launch_now
-from cloudtrain.distributed.torch._operation import group_of
-from cloudtrain.distributed.torch._parameters import (
+from cloudtrain.distributed.torch._gradients.parameters import (
     check_equal_on_all_ranks,
     describe,
     group_numbers,
     names_of,
     parameters_of,
 )
+from cloudtrain.distributed.torch._gradients.reducer import GradientReducer, Reduction
+from cloudtrain.distributed.torch._launches import launch_now
+from cloudtrain.distributed.torch._operation import group_of
 from cloudtrain.distributed.torch._state import global_process_set
 from cloudtrain.distributed.torch.collectives import allreduce_
 from cloudtrain.distributed.torch.compression import Compression

@@ -1,4 +1,7 @@
-"""Batch normalization over the batches of all ranks."""
+"""Batch normalization over the batches of all ranks, and its sums over ranks inside a model's layers.
+
+The sums are not negotiated once the ranks have agreed on their order.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,16 @@ from torch.autograd.function import once_differentiable
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from cloudtrain.distributed.errors import InvalidArgument
-from cloudtrain.distributed.torch import _layer_exchange, _state
+from cloudtrain.distributed.negotiation import messages
+from cloudtrain.distributed.reduce_op import ScaledOp, Sum
+from cloudtrain.distributed.torch import _state
+from cloudtrain.distributed.torch._agreed_order import AgreedOrder
+from cloudtrain.distributed.torch._failures import watch_stalls
+from cloudtrain.distributed.torch._handle import Handle
+from cloudtrain.distributed.torch._operation import in_same_order, type_name
+from cloudtrain.distributed.torch._reductions import reduce_now_, reduce_tensors
+from cloudtrain.distributed.torch._state import Context, global_process_set
+from cloudtrain.observe.heartbeat import enter_collective, leave_collective
 
 
 class SyncBatchNorm(_BatchNorm):
@@ -85,8 +97,8 @@ class _Normalize(torch.autograd.Function):
         # Nothing here waits for a GPU: the number is written by a kernel, not copied from the host.
         counted = torch.full((1,), own, dtype=mean.dtype, device=mean.device)
         sums = torch.cat([own * mean, own_squares.double() + own * mean.square(), counted])
-        ctx.number = _layer_exchange.number_of(layer)
-        _layer_exchange.sum_(sums, "sync_batch_norm.forward", ctx.number)
+        ctx.number = _number_of(layer)
+        _sum_(sums, "sync_batch_norm.forward", ctx.number)
         moments, count = sums.tensor_split((sums.numel() - 1,))
         if own < 2 and count < 2:  # with two values here, the others need not be counted
             raise InvalidArgument(
@@ -111,7 +123,7 @@ class _Normalize(torch.autograd.Function):
         sums = torch.cat([_channel_sum(gradient), _channel_sum(gradient * normalized)])
         for_bias, for_weight = sums.chunk(2)
         totals = sums.to(torch.float64, copy=True)
-        _layer_exchange.sum_(totals, "sync_batch_norm.backward", ctx.number)
+        _sum_(totals, "sync_batch_norm.backward", ctx.number)
         gradient_mean, projection = (_spread(each, values) for each in (totals / count).chunk(2))
         for_input = (gradient - gradient_mean - normalized * projection) * scale
         if weight is None:
@@ -132,3 +144,64 @@ def _channel_sum(tensor: Tensor) -> Tensor:
 def _spread(channels: Tensor, like: Tensor) -> Tensor:
     """One number per channel, in the type of ``like`` and in a shape that broadcasts over it."""
     return channels.to(like.dtype).reshape(-1, *[1] * (like.dim() - 2))
+
+
+def _number_of(layer: Any) -> int:
+    """The number of ``layer``, which is the same on all ranks that use their layers in the same order."""
+    return _order(_state.current()).number(layer)
+
+
+def _sum_(tensor: Tensor, name: str, number: int) -> None:
+    """Sum ``tensor`` over all ranks, in place.
+
+    A separate process group does it: in the backward pass, the ranks may launch these sums and the buckets of
+    gradients in different orders.
+
+    Args:
+        name: of the layers' exchange.
+        number: of the layer.
+
+    Raises:
+        CollectiveError: a rank died, or requested something else.
+    """
+    context = _state.current()
+    order = _order(context)
+    exchange = (name, number, tensor.numel(), type_name(tensor), tensor.device.type)
+    try:
+        if in_same_order():
+            reduce_tensors([tensor], ScaledOp(Sum), name, global_process_set, in_place=True).wait()
+            return
+        if order.expects(exchange):
+            _sum_without_asking(context, tensor, f"{name} of layer {number}")
+        else:
+            _negotiate(context, tensor, name, number)
+    except BaseException:
+        order.restart(context.client.layer_numbers.joins)
+        raise
+    order.passed(exchange)
+
+
+def _sum_without_asking(context: Context, tensor: Tensor, name: str) -> None:
+    watch_stalls(context)
+    enter_collective()
+    try:
+        reduce_now_(tensor, Sum, name, context.layers.group)
+    finally:
+        leave_collective()
+
+
+def _negotiate(context: Context, tensor: Tensor, name: str, number: int) -> None:
+    if context.layers.group is None:
+        request = messages.open_layer_group()
+        pending = context.client.submit(request, lambda _: context.open_layer_group())
+        Handle(request.label, pending, lambda: None).wait()
+    reduce_tensors(
+        [tensor], ScaledOp(Sum), name, global_process_set, in_place=True, must_match={"layer": number}
+    ).wait()
+
+
+def _order(context: Context) -> AgreedOrder:
+    order, joins = context.layers, context.client.layer_numbers.joins
+    if order.joins != joins:
+        order.restart(joins)
+    return order

@@ -11,7 +11,7 @@ from fake_ranks import fake_ranks
 from torch import nn
 
 import cloudtrain.distributed.torch as hvd
-from cloudtrain.distributed.torch._buckets import Bucket
+from cloudtrain.distributed.torch._gradients.buckets import Bucket
 
 
 class Model(nn.Module):

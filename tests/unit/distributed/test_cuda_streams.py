@@ -11,8 +11,9 @@ import pytest
 import torch
 
 from cloudtrain.distributed.negotiation.client import NegotiationClient
-from cloudtrain.distributed.torch import _buckets, _state
-from cloudtrain.distributed.torch._buckets import WritingStreams
+from cloudtrain.distributed.torch import _state
+from cloudtrain.distributed.torch._gradients import buckets
+from cloudtrain.distributed.torch._gradients.buckets import WritingStreams
 from cloudtrain.distributed.world import World
 
 
@@ -90,7 +91,7 @@ def test_a_bucket_is_sent_after_the_streams_that_filled_it(cuda: Cuda) -> None:
 
 
 def test_tensors_of_the_cpu_have_no_streams(cuda: Cuda) -> None:
-    streams = _buckets.WritingStreams()
+    streams = buckets.WritingStreams()
     streams.add(torch.ones(1))
     streams.join(torch.ones(1))
     assert cuda.default.waits_for == []

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from cloudtrain.distributed.torch._buckets import Bucket, Slot, share_out
+from cloudtrain.distributed.torch._gradients.buckets import Bucket, Slot, share_out
 
 TYPES = [torch.float32, torch.float64, torch.bfloat16]
 SHAPES = st.lists(st.integers(0, 30), max_size=3)

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from cloudtrain.distributed import InvalidArgument, options
-from cloudtrain.distributed.torch._autotune import SIZES, STEPS, WARM_UP_STEPS, Autotuner
+from cloudtrain.distributed.torch._gradients.autotune import SIZES, STEPS, WARM_UP_STEPS, Autotuner
 
 READ: dict[str, tuple[Callable[[dict[str, str]], Any], dict[str, str], Any]] = {
     "threshold": (options.fusion_threshold, {}, 25 << 20),

@@ -18,15 +18,15 @@ from cloudtrain.distributed.options import AUTOTUNE, FUSION_THRESHOLD, fusion_th
 from cloudtrain.distributed.process_set import ProcessSet
 from cloudtrain.distributed.reduce_op import Average, Max, ReduceOp, Sum
 from cloudtrain.distributed.torch import _state
-from cloudtrain.distributed.torch._autotune import tuning_of
-from cloudtrain.distributed.torch._backward_passes import (
+from cloudtrain.distributed.torch._gradients.autotune import tuning_of
+from cloudtrain.distributed.torch._gradients.backward_passes import (
     MOST_REDUCERS,
     BackwardPass,
     current_task,
     in_several_threads,
     reduce_now,
 )
-from cloudtrain.distributed.torch._buckets import (
+from cloudtrain.distributed.torch._gradients.buckets import (
     FIRST_BYTES,
     Bucket,
     Slot,
@@ -34,9 +34,9 @@ from cloudtrain.distributed.torch._buckets import (
     share_out,
 )
 from cloudtrain.distributed.torch._equal_weights import warn_of_different_weights
-from cloudtrain.distributed.torch._late_gradients import LateGradients
+from cloudtrain.distributed.torch._gradients.late_gradients import LateGradients
+from cloudtrain.distributed.torch._gradients.parameters import check_equal_on_all_ranks, describe
 from cloudtrain.distributed.torch._operation import group_of
-from cloudtrain.distributed.torch._parameters import check_equal_on_all_ranks, describe
 from cloudtrain.distributed.torch.collectives import allreduce_, sparse_allreduce_async
 
 

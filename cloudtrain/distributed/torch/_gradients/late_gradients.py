@@ -15,7 +15,7 @@ from torch import Tensor
 from cloudtrain.distributed.errors import CollectiveError
 from cloudtrain.distributed.process_set import ProcessSet
 from cloudtrain.distributed.reduce_op import Average, ReduceOp, ScaledOp, Sum
-from cloudtrain.distributed.torch._buckets import Slot
+from cloudtrain.distributed.torch._gradients.buckets import Slot
 from cloudtrain.distributed.torch._reductions import reduce_tensors
 from cloudtrain.distributed.torch.collectives import sparse_allreduce_async
 

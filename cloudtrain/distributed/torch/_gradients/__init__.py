@@ -1,0 +1,1 @@
+"""The gradients of an optimizer: summed over ranks in buckets during the backward pass."""
