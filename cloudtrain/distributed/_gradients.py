@@ -1,4 +1,4 @@
-"""What the optimizers of all frameworks share: the compression of gradients, and checks of their options."""
+"""Common parts of the optimizers of all frameworks: the compression of gradients, and checks of options."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a store contains: its committed checkpoints with their manifests, and what can be deleted."""
+"""The contents of a store: its committed checkpoints with their manifests, and the objects to delete."""
 
 from __future__ import annotations
 

@@ -55,7 +55,7 @@ class PendingSave:
 
 
 class Written(NamedTuple):
-    """What a save has written, but for its tree and its manifest."""
+    """The tensors of a save, which are written, and the contents of its tree and its manifest."""
 
     document: Mapping[str, Any]
     tensors: tuple[StoredObject, ...]

@@ -86,7 +86,7 @@ def _launch(
 
 
 def launch_now(label: str, group: Any, start: Start, part: Sequence[Tensor], **how: Any) -> None:
-    """`launch` of a single part, and the wait for it in this thread, which costs less than a `Handle`."""
+    """`launch` with a single part, and the wait for it in this thread, which costs less than a `Handle`."""
     work, operation = _launch(label, group, start, [part], **how)
     if work is not None:
         try:
