@@ -96,13 +96,7 @@ class DistributedOptimizer(mx.optimizer.Optimizer):  # type: ignore[misc]
     """Averages gradients across ranks, in place, before every update. For ``mx.mod.Module`` and custom training loops.
 
     Use it with ``kvstore=None``: a kvstore would sum gradients a second time. All other attributes are forwarded to
-    ``optimizer``, for reading and writing.
-
-    Args:
-        gradient_predivide_factor: Gradients are divided by it before the sum, and multiplied by it and divided by the
-            number of ranks after the sum.
-        num_groups: The number of operations that send the gradients of an update of several weights; 0 means one.
-        process_set: The ranks that average. On other ranks, updates are the optimizer's own.
+    ``optimizer``, for reading and writing. Arguments as for `DistributedTrainer`.
 
     Raises:
         InvalidArgument: A number is out of range.

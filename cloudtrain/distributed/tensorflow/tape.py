@@ -39,17 +39,10 @@ def DistributedGradientTape(
 
     A source without a gradient on one rank has none on all ranks.
 
+    `cloudtrain.distributed.keras.DistributedOptimizer` documents the other arguments.
+
     Args:
-        device_dense: The device that reduces; the default leaves gradients where they are.
-        device_sparse: The same for IndexedSlices.
-        compression: Applied to gradients while they are sent.
-        sparse_as_dense: Reduce IndexedSlices as dense tensors, instead of gathering their slices.
         op: Average, Sum, or Adasum for dense gradients (Maleki et al. 2020, https://arxiv.org/abs/2006.02924).
-        gradient_predivide_factor: Splits the division of Average: gradients are divided by it before the sum, and
-            multiplied by it and divided by the number of ranks after the sum.
-        num_groups: Deprecated; use ``groups``.
-        groups: Accepted for compatibility. All gradients are sent in one operation.
-        process_set: The ranks that reduce. On other ranks gradients are unchanged.
         scale_local_gradients: Divide the gradients of sources given to ``register_local_source`` by the number of
             ranks, because the global loss is the mean of the ranks' losses.
 
