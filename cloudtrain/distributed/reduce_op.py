@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from enum import IntEnum
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from cloudtrain.distributed.errors import InvalidArgument
 
@@ -29,6 +29,10 @@ class ScaledOp(NamedTuple):
     op: ReduceOp
     prescale: float = 1.0
     postscale: float = 1.0
+
+    def arguments(self) -> dict[str, Any]:
+        """As arguments of a collective."""
+        return {"op": self.op, "prescale_factor": self.prescale, "postscale_factor": self.postscale}
 
 
 def known_op(op: ReduceOp | int) -> ReduceOp:

@@ -16,7 +16,7 @@ from cloudtrain.distributed._forms import same_arguments
 from cloudtrain.distributed.errors import InvalidArgument
 from cloudtrain.distributed.numpy import Average, ProcessSet, ReduceOp, global_process_set
 from cloudtrain.distributed.numpy._arrays import Array
-from cloudtrain.distributed.reduce_op import chosen_op
+from cloudtrain.distributed.reduce_op import ScaledOp, chosen_op
 
 __all__ = [
     "InvalidSplits",
@@ -99,13 +99,9 @@ def _reduced(
     process_set: ProcessSet = global_process_set,
     op: ReduceOp | None = None,
 ) -> list[Array]:
+    how = ScaledOp(chosen_op(op, average), prescale_factor, postscale_factor)
     return core.grouped_allreduce_(
-        all_to_numpy(tensors),
-        name=name,
-        op=chosen_op(op, average),
-        prescale_factor=prescale_factor,
-        postscale_factor=postscale_factor,
-        process_set=process_set,
+        all_to_numpy(tensors), name=name, process_set=process_set, **how.arguments()
     )
 
 
@@ -216,13 +212,9 @@ def grouped_reducescatter(
     postscale_factor: float = 1.0,
 ) -> list[Any]:
     """`reducescatter` of several arrays in one operation."""
+    how = ScaledOp(op, prescale_factor, postscale_factor)
     shares = core.grouped_reducescatter(
-        all_to_numpy(tensors),
-        name=name,
-        op=op,
-        prescale_factor=prescale_factor,
-        postscale_factor=postscale_factor,
-        process_set=process_set,
+        all_to_numpy(tensors), name=name, process_set=process_set, **how.arguments()
     )
     return all_like(tensors, shares)
 

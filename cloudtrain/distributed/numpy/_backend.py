@@ -71,6 +71,12 @@ class Handle(Generic[T]):
         return Handle(self, change)
 
 
+Arrays = Sequence[Array]
+Results = Handle[list[Array]]
+Exchanged = Handle[tuple[Array, list[int]]]
+"""The rows received, and their counts by source rank."""
+
+
 def only(handle: Handle[list[T]]) -> Handle[T]:
     """Unwrap the result of ``handle``, a list of one."""
     return handle.then(lambda results: results[0])
@@ -84,20 +90,12 @@ class Collectives(Protocol):
         ...
 
     def allreduce(
-        self,
-        arrays: Sequence[Array],
-        how: ScaledOp,
-        name: str | None,
-        process_set: ProcessSet,
-        *,
-        in_place: bool,
-    ) -> Handle[list[Array]]:
+        self, arrays: Arrays, how: ScaledOp, name: str | None, process_set: ProcessSet, *, in_place: bool
+    ) -> Results:
         """The result is a list of arrays: with ``in_place`` the inputs, which are then writable."""
         ...
 
-    def allgather(
-        self, arrays: Sequence[Array], name: str | None, process_set: ProcessSet
-    ) -> Handle[list[Array]]:
+    def allgather(self, arrays: Arrays, name: str | None, process_set: ProcessSet) -> Results:
         """The result is a list of arrays. Inputs have a first dimension, which may differ between ranks."""
         ...
 
@@ -109,17 +107,13 @@ class Collectives(Protocol):
 
     def alltoall(
         self, array: Array, splits: Sequence[int], name: str | None, process_set: ProcessSet
-    ) -> Handle[tuple[Array, list[int]]]:
-        """The result is a pair: the rows received, and the list of row counts by source rank."""
+    ) -> Exchanged:
+        """The result is a pair: see `Exchanged`."""
         ...
 
     def reducescatter(
-        self,
-        arrays: Sequence[Array],
-        how: ScaledOp,
-        name: str | None,
-        process_set: ProcessSet,
-    ) -> Handle[list[Array]]:
+        self, arrays: Arrays, how: ScaledOp, name: str | None, process_set: ProcessSet
+    ) -> Results:
         """The result is the list of this rank's shares (see `share`). ``how.op`` is Average or Sum."""
         ...
 
@@ -166,14 +160,8 @@ class SingleRank:
         pass
 
     def allreduce(
-        self,
-        arrays: Sequence[Array],
-        how: ScaledOp,
-        name: str | None,
-        process_set: ProcessSet,
-        *,
-        in_place: bool,
-    ) -> Handle[list[Array]]:
+        self, arrays: Arrays, how: ScaledOp, name: str | None, process_set: ProcessSet, *, in_place: bool
+    ) -> Results:
         results = list(arrays) if in_place else [array.copy() for array in arrays]
         _, prescale, postscale = how
         if prescale != 1.0 or postscale != 1.0:
@@ -184,9 +172,7 @@ class SingleRank:
                 result[...] = accumulator.astype(result.dtype)
         return Handle(None, lambda _: results)
 
-    def allgather(
-        self, arrays: Sequence[Array], name: str | None, process_set: ProcessSet
-    ) -> Handle[list[Array]]:
+    def allgather(self, arrays: Arrays, name: str | None, process_set: ProcessSet) -> Results:
         results = [array.copy() for array in arrays]
         return Handle(None, lambda _: results)
 
@@ -197,15 +183,11 @@ class SingleRank:
 
     def alltoall(
         self, array: Array, splits: Sequence[int], name: str | None, process_set: ProcessSet
-    ) -> Handle[tuple[Array, list[int]]]:
+    ) -> Exchanged:
         received = array.copy()
         return Handle(None, lambda _: (received, list(splits)))
 
     def reducescatter(
-        self,
-        arrays: Sequence[Array],
-        how: ScaledOp,
-        name: str | None,
-        process_set: ProcessSet,
-    ) -> Handle[list[Array]]:
+        self, arrays: Arrays, how: ScaledOp, name: str | None, process_set: ProcessSet
+    ) -> Results:
         return self.allreduce(arrays, how, name, process_set, in_place=False)

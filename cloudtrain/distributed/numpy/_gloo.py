@@ -12,7 +12,7 @@ from torch import Tensor
 import cloudtrain.distributed.torch as hvd
 from cloudtrain.distributed.errors import InvalidArgument
 from cloudtrain.distributed.numpy._arrays import Array, copy_back, is_extension
-from cloudtrain.distributed.numpy._backend import Handle
+from cloudtrain.distributed.numpy._backend import Arrays, Exchanged, Handle, Results
 from cloudtrain.distributed.process_set import ProcessSet
 from cloudtrain.distributed.reduce_op import ScaledOp
 from cloudtrain.distributed.torch._state import current
@@ -71,14 +71,8 @@ class GlooBackend:
         hvd.barrier(process_set)
 
     def allreduce(
-        self,
-        arrays: Sequence[Array],
-        how: ScaledOp,
-        name: str | None,
-        process_set: ProcessSet,
-        *,
-        in_place: bool,
-    ) -> Handle[list[Array]]:
+        self, arrays: Arrays, how: ScaledOp, name: str | None, process_set: ProcessSet, *, in_place: bool
+    ) -> Results:
         wires = [_reducible(array) for array in arrays]
         start = hvd.grouped_allreduce_async_ if in_place else hvd.grouped_allreduce_async
         handle = start(_tensors(wires), None, name, *how, process_set=process_set)
@@ -90,9 +84,7 @@ class GlooBackend:
 
         return Handle(handle, finish)
 
-    def allgather(
-        self, arrays: Sequence[Array], name: str | None, process_set: ProcessSet
-    ) -> Handle[list[Array]]:
+    def allgather(self, arrays: Arrays, name: str | None, process_set: ProcessSet) -> Results:
         handle = hvd.grouped_allgather_async(_tensors(arrays), name, process_set)
         return Handle(handle, lambda tensors: _arrays(tensors, arrays))
 
@@ -105,17 +97,13 @@ class GlooBackend:
 
     def alltoall(
         self, array: Array, splits: Sequence[int], name: str | None, process_set: ProcessSet
-    ) -> Handle[tuple[Array, list[int]]]:
+    ) -> Exchanged:
         handle = hvd.alltoall_async(_tensor(array), splits, name, process_set)
         return Handle(handle, lambda pair: (_array(pair[0], array.dtype), pair[1].tolist()))
 
     def reducescatter(
-        self,
-        arrays: Sequence[Array],
-        how: ScaledOp,
-        name: str | None,
-        process_set: ProcessSet,
-    ) -> Handle[list[Array]]:
+        self, arrays: Arrays, how: ScaledOp, name: str | None, process_set: ProcessSet
+    ) -> Results:
         tensors = _tensors(map(_reducible, arrays))
         handle = hvd.grouped_reducescatter_async(
             tensors, name, how.op, process_set, how.prescale, how.postscale

@@ -15,7 +15,7 @@ import cloudtrain.distributed.numpy as hvd
 from cloudtrain.distributed.errors import InvalidArgument
 from cloudtrain.distributed.numpy._arrays import Array
 from cloudtrain.distributed.process_set import ProcessSet
-from cloudtrain.distributed.reduce_op import Average, ReduceOp, Sum
+from cloudtrain.distributed.reduce_op import Average, ScaledOp, Sum
 from cloudtrain.distributed.tensorflow._bridge import any_rows, call_numpy, operation_name
 from cloudtrain.distributed.tensorflow._context import gpus_for
 
@@ -26,35 +26,32 @@ def no_op() -> None:
 
 def reduce_tensors(
     tensors: Sequence[Any],
-    op: ReduceOp,
+    how: ScaledOp,
     name: str | None,
-    prescale: float,
-    postscale: float,
     process_set: ProcessSet,
     then: Callable[[], None] = no_op,
 ) -> list[Any]:
     """Reduce tensors across ranks in one operation. The gradient of a sum is the sum of all ranks' gradients."""
-    factors = {"op": op, "prescale_factor": prescale, "postscale_factor": postscale}
 
     def reduce(arrays: list[Array]) -> Sequence[Array]:
-        results = hvd.grouped_allreduce(arrays, name=name, process_set=process_set, **factors)  # type: ignore[arg-type]
+        results = hvd.grouped_allreduce(arrays, name=name, process_set=process_set, **how.arguments())
         then()
         return results
 
     @tf.custom_gradient  # type: ignore[untyped-decorator]
     def differentiable(*given: Any) -> Any:
         def gradient(*gradients: Any) -> Any:
-            if op not in (Average, Sum):
+            if how.op not in (Average, Sum):
                 raise InvalidArgument(
-                    f"allreduce with op={op.name} has no gradient",
+                    f"allreduce with op={how.op.name} has no gradient",
                     hint="Apply tf.stop_gradient to the input.",
                 )
             matched = operation_name(None, "allreduce", gradients)
-            return reduce_tensors(gradients, op, matched, prescale, postscale, process_set)
+            return reduce_tensors(gradients, how, matched, process_set)
 
         gpus = gpus_for(given, process_set)
         if gpus is not None:
-            return tuple(gpus.reduce(given, op, name, prescale, postscale)), gradient
+            return tuple(gpus.reduce(given, how, name)), gradient
         return tuple(call_numpy(reduce, given, [(one.dtype, one.shape) for one in given])), gradient
 
     return list(differentiable(*tensors))
@@ -74,7 +71,7 @@ def gather_tensors(
     def differentiable(*given: Any) -> Any:
         def gradient(*gradients: Any) -> Any:
             matched = operation_name(None, "allreduce", gradients)
-            averaged = reduce_tensors(gradients, Average, matched, 1.0, 1.0, process_set)
+            averaged = reduce_tensors(gradients, ScaledOp(Average), matched, process_set)
             rows = [tf.reshape(tf.shape(tf.reshape(one, _rows_of(one)))[0], [1]) for one in given]
             counts = gather_tensors(rows, operation_name(None, "allgather", rows), process_set)
             rank = process_set.rank()
@@ -98,7 +95,7 @@ def broadcast_tensor(tensor: Any, root_rank: int, name: str | None, process_set:
     def differentiable(given: Any) -> Any:
         def gradient(one: Any) -> Any:
             matched = operation_name(None, "allreduce", [one])
-            [averaged] = reduce_tensors([one], Average, matched, 1.0, 1.0, process_set)
+            [averaged] = reduce_tensors([one], ScaledOp(Average), matched, process_set)
             with tf.control_dependencies([averaged]):  # the root needs it, even if this rank does not
                 return averaged if hvd.rank() == root_rank else tf.zeros_like(averaged)
 
@@ -132,26 +129,20 @@ def exchange_rows(tensor: Any, splits: Any, name: str | None, process_set: Proce
 
 
 def reduce_scatter(
-    tensors: Sequence[Any],
-    op: ReduceOp,
-    name: str | None,
-    prescale: float,
-    postscale: float,
-    process_set: ProcessSet,
+    tensors: Sequence[Any], how: ScaledOp, name: str | None, process_set: ProcessSet
 ) -> list[Any]:
     """Return this rank's rows of the reduced tensors.
 
     The gradient is gathered, and for a sum multiplied by the number of ranks, as in Horovod.
     """
-    factors = {"op": op, "prescale_factor": prescale, "postscale_factor": postscale}
 
     def scatter(arrays: list[Array]) -> Sequence[Array]:
-        return hvd.grouped_reducescatter(arrays, name=name, process_set=process_set, **factors)  # type: ignore[arg-type]
+        return hvd.grouped_reducescatter(arrays, name=name, process_set=process_set, **how.arguments())
 
     @tf.custom_gradient  # type: ignore[untyped-decorator]
     def differentiable(*given: Any) -> Any:
         def gradient(*gradients: Any) -> Any:
-            factor = prescale * postscale * (process_set.size() if op == Sum else 1)
+            factor = how.prescale * how.postscale * (process_set.size() if how.op == Sum else 1)
             scaled = [one * tf.cast(factor, one.dtype) for one in gradients]
             return gather_tensors(scaled, operation_name(None, "allgather", scaled), process_set)
 

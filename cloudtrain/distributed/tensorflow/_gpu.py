@@ -18,7 +18,7 @@ import tensorflow as tf
 import cloudtrain.distributed.numpy as hvd
 from cloudtrain.distributed.errors import CollectiveError, InvalidArgument
 from cloudtrain.distributed.numpy._arrays import Array
-from cloudtrain.distributed.reduce_op import Average, Max, Min, Product, ReduceOp, Sum
+from cloudtrain.distributed.reduce_op import Average, Max, Min, Product, ScaledOp, Sum
 from cloudtrain.distributed.tensorflow._bridge import check_not_compiled, waiting_function
 
 GROUP_KEY = 1 << 20
@@ -55,15 +55,14 @@ class GpuCollectives:
                 hint="Call hvd.init() before creating a tensor or a model.",
             ) from error
 
-    def reduce(
-        self, tensors: Sequence[Any], op: ReduceOp, name: str | None, prescale: float, postscale: float
-    ) -> list[Any]:
+    def reduce(self, tensors: Sequence[Any], how: ScaledOp, name: str | None) -> list[Any]:
         """Reduce tensors across ranks, with one operation per type.
 
         Raises:
-            InvalidArgument: ``op`` is Adasum.
+            InvalidArgument: The operation is Adasum.
             CollectiveError: As on the CPU. Names the ranks that disagree.
         """
+        op, prescale, postscale = how
         if op not in _MERGES:
             raise InvalidArgument(f"op={op.name} is not available between GPUs")
         postscale = postscale / hvd.size() if op == Average else postscale
@@ -88,7 +87,7 @@ class GpuCollectives:
     def broadcast(self, tensor: Any, root_rank: int, name: str | None) -> Any:
         """Return the root's ``tensor``, computed as a sum with zeros from all other ranks."""
         own = tensor if hvd.rank() == root_rank else tf.zeros_like(tensor)
-        return self.reduce([own], Sum, name, 1.0, 1.0)[0]
+        return self.reduce([own], ScaledOp(Sum), name)[0]
 
 
 def _choose_gpu() -> None:

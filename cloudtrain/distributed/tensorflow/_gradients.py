@@ -11,7 +11,7 @@ import tensorflow as tf
 from cloudtrain.distributed._gradients import Compressor, check_predivide_factor
 from cloudtrain.distributed.errors import InvalidArgument
 from cloudtrain.distributed.process_set import ProcessSet
-from cloudtrain.distributed.reduce_op import Average, ReduceOp, known_op
+from cloudtrain.distributed.reduce_op import Average, ReduceOp, ScaledOp, known_op
 from cloudtrain.distributed.tensorflow._bridge import Compression
 from cloudtrain.distributed.tensorflow._context import global_process_set
 from cloudtrain.distributed.tensorflow._differentiable import no_op
@@ -92,9 +92,7 @@ class GradientReducer:
                     self.device_dense,
                     self.device_sparse,
                     self.compression,
-                    known_op(self.op),
-                    prescale,
-                    postscale,
+                    ScaledOp(known_op(self.op), prescale, postscale),
                     self.process_set,
                     self.name,
                     then,

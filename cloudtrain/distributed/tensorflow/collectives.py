@@ -18,7 +18,7 @@ import tensorflow as tf
 
 from cloudtrain.distributed._gradients import Compressor
 from cloudtrain.distributed.process_set import ProcessSet
-from cloudtrain.distributed.reduce_op import Average, ReduceOp, Sum, chosen_op, known_op
+from cloudtrain.distributed.reduce_op import Average, ReduceOp, ScaledOp, Sum, chosen_op, known_op
 from cloudtrain.distributed.sharding import even_splits
 from cloudtrain.distributed.tensorflow._bridge import (
     Compression,
@@ -116,9 +116,7 @@ def grouped_allreduce(
         device_dense,
         device_sparse,
         compression,
-        chosen_op(op, average, stacklevel=5),
-        prescale_factor,
-        postscale_factor,
+        ScaledOp(chosen_op(op, average, stacklevel=5), float(prescale_factor), float(postscale_factor)),
         process_set,
         name,
     )
@@ -130,9 +128,7 @@ def reduce_group(
     device_dense: str,
     device_sparse: str,
     compression: type[Compressor],
-    op: ReduceOp,
-    prescale_factor: float,
-    postscale_factor: float,
+    how: ScaledOp,
     process_set: ProcessSet,
     name: str | None,
     then: Callable[[], None] = no_op,
@@ -142,16 +138,18 @@ def reduce_group(
     sparse = [n for n, one in enumerate(results) if isinstance(one, tf.IndexedSlices)]
     dense = [n for n, one in enumerate(results) if not isinstance(one, tf.IndexedSlices)]
     if sparse:
-        if op not in (Average, Sum) or prescale_factor != 1.0 or postscale_factor != 1.0:
+        if how not in (ScaledOp(Average), ScaledOp(Sum)):
             raise UnsupportedSlices(
-                f"IndexedSlices support Average and Sum without factors only, not op={op.name}",
+                f"IndexedSlices support Average and Sum without factors only, not op={how.op.name}",
                 hint="Use tf.convert_to_tensor; for an optimizer or a tape, sparse_as_dense=True.",
             )
         slices = [results[n] for n in sparse]
         with checked_device(device_sparse):
             device = device_for_slices(slices, device_sparse)
         with checked_device(device):
-            gathered_slices = _gather_slices(slices, op, name, process_set, device, no_op if dense else then)
+            gathered_slices = _gather_slices(
+                slices, how.op, name, process_set, device, no_op if dense else then
+            )
         for n, one in zip(sparse, gathered_slices):
             results[n] = one
     if dense:
@@ -159,10 +157,8 @@ def reduce_group(
             pairs = [compression.compress(one) for one in placed([results[n] for n in dense], device_dense)]
             wires = [wire for wire, _ in pairs]
             matched = operation_name(name, "allreduce", wires)
-            factors = float(prescale_factor), float(postscale_factor)
-            for n, one, (_, context) in zip(
-                dense, reduce_tensors(wires, op, matched, *factors, process_set, then), pairs
-            ):
+            reduced = reduce_tensors(wires, how, matched, process_set, then)
+            for n, one, (_, context) in zip(dense, reduced, pairs):
                 results[n] = compression.decompress(one, context)
     return results
 
@@ -246,8 +242,8 @@ def reducescatter(
 
     Rows are divided as evenly as possible; the first ranks get one more. ``op`` is Average or Sum.
     """
-    pre, post = prescale_factor, postscale_factor
-    return _scatter([tensor], device_dense, compression, op, name, process_set, pre, post)[0]
+    how = ScaledOp(known_op(op), float(prescale_factor), float(postscale_factor))
+    return _scatter([tensor], device_dense, compression, how, name, process_set)[0]
 
 
 @operation
@@ -261,26 +257,24 @@ def grouped_reducescatter(
     postscale_factor: float = 1.0,
 ) -> list[Any]:
     """`reducescatter` of several tensors in one operation."""
-    pre, post = prescale_factor, postscale_factor
-    return _scatter(tensors, device_dense, compression, op, None, process_set, pre, post)
+    how = ScaledOp(known_op(op), float(prescale_factor), float(postscale_factor))
+    return _scatter(tensors, device_dense, compression, how, None, process_set)
 
 
 def _scatter(
     tensors: Sequence[Any],
     device: str,
     compression: type[Compressor],
-    op: ReduceOp,
+    how: ScaledOp,
     name: str | None,
     process_set: ProcessSet,
-    prescale: float,
-    postscale: float,
 ) -> list[Any]:
     with checked_device(device):
         given = [tf.convert_to_tensor(one) for one in tensors]
         pairs = [compression.compress(one) for one in placed(given, device)]
         wires = [wire for wire, _ in pairs]
         matched = operation_name(name, "reducescatter", wires)
-        results = reduce_scatter(wires, known_op(op), matched, float(prescale), float(postscale), process_set)
+        results = reduce_scatter(wires, how, matched, process_set)
         return [compression.decompress(one, context) for one, (_, context) in zip(results, pairs)]
 
 

@@ -15,7 +15,7 @@ from mpi4py import MPI
 from cloudtrain.distributed.errors import InvalidArgument
 from cloudtrain.distributed.negotiation.messages import EAGER_BYTES, CollectiveResponse, described
 from cloudtrain.distributed.numpy._arrays import Array, accumulator_type, scale
-from cloudtrain.distributed.numpy._backend import Handle
+from cloudtrain.distributed.numpy._backend import Arrays, Exchanged, Handle, Results
 from cloudtrain.distributed.numpy._mpi.context import MPI_OPS, MpiContext
 from cloudtrain.distributed.process_set import ProcessSet
 from cloudtrain.distributed.reduce_op import Adasum, Average, ScaledOp
@@ -63,14 +63,8 @@ class MpiBackend:
         self._context.submit("barrier", None, process_set, {}, lambda comm, response: [], lambda: None).wait()
 
     def allreduce(
-        self,
-        arrays: Sequence[Array],
-        how: ScaledOp,
-        name: str | None,
-        process_set: ProcessSet,
-        *,
-        in_place: bool,
-    ) -> Handle[list[Array]]:
+        self, arrays: Arrays, how: ScaledOp, name: str | None, process_set: ProcessSet, *, in_place: bool
+    ) -> Results:
         if how.op == Adasum:
             raise InvalidArgument("Adasum is not available over MPI", hint="Use backend='gloo'.")
         buckets = Buckets(arrays, share=in_place)
@@ -108,9 +102,7 @@ class MpiBackend:
             arrived=arrived,
         )
 
-    def allgather(
-        self, arrays: Sequence[Array], name: str | None, process_set: ProcessSet
-    ) -> Handle[list[Array]]:
+    def allgather(self, arrays: Arrays, name: str | None, process_set: ProcessSet) -> Results:
         results: list[Array] = []
 
         def post(comm: MPI.Intracomm, response: CollectiveResponse) -> list[MPI.Request]:
@@ -172,7 +164,7 @@ class MpiBackend:
 
     def alltoall(
         self, array: Array, splits: Sequence[int], name: str | None, process_set: ProcessSet
-    ) -> Handle[tuple[Array, list[int]]]:
+    ) -> Exchanged:
         received: list[int] = []
         results: list[Array] = []
 
@@ -194,12 +186,8 @@ class MpiBackend:
         )
 
     def reducescatter(
-        self,
-        arrays: Sequence[Array],
-        how: ScaledOp,
-        name: str | None,
-        process_set: ProcessSet,
-    ) -> Handle[list[Array]]:
+        self, arrays: Arrays, how: ScaledOp, name: str | None, process_set: ProcessSet
+    ) -> Results:
         wires = [array.astype(accumulator_type(array.dtype.name)) for array in arrays]
         for wire in wires:
             scale(wire, how.prescale)

@@ -10,6 +10,7 @@ from faked import a_gpu_for_keras, a_gpu_for_tensors
 from on_gpus import trained
 
 import cloudtrain.distributed.tensorflow as hvd
+from cloudtrain.distributed.reduce_op import ScaledOp
 from cloudtrain.distributed.tensorflow import _context
 from cloudtrain.distributed.tensorflow._gpu import GpuCollectives
 
@@ -23,7 +24,9 @@ def own(*shape: int, dtype: tf.DType = tf.float32) -> tf.Tensor:
 
 def case_reductions() -> None:
     def reduce(op: hvd.ReduceOp, prescale: float = 1.0, postscale: float = 1.0) -> list[tf.Tensor]:
-        return GPUS.reduce([own(2, 3), own(4, dtype=tf.int32), own(5)], op, None, prescale, postscale)
+        return GPUS.reduce(
+            [own(2, 3), own(4, dtype=tf.int32), own(5)], ScaledOp(op, prescale, postscale), None
+        )
 
     for run in (reduce, tf.function(reduce)):
         for op, wanted in (
@@ -46,7 +49,7 @@ def case_a_broadcast() -> None:
 
 def case_ranks_that_disagree_are_named() -> None:
     try:
-        GPUS.reduce([own(hvd.rank() + 1)], hvd.Sum, "two shapes", 1.0, 1.0)
+        GPUS.reduce([own(hvd.rank() + 1)], ScaledOp(hvd.Sum), "two shapes")
     except hvd.CollectiveError as error:
         assert "two shapes" in str(error) and "rank 0 has" in str(error) and "rank 1 has" in str(error)
     else:
