@@ -19,3 +19,4 @@ __all__ = ["Handle"]
 __all__ += _names.__all__
 __all__ += _context.__all__
 __all__ += collectives.__all__
+__all__.sort()

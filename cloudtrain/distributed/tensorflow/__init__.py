@@ -74,3 +74,4 @@ __all__ += _context.__all__
 __all__ += collectives.__all__
 __all__ += tape.__all__
 __all__ += variables.__all__
+__all__.sort()

@@ -55,3 +55,4 @@ __all__ += collectives.__all__
 __all__ += differentiable.__all__
 __all__ += functions.__all__
 __all__ += objects.__all__
+__all__.sort()

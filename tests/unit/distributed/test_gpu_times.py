@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from cloudtrain.distributed.torch._gpu_times import ANCHOR_NS, GpuTimes
-from cloudtrain.observe.timeline import operation as operations
+from cloudtrain.observe.timeline import recorder
 from cloudtrain.observe.timeline.recorder import Timeline
 
 DEVICE = torch.device("cuda", 0)
@@ -129,7 +129,7 @@ def test_tensors_live_until_the_end(gpu: Gpu, timeline: Timeline) -> None:
 
 def test_the_clocks_are_compared_again(gpu: Gpu, timeline: Timeline, monkeypatch: pytest.MonkeyPatch) -> None:
     times = GpuTimes(timeline, DEVICE)
-    later = operations.now() + ANCHOR_NS + 1
+    later = recorder.now() + ANCHOR_NS + 1
     monkeypatch.setattr("cloudtrain.distributed.torch._gpu_times.now", lambda: later)
     gpu.now += ANCHOR_NS + 500  # the GPU's clock is slower
     times.poll()
