@@ -71,8 +71,8 @@ class FailedSaves:
         failure = CheckpointError(f"checkpoint {step} was not saved: {reason}", hint=hint)
         failure.__cause__ = error
         self._count += 1
-        self._error, self._passes = failure, isinstance(error, Unreachable)
-        if self._passes:
+        passes = isinstance(error, Unreachable)
+        if passes:
             last = (
                 "nothing is committed yet"
                 if self._committed is None
@@ -82,6 +82,8 @@ class FailedSaves:
         else:
             _log.error("%s", failure)
             record_warning(failure.message)
+        # Last: the thread of the training may raise it, and end, as soon as it is here.
+        self._error, self._passes = failure, passes
 
     def take(self, *, lasting: bool) -> CheckpointError | None:
         """The error that was not raised yet, which is then forgotten.
