@@ -1,25 +1,54 @@
-"""Finds the jobs of this user: in which cluster, in which namespace, and as which kind of object."""
+"""Finds the jobs of this user: in which cluster, in which namespace, and as which kind of object each runs."""
 
 from __future__ import annotations
 
 import builtins
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Hashable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from cloudtrain.contract.documents import Fields
 from cloudtrain.errors import JobNotFound, PlatformError
+from cloudtrain.platforms.common.ticket_files import TicketFiles
 from cloudtrain.platforms.kubernetes.api.errors import KubeForbidden, KubeNotFound
 from cloudtrain.platforms.kubernetes.api.kinds import JOB, JOB_SET, MPI_JOB, POD, TRAIN_JOB, Kind
 from cloudtrain.platforms.kubernetes.labels import ALL_JOBS
 from cloudtrain.platforms.kubernetes.labels import JOB as JOB_LABEL
-from cloudtrain.platforms.kubernetes.tickets import Ticket, Tickets
 
 if TYPE_CHECKING:
     from cloudtrain.platforms.kubernetes.api.client import Api
 
 KINDS = {"job": JOB, "jobset": JOB_SET, "trainjob": TRAIN_JOB, "mpijob": MPI_JOB}
 """The kind of the main object of each rendering."""
+
+
+@dataclass(frozen=True)
+class Ticket:
+    """The way to a job's main object."""
+
+    context: str = ""
+    """The context of the kubeconfig file; empty for the current one, and inside a cluster."""
+    namespace: str = ""
+    """Empty for the context's own."""
+    rendering: str = "job"
+    """The kind of the main object: see `KubernetesOptions.rendering`."""
+    uid: str = ""
+    """Of the main object; empty before it was created."""
+
+
+class Tickets(TicketFiles[Ticket]):
+    """The tickets of all jobs."""
+
+    def __init__(self) -> None:
+        super().__init__("kubernetes")
+
+    def _parse(self, given: Fields) -> Ticket:
+        context, namespace = given.text("context", ""), given.text("namespace", "")
+        return Ticket(context, namespace, given.text("rendering", "job"), given.text("uid", ""))
+
+    def _place(self, ticket: Ticket) -> Hashable:
+        return ticket.context, ticket.namespace
 
 
 @dataclass(frozen=True)
@@ -56,9 +85,8 @@ class Places:
         api = self._apis.get(key)
         if api is None:
             api = self._apis[key] = Api.connect(context or None, namespace or None)
-            api = self._apis.setdefault(
-                (api.context, api.namespace), api
-            )  # as its name and its namespace, too
+            named = api.context, api.namespace  # it may have been found under these before
+            api = self._apis.setdefault(named, api)
         return api
 
     def find(self, job_name: str) -> Place:
@@ -70,9 +98,8 @@ class Places:
         """
         ticket = self.tickets.read(job_name)
         if ticket:
-            return Place(
-                self.api(ticket.context, ticket.namespace), KINDS.get(ticket.rendering, JOB), ticket.uid
-            )
+            api = self.api(ticket.context, ticket.namespace)
+            return Place(api, KINDS.get(ticket.rendering, JOB), ticket.uid)
         errors: list[PlatformError] = []
         for api in self._all(errors):
             try:

@@ -1,18 +1,21 @@
-"""The jobs that a process has asked about: each is watched once, for all who ask."""
+"""The jobs that a process has requested: each is watched once, for all callers. Also the list of all jobs."""
 
 from __future__ import annotations
 
 import threading
+import time
 from collections import OrderedDict
+from collections.abc import Iterator
 from dataclasses import dataclass
 
+from cloudtrain.platforms.base import JobDescription
 from cloudtrain.platforms.kubernetes.api.client import Api
-from cloudtrain.platforms.kubernetes.api.job_watch import JobWatch
 from cloudtrain.platforms.kubernetes.jobs import Place, Places
-from cloudtrain.platforms.kubernetes.life.life import JobLife
-from cloudtrain.platforms.kubernetes.life.memory import forget
-from cloudtrain.platforms.kubernetes.logs.tail import LastLinesOf, RunningSummary
-from cloudtrain.platforms.kubernetes.logs.trends import GrowingTrends
+from cloudtrain.platforms.kubernetes.life.describe import describe, look_at
+from cloudtrain.platforms.kubernetes.life.job_watch import JobWatch
+from cloudtrain.platforms.kubernetes.life.life import JobLife, command_for, forget
+from cloudtrain.platforms.kubernetes.life.objects import Snapshot
+from cloudtrain.platforms.kubernetes.logs.tail import GrowingTrends, LastLinesOf, RunningSummary
 
 MOST = 100
 """Jobs that are kept: those asked about least recently are forgotten, and their watches end."""
@@ -49,15 +52,9 @@ class OpenJobs:
                 return found
         place = self._places.find(job_name)
         watch = JobWatch(place.api, place.kind, job_name)
-        life = JobLife(
-            place.api,
-            place.kind,
-            job_name,
-            watch,
-            uid=place.uid,
-            last_lines=LastLinesOf(place.api, watch),
-            summary=RunningSummary(place.api),
-        )
+        lines, summary = LastLinesOf(place.api, watch), RunningSummary(place.api)
+        where = place.api, place.kind, job_name, watch
+        life = JobLife(*where, uid=place.uid, last_lines=lines, summary=summary)
         with self._lock:
             opened = OpenJob(place, watch, life, GrowingTrends(place.api, watch))
             found = self._open.setdefault(job_name, opened)
@@ -72,3 +69,12 @@ class OpenJobs:
         forget(job_name)
         if found:
             found.watch.close()
+
+
+def list_jobs(places: Places) -> Iterator[JobDescription]:
+    """The jobs, the newest first, from one list of each kind and one of pods. Raises PlatformError."""
+    now, found = time.time(), []
+    for job in places.list():
+        command = command_for(job.place.api, job.place.kind, job.owner)
+        found.append(describe(look_at(Snapshot(job.owner, job.pods), now), command=command))
+    return iter(sorted(found, key=lambda job: job.submitted_at, reverse=True))

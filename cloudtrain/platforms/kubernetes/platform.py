@@ -17,9 +17,8 @@ from cloudtrain.storage import Progress, uri_scheme, uri_to_path
 
 if TYPE_CHECKING:
     from cloudtrain.platforms.checks import Check
-    from cloudtrain.platforms.kubernetes.jobs import Places
+    from cloudtrain.platforms.kubernetes.jobs import Places, Ticket
     from cloudtrain.platforms.kubernetes.open_jobs import OpenJob, OpenJobs
-    from cloudtrain.platforms.kubernetes.tickets import Ticket
 
 
 class KubernetesPlatform:
@@ -59,8 +58,8 @@ class KubernetesPlatform:
         return checks(job, request)
 
     def submit(self, request: Request) -> None:
+        from cloudtrain.platforms.kubernetes import jobs
         from cloudtrain.platforms.kubernetes.submit import submit
-        from cloudtrain.platforms.kubernetes.tickets import Ticket
 
         body, tickets = request.body, self._places.tickets
         api = self._places.api(body["context"], body["namespace"])
@@ -69,13 +68,13 @@ class KubernetesPlatform:
             self._require_end(request.job_name, known)
         urls = {}
         if body["files"]["delivery"] == "s3":
-            from cloudtrain.platforms.kubernetes.s3_delivery import deliver
+            from cloudtrain.platforms.kubernetes.delivery import deliver
 
             urls = deliver(body)
         if self._open:
             self._open.forget(request.job_name)
         # written first: a job that runs can always be found
-        ticket = Ticket(api.context, api.namespace, body["rendering"])
+        ticket = jobs.Ticket(api.context, api.namespace, body["rendering"])
         tickets.write(request.job_name, ticket)
         try:
             uid = submit(request, api, urls)
@@ -106,7 +105,7 @@ class KubernetesPlatform:
         return self._job(job_name).life.states()
 
     def logs(self, job_name: str, *, follow: bool = False) -> Iterator[str]:
-        from cloudtrain.platforms.kubernetes.logs.logs import logs
+        from cloudtrain.platforms.kubernetes.logs.reader import logs
 
         job = self._job(job_name)
         job.life.require()
@@ -116,14 +115,14 @@ class KubernetesPlatform:
         return self._job(job_name).life.upkeep()
 
     def events(self, job_name: str, *, follow: bool = False) -> Iterator[dict[str, Any]]:
-        from cloudtrain.platforms.kubernetes.logs.events import events
+        from cloudtrain.platforms.kubernetes.logs.reader import events
 
         job = self._job(job_name)
         job.life.require()
         return events(job.api, job.watch, follow=follow)
 
     def metrics(self, job_name: str) -> Series:
-        from cloudtrain.platforms.kubernetes.logs.events import metrics
+        from cloudtrain.platforms.kubernetes.logs.reader import metrics
 
         job = self._job(job_name)
         job.life.require()
@@ -160,7 +159,7 @@ class KubernetesPlatform:
         self._job(job_name).life.preempt()
 
     def list(self) -> Iterator[JobDescription]:
-        from cloudtrain.platforms.kubernetes.listing import list_jobs
+        from cloudtrain.platforms.kubernetes.open_jobs import list_jobs
 
         return list_jobs(self._places)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -46,14 +46,6 @@ _INSTEAD = {
     "security_group_ids": "the cluster has its own network",
     "instance_placement_config": "use platform_options.topology or affinity",
 }
-
-
-class Cluster(Protocol):
-    """The questions of the choice: those of `Api`."""
-
-    def served(self, kind: Kind) -> Kind | None: ...
-
-    def allowed(self, verb: str, kind: Kind, name: str = "") -> bool: ...
 
 
 @dataclass(frozen=True)
@@ -108,7 +100,7 @@ def _where(
     return {**where, "rendering": choice.rendering, "rendering_reason": choice.why}
 
 
-def choose(requested: str, cluster: Cluster | None) -> Choice:
+def choose(requested: str, cluster: Api | None) -> Choice:
     """The rendering of a job.
 
     By default, a JobSet where the cluster has it and the user may create one, else a Job. A TrainJob or an MPIJob is
@@ -134,7 +126,7 @@ def choose(requested: str, cluster: Cluster | None) -> Choice:
         return Choice("job", f"the cluster cannot be asked for operators ({first})")
 
 
-def _requested(rendering: str, cluster: Cluster | None) -> Choice:
+def _requested(rendering: str, cluster: Api | None) -> Choice:
     if rendering in _OPERATORS and cluster:
         kind, name, installation = _OPERATORS[rendering]
         if not _has(cluster, kind):
@@ -145,7 +137,7 @@ def _requested(rendering: str, cluster: Cluster | None) -> Choice:
     return Choice(rendering, "platform_options.rendering asks for it")
 
 
-def _found(cluster: Cluster) -> Choice:
+def _found(cluster: Api) -> Choice:
     others = [name for name in ("trainjob", "mpijob") if _has(cluster, _OPERATORS[name][0])]
     also = f"; rendering: {' or '.join(others)} is possible, too" if others else ""
     if not _has(cluster, JOB_SET):
@@ -155,7 +147,7 @@ def _found(cluster: Cluster) -> Choice:
     return Choice("jobset", f"the cluster has JobSet, which starts all hosts again together{also}")
 
 
-def _has(cluster: Cluster, kind: Kind) -> bool:
+def _has(cluster: Api, kind: Kind) -> bool:
     """Whether the cluster has ``kind`` in the version that we render."""
     found = cluster.served(kind)
     return found is not None and found.version == kind.version

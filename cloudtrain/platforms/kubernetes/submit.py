@@ -20,7 +20,7 @@ from cloudtrain.platforms.kubernetes.api.errors import KubeAlreadyExists, KubeEr
 from cloudtrain.platforms.kubernetes.api.kinds import kind_of
 from cloudtrain.platforms.kubernetes.delivery import with_files
 from cloudtrain.platforms.kubernetes.labels import JOB, JOB_SECRET, QUEUE, UNRELEASED, job_labels
-from cloudtrain.platforms.kubernetes.suspension import suspension
+from cloudtrain.platforms.kubernetes.life.objects import suspension
 
 if TYPE_CHECKING:
     from cloudtrain.platforms.kubernetes.api.client import Api
@@ -43,7 +43,8 @@ def submit(request: Request, api: Api, urls: Mapping[str, str] | None = None) ->
     owner: dict[str, Any] | None = None
     try:
         owner = _create(_held(main, mark), api)
-        reference = _reference(owner)
+        reference = {name: owner[name] for name in ("apiVersion", "kind")}
+        reference |= {name: owner["metadata"][name] for name in ("name", "uid")}
         # the Secret comes last: no pod starts without it, and so none with a ConfigMap of someone else
         for item in [*others, _secret(request, urls or {})]:
             metadata = {**item["metadata"], "ownerReferences": [reference]}
@@ -61,27 +62,21 @@ def _held(main: Mapping[str, Any], mark: str) -> dict[str, Any]:
     metadata, spec = main["metadata"], main["spec"]
     labels = {name: value for name, value in metadata["labels"].items() if name != QUEUE}
     annotations = {**metadata["annotations"], CREATE_ID: mark, UNRELEASED: "true"}
-    held = {
-        name: {**spec.get(name, {}), **value} if isinstance(value, dict) else value
-        for name, value in suspension(main["kind"], True).items()
-    }
-    return {
-        **main,
-        "metadata": {**metadata, "labels": labels, "annotations": annotations},
-        "spec": {**spec, **held},
-    }
+    held = suspension(main["kind"], True)
+    if "runPolicy" in held:
+        held = {"runPolicy": {**spec.get("runPolicy", {}), **held["runPolicy"]}}
+    metadata = {**metadata, "labels": labels, "annotations": annotations}
+    return {**main, "metadata": metadata, "spec": {**spec, **held}}
 
 
 def _release(main: Mapping[str, Any], owner: Mapping[str, Any], api: Api) -> None:
     """Let the main object run, or give it to its queue. Raises PlatformError."""
     metadata: dict[str, Any] = {"uid": owner["metadata"]["uid"], "annotations": {UNRELEASED: None}}
     patch: dict[str, Any] = {"metadata": metadata}
-    queue = main["metadata"]["labels"].get(QUEUE)
+    queue, labels = main["metadata"]["labels"].get(QUEUE), owner["metadata"].get("labels") or {}
     if queue:
         metadata["labels"] = {QUEUE: queue}
-    elif QUEUE not in (
-        owner["metadata"].get("labels") or {}
-    ):  # else Kueue has a default queue, and starts it
+    elif QUEUE not in labels:  # else Kueue has a default queue, and starts it
         patch["spec"] = suspension(main["kind"], False)
     api.patch(kind_of(main), main["metadata"]["name"], patch)
 
@@ -148,12 +143,3 @@ def _instead(kind: Kind, metadata: Mapping[str, Any], api: Api) -> str:
         command = f"kubectl delete -n {metadata['namespace']} {kind.resource} {metadata['name']}"
         return f"Choose another job_name, or delete it: {command}"
     return "It does not belong to a job of cloudtrain: choose another job_name."
-
-
-def _reference(owner: Mapping[str, Any]) -> dict[str, Any]:
-    return {
-        "apiVersion": owner["apiVersion"],
-        "kind": owner["kind"],
-        "name": owner["metadata"]["name"],
-        "uid": owner["metadata"]["uid"],
-    }

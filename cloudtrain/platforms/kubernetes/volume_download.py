@@ -40,6 +40,7 @@ TIME_LIMIT = 3600
 """Seconds after which Kubernetes ends a Job; another one continues."""
 ATTEMPTS = 3
 """Jobs in a row that bring nothing new before the download fails."""
+_OF_CONTAINER = ("image", "imagePullPolicy", "securityContext")
 
 
 def download(api: Api, kind: Kind, job_name: str, path: str, folder: Path, progress: Progress | None) -> Path:
@@ -142,12 +143,10 @@ def _pod_spec(api: Api, owner: Object, job_name: str) -> Object:
     spec = part(owner, "spec")
     for one in items(spec, "replicatedJobs"):
         spec = part(one, "template", "spec")
-    found: Object = part(spec, "mpiReplicaSpecs", "Launcher", "template", "spec") or part(
-        spec, "template", "spec"
-    )
+    pods = part(spec, "mpiReplicaSpecs", "Launcher", "template") or part(spec, "template")
+    found: Object = part(pods, "spec")
     if not found:  # a TrainJob has patches only
-        pods, _ = api.list(POD, labels=job_selector(job_name))
-        found = next((pod["spec"] for pod in pods), {})
+        found = next((pod["spec"] for pod in api.list(POD, labels=job_selector(job_name))[0]), {})
     if not found:
         raise NotFound(
             f"job {job_name} has no pods any more that say which volumes it had",
@@ -159,11 +158,8 @@ def _pod_spec(api: Api, owner: Object, job_name: str) -> Object:
 def _reading_pod(pod: Object, path: str, place: tuple[int, int]) -> dict[str, Any]:
     """A pod with the image, the user and the volume of the job's, and nothing else. Raises NotFound."""
     container = next((one for one in items(pod, "containers") if one.get("name") in (CONTAINER, "node")), {})
-    mounts = [
-        one
-        for one in items(container, "volumeMounts")
-        if PurePosixPath(path).is_relative_to(text(one, "mountPath"))
-    ]
+    at, mounts = PurePosixPath(path), items(container, "volumeMounts")
+    mounts = [one for one in mounts if at.is_relative_to(text(one, "mountPath"))]
     mount = max(mounts, key=lambda one: len(text(one, "mountPath")), default=None)
     volumes = [one for one in items(pod, "volumes") if mount and one.get("name") == mount.get("name")]
     if mount is None or not volumes or "emptyDir" in volumes[0] or not container.get("command"):
@@ -178,11 +174,7 @@ def _reading_pod(pod: Object, path: str, place: tuple[int, int]) -> dict[str, An
         "containers": [
             {
                 "name": CONTAINER,
-                **{
-                    name: container[name]
-                    for name in ("image", "imagePullPolicy", "securityContext")
-                    if name in container
-                },
+                **{name: container[name] for name in _OF_CONTAINER if name in container},
                 # the shell of the job's own pods, which finds the interpreter
                 "command": [*container["command"][:3], literal(arguments), literal(PROGRAM.read_text()), ""],
                 "resources": {name: {"cpu": "200m", "memory": "128Mi"} for name in ("requests", "limits")},

@@ -11,14 +11,19 @@ import pytest
 from faulty_server import Answer, FaultyRequest, FaultyServer, faulty_server, json_answer, status
 
 from cloudtrain.platforms import CheckStatus, Finding
-from cloudtrain.platforms.kubernetes.doctor import image
-from cloudtrain.platforms.kubernetes.doctor.asking import Cluster
-from cloudtrain.platforms.kubernetes.doctor.claims import check_volumes
-from cloudtrain.platforms.kubernetes.doctor.context import check_context, check_version
-from cloudtrain.platforms.kubernetes.doctor.image import check_image
-from cloudtrain.platforms.kubernetes.doctor.operators import check_operators, check_queue
-from cloudtrain.platforms.kubernetes.doctor.pods import PodSet
-from cloudtrain.platforms.kubernetes.doctor.storage import check_credentials
+from cloudtrain.platforms.kubernetes.doctor.access import (
+    check_context,
+    check_operators,
+    check_queue,
+    check_version,
+)
+from cloudtrain.platforms.kubernetes.doctor.cluster import Cluster, PodSet
+from cloudtrain.platforms.kubernetes.doctor.references import (
+    anonymous_token,
+    check_credentials,
+    check_image,
+    check_volumes,
+)
 
 VERSION = {"major": "1", "minor": "33+", "gitVersion": "v1.33.1-eks-1"}
 QUEUE = "/apis/kueue.x-k8s.io/v1beta2/namespaces/ns/localqueues/gpus"
@@ -152,7 +157,7 @@ def test_a_registry_leads_to_no_service_of_this_machine(server: FaultyServer, ho
     realm = f"http://{host.format(server.url.removeprefix('http://'))}/token"
     server.will("GET", "/token", json_answer({"token": "x"}))
     with httpx.Client() as client:
-        assert image._anonymous_token(client, f'Bearer realm="{realm}"', is_local=False) == ""
+        assert anonymous_token(client, f'Bearer realm="{realm}"', is_local=False) == ""
     assert not server.seen
 
 

@@ -16,10 +16,11 @@ from pathlib import Path
 import pytest
 from kube_fixtures import Namespace
 
-from cloudtrain.platforms.kubernetes.api import job_watch
 from cloudtrain.platforms.kubernetes.api.client import Api
-from cloudtrain.platforms.kubernetes.api.job_watch import JobWatch, Snapshot
 from cloudtrain.platforms.kubernetes.api.kinds import JOB
+from cloudtrain.platforms.kubernetes.life import job_watch
+from cloudtrain.platforms.kubernetes.life.job_watch import JobWatch
+from cloudtrain.platforms.kubernetes.life.objects import Snapshot
 
 KINDS = ["events", "jobs", "pods"]
 
@@ -165,7 +166,7 @@ def test_a_clock_that_jumps_replaces_the_connections(
 
 PAUSED = """
 import sys, time
-from cloudtrain.platforms.kubernetes.api import job_watch
+from cloudtrain.platforms.kubernetes.life import job_watch
 from cloudtrain.platforms.kubernetes.api.client import Api
 from cloudtrain.platforms.kubernetes.api.kinds import JOB
 job_watch.TICK, job_watch.PAUSE = 0.1, 0.5

@@ -21,12 +21,12 @@ from cloudtrain.job import Job
 from cloudtrain.platforms import Preemption, States
 from cloudtrain.platforms.kubernetes import KubernetesPlatform
 from cloudtrain.platforms.kubernetes.api.client import Api
-from cloudtrain.platforms.kubernetes.api.job_watch import JobWatch, Snapshot
 from cloudtrain.platforms.kubernetes.api.kinds import JOB, MPI_JOB, WORKLOAD
-from cloudtrain.platforms.kubernetes.life.life import JobLife
-from cloudtrain.platforms.kubernetes.life.memory import forget
+from cloudtrain.platforms.kubernetes.jobs import Ticket, Tickets
+from cloudtrain.platforms.kubernetes.life.job_watch import JobWatch
+from cloudtrain.platforms.kubernetes.life.life import JobLife, forget
+from cloudtrain.platforms.kubernetes.life.objects import Snapshot
 from cloudtrain.platforms.kubernetes.life.stop import stop
-from cloudtrain.platforms.kubernetes.tickets import Ticket, Tickets
 from cloudtrain.submission import prepare
 
 LABELS = {"app.kubernetes.io/managed-by": "cloudtrain", "cloudtrain/job": "train"}

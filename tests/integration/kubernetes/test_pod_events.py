@@ -13,10 +13,9 @@ from pod_objects import Objects
 from cloudtrain.observe.event_lines import encode_event
 from cloudtrain.platforms.kubernetes.api.client import Api
 from cloudtrain.platforms.kubernetes.api.errors import KubeForbidden
-from cloudtrain.platforms.kubernetes.logs import tail, trends
-from cloudtrain.platforms.kubernetes.logs.events import events, metrics
-from cloudtrain.platforms.kubernetes.logs.tail import LastLinesOf, RunningSummary
-from cloudtrain.platforms.kubernetes.logs.trends import GrowingTrends
+from cloudtrain.platforms.kubernetes.logs import tail
+from cloudtrain.platforms.kubernetes.logs.reader import events, metrics
+from cloudtrain.platforms.kubernetes.logs.tail import GrowingTrends, LastLinesOf, RunningSummary
 
 SECOND = 10**9
 
@@ -24,7 +23,7 @@ SECOND = 10**9
 @pytest.fixture
 def api(log_api: Api, monkeypatch: pytest.MonkeyPatch) -> Api:
     monkeypatch.setattr(tail, "FRESH_SECONDS", 0.0)
-    monkeypatch.setattr(trends, "FRESH_SECONDS", 0.0)
+    monkeypatch.setattr(tail, "FRESH_TRENDS", 0.0)
     return log_api
 
 

@@ -12,8 +12,8 @@ from pod_objects import Objects
 
 from cloudtrain.errors import PlatformError
 from cloudtrain.platforms.kubernetes.api.client import Api
-from cloudtrain.platforms.kubernetes.logs.logs import logs
 from cloudtrain.platforms.kubernetes.logs.merge import HELD_BYTES, LIVE_WAIT
+from cloudtrain.platforms.kubernetes.logs.reader import logs
 
 SECOND = 10**9
 

@@ -6,7 +6,7 @@ from fractions import Fraction
 
 import pytest
 
-from cloudtrain.platforms.kubernetes.doctor.amounts import amount, limits_of, requests_of
+from cloudtrain.platforms.kubernetes.doctor.capacity import amount, limits_of, requests_of
 from cloudtrain.platforms.kubernetes.quantities import show_quantity
 
 

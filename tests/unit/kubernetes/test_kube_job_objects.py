@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from cloudtrain.platforms.kubernetes.api.job_events import events_of
-from cloudtrain.platforms.kubernetes.api.slim import slim, slim_event
+from cloudtrain.platforms.kubernetes.life.job_watch import events_of, slim, slim_event
 
 SINCE = "2026-11-23T10:00:00Z"
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from cloudtrain.platforms.kubernetes.api.refusals import refusal
+from cloudtrain.platforms.kubernetes.api.errors import refusal
 
 REFUSALS = [
     (

@@ -8,7 +8,7 @@ import pytest
 import yaml
 
 from cloudtrain.platforms.kubernetes.api.kinds import JOB, JOB_SET, MPI_JOB, TRAIN_JOB, Kind
-from cloudtrain.platforms.kubernetes.doctor.rights import rights, role
+from cloudtrain.platforms.kubernetes.doctor.access import rights, role
 
 GUIDE = Path(__file__).parents[3] / "docs/guides/kubernetes.md"
 

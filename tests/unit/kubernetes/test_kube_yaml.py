@@ -10,7 +10,7 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cloudtrain.platforms.kubernetes.plain_yaml import dump
+from cloudtrain.platforms.kubernetes.manifests import dump
 
 AMBIGUOUS = [
     *("1e-3", "1E3", ".5e1", "1.", "+1", "-0", "0x1F", "0b11", "0o17", "0777", "1_000", "190:20:30", "1:30"),

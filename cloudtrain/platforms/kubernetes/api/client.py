@@ -11,8 +11,8 @@ from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any
 
 from cloudtrain.platforms.kubernetes.api import kinds
-from cloudtrain.platforms.kubernetes.api.answers import Asked
 from cloudtrain.platforms.kubernetes.api.errors import (
+    Asked,
     KubeAlreadyExists,
     KubeError,
     KubeForbidden,
@@ -22,8 +22,7 @@ from cloudtrain.platforms.kubernetes.api.errors import (
 )
 from cloudtrain.platforms.kubernetes.api.kinds import Kind, kind_of
 from cloudtrain.platforms.kubernetes.api.kubeconfig import login
-from cloudtrain.platforms.kubernetes.api.streams import LineStream, Watch
-from cloudtrain.platforms.kubernetes.api.transport import ATTEMPTS, Call, Transport
+from cloudtrain.platforms.kubernetes.api.transport import ATTEMPTS, Call, LineStream, Transport, Watch
 
 if TYPE_CHECKING:
     from cloudtrain.platforms.kubernetes.api.connection import Connection
@@ -93,9 +92,8 @@ class Api:
 
     def get(self, kind: Kind, name: str) -> dict[str, Any]:
         """Raises KubeNotFound, KubeForbidden, or another KubeError."""
-        return self._transport.json(
-            Call("GET", kind.path(self.namespace, name), self._asked("get", kind, name))
-        )
+        path = kind.path(self.namespace, name)
+        return self._transport.json(Call("GET", path, self._asked("get", kind, name)))
 
     def list(
         self,
@@ -111,12 +109,10 @@ class Api:
         Raises KubeTooLarge if too many are kept, KubeError.
         """
         path = f"{kind.root}/{kind.plural}" if all_namespaces else kind.path(self.namespace)
-        asked = self._asked("list", kind)
+        asked, selectors = self._asked("list", kind), {"labelSelector": labels, "fieldSelector": fields}
         for _ in range(3):  # the continuation of a long list may expire: begin again
             try:
-                return self._pages(
-                    path, asked, kind, {"labelSelector": labels, "fieldSelector": fields}, keep
-                )
+                return self._pages(path, asked, kind, selectors, keep)
             except KubeGone as error:
                 gone = error
         raise gone
@@ -136,10 +132,10 @@ class Api:
                 limit = max(1, limit // 10)
                 continue
             items, metadata = page.get("items") or [], page.get("metadata") or {}
-            if not _is_list(items, metadata):
-                raise KubeError(
-                    f"{self.server} is not an API server: it answered with something else than a list"
-                )
+            is_list = isinstance(items, list) and isinstance(metadata, dict)
+            if not is_list or not all(isinstance(item, dict) for item in items):
+                what = "it answered with something else than a list"
+                raise KubeError(f"{self.server} is not an API server: {what}")
             for item in items:
                 kept = keep({"apiVersion": kind.api_version, "kind": kind.kind, **item})
                 if kept is not None:
@@ -205,14 +201,11 @@ class Api:
         self, kind: Kind, name: str, patch: Mapping[str, Any], *, subresource: str = ""
     ) -> dict[str, Any]:
         """Apply a JSON merge patch, and return the object. Raises KubeNotFound, KubeConflict, KubeInvalid."""
-        asked = self._asked("patch", kind, name, subresource)
-        call = Call(
-            "PATCH",
+        asked, path = (
+            self._asked("patch", kind, name, subresource),
             kind.path(self.namespace, name, subresource),
-            asked,
-            {"fieldManager": "cloudtrain"},
-            patch,
         )
+        call = Call("PATCH", path, asked, {"fieldManager": "cloudtrain"}, patch)
         call.content_type = "application/merge-patch+json"
         return self._transport.json(call)
 
@@ -317,8 +310,7 @@ class Api:
         if tail is not None:
             params["tailLines"] = tail
         path = kinds.POD.path(self.namespace, pod, "log")
-        call = Call("GET", path, asked, params, attempts=attempts, silence=idle)
-        response = self._transport.stream(call)
+        response = self._transport.stream(Call("GET", path, asked, params, attempts=attempts, silence=idle))
         lines = LineStream(response, self._connection)
         try:
             yield lines
@@ -388,8 +380,3 @@ class Api:
 
     def _asked(self, verb: str, kind: Kind, name: str = "", subresource: str = "") -> Asked:
         return Asked(verb, kind, name, self.namespace if kind.namespaced else "", subresource)
-
-
-def _is_list(items: Any, metadata: Any) -> bool:
-    is_list = isinstance(items, list) and isinstance(metadata, dict)
-    return is_list and all(isinstance(item, dict) for item in items)

@@ -84,19 +84,13 @@ class Kubeconfig:
             hint = f"{near} {known}" if near.startswith("Did") else known
             raise PlatformError(f"there is no {word} {name} in {self.where}", hint=hint)
         entry = self.contexts[name]
-        cluster, user = entry.text("cluster"), entry.text("user")
+        cluster, user, namespace = entry.text("cluster"), entry.text("user"), entry.text("namespace")
         if cluster not in self.clusters:
             raise PlatformError(f"the context {name} names the cluster {cluster!r}, which {self.where} lacks")
         if user and user not in self.users:
             raise PlatformError(f"the context {name} names the user {user!r}, which {self.where} lacks")
-        no_user = Entry({}, entry.file)
-        return Login(
-            name,
-            entry.text("namespace") or "default",
-            self.clusters[cluster],
-            self.users.get(user, no_user),
-            user,
-        )
+        found = self.users.get(user) or Entry({}, entry.file)
+        return Login(name, namespace or "default", self.clusters[cluster], found, user)
 
 
 def login(context: str | None = None) -> Login:
@@ -150,11 +144,8 @@ def _merge(config: Kubeconfig, path: Path, text: str) -> None:
     current = document.get("current-context")
     if not config.current and isinstance(current, str):
         config.current = current
-    for plural, found in (
-        ("contexts", config.contexts),
-        ("clusters", config.clusters),
-        ("users", config.users),
-    ):
+    kinds = {"contexts": config.contexts, "clusters": config.clusters, "users": config.users}
+    for plural, found in kinds.items():
         entries = document.get(plural) or []
         for number, entry in enumerate(entries if isinstance(entries, list) else [None], start=1):
             values = entry.get(plural[:-1]) if isinstance(entry, dict) else None
@@ -186,7 +177,5 @@ def in_cluster(folder: Path | None = None) -> Login:
         namespace = ""
     cluster = {"server": server, "certificate-authority": str(folder / "ca.crt")}
     user = {"tokenFile": str(folder / "token")}
-    place = folder / "token"
-    return Login(
-        IN_CLUSTER, namespace or "default", Entry(cluster, place), Entry(user, place), "service account"
-    )
+    entries = Entry(cluster, folder / "token"), Entry(user, folder / "token")
+    return Login(IN_CLUSTER, namespace or "default", *entries, "service account")

@@ -14,7 +14,7 @@ from cloudtrain.platforms.kubernetes.api.kinds import Kind
 
 if TYPE_CHECKING:
     from cloudtrain.platforms.kubernetes.api.client import Api, Keep
-    from cloudtrain.platforms.kubernetes.api.streams import Watch
+    from cloudtrain.platforms.kubernetes.api.transport import Watch
 
 FIRST_PAUSE = 0.1
 LONGEST_PAUSE = 15.0
@@ -59,30 +59,21 @@ class Reflector:
         self._version = ""
         self._watch: Watch | None = None
         self._stop: threading.Event | None = None
-        self._thread: threading.Thread | None = None
-        self._heard = float("-inf")
+        self.heard_at = float("-inf")
+        """When the server last confirmed the copy, by a list, an open watch or a change; on the monotonic clock."""
         self.connected_at: float | None = None
         """When the present watch began, on the monotonic clock; None while there is none."""
-        self._error: CloudtrainError | None = None
-
-    @property
-    def error(self) -> CloudtrainError | None:
+        self.error: CloudtrainError | None = None
         """Why the copy is not up to date now; None if it is."""
-        return self._error
 
     @property
     def is_running(self) -> bool:
         return self._stop is not None and not self._stop.is_set()
 
     @property
-    def heard_at(self) -> float:
-        """When the server last confirmed the copy, on the monotonic clock."""
-        return self._heard
-
-    @property
     def age(self) -> float:
-        """The seconds since the server last confirmed the copy: by a list, an open watch, or a change."""
-        return time.monotonic() - self._heard
+        """The seconds since the server last confirmed the copy."""
+        return time.monotonic() - self.heard_at
 
     def objects(self) -> list[dict[str, Any]]:
         """The objects, in the order in which they were created."""
@@ -97,8 +88,8 @@ class Reflector:
         with self._lock:
             self._objects = dict(order)
             self._version = version
-            self._heard = time.monotonic()
-            self._error = None
+            self.heard_at = time.monotonic()
+            self.error = None
         self._changed()
 
     def start(self) -> None:
@@ -106,8 +97,7 @@ class Reflector:
         if not self.is_running:
             self._stop = threading.Event()
             name = f"cloudtrain-watch-{self.kind.plural}"
-            self._thread = threading.Thread(target=self._run, args=(self._stop,), name=name, daemon=True)
-            self._thread.start()
+            threading.Thread(target=self._run, args=(self._stop,), name=name, daemon=True).start()
 
     def stop(self) -> None:
         """End the watch. Its thread ends soon."""
@@ -138,10 +128,10 @@ class Reflector:
             except CloudtrainError as error:
                 failures = 1 if time.monotonic() - began > LONGEST_PAUSE else failures + 1
                 pause = error.retry_after if isinstance(error, KubeError) else None
-                self._error = error
+                self.error = error
             except Exception as error:  # a thread must not end in silence
                 failures += 1
-                self._error, pause = KubeError(f"the watch of {self.kind.plural} failed: {error!r}"), None
+                self.error, pause = KubeError(f"the watch of {self.kind.plural} failed: {error!r}"), None
             if failures and not stop.is_set():
                 wait = min(FIRST_PAUSE * 2.0 ** min(failures - 1, 10), LONGEST_PAUSE) * random.uniform(
                     0.5, 1.0
@@ -155,8 +145,8 @@ class Reflector:
         ) as watch:
             self._watch = watch
             try:
-                self._heard, self._error = time.monotonic(), None
-                self.connected_at = self._heard
+                self.heard_at, self.error = time.monotonic(), None
+                self.connected_at = self.heard_at
                 for change, found in watch:
                     if stop.is_set():
                         return
@@ -167,7 +157,7 @@ class Reflector:
     def _take(self, change: str, found: dict[str, Any]) -> None:
         version = (found.get("metadata") or {}).get("resourceVersion")
         if change == "BOOKMARK":
-            self._heard = time.monotonic()
+            self.heard_at = time.monotonic()
             self._version = version or self._version
             return
         small = None if change == "DELETED" else self._keep(found)
@@ -177,7 +167,7 @@ class Reflector:
             else:
                 self._objects[_key(found)] = small
             self._version = version or self._version
-            self._heard = time.monotonic()
+            self.heard_at = time.monotonic()
         if change == "DELETED":
             self._deleted(found)
         self._changed()

@@ -1,37 +1,37 @@
-"""Describes a job from its objects: its status, why it waits, its hosts, how it ended."""
+"""Describes a job from its objects: its status, why it waits, its hosts, how it ended, and its states so far."""
 
 from __future__ import annotations
 
 import contextlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from cloudtrain.contract import FailureClass, FailureReport, JobStatus
 from cloudtrain.contract.documents import Fields, parse_json
 from cloudtrain.contract.ending import Ending
 from cloudtrain.observe import Goodput, Summary
-from cloudtrain.platforms.base import HostState, JobDescription
+from cloudtrain.platforms.base import HostState, JobDescription, JobState
 from cloudtrain.platforms.common.failure import LastLines
 from cloudtrain.platforms.kubernetes.labels import SETTINGS
-from cloudtrain.platforms.kubernetes.life import kueue
-from cloudtrain.platforms.kubernetes.life.causes import SIGTERM_CODE, cause_of
+from cloudtrain.platforms.kubernetes.life import reasons
 from cloudtrain.platforms.kubernetes.life.failure import (
+    SIGTERM_CODE,
+    cause_of,
     find_failure,
     given_up,
     is_explained,
     leaders_ending,
     time_limit,
 )
-from cloudtrain.platforms.kubernetes.life.objects import EventIndex, JobObjects, annotation, text
-from cloudtrain.platforms.kubernetes.life.owner import Owner
+from cloudtrain.platforms.kubernetes.life.objects import EventIndex, Owner, Snapshot, annotation, text
 from cloudtrain.platforms.kubernetes.life.pods import Pod, all_pods, current, newest
+from cloudtrain.platforms.kubernetes.life.reasons import Why
 from cloudtrain.platforms.kubernetes.life.waiting import why_pod, why_waiting
-from cloudtrain.platforms.kubernetes.life.why import Why
 from cloudtrain.storage import join_uri
 
-STOPPED_BY_USER = "stopped by the user"
-ASKED_TO_END = "it was asked to end"
+MOST_STATES = 200
+"""The states that are kept: a cluster that is full may report something else every few seconds."""
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,7 @@ class Verdict:
 class Look:
     """A job at one moment."""
 
-    objects: JobObjects
+    objects: Snapshot
     now: float
     owner: Owner
     pods: list[Pod]
@@ -57,7 +57,7 @@ class Look:
     verdict: Verdict
 
 
-def look_at(objects: JobObjects, now: float, last_lines: LastLines | None = None) -> Look:
+def look_at(objects: Snapshot, now: float, last_lines: LastLines | None = None) -> Look:
     """A job whose main object exists.
 
     Args:
@@ -75,7 +75,7 @@ def settings_of(owner: Owner) -> Mapping[str, Any]:
     return {}
 
 
-def pods_of(objects: JobObjects, *, gone: bool = False) -> list[Pod]:
+def pods_of(objects: Snapshot, *, gone: bool = False) -> list[Pod]:
     """All pods of a job, with its leader known.
 
     Args:
@@ -86,9 +86,7 @@ def pods_of(objects: JobObjects, *, gone: bool = False) -> list[Pod]:
     return all_pods(objects.pods, leader, objects.gone if gone else ())
 
 
-def judge(
-    objects: JobObjects, pods: Sequence[Pod], now: float, last_lines: LastLines | None = None
-) -> Verdict:
+def judge(objects: Snapshot, pods: Sequence[Pod], now: float, last_lines: LastLines | None = None) -> Verdict:
     """The outcome of a job so far.
 
     Args:
@@ -105,15 +103,17 @@ def judge(
         return Verdict(JobStatus.COMPLETED)
     if owner.stopped_at is not None:
         over = owner.failed or owner.is_suspended
-        return Verdict(JobStatus.STOPPED if over and not live else JobStatus.STOPPING, STOPPED_BY_USER)
+        return Verdict(JobStatus.STOPPED if over and not live else JobStatus.STOPPING, "stopped by the user")
     if owner.failed and not (owner.is_failing and live):
         return _ended(owner, newest(pods), last_lines)
     if owner.is_failing:
         return Verdict(JobStatus.STOPPING)
     if owner.is_deleted:
         return Verdict(JobStatus.STOPPING, "it is being deleted in Kubernetes")
-    if owner.is_suspended and objects.workload is not None and not kueue.is_active(objects.workload):
-        return _deactivated(owner, objects)
+    if owner.is_suspended and objects.workload is not None and not reasons.is_active(objects.workload):
+        is_limit = reasons.reached_time_limit(objects.workload)  # Kueue will not start it again by itself
+        status = JobStatus.STOPPED if is_limit else JobStatus.INTERRUPTED
+        return Verdict(status, str(reasons.deactivated(objects.workload)))
     why = why_waiting(objects, latest, now)
     if why is None:
         return Verdict(JobStatus.RUNNING)
@@ -130,25 +130,14 @@ def _ended(owner: Owner, latest: Sequence[Pod], last_lines: LastLines | None) ->
         return Verdict(JobStatus.STOPPED, failure=time_limit(owner, waits))
     if ending and ending.failure and ending.status == JobStatus.STOPPED:  # at its time limit
         return Verdict(ending.status, failure=ending.failure)
+    status = JobStatus.INTERRUPTED
     if ending and not ending.failure and ending.status in (JobStatus.STOPPED, JobStatus.INTERRUPTED):
         if not is_explained(latest):
-            return Verdict(ending.status, ASKED_TO_END)
-        failure = find_failure(owner, latest, last_lines)
-        interrupted = failure.failure_class == FailureClass.PREEMPTED
-        return Verdict(ending.status if interrupted else JobStatus.FAILED, failure=failure)
+            return Verdict(ending.status, "it was asked to end")
+        status = ending.status
     failure = find_failure(owner, latest, last_lines)
-    if failure.failure_class == FailureClass.PREEMPTED:
-        return Verdict(JobStatus.INTERRUPTED, failure=failure)
-    return Verdict(JobStatus.FAILED, failure=failure)
-
-
-def _deactivated(owner: Owner, objects: JobObjects) -> Verdict:
-    """A job that Kueue will not start again by itself."""
-    assert objects.workload is not None
-    why = kueue.deactivated(objects.workload)
-    if kueue.reached_time_limit(objects.workload):
-        return Verdict(JobStatus.STOPPED, str(why))
-    return Verdict(JobStatus.INTERRUPTED, str(why))
+    is_preempted = failure.failure_class == FailureClass.PREEMPTED
+    return Verdict(status if is_preempted else JobStatus.FAILED, failure=failure)
 
 
 def _lost(pods: Sequence[Pod], latest: Sequence[Pod]) -> str:
@@ -162,7 +151,7 @@ def _lost(pods: Sequence[Pod], latest: Sequence[Pod]) -> str:
     return f"it starts again, because pod {deleted[-1].name} was deleted." if deleted else ""
 
 
-def attempts(owner: Owner, pods: Sequence[Pod], objects: JobObjects) -> int:
+def attempts(owner: Owner, pods: Sequence[Pod], objects: Snapshot) -> int:
     """How often the job was started again."""
     leader = next((pod.host for pod in pods if pod.is_leader), "")
     seen = {pod.name for pod in pods if pod.is_leader}
@@ -188,12 +177,14 @@ def describe(look: Look, *, summary: Summary | None = None, command: str = "") -
     ending = leaders_ending(owner, newest(pods))
     known = ending if verdict.status.is_final else None
     running = verdict.status in (JobStatus.RUNNING, JobStatus.STOPPING)
+    starts = [pod.started for pod in pods if pod.started is not None]
+    events = EventIndex(objects.events)
     return JobDescription(
         name=owner.name,
         platform="kubernetes",
         status=verdict.status,
         submitted_at=owner.created,
-        started_at=_started(pods) or (owner.started if ending else None),
+        started_at=min(starts, default=None) or (owner.started if ending else None),
         ended_at=_ended_at(owner, latest, verdict, now),
         attempt=attempts(owner, pods, objects),
         exit_code=_exit_code(verdict),
@@ -201,7 +192,7 @@ def describe(look: Look, *, summary: Summary | None = None, command: str = "") -
         reason=verdict.reason,
         phase=summary.phase if summary and running else None,
         phases=dict(known.phases) if known else dict(summary.phases) if summary else {},
-        hosts=_hosts(latest, objects),
+        hosts=[HostState(pod.host, pod.state(), _about(pod, events)) for pod in latest],
         step=summary.step if summary else None,
         metrics=dict(known.metrics) if known and known.metrics else dict(summary.metrics) if summary else {},
         goodput=_goodput(known)
@@ -215,10 +206,6 @@ def describe(look: Look, *, summary: Summary | None = None, command: str = "") -
     )
 
 
-def _started(pods: Sequence[Pod]) -> float | None:
-    return min((pod.started for pod in pods if pod.started is not None), default=None)
-
-
 def _ended_at(owner: Owner, latest: Sequence[Pod], verdict: Verdict, now: float) -> float | None:
     if not verdict.status.is_final:
         return None
@@ -230,17 +217,8 @@ def _ended_at(owner: Owner, latest: Sequence[Pod], verdict: Verdict, now: float)
 def _exit_code(verdict: Verdict) -> int | None:
     if verdict.failure:
         return verdict.failure.exit_code
-    return {
-        JobStatus.COMPLETED: 0,
-        JobStatus.FAILED: 1,
-        JobStatus.STOPPED: SIGTERM_CODE,
-        JobStatus.INTERRUPTED: SIGTERM_CODE,
-    }.get(verdict.status)
-
-
-def _hosts(latest: Sequence[Pod], objects: JobObjects) -> list[HostState]:
-    events = EventIndex(objects.events)
-    return [HostState(pod.host, pod.state(), _about(pod, events)) for pod in latest]
+    ended = dict.fromkeys((JobStatus.STOPPED, JobStatus.INTERRUPTED), SIGTERM_CODE)
+    return {JobStatus.COMPLETED: 0, JobStatus.FAILED: 1, **ended}.get(verdict.status)
 
 
 def _about(pod: Pod, events: EventIndex) -> str:
@@ -284,7 +262,7 @@ def _output(
     return join_uri(folder, f"{kind}.tar.gz" if settings.get("compress_output") is not False else kind)
 
 
-def _warnings(objects: JobObjects, known: Ending | None, summary: Summary | None) -> list[str]:
+def _warnings(objects: Snapshot, known: Ending | None, summary: Summary | None) -> list[str]:
     found = [*(summary.warnings if summary else ()), *(known.warnings if known else ())]
     found += [f"why it waits may be unknown: {why}" for why in objects.unseen.values()]
     if objects.problem:
@@ -292,12 +270,81 @@ def _warnings(objects: JobObjects, known: Ending | None, summary: Summary | None
     return list(dict.fromkeys(found))
 
 
-def _details(owner: Owner, latest: Sequence[Pod], objects: JobObjects, status: JobStatus) -> dict[str, str]:
+def _details(owner: Owner, latest: Sequence[Pod], objects: Snapshot, status: JobStatus) -> dict[str, str]:
     details = {}
     if latest and not status.is_final:
         running = sum(pod.is_running for pod in latest)
         details["pods"] = f"{running} of {owner.hosts} running"
     if owner.queue:
-        queue = kueue.queue_of(objects.workload) if objects.workload else ""
+        queue = reasons.queue_of(objects.workload) if objects.workload else ""
         details["queue"] = queue or owner.queue
     return details
+
+
+@dataclass
+class StateLog:
+    """The history of a job: each change of its state, or of why it waits, is a `JobState`."""
+
+    states: list[JobState] = field(default_factory=list)
+    attempt: int = 0
+
+    def update(self, look: Look) -> list[JobState]:
+        """All states so far, given the job as it is now."""
+        owner, pods, verdict, now = look.owner, look.pods, look.verdict, look.now
+        attempt = attempts(owner, pods, look.objects)
+        if not self.states:
+            self._begin(owner, pods, verdict)
+        has_run = self.states[-1].name in ("Running", "Restarting") or any(pod.end for pod in pods)
+        name, message = _named(verdict, pods, has_run or attempt > self.attempt)
+        last = self.states[-1]
+        if (name, message) != (last.name, last.message):
+            when = _since(owner, pods, verdict, name)
+            self.states.append(JobState(max(when or now, last.time), name, message))
+        self.attempt = attempt
+        del self.states[1:-MOST_STATES]
+        return list(self.states)
+
+    def end(self, state: JobState) -> list[JobState]:
+        """All states of a job that is gone, which ended with ``state``."""
+        if not self.states or self.states[-1].name != state.name:
+            self.states.append(state)
+        return list(self.states)
+
+    def _begin(self, owner: Owner, pods: list[Pod], verdict: Verdict) -> None:
+        """The states before anybody asked."""
+        if verdict.status != JobStatus.PENDING:
+            self.states.append(JobState(owner.created, "Pending"))
+            started = [pod.started for pod in pods if pod.started is not None]
+            if started and verdict.status != JobStatus.RUNNING:
+                self.states.append(JobState(min(started), "Running", _nodes(pods)))
+        else:
+            self.states.append(JobState(owner.created, "Pending", verdict.reason))
+
+
+def _named(verdict: Verdict, pods: list[Pod], is_restart: bool) -> tuple[str, str]:
+    if verdict.status == JobStatus.RUNNING:
+        return "Running", _nodes(current(pods))
+    if verdict.status == JobStatus.PENDING and is_restart:
+        return "Restarting", verdict.reason
+    if verdict.failure:
+        return str(verdict.status), verdict.failure.summary()
+    return str(verdict.status), verdict.reason
+
+
+def _nodes(pods: list[Pod]) -> str:
+    nodes = list(dict.fromkeys(pod.node for pod in pods if pod.node))
+    if not nodes:
+        return ""
+    shown = ", ".join(nodes[:4]) + (f" and {len(nodes) - 4} more" if len(nodes) > 4 else "")
+    return f"on node{'s' * (len(nodes) > 1)} {shown}"
+
+
+def _since(owner: Owner, pods: list[Pod], verdict: Verdict, name: str) -> float | None:
+    """When the new state began; None: now, as far as anybody knows."""
+    if name == "Running":
+        return max((pod.started for pod in current(pods) if pod.started is not None), default=None)
+    if verdict.status.is_final:
+        return owner.ended
+    if verdict.status == JobStatus.STOPPING:
+        return owner.stopped_at
+    return verdict.why.since if verdict.why else None

@@ -1,9 +1,14 @@
-"""Why a job failed: from what its runtime left, from what Kubernetes says about its pods, or from its last lines."""
+"""Why a job failed: from what its runtime left, from what Kubernetes reports about its pods, or from its last lines.
+
+https://kubernetes.io/docs/concepts/workloads/pods/disruptions/#pod-disruption-conditions, kubelet 1.29 to 1.37
+"""
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Sequence
+import re
+import signal
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from cloudtrain.contract import FailureClass, FailureReport
@@ -11,16 +16,111 @@ from cloudtrain.contract.ending import Ending
 from cloudtrain.errors import PlatformError
 from cloudtrain.platforms.common.failure import LastLines, complete_report, report_from_reason
 from cloudtrain.platforms.kubernetes.labels import ENDING, FAILED
-from cloudtrain.platforms.kubernetes.life.causes import RESUMES, SIGKILL_CODE, SIGTERM_CODE, cause_of
-from cloudtrain.platforms.kubernetes.life.objects import Object, annotation, text, when
-from cloudtrain.platforms.kubernetes.life.owner import Owner
+from cloudtrain.platforms.kubernetes.life.objects import Object, Owner, annotation, items, text, when
 from cloudtrain.platforms.kubernetes.life.pods import Pod, leader_of, read_ending
 
+RESUMES = "Submit the job again: it resumes from its last checkpoint."
+SIGKILL_CODE = 128 + 9
+SIGTERM_CODE = 128 + signal.SIGTERM
 RESTART_CODE = 75
 """The exit code of a host that ended because another one did."""
 _ECHOES = (RESTART_CODE, SIGTERM_CODE)
 
-_UNSUPPORTED = "TrainingRuntimeNotSupported"
+_LOW = re.compile(r"The node was low on resource: (?P<resource>[\w-]+)")
+_FULL = re.compile(r"ephemeral(?:.local)?.storage|EmptyDir volume", re.IGNORECASE)
+_ADMISSION = re.compile(
+    r"OutOf\w+|Outof\S+|UnexpectedAdmissionError|NodeAffinity|TopologyAffinityError|NodePorts"
+)
+_NO_SHELL = re.compile(
+    r'exec: "(?P<program>[^"]+)": (?:stat \S+: )?(?:no such file|executable file not found)'
+)
+_GPU = re.compile(r"nvidia-container-cli|libnvidia|nvidia\.com/gpu|unresolvable CDI devices", re.IGNORECASE)
+
+Cause = tuple[FailureClass, str, str, int]
+
+
+def cause_of(pod: Pod) -> FailureReport | None:
+    """Why Kubernetes ended a pod, or could not start it; None if its program ended by itself."""
+    for kind, message, hint, code in _causes(pod):
+        ended = pod.end.ended if pod.end else None
+        return FailureReport(kind, message, hint, host=pod.host, exit_code=code, time=ended)
+    return None
+
+
+def _causes(pod: Pod) -> Iterator[Cause]:
+    """All causes that fit; the first one counts."""
+    end, gone, name = pod.end, pod.why_gone, f"pod {pod.name}"
+    status = text(pod.found, "status", "message")
+    if gone == "Evicted":
+        yield _evicted(pod, status)
+    if end and end.reason == "OOMKilled":
+        containers = items(pod.found, "spec", "containers")
+        own = next((one for one in containers if one.get("name") == pod.container), {})
+        limit = text(own, "resources", "limits", "memory")
+        yield (
+            FailureClass.OUT_OF_MEMORY,
+            f"{name} was killed because it used more memory than its limit"
+            + (f" of {limit}" if limit else ""),
+            "Increase platform_options.memory, or use a smaller batch or fewer workers of data loaders. What is in "
+            "/dev/shm counts, too.",
+            SIGKILL_CODE,
+        )
+    reason, said = text(pod.disruption, "reason"), text(pod.disruption, "message") or status
+    words = f": {said}" if said else ""
+    on = f" on node {pod.node}" if pod.node else ""
+    if reason == "PreemptionByScheduler" or gone == "Preempting":
+        hint = f"{RESUMES} platform_options.priority_class sets its own priority."
+        message = f"{name}{on} gave way to a pod of a higher priority{words}"
+        yield FailureClass.PREEMPTED, message, hint, SIGTERM_CODE
+    if reason == "EvictionByEvictionAPI":
+        message = f"{name}{on} was evicted, as for the maintenance of a node{words}"
+        yield FailureClass.PREEMPTED, message, RESUMES, SIGTERM_CODE
+    is_shutdown = "shutdown" in said.lower() or gone in ("Terminated", "Shutdown", "NodeShutdown")
+    if is_shutdown and (reason in ("TerminationByKubelet", "") or gone):
+        yield FailureClass.PREEMPTED, f"the node of {name}{on} shut down{words}", RESUMES, SIGTERM_CODE
+    is_lost = reason in ("DeletionByTaintManager", "DeletionByPodGC") or gone == "NodeLost"
+    if is_lost or pod.phase == "Unknown":
+        where = f" ({pod.node})" if pod.node else ""
+        yield FailureClass.HOST_LOST, f"the node of {name} was lost{where}{words}", RESUMES, SIGKILL_CODE
+    if end and end.reason == "ContainerStatusUnknown":
+        message = f"the node of {name}{on} lost its container: {end.message}"
+        yield FailureClass.HOST_LOST, message, RESUMES, SIGKILL_CODE
+    if gone == "DeadlineExceeded":
+        hint = "The limit is its activeDeadlineSeconds."
+        yield FailureClass.TIME_LIMIT, f"{name} reached its deadline", hint, SIGTERM_CODE
+    if _ADMISSION.fullmatch(gone):
+        yield (
+            FailureClass.GPU_SETUP if _GPU.search(status) else FailureClass.PLATFORM,
+            f"node {pod.node} did not accept {name}: {status or gone}",
+            "Submit the job again. If it repeats, the devices of that node are broken: its administrators should know.",
+            1,
+        )
+    if end and end.reason in ("StartError", "ContainerCannotRun", "CreateContainerError"):
+        if program := _NO_SHELL.search(end.message):
+            yield (
+                FailureClass.PLATFORM,
+                f"image {pod.image} has no {program['program']}",
+                "An image needs /bin/sh and Python 3.9 or newer. Use one that has them, such as python:3.12-slim.",
+                end.code or 127,
+            )
+        kind = FailureClass.GPU_SETUP if _GPU.search(end.message) else FailureClass.PLATFORM
+        yield kind, f"{name} could not start: {end.message}", "", end.code or 128
+
+
+def _evicted(pod: Pod, message: str) -> Cause:
+    low = _LOW.search(message)
+    where = f"pod {pod.name} was evicted" + (f" from node {pod.node}" if pod.node else "")
+    sets = "set platform_options.{} to what the job needs, so that it gets a node that has it."
+    if _FULL.search(message):
+        hint = "Increase platform_options.disk, and write less to the disk of the node."
+        if low:
+            hint = f"The disk of the node is full: {sets.format('disk')}"
+        return FailureClass.DISK_FULL, f"{where}: {message}", hint, SIGKILL_CODE
+    if low and low["resource"] == "memory":
+        hint = f"The memory of the node is full: {sets.format('memory')}"
+        return FailureClass.OUT_OF_MEMORY, f"{where}: {message}", hint, SIGKILL_CODE
+    why = message or "Kubernetes does not say why"
+    return FailureClass.PLATFORM, f"{where}: {why}", RESUMES, SIGKILL_CODE
 
 
 def leaders_ending(owner: Owner, pods: Sequence[Pod]) -> Ending | None:
@@ -45,8 +145,7 @@ def find_failure(owner: Owner, pods: Sequence[Pod], last_lines: LastLines | None
         pods: the current pods.
         last_lines: returns the last lines of one host, or of every host; None to leave them out.
     """
-    report = given_up(owner)
-    if report:
+    if report := given_up(owner):
         return report
     ending = leaders_ending(owner, pods)
     if ending and ending.failure:
@@ -64,7 +163,7 @@ def is_explained(pods: Sequence[Pod]) -> bool:
 
 
 def _refined(report: FailureReport, pods: Sequence[Pod]) -> FailureReport:
-    """A report that a host was lost, with what Kubernetes says about its pod."""
+    """A report that a host was lost, with what Kubernetes reports about its pod."""
     if report.failure_class not in (FailureClass.HOST_LOST, FailureClass.PREEMPTED) or not report.host:
         return report
     pod = next((pod for pod in pods if pod.host == report.host), None)
@@ -75,29 +174,20 @@ def _refined(report: FailureReport, pods: Sequence[Pod]) -> FailureReport:
 def _from_pods(pods: Sequence[Pod], last_lines: LastLines | None) -> FailureReport | None:
     """The report of the pod that ended first; that of one that was killed comes before those of its partners."""
     ended = [pod for pod in pods if pod.phase in ("Failed", "Unknown") or (pod.end and pod.end.code)]
-    known = [(pod, cause) for pod in ended if (cause := cause_of(pod))]
-    if known:
-        return min(known, key=lambda one: _order(one[0]))[1]
-    reports = [
-        (pod, pod.end.ending.failure)
-        for pod in ended
-        if pod.end and pod.end.ending and pod.end.ending.failure
-    ]
+    ended.sort(key=_order)
+    if cause := next((cause for pod in ended if (cause := cause_of(pod))), None):
+        return cause
+    endings = [pod.end.ending for pod in ended if pod.end and pod.end.ending]
+    reports = [ending.failure for ending in endings if ending.failure]
     if reports:
-        return min(reports, key=lambda one: (one[1].failure_class == FailureClass.HOST_LOST, _order(one[0])))[
-            1
-        ]
-    first = min(ended, key=_order, default=None)
-    return _from_exit(first, last_lines) if first else None
+        return min(reports, key=lambda report: report.failure_class == FailureClass.HOST_LOST)
+    return _from_exit(ended[0], last_lines) if ended else None
 
 
 def _order(pod: Pod) -> tuple[bool, float, bool]:
     end = pod.end
-    return (
-        bool(end and end.code in _ECHOES),
-        end.ended if end and end.ended else float("inf"),
-        not pod.is_leader,
-    )
+    ended = end.ended if end and end.ended else float("inf")
+    return bool(end and end.code in _ECHOES), ended, not pod.is_leader
 
 
 def _from_exit(pod: Pod, last_lines: LastLines | None) -> FailureReport:
@@ -114,16 +204,12 @@ def _from_exit(pod: Pod, last_lines: LastLines | None) -> FailureReport:
 
 
 def _from_owner(owner: Owner) -> FailureReport:
-    """The report of a job without pods: what its controller says."""
+    """The report of a job without pods: what its controller reports."""
     failed = owner.failed
-    reason, message = text(failed, "reason"), text(failed, "message")
-    said = (
-        f"{reason}: {message}"
-        if reason and message
-        else message or reason or "its controller does not say why"
-    )
+    reason = text(failed, "reason")
+    said = ": ".join(filter(None, [reason, text(failed, "message")])) or "its controller does not say why"
     hint = RESUMES
-    if reason == _UNSUPPORTED:
+    if reason == "TrainingRuntimeNotSupported":
         hint = "Choose another training runtime: kubectl get clustertrainingruntimes"
     elif reason == "PodFailurePolicy" or reason.startswith("BackoffLimitExceeded"):
         hint = "Its pods are gone, with their output. The events of the job may say more: kubectl get events"
@@ -137,21 +223,12 @@ def time_limit(owner: Owner, why: str = "") -> FailureReport:
         why: why it has not started until then; empty if it has.
     """
     seconds = f" of {owner.deadline} s" if owner.deadline else ""
+    message = f"Kubernetes ended the job at its time limit{seconds}"
+    hint = f"The limit is the activeDeadlineSeconds of its object. {RESUMES}"
     if why:
-        return FailureReport(
-            FailureClass.TIME_LIMIT,
-            f"the job reached its time limit{seconds} before it could start: {why}",
-            "The limit is the activeDeadlineSeconds of its object, in which the time that it waits counts, too.",
-            exit_code=SIGTERM_CODE,
-            time=owner.ended,
-        )
-    return FailureReport(
-        FailureClass.TIME_LIMIT,
-        f"Kubernetes ended the job at its time limit{seconds}",
-        f"The limit is the activeDeadlineSeconds of its object. {RESUMES}",
-        exit_code=SIGTERM_CODE,
-        time=owner.ended,
-    )
+        message = f"the job reached its time limit{seconds} before it could start: {why}"
+        hint = "The limit is the activeDeadlineSeconds of its object, in which the time that it waits counts, too."
+    return FailureReport(FailureClass.TIME_LIMIT, message, hint, exit_code=SIGTERM_CODE, time=owner.ended)
 
 
 def deleted(owner: Object, kind: str, now: float) -> FailureReport:

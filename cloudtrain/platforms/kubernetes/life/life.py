@@ -1,7 +1,8 @@
 """One job of a cluster, described from memory while someone waits for it.
 
-What describes a job, lists it or reads its logs writes nothing. `JobLife.upkeep` does, for a client that waits for the
-job; so do `JobLife.stop` and `JobLife.preempt`.
+What describes a job, lists it or reads its logs writes nothing to the cluster. `JobLife.upkeep` does, for a client
+that waits for the job; so do `JobLife.stop` and `JobLife.preempt`. The final descriptions of jobs are kept by the
+client that saw them: a main object is deleted when its TTL is over.
 """
 
 from __future__ import annotations
@@ -12,8 +13,10 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from typing import TYPE_CHECKING, Protocol
+from pathlib import Path
+from typing import TYPE_CHECKING
 
+from cloudtrain._system.files import read_regular
 from cloudtrain.contract import FailureClass, FailureReport, JobStatus
 from cloudtrain.errors import JobNotFound, PlatformError
 from cloudtrain.observe import Summary
@@ -21,35 +24,24 @@ from cloudtrain.platforms.base import JobDescription, JobState
 from cloudtrain.platforms.common.failure import LastLines
 from cloudtrain.platforms.kubernetes.api.kinds import Kind
 from cloudtrain.platforms.kubernetes.labels import ENDING, FAILED
-from cloudtrain.platforms.kubernetes.life.causes import SIGTERM_CODE
-from cloudtrain.platforms.kubernetes.life.describe import Look, describe, look_at, pods_of
-from cloudtrain.platforms.kubernetes.life.failure import deleted, leaders_ending
-from cloudtrain.platforms.kubernetes.life.memory import recall, remember
-from cloudtrain.platforms.kubernetes.life.objects import (
-    JobObjects,
-    Object,
-    annotation,
-    name_of,
-    text,
-)
+from cloudtrain.platforms.kubernetes.life.describe import Look, StateLog, describe, look_at, pods_of
+from cloudtrain.platforms.kubernetes.life.failure import SIGTERM_CODE, deleted, leaders_ending
+from cloudtrain.platforms.kubernetes.life.objects import Object, Snapshot, annotation, name_of, text, uid_of
 from cloudtrain.platforms.kubernetes.life.pods import current, newest
-from cloudtrain.platforms.kubernetes.life.states import StateLog
 from cloudtrain.platforms.kubernetes.life.stop import end, insist, preempt, replaced, stop
+from cloudtrain.platforms.supervised.job_summary import from_cached, to_cached, to_description
+from cloudtrain.storage import state_home
+from cloudtrain.storage.atomic import write_file
 
 if TYPE_CHECKING:
     from cloudtrain.platforms.kubernetes.api.client import Api
+    from cloudtrain.platforms.kubernetes.life.job_watch import JobWatch
 
 TEND_SECONDS = 2.0
+LARGEST = 1 << 20
 REPORT_SIZE = 8192
 """In bytes: the largest report in an annotation."""
-
-
-class Watch(Protocol):
-    """Has the objects of one job: `cloudtrain.platforms.kubernetes.api.job_watch.JobWatch`."""
-
-    def snapshot(self) -> JobObjects:
-        """The objects of now. Raises PlatformError."""
-        ...
+GONE = "its object is gone: deleted, or kept for as long as platform_options.ttl says"
 
 
 class JobLife:
@@ -67,11 +59,11 @@ class JobLife:
         api: Api,
         kind: Kind,
         name: str,
-        watch: Watch,
+        watch: JobWatch,
         *,
         uid: str = "",
         last_lines: LastLines | None = None,
-        summary: Callable[[JobObjects], Summary | None] | None = None,
+        summary: Callable[[Snapshot], Summary | None] | None = None,
     ) -> None:
         self.name = name
         self._api = api
@@ -82,7 +74,7 @@ class JobLife:
         self._summary = summary
         self._lock = threading.Lock()
         self._log = StateLog()
-        self._last: JobObjects | None = None
+        self._last: Snapshot | None = None
         self._final: JobDescription | None = None
 
     def describe(self) -> JobDescription:
@@ -133,20 +125,20 @@ class JobLife:
         self._refuse_another(objects)
         preempt(self._api, self.name, current(pods_of(objects)))
 
-    def _refuse_another(self, objects: JobObjects) -> None:
+    def _refuse_another(self, objects: Snapshot) -> None:
         """Raises PlatformError if someone else has created a job of this name since."""
         if self._is_another(objects):
             raise replaced(self.name)
 
-    def _is_another(self, objects: JobObjects) -> bool:
-        return bool(self._uid) and _uid(objects.owner or {}) != self._uid
+    def _is_another(self, objects: Snapshot) -> bool:
+        return bool(self._uid) and uid_of(objects.owner) != self._uid
 
-    def _objects(self) -> JobObjects | None:
+    def _objects(self) -> Snapshot | None:
         """The objects of the job; None if it is gone, but was there."""
         objects = self._watch.snapshot()
         if objects.owner is None or name_of(objects.owner) != self.name:  # it names files on this machine
             return None
-        if self._last and self._last.owner and _uid(self._last.owner) != _uid(objects.owner):
+        if self._last and self._last.owner and uid_of(self._last.owner) != uid_of(objects.owner):
             self._log, self._final = StateLog(), None  # another job of the same name
         self._last = objects
         return objects
@@ -197,20 +189,11 @@ class JobLife:
         found = describe(look, command=self._command(look.owner.found))
         if found.status.is_final:
             return found
+        found = replace(found, exit_code=SIGTERM_CODE, ended_at=look.now, phase=None)
         if look.owner.stopped_at is not None or look.owner.is_unreleased:
-            return replace(
-                found, status=JobStatus.STOPPED, exit_code=SIGTERM_CODE, ended_at=look.now, phase=None
-            )
+            return replace(found, status=JobStatus.STOPPED)
         failure = deleted(look.owner.found, look.owner.kind, look.now)
-        return replace(
-            found,
-            status=JobStatus.FAILED,
-            reason="",
-            failure=failure,
-            exit_code=failure.exit_code,
-            ended_at=look.now,
-            phase=None,
-        )
+        return replace(found, status=JobStatus.FAILED, reason="", failure=failure)
 
     @property
     def _place(self) -> str:
@@ -244,7 +227,7 @@ class JobLife:
             return
         ending = leaders_ending(owner, newest(look.pods))
         if ending:
-            patch = {"metadata": {"uid": _uid(owner.found), "annotations": {ENDING: ending.to_json()}}}
+            patch = {"metadata": {"uid": uid_of(owner.found), "annotations": {ENDING: ending.to_json()}}}
             with contextlib.suppress(PlatformError):
                 self._api.patch(self._kind, self.name, patch)
 
@@ -257,5 +240,32 @@ def command_for(api: Api, kind: Kind, owner: Object | None) -> str:
     return f"kubectl{context} --namespace {shlex.quote(namespace)} describe {kind.resource} {name}"
 
 
-def _uid(owner: Object) -> str:
-    return text(owner, "metadata", "uid")
+def remember(description: JobDescription, place: str) -> None:
+    """Keep the description of a job that has ended.
+
+    Args:
+        place: its cluster, namespace and kind: other jobs there may have the same name.
+    """
+    values = description.to_dict()
+    with contextlib.suppress(OSError):  # a full disk: the next one who asks does it
+        write_file(_path(description.name), to_cached({"place": place, "description": values}))
+
+
+def recall(job_name: str, place: str) -> JobDescription | None:
+    """The description of a job that this client has seen end; None if it has not."""
+    with contextlib.suppress(OSError):
+        found = from_cached(read_regular(_path(job_name), LARGEST))
+        if found and found["place"] == place:
+            description = to_description(found["description"])
+            return replace(description, details={**description.details, "object": GONE})
+    return None
+
+
+def forget(job_name: str) -> None:
+    """The next job of this name is another one."""
+    with contextlib.suppress(OSError):
+        _path(job_name).unlink(missing_ok=True)
+
+
+def _path(job_name: str) -> Path:
+    return state_home() / "ended" / "kubernetes" / f"{job_name}.json"

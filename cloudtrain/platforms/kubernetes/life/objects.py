@@ -1,49 +1,50 @@
-"""Reads Kubernetes objects, which are dicts as in the API's JSON. What is missing is empty, never an error."""
+"""Reads Kubernetes objects, which are dicts as in the API's JSON. What is missing is empty, never an error.
+
+`Owner` is the main object of a job, in its four kinds. Conditions:
+https://kubernetes.io/docs/concepts/workloads/controllers/job/ (1.29 to 1.37), JobSet 0.12, Trainer 2.3,
+MPI Operator 0.8.
+"""
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from datetime import datetime, timezone
-from typing import Any, Protocol
+from typing import Any
 
 from cloudtrain.contract.documents import LAST_TIME
+from cloudtrain.platforms.kubernetes.labels import QUEUE, STOPPED, UNRELEASED
 
 Object = Mapping[str, Any]
 
-_DAY = 86_400
-_LAST_TIME = LAST_TIME - _DAY
+_LAST_TIME = LAST_TIME - 86_400
+_TIME_LIMITS = {"DeadlineExceeded", "MaximumExecutionTimeExceeded"}
+_DONE = ("Complete", "Completed", "Succeeded")
+"""The condition of a job that has succeeded, in each kind."""
 
 
-class JobObjects(Protocol):
-    """All objects of one job, as of one moment: `cloudtrain.platforms.kubernetes.api.job_watch.Snapshot`."""
+@dataclass(frozen=True)
+class Snapshot:
+    """A job's objects at one moment. They are shared with the watch: read them only."""
 
-    @property
-    def owner(self) -> Object | None: ...
-
-    @property
-    def pods(self) -> Sequence[Object]: ...
-
-    @property
-    def events(self) -> Sequence[Object]: ...
-
-    @property
-    def gone(self) -> Sequence[Object]:
-        """Pods that were deleted while they were watched, as they were last."""
-        ...
-
-    @property
-    def unseen(self) -> Mapping[str, str]:
-        """Why some objects are missing, by plural: the credentials may not list ``events``."""
-        ...
-
-    @property
-    def problem(self) -> str:
-        """Why this is not up to date; empty if it is."""
-        ...
-
-    @property
-    def workload(self) -> Object | None: ...
+    owner: dict[str, Any] | None
+    """The job's main object; None if it has been deleted."""
+    pods: tuple[dict[str, Any], ...] = ()
+    """In the order in which they were created."""
+    events: tuple[dict[str, Any], ...] = ()
+    """Of the owner, its pods and its Workload, the oldest first."""
+    gone: tuple[dict[str, Any], ...] = ()
+    """The pods that were deleted while they were watched, as they were last: a pod that was evicted, or stopped, is
+    deleted as soon as it has ended."""
+    workload: dict[str, Any] | None = None
+    """Kueue's Workload of the job, if it has a queue."""
+    unseen: Mapping[str, str] = field(default_factory=dict)
+    """Why some of these are missing, by plural: the credentials may not list ``events``."""
+    problem: str = ""
+    """Why this is not up to date: the server does not answer now."""
+    change: int = 0
+    """How many changes came before it."""
 
 
 def part(found: Object | None, *path: str) -> Any:
@@ -74,6 +75,10 @@ def items(found: Object | None, *path: str) -> list[Object]:
 
 def name_of(found: Object) -> str:
     return text(found, "metadata", "name")
+
+
+def uid_of(found: Object | None) -> str:
+    return text(found, "metadata", "uid")
 
 
 def annotation(found: Object, name: str) -> str:
@@ -117,22 +122,25 @@ def format_time(seconds: float) -> str:
     return datetime.fromtimestamp(int(seconds), timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
+def suspension(kind: str, suspend: bool) -> dict[str, Any]:
+    """The ``spec`` of a patch that suspends a main object of this kind, or lets it run."""
+    field = {"suspend": suspend}
+    return {"runPolicy": field} if kind == "MPIJob" else field
+
+
+def _first_time(event: Object, *paths: tuple[str, ...]) -> float:
+    return next((found for path in paths if (found := when(event, *path)) is not None), 0.0)
+
+
 def event_time(event: Object) -> float:
     """When an event happened last; 0 if it does not say."""
-    times = (
-        when(event, "series", "lastObservedTime"),
-        when(event, "lastTimestamp"),
-        when(event, "eventTime"),
-        when(event, "firstTimestamp"),
-        when(event, "metadata", "creationTimestamp"),
-    )
-    return next((found for found in times if found is not None), 0.0)
+    last = ("series", "lastObservedTime"), ("lastTimestamp",), ("eventTime",), ("firstTimestamp",)
+    return _first_time(event, *last, ("metadata", "creationTimestamp"))
 
 
 def first_event_time(event: Object) -> float:
     """When an event happened for the first time; 0 if it does not say."""
-    times = when(event, "firstTimestamp"), when(event, "eventTime")
-    return next((found for found in times if found is not None), 0.0) or event_time(event)
+    return _first_time(event, ("firstTimestamp",), ("eventTime",)) or event_time(event)
 
 
 class EventIndex:
@@ -149,5 +157,121 @@ class EventIndex:
 
     def about(self, found: Object) -> list[Object]:
         """The events about one object, in the order in which they happened."""
-        named = self._by_name.get(name_of(found), [])
-        return [*self._by_uid.get(text(found, "metadata", "uid"), ()), *named]
+        return [*self._by_uid.get(uid_of(found), ()), *self._by_name.get(name_of(found), ())]
+
+
+@dataclass(frozen=True)
+class Owner:
+    """The main object of a job: an Indexed Job, a JobSet, a TrainJob or an MPIJob."""
+
+    found: Object
+
+    @property
+    def name(self) -> str:
+        return name_of(self.found)
+
+    @property
+    def kind(self) -> str:
+        return text(self.found, "kind") or "Job"
+
+    @property
+    def created(self) -> float:
+        return when(self.found, "metadata", "creationTimestamp") or 0.0
+
+    @property
+    def is_deleted(self) -> bool:
+        return bool(text(self.found, "metadata", "deletionTimestamp"))
+
+    @property
+    def queue(self) -> str:
+        """The queue of Kueue; empty if Kueue does not manage the job."""
+        return label(self.found, QUEUE)
+
+    @property
+    def stopped_at(self) -> float | None:
+        """When a user has stopped it; None if no one has."""
+        said = annotation(self.found, STOPPED)
+        return parse_time(said) or self.created if said else None
+
+    @property
+    def complete(self) -> Object | None:
+        """The condition that it has succeeded."""
+        return next((found for kind in _DONE if (found := holds(self.found, kind))), None)
+
+    @property
+    def failed(self) -> Object | None:
+        """The condition that it has failed; of a Job, also once it is about to."""
+        return holds(self.found, "Failed") or holds(self.found, "FailureTarget")
+
+    @property
+    def is_failing(self) -> bool:
+        """Whether it has failed, but its pods have not ended yet."""
+        return not holds(self.found, "Failed") and bool(holds(self.found, "FailureTarget"))
+
+    @property
+    def reached_deadline(self) -> bool:
+        return text(self.failed, "reason") in _TIME_LIMITS
+
+    @property
+    def _policy(self) -> Object:
+        path = ("spec", "runPolicy") if self.kind == "MPIJob" else ("spec",)
+        found: Object = part(self.found, *path)
+        return found
+
+    @property
+    def deadline(self) -> int:
+        """Seconds that the job may take; 0 if it has no limit."""
+        return number(self._policy, "activeDeadlineSeconds")
+
+    @property
+    def is_suspended(self) -> bool:
+        return part(self._policy, "suspend") is True
+
+    @property
+    def is_unreleased(self) -> bool:
+        """Whether its submission has not finished: it waits for objects that it owns."""
+        return self.is_suspended and bool(annotation(self.found, UNRELEASED))
+
+    @property
+    def started(self) -> float | None:
+        """When its controller started it, for the last time."""
+        return when(self.found, "status", "startTime")
+
+    @property
+    def ended(self) -> float | None:
+        over = self.complete or self.failed
+        if over is None:
+            return None
+        done = when(self.found, "status", "completionTime")
+        return done if done is not None else when(over, "lastTransitionTime")
+
+    @property
+    def hosts(self) -> int:
+        """The number of pods that it needs."""
+        spec = part(self.found, "spec")
+        if self.kind == "JobSet":
+            jobs = items(spec, "replicatedJobs")
+            return sum((number(one, "replicas") or 1) * _hosts(part(one, "template", "spec")) for one in jobs)
+        if self.kind == "TrainJob":
+            return number(spec, "trainer", "numNodes") or 1
+        if self.kind == "MPIJob":
+            kinds: Mapping[str, Object] = part(spec, "mpiReplicaSpecs")
+            return sum(number(one, "replicas") or 1 for one in kinds.values())
+        return _hosts(spec)
+
+    def restarts(self) -> int:
+        """How often its controller reports that it restarted the pods; the pods may show more."""
+        if self.kind in ("JobSet", "TrainJob"):
+            return number(self.found, "status", "restarts")
+        if self.kind == "MPIJob" or self.stopped_at is not None or self.reached_deadline:
+            return 0
+        failed = number(self.found, "status", "failed")
+        return max(0, min(failed, number(self.found, "spec", "backoffLimit")))
+
+    @property
+    def suspended_since(self) -> float | None:
+        return when(condition(self.found, "Suspended"), "lastTransitionTime")
+
+
+def _hosts(spec: Object) -> int:
+    return number(spec, "completions") or number(spec, "parallelism") or 1

@@ -20,6 +20,7 @@ from cloudtrain.platforms.kubernetes.life.objects import (
     number,
     part,
     text,
+    uid_of,
     when,
 )
 
@@ -77,7 +78,7 @@ class Pod:
 
     @property
     def uid(self) -> str:
-        return text(self.found, "metadata", "uid")
+        return uid_of(self.found)
 
     @property
     def node(self) -> str:
@@ -119,10 +120,8 @@ class Pod:
     @cached_property
     def status(self) -> Object:
         """The status of the container that runs the job; empty before the kubelet has seen the pod."""
-        name = self.container
-        return next(
-            (one for one in items(self.found, "status", "containerStatuses") if one.get("name") == name), {}
-        )
+        statuses = items(self.found, "status", "containerStatuses")
+        return next((one for one in statuses if one.get("name") == self.container), {})
 
     @cached_property
     def end(self) -> PodEnd | None:
@@ -130,15 +129,9 @@ class Pod:
         found = part(self.status, "state", "terminated") or part(self.status, "lastState", "terminated")
         if not found:
             return None
-        message = text(found, "message")
-        return PodEnd(
-            number(found, "exitCode"),
-            text(found, "reason"),
-            message,
-            when(found, "startedAt"),
-            when(found, "finishedAt"),
-            read_ending(message),
-        )
+        message, began, ended = text(found, "message"), when(found, "startedAt"), when(found, "finishedAt")
+        code, reason = number(found, "exitCode"), text(found, "reason")
+        return PodEnd(code, reason, message, began, ended, read_ending(message))
 
     @property
     def started(self) -> float | None:
@@ -159,13 +152,10 @@ class Pod:
     @property
     def waiting(self) -> Waiting:
         """Why a container of the pod waits. One that waits for others to start comes last."""
+        init = items(self.found, "status", "initContainerStatuses")
         found = [
             Waiting(text(state, "reason"), text(state, "message"), text(one, "name"), text(one, "image"))
-            for one in [
-                *items(self.found, "status", "initContainerStatuses"),
-                self.status,
-                *items(self.found, "status", "containerStatuses"),
-            ]
+            for one in [*init, self.status, *items(self.found, "status", "containerStatuses")]
             if (state := part(one, "state", "waiting"))
         ]
         return min(found, key=lambda one: one.reason in _BETWEEN, default=Waiting())
@@ -213,9 +203,8 @@ def read_ending(message: str) -> Ending | None:
 
 def by_host(name: str) -> tuple[object, ...]:
     """A key that sorts ``train-10`` after ``train-9``."""
-    return tuple(
-        (1, int(piece), "") if piece.isdecimal() else (0, 0, piece) for piece in re.split(r"(\d+)", name)
-    )
+    pieces = re.split(r"(\d+)", name)
+    return tuple((1, int(piece), "") if piece.isdecimal() else (0, 0, piece) for piece in pieces)
 
 
 def all_pods(found: Iterable[Object], leader: str = "", gone: Iterable[Object] = ()) -> list[Pod]:

@@ -8,28 +8,24 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from cloudtrain.errors import PlatformError
-from cloudtrain.platforms.kubernetes.api.errors import (
-    KubeConflict,
-    KubeError,
-    KubeInvalid,
-    KubeNotFound,
-)
+from cloudtrain.platforms.kubernetes.api.errors import KubeConflict, KubeError, KubeInvalid, KubeNotFound
 from cloudtrain.platforms.kubernetes.api.kinds import JOB, WORKLOAD, Kind, kind_of
 from cloudtrain.platforms.kubernetes.labels import QUEUE, STOPPED
 from cloudtrain.platforms.kubernetes.life.objects import (
-    JobObjects,
     Object,
+    Owner,
+    Snapshot,
     annotation,
     format_time,
     items,
     name_of,
     number,
     part,
+    suspension,
     text,
+    uid_of,
 )
-from cloudtrain.platforms.kubernetes.life.owner import Owner
 from cloudtrain.platforms.kubernetes.life.pods import Pod
-from cloudtrain.platforms.kubernetes.suspension import suspension
 
 if TYPE_CHECKING:
     from cloudtrain.platforms.kubernetes.api.client import Api
@@ -53,7 +49,7 @@ def stop_patch(owner: Object, note: Mapping[str, str], *, suspend: bool) -> dict
         suspend: suspend the object instead.
     """
     found = Owner(owner)
-    patch: dict[str, Any] = {"metadata": {"uid": text(owner, "metadata", "uid"), "annotations": dict(note)}}
+    patch: dict[str, Any] = {"metadata": {"uid": uid_of(owner), "annotations": dict(note)}}
     if suspend:
         patch["spec"] = suspension(found.kind, True)
     elif found.kind == "Job":
@@ -76,7 +72,7 @@ def child_jobs(owner: Object) -> list[str]:
     ]
 
 
-def stop(api: Api, kind: Kind, objects: JobObjects, *, now: float | None = None) -> None:
+def stop(api: Api, kind: Kind, objects: Snapshot, *, now: float | None = None) -> None:
     """Stop a job. Does nothing more if it has ended, or has been stopped. One that was never released is deleted.
 
     Raises PlatformError if the cluster refuses it.
@@ -86,14 +82,14 @@ def stop(api: Api, kind: Kind, objects: JobObjects, *, now: float | None = None)
         return
     if Owner(owner).is_unreleased:
         with contextlib.suppress(KubeNotFound):
-            api.delete(kind, name_of(owner), uid=text(owner, "metadata", "uid"))
+            api.delete(kind, name_of(owner), uid=uid_of(owner))
         return
     now = time.time() if now is None else now
     stopped_before = annotation(owner, STOPPED)
     end(api, kind, owner, objects.workload, {STOPPED: stopped_before or format_time(now)})
 
 
-def insist(api: Api, kind: Kind, objects: JobObjects, pods: Sequence[Pod], now: float) -> None:
+def insist(api: Api, kind: Kind, objects: Snapshot, pods: Sequence[Pod], now: float) -> None:
     """Suspend a job that was stopped, and has pods nevertheless. Raises PlatformError.
 
     Args:
@@ -120,7 +116,7 @@ def end(api: Api, kind: Kind, owner: Object, workload: Object | None, note: Mapp
         return
     _patch(api, kind, owner, stop_patch(owner, note, suspend=False))
     for job in jobs:
-        patch = {"metadata": {"uid": text(job, "metadata", "uid")}, "spec": dict(_DEADLINE)}
+        patch = {"metadata": {"uid": uid_of(job)}, "spec": dict(_DEADLINE)}
         with contextlib.suppress(KubeNotFound, KubeConflict):  # its operator has replaced it
             api.patch(JOB, name_of(job), patch)
 
@@ -130,7 +126,7 @@ def _child(api: Api, name: str, owner: Object) -> Object | None:
     with contextlib.suppress(KubeNotFound):
         job = api.get(JOB, name)
         uids = [one.get("uid") for one in items(job, "metadata", "ownerReferences")]
-        return job if text(owner, "metadata", "uid") in uids else None
+        return job if uid_of(owner) in uids else None
     return None
 
 
@@ -167,22 +163,17 @@ def _deactivate(api: Api, workload: Object) -> None:
     """Keep Kueue from starting a job again. Raises PlatformError."""
     if part(workload, "spec", "active") is False:
         return
-    patch = {"metadata": {"uid": text(workload, "metadata", "uid")}, "spec": {"active": False}}
-    try:
-        kind = kind_of(workload) if workload.get("apiVersion") else WORKLOAD
+    kind = kind_of(workload) if workload.get("apiVersion") else WORKLOAD
+    with contextlib.suppress(KubeNotFound):
+        patch = {"metadata": {"uid": uid_of(workload)}, "spec": {"active": False}}
         api.patch(kind, name_of(workload), patch)
-    except KubeNotFound:
-        return
 
 
 def _deactivate_of(api: Api, owner: Object) -> None:
     """The same for a Workload that Kueue has just made."""
-    uid = text(owner, "metadata", "uid")
-    if not api.has(WORKLOAD) or not text(owner, "metadata", "labels", QUEUE):
-        return
-    found, _ = api.list(WORKLOAD, labels=f"kueue.x-k8s.io/job-uid={uid}")
-    for workload in found:
-        _deactivate(api, workload)
+    if api.has(WORKLOAD) and text(owner, "metadata", "labels", QUEUE):
+        for workload in api.list(WORKLOAD, labels=f"kueue.x-k8s.io/job-uid={uid_of(owner)}")[0]:
+            _deactivate(api, workload)
 
 
 def preempt(api: Api, name: str, pods: Sequence[Pod]) -> None:

@@ -5,10 +5,9 @@ from __future__ import annotations
 import random
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 from cloudtrain.errors import CloudtrainError
 from cloudtrain.platforms.kubernetes.api.errors import (
@@ -17,9 +16,12 @@ from cloudtrain.platforms.kubernetes.api.errors import (
     KubeNotFound,
     KubeUnauthorized,
 )
-from cloudtrain.platforms.kubernetes.logs.lines import Line, LineParser
+from cloudtrain.platforms.kubernetes.logs.lines import Line, LineParser, Position
 from cloudtrain.platforms.kubernetes.logs.merge import Inlet
-from cloudtrain.platforms.kubernetes.logs.position import Position
+
+if TYPE_CHECKING:
+    from cloudtrain.platforms.kubernetes.api.client import Api
+    from cloudtrain.platforms.kubernetes.api.transport import LineStream
 
 FIRST_PAUSE = 0.25
 LONGEST_PAUSE = 15.0
@@ -32,30 +34,6 @@ LAST_SECONDS = 30.0
 NOTHING = ((), (), b"")
 MOST_SAID = 20
 """Different messages of a kubelet that are passed on."""
-
-
-class LogStream(Protocol):
-    """The answer of the API server. `close` ends it from any thread."""
-
-    def chunks(self) -> Iterator[bytes]: ...
-
-    def close(self) -> None: ...
-
-
-class LogApi(Protocol):
-    """The part of `Api` that reads logs."""
-
-    def pod_log(
-        self,
-        pod: str,
-        container: str,
-        *,
-        follow: bool = False,
-        since: float | None = None,
-        tail: int | None = None,
-        idle: float = ...,
-        attempts: int = ...,
-    ) -> AbstractContextManager[LogStream]: ...
 
 
 @dataclass(frozen=True)
@@ -82,7 +60,7 @@ class PodLog:
 
     def __init__(
         self,
-        api: LogApi,
+        api: Api,
         source: Source,
         inlet: Inlet,
         *,
@@ -113,7 +91,7 @@ class PodLog:
         """Whether the container has ended."""
         self._is_gone = False
         self._stopped = threading.Event()
-        self._stream: LogStream | None = None
+        self._stream: LineStream | None = None
         self._silent_since: float | None = None
         """Since when a stream has said nothing; None while there is none, or its lines are passed on."""
         self._thread = threading.Thread(target=self._run, name=f"log-{source.pod}", daemon=True)

@@ -1,21 +1,26 @@
-"""The ends of logs: the progress of a running job, and the last lines of a host."""
+"""The progress of a running job, the course of its metrics, and the last lines of a host."""
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING
 
 from cloudtrain.errors import PlatformError
 from cloudtrain.observe import Summary
-from cloudtrain.platforms.kubernetes.life.objects import JobObjects
-from cloudtrain.platforms.kubernetes.logs.events import EventReader, may_be_event
-from cloudtrain.platforms.kubernetes.logs.lines import Line, LineParser
-from cloudtrain.platforms.kubernetes.logs.pod_log import LogApi, Source
-from cloudtrain.platforms.kubernetes.logs.position import Position
-from cloudtrain.platforms.kubernetes.logs.reader import Watch
-from cloudtrain.platforms.kubernetes.logs.sources import SourceState, sources
+from cloudtrain.platforms.base import Series
+from cloudtrain.platforms.kubernetes.api.errors import KubeNotFound
+from cloudtrain.platforms.kubernetes.life.objects import Snapshot
+from cloudtrain.platforms.kubernetes.logs.lines import Line, LineParser, Position
+from cloudtrain.platforms.kubernetes.logs.pod_log import Source
+from cloudtrain.platforms.kubernetes.logs.reader import EventReader, SourceState, may_be_event, sources
+
+if TYPE_CHECKING:
+    from cloudtrain.platforms.kubernetes.api.client import Api
+    from cloudtrain.platforms.kubernetes.life.job_watch import JobWatch
 
 TAIL_LINES = 2000
 HEAD_BYTES = 1 << 18
@@ -24,6 +29,8 @@ LONGEST_TAIL = 8 << 20
 """Bytes that are read of one log: its lines may be long."""
 FRESH_SECONDS = 3.0
 """A summary younger than this is not renewed."""
+FRESH_TRENDS = 2.0
+"""The same for trends."""
 AFTER_FAILURES = 30.0
 """The same while the log cannot be read, after some failures."""
 PATIENCE = 5.0
@@ -35,31 +42,52 @@ MOST_HOSTS = 50
 READERS = 10
 
 
-class RunningSummary:
+class _Leaders:
+    """The logs of a job's leaders: what was read once is not read again."""
+
+    def __init__(self, api: Api) -> None:
+        self._api = api
+        self._lock = threading.Lock()
+        self._reader = EventReader()
+        self._summary: Summary | None = None
+        self._positions: dict[str, Position] = {}
+        """By pod."""
+        self._is_complete: set[str] = set()
+        """The pods that had ended when they were read."""
+        self._due_at = float("-inf")
+
+    def _unread(self, objects: Snapshot, most: int = 0) -> list[SourceState]:
+        """The leaders, or the newest ``most`` of them, whose logs may have grown; the oldest first."""
+        found = sorted((one for one in sources(objects) if one.is_leader), key=lambda one: one.began)
+        return [state for state in found[-most:] if state.source.uid not in self._is_complete]
+
+    def _position(self, state: SourceState) -> Position:
+        position = self._positions.setdefault(state.source.uid, Position())
+        position.reconnect()
+        return position
+
+    def _add(self, source: Source, lines: Iterable[Line]) -> None:
+        for event in self._reader.events((source, line) for line in lines if may_be_event(line)):
+            self._summary = self._summary or Summary()
+            self._summary.add(event)
+
+
+class RunningSummary(_Leaders):
     """The summary of a job's events so far, from its leader's log. Threads may share it.
 
     The first call reads the end of the log, and its beginning; later ones what is new. Of a log that grows by more than
     2,000 lines between two calls, events in between are left out.
     """
 
-    def __init__(self, api: LogApi) -> None:
-        self._api = api
-        self._lock = threading.Lock()
-        self._summary: Summary | None = None
-        self._reader = EventReader()
-        self._positions: dict[str, Position] = {}
-        """By pod."""
-        self._is_complete: set[str] = set()
-        """The pods that had ended when they were read."""
-        self._due_at = float("-inf")
-        self._failures = 0
+    _failures = 0
 
-    def __call__(self, objects: JobObjects) -> Summary | None:
+    def __call__(self, objects: Snapshot) -> Summary | None:
         """None if no leader has started, or its log cannot be read: describing a job does not fail for that."""
         with self._lock:
             if time.monotonic() >= self._due_at:
                 try:
-                    self._renew(objects)
+                    for state in self._unread(objects, 2):
+                        self._read(state)
                     self._failures = 0
                 except PlatformError:
                     self._failures += 1
@@ -67,20 +95,9 @@ class RunningSummary:
                 self._due_at = time.monotonic() + pause
             return self._summary
 
-    def _renew(self, objects: JobObjects) -> None:
-        leaders = [state for state in sources(objects) if state.is_leader]
-        for state in leaders[-2:]:
-            if state.source.uid not in self._is_complete:
-                self._add(state)
-                if state.has_ended:
-                    self._is_complete.add(state.source.uid)
-
-    def _add(self, state: SourceState) -> None:
-        source = state.source
-        position = self._positions.get(source.uid)
-        is_first = position is None
-        position = self._positions.setdefault(source.uid, Position())
-        position.reconnect()
+    def _read(self, state: SourceState) -> None:
+        source, is_first = state.source, state.source.uid not in self._positions
+        position = self._position(state)
         tail = _read(self._api, source, LONGEST_TAIL, since=position.since, tail=TAIL_LINES)
         new = position.new(tail)
         lines = [*new, *position.rest()]
@@ -88,15 +105,48 @@ class RunningSummary:
             begin = tail[0].time or 0
             head = _read(self._api, source, HEAD_BYTES)
             lines = [*(line for line in head if (line.time or 0) < begin), *lines]
-        for event in self._reader.events((source, line) for line in lines):
-            self._summary = self._summary or Summary()
-            self._summary.add(event)
+        self._add(source, lines)
+        if state.has_ended:
+            self._is_complete.add(source.uid)
+
+
+class GrowingTrends(_Leaders):
+    """The course of each metric of a job. Threads may share it.
+
+    The first call reads the logs of the job's leaders, later ones what is new.
+    """
+
+    def __init__(self, api: Api, watch: JobWatch) -> None:
+        super().__init__(api)
+        self._watch = watch
+
+    def __call__(self) -> Series:
+        """Raises PlatformError."""
+        with self._lock:
+            if time.monotonic() >= self._due_at:
+                for state in self._unread(self._watch.snapshot()):
+                    with contextlib.suppress(KubeNotFound):  # the pod was deleted meanwhile
+                        self._read(state)
+                self._due_at = time.monotonic() + FRESH_TRENDS
+            summary = self._summary or Summary()
+            return {name: trend.series(summary.last) for name, trend in summary.trends.items()}
+
+    def _read(self, state: SourceState) -> None:
+        source, parser, position = state.source, LineParser(), self._position(state)
+        with self._api.pod_log(source.pod, source.container, since=position.since) as stream:
+            for chunk in stream.chunks():
+                self._add(source, position.new(parser.feed(chunk)))
+        # a line that is not complete yet comes again
+        self._add(source, position.rest())
+        if state.has_ended:
+            self._add(source, position.new(parser.rest()))
+            self._is_complete.add(source.uid)
 
 
 class LastLinesOf:
     """The last lines of a host, or of all hosts: see `common.failure.LastLines`."""
 
-    def __init__(self, api: LogApi, watch: Watch) -> None:
+    def __init__(self, api: Api, watch: JobWatch) -> None:
         self._api = api
         self._watch = watch
 
@@ -118,7 +168,7 @@ class LastLinesOf:
 
 
 def _read(
-    api: LogApi, source: Source, size: int, *, since: float | None = None, tail: int | None = None
+    api: Api, source: Source, size: int, *, since: float | None = None, tail: int | None = None
 ) -> list[Line]:
     """Lines of a log, at most ``size`` bytes. Raises PlatformError."""
     parser = LineParser()

@@ -114,10 +114,7 @@ class JobSetRendering(Rendering):
         service = parts.hosts.service
         spec: dict[str, Any] = {
             "network": {"enableDNSHostnames": True, "publishNotReadyAddresses": True, "subdomain": service},
-            "failurePolicy": {
-                "maxRestarts": parts.job.max_retry_attempts,
-                "rules": [disrupted, stopped],
-            },
+            "failurePolicy": {"maxRestarts": parts.job.max_retry_attempts, "rules": [disrupted, stopped]},
             "ttlSecondsAfterFinished": parts.options.ttl,
             "replicatedJobs": [{"name": NODE, "replicas": 1, "template": node}],
         }

@@ -43,7 +43,7 @@ _OPTIONS = {
 
 
 class TrainJobRendering(JobSetRendering):
-    """What Trainer's API has a field for, and patches of its training runtime. Trainer creates the JobSet."""
+    """The fields of Trainer's API, and patches of its training runtime. Trainer creates the JobSet."""
 
     kind = TRAIN_JOB
     options = ("training_runtime", "training_runtime_kind")
@@ -56,10 +56,7 @@ class TrainJobRendering(JobSetRendering):
 
     def settings(self, job: TrainingJob, options: KubernetesOptions) -> Mapping[str, Any]:
         """The kubelet restarts the containers of Kubeflow's training runtimes in place; torchrun is the job's own."""
-        return {
-            "retries_in_place": job.max_retry_attempts,
-            "dropped_variables": ",".join(TORCHRUN_VARIABLES),
-        }
+        return {"retries_in_place": job.max_retry_attempts, "dropped_variables": ",".join(TORCHRUN_VARIABLES)}
 
     def helpers(self, parts: Parts) -> list[dict[str, Any]]:
         """None: the group of the pods is up to the training runtime."""

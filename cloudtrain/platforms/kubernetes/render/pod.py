@@ -69,11 +69,7 @@ _CLAIM = re.compile(r"(?P<claim>[a-z0-9]([-a-z0-9.]*[a-z0-9])?):(?P<path>/[^:]*)
 
 
 def pod_template(
-    parts: Parts,
-    *,
-    role: str = WORKER,
-    has_ranks: bool = True,
-    environment: Mapping[str, str] | None = None,
+    parts: Parts, *, role: str = WORKER, has_ranks: bool = True, environment: Mapping[str, str] | None = None
 ) -> dict[str, Any]:
     """The ``PodTemplateSpec`` of a host. Raises InvalidJob.
 
@@ -150,7 +146,7 @@ def _are_named(items: Any) -> bool:
 
 
 def start_command(python: str | None) -> list[str]:
-    """The container's ``command``: it finds a Python, which runs `pod_start` if nobody has changed it."""
+    """The container's ``command``: it finds a Python, which runs `pod_start` if no one has changed it."""
     script = literal(_FIND_PYTHON.replace("{names}", shlex.quote(python) if python else "python3 python"))
     return ["/bin/sh", "-c", script, START, _CHECKED, hashlib.sha256(POD_START.read_bytes()).hexdigest()]
 

@@ -71,7 +71,7 @@ def render(job: TrainingJob) -> ManifestRequest:
         "context": options.context or "",
         "namespace": parts.namespace,
         "objects": [rendering.main_object(parts), *rendering.helpers(parts), *dependents(parts)],
-        # what has to reach the pods in addition to the objects: see `delivery`
+        # the files that have to reach the pods in addition to the objects: see `delivery`
         "files": {
             "delivery": "s3" if parts.by_url else "configmap",
             "source": job.source.uri,

@@ -28,8 +28,7 @@ from recorded_jobs import (
 
 from cloudtrain.contract import FailureClass, FailureReport
 from cloudtrain.platforms.kubernetes.labels import FAILED, STOPPED
-from cloudtrain.platforms.kubernetes.life.describe import describe, look_at
-from cloudtrain.platforms.kubernetes.life.states import StateLog
+from cloudtrain.platforms.kubernetes.life.describe import StateLog, describe, look_at
 from cloudtrain.platforms.kubernetes.life.stop import child_jobs, stop_patch
 
 STRANGE = (

@@ -11,8 +11,8 @@ from recorded_jobs import BEGAN, Objects, at, event, job, pod
 
 from cloudtrain.errors import JobNotFound
 from cloudtrain.platforms.kubernetes.api.kinds import JOB
-from cloudtrain.platforms.kubernetes.api.slim import LONGEST_TEXT, slim_event
 from cloudtrain.platforms.kubernetes.life.describe import describe, look_at
+from cloudtrain.platforms.kubernetes.life.job_watch import LONGEST_TEXT, slim_event
 from cloudtrain.platforms.kubernetes.life.life import JobLife
 from cloudtrain.platforms.kubernetes.life.objects import parse_time
 from cloudtrain.platforms.kubernetes.life.pods import INDEX

@@ -21,8 +21,7 @@ from cloudtrain.contract import JobStatus
 from cloudtrain.contract.ending import Ending
 from cloudtrain.platforms.base import JobState
 from cloudtrain.platforms.kubernetes.labels import ENDING, STOPPED
-from cloudtrain.platforms.kubernetes.life.describe import describe, look_at
-from cloudtrain.platforms.kubernetes.life.states import StateLog
+from cloudtrain.platforms.kubernetes.life.describe import StateLog, describe, look_at
 from cloudtrain.platforms.kubernetes.life.stop import child_jobs, stop_patch
 
 FULL = "0/3 nodes are available: 3 Insufficient nvidia.com/gpu."

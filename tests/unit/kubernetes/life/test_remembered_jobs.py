@@ -9,7 +9,7 @@ from recorded_jobs import BEGAN, Objects, ended, failed_with, job, pod, told
 
 from cloudtrain.contract import FailureClass, FailureReport
 from cloudtrain.platforms.kubernetes.life.describe import describe, look_at
-from cloudtrain.platforms.kubernetes.life.memory import GONE, forget, recall, remember
+from cloudtrain.platforms.kubernetes.life.life import GONE, forget, recall, remember
 from cloudtrain.storage import state_home
 
 RAISED = FailureReport(FailureClass.USER_ERROR, "no batches", rank=1, host="train-0", exit_code=1)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from recorded_jobs import told, workload
 
-from cloudtrain.platforms.kubernetes.life.kueue import why_queued
+from cloudtrain.platforms.kubernetes.life.reasons import why_queued
 
 
 @pytest.mark.parametrize(

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
+import re
 import threading
 import time
 from collections import deque
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from cloudtrain.platforms.kubernetes.api.errors import KubeError, KubeForbidden, KubeTooLarge
-from cloudtrain.platforms.kubernetes.api.job_events import events_of, time_of
 from cloudtrain.platforms.kubernetes.api.kinds import EVENT, POD, WORKLOAD, Kind
-from cloudtrain.platforms.kubernetes.api.slim import slim, slim_event
 from cloudtrain.platforms.kubernetes.api.watch import Reflector
 from cloudtrain.platforms.kubernetes.labels import QUEUE, job_selector
+from cloudtrain.platforms.kubernetes.life.objects import Snapshot, event_time, holds, parse_time, uid_of
 
 if TYPE_CHECKING:
     from cloudtrain.platforms.kubernetes.api.client import Api
@@ -56,28 +55,16 @@ ENDED = ("Complete", "Completed", "Succeeded", "Failed")
 
 WORKLOAD_LABEL = "kueue.x-k8s.io/job-uid"
 
-
-@dataclass(frozen=True)
-class Snapshot:
-    """A job's objects at one moment. They are shared with the watch: read them only."""
-
-    owner: dict[str, Any] | None
-    """The job's main object; None if it has been deleted."""
-    pods: tuple[dict[str, Any], ...] = ()
-    """In the order in which they were created."""
-    events: tuple[dict[str, Any], ...] = ()
-    """Of the owner, its pods and its Workload, the oldest first."""
-    gone: tuple[dict[str, Any], ...] = ()
-    """The pods that were deleted while they were watched, as they were last: a pod that was evicted, or stopped, is
-    deleted as soon as it has ended."""
-    workload: dict[str, Any] | None = None
-    """Kueue's Workload of the job, if it has a queue."""
-    unseen: Mapping[str, str] = field(default_factory=dict)
-    """Why some of these are missing, by plural: the credentials may not list ``events``."""
-    problem: str = ""
-    """Why this is not up to date: the server does not answer now."""
-    change: int = 0
-    """How many changes came before it."""
+_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
+_OF_CONTAINERS = ("env", "envFrom", "volumeMounts", "command", "args", "securityContext")
+_OF_PODS = ("volumes", "affinity", "tolerations", "topologySpreadConstraints")
+LONGEST_TEXT = 4096
+"""Characters of a text in an event. Those of Kubernetes have at most 1,024; the API accepts a megabyte."""
+_OF_EVENTS = (
+    *("type", "reason", "message", "note", "count", "series"),
+    *("firstTimestamp", "lastTimestamp", "eventTime", "involvedObject", "regarding"),
+)
+_CHILD = r"(?:-(?:node|launcher|worker)-\d+)"
 
 
 class JobWatch:
@@ -97,14 +84,8 @@ class JobWatch:
         self._seen = threading.local()
         self._owner = Reflector(api, kind, fields=f"metadata.name={name}", keep=slim, changed=self._on_change)
         self._gone: deque[dict[str, Any]] = deque(maxlen=MOST_GONE)
-        self._pods = Reflector(
-            api,
-            POD,
-            labels=job_selector(name),
-            keep=slim,
-            changed=self._on_change,
-            deleted=self._on_deleted_pod,
-        )
+        chosen, noted = job_selector(name), self._on_deleted_pod
+        self._pods = Reflector(api, POD, labels=chosen, keep=slim, changed=self._on_change, deleted=noted)
         self._events = Reflector(api, EVENT, keep=self._keep_event, changed=self._on_change)
         self._workload: Reflector | None = None
         self._unseen: dict[str, str] = {}
@@ -210,7 +191,7 @@ class JobWatch:
     def _misses_pods(self) -> bool:
         """Whether the job has ended, but the last changes of its pods are missing: the watch of them is broken now."""
         owner, before = self._current_owner(), self._unfinished
-        if owner is None or not _has_ended(owner):
+        if owner is None or not any(holds(owner, kind) for kind in ENDED):
             self._unfinished = owner
             return False
         if before is None or before["metadata"].get("uid") != owner["metadata"].get("uid"):
@@ -283,22 +264,17 @@ class JobWatch:
         self._seen.change = self._changes
         owner = owner or self._current_owner()
         # a job of this name that was deleted may have pods that still end
-        since = str(owner["metadata"].get("creationTimestamp") or "") if owner else ""
-        pods = [
-            pod
-            for pod in self._pods.objects()
-            if str(pod["metadata"].get("creationTimestamp") or "") >= since
-        ]
+        since = _created(owner) if owner else ""
+        pods = [pod for pod in self._pods.objects() if _created(pod) >= since]
         workloads = self._workload.objects() if self._workload else []
-        self._uids.update(_uids([*([owner] if owner else []), *pods, *workloads]))
+        self._uids.update(map(uid_of, [*([owner] if owner else []), *pods, *workloads]))
         events = events_of(self.name, self._events.objects(), self._uids, since)
         with self._change:
-            deleted = list(self._gone)
-        gone = [pod for pod in deleted if str(pod["metadata"].get("creationTimestamp") or "") >= since]
+            gone = [pod for pod in self._gone if _created(pod) >= since]
         return Snapshot(
             owner,
             tuple(pods),
-            tuple(sorted(events, key=time_of)),
+            tuple(sorted(events, key=event_time)),
             tuple(gone),
             workloads[-1] if workloads else None,
             dict(self._unseen),
@@ -320,14 +296,86 @@ class JobWatch:
             self._change.notify_all()
 
 
-def _uids(objects: Iterable[Mapping[str, Any]]) -> Iterable[str]:
-    return (str(found["metadata"].get("uid")) for found in objects)
-
-
-def _has_ended(owner: Mapping[str, Any]) -> bool:
-    conditions = (owner.get("status") or {}).get("conditions") or ()
-    return any(one.get("type") in ENDED and one.get("status") == "True" for one in conditions)
-
-
 def _clock_offset() -> float:
     return time.time() - time.monotonic()
+
+
+def _created(found: Mapping[str, Any]) -> str:
+    return str(found["metadata"].get("creationTimestamp") or "")
+
+
+def events_of(
+    name: str, events: Iterable[dict[str, Any]], uids: Collection[str], since: str
+) -> Iterator[dict[str, Any]]:
+    """The events about the objects of the job ``name``.
+
+    An event names its object, and no label. A pod that is gone already is known by its name: ``NAME-INDEX-RANDOM``.
+
+    Args:
+        uids: of all objects of the job that were seen.
+        since: the time at which the job was created, in RFC 3339. Older events are about an earlier job of that name.
+    """
+    escaped, began = re.escape(name), parse_time(since) or 0.0
+    pod = re.compile(rf"{escaped}(?:{_CHILD}?-\d+-[a-z0-9]{{5}}|-launcher(?:-[a-z0-9]{{5}})?|-worker-\d+)")
+    owner = re.compile(rf"{escaped}{_CHILD}?")
+    for event in events:
+        about: Mapping[str, Any] = event.get("involvedObject") or {}
+        if about.get("uid") in uids:
+            yield event
+            continue
+        pattern = pod if about.get("kind") == "Pod" else owner
+        if pattern.fullmatch(str(about.get("name") or "")) and event_time(event) >= began:
+            yield event
+
+
+def slim(found: dict[str, Any]) -> dict[str, Any]:
+    """The object without ``managedFields``, and without the variables, commands and volumes of its pods.
+
+    Variables may hold secrets, too.
+    """
+    small = {**found, "metadata": _metadata(found.get("metadata") or {})}
+    spec = found.get("spec")
+    if isinstance(spec, dict):
+        small["spec"] = _pod_spec(spec) if found.get("kind") == "Pod" else _spec(spec)
+    return small
+
+
+def slim_event(event: dict[str, Any]) -> dict[str, Any]:
+    """The event without who reported it, and without the rest of a text that is longer than Kubernetes' own."""
+    metadata = event.get("metadata") or {}
+    kept = {name: metadata[name] for name in ("name", "uid", "creationTimestamp") if name in metadata}
+    return {
+        "metadata": kept,
+        **{name: _short(event[name]) for name in _OF_EVENTS if event.get(name) is not None},
+    }
+
+
+def _short(value: Any) -> Any:
+    return value[:LONGEST_TEXT] if isinstance(value, str) else value
+
+
+def _metadata(metadata: Mapping[str, Any]) -> dict[str, Any]:
+    kept = {name: value for name, value in metadata.items() if name != "managedFields"}
+    annotations = kept.get("annotations")
+    if isinstance(annotations, dict) and _APPLIED in annotations:
+        kept["annotations"] = {name: value for name, value in annotations.items() if name != _APPLIED}
+    return kept
+
+
+def _pod_spec(spec: Mapping[str, Any]) -> dict[str, Any]:
+    kept = {name: value for name, value in spec.items() if name not in _OF_PODS}
+    for name in ("containers", "initContainers"):
+        if isinstance(kept.get(name), list):
+            kept[name] = [
+                {key: value for key, value in container.items() if key not in _OF_CONTAINERS}
+                for container in kept[name]
+            ]
+    return kept
+
+
+def _spec(spec: Mapping[str, Any]) -> dict[str, Any]:
+    """The spec of a Job, with its template's pod."""
+    template = spec.get("template")
+    if not isinstance(template, dict) or not isinstance(template.get("spec"), dict):
+        return dict(spec)
+    return {**spec, "template": {**template, "spec": _pod_spec(template["spec"])}}
