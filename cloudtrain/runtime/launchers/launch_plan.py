@@ -6,7 +6,7 @@ import os
 import shlex
 import socket
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 
 from cloudtrain._secrets.hiding import ValueHider
@@ -18,16 +18,13 @@ from cloudtrain.contract import (
 )
 from cloudtrain.contract.frameworks import HOSTFILE, WorldPorts, hostfile
 from cloudtrain.contract.processors import neuron_core_count
-from cloudtrain.contract.rank import HOROVODRUN, TORCHRUN
 from cloudtrain.contract.source import START_BYTES, is_executable, is_program
 from cloudtrain.contract.trackers import RUN_ID, without_empty
 from cloudtrain.errors import InvalidJob, NotFound
 from cloudtrain.observe.progress import VARIABLE as EVENTS_FILE
 from cloudtrain.runtime.host_config import HostConfig
 from cloudtrain.runtime.launchers import mpirun
-from cloudtrain.runtime.launchers.agent import agent_command
 from cloudtrain.runtime.launchers.gpu_environment import compatibility_folder, cpu_variables, efa_variables
-from cloudtrain.runtime.launchers.horovod import horovod_environment
 from cloudtrain.runtime.launchers.horovod_choice import HorovodChoice
 from cloudtrain.runtime.launchers.launch import LaunchPlan
 from cloudtrain.runtime.launchers.outer_step import outer_step, without_outer_step
@@ -37,15 +34,12 @@ from cloudtrain.runtime.launchers.rank_environments import (
     server_config,
     tracker_environments,
 )
-from cloudtrain.runtime.launchers.srun import srun_command
+from cloudtrain.runtime.launchers.rank_starters import RanksOfHost, rank_starter
 from cloudtrain.runtime.run_folder import (
     AGENT_COMMAND,
     PARAMETER_SERVER_FILE,
-    PROGRAMS,
-    RANK_FILE,
     SCRIPT_PYTHONPATH,
     STORED_COMMAND,
-    TORCHRUN_FILE,
     hostfile_path,
 )
 
@@ -88,116 +82,62 @@ def make_launch_plan(
     if ranks_on_machine > 1:
         # otherwise, libraries would start a thread per processor in every rank
         environment.setdefault("OMP_NUM_THREADS", str(max(1, cpu_count() // ranks_on_machine)))
-    if config.launcher.name != "single":
+    is_single = config.launcher.name == "single"
+    if not is_single:
         cpus = cpu_variables(host.count * len(slots), gpu_count(environ))
         environment = {**cpus, **environment}
-    rank_arguments = [*entry, *config.script_arguments]
-    one_machine = network_interface(config) == "lo"
-    environments = rank_environments(config, slots, master)
-    of_launcher = set(environments[0])
+    interface = network_interface(config)
+    environments = list(rank_environments(config, slots, master))
+    place = frozenset(environments[0])
+    one_machine = interface == "lo"
     of_frameworks = framework_environments(config, slots, master[0], ports, environ, one_machine=one_machine)
     of_trackers = tracker_environments(config, slots, environ)
     own = [{**frameworks, **trackers} for frameworks, trackers in zip(of_frameworks, of_trackers)]
-    server = server_config(config, ports, one_machine=one_machine)
-    agent = _agent(config, horovod)
-    if not agent or agent == "agent":
+    starter = rank_starter(config, horovod)
+    if starter.passes_variables:
         for rank_environment, variables in zip(environments, own):
             rank_environment.update(variables)
-    rank_command = [python, f"{config.library}/{RANK_FILE}"]
-    command: Sequence[str]
-    programs = {}
-    session = ""
-    proxies_connect = False
-    stored: tuple[str, ...] = ()
-    if agent == "torchrun":
-        if entry[0] == "--":
-            raise InvalidJob(
-                f"torch_distributed starts Python scripts, not {config.entry_point}",
-                hint='Use distribution={"processes": {}} for other programs.',
-            )
-        # the job's grace period instead of torchrun's 30 s for the other ranks after one has failed
-        environment.setdefault("TORCH_ELASTIC_SHUTDOWN_TIMEOUT", str(int(config.settings.stop_grace)))
-        command = [
-            *(python, f"{config.library}/{TORCHRUN_FILE}"),
-            *_torchrun_options(slots[0], master, config.launcher.max_restarts),
-            f"--log_dir={config.paths.run}/torchrun",  # by default, a folder in /tmp that survives a kill
-            # torchrun would take --rdzv, an argument of the script, for its --rdzv-id
-            *(rank_command[1], STORED_COMMAND),
-        ]
-    elif agent == "mpirun":
-        session = mpirun.session_folder(str(config.paths.run))
-        defaults = mpirun.environment(
-            slots[0], session, network_interface(config), config.settings.hosts_on_machine
-        )
-        environment = {**defaults, **environment}
-        environment.update(_common(environments[0]))
-        programs[mpirun.REMOTE_SHELL] = mpirun.remote_shell(str(config.paths.run))
-        command = ()  # mpirun sends the command of its daemon later
-        if config.settings.srun:
-            programs.clear()
-            stored = tuple(rank_command)
-            if host.leads:
-                command = srun_command(dict(config.settings.srun), slots[0], environ, sys.executable)
-        elif host.leads:
-            options = config.launcher.custom_mpi_options
-            shell = f"{config.paths.run.absolute()}/{PROGRAMS}/{mpirun.REMOTE_SHELL}"
-            found = mpirun.Mpirun.find(environment)
-            command = found.command(slots[0], rank_command, environment, options, remote_shell=shell)
-            proxies_connect = found.is_mpich
-    elif agent == "agent":
-        # an outer job's, or the user's: ranks would take them for those that the agent sets
-        environment = {name: value for name, value in environment.items() if name not in of_launcher}
-        environment.update(
-            {name: environments[0][name] for name in ("MASTER_ADDR", "MASTER_PORT") if name in of_launcher}
-        )
-        command = agent_command(
-            config.launcher.agent_command,
-            config.launcher.agent_preset,
-            slots[0],
-            host.hosts,
-            master,
-            ports,
-            run=str(config.paths.run.absolute()),
-            python=python,
-            program_folders=program_folders(config, python),
-            rank_program=rank_command[1],
-            environment=environment,
-            one_machine=one_machine,
-        )
-    else:
-        command = [*rank_command, *rank_arguments]
-        if horovod.controller == "gloo":
-            rendezvous = (master[0], horovod.port)
-            for slot, rank_environment in zip(slots, environments):
-                rank_environment.update(
-                    horovod_environment(slot, config.host.current, rendezvous, network_interface(config))
-                )
+    ranks = RanksOfHost(
+        config=config,
+        python=python,
+        program_folders=program_folders(config, python),
+        master=master,
+        ports=ports,
+        interface=interface,
+        horovod=horovod,
+        environ=environ,
+        slots=slots,
+        environment=environment,
+        rank_environments=environments,
+        place=place,
+        rank_arguments=(*entry, *config.script_arguments),
+    )
+    start = starter.start(ranks)
+    server = server_config(config, ports, one_machine=one_machine)
     return LaunchPlan(
         slots=slots,
-        command=tuple(command),
-        environment=environment,
+        command=start.command,
+        environment=start.environment,
         rank_environments=tuple(environments),
         agent_variables=tuple(
-            {**_lost_in_shells(environment, config), **variables}
-            for variables in (environments if agent == "agent" else own)
+            {**_lost_in_shells(start.environment, config), **variables}
+            for variables in (environments if starter.passes_variables else own)
         ),
-        hostfile=hostfile(
-            host.hosts, len(slots) if config.launcher.name != "single" else gpu_count(environ) or 1
-        ),
+        hostfile=hostfile(host.hosts, (gpu_count(environ) or 1) if is_single else len(slots)),
         server=(python, f"{config.library}/{PARAMETER_SERVER_FILE}") if server else (),
         server_variables={"TF_CONFIG": server, "CUDA_VISIBLE_DEVICES": "-1"},  # as in AWS's images
         cwd=config.paths.code,
         run=config.paths.run,
-        agent=agent,
-        rank_arguments=tuple(rank_arguments),
-        programs=programs,
-        signals_group=entry[0] == "--",
-        session=session,
-        proxies_connect=proxies_connect,
-        stored_command=stored,
+        agent=starter.name,
+        rank_arguments=ranks.rank_arguments,
+        programs=start.programs,
+        signals_group=not ranks.is_python,
+        session=start.session,
+        proxies_connect=start.proxies_connect,
+        stored_command=start.stored_command,
         hosts=host.count,
         serves=config.launcher.has_one_rank and not host.leads,
-        restarts=agent == "torchrun" and config.launcher.max_restarts > 0,
+        restarts=start.restarts,
     )
 
 
@@ -219,19 +159,6 @@ def network_interface(config: HostConfig) -> str:
         if config.host_in_world.count == config.settings.hosts_on_machine
         else config.host.network_interface
     )
-
-
-def _agent(config: HostConfig, horovod: HorovodChoice) -> str:
-    """The program that starts the ranks; empty for the runtime itself."""
-    if config.launcher.name == "horovod":
-        return "mpirun" if horovod.controller == "mpi" else ""
-    return config.launcher.name if config.launcher.name in ("torchrun", "mpirun", "agent") else ""
-
-
-def _common(rank_environment: Mapping[str, str]) -> dict[str, str]:
-    """The variables that have the same value in all ranks of the host."""
-    own = {name for names in (TORCHRUN, HOROVODRUN) for name in (names.rank, names.local_rank)}
-    return {name: value for name, value in rank_environment.items() if name not in own}
 
 
 def _lost_in_shells(environment: Mapping[str, str], config: HostConfig) -> dict[str, str]:
@@ -276,15 +203,6 @@ def _is_module(code: Path, name: str) -> bool:
     """Whether ``python -m NAME`` finds a file in ``code``."""
     path = code.joinpath(*name.split("."))
     return path.with_name(f"{path.name}.py").is_file() or (path / "__main__.py").is_file()
-
-
-def _torchrun_options(slot: RankSlot, master: tuple[str, int], max_restarts: int) -> list[str]:
-    # with underscores: PyTorch 1 has no other spelling
-    return [
-        f"--nnodes={slot.host_count}", f"--nproc_per_node={slot.local_size}", f"--node_rank={slot.host_rank}",
-        f"--master_addr={master[0]}", f"--master_port={master[1]}", f"--max_restarts={max_restarts}",
-        "--monitor_interval=0.1",  # as in PyTorch 2; PyTorch 1 would notice the end of a rank after 5 s
-    ]  # fmt: skip
 
 
 def _environment(

@@ -1,0 +1,208 @@
+"""What starts the ranks of a host: the runtime itself, torchrun, mpirun or srun, or another project's launcher."""
+
+from __future__ import annotations
+
+import sys
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+from cloudtrain.contract import RankSlot
+from cloudtrain.contract.frameworks import WorldPorts
+from cloudtrain.contract.rank import HOROVODRUN, TORCHRUN
+from cloudtrain.errors import InvalidJob
+from cloudtrain.runtime.host_config import HostConfig
+from cloudtrain.runtime.launchers import mpirun
+from cloudtrain.runtime.launchers.agent import agent_command
+from cloudtrain.runtime.launchers.horovod import horovod_environment
+from cloudtrain.runtime.launchers.horovod_choice import HorovodChoice
+from cloudtrain.runtime.launchers.srun import srun_command
+from cloudtrain.runtime.run_folder import PROGRAMS, RANK_FILE, STORED_COMMAND, TORCHRUN_FILE
+
+
+@dataclass(frozen=True)
+class RanksOfHost:
+    """The ranks that this host is to start, however they start."""
+
+    config: HostConfig
+    python: str
+    """The interpreter that has the job's requirements."""
+    program_folders: list[str]
+    """The folders of the programs that the packages of ``python`` brought."""
+    master: tuple[str, int]
+    """Address and port of rank 0."""
+    ports: WorldPorts
+    """Those of the world's first host."""
+    interface: str
+    """The network interface for traffic between ranks."""
+    horovod: HorovodChoice
+    """The leader's choice."""
+    environ: Mapping[str, str]
+    """The environment of the runtime."""
+    slots: tuple[RankSlot, ...]
+    environment: dict[str, str]
+    """The variables that all ranks have."""
+    rank_environments: list[dict[str, str]]
+    """The variables of each rank, of which those named in ``place`` state its place."""
+    place: frozenset[str]
+    rank_arguments: tuple[str, ...]
+    """The arguments of `cloudtrain.runtime.rank`: the entry point and its own."""
+
+    @property
+    def rank_command(self) -> tuple[str, str]:
+        return (self.python, f"{self.config.library}/{RANK_FILE}")
+
+    @property
+    def is_python(self) -> bool:
+        """Whether the entry point is a Python script or module."""
+        return self.rank_arguments[0] != "--"
+
+
+@dataclass(frozen=True)
+class RankStart:
+    """How they start: see the fields of these names in `launch.LaunchPlan`."""
+
+    command: tuple[str, ...]
+    environment: Mapping[str, str]
+    programs: Mapping[str, str] = field(default_factory=dict)
+    session: str = ""
+    proxies_connect: bool = False
+    stored_command: tuple[str, ...] = ()
+    restarts: bool = False
+
+
+class RankStarter(ABC):
+    """One way to start the ranks of a host."""
+
+    name = ""
+    """The program, as in `launch.LaunchPlan.agent`."""
+    passes_variables = False
+    """Whether each rank inherits its own variables. Otherwise, it reads them from the run folder."""
+
+    @abstractmethod
+    def start(self, ranks: RanksOfHost) -> RankStart:
+        """The command of this host.
+
+        Raises:
+            InvalidJob: it cannot start this entry point, or the options of the job are invalid.
+            PlatformError: the program is not installed.
+        """
+
+
+class Runtime(RankStarter):
+    """The runtime starts each rank."""
+
+    passes_variables = True
+
+    def start(self, ranks: RanksOfHost) -> RankStart:
+        if ranks.horovod.controller == "gloo":
+            rendezvous = (ranks.master[0], ranks.horovod.port)
+            for slot, variables in zip(ranks.slots, ranks.rank_environments):
+                host = ranks.config.host.current
+                variables.update(horovod_environment(slot, host, rendezvous, ranks.interface))
+        return RankStart((*ranks.rank_command, *ranks.rank_arguments), ranks.environment)
+
+
+class Torchrun(RankStarter):
+    """One ``torchrun`` on each host."""
+
+    name = "torchrun"
+
+    def start(self, ranks: RanksOfHost) -> RankStart:
+        config, slot = ranks.config, ranks.slots[0]
+        if not ranks.is_python:
+            raise InvalidJob(
+                f"torch_distributed starts Python scripts, not {config.entry_point}",
+                hint='Use distribution={"processes": {}} for other programs.',
+            )
+        # the job's grace period instead of torchrun's 30 s for the other ranks after one has failed
+        ranks.environment.setdefault("TORCH_ELASTIC_SHUTDOWN_TIMEOUT", str(int(config.settings.stop_grace)))
+        address, port = ranks.master
+        restarts = config.launcher.max_restarts
+        command = (
+            *(ranks.python, f"{config.library}/{TORCHRUN_FILE}"),
+            # with underscores: PyTorch 1 has no other spelling
+            *(f"--nnodes={slot.host_count}", f"--nproc_per_node={slot.local_size}"),
+            *(f"--node_rank={slot.host_rank}", f"--master_addr={address}", f"--master_port={port}"),
+            f"--max_restarts={restarts}",
+            "--monitor_interval=0.1",  # as in PyTorch 2; PyTorch 1 would notice the end of a rank after 5 s
+            f"--log_dir={config.paths.run}/torchrun",  # by default, a folder in /tmp that survives a kill
+            # torchrun would take --rdzv, an argument of the script, for its --rdzv-id
+            *(ranks.rank_command[1], STORED_COMMAND),
+        )
+        return RankStart(command, ranks.environment, restarts=restarts > 0)
+
+
+class Mpirun(RankStarter):
+    """``mpirun`` on the first host; its daemons on the others, whose command it sends later."""
+
+    name = "mpirun"
+
+    def start(self, ranks: RanksOfHost) -> RankStart:
+        config, slot = ranks.config, ranks.slots[0]
+        run = str(config.paths.run)
+        session = mpirun.session_folder(run)
+        defaults = mpirun.environment(slot, session, ranks.interface, config.settings.hosts_on_machine)
+        environment = {**defaults, **ranks.environment, **_common(ranks.rank_environments[0])}
+        if config.settings.srun:
+            return self._srun(ranks, RankStart((), environment, session=session))
+        start = RankStart((), environment, {mpirun.REMOTE_SHELL: mpirun.remote_shell(run)}, session)
+        if not config.host_in_world.leads:
+            return start
+        found = mpirun.Mpirun.find(environment)
+        shell = f"{config.paths.run.absolute()}/{PROGRAMS}/{mpirun.REMOTE_SHELL}"
+        options = config.launcher.custom_mpi_options
+        command = found.command(slot, ranks.rank_command, environment, options, remote_shell=shell)
+        return replace(start, command=tuple(command), proxies_connect=found.is_mpich)
+
+    def _srun(self, ranks: RanksOfHost, start: RankStart) -> RankStart:
+        """Slurm's ``srun`` in place of ``mpirun``: its ranks find the runtime of their host by the run folder."""
+        config = ranks.config
+        if config.host_in_world.leads:
+            srun = srun_command(dict(config.settings.srun), ranks.slots[0], ranks.environ, sys.executable)
+            start = replace(start, command=tuple(srun))
+        return replace(start, stored_command=ranks.rank_command)
+
+
+class OtherLauncher(RankStarter):
+    """Another project's launcher, once on each host."""
+
+    name = "agent"
+    passes_variables = True
+
+    def start(self, ranks: RanksOfHost) -> RankStart:
+        config = ranks.config
+        # an outer job's, or the user's: ranks would take them for those that the launcher sets
+        environment = {name: value for name, value in ranks.environment.items() if name not in ranks.place}
+        masters = ranks.place.intersection(("MASTER_ADDR", "MASTER_PORT"))
+        environment.update({name: ranks.rank_environments[0][name] for name in sorted(masters)})
+        command = agent_command(
+            config.launcher.agent_command,
+            config.launcher.agent_preset,
+            ranks.slots[0],
+            config.host_in_world.hosts,
+            ranks.master,
+            ranks.ports,
+            run=str(config.paths.run.absolute()),
+            python=ranks.python,
+            program_folders=ranks.program_folders,
+            rank_program=ranks.rank_command[1],
+            environment=environment,
+            one_machine=ranks.interface == "lo",
+        )
+        return RankStart(tuple(command), environment)
+
+
+def rank_starter(config: HostConfig, horovod: HorovodChoice) -> RankStarter:
+    """What starts the ranks of this job."""
+    name = config.launcher.name
+    if name == "horovod" and horovod.controller == "mpi":
+        name = Mpirun.name
+    starters: tuple[RankStarter, ...] = (Torchrun(), Mpirun(), OtherLauncher())
+    return next((starter for starter in starters if starter.name == name), Runtime())
+
+
+def _common(rank_environment: Mapping[str, str]) -> dict[str, str]:
+    """The variables that have the same value in all ranks of the host."""
+    own = {name for names in (TORCHRUN, HOROVODRUN) for name in (names.rank, names.local_rank)}
+    return {name: value for name, value in rank_environment.items() if name not in own}
