@@ -28,7 +28,7 @@ from cloudtrain.checkpoint.store.store import CheckpointStore, PreparedSave
 from cloudtrain.checkpoint.tensors.framework import Leaf
 from cloudtrain.checkpoint.tensors.snapshot import Buffer
 from cloudtrain.checkpoint.workers import BackgroundSaves, WorkerPool
-from cloudtrain.environment._preemption import set_exit_policy
+from cloudtrain.environment.job import set_exit_policy
 from cloudtrain.errors import CheckpointError
 from cloudtrain.observe import beat, own_progress, report_step
 from cloudtrain.observe.checkpointing import Unspoiled

@@ -55,7 +55,7 @@ class SameStep:
             )
 
     def saving(self) -> None:
-        """What is restored from now on may be another step."""
+        """The step that is restored from now on may be another one."""
         store = None if self._saved else _store()
         if store is not None:
             self._saved = True

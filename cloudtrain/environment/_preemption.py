@@ -13,20 +13,18 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
 from types import FrameType
 
 from cloudtrain._system.processes import after_fork_in_child
 from cloudtrain._system.signals import own_number
 from cloudtrain.contract import PREEMPTED, SPOT_VARIABLE, Notice, Settings
-from cloudtrain.environment.job import rank
+from cloudtrain.environment.job import may_exit
 
 SIGNALS = tuple(filter(None, map(own_number, ("SIGTERM", "SIGUSR1"))))
 
 _notice: Notice | None = None
 _installed = False
-_may_exit: Callable[[], bool] | None = None
 
 
 def preemption() -> Notice | None:
@@ -56,20 +54,8 @@ def exit_if_preempted() -> None:
     Raises:
         SystemExit: the interpreter shuts down normally, and pending checkpoints are committed.
     """
-    noticed = preemption() is not None
-    if _may_exit() if _may_exit is not None else noticed and rank() == 0:
+    if may_exit(preemption() is not None):
         sys.exit(PREEMPTED)
-
-
-def set_exit_policy(may_exit: Callable[[], bool] | None) -> None:
-    """Decide when `exit_if_preempted` exits.
-
-    Args:
-        may_exit: returns True on a rank that has saved for the notice; if ranks save together, on all of them at the
-            same step. None restores the default: rank 0 exits as soon as it has a notice, which ends the others.
-    """
-    global _may_exit
-    _may_exit = may_exit
 
 
 def _install() -> None:
