@@ -40,6 +40,10 @@ class Interpreter:
     variables: tuple[tuple[str, str], ...] = ()
 
 
+COMMAND = Interpreter(
+    sys.executable, ("botocore_data", "boto3", "cloudtrain.cli.submit", "cloudtrain.cli.list")
+)
+"""For the ``cloudtrain`` program."""
 NUMPY = Interpreter(sys.executable, ("botocore_data", "numpy"))
 TORCH = Interpreter(
     sys.executable,
@@ -129,6 +133,7 @@ def _server(interpreter: Interpreter) -> socket.socket:
                 **dict(interpreter.variables),
             },
             cwd=Path(__file__).anchor,
+            stdin=subprocess.DEVNULL,
         )
     return ours
 

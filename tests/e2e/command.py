@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
-import subprocess
+import os
 import sys
+import tempfile
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
+
+import warm_python
 
 CLOUDTRAIN = str(Path(sys.executable).parent / "cloudtrain")
 
@@ -24,8 +27,16 @@ class Result:
 
 
 def cloudtrain(*arguments: str, cwd: Path, timeout: float = 120) -> Result:
-    done = subprocess.run(
-        [CLOUDTRAIN, *arguments], cwd=cwd, capture_output=True, text=True, timeout=timeout, stdin=subprocess.DEVNULL,
-        check=False,
-    )  # fmt: skip
-    return Result(done.returncode, done.stdout, done.stderr)
+    """Run the command in a process of its own, whose modules are loaded: half of its CPU time."""
+    with tempfile.TemporaryFile("w+") as out, tempfile.TemporaryFile("w+") as err:
+        program = warm_python.start([CLOUDTRAIN, *arguments], os.environ, out, err, cwd, warm_python.COMMAND)
+        try:
+            code = program.wait(timeout)
+        finally:
+            program.kill()
+        return Result(code, _text(out), _text(err))
+
+
+def _text(file: IO[str]) -> str:
+    file.seek(0)
+    return file.read()
