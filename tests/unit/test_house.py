@@ -129,11 +129,6 @@ def test_every_package_that_is_imported_is_declared() -> None:
     assert declared >= set(BROUGHT_BY.values())
 
 
-def test_prose_is_plain_english() -> None:
-    done = _run(sys.executable, "scripts/prose")
-    assert done.returncode == 0, done.stdout
-
-
 def test_the_architecture_page_shows_the_layers_of_the_import_linter() -> None:
     contract = PYPROJECT.read_text(encoding="utf-8")
     layers = re.search(r"^layers = \[\n(.*?)^\]", contract, re.MULTILINE | re.DOTALL)
