@@ -43,6 +43,9 @@ STARTED = {
 }
 """Groups of tests that share what a session's fixture starts, by that fixture or by the parameter that names it."""
 
+KERAS = ("test_checkpoint_variables.py", "test_keras_adapter.py", "test_keras_optimizers.py")
+"""Files that import Keras, which takes 4 s: they run on one worker."""
+
 KUBERNETES_SERVERS = 2
 """Workers that start a Kubernetes API server: each takes a tenth of a processor until the end of the run."""
 
@@ -192,6 +195,8 @@ def _group(item: pytest.Item) -> str | None:
             return group.format(file=item.path.stem)
     if item.path.name in FIRST:
         return item.path.stem
+    if item.path.name in KERAS:
+        return "keras"
     if item.path.name in LAUNCHES:
         values = (str(parameters[name]) for name in LAUNCHES[item.path.name])
         return "-".join([item.path.stem, *values])

@@ -10,12 +10,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from keras_on_torch import keras
+from keras_on_torch import Lazy, keras
 
 from cloudtrain.checkpoint import Checkpointer
-from cloudtrain.checkpoint.keras import CheckpointCallback, apply, capture
 from cloudtrain.errors import CheckpointError
 
+adapter = Lazy("cloudtrain.checkpoint.keras")
 RANDOM = np.random.default_rng(0)
 INPUTS, TARGETS = RANDOM.random((48, 4), np.float32), RANDOM.random((48, 1), np.float32)
 EPOCHS = 4
@@ -36,9 +36,7 @@ def make_model(width: int = 8, dtype: str = "float32") -> Any:
     return model
 
 
-def fit(
-    model: Any, callback: CheckpointCallback | None, *more: Any, first: int = 0, epochs: int = EPOCHS
-) -> Any:
+def fit(model: Any, callback: Any, *more: Any, first: int = 0, epochs: int = EPOCHS) -> Any:
     callbacks = [callback, *more] if callback else [*more]
     return model.fit(
         INPUTS, TARGETS, batch_size=8, epochs=epochs, initial_epoch=first, shuffle=False, verbose=0, callbacks=callbacks
@@ -58,10 +56,10 @@ def test_a_restored_training_continues_bit_for_bit(tmp_path: Path) -> None:
     first = make_model()
     for variable, value in zip(first.variables, start, strict=True):
         variable.assign(value)
-    fit(first, CheckpointCallback(Checkpointer(tmp_path)), epochs=2)
+    fit(first, adapter.CheckpointCallback(Checkpointer(tmp_path)), epochs=2)
 
     second = make_model()
-    callback = CheckpointCallback(Checkpointer(tmp_path))
+    callback = adapter.CheckpointCallback(Checkpointer(tmp_path))
     done = callback.restore(second)
     assert done == 2
     fit(second, callback, first=done)
@@ -74,26 +72,19 @@ def test_a_restored_training_continues_bit_for_bit(tmp_path: Path) -> None:
 
 def test_saves_within_an_epoch_and_at_its_end(tmp_path: Path) -> None:
     checkpointer = Checkpointer(tmp_path, keep=None)
-    fit(make_model(), CheckpointCallback(checkpointer, every=3), epochs=2)
+    fit(make_model(), adapter.CheckpointCallback(checkpointer, every=3), epochs=2)
     checkpointer.wait()
     epochs = {step: Checkpointer(tmp_path).restore(step).state["epochs"] for step in checkpointer.steps()}  # type: ignore[union-attr]
     assert epochs == {3: 0, 6: 1, 9: 1, 12: 2}
 
 
-class NoticeAt(keras.callbacks.Callback):  # type: ignore[misc]
-    """Sends the notice after a batch."""
-
-    def __init__(self, batch: int) -> None:
-        super().__init__()
-        self._batch = batch
-
-    def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
-        if batch == self._batch:
+def _train_until_notice(folder: Path, batch: int) -> None:
+    def notify(ended: int, logs: Any) -> None:
+        if ended == batch:
             os.kill(os.getpid(), signal.SIGTERM)
 
-
-def _train_until_notice(folder: Path, batch: int) -> None:
-    fit(make_model(), CheckpointCallback(Checkpointer(folder, asynchronous=False)), NoticeAt(batch))
+    notices = keras.callbacks.LambdaCallback(on_train_batch_end=notify)
+    fit(make_model(), adapter.CheckpointCallback(Checkpointer(folder, asynchronous=False)), notices)
 
 
 @pytest.mark.parametrize(
@@ -107,7 +98,7 @@ def test_a_notice_saves_and_exits(tmp_path: Path, batch: int, step: int, epochs:
     process.join(120)
     assert process.exitcode == 75
     model = make_model()
-    callback = CheckpointCallback(Checkpointer(tmp_path))
+    callback = adapter.CheckpointCallback(Checkpointer(tmp_path))
     assert callback.restore(model) == epochs
     assert Checkpointer(tmp_path).steps() == [step]
 
@@ -116,21 +107,21 @@ def test_half_precision_and_other_variables(tmp_path: Path) -> None:
     model, extra = make_model(dtype="bfloat16"), keras.Variable(np.float32(3.5), name="extra")
     fit(model, None, epochs=1)
     with Checkpointer(tmp_path) as checkpointer:
-        checkpointer.save(1, capture(model, [extra]))
+        checkpointer.save(1, adapter.capture(model, [extra]))
     state = Checkpointer(tmp_path).restore().state  # type: ignore[union-attr]
     other, fresh = make_model(dtype="bfloat16"), keras.Variable(np.float32(0), name="extra")
-    apply(state, other, [fresh])
+    adapter.apply(state, other, [fresh])
     assert float(fresh.numpy()) == 3.5
     for expected, value in zip(values(model), values(other), strict=True):
         assert np.array_equal(expected, value)
 
 
 def test_a_mismatch_is_named_and_nothing_is_changed() -> None:
-    state, wide = capture(make_model()), make_model(width=9)
-    capture(wide)  # builds the optimizer
+    state, wide = adapter.capture(make_model()), make_model(width=9)
+    adapter.capture(wide)  # builds the optimizer
     before = values(wide)
     with pytest.raises(CheckpointError, match=r"kernel is float32 \[4, 8\], .*kernel is float32 \[4, 9\]"):
-        apply(state, wide)
+        adapter.apply(state, wide)
     with pytest.raises(CheckpointError, match=r"does not fit the variables: it has 0 variables, expected 1"):
-        apply(state, make_model(), [keras.Variable(1.0)])
+        adapter.apply(state, make_model(), [keras.Variable(1.0)])
     assert all(np.array_equal(one, other) for one, other in zip(before, values(wide), strict=True))
