@@ -24,6 +24,8 @@ _MEMORY_KILL = re.compile(
     rb"^(?:slurmstepd|srun)\S* error: .*?(?:oom[-_ ]kill event|Out Of Memory|exceeded (?:job |step )?memory limit)",
     re.I,
 )
+_CANCEL = re.compile(rb"error: \*\*\* STEP \S+ ON \S+ CANCELLED AT \S+ \*\*\*$")
+"""A step of Slurm that someone has cancelled. With another cause, such as a time limit, the line ends with that."""
 _FRAME = re.compile(rb"\x02(\d+)([opxli])(.*)\n", re.DOTALL)
 
 
@@ -56,6 +58,8 @@ class FrameReader:
     """Whether the programs on the nodes got SIGINT."""
     memory_kills: list[str] = field(default_factory=list)
     """Lines of the scheduler about processes that were killed for their use of memory."""
+    is_cancelled: bool = False
+    """Whether someone has cancelled the step of the programs on the nodes."""
     _rest: bytes = b""
     _parts: dict[int, bytes] = field(default_factory=dict)
 
@@ -76,6 +80,7 @@ class FrameReader:
         if not found:
             if _MEMORY_KILL.search(line):
                 self.memory_kills.append(line.decode("utf-8", "replace").strip())
+            self.is_cancelled |= bool(_CANCEL.search(line.strip()))
             return b"" if line.strip() in self.noise else line
         node, kind, content = int(found[1]), found[2], found[3]
         if kind == PART:

@@ -93,6 +93,11 @@ class NodePrograms:
         return number in self._reader.exits
 
     @property
+    def is_cancelled(self) -> bool:
+        """Whether someone has cancelled the step of the programs."""
+        return self._reader.is_cancelled
+
+    @property
     def code(self) -> int | None:
         """The exit code of the command; None while it runs."""
         return self._process.poll()
@@ -187,6 +192,15 @@ class NodeHost:
         if line:
             host = self._programs.node_in(line) or name
             return replace(FailureReport.host_lost(host, "", time.time()), **_out_of_memory(line))
+        if not self._programs.said(self._number) and self._programs.is_cancelled:
+            return FailureReport(
+                FailureClass.KILLED,
+                "someone cancelled the step of the job in Slurm, and not the job: scancel JOB.STEP",
+                "The user who cancelled it, or the administrators of the cluster, may know the reason. "
+                "Submit the job again: it resumes from its last checkpoint.",
+                exit_code=128 + LINUX_SIGKILL,
+                time=time.time(),
+            )
         if not self._programs.said(self._number):
             return FailureReport.host_lost(
                 name, "its node did not report the end of its runtime: see job.log", time.time()

@@ -74,3 +74,12 @@ def test_a_notice_to_all_processes_reaches_the_ranks(slurm: SlurmCluster, tmp_pa
     slurm("scancel", "--signal=USR1", str(number_of(job)))
     wait_for_line(job, "noticed", 2)
     assert wait_for_end(job).status == JobStatus.COMPLETED
+
+
+def test_a_step_that_someone_cancels_is_not_a_lost_host(slurm: SlurmCluster, tmp_path: Path) -> None:
+    job = submit(tmp_path, WAITS, "step-cancelled", platform_options={"poll_seconds": 1})
+    wait_for_line(job, "waiting", 2)
+    slurm("scancel", f"{number_of(job)}.0")
+    failure = wait_for_end(job).describe().failure
+    assert failure and failure.failure_class == FailureClass.KILLED
+    assert "someone cancelled the step of the job" in failure.message
