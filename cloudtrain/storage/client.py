@@ -17,10 +17,23 @@ from cloudtrain.storage.retry_policy import current
 
 if TYPE_CHECKING:
     from boto3 import Session
+    from botocore.model import OperationModel
     from mypy_boto3_s3 import S3Client
     from s3transfer.manager import TransferManager
 
 _KEY = "cloudtrain_outage"
+
+_PROOFS = {
+    "CompleteMultipartUpload": ("ETag",),
+    "CreateMultipartUpload": ("UploadId",),
+    "GetObject": ("ETag", "LastModified"),
+    "HeadObject": ("ETag", "LastModified"),
+    "ListObjectsV2": ("Name", "IsTruncated", "KeyCount"),
+    "PutObject": ("ETag",),
+    "UploadPart": ("ETag",),
+}
+"""By operation, what an answer of S3 has: at least one of these. A proxy, or another server at the endpoint, may answer
+everything with 200 and a page: it must not count as a stored object, as its bytes, or as an empty bucket."""
 
 
 def add_patience(client: S3Client) -> None:
@@ -30,10 +43,15 @@ def add_patience(client: S3Client) -> None:
 
 
 def _on_answer(
-    *, response: Any, caught_exception: Exception | None, request_dict: dict[str, Any], **_: Any
+    *,
+    response: Any,
+    caught_exception: Exception | None,
+    request_dict: dict[str, Any],
+    operation: OperationModel,
+    **_: Any,
 ) -> float | None:
     """The seconds that botocore should wait before it sends the request again; None: it should not."""
-    why = _why(response, caught_exception)
+    why = _why(response, caught_exception, operation.name)
     if why is None:
         current().answered()
         return None
@@ -43,12 +61,12 @@ def _on_answer(
         outage = context[_KEY] = current().outage(_uri(request_dict))
     if outage.wait(why):
         return 0
-    if caught_exception is not None:
+    if caught_exception is not None or response[0].status_code < 300:
         raise GaveUp(why) from caught_exception
     return None
 
 
-def _why(response: Any, exception: Exception | None) -> str | None:
+def _why(response: Any, exception: Exception | None, operation: str) -> str | None:
     """Why the request failed, if it is worth another attempt."""
     if exception is not None:
         return str(exception) if _is_transient_exception(exception) else None
@@ -57,7 +75,11 @@ def _why(response: Any, exception: Exception | None) -> str | None:
     http, parsed = response
     error = parsed.get("Error", {})
     code = str(error.get("Code", "")) if isinstance(error, dict) else ""
-    if http.status_code < 300 or not is_transient(code, http.status_code):
+    if http.status_code < 300:
+        proofs = _PROOFS.get(operation)
+        is_proved = proofs is None or any(name in parsed for name in proofs)
+        return None if is_proved else f"not an answer of S3 (status {http.status_code})"
+    if not is_transient(code, http.status_code):
         return None
     return f"the server failed ({http.status_code} {code})"
 
