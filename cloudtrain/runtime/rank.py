@@ -181,7 +181,7 @@ def _run(script: Callable[[], None]) -> None:
 
 
 def _watch_for_place() -> Callable[[], None]:
-    """What to call at the end of the script: it warns if one of several ranks never asked for its place."""
+    """A function for the end of the script, which warns if one of several ranks never read its rank."""
     ranks = os.environ.get("WORLD_SIZE", "1")
     if ranks == "1" or rank(os.environ) != 0:
         return lambda: None

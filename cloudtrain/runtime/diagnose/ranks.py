@@ -82,7 +82,7 @@ _EXCEPTION = re.compile(
 )
 
 _RANK_PREFIX = re.compile(r"^\[rank\d+\]: ?")
-"""What torch puts before each line of a traceback once its ranks have met."""
+"""The prefix that torch adds to each line of a traceback once its process group exists."""
 
 _FRAME = re.compile(r'^  File "(.+)", line (\d+), in .*\n    (\S.*)$', re.MULTILINE)
 

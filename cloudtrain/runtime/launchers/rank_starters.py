@@ -1,4 +1,4 @@
-"""What starts the ranks of a host: the runtime itself, torchrun, mpirun or srun, or another project's launcher."""
+"""The ways to start the ranks of a host: the runtime, torchrun, mpirun or srun, or another project's launcher."""
 
 from __future__ import annotations
 
@@ -194,7 +194,7 @@ class OtherLauncher(RankStarter):
 
 
 def rank_starter(config: HostConfig, horovod: HorovodChoice) -> RankStarter:
-    """What starts the ranks of this job."""
+    """The way in which the ranks of this job start."""
     name = config.launcher.name
     if name == "horovod" and horovod.controller == "mpi":
         name = Mpirun.name

@@ -61,7 +61,7 @@ RESTORES = """
     fresh.save(5, {"step": 5})
     fresh.close()
     hvd.barrier()
-    # Rank 1 has no file of it. But that is no start: rank 0 has saved since the ranks restored.
+    # Rank 1 has no file of it. But the training does not start from zero: rank 0 has saved since the ranks restored.
     print("at the end:", restored(Checkpointer(f"{disk}/fresh")), flush=True)
     hvd.shutdown()
 """.replace("WITHOUT_COMPILER", WITHOUT_COMPILER)
