@@ -27,7 +27,7 @@ class Result:
 
 
 def cloudtrain(*arguments: str, cwd: Path, timeout: float = 120) -> Result:
-    """Run the command in a process of its own, whose modules are loaded: half of its CPU time."""
+    """Run the command in its own process, forked from one that has its modules: half of the CPU time."""
     with tempfile.TemporaryFile("w+") as out, tempfile.TemporaryFile("w+") as err:
         program = warm_python.start([CLOUDTRAIN, *arguments], os.environ, out, err, cwd, warm_python.COMMAND)
         try:

@@ -80,14 +80,14 @@ ACTIONS: dict[str, Callable[[Store, Path], object]] = {
 
 @pytest.mark.parametrize("action", ACTIONS)
 def test_its_answers_are_not_those_of_s3(portal: None, action: str, tmp_path: Path) -> None:
-    """A page in place of an answer is no stored object, no empty bucket and no data."""
+    """A page in place of an answer does not count as a stored object, an empty bucket or data."""
     with pytest.raises(Unreachable, match=r"not an answer of S3|the server failed") as caught:
         ACTIONS[action](open_store("s3://bucket/folder"), tmp_path)
     assert "AWS_ENDPOINT_URL_S3" in caught.value.hint
     assert not (tmp_path / "there").exists()
 
 
-def test_it_is_no_store_without_checkpoints(portal: None, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_it_does_not_count_as_a_store_without_checkpoints(portal: None, monkeypatch: pytest.MonkeyPatch) -> None:
     """The training would start over."""
     monkeypatch.setenv("CLOUDTRAIN_STORAGE_PATIENCE", "0")
     with pytest.raises(Unreachable):

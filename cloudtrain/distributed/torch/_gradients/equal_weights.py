@@ -22,11 +22,11 @@ def warn_of_different_weights(
     """Compare the bits of ``parameters`` between the ranks of ``process_set``, which all call this.
 
     Equal gradients keep weights apart that were different before, and no later step shows it. It is a warning and not
-    an error: Horovod trains such models too.
+    an error: Horovod trains such models too. Weights on GPUs are not compared: the step would wait for the GPU.
     """
-    if not parameters:
+    if not parameters or any(parameter.device.type != "cpu" for parameter in parameters):
         return
-    sums = torch.stack([_sum_of_bits(parameter).to(parameters[0].device) for parameter in parameters]).cpu()
+    sums = torch.stack([_sum_of_bits(parameter) for parameter in parameters])
     ends = torch.stack([sums, ~sums])  # the largest, and the complement of the smallest
     allreduce_(ends, name="DistributedOptimizer.weights", op=Max, process_set=process_set)
     most, least = ends[0].tolist(), (~ends[1]).tolist()
