@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import unittest
+from unittest import mock
 
 import horovod.torch as hvd
-import mock  # noqa: UP026
 import torch
 from horovod.runner.util.threads import in_thread
 
