@@ -33,7 +33,6 @@ from cloudtrain.runtime.run_folder import (
     read_variables,
     stacks_path,
 )
-from cloudtrain.runtime.standard_input import take as take_input
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -96,7 +95,9 @@ def _attach(folder: str) -> None:
         os.dup2(descriptor, 1)
         os.dup2(descriptor, 2)
         os.close(descriptor)
-    take_input(folder, rank(os.environ))
+    from cloudtrain.runtime.standard_input import take
+
+    take(folder, rank(os.environ))
     RankRecord(pid=os.getpid(), rank=rank(os.environ)).write(folder, local)
 
 

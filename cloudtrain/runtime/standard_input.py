@@ -8,8 +8,11 @@ from __future__ import annotations
 
 import contextlib
 import os
+import sys
 
 from cloudtrain.runtime.run_folder import input_path
+
+assert sys.platform != "win32", "jobs run on Linux and macOS"
 
 
 def offer(folder: str) -> None:

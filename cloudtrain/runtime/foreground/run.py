@@ -30,7 +30,6 @@ from cloudtrain.runtime.foreground.ranks import (
     status_of,
 )
 from cloudtrain.runtime.output import say
-from cloudtrain.runtime.standard_input import offer as offer_input
 
 assert sys.platform != "win32", "jobs run on Linux and macOS"
 
@@ -54,7 +53,9 @@ def run_here(order: Order, run: Path, signals: queue.SimpleQueue[int]) -> int:
         if number in END_SIGNALS:
             return 128 + number
         signals.put(number)
-    offer_input(str(run))
+    from cloudtrain.runtime.standard_input import offer
+
+    offer(str(run))
     try:
         ranks.start()
         kill_at = float("inf")

@@ -42,6 +42,8 @@ from cloudtrain.runtime.start.node_folder import HostFolder, host_folder, local_
 from cloudtrain.runtime.start.node_protocol import NodeJob
 from cloudtrain.runtime.start.variables import without_outer_allocation
 
+assert sys.platform != "win32", "jobs run on Linux and macOS"
+
 NAME = "SLURMD_NODENAME"
 OF_THE_RUNTIME = (signal.SIGHUP, signal.SIGUSR1)
 """Signals that ``scancel --signal`` sends to all processes of a job: the runtime and its ranks answer them."""

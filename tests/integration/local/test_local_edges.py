@@ -153,7 +153,7 @@ def test_a_runtime_that_receives_sigterm_is_interrupted(run: Run) -> None:
     never_again = {"max_preemptions": 0}
     script = "import time; print('on', flush=True); time.sleep(60)"
     job = run(script, wait=False, platform_options=never_again)
-    wait_until(lambda: "on" in job.logs(), "the rank")
+    wait_until(lambda: "on" in job.logs() and events(job, "host"), "the rank and the record of its host")
     [host] = events(job, "host")
     os.kill(host["pid"], signal.SIGTERM)
     wait_for_end(job)

@@ -13,7 +13,7 @@ from local_jobs import make_wheel
 
 from cloudtrain import Job
 from cloudtrain.platforms.supervised.leftovers import ENVIRONMENTS, UNUSED_SECONDS, JobEnds, environments
-from cloudtrain.runtime.inputs.fetch import requirements
+from cloudtrain.runtime.inputs import requirements
 from cloudtrain.runtime.inputs.installer import REQUIREMENTS, RequirementsFailed, run
 from cloudtrain.runtime.inputs.overlay import COMPLETE, Overlay, overlays_in
 from cloudtrain.runtime.inputs.requirements import install

@@ -33,6 +33,7 @@ def taken(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[tuple[str, str | Non
             requests.append((self.command, owner))
             self.send_response(200 if owner is None else 403)
             self.send_header("Content-Length", "0")
+            self.send_header("ETag", '"0"')
             self.end_headers()
 
         do_HEAD = do_GET = do_PUT = do_POST = answer

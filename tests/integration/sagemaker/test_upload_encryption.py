@@ -124,7 +124,9 @@ def strict(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Bucket]:
             elif self.path == "/":  # CreateTrainingJob
                 self._send(200, "{}")
             elif self.command == "POST":
-                self._send(200, "<CompleteMultipartUploadResult></CompleteMultipartUploadResult>")
+                self._send(
+                    200, "<CompleteMultipartUploadResult><ETag>0</ETag></CompleteMultipartUploadResult>"
+                )
             else:
                 self._send(404 if self.command == "HEAD" else 200, "")
 

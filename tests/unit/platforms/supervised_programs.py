@@ -63,6 +63,7 @@ class Programs:
     interface = "lo"
     end_seconds = 1.0
     look_seconds = 0.1
+    resources = ""
     upload = False
 
     def __init__(

@@ -77,6 +77,7 @@ def test_what_aws_has_retired_is_warned_of(tmp_path: Path, arguments: dict[str, 
 def test_framework_profiling_that_an_image_has_is_not_warned_of(tmp_path: Path) -> None:
     with mock_aws(), warnings.catch_warnings():
         warnings.simplefilter("error")
+        warnings.simplefilter("ignore", ResourceWarning)  # the submission, which holds a lock, is not used
         config = ProfilerConfig(framework_profile_params=FrameworkProfile())
         assert torch(tmp_path, profiler_config=config).prepare().job_warnings == []
 

@@ -189,6 +189,7 @@ OTHER_NAMES = {
 
 V2_VALUES: dict[str, Any] = {
     "hyperparameters": {"other": "1"},
+    "compiler_config": Shape(enabled=True, debug=False),
     "debugger_hook_config": False,
     "tensorboard_output_config": Shape(s3_output_path="s3://bucket/other"),
     "profiler_config": Shape(s3_output_path="s3://bucket/other"),
