@@ -78,13 +78,14 @@ class BackwardPass:
                 running._reducers.add(reducer)
 
     def __call__(self) -> None:
-        _running.pop(self._task, None)
-        reducers = list(self._reducers)
+        with _reaching:  # of the passes that end at the same time in several threads, the last one reduces
+            _running.pop(self._task, None)
+            reducers = list(self._reducers)
+            others = set(itertools.chain.from_iterable(each._reducers for each in _running.values()))
         outer: Any = torch._C._current_autograd_node()
         if outer is not None:
             _reach_after(outer, reducers)
             return
-        others = set(itertools.chain.from_iterable(each._reducers for each in _running.values()))
         ended = [each for each in reducers if each not in others]
         reduce_now([each for each in ended if each.backward_ended()], ended)
 

@@ -99,13 +99,17 @@ class JobWatch:
         self._reconnected = float("-inf")
         self._offset = _clock_offset()
 
-    def snapshot(self) -> Snapshot:
-        """The job's objects now. Raises KubeError if the server does not answer, or has not for five minutes."""
+    def snapshot(self, *, newest: bool = False) -> Snapshot:
+        """The job's objects now. Raises KubeError if the server does not answer, or has not for five minutes.
+
+        Args:
+            newest: list them again, however short ago that was: for what acts on single pods.
+        """
         with self._lock:
             self._asked = time.monotonic()
             if self.is_watching:
                 self._catch_up()
-            elif self._listed is None:
+            elif self._listed is None or newest:
                 self._list()
             else:
                 if time.monotonic() - self._listed > FRESH_SECONDS:

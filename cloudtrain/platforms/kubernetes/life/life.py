@@ -119,7 +119,7 @@ class JobLife:
 
     def preempt(self) -> None:
         """Evict the job's pods. Raises JobNotFound; PlatformError if none runs, or they are protected."""
-        objects = self._objects()
+        objects = self._objects(newest=True)
         if objects is None:
             raise self._not_found()
         self._refuse_another(objects)
@@ -133,9 +133,9 @@ class JobLife:
     def _is_another(self, objects: Snapshot) -> bool:
         return bool(self._uid) and uid_of(objects.owner) != self._uid
 
-    def _objects(self) -> Snapshot | None:
+    def _objects(self, *, newest: bool = False) -> Snapshot | None:
         """The objects of the job; None if it is gone, but was there."""
-        objects = self._watch.snapshot()
+        objects = self._watch.snapshot(newest=newest)
         if objects.owner is None or name_of(objects.owner) != self.name:  # it names files on this machine
             return None
         if self._last and self._last.owner and uid_of(self._last.owner) != uid_of(objects.owner):

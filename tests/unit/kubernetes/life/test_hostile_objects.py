@@ -23,7 +23,7 @@ def test_an_object_of_another_name_is_not_the_job(tmp_path: Path, monkeypatch: p
     monkeypatch.setenv("CLOUDTRAIN_HOME", str(tmp_path / "home"))
     owner: dict[str, Any] = {**job(), "status": {"conditions": [{"type": "Complete", "status": "True"}]}}
     owner["metadata"] = {**owner["metadata"], "name": "../../../outside"}
-    watch = SimpleNamespace(snapshot=lambda: Objects(owner))
+    watch = SimpleNamespace(snapshot=lambda **_: Objects(owner))
     with pytest.raises(JobNotFound):
         JobLife(cast(Any, SimpleNamespace(context="c", namespace="n")), JOB, "train", watch).describe()
     assert not list(tmp_path.rglob("outside*"))
