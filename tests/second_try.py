@@ -26,6 +26,11 @@ class Flaky:
 
 FLAKY = (
     Flaky(
+        "e2e/test_demo.py::test_interrupted_killed_and_started_again_it_resumes",
+        datetime.date(2027, 1, 22),
+        "failed once on a machine with a load of 30: exit status 137",
+    ),
+    Flaky(
         "integration/checkpoint/test_checkpoint_away.py::test_a_preempted_training_saves_until_the_grace_ends",
         datetime.date(2027, 1, 22),
         "measures the time until the process has ended, which a busy machine prolongs",
@@ -41,6 +46,11 @@ FLAKY = (
         "torch aborts at the exit of its interpreter",
     ),
     Flaky(
+        "integration/hosts/test_run_on_hosts.py::test_the_ranks_of_two_hosts",
+        datetime.date(2027, 1, 22),
+        "failed once on a machine with a load of 30, cause unknown",
+    ),
+    Flaky(
         "integration/kubernetes/test_kube_job_watch.py",
         datetime.date(2027, 1, 22),
         "its waits end after 20 s, in which a busy API server may not open a watch again",
@@ -49,6 +59,16 @@ FLAKY = (
         "integration/local/test_local_killed_submissions.py::test_a_killed_submission_leaves_a_job_or_a_free_name",
         datetime.date(2027, 1, 22),
         "a host's runtime exited with 1 once, cause unknown",
+    ),
+    Flaky(
+        "integration/local/test_local_outputs.py::test_a_host_that_is_killed_while_outputs_are_merged_leaves_no_archive",
+        datetime.date(2027, 1, 22),
+        "failed once on a machine with a load of 30, cause unknown",
+    ),
+    Flaky(
+        "integration/local/test_local_upload_later.py::test_what_could_not_be_uploaded_is_sent_later",
+        datetime.date(2027, 1, 22),
+        "failed once on a machine with a load of 30, cause unknown",
     ),
     Flaky(
         "integration/slurm/test_endings.py::test_each_ending_is_explained[accounting]",
@@ -64,6 +84,16 @@ FLAKY = (
         "integration/timeline/test_recorded_ranks.py",
         datetime.date(2027, 1, 22),
         "torch aborts at the exit of its interpreter",
+    ),
+    Flaky(
+        "unit/checkpoint/test_checkpoint_schedule.py::test_every_period",
+        datetime.date(2027, 1, 22),
+        "sleeps for 0.2 s, which a busy machine prolongs",
+    ),
+    Flaky(
+        "unit/platforms/slurm/test_queue_calls.py::test_places_count_as_a_second_call",
+        datetime.date(2027, 1, 22),
+        "measures a pause of 0.6 s, which a busy machine prolongs",
     ),
 )
 
