@@ -55,7 +55,7 @@ from cloudtrain.runtime.phases import Phases
 from cloudtrain.runtime.ports import free_port
 from cloudtrain.runtime.run_folder import spawn_address_path
 from cloudtrain.runtime.unsaved import warn_of_loss
-from cloudtrain.storage import retry_policy as patience
+from cloudtrain.storage import retry_policy
 
 POLL_SECONDS = 0.03
 
@@ -83,7 +83,7 @@ class HostRun:
         self._leader = leader
         self._phases = Phases(events)
         self._events = events
-        patience.default.warn = self._warn
+        retry_policy.default.warn = self._warn
         definitions = config.settings.metric_definitions
         self._metrics = MetricFinder(definitions, events) if definitions else None
         self._lost_output = ""
@@ -148,7 +148,7 @@ class HostRun:
         elif kind == "finish" and upload:
             self._phases.end("train")
             self._warn_of_ignored_failure()
-            patience.default.limit = UPLOAD_SECONDS
+            retry_policy.default.limit = UPLOAD_SECONDS
             if self._config.host.count == 1:
                 self._upload_in_background(
                     lambda: upload.run(look_for_strays=not self._ends_early), "uploaded"
@@ -454,11 +454,11 @@ class HostRun:
         self._events.emit("stopping", grace=grace)
         self._notify_ranks(Notice(time.time() + grace, "the job is stopped"))
         kill_at = time.monotonic() + grace
-        patience.default.until = lambda: kill_at
+        retry_policy.default.until = lambda: kill_at
         if self._launch is None and self._upload:  # it has no ranks
             return None
         if self._launch is None:
-            patience.default.give_up()
+            retry_policy.default.give_up()
             return self._stopped()
         if not self._launch.scripts_started:
             self._launch.end_unstarted()
@@ -518,9 +518,9 @@ class HostRun:
         )
         if outcome.failure and self._upload and not has_uploaded:
             end = time.monotonic() + self._config.settings.stop_grace
-            patience.default.until = lambda: end
+            retry_policy.default.until = lambda: end
             self._upload.run_after_failure()
-        patience.default.give_up()  # no thread may delay the end of this process
+        retry_policy.default.give_up()  # no thread may delay the end of this process
         with contextlib.suppress(OSError):  # a full disk, a removed folder; the exit code still reports it
             outcome.write(self._config.paths)
             if self._lost_output:

@@ -22,8 +22,7 @@ from cloudtrain.contract.documents import Fields, parse_json
 from cloudtrain.contract.failure import FINAL_CODE
 from cloudtrain.errors import CloudtrainError, NotFound
 from cloudtrain.observe import steady
-from cloudtrain.storage import Store, open_store
-from cloudtrain.storage import retry_policy as patience
+from cloudtrain.storage import Store, open_store, retry_policy
 
 LONGEST_PAUSE = 60.0
 """Seconds between two writes: an attempt that is killed has run for so much longer, at most, than is known."""
@@ -110,7 +109,7 @@ class Limits:
         while True:
             is_over = self._is_over
             try:
-                with patience.using(patience.Patience(LAST_SECONDS)):
+                with retry_policy.using(retry_policy.Patience(LAST_SECONDS)):
                     if not is_known:
                         self._recall(store)
                         is_known = True

@@ -39,7 +39,7 @@ from cloudtrain.runtime.supervisor.record import (
     JobRecord,
     lost_late,
 )
-from cloudtrain.storage import retry_policy as patience
+from cloudtrain.storage import retry_policy
 from cloudtrain.storage.disk_reserve import is_full
 
 POLL_SECONDS = 0.02
@@ -115,7 +115,7 @@ class Supervisor:
         """When this submission began to run."""
         self._not_continued: PlatformError | None = None
         """Why the scheduler does not start the next attempt, although there is one left."""
-        patience.default.warn = self._warn
+        retry_policy.default.warn = self._warn
         self._killed = False
         """Whether the runtimes did not end in time, and were killed for that."""
         self._crashed: FailureReport | None = None
@@ -287,11 +287,11 @@ class Supervisor:
         failure = self._failure()
         self._upload_until = min(self._run_by, time.monotonic() + UPLOAD_SECONDS)
         self._cut_at = self._run_by + self._stop_grace + LAST_UPLOAD_SECONDS
-        patience.default.until, patience.default.cut = self._end_of_upload, self._cut_of_upload
+        retry_policy.default.until, retry_policy.default.cut = self._end_of_upload, self._cut_of_upload
         try:
             return self._hosts.finish(failed=failure is not None) or failure
         finally:
-            patience.default.until = patience.default.cut = None
+            retry_policy.default.until = retry_policy.default.cut = None
 
     def _end_of_upload(self) -> float:
         """The monotonic time until which `Hosts.finish` waits for storage that is unavailable."""
