@@ -44,6 +44,14 @@ COMMAND = Interpreter(
     sys.executable, ("botocore_data", "boto3", "cloudtrain.cli.submit", "cloudtrain.cli.list")
 )
 """For the ``cloudtrain`` program."""
+SUPERVISOR = Interpreter(
+    sys.executable,
+    (
+        *("botocore_data", "boto3", "cloudtrain.platforms.supervised.main"),
+        *("cloudtrain.platforms.local.host_process", "cloudtrain.platforms.local.opt_ml"),
+    ),
+)
+"""For the supervisors of jobs on this machine, and their hosts, which they fork."""
 NUMPY = Interpreter(sys.executable, ("botocore_data", "numpy"))
 TORCH = Interpreter(
     sys.executable,
@@ -106,12 +114,16 @@ def start(
     stderr: IO[Any],
     cwd: Path | None = None,
     interpreter: Interpreter = TORCH,
+    *,
+    stdin: IO[Any] | socket.socket | None = None,
+    session: bool = False,
 ) -> Program:
-    """Start ``command``, a file of Python and its arguments, in ``cwd``."""
+    """Start ``command`` in ``cwd``: a file of Python and its arguments, or ``-m`` and a module."""
     read, write = os.pipe()
     request = {"command": [str(part) for part in command], "env": dict(env), "cwd": str(cwd or Path.cwd())}
     server = _server(interpreter)
-    socket.send_fds(server, [json.dumps(request).encode()], [stdout.fileno(), stderr.fileno(), write])
+    files = [stdout.fileno(), stderr.fileno(), write, *([stdin.fileno()] if stdin else [])]
+    socket.send_fds(server, [json.dumps({**request, "session": session}).encode()], files)
     os.close(write)
     return Program(int(server.recv(16)), read)
 
@@ -157,24 +169,26 @@ def serve(requests: socket.socket) -> dict[str, Any] | None:
                         os.write(end, str(os.waitstatus_to_exitcode(status)).encode())
                     os.close(end)
         if requests in ready:
-            message, files, _, _ = socket.recv_fds(requests, MESSAGE, 3)
+            message, files, _, _ = socket.recv_fds(requests, MESSAGE, 4)
             if not message:
                 return None
-            stdout, stderr, end = files
+            stdout, stderr, end, *stdin = files
             pid = os.fork()
             if not pid:
                 signal.set_wakeup_fd(-1)
                 signal.signal(signal.SIGCHLD, signal.SIG_DFL)
                 os.dup2(stdout, 1)
                 os.dup2(stderr, 2)
+                for number in stdin:
+                    os.dup2(number, 0)
                 for number in (*files, woken, wake, *ends.values()):
                     os.close(number)
                 requests.close()
                 program: dict[str, Any] = json.loads(message)
                 return program
             ends[pid] = end
-            os.close(stdout)
-            os.close(stderr)
+            for number in (stdout, stderr, *stdin):
+                os.close(number)
             requests.send(str(pid).encode())
 
 
@@ -183,10 +197,16 @@ def become(program: Mapping[str, Any]) -> None:
     os.chdir(program["cwd"])
     os.environ.clear()
     os.environ.update(program["env"])
+    if program["session"]:
+        os.setsid()
     sys.argv = program["command"]
     extra = program["env"].get("PYTHONPATH", "")
-    sys.path[:] = [str(Path(sys.argv[0]).parent), *filter(None, extra.split(os.pathsep)), *sys.path[1:]]
-    runpy.run_path(sys.argv[0], run_name="__main__")
+    sys.path[:] = [*filter(None, extra.split(os.pathsep)), *sys.path[1:]]
+    if sys.argv[0] == "-m":
+        runpy.run_module(sys.argv[1], run_name="__main__")
+    else:
+        sys.path.insert(0, str(Path(sys.argv[0]).parent))
+        runpy.run_path(sys.argv[0], run_name="__main__")
 
 
 if __name__ == "__main__":

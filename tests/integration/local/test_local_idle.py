@@ -18,6 +18,7 @@ from cloudtrain.platforms.local import LocalPlatform
 from cloudtrain.platforms.supervised import JobFolder
 from cloudtrain.platforms.supervised.idle import IdleSupervisor
 
+pytestmark = pytest.mark.usefixtures("own_interpreter")
 MODULE = b"cloudtrain.platforms.local.supervisor"
 
 
@@ -44,6 +45,12 @@ def started_after(before: set[int]) -> int:
         time.sleep(0.01)
     [idle] = found
     return idle
+
+
+@pytest.fixture
+def own_interpreter(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Supervisors are children of this process, and not forked from another one."""
+    monkeypatch.setenv("PYTHONPATH", "")
 
 
 @pytest.fixture
