@@ -61,7 +61,8 @@ MATRICES: dict[str, tuple[str, ...]] = {
 }
 """Tests that combine every failure with every launcher or rank, and the parameters they combine.
 
-CI runs a diagonal of each matrix: every failure, and every launcher equally often. A soak runs the rest.
+CI runs a diagonal of each matrix: every value of the first parameter once, each with another combination of the
+others. A soak runs the rest.
 """
 
 
@@ -137,11 +138,13 @@ def _mark_off_diagonals(items: list[pytest.Item]) -> None:
             cell = [repr(parameters[axis]) for axis in MATRICES[name] if axis in parameters]
             matrices.setdefault((item.path, name), []).append((item, cell))
     for cells in matrices.values():
-        axes = [list(dict.fromkeys(values)) for values in zip(*(cell for _, cell in cells), strict=True)]
+        rows: dict[str, list[pytest.Item]] = {}
         for item, cell in cells:
-            place = sum(axis.index(value) for axis, value in zip(axes, cell, strict=True))
-            if len(axes) > 1 and place % len(axes[-1]):
-                item.add_marker(pytest.mark.soak)
+            rows.setdefault(cell[0], []).append(item)
+        for number, row in enumerate(rows.values()):
+            for place, item in enumerate(row):
+                if place != -number % len(row):
+                    item.add_marker(pytest.mark.soak)
 
 
 def _mark_every_second_launcher(items: list[pytest.Item]) -> None:
