@@ -1,4 +1,4 @@
-"""The first 40 kills of a training; tests/soak has the others."""
+"""The first 15 kills of a training; tests/soak has the others."""
 
 from __future__ import annotations
 
