@@ -20,6 +20,8 @@ class Lazy:
         self._module = module
 
     def __getattr__(self, name: str) -> Any:
+        if name.startswith("_"):  # pytest looks for fixtures in every name of a module
+            raise AttributeError(name)
         if os.environ.get("CLOUDTRAIN_REQUIRE_ALL") != "1":
             pytest.importorskip("torch")
         with pytest.MonkeyPatch.context() as patch:
