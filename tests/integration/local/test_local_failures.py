@@ -145,17 +145,17 @@ def test_a_script_that_ignores_sigterm_is_killed_when_another_fails(run: Run) ->
     assert outcome["time"] - events(job, "rank-ended")[0]["time"] < 5
 
 
-@pytest.mark.parametrize("case", ["kill-9", "exit-5", "exception"])
-def test_failures_under_torchrun(run: Run, case: str) -> None:
+@pytest.mark.parametrize(("case", "hosts"), [("kill-9", 2), ("exit-5", 1), ("exception", 1)])
+def test_failures_under_torchrun(run: Run, case: str, hosts: int) -> None:
     ending, expected = ENDINGS[case]
     job = run(
         RANK_3.format(ending=ending),
-        instance_count=2,
-        distribution={"torch_distributed": {"enabled": True, "processes_per_host": 2}},
+        instance_count=hosts,
+        distribution={"torch_distributed": {"enabled": True, "processes_per_host": 4 // hosts}},
     )
     failure = job.failure
     assert failure
-    assert (failure.rank, failure.host) == (3, "algo-2")
+    assert (failure.rank, failure.host) == (3, f"algo-{hosts}")
     assert {name: getattr(failure, name) for name in expected} == expected
     for outcome in events(job, "outcome"):
         assert (outcome["status"], outcome["exit_code"]) == ("Failed", failure.exit_code)

@@ -15,7 +15,7 @@ from cloudtrain.errors import JobExists
 from cloudtrain.index import find_job, list_jobs
 from cloudtrain.storage import state_home
 
-CLIENTS, NAMES = 4, 8
+CLIENTS, NAMES = 3, 4
 
 
 def _submit(script: Path, name: str) -> bool:
