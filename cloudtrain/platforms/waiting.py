@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import time
+import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TypeVar
@@ -30,13 +31,18 @@ def patiently(request: Callable[[], T], patience: Patience | None = None) -> T:
         PlatformError: the error is not transient, or lasts too long.
     """
     patience = patience or Patience()
-    began, pause = time.monotonic(), patience.first_pause
+    began, pause, is_known = time.monotonic(), patience.first_pause, False
     while True:
         try:
             return request()
         except PlatformError as error:
             if not error.is_transient or time.monotonic() - began > patience.longest:
                 raise
+            if pause > patience.first_pause and not is_known:  # for the second time
+                warnings.warn(
+                    f"{error.message}: the job is not affected, and is watched again later", stacklevel=2
+                )
+                is_known = True
         time.sleep(pause)
         pause = min(2 * pause, patience.longest_pause)
 
@@ -51,5 +57,5 @@ def waiting_for(job_name: str) -> Iterator[None]:
     except CloudtrainError as error:
         attach = f"This does not affect the job. Attach to it again: cloudtrain wait {job_name}"
         if attach not in error.hint:
-            error.hint = f"{error.hint} {attach}".lstrip()
+            error.hint = f"{error.hint.removesuffix('.')}. {attach}" if error.hint else attach
         raise

@@ -11,9 +11,17 @@ from cloudtrain.errors import InDoubt, PlatformError
 class ConnectionLost(InDoubt):
     """The answer of a command was lost, or took too long: the command may have been carried out, or not."""
 
+    is_transient = True
+
+
+class NoAnswer(ConnectionLost):
+    """The answer of a command takes too long, on a connection that works: a second try would take as long."""
+
 
 class Unreachable(PlatformError):
     """The login node could not be reached, and a later attempt may succeed. No command was sent."""
+
+    is_transient = True
 
 
 def _login(alias: str) -> str:

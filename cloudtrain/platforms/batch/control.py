@@ -100,14 +100,14 @@ def log_out(alias: str) -> bool:
     return SSH_SHARES_CONNECTIONS and _control(alias, "exit")
 
 
-def drop(alias: str) -> None:
-    """Give up a connection whose ssh no longer answers: the next command opens another.
+def drop(alias: str) -> bool:
+    """Give up a connection whose ssh no longer answers: the next command opens another. Returns whether it did.
 
     One that answers is left alone: the login node is slow, and the user may have typed a code to log in. ssh ends it by
     itself (``ServerAliveInterval``) if the node is gone.
     """
     if not SSH_SHARES_CONNECTIONS or _control(alias, "check", timeout=10):
-        return
+        return False
     done = subprocess.run(
         [*batch_command(alias, "-G")], capture_output=True, check=False, env=batch_environment()
     )
@@ -115,6 +115,7 @@ def drop(alias: str) -> None:
         name, _, value = line.partition(" ")
         if name == "controlpath" and "%" not in value:
             Path(value).unlink(missing_ok=True)
+    return True
 
 
 def _control(alias: str, what: str, *, timeout: float = 2) -> bool:

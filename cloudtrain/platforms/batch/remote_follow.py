@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import shlex
 import time
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 
@@ -80,6 +81,11 @@ class _Feed:
             is_wrong_place = isinstance(error, Unreachable) and not self._connected
             if is_wrong_place or time.monotonic() - self._last_seen > PATIENCE:
                 raise
+            if self._failures == 1:
+                warnings.warn(
+                    f"{error.message}: it is tried again for {PATIENCE / 60:.0f} min. The job is not affected",
+                    stacklevel=2,
+                )
             time.sleep(PAUSES[min(self._failures, len(PAUSES) - 1)])
             self._failures += 1
             return b""

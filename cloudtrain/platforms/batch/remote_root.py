@@ -20,7 +20,7 @@ from functools import cached_property
 from pathlib import PurePosixPath
 
 from cloudtrain.errors import PlatformError
-from cloudtrain.platforms.batch.connection import ConnectionLost
+from cloudtrain.platforms.batch.connection import ConnectionLost, NoAnswer
 from cloudtrain.platforms.batch.remote_path import OPEN, OPEN_HINT, OWN_FOLDER, UNSET, prologue, quoted
 from cloudtrain.platforms.batch.shell import Answer, Shell
 from cloudtrain.runtime.supervisor.folder import DESCRIPTION, EVENTS, READ_SIZE, REQUEST, STOP_MARK, SUMMARY
@@ -274,7 +274,7 @@ $f
 "*) ;; *) set -- "$@" "$f";; esac; done; else set -- {words}; fi
 printf '%s\\0' "$big"
 [ $# -eq 0 ] || {{ tar -c -f - "$@" 2>/dev/null; [ $? -le 2 ]; }}"""
-        answer = self._run(script, "", timeout=300)
+        answer = self._run(script, "", timeout=300 if job_name is None else 60)
         big, _, data = answer.out.partition(b"\0")
         self._memory.big = {posixpath.normpath(os.fsdecode(name)) for name in big.split(b"\n") if name}
         found: dict[str, bytes | None] = {}
@@ -323,8 +323,8 @@ printf '%s\\0' "$big"
         for is_last in (False, True):
             try:
                 answer = self.shell.run(begin + script, stdin=stdin, timeout=timeout)
-            except ConnectionLost:
-                if is_last:
+            except ConnectionLost as error:
+                if is_last or isinstance(error, NoAnswer):
                     raise
                 continue
             if answer.code != INCOMPLETE or is_last:

@@ -21,12 +21,15 @@ from typing import IO
 
 from cloudtrain._system.descriptors import wait_for_data
 from cloudtrain.errors import PlatformError
-from cloudtrain.platforms.batch.connection import ConnectionLost, connection_error, lost
+from cloudtrain.platforms.batch.connection import ConnectionLost, NoAnswer, connection_error, lost
 from cloudtrain.platforms.batch.control import batch_command, batch_environment, drop, no_ssh
 from cloudtrain.platforms.batch.shell import CHUNK, Answer
 
 IDLE_SECONDS = 1.0
 """After how long without output a stream gives an empty piece."""
+
+BEGIN_SECONDS = 60.0
+"""How long the login and the startup files of the shell there may take until a command begins."""
 
 SIZE_SECONDS = 0.5
 """How often the size of an answer is checked."""
@@ -101,14 +104,9 @@ class SshShell:
         with tempfile.TemporaryFile() as errors:  # not a pipe: the shared connection may keep it open
             process = self._start(markers.wrap(self._prologue + command), errors)
             try:
-                out = self._communicate(process, errors, stdin, timeout)
+                out = self._communicate(process, errors, markers, stdin, timeout)
             except subprocess.TimeoutExpired as late:
-                if not markers.has_begun(late.output or b""):
-                    drop(self.place)
-                raise ConnectionLost(
-                    f"{self.place} did not answer within {timeout:g} s",
-                    hint="The login node, its file system or its scheduler may be busy: try again later.",
-                ) from None
+                raise self._too_late(late.timeout, has_begun=markers.has_begun(late.output or b"")) from None
             finally:
                 if process.returncode is None:
                     _end(process)
@@ -122,8 +120,20 @@ class SshShell:
         code, own = found
         return Answer(code, own, markers.after_begin(err))
 
+    def _too_late(self, seconds: float, *, has_begun: bool) -> ConnectionLost:
+        kind = NoAnswer if has_begun or not drop(self.place) else ConnectionLost
+        return kind(
+            f"{self.place} did not answer within {seconds:g} s",
+            hint="The login node, its file system or its scheduler may be busy: try again later.",
+        )
+
     def _communicate(
-        self, process: subprocess.Popen[bytes], errors: IO[bytes], stdin: bytes, timeout: float
+        self,
+        process: subprocess.Popen[bytes],
+        errors: IO[bytes],
+        markers: _Markers,
+        stdin: bytes,
+        timeout: float,
     ) -> bytes:
         """The output of the process. Raises TimeoutExpired, and PlatformError for one without end.
 
@@ -131,13 +141,15 @@ class SshShell:
         """
         if stdin:
             return process.communicate(stdin, timeout=timeout)[0]
-        until = time.monotonic() + timeout
+        began = time.monotonic()
         while True:
-            left = until - time.monotonic()
+            left = began + timeout - time.monotonic()
             try:
                 return process.communicate(timeout=max(min(left, SIZE_SECONDS), 0.0))[0]
             except subprocess.TimeoutExpired as late:
-                if left < SIZE_SECONDS:
+                is_silent = timeout - left > BEGIN_SECONDS and not markers.has_begun(late.output or b"")
+                if left < SIZE_SECONDS or is_silent:
+                    late.timeout = min(timeout, BEGIN_SECONDS) if is_silent else timeout
                     raise
                 if max(len(late.output or b""), os.fstat(errors.fileno()).st_size) > LARGEST_ANSWER:
                     raise self._endless() from None
@@ -167,8 +179,10 @@ class SshShell:
     ) -> Iterator[bytes]:
         assert process.stdout
         descriptor = process.stdout.fileno()
-        seen = b""
+        seen, until = b"", time.monotonic() + BEGIN_SECONDS
         while not markers.has_begun(seen):
+            if not wait_for_data(descriptor, max(until - time.monotonic(), 0.0)):
+                raise self._too_late(BEGIN_SECONDS, has_begun=False)
             data = os.read(descriptor, CHUNK)
             if not data:
                 process.wait()

@@ -16,6 +16,7 @@ from login_node import ALIAS, LoginNode, keygen
 from cloudtrain.errors import InvalidJob, PlatformError
 from cloudtrain.platforms.batch import control, ssh
 from cloudtrain.platforms.batch.connection import ConnectionLost
+from cloudtrain.platforms.batch.remote_root import RemoteRoot
 from cloudtrain.platforms.batch.ssh import SshShell
 
 HOSTILE = 'it\'s a "name" $HOME `id` !! %s \\n \t\n#x'
@@ -107,6 +108,22 @@ def test_a_node_that_does_not_answer(node: LoginNode, monkeypatch: pytest.Monkey
             SshShell(ALIAS).run("true", timeout=20)
     finally:
         node.sshd.send_signal(signal.SIGCONT)
+
+
+@pytest.mark.parametrize("is_stream", [False, True])
+def test_a_login_shell_that_hangs(
+    new_node: NewNode, monkeypatch: pytest.MonkeyPatch, is_stream: bool
+) -> None:
+    """Its home folder is on a server that is away: the login succeeds, and no command begins."""
+    monkeypatch.setattr(ssh, "BEGIN_SECONDS", 1.0)
+    new_node(noise="echo Welcome; sleep 40")
+    began = time.monotonic()
+    with pytest.raises(ConnectionLost, match="kraken did not answer within 1 s"):
+        if not is_stream:
+            RemoteRoot(SshShell(ALIAS), "/tmp").read("file")
+        with SshShell(ALIAS).stream("true") as pieces:
+            next(pieces)
+    assert time.monotonic() - began < 30
 
 
 def test_many_threads_share_one_connection(node: LoginNode) -> None:
