@@ -89,6 +89,10 @@ class JobNotFound(PlatformError):
 class JobExists(PlatformError):
     """A job of this name already exists."""
 
+    def __init__(self, message: str, *, hint: str = "") -> None:
+        other = "Choose another name: job_name, or --name on the command line."
+        super().__init__(message, hint=f"{other} {hint}".rstrip())
+
 
 class InDoubt(PlatformError):
     """The platform may have accepted the request: its answer was lost. A job may be in its queue."""

@@ -10,7 +10,12 @@ import sys
 from pathlib import Path
 from typing import Any
 
+LEAST_OPEN_FILES = 64
+
 if sys.platform == "win32":
+
+    def check_open_files() -> None:
+        """Windows has no such limit."""
 
     def _unavailable(*_arguments: Any) -> Any:
         raise OSError(errno.ENOSYS, "jobs run on Linux and macOS")
@@ -27,6 +32,16 @@ if sys.platform == "win32":
     make_pipe = set_permissions = _unavailable
 
 else:
+
+    def check_open_files() -> None:
+        """Raises OSError if this process can open too few files to run a job: it would hang somewhere."""
+        import resource
+
+        most, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+        if 0 <= most < LEAST_OPEN_FILES:  # -1 is no limit
+            raise OSError(
+                f"this process can open only {most} files, and a job needs {LEAST_OPEN_FILES}: raise ulimit -n"
+            )
 
     def open_named_pipe(path: str) -> int:
         """Create a named pipe, and open it to read without waiting.

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from cloudtrain._system.descriptors import check_open_files
 from cloudtrain._system.processes import RUNS_JOBS
 from cloudtrain._system.signals import SIGHUP, block
 from cloudtrain.errors import InvalidJob, PlatformError
@@ -107,6 +108,10 @@ def _run(options: RunOptions) -> None:
         raise InvalidJob(
             "there is no program to run", hint="Example: cloudtrain run -np 4 python train.py --epochs 5"
         )
+    try:
+        check_open_files()
+    except OSError as error:
+        raise PlatformError(f"the ranks cannot be started: {error}") from None
     hosts = _hosts(options)
     if (options.send or options.mpi) and not all(host.is_this_machine for host in hosts):
         _run_elsewhere(hosts, options)

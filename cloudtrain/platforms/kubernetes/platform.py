@@ -95,7 +95,7 @@ class KubernetesPlatform:
         raise JobExists(
             f"your job {job_name} runs or waits in the namespace {known.namespace} of context {known.context}, and "
             "a name leads to one job only",
-            hint=f"Choose another job_name, or stop it first: cloudtrain stop {job_name}",
+            hint=f"Or stop it first: cloudtrain stop {job_name}",
         )
 
     def describe(self, job_name: str) -> JobDescription:

@@ -141,5 +141,5 @@ def _instead(kind: Kind, metadata: Mapping[str, Any], api: Api) -> str:
         return f"Its submission was interrupted, or is not over. Remove it with: cloudtrain stop {metadata['name']}"
     if JOB in (found.get("labels") or {}):
         command = f"kubectl delete -n {metadata['namespace']} {kind.resource} {metadata['name']}"
-        return f"Choose another job_name, or delete it: {command}"
-    return "It does not belong to a job of cloudtrain: choose another job_name."
+        return f"Or delete it: {command}"
+    return "It does not belong to a job of cloudtrain."

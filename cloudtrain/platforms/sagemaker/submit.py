@@ -53,7 +53,7 @@ def _create(body: Mapping[str, Any], aws: Aws, began: float) -> None:
             if not is_repeated(body, client.describe_training_job(TrainingJobName=name), began):
                 raise JobExists(
                     f"there is already a training job {name} in this account and region",
-                    hint="Choose another job_name, or remove it: cloudtrain then generates a unique name.",
+                    hint="Without one, cloudtrain generates a unique name.",
                 ) from error
 
 

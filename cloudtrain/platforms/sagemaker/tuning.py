@@ -160,7 +160,7 @@ def create(body: Mapping[str, Any], aws: Aws, secrets: Iterable[str] = ()) -> No
             ):
                 raise JobExists(
                     f"there is already a tuning job {name} in this account and region",
-                    hint="Choose another job_name, or remove it: cloudtrain then generates a unique name.",
+                    hint="Without one, cloudtrain generates a unique name.",
                 ) from error
 
 

@@ -135,6 +135,11 @@ class SlurmLauncher:
 
     def _array_too_large(self) -> PlatformError:
         shown = self._cluster.shell.run("scontrol show config").text
+        if re.search(r"^MaxArraySize\s*=\s*0$", shown, re.MULTILINE):
+            return PlatformError(
+                "Slurm does not take the array: the cluster has job arrays disabled (MaxArraySize=0)",
+                hint="Submit the jobs one by one.",
+            )
         found = re.search(r"^MaxArraySize\s*=\s*(\d+)", shown, re.MULTILINE)
         most = f"at most {found[1]} elements (MaxArraySize)" if found else "fewer elements (MaxArraySize)"
         return PlatformError(
@@ -149,6 +154,11 @@ def refused(complaint: str, login: str) -> PlatformError:
         return PlatformError(
             f"there is no sbatch{where or ' on this machine'}",
             hint="Submit from a login node of the cluster, or name one: --set platform_options.login=ALIAS",
+        )
+    if re.search(r"configuration source|process configuration|cannot stat file", complaint):
+        return PlatformError(
+            f"Slurm's commands do not find their configuration{where}: {complaint.splitlines()[-1]}",
+            hint="Submit from a login node of the cluster, or set SLURM_CONF to the path of its slurm.conf.",
         )
     lines = [line.removeprefix("sbatch: ").removeprefix("error: ") for line in complaint.splitlines()]
     if "CPU count per node can not be satisfied" in complaint:

@@ -6,6 +6,7 @@ import contextlib
 import os
 import time
 
+from cloudtrain._system.descriptors import check_open_files
 from cloudtrain._system.signals import own_number
 from cloudtrain.contract import JobStatus, Settings
 from cloudtrain.contract.request_body import request_settings
@@ -80,6 +81,7 @@ class SupervisorProcess:
 
     def _start_process(self, folder: JobFolder, request: Request, lock: int) -> None:
         """Hand the job in ``folder``, a draft, to a supervisor, which publishes it. Raises FileExistsError."""
+        check_open_files()
         environ = {**client_environ(), **request.secrets}
         idle, self._idle = self._idle, None
         with open(folder.supervisor_log, "ab") as log:

@@ -105,9 +105,7 @@ class SupervisedPlatform(ABC):
         except CloudtrainError:  # some are OSErrors too
             raise
         except FileExistsError:
-            raise JobExists(
-                f"there is already a {self.name} job {job_name}", hint="Choose another job_name."
-            ) from None
+            raise JobExists(f"there is already a {self.name} job {job_name}") from None
         except OSError as error:
             if is_full(error):
                 raise PlatformError(

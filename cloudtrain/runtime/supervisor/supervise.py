@@ -74,6 +74,7 @@ NOT_WORTH_A_RETRY = (
 
 
 _REASONS = {SIGHUP: HANGUP, signal.SIGINT: INTERRUPT}
+_CODES = {reason: 128 + number for number, reason in _REASONS.items()}
 
 
 class Supervisor:
@@ -475,7 +476,7 @@ class Supervisor:
                 if reason in (SIGNAL, HANGUP, INTERRUPT, PREEMPTED)
                 else JobStatus.STOPPED
             )
-            code = INTERRUPTED
+            code = _CODES.get(reason, INTERRUPTED)
             if reason == PREEMPTED:
                 failure, reason = self._preemption_report(), TAKEN_BACK[self._cause]
         warnings = self._disk_warnings()

@@ -22,6 +22,16 @@ from cloudtrain.runtime.launchers.launch import process_lives
 TORCHRUN = {"torch_distributed": {"processes_per_host": 2}}
 
 
+@pytest.mark.parametrize("command", ["submit --platform local", "run"])
+def test_too_few_open_files(tmp_path: Path, command: str) -> None:
+    """Ranks and supervisor would hang, or end with a traceback somewhere."""
+    (tmp_path / "train.py").write_text("print('x')")
+    program = f"ulimit -n 12; exec {sys.executable} -m cloudtrain {command} train.py"
+    done = subprocess.run(["sh", "-c", program], cwd=tmp_path, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 1
+    assert "can open only 12 files, and a job needs 64: raise ulimit -n" in done.stderr
+
+
 def test_under_torchrun_the_killed_rank_is_the_cause_and_not_one_that_saved_and_exited(run: Run) -> None:
     job = run(
         """

@@ -104,8 +104,9 @@ def test_the_index_and_the_platform_know_the_job(run: Run) -> None:
 
 def test_a_name_can_be_used_once(run: Run) -> None:
     run("print('x')", job_name="mine")
-    with pytest.raises(JobExists, match="already a local job mine"):
+    with pytest.raises(JobExists, match="already a local job mine") as caught:
         run("print('x')", job_name="mine")
+    assert "--name" in caught.value.hint
 
 
 @pytest.mark.parametrize("name", ["nosuch", "../../etc", ""])

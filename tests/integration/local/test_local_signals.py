@@ -47,5 +47,5 @@ def test_a_closed_session(run: Run) -> None:
     wait_until(lambda: "ready" in job.logs(), "the script")
     os.kill(supervisor(job) or 0, signal.SIGHUP)
     wait_for_end(job)
-    found = (job.status, job.describe().reason, job.failure)
-    assert found == (JobStatus.INTERRUPTED, "ended by SIGHUP: its terminal or session was closed", None)
+    found = (job.status, job.describe().reason, job.describe().exit_code, job.failure)
+    assert found == (JobStatus.INTERRUPTED, "ended by SIGHUP: its terminal or session was closed", 129, None)

@@ -109,6 +109,13 @@ def test_elements_in_the_queue_are_stopped(slurm: SlurmCluster, home: Path) -> N
     assert [job["status"] for job in json.loads(done.stdout)] == ["Stopped", "Stopped"]
 
 
+def test_a_cluster_without_arrays(slurm_of: SlurmOf, home: Path) -> None:
+    slurm_of(Configuration(nodes=1, lines=("MaxArraySize=0",)))
+    with pytest.raises(PlatformError, match=r"has job arrays disabled \(MaxArraySize=0\)") as caught:
+        start(home, [element(0), element(1)])
+    assert caught.value.hint == "Submit the jobs one by one."
+
+
 def test_what_cannot_be_an_array_leaves_nothing(slurm_of: SlurmOf, home: Path) -> None:
     slurm_of(Configuration(nodes=1, lines=("MaxArraySize=4",)))
     with pytest.raises(

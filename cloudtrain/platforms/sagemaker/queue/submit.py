@@ -80,7 +80,7 @@ def _is_queued(request: Request, body: Mapping[str, Any], aws: Aws, began: float
         return True
     raise JobExists(
         f"there is already a job {request.job_name} in the queue {body['jobQueue']}",
-        hint="Choose another job_name, or remove it: cloudtrain then generates a unique name.",
+        hint="Without one, cloudtrain generates a unique name.",
     )
 
 

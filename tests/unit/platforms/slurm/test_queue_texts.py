@@ -9,6 +9,7 @@ from slurm_texts import HEADER, ROWS, SACCT, SCONTROL, SQUEUE
 
 from cloudtrain.contract import FailureClass
 from cloudtrain.platforms.slurm.accounting import parse_sacct, parse_scontrol
+from cloudtrain.platforms.slurm.launcher import refused
 from cloudtrain.platforms.slurm.pending import why_pending
 from cloudtrain.platforms.slurm.squeue import is_table, parse_order, parse_squeue
 from cloudtrain.platforms.slurm.states import Ending, explain
@@ -127,6 +128,19 @@ def test_reasons_say_what_to_do() -> None:
     assert "could not start it" in str(why_pending("launch failed requeued held"))
     assert "could not start it" in str(why_pending("launch_failed_requeued_held"))
     assert str(why_pending("{site} wants more")) == "Slurm says {site} wants more."
+
+
+@pytest.mark.parametrize(
+    "complaint",
+    [
+        "sbatch: error: s_p_parse_file: cannot stat file /no/slurm.conf: No such file or directory, retrying in 1sec",
+        "sbatch: error: fetch_config: DNS SRV lookup failed\nsbatch: fatal: Could not establish a configuration source",
+    ],
+)
+def test_a_missing_configuration(complaint: str) -> None:
+    error = refused(complaint, "kraken")
+    assert error.message.startswith("Slurm's commands do not find their configuration on kraken: sbatch: ")
+    assert "SLURM_CONF" in error.hint
 
 
 def test_rows_of_the_accounting() -> None:
