@@ -8,6 +8,7 @@ import signal
 import socket
 import subprocess
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import cast
@@ -84,8 +85,10 @@ def _fork_supervisor(
         return _start_supervisor(module, environ, errors)  # with what a test changes in Python
     client, its = socket.socketpair()
     with its, open(os.devnull, "w") as null, open(os.dup(errors) if errors > 0 else os.devnull, "w") as log:
+        docker = ("docker",) if module.startswith("cloudtrain.platforms.container.") else ()
+        interpreter = replace(warm_python.SUPERVISOR, modules=(*warm_python.SUPERVISOR.modules, *docker))
         program = warm_python.start(
-            ["-m", module], environ, null, log, Path("/"), warm_python.SUPERVISOR, stdin=its, session=True
+            ["-m", module], environ, null, log, Path("/"), interpreter, stdin=its, session=True
         )
     return IdleSupervisor(client, cast("subprocess.Popen[bytes]", program))
 

@@ -199,11 +199,12 @@ def become(program: Mapping[str, Any]) -> None:
     os.environ.update(program["env"])
     if program["session"]:
         os.setsid()
-    sys.argv = program["command"]
+    sys.argv = list(program["command"])
     extra = program["env"].get("PYTHONPATH", "")
     sys.path[:] = [*filter(None, extra.split(os.pathsep)), *sys.path[1:]]
     if sys.argv[0] == "-m":
-        runpy.run_module(sys.argv[1], run_name="__main__")
+        del sys.argv[0]
+        runpy.run_module(sys.argv[0], run_name="__main__")
     else:
         sys.path.insert(0, str(Path(sys.argv[0]).parent))
         runpy.run_path(sys.argv[0], run_name="__main__")

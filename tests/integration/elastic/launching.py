@@ -8,22 +8,31 @@ import json
 import os
 import signal
 import socket
-import subprocess
-import sys
 import time
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
+
+import warm_python
 
 TESTS = Path(__file__).parents[2]
 PROGRAM = Path(__file__).parent / "programs" / "elastic_training.py"
-TORCHRUN = (sys.executable, "-m", "torch.distributed.run", "--max-restarts=3", "--monitor-interval=0.1")
+TORCHRUN = ("-m", "torch.distributed.run", "--max-restarts=3", "--monitor-interval=0.1")
 
 
-def torchrun(folder: Path, *options: str, timeout: float = 120) -> subprocess.CompletedProcess[str]:
-    """Train with two ranks under one agent, and wait for the end."""
+def torchrun(folder: Path, *options: str, timeout: float = 120) -> None:
+    """Train with two ranks under one agent, and wait for the successful end."""
     command = [*TORCHRUN, "--standalone", "--nproc-per-node=2", str(PROGRAM), str(folder), *options]
-    return subprocess.run(command, env=environment(folder), capture_output=True, text=True, timeout=timeout)
+    with started(Command(command), folder=folder) as [agent]:
+        assert agent.wait(timeout) == 0, (folder / "output-0").read_text()
+
+
+@dataclass(frozen=True)
+class Command:
+    """A program of Python: a file or ``-m`` and a module, and its arguments."""
+
+    words: Sequence[str]
+    variables: Mapping[str, str] = field(default_factory=dict)
 
 
 def environment(folder: Path) -> dict[str, str]:
@@ -33,21 +42,20 @@ def environment(folder: Path) -> dict[str, str]:
 
 
 @contextlib.contextmanager
-def started(*commands: list[str], folder: Path) -> Iterator[list[subprocess.Popen[str]]]:
+def started(*commands: Command, folder: Path) -> Iterator[list[warm_python.Program]]:
     """Start programs, each with its output in a file; those still running at the end are killed."""
     with contextlib.ExitStack() as stack:
         processes = []
         for number, command in enumerate(commands):
             output = stack.enter_context((folder / f"output-{number}").open("w"))
-            process = subprocess.Popen(
-                command, env=environment(folder), stdout=output, stderr=subprocess.STDOUT, text=True
-            )
+            variables = {**environment(folder), **command.variables}
+            process = warm_python.start(command.words, variables, output, output)
             stack.callback(kill_all, process)
             processes.append(process)
         yield processes
 
 
-def kill_all(process: subprocess.Popen[str]) -> None:
+def kill_all(process: warm_python.Program) -> None:
     """Kill -9 a program and its children."""
     children = Path(f"/proc/{process.pid}/task/{process.pid}/children")
     pids = children.read_text().split() if children.exists() else []
