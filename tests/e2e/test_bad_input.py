@@ -8,6 +8,9 @@ from pathlib import Path
 import pytest
 from command import Result, cloudtrain
 
+from cloudtrain.index import list_jobs
+from cloudtrain.platforms.local import LocalPlatform
+
 
 @pytest.fixture
 def here(tmp_path: Path) -> Path:
@@ -80,7 +83,7 @@ def test_arguments(here: Path, case: str) -> None:
     done = cloudtrain("submit", *arguments, cwd=here)
     is_one_error(done, *phrases)
     assert "sesame" not in done.err
-    assert cloudtrain("list", "--json", cwd=here).json == []
+    assert [*LocalPlatform().list(), *list_jobs()] == []
 
 
 FILES = {
@@ -106,7 +109,7 @@ def test_job_files(here: Path, case: str) -> None:
     text, phrases = FILES[case]
     (here / "job.yaml").write_text(text)
     is_one_error(cloudtrain("submit", "job.yaml", cwd=here), *phrases)
-    assert cloudtrain("list", "--json", cwd=here).json == []
+    assert [*LocalPlatform().list(), *list_jobs()] == []
 
 
 @pytest.mark.parametrize("command", ["describe", "logs", "wait", "stop", "download"])
@@ -153,7 +156,7 @@ def test_s3_that_is_missing_forbidden_or_gone(here: Path, s3: str, monkeypatch: 
         assert "sesame" not in denied.err
     monkeypatch.setenv("AWS_ENDPOINT_URL_S3", "http://127.0.0.1:9")
     is_one_error(cloudtrain("submit", "train.py", "--input", uri, cwd=here), "127.0.0.1:9")
-    assert cloudtrain("list", "--json", cwd=here).json == []
+    assert [*LocalPlatform().list(), *list_jobs()] == []
 
 
 def test_a_state_folder_that_cannot_be_written(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
