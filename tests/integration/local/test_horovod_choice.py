@@ -17,13 +17,11 @@ PRINTS_WHERE = """
 """
 
 DISTRIBUTIONS = {
-    "horovod-auto": {"horovod": {"processes_per_host": 2}},
-    "horovod-cloudtrain": {"horovod": {"processes_per_host": 2, "implementation": "cloudtrain"}},
+    "horovod": {"horovod": {"processes_per_host": 2}},
     "mpi": {"mpi": {"processes_per_host": 2}},
-    "torch": {"torch_distributed": {"processes_per_host": 2}},
-    "processes": {"processes": {"processes_per_host": 2}},
     "none": {},
 }
+"""The other launchers set the same variable: see `test_rank_environment`."""
 
 
 @pytest.mark.parametrize("case", DISTRIBUTIONS)

@@ -30,7 +30,7 @@ GROUPS = [
 ]
 
 
-@pytest.mark.parametrize("kind", ["processes", "torch_distributed", "mpi", "horovod"])
+@pytest.mark.parametrize("kind", ["processes", "mpi"])
 def test_other_hosts_run_the_script_once(run: Run, kind: str) -> None:
     """The first host is not part of the distribution: another one has rank 0, and starts mpirun."""
     distribution = {kind: {"processes_per_host": 2}, "instance_groups": ["gpu"]}
