@@ -21,7 +21,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-import torch._dynamo  # for all: each DistributedDataParallel would import it, for a second
 import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader, Dataset
@@ -216,6 +215,8 @@ OTHERS = (
 
 
 def main(folder: Path) -> None:
+    import torch._dynamo  # once for all ranks: each DistributedDataParallel would import it, for a second
+
     torch.set_num_threads(1)
     ways = {name: (all_reduce, hang) for name, hang in OUTSIDE.items()}
     ways |= {program.__name__: (program, sleep) for program in OTHERS}
