@@ -31,8 +31,9 @@ _PROGRESS = re.compile(
     r"|Installing collected|Resolved|Prepared)\b"
 )
 _DISK_FULL = "No space left on device"
-_FAILED_BUILD = re.compile(r"\s*ERROR: Failed building wheel for (\S+)")
+_FAILED_BUILD = re.compile(r"\s*ERROR: Failed building wheel for (\S+)|(?:Collecting|Processing) (\S+)")
 _END_OF_BUILD = "[end of output]"
+_GIT = "Running command git "
 
 _PROBE = """
 import importlib.util, json, site, sys
@@ -183,14 +184,17 @@ def _shortage(lines: Sequence[str], code: int) -> tuple[str, str] | None:
 def _reason(lines: Sequence[str], part: Part | None) -> tuple[str, str]:
     """Why the installer failed, and a hint."""
     errors = [line for line in lines if line.startswith("ERROR:")]
-    why = errors[-1].partition(":")[2].strip() if errors else "see the last lines of the log"
+    of_git = [after.strip() for line, after in zip(lines, lines[1:]) if line.strip().startswith(_GIT)]
+    why = of_git[-1] if of_git else "see the last lines of the log"
+    why = errors[-1].partition(":")[2].strip() if errors else why
     if part is None:
         return why, ""
     ends = [number for number, line in enumerate(lines) if line.strip() == _END_OF_BUILD]
     if ends and ends[-1] > 0:
-        why = lines[ends[-1] - 1].strip()  # the last line of the program that builds a package
+        # the last line of the program that builds a package
+        why = re.sub(r"^\s*(?:ERROR: )?", "", lines[ends[-1] - 1])
         if part is REQUIREMENTS:
-            failed = [match[1] for line in lines if (match := _FAILED_BUILD.match(line))]
+            failed = [match[1] or match[2] for line in lines if (match := _FAILED_BUILD.match(line))]
             why = f"{failed[-1]} cannot be built: {why}" if failed else why
             return why, (
                 "A package was found, but its own setup failed: it may need a compiler, a system library or another "

@@ -141,7 +141,7 @@ def test_a_failing_setup_is_not_blamed_on_the_requirements(tmp_path: Path) -> No
 @pytest.mark.parametrize(
     ("setup", "failed"),
     [
-        (SETUP, ""),
+        (SETUP, "./lib cannot be built: "),
         (
             f"import setuptools, sys\nif 'bdist_wheel' in sys.argv:\n    {SETUP}\nsetuptools.setup(name='tokens')",
             "tokens cannot be built: ",
@@ -183,6 +183,12 @@ def test_a_shortage_on_the_host_is_not_blamed_on_the_requirements(
     assert expected[0] in report.message
     assert expected[1] in report.hint
     assert "requirements.txt" not in report.hint
+
+
+def test_a_repository_that_cannot_be_cloned_is_the_reason(tmp_path: Path) -> None:
+    (tmp_path / "requirements.txt").write_text(f"git+file://{tmp_path}/gone\n")
+    with pytest.raises(RequirementsFailed, match=r"cannot be installed: fatal: .*gone"):
+        install(tmp_path, package=False, cache=str(tmp_path / "cache"))
 
 
 def test_credentials_of_an_index_are_never_shown(tmp_path: Path) -> None:
