@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import re
 import sys
+from collections.abc import ItemsView, ValuesView
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -35,6 +36,10 @@ _TRAINS = {
 """Modules of a training script, each with what distributes it."""
 
 
+_ALL_VARIABLES = (ItemsView.__iter__.__code__, ValuesView.__iter__.__code__)
+"""A library that goes through all variables looks for its own: tqdm does, which many libraries import."""
+
+
 class Watch:
     """Watches the environment of this rank, one of ``ranks``, from now on."""
 
@@ -46,7 +51,7 @@ class Watch:
         os.environ.encodekey = self._look  # every access to a variable calls it
 
     def _look(self, name: str) -> Any:
-        if isinstance(name, str) and _PLACE.fullmatch(name):
+        if isinstance(name, str) and _PLACE.fullmatch(name) and sys._getframe(2).f_code not in _ALL_VARIABLES:
             self._place_is_known = True
             os.environ.encodekey = self._encode
         return self._encode(name)
