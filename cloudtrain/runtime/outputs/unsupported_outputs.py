@@ -125,11 +125,12 @@ class _CutOff(io.FileIO):
 MODEL_SUFFIXES = (
     ".pt", ".pth", ".pt.tar", ".pth.tar", ".ckpt", ".safetensors", ".h5", ".hdf5", ".keras", ".joblib", ".pkl", ".onnx",
     ".params", ".ubj", ".bst", ".npz", ".npy", ".msgpack", ".gguf", ".cbm",
+    ".skops",
 )  # fmt: skip
 MODEL_NAMES = ("pytorch_model.bin", "tf_model.h5", "model.bin", "model.json", "model.txt", "model.model")
 """Names of models of Hugging Face, fastText, XGBoost and LightGBM whose suffix says little."""
-MODEL_FOLDERS = ("saved_model.pb", "_CHECKPOINT_METADATA", "_METADATA")
-"""Files that make their folder a model: TensorFlow's SavedModel, and a checkpoint of Orbax."""
+MODEL_FOLDERS = ("saved_model.pb", "_CHECKPOINT_METADATA", "_METADATA", "MLmodel")
+"""Files that make their folder a model: TensorFlow's SavedModel, a checkpoint of Orbax, and a model of MLflow."""
 
 MOST_FILES = 20_000
 """Files and folders to look at."""

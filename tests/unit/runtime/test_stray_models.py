@@ -47,14 +47,17 @@ def test_a_file_that_looks_like_a_model(tmp_path: Path, name: str) -> None:
     assert find_stray_models(tmp_path, STARTED) == [name]
 
 
-def test_a_saved_model_is_its_folder(tmp_path: Path) -> None:
-    write(tmp_path, "export/1/saved_model.pb", "export/1/variables/variables.h5")
+@pytest.mark.parametrize(
+    ("mark", "part"),
+    [
+        ("saved_model.pb", "variables/variables.h5"),
+        ("_CHECKPOINT_METADATA", "state/array.npy"),
+        ("MLmodel", "model.skops"),
+    ],
+)
+def test_a_model_of_several_files_is_its_folder(tmp_path: Path, mark: str, part: str) -> None:
+    write(tmp_path, f"export/1/{mark}", f"export/1/{part}")
     assert find_stray_models(tmp_path, STARTED) == ["export/1"]
-
-
-def test_a_checkpoint_of_orbax_is_its_folder(tmp_path: Path) -> None:
-    write(tmp_path, "ckpt/3/_CHECKPOINT_METADATA", "ckpt/3/state/array.npy")
-    assert find_stray_models(tmp_path, STARTED) == ["ckpt/3"]
 
 
 def test_a_model_above_the_working_folder(tmp_path: Path) -> None:
