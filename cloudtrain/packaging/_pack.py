@@ -41,10 +41,11 @@ def warnings_about(members: Sequence[ArchiveMember]) -> Iterator[str]:
         yield f"the source is large, {total / 1e6:.1f} MB; its largest files: {name_largest(members)}"
     names = {member.name for member in members} | {"."}
     for member in members:
-        if member.link is not None and os.path.exists(member.path):
+        if member.link is not None:
             target = posixpath.normpath(posixpath.join(posixpath.dirname(member.name), member.link))
             if target not in names:
-                yield f"the link {shown(member.name)} points to {shown(target)}, which is left out"
+                why = "is left out" if os.path.exists(member.path) else "does not exist"
+                yield f"the link {shown(member.name)} points to {shown(target)}, which {why}"
         if member.is_file and member.name.endswith(_SHELL_SCRIPTS) and _has_windows_line_ends(member):
             yield f"{shown(member.name)} has the line ends of Windows (CRLF), which a Linux shell cannot run"
 

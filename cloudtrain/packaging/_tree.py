@@ -223,13 +223,13 @@ def _link(member: ArchiveMember, folder: _Folder) -> ArchiveMember:
             f"cannot follow the link {shown(member.path)}: {error.strerror}",
             hint="Fix or remove the link, or list it in .cloudtrainignore.",
         ) from error
+    if _is_within(target, folder.bases[-1]):
+        return replace(member, link=PurePath(os.path.relpath(target, folder.path)).as_posix())
     if status is None:
         raise InvalidSource(
             f"the link {shown(member.path)} points to {shown(target)}, which does not exist",
             hint="Fix or remove the link, or list it in .cloudtrainignore.",
         )
-    if _is_within(target, folder.bases[-1]):
-        return replace(member, link=PurePath(os.path.relpath(target, folder.path)).as_posix())
     if any(_is_within(base, target) for base in folder.bases):
         raise InvalidSource(
             f"the link {shown(member.path)} points to {shown(target)}, which contains the link itself",
