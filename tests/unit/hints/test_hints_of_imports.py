@@ -52,6 +52,10 @@ def source(tmp_path: Path) -> Path:
         ("from horovod import run", "submit with --horovod"),
         ("import horovod; horovod.run(print)", "submit with --horovod"),
         ("import horovod.spark.torch", "horovod.spark needs the real Horovod"),
+        (
+            "from yaml_files import gone",
+            "If yaml_files is a package of yours, pack the folder that contains yaml_files",
+        ),
         ("import horovod.data", "The horovod of this job does not have horovod.data"),
     ],
 )

@@ -83,6 +83,7 @@ HINTED = {
     ),
     "killed-program": ("import subprocess; subprocess.run(['sh', '-c', 'kill $$'], check=True)", "in the output above"),
     "torchrun": (CHILD_FAILED, "error is in the output above the traceback"),
+    "input": ("import io, sys; sys.stdin = io.StringIO(); input()", "The script calls input()"),
     "display": ("display(3)", "display exists only in a notebook."),
     "relative-path": ("open('config.yaml')", "config.yaml is relative to the working folder"),
     "channel-path": ("open('/opt/ml/input/data/training/x.csv')", "Is training a channel"),
@@ -205,9 +206,12 @@ RECORDED = {
         "not find m.json."
     ),
     # TensorFlow 2.21 with Keras 3, and MXNet 1.9
+    "AttributeError: module 'tensorflow._api.v2.train' has no attribute 'Optimizer'": "written for TensorFlow 1",
     "AttributeError: `BasicLSTMCell` is not available with Keras 3.": "TF_USE_LEGACY_KERAS=1",
     "AttributeError: module 'mxnet' has no attribute 'device'": "written for MXNet 2",
     "AttributeError: module 'mxnet.gluon' has no attribute 'metric'": "mx.metric",
+    # torchvision 0.29
+    "RuntimeError: Error downloading train-images-idx3-ubyte.gz:\nTried http://yann.lecun.com/exdb/mnist/, got:\n<urlopen error [Errno -2] Name or service not known>": "the output above says why",
     # opencv-python on a machine without a desktop
     "ImportError: libGL.so.1: cannot open shared object file: No such file or directory": "opencv-python-headless",
 }

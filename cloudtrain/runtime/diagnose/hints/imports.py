@@ -115,6 +115,13 @@ HINTS = (
         "The installed {module} has no {name}. Check the name, and which release of {module} has it.",
     ),
     Hint(
+        "ImportError: cannot import name 'datasets' from 'examples' (unknown location)",
+        r"^ImportError: cannot import name '(?P<name>\w+)' from '(?P<module>\w+)[\w.]*' \(unknown location\)",
+        "Python found a folder {module}, but no {name} in it. If {module} is a package of yours, pack the folder that "
+        "contains {module}: --source-dir FOLDER (source_dir in Python). With cloudtrain run, add that folder to "
+        "PYTHONPATH.",
+    ),
+    Hint(
         "ImportError: libGL.so.1: cannot open shared object file: No such file or directory",
         r"^(?:ImportError|OSError): libGL\.so\.1: cannot open shared object file",
         "If OpenCV needs it, use opencv-python-headless instead of opencv-python: it works without a desktop. "

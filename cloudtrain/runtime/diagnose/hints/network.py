@@ -49,7 +49,7 @@ HINTS = (
     ),
     Hint(
         "RuntimeError: Error downloading train-images-idx3-ubyte.gz",
-        r"^RuntimeError: Error downloading \S+$",
+        r"^RuntimeError: Error downloading \S+(?m:$)",
         "torchvision could not download the data set: the output above says why. " + _INSTEAD,
     ),
 )

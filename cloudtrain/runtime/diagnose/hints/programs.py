@@ -26,6 +26,12 @@ HINTS = (
         "{name} exists only in a notebook. In a script, print the value, or save the figure to a file.",
     ),
     Hint(
+        "EOFError: EOF when reading a line",
+        r"^EOFError: EOF when reading a line",
+        "The script calls input(), and in a job, no one answers. Take the answer from an argument or from the "
+        "environment. cloudtrain run passes its standard input to rank 0.",
+    ),
+    Hint(
         "ValueError: not enough values to unpack (expected 2, got 0)  (of stty size)",
         r"^(?:ValueError: not enough values to unpack|OSError: \[Errno 25\] Inappropriate ioctl for device)",
         "The script asks for the size of the terminal, and a rank has none. Use shutil.get_terminal_size(), which then "

@@ -13,7 +13,7 @@ OF_TENSORFLOW = (
 
 OF_TRAIN = (
     "AdamOptimizer|GradientDescentOptimizer|MomentumOptimizer|RMSPropOptimizer|AdagradOptimizer|Saver|SessionRunHook"
-    "|MonitoredTrainingSession|get_or_create_global_step|StopAtStepHook|LoggingTensorHook"
+    "|Optimizer|MonitoredTrainingSession|get_or_create_global_step|StopAtStepHook|LoggingTensorHook"
 )
 """Names that only ``tensorflow.compat.v1.train`` has."""
 
