@@ -211,7 +211,8 @@ RECORDED = {
     "AttributeError: module 'mxnet' has no attribute 'device'": "written for MXNet 2",
     "AttributeError: module 'mxnet.gluon' has no attribute 'metric'": "mx.metric",
     # torchvision 0.29
-    "RuntimeError: Error downloading train-images-idx3-ubyte.gz:\nTried http://yann.lecun.com/exdb/mnist/, got:\n<urlopen error [Errno -2] Name or service not known>": "the output above says why",
+    "RuntimeError: Error downloading train-images-idx3-ubyte.gz:\nTried http://yann.lecun.com/exdb/mnist/, got:\n"
+    "<urlopen error [Errno -2] Name or service not known>": "the output above says why",
     # opencv-python on a machine without a desktop
     "ImportError: libGL.so.1: cannot open shared object file: No such file or directory": "opencv-python-headless",
 }
