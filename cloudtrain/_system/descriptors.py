@@ -38,7 +38,7 @@ else:
         import resource
 
         most, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-        if 0 <= most < LEAST_OPEN_FILES:  # -1 is no limit
+        if 0 <= most < LEAST_OPEN_FILES:  # -1 means unlimited
             raise OSError(
                 f"this process can open only {most} files, and a job needs {LEAST_OPEN_FILES}: raise ulimit -n"
             )
