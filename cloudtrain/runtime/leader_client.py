@@ -153,6 +153,8 @@ class LeaderClient:
         self._moved_until = 0.0
         """Until then, the leader may close the old connection because it has taken a new one."""
         self._address = ""
+        self._tried = rendezvous
+        """The leader's address, or the file that will have it."""
         self._is_unreachable = False
         """Whether nothing answered at the leader's address, not even with a refusal."""
         self._heard = 0.0
@@ -247,7 +249,8 @@ class LeaderClient:
             except (OSError, ValueError) as error:
                 deceived_since = None
                 self._give_up_after(deadline, timeout, error)
-            waiting.report(f"the leader at {self._rendezvous}")
+            silent = ", which does not answer: is a firewall between the hosts?" * self._is_unreachable
+            waiting.report(f"the leader at {self._tried}{silent}")
             if not self._inbox.empty():
                 raise JoinInterrupted(f"{self._host}: stopped before the leader was found")
             time.sleep(_pause(time.monotonic() - began))
@@ -257,7 +260,7 @@ class LeaderClient:
         if time.monotonic() <= deadline:
             return
         not_found = LeaderNotFound(
-            f"{self._host}: the leader was not found at {self._rendezvous} within {timeout:.0f} s: {error}",
+            f"{self._host}: the leader was not found at {self._tried} within {timeout:.0f} s: {error}",
             hint="Check that the first host has started, and that the other hosts can reach its port. If it starts "
             "later than that, raise join_timeout.",
         )
@@ -402,10 +405,11 @@ class LeaderClient:
         """
         if self._candidate:
             self._drop(self._candidate)
-        host, _, port = _read_address(self._rendezvous).rpartition(":")
+        self._is_unreachable, self._tried = False, self._rendezvous
+        self._tried = _read_address(self._rendezvous)
+        host, _, port = self._tried.rpartition(":")
         host = host.strip("[]")  # an address of IPv6
         seconds = max(0.01, min(CONNECT_SECONDS, deadline - time.monotonic()))
-        self._is_unreachable = False
         try:
             connection = socket.create_connection((host, int(port)), timeout=seconds)
         except TimeoutError:

@@ -87,6 +87,7 @@ case $1 in ?????w*|????????w*)
 if [ "$p" = "$own" ]; then chmod go-w "$p" || open "can be written by other users"; else case $1 in
 ?????????[tT]*) ;;
 ????????w*) open "can be replaced by other users: all may write to $p";;
+*+) group=$p;;
 *) [ "$4" = 0 ] || {{ [ "$4" = "$(id -g)" ] && [ "$(id -gn)" = "$(id -un)" ]; }} || group=$p;;
 esac; fi;; esac
 case $1 in ??????[-S]??[-T]*) [ "$p" = "$own" ] || [ "$p" = "$group" ] || group=;; esac
@@ -99,7 +100,7 @@ done
 """``own_folder FOLDER`` ends the script with `OPEN`, unless only this user and root can change and replace the folder.
 
 ``pwd -P`` has no links, and no other user can put one into a folder that passes. Some group write is harmless: that of
-the user's own group, and that below a folder which lets only its owner in.
+the user's own group without an ACL, and that below a folder which lets only its owner in.
 """
 
 OPEN_HINT = "Choose a folder of your own, in folders that belong to you or to root, or close that one with chmod go-w."

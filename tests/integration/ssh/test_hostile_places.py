@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import struct
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -79,6 +80,17 @@ def open_to_all(shared: Path) -> Path:
     return folder
 
 
+def by_an_acl(shared: Path) -> Path:
+    """Its mode shows only that root's group may write."""
+    folder = shared / "granted" / "place"
+    folder.mkdir(parents=True, mode=0o700)
+    no_one = 0xFFFFFFFF
+    entries = ((1, 7, no_one), (2, 7, NOBODY), (4, 0, no_one), (16, 7, no_one), (32, 0, no_one))
+    acl = struct.pack("<I", 2) + b"".join(struct.pack("<HHI", *entry) for entry in entries)
+    os.setxattr(folder.parent, "system.posix_acl_access", acl)
+    return folder
+
+
 def inside(shared: Path) -> Path:
     """A folder of the user, in which another one has found a moment."""
     folder = shared / "place"
@@ -88,7 +100,7 @@ def inside(shared: Path) -> Path:
     return folder
 
 
-ATTACKS = [at_the_place, above_it, a_link, open_to_all, inside]
+ATTACKS = [at_the_place, above_it, a_link, open_to_all, by_an_acl, inside]
 
 
 def state(place: Path, patch: pytest.MonkeyPatch) -> None:
