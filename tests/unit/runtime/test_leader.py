@@ -19,7 +19,7 @@ from cloudtrain.errors import PlatformError
 from cloudtrain.link import handshake
 from cloudtrain.link.conversation import Conversation
 from cloudtrain.link.secret import derive
-from cloudtrain.runtime import leader_links
+from cloudtrain.runtime import leader_client, leader_links
 from cloudtrain.runtime.leader import SETTLE_SECONDS, Leader
 from cloudtrain.runtime.leader_client import (
     Inbox,
@@ -330,10 +330,21 @@ def test_a_port_in_use_is_an_error() -> None:
             listen(f"algo-1:{port}", "")
 
 
-def test_a_leader_that_cannot_be_found() -> None:
+def test_a_leader_that_cannot_be_found(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(leader_links, "FIRST_NOTICE_SECONDS", 0.0)
+    monkeypatch.setattr(leader_client, "CONNECT_SECONDS", 0.1)
     inbox: Inbox = queue.SimpleQueue()
-    with pytest.raises(PlatformError, match="leader was not found"):
-        LeaderClient.join("algo-2", f"127.0.0.1:{free_port()}", KEYS, inbox, timeout=0.2)
+    with socket.create_server(("127.0.0.1", 0), backlog=0) as full:
+        address = f"127.0.0.1:{full.getsockname()[1]}"
+        (tmp_path / "leader").write_text(address)
+        error = pytest.raises(PlatformError, match=f"leader was not found at {address} within")
+        with socket.create_connection(full.getsockname()), error:  # like a firewall, it drops the others
+            LeaderClient.join("algo-2", str(tmp_path / "leader"), KEYS, inbox, timeout=0.5)
+    assert (
+        f"waiting for the leader at {address}, which does not answer: is a firewall" in capfd.readouterr().out
+    )
     inbox.put({"type": "signal"})
     with pytest.raises(JoinInterrupted):
         LeaderClient.join("algo-2", f"127.0.0.1:{free_port()}", KEYS, inbox, timeout=60)
