@@ -45,8 +45,6 @@ from cloudtrain.runtime.start.variables import without_outer_allocation
 assert sys.platform != "win32", "jobs run on Linux and macOS"
 
 NAME = "SLURMD_NODENAME"
-OF_THE_RUNTIME = (signal.SIGHUP, signal.SIGUSR1)
-"""Signals that ``scancel --signal`` sends to all processes of a job: the runtime and its ranks answer them."""
 READ_SIZE = 1 << 16
 LARGEST_CONFIG = 64 << 20
 
@@ -84,10 +82,12 @@ class Input:
 def main() -> int:
     unblock((signal.SIGTERM,))  # see zipapp_main
     signal.signal(signal.SIGTERM, signal.SIG_IGN)  # the step decides, and the runtime gets its own
-    for ignored in OF_THE_RUNTIME:
-        signal.signal(ignored, signal.SIG_IGN)
-    # scancel --signal=INT, for example, which reaches all processes on the nodes, but not the step
-    signal.signal(signal.SIGINT, lambda *_: _say(node_protocol.frame(0, node_protocol.INTERRUPT, b"0")))
+    # scancel --signal reaches all processes on the nodes, but not the step. The runtime and its ranks answer this one
+    signal.signal(signal.SIGUSR1, signal.SIG_IGN)
+    for ending in (signal.SIGINT, signal.SIGHUP):
+        signal.signal(
+            ending, lambda got, _: _say(node_protocol.frame(0, node_protocol.INTERRUPT, b"%d" % got))
+        )
     folder = Path(sys.argv[1])
     name = sys.argv[2] if len(sys.argv) > 2 else os.environ[NAME]
     given = Input()
@@ -234,7 +234,7 @@ def _be_runtime(base: Path, environment: Mapping[str, str], target: int, command
     """Become the runtime, in this forked process."""
     code = 1
     try:
-        for number in (signal.SIGTERM, *OF_THE_RUNTIME):
+        for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1):
             signal.signal(number, signal.SIG_DFL)
         os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
         os.dup2(target, 1)

@@ -15,7 +15,8 @@ from typing import Any
 from cloudtrain.contract.documents import Fields, parse_json
 
 OUTPUT, PART, EXIT, PORT, INTERRUPT = b"o", b"p", b"x", b"l", b"i"
-"""A line of output, a part of a longer one, the exit code of a runtime, the port of the leader, and a SIGINT."""
+"""A line of output, a part of a longer one, the exit code of a runtime, the port of the leader, and the number of a
+SIGINT or SIGHUP."""
 
 LONGEST = 900
 """Bytes of a frame's content. Slurm keeps lines of up to 1,024 bytes whole."""
@@ -54,8 +55,8 @@ class FrameReader:
     """The exit codes of the nodes' runtimes, negative for a signal."""
     port: int | None = None
     """The port of the leader."""
-    is_interrupted: bool = False
-    """Whether the programs on the nodes got SIGINT."""
+    interrupted: int = 0
+    """The SIGINT or SIGHUP that the programs on the nodes got."""
     memory_kills: list[str] = field(default_factory=list)
     """Lines of the scheduler about processes that were killed for their use of memory."""
     is_cancelled: bool = False
@@ -94,7 +95,7 @@ class FrameReader:
         except ValueError:
             return line
         if kind == INTERRUPT:
-            self.is_interrupted = True
+            self.interrupted = number
         elif kind == EXIT:
             self.exits.setdefault(node, number)
         else:

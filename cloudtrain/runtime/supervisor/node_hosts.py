@@ -157,9 +157,10 @@ class NodePrograms:
         asked = False
         while data := os.read(stream.fileno(), READ_SIZE):
             self._write(self._reader.read(data))
-            if self._reader.is_interrupted:
-                self._reader.is_interrupted = False
-                os.kill(os.getpid(), signal.SIGINT)  # the supervisor ends the job
+            if number := self._reader.interrupted:
+                self._reader.interrupted = 0
+                # the supervisor ends the job
+                os.kill(os.getpid(), signal.SIGHUP if number == signal.SIGHUP else signal.SIGINT)
             if self._reader.port and not asked:
                 asked = True
                 self._send(b"leader %d\n" % self._reader.port)

@@ -19,7 +19,7 @@ from cloudtrain.storage.disk_reserve import SPARE_SIZE
 STOPPED_BY_USER = "stopped by the user"
 SIGNAL = "ended by a signal from outside"
 INTERRUPT = "interrupted by SIGINT: by Ctrl-C or scancel --signal=INT, for example"
-HANGUP = "ended by SIGHUP: its terminal or session was closed"
+HANGUP = "ended by SIGHUP: its terminal or session was closed, for example"
 DAMAGED = "its record is damaged"
 
 RECORD = "state.json"

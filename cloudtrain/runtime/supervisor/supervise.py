@@ -345,9 +345,12 @@ class Supervisor:
         return True
 
     def _was_interrupted(self, failure: FailureReport) -> bool:
-        """Whether a rank failed by the SIGINT that ends the job."""
-        is_by_signal = failure.signal == signal.SIGINT or failure.exception_type == "KeyboardInterrupt"
-        return self._signal == INTERRUPT and (is_by_signal or failure.exit_code == 128 + signal.SIGINT)
+        """Whether a rank failed by the SIGINT or SIGHUP that ends the job."""
+        code = _CODES.get(self._signal)
+        if code is None:
+            return False
+        is_by_signal = code in (128 + (failure.signal or 0), failure.exit_code)
+        return is_by_signal or (self._signal == INTERRUPT and failure.exception_type == "KeyboardInterrupt")
 
     @property
     def _is_stopped(self) -> bool:

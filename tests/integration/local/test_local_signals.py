@@ -48,4 +48,9 @@ def test_a_closed_session(run: Run) -> None:
     os.kill(supervisor(job) or 0, signal.SIGHUP)
     wait_for_end(job)
     found = (job.status, job.describe().reason, job.describe().exit_code, job.failure)
-    assert found == (JobStatus.INTERRUPTED, "ended by SIGHUP: its terminal or session was closed", 129, None)
+    assert found == (
+        JobStatus.INTERRUPTED,
+        "ended by SIGHUP: its terminal or session was closed, for example",
+        129,
+        None,
+    )
