@@ -76,7 +76,7 @@ def test_a_notice_to_all_processes_reaches_the_ranks(slurm: SlurmCluster, tmp_pa
     assert wait_for_end(job).status == JobStatus.COMPLETED
 
 
-def test_a_hangup_of_all_processes_is_no_preemption(slurm: SlurmCluster, tmp_path: Path) -> None:
+def test_a_hangup_of_all_processes_has_its_name(slurm: SlurmCluster, tmp_path: Path) -> None:
     job = submit(tmp_path, WAITS, "hung-up", platform_options={"poll_seconds": 1})
     wait_for_line(job, "waiting", 2)
     slurm("scancel", "--signal=HUP", str(number_of(job)))
