@@ -6,8 +6,10 @@ On the CPU, an eager tensor and its NumPy array share memory. In a graph, a coll
 from __future__ import annotations
 
 import functools
+import itertools
 import os
 import warnings
+import weakref
 from collections.abc import Iterable, Sequence
 from typing import Any, Callable, TypeVar, cast
 
@@ -195,18 +197,49 @@ def waiting_function(
 
     if _has_program_order():
         return list(tf.numpy_function(run, list(tensors), list(types)))
-    # A dataset, because its thread pool is the only one that a graph can have.
-    given = tuple(tensors) or (tf.constant(0),)  # a dataset has at least one tensor
-
-    def element(*parts: Any) -> tuple[Any, ...]:
-        return tuple(tf.numpy_function(run, parts[: len(tensors)], list(types)))
-
+    # A dataset, because its thread pool is the only one that a graph can have. All datasets of the same types share one
+    # function, which finds its own by a number: a session handles every function of its graph at each new operation.
+    number = next(_numbers)
+    _by_number[number] = run
+    graph = _outermost(tf.compat.v1.get_default_graph())
+    graph._cloudtrain_functions = [*getattr(graph, "_cloudtrain_functions", ()), run]
+    element = _element(tuple(tensor.dtype for tensor in tensors), tuple(types))
     shape = {"output_types": list(types), "output_shapes": [tf.TensorShape(None)] * len(types)}
-    mapped = tf.data.Dataset.from_tensors(given).map(element)
-    threaded = tf.raw_ops.PrivateThreadPoolDataset(
-        input_dataset=tf.data.experimental.to_variant(mapped), num_threads=1, **shape
+    components = [tf.constant(number, tf.int64), *tensors]
+    mapped = tf.raw_ops.MapDataset(
+        input_dataset=tf.raw_ops.TensorDataset(
+            components=components, output_shapes=[part.shape for part in components]
+        ),
+        other_arguments=[],
+        f=element,
+        **shape,
     )
+    threaded = tf.raw_ops.PrivateThreadPoolDataset(input_dataset=mapped, num_threads=1, **shape)
     return list(tf.raw_ops.DatasetToSingleElement(dataset=threaded, **shape))
+
+
+_numbers = itertools.count()
+_by_number: weakref.WeakValueDictionary[int, Callable[..., list[Array]]] = weakref.WeakValueDictionary()
+"""The functions of TensorFlow 1 graphs, which live as long as their graph."""
+
+
+def _call_by_number(number: Array, *arrays: Array) -> list[Array]:
+    return _by_number[int(number)](*arrays)
+
+
+@functools.cache
+def _element(given: tuple[Any, ...], types: tuple[Any, ...]) -> Any:
+    """Return the graph function that calls a function of `_by_number` on tensors of the types ``given``."""
+    specs = [tf.TensorSpec(None, dtype) for dtype in (tf.int64, *given)]
+    call = tf.function(lambda *parts: tuple(tf.numpy_function(_call_by_number, parts, list(types))), specs)
+    with tf.Graph().as_default():
+        return call.get_concrete_function()
+
+
+def _outermost(graph: Any) -> Any:
+    while (outer := getattr(graph, "outer_graph", None)) is not None:
+        graph = outer
+    return graph
 
 
 def check_not_compiled() -> None:

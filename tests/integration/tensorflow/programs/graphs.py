@@ -40,6 +40,14 @@ def case_a_session_with_fewer_threads_than_collectives() -> None:
                 np.testing.assert_array_equal(results[f"in a function {n}"], [n] * 2)
 
 
+def case_collectives_of_a_session_share_a_function() -> None:
+    """A session handles all functions of its graph again at each new operation."""
+    with tf.Graph().as_default() as graph, tf.compat.v1.Session() as session:
+        for n in range(3):
+            assert session.run(hvd.broadcast(tf.fill([2], n), 0)).tolist() == [n, n]
+        assert len(graph.as_graph_def().library.function) == 1
+
+
 def case_a_gradient_and_a_join_in_a_session() -> None:
     with tf.Graph().as_default(), tf.compat.v1.Session(config=ONE_THREAD) as session:
         variable = tf.compat.v1.placeholder(tf.float32, [2])
