@@ -12,6 +12,7 @@ import tensorflow as tf
 import cloudtrain.distributed.numpy as hvd
 from cloudtrain import environment
 from cloudtrain.distributed.errors import InvalidArgument
+from cloudtrain.distributed.numpy.collectives import reduce_arrays
 from cloudtrain.distributed.tensorflow.optimizer import Distributed, variables_of
 from cloudtrain.distributed.tensorflow.variables import broadcast_variables
 
@@ -51,20 +52,25 @@ class BroadcastGlobalVariablesCallback:
         self._local[id(var)] = var
 
     def on_train_begin(self, logs: Logs | None = None) -> None:
-        """Raises InvalidArgument for a combination of optimizers that would deadlock."""
-        inner = getattr(self.model.optimizer, "inner_optimizer", None)
-        if isinstance(inner, Distributed) and not isinstance(self.model.optimizer, Distributed):
-            raise InvalidArgument(
-                "the model's LossScaleOptimizer has a DistributedOptimizer inside: ranks would skip different steps",
-                hint="compile(optimizer=hvd.DistributedOptimizer(LossScaleOptimizer(optimizer)))",
-            )
+        self._announce(not self.broadcast_done)
 
     def on_train_batch_end(self, batch: int, logs: Logs | None = None) -> None:
         if self.broadcast_done:
             return
         own = [*self.model.weights, *variables_of(self.model.optimizer)]
+        rate = getattr(self.model.optimizer, "learning_rate", None)
+        if hasattr(rate, "assign") and all(one is not rate for one in own):  # of tf_keras
+            own.append(rate)
         broadcast_variables([one for one in own if id(one) not in self._local], self.root_rank)
         self.broadcast_done = True
+        self._announce(False)
+
+    def _announce(self, awaited: bool) -> None:
+        """Postpone the optimizer's comparison of the ranks' weights while a broadcast is awaited."""
+        optimizer = self.model.optimizer
+        for one in (optimizer, getattr(optimizer, "inner_optimizer", None)):
+            if isinstance(one, Distributed):
+                one._reducer.awaits_broadcast = awaited
 
 
 class MetricAverageCallback:
@@ -80,10 +86,9 @@ class MetricAverageCallback:
     def on_epoch_end(self, epoch: int, logs: Logs | None = None) -> None:
         if logs:
             names = sorted(logs)
-            averaged = hvd.allreduce(
-                np.array([float(logs[name]) for name in names]), name="MetricAverageCallback"
-            )
-            logs.update(zip(names, averaged.tolist()))
+            own = np.array([float(logs[name]) for name in names])
+            handle = reduce_arrays([own], "MetricAverageCallback", must_match={"metrics": names})
+            logs.update(zip(names, handle.wait()[0].tolist()))
 
 
 class LearningRateScheduleCallback:

@@ -36,7 +36,8 @@ def DistributedOptimizer(
     `load_model` makes the optimizer distributed again. All gradients of a step are sent in one operation.
 
     For mixed precision, wrap the optimizer that scales the loss:
-    ``DistributedOptimizer(LossScaleOptimizer(optimizer))``. Then all ranks skip the same steps.
+    ``DistributedOptimizer(LossScaleOptimizer(optimizer))``. Then all ranks skip the same steps, without another
+    collective. The ``LossScaleOptimizer`` that ``compile`` adds to a model of mixed_float16 needs one per step.
 
     Args:
         optimizer: An optimizer of Keras 3 on TensorFlow, or of tf_keras, including legacy ones.

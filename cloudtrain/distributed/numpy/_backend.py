@@ -7,7 +7,7 @@ CollectiveError when the handle is waited for, or by a method that waits itself.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Callable, Generic, Protocol, TypeVar
 
 from cloudtrain.distributed._objects import Objects
@@ -90,9 +90,20 @@ class Collectives(Protocol):
         ...
 
     def allreduce(
-        self, arrays: Arrays, how: ScaledOp, name: str | None, process_set: ProcessSet, *, in_place: bool
+        self,
+        arrays: Arrays,
+        how: ScaledOp,
+        name: str | None,
+        process_set: ProcessSet,
+        *,
+        in_place: bool,
+        must_match: Mapping[str, Any] | None = None,
     ) -> Results:
-        """The result is a list of arrays: with ``in_place`` the inputs, which are then writable."""
+        """The result is a list of arrays: with ``in_place`` the inputs, which are then writable.
+
+        Args:
+            must_match: What else must be the same on all ranks.
+        """
         ...
 
     def allgather(self, arrays: Arrays, name: str | None, process_set: ProcessSet) -> Results:
@@ -160,7 +171,14 @@ class SingleRank:
         pass
 
     def allreduce(
-        self, arrays: Arrays, how: ScaledOp, name: str | None, process_set: ProcessSet, *, in_place: bool
+        self,
+        arrays: Arrays,
+        how: ScaledOp,
+        name: str | None,
+        process_set: ProcessSet,
+        *,
+        in_place: bool,
+        must_match: Mapping[str, Any] | None = None,
     ) -> Results:
         results = list(arrays) if in_place else [array.copy() for array in arrays]
         _, prescale, postscale = how

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -15,6 +15,7 @@ from cloudtrain.distributed.numpy._arrays import Array, copy_back, is_extension
 from cloudtrain.distributed.numpy._backend import Arrays, Exchanged, Handle, Results
 from cloudtrain.distributed.process_set import ProcessSet
 from cloudtrain.distributed.reduce_op import ScaledOp
+from cloudtrain.distributed.torch._reductions import reduce_tensors
 from cloudtrain.distributed.torch._state import current
 from cloudtrain.distributed.world import World
 
@@ -71,11 +72,19 @@ class GlooBackend:
         hvd.barrier(process_set)
 
     def allreduce(
-        self, arrays: Arrays, how: ScaledOp, name: str | None, process_set: ProcessSet, *, in_place: bool
+        self,
+        arrays: Arrays,
+        how: ScaledOp,
+        name: str | None,
+        process_set: ProcessSet,
+        *,
+        in_place: bool,
+        must_match: Mapping[str, Any] | None = None,
     ) -> Results:
         wires = [_reducible(array) for array in arrays]
-        start = hvd.grouped_allreduce_async_ if in_place else hvd.grouped_allreduce_async
-        handle = start(_tensors(wires), None, name, *how, process_set=process_set)
+        handle = reduce_tensors(
+            _tensors(wires), how, name, process_set, in_place=in_place, must_match=must_match
+        )
 
         def finish(tensors: list[Tensor]) -> list[Array]:
             if not in_place:

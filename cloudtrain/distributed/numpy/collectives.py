@@ -11,7 +11,7 @@ if a rank died, or if a rank did not call the operation in time.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -94,13 +94,13 @@ def allreduce_async(
         prescale_factor: Multiplies the input before the reduction.
         postscale_factor: Multiplies the result.
     """
-    return only(_reduce([as_array(array)], name, op, prescale_factor, postscale_factor, process_set))
+    return only(reduce_arrays([as_array(array)], name, op, prescale_factor, postscale_factor, process_set))
 
 
 @same_arguments(allreduce_async)
 def allreduce_async_(array: Array, **options: Any) -> Handle[Array]:
     """`allreduce_async` in place. Do not access ``array`` before `synchronize`."""
-    return only(_reduce([writable(array)], **options, in_place=True))
+    return only(reduce_arrays([writable(array)], **options, in_place=True))
 
 
 def grouped_allreduce_async(
@@ -113,14 +113,14 @@ def grouped_allreduce_async(
     process_set: ProcessSet = global_process_set,
 ) -> Handle[list[Array]]:
     """`allreduce_async` of several arrays in one operation. The result is a list."""
-    return _reduce(as_arrays(arrays), name, op, prescale_factor, postscale_factor, process_set)
+    return reduce_arrays(as_arrays(arrays), name, op, prescale_factor, postscale_factor, process_set)
 
 
 @same_arguments(grouped_allreduce_async)
 def grouped_allreduce_async_(arrays: Sequence[Array], **options: Any) -> Handle[list[Array]]:
     """`grouped_allreduce_async` in place."""
     as_arrays(arrays)
-    return _reduce([writable(array) for array in arrays], **options, in_place=True)
+    return reduce_arrays([writable(array) for array in arrays], **options, in_place=True)
 
 
 @same_arguments(allreduce_async)
@@ -243,7 +243,7 @@ def allgather_object(
     return objects.unpack_all(allgather(blob, name=name, process_set=process_set).data, purposes)
 
 
-def _reduce(
+def reduce_arrays(
     arrays: list[Array],
     name: str | None = None,
     op: ReduceOp = Average,
@@ -252,11 +252,13 @@ def _reduce(
     process_set: ProcessSet = global_process_set,
     *,
     in_place: bool = False,
+    must_match: Mapping[str, Any] | None = None,
 ) -> Handle[list[Array]]:
+    """`grouped_allreduce_async` that fails unless ``must_match`` is the same on all ranks."""
     wires = [to_wire(array) for array in arrays]
     collectives = collectives_of(process_set)
     how = ScaledOp(checked_op(op, arrays), prescale_factor, postscale_factor)
-    handle = collectives.allreduce(wires, how, name, process_set, in_place=in_place)
+    handle = collectives.allreduce(wires, how, name, process_set, in_place=in_place, must_match=must_match)
     if in_place:
         return handle.then(lambda results: list(map(copy_back, arrays, results)))
     return handle.then(lambda results: list(map(from_wire, results, arrays)))

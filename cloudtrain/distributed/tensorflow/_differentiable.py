@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Callable
 
 import numpy as np
@@ -14,6 +14,7 @@ import tensorflow as tf
 import cloudtrain.distributed.numpy as hvd
 from cloudtrain.distributed.errors import InvalidArgument
 from cloudtrain.distributed.numpy._arrays import Array
+from cloudtrain.distributed.numpy.collectives import reduce_arrays
 from cloudtrain.distributed.process_set import ProcessSet
 from cloudtrain.distributed.reduce_op import Average, ScaledOp, Sum
 from cloudtrain.distributed.tensorflow._bridge import any_rows, call_numpy, operation_name
@@ -30,11 +31,12 @@ def reduce_tensors(
     name: str | None,
     process_set: ProcessSet,
     then: Callable[[], None] = no_op,
+    must_match: Mapping[str, Any] | None = None,
 ) -> list[Any]:
     """Reduce tensors across ranks in one operation. The gradient of a sum is the sum of all ranks' gradients."""
 
     def reduce(arrays: list[Array]) -> Sequence[Array]:
-        results = hvd.grouped_allreduce(arrays, name=name, process_set=process_set, **how.arguments())
+        results = reduce_arrays(arrays, name, *how, process_set=process_set, must_match=must_match).wait()
         then()
         return results
 

@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import zlib
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Callable
 
+import numpy as np
 import tensorflow as tf
 
+import cloudtrain.distributed.numpy as hvd
 from cloudtrain.distributed._gradients import Compressor, check_predivide_factor
 from cloudtrain.distributed.errors import InvalidArgument
+from cloudtrain.distributed.numpy import _context as numpy_context
+from cloudtrain.distributed.options import logger
 from cloudtrain.distributed.process_set import ProcessSet
-from cloudtrain.distributed.reduce_op import Average, ReduceOp, ScaledOp, known_op
+from cloudtrain.distributed.reduce_op import Average, Max, ReduceOp, ScaledOp, Sum, known_op
 from cloudtrain.distributed.tensorflow._bridge import Compression
 from cloudtrain.distributed.tensorflow._context import global_process_set
 from cloudtrain.distributed.tensorflow._differentiable import no_op
-from cloudtrain.distributed.tensorflow.collectives import reduce_group
+from cloudtrain.distributed.tensorflow.collectives import allreduce, reduce_group
+from cloudtrain.observe.events import record_warning
 from cloudtrain.observe.timeline import recorder
 
 
@@ -38,6 +44,12 @@ class GradientReducer:
     groups: int | Sequence[Sequence[Any]] | None = None
     process_set: ProcessSet = global_process_set
     scale_local_gradients: bool = True
+    compares_weights: bool = False
+    """Whether to warn, at the second step, of weights that differ between ranks."""
+    awaits_broadcast: bool = False
+    """Whether a callback will broadcast the weights: steps count from then on."""
+    _steps: int = 0
+    _counted_with: Any = None
     _local: dict[int, Any] = field(default_factory=dict)
     """By identity, because variables compare by value."""
 
@@ -73,18 +85,44 @@ class GradientReducer:
         own = [results[n] for n in numbers]
         if self.sparse_as_dense:
             own = [tf.convert_to_tensor(one) for one in own]
-        for n, reduced in zip(numbers, self._reduced(own)):
+        # Equal shapes alone would let the gradients of two variables be added.
+        without = [n for n, gradient in enumerate(results) if gradient is None]
+        must_match = {"variables without a gradient (by number)": without} if without else {}
+        for n, reduced in zip(numbers, self._reduced(own, must_match, [variables[n] for n in numbers])):
             results[n] = reduced
         return results
 
-    def _reduced(self, gradients: list[Any]) -> list[Any]:
+    def on_all_ranks(self, condition: Any) -> Any:
+        """Whether ``condition``, a tensor, is true on all ranks that reduce."""
+        if not self.process_set.included() or self.process_set.size() == 1:
+            return condition
+        count = allreduce(
+            tf.cast(condition, tf.float32),
+            device_dense=self.device_dense,
+            op=Sum,
+            name=f"{self.name}.finite",
+            process_set=self.process_set,
+        )
+        return tf.equal(count, self.process_set.size())
+
+    def _reduced(
+        self, gradients: list[Any], must_match: Mapping[str, Any], variables: list[Any]
+    ) -> list[Any]:
+        compares = self.compares_weights and tf.compat.v1.executing_eagerly_outside_functions()
+        in_graph = not tf.executing_eagerly()
+
+        def ended() -> None:
+            recorder.step_ended()
+            if compares and in_graph:
+                self._count_step(variables)
+
         factor = self.gradient_predivide_factor
         sparse = [n for n, one in enumerate(gradients) if isinstance(one, tf.IndexedSlices)]
         dense = [n for n in range(len(gradients)) if n not in set(sparse)]
         results = list(gradients)
         for numbers, prescale, postscale, then in (
-            (dense, 1.0 / factor, factor, no_op if sparse else recorder.step_ended),
-            (sparse, 1.0, 1.0, recorder.step_ended),
+            (dense, 1.0 / factor, factor, no_op if sparse else ended),
+            (sparse, 1.0, 1.0, ended),
         ):
             if numbers:
                 reduced = reduce_group(
@@ -96,10 +134,51 @@ class GradientReducer:
                     self.process_set,
                     self.name,
                     then,
+                    must_match,
                 )
                 for n, one in zip(numbers, reduced):
                     results[n] = one
+        if compares and not in_graph:  # not above: in eager mode, a tape there records what is read
+            self._count_step(variables)
         return results
+
+    def _count_step(self, variables: list[Any]) -> None:
+        if self.awaits_broadcast:
+            return
+        backend = numpy_context.current()
+        self._steps = self._steps + 1 if self._counted_with is backend else 1  # 1 again after a reset
+        self._counted_with = backend
+        if self._steps == 2:  # loops broadcast the weights after the first step
+            warn_of_different_weights(variables, self.name, self.process_set)
+
+
+def warn_of_different_weights(variables: Sequence[Any], name: str, process_set: ProcessSet) -> None:
+    """Compare the bits of ``variables`` between the ranks of ``process_set``, which all call this.
+
+    A warning and not an error: Horovod trains such models too.
+    """
+    arrays = [np.ascontiguousarray(variable.numpy()) for variable in variables]
+    sums = np.array([zlib.crc32(array.view(np.uint8).data) for array in arrays])
+    # The largest, and the complement of the smallest. A rank that has joined contributes zeros to all.
+    most, least = hvd.allreduce(
+        np.stack([np.append(sums, -1), np.append(~sums, -1)]),
+        name=f"{name}.weights",
+        op=Max,
+        process_set=process_set,
+    )
+    different = [
+        getattr(one, "path", one.name) for one, high, low in zip(variables, most, ~least) if high != low
+    ]
+    if most[-1] == 0 or not different or process_set.rank() != 0:
+        return
+    more = f" and {len(different) - 1} more" if len(different) > 1 else ""
+    message = (
+        f"the ranks' weights differ: {different[0]}{more}. They stay different, because the ranks add equal steps. "
+        "Train the same variables in the same order on all ranks, and broadcast them (hvd.broadcast_variables, or "
+        "BroadcastGlobalVariablesCallback in fit), also after weights are restored"
+    )
+    logger.warning("%s", message)
+    record_warning(message)
 
 
 def _scaled(gradient: Any, factor: float) -> Any:

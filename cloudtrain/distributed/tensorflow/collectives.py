@@ -11,7 +11,7 @@ classes, too.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Callable
 
 import tensorflow as tf
@@ -132,8 +132,13 @@ def reduce_group(
     process_set: ProcessSet,
     name: str | None,
     then: Callable[[], None] = no_op,
+    must_match: Mapping[str, Any] | None = None,
 ) -> list[Any]:
-    """`grouped_allreduce` that calls ``then`` in the thread that waited; never, if GPUs reduce."""
+    """`grouped_allreduce` that calls ``then`` in the thread that waited; never, if GPUs reduce.
+
+    Args:
+        must_match: What else must be the same on all ranks. Not compared between GPUs.
+    """
     results = [one if isinstance(one, tf.IndexedSlices) else tf.convert_to_tensor(one) for one in tensors]
     sparse = [n for n, one in enumerate(results) if isinstance(one, tf.IndexedSlices)]
     dense = [n for n, one in enumerate(results) if not isinstance(one, tf.IndexedSlices)]
@@ -157,7 +162,7 @@ def reduce_group(
             pairs = [compression.compress(one) for one in placed([results[n] for n in dense], device_dense)]
             wires = [wire for wire, _ in pairs]
             matched = operation_name(name, "allreduce", wires)
-            reduced = reduce_tensors(wires, how, matched, process_set, then)
+            reduced = reduce_tensors(wires, how, matched, process_set, then, must_match)
             for n, one, (_, context) in zip(dense, reduced, pairs):
                 results[n] = compression.decompress(one, context)
     return results

@@ -7,6 +7,7 @@ method, before clipping: Keras 3 in ``apply``, tf_keras in ``apply_gradients``.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -98,11 +99,13 @@ def distribute(optimizer: Any, reducer: GradientReducer, passes: int, average_pa
 
         _check_backend(keras.backend.backend())
         choose_without_xla(keras)
+        _skip_steps_together(keras.optimizers.LossScaleOptimizer)
         mixin: type[Distributed] = _DistributedKeras3
     elif hasattr(optimizer, "apply_gradients"):
         mixin = _DistributedTfKeras
     else:
         raise InvalidArgument(f"{base.__name__} is not a Keras optimizer")
+    reducer.compares_weights = True
     # class attributes, so that an optimizer made by from_config has them, too
     settings = {"_reducer": reducer, "_passes": passes, "_average_passes": average_passes}
     optimizer.__class__ = type(base.__name__, (mixin, base), {"__module__": _public_module(base), **settings})
@@ -191,6 +194,8 @@ class _DistributedTfKeras(Distributed):
             return pairs
         variables = [variable for _, variable in pairs]
         reduced = self._reducer.reduce([gradient for gradient, _ in pairs], variables)
+        if self._reducer.op == Sum:  # changed gradients lose the mark below, and would be summed again
+            vars(self)["_summed_for"] = {id(variable) for variable in variables}
         for gradient in reduced:
             if gradient is not None:
                 gradient._reduced_for = id(self._reducer)  # minimize passes it on to apply_gradients
@@ -205,10 +210,12 @@ class _DistributedTfKeras(Distributed):
         base: Any = super()
         pairs = list(grads_and_vars)
         gradients, variables = [gradient for gradient, _ in pairs], [variable for _, variable in pairs]
+        summed_for: set[int] = vars(self).pop("_summed_for", set())
 
         def step(sums: Sequence[Any]) -> Any:
             given = [one for one in sums if one is not None]
-            if given and all(getattr(one, "_reduced_for", None) == id(self._reducer) for one in given):
+            marked = all(getattr(one, "_reduced_for", None) == id(self._reducer) for one in given)
+            if given and (marked or summed_for.issuperset(map(id, variables))):
                 reduced = list(sums)
             else:
                 reduced = self._reducer.reduce(sums, variables)
@@ -251,6 +258,24 @@ class _DistributedV1(tf.compat.v1.train.Optimizer):  # type: ignore[misc]
 
     def variables(self, *args: Any, **kwargs: Any) -> Any:
         return self._optimizer.variables(*args, **kwargs)
+
+
+def _skip_steps_together(scaling: Any) -> None:
+    """Make a Keras 3 ``LossScaleOptimizer`` around a distributed optimizer skip the steps that any rank has to skip.
+
+    ``compile`` makes one for a model of mixed_float16. Ranks that skip alone would leave the others waiting.
+    """
+    original = scaling.check_finite
+    if hasattr(original, "__wrapped__"):
+        return
+
+    @no_autograph
+    @functools.wraps(original)
+    def check_finite(self: Any, grads: Any) -> Any:
+        finite, inner = original(self, grads), self.inner_optimizer
+        return inner._reducer.on_all_ranks(finite) if isinstance(inner, Distributed) else finite
+
+    scaling.check_finite = check_finite
 
 
 def _public_module(base: type[Any]) -> str:

@@ -6,7 +6,7 @@ Ranks are matched by name, as in `cloudtrain.distributed.torch`.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -63,7 +63,14 @@ class MpiBackend:
         self._context.submit("barrier", None, process_set, {}, lambda comm, response: [], lambda: None).wait()
 
     def allreduce(
-        self, arrays: Arrays, how: ScaledOp, name: str | None, process_set: ProcessSet, *, in_place: bool
+        self,
+        arrays: Arrays,
+        how: ScaledOp,
+        name: str | None,
+        process_set: ProcessSet,
+        *,
+        in_place: bool,
+        must_match: Mapping[str, Any] | None = None,
     ) -> Results:
         if how.op == Adasum:
             raise InvalidArgument("Adasum is not available over MPI", hint="Use backend='gloo'.")
@@ -95,7 +102,7 @@ class MpiBackend:
             "allreduce",
             name,
             process_set,
-            _must_match(arrays, how),
+            {**_must_match(arrays, how), **(must_match or {})},
             post,
             finish,
             payload=buckets.flats[0].tobytes() if small else None,
