@@ -102,20 +102,21 @@ def image_python(job: TrainingJob) -> Python | None:
     return (int(declared[1]), int(declared[2])) if declared else None
 
 
-def has_toolkit(job: TrainingJob) -> bool:
-    """Whether the job's image is one of AWS's for SageMaker, which have its training toolkit."""
+def has_toolkit(job: TrainingJob) -> bool | None:
+    """Whether the job's image has SageMaker's training toolkit; None if it is not one of AWS's."""
     if not job.image_uri:
         return job.framework is not None
     match = _OF_AWS.fullmatch(job.image_uri)
-    if match is None or re.search(r"-(?:ec2|ecs|eks)(?=$|-)", match["tag"]):
+    if match and re.search(r"-(?:ec2|ecs|eks)(?=$|-)", match["tag"]):
         return False
     accounts = image_data()["accounts"]
-    account = match["account"]
-    return (
+    account = match["account"] if match else ""
+    is_known = (
         account is None
         or is_algorithm_account(account)
         or any(account in accounts[kind].values() for kind in ("dlc", "legacy"))
     )
+    return is_known or None
 
 
 def _pythons(image: str) -> dict[str, list[str]]:

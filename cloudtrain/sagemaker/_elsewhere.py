@@ -38,6 +38,7 @@ _HERE = {
         " RandomCutForest"
     ),
     "cloudtrain.sagemaker._jumpstart_estimator": "JumpStartEstimator",
+    "cloudtrain.sagemaker._jumpstart_models": "And Identity Not Or list_jumpstart_models",
     "cloudtrain.sagemaker._record_sets": "FileSystemRecordSet RecordSet",
     "cloudtrain.sagemaker._recordio": "write_numpy_to_dense_tensor write_spmatrix_to_sparse_tensor",
     "cloudtrain.sagemaker._reinforcement": "RLEstimator RLFramework RLToolkit",
@@ -86,6 +87,13 @@ _INSTEAD = (
     (
         r"experiments\..*",
         "Name the experiment of a job: fit(inputs, experiment_config={'ExperimentName': ...}).",
+    ),
+    (
+        r"feature_store\..*",
+        "A job reads its data from S3: train on the result of a query of the offline store. With boto3:\n"
+        "      boto3.client('sagemaker').create_feature_group(...)\n"
+        "      boto3.client('sagemaker-featurestore-runtime').put_record(...)\n"
+        "      boto3.client('athena').start_query_execution(...)",
     ),
     (r"workflow\.steps\.TrainingStep", "Write from cloudtrain.pipelines import TrainingStep."),
     (r"(.*\.)?\w*Deserializer", _V3.format("core.deserializers import {name}")),

@@ -17,7 +17,6 @@ from cloudtrain.errors import InvalidJob, nearest
 from cloudtrain.session import Session
 
 SCOPE = "training"
-_MANIFEST = "models_manifest.json"
 _SDK = Version("2.257.7")
 """The version of the SDK whose descriptions of models are known here; newer ones name a later ``min_version``."""
 
@@ -59,11 +58,12 @@ class Model:
                 f"{named[0]}: not supported by cloudtrain for models of JumpStart",
                 hint="Leave it out for the public model, or use the SageMaker SDK, version 2.",
             )
-        own = session if isinstance(session, Session) else Session(getattr(session, "boto_session", session))
-        self.region = region or own.boto_region_name
-        self.bucket = f"jumpstart-cache-prod-{self.region}"
-        self.version, key = _newest(_manifest(own, self.bucket), model_id, version)
-        self.description = self._read(own, key)
+        own, self.region, self.bucket = place(session, region)
+        models = tuple(
+            (one["model_id"], one["version"], one["spec_key"]) for one in manifest(own, self.bucket)
+        )
+        self.version, key = _newest(models, model_id, version)
+        self.description: dict[str, Any] = json.loads(own.read_s3_file(self.bucket, key))
         if not self.description.get("training_supported"):
             raise InvalidJob(f"model_id: {model_id} of JumpStart cannot be trained")
         self._check_flags(f"model_id: {model_id} {version}", *is_tolerant)
@@ -81,10 +81,6 @@ class Model:
                 f"{what}: its script has known vulnerabilities: {found}",
                 hint="Choose another version, or set tolerate_vulnerable_model=True.",
             )
-
-    def _read(self, session: Session, key: str) -> dict[str, Any]:
-        found: dict[str, Any] = json.loads(session.read_s3_file(self.bucket, key))
-        return found
 
     def script_uri(self) -> str:
         """The archive with the script."""
@@ -259,12 +255,15 @@ def _newest(manifest: tuple[tuple[str, str, str], ...], model_id: str, version: 
     return str(newest), versions[newest]
 
 
+def place(session: Any, region: str | None) -> tuple[Session, str, str]:
+    """The session, the region, and the bucket with the descriptions of its models."""
+    own = session if isinstance(session, Session) else Session(getattr(session, "boto_session", session))
+    region = region or own.boto_region_name
+    return own, region, f"jumpstart-cache-prod-{region}"
+
+
 @lru_cache(maxsize=8)
-def _manifest(session: Session, bucket: str) -> tuple[tuple[str, str, str], ...]:
-    """The identifier, the version and the key of the description of each model."""
-    found = json.loads(session.read_s3_file(bucket, _MANIFEST))
-    return tuple(
-        (one["model_id"], one["version"], one["spec_key"])
-        for one in found
-        if Version(one.get("min_version", "0")) <= _SDK
-    )
+def manifest(session: Session, bucket: str, name: str = "models_manifest.json") -> tuple[dict[str, Any], ...]:
+    """The ``model_id``, ``version`` and ``spec_key`` of each model that this version of the SDK knows."""
+    found = json.loads(session.read_s3_file(bucket, name))
+    return tuple(one for one in found if Version(one.get("min_version", "0")) <= _SDK)

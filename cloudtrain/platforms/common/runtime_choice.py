@@ -24,7 +24,7 @@ def choose_runtime(job: TrainingJob) -> Literal["cloudtrain", "toolkit"]:
     wanted = job.runtime or ("toolkit" if not job.entry_point or _has_library(job) else "cloudtrain")
     if wanted == "toolkit" or not _is_old(job):
         return wanted
-    if has_toolkit(job):
+    if _may_have_toolkit(job):
         if not job.runtime:
             return "toolkit"
         hint = "Leave runtime out: SageMaker's toolkit in the image then starts the script."
@@ -46,11 +46,11 @@ def runtime_warnings(job: TrainingJob) -> list[str]:
             "AWS's distributed libraries and its compiler are part of its images: SageMaker's toolkit starts the "
             'script, as with runtime="toolkit"'
         ]
-    if not _is_old(job) or not has_toolkit(job):
+    if not _is_old(job) or not _may_have_toolkit(job):
         return []
     return [
         f"the image has Python {_python(job)}, too old for cloudtrain's runtime: SageMaker's toolkit starts the "
-        'script, as with runtime="toolkit"'
+        'script, as with runtime="toolkit"' + ("" if has_toolkit(job) else ". The image must have it")
     ]
 
 
@@ -73,7 +73,13 @@ def _has_library(job: TrainingJob) -> bool:
     """Whether the job uses a library or a compiler that only the toolkit of AWS's images starts."""
     enabled = job.distribution.enabled if job.distribution else {}
     libraries = {"smdistributed", "pytorchddp", "pytorchxla"} & {*enabled}
-    return has_toolkit(job) and bool(libraries or job.compiler_config)
+    return bool(has_toolkit(job) and (libraries or job.compiler_config))
+
+
+def _may_have_toolkit(job: TrainingJob) -> bool:
+    """Whether the image has the toolkit, or is one of the user's for a framework or SageMaker, which may have it."""
+    found = has_toolkit(job)
+    return bool(found or (found is None and (job.framework or job.platform == "sagemaker")))
 
 
 def _is_old(job: TrainingJob) -> bool:

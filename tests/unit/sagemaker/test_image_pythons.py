@@ -86,6 +86,12 @@ CHOICES: dict[str, tuple[dict[str, Any], bool]] = {
     "new": ({"framework": "pytorch", "framework_version": "2.5.1", "py_version": "py311"}, False),
     "unknown": ({"image_uri": f"{OWN}/mine:1"}, False),
     "wanted": ({"image_uri": f"{OWN}/mine:1-py38", "runtime": "toolkit"}, True),
+    "own": ({"image_uri": f"{OWN}/mine:1-py38"}, True),
+    "own of a framework": (
+        {"image_uri": f"{OWN}/mine:1", "framework": "pytorch", "py_version": "py38"},
+        True,
+    ),
+    "copied": ({"image_uri": f"{OWN}/pytorch-training:1.12.1-cpu-py38"}, True),
 }
 
 
@@ -97,7 +103,7 @@ def test_an_image_with_an_old_python_gets_its_toolkit(submit: Any, name: str) ->
     assert [one for one in submission.warnings if "too old for cloudtrain's runtime" in one] == (
         [
             "the image has Python 3.8, too old for cloudtrain's runtime: SageMaker's toolkit starts the script, "
-            'as with runtime="toolkit"'
+            'as with runtime="toolkit"' + (". The image must have it" if OWN in str(fields) else "")
         ]
         if toolkit and "runtime" not in fields
         else []
@@ -109,11 +115,11 @@ def test_likewise_in_local_containers(submit: Any) -> None:
     assert uses_toolkit(submit(platform="container", output_path=None, code_location=None, **image).request)
     with pytest.raises(InvalidJob, match="runtime: cloudtrain's needs Python"):
         submit(platform="container", image_uri="python:3.8")
+    own = {"image_uri": "python:3.8", "framework": "pytorch"}
+    assert uses_toolkit(submit(platform="container", output_path=None, code_location=None, **own).request)
 
 
 REFUSED: dict[str, tuple[dict[str, Any], str]] = {
-    "own": ({"image_uri": f"{OWN}/mine:1-py38"}, 'Use an image with a newer Python, or runtime="toolkit" if'),
-    "copied": ({"image_uri": f"{OWN}/pytorch-training:1.12.1-cpu-py38"}, "Use an image with a newer Python"),
     "for ec2": (
         {"image_uri": f"{AWS}/pytorch-training:1.12.1-cpu-py38-ubuntu20.04-ec2"},
         "Use an image with",

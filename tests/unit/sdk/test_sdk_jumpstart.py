@@ -10,6 +10,8 @@ from typing import Any
 import boto3
 import pytest
 from cloudtrain.sagemaker.jumpstart.estimator import JumpStartEstimator
+from cloudtrain.sagemaker.jumpstart.filters import And, Not, Or
+from cloudtrain.sagemaker.jumpstart.notebook_utils import list_jumpstart_models
 from moto import mock_aws
 
 from cloudtrain import Estimator
@@ -92,6 +94,7 @@ def bucket(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
             "old": {"1.0.0": TRAINED},
             "llama": {"2.1.0": GATED},
             "checked": {"1.0.0": CHECKED},
+            "huggingface-tc-a": {"1.0.0": {"training_supported": False}},
         }
         manifest = []
         for name, versions in models.items():
@@ -101,6 +104,13 @@ def bucket(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
                 least = "3.1.0" if version == "9.0.0" else "2.0.0"
                 manifest.append({"model_id": name, "version": version, "min_version": least, "spec_key": key})
         s3.put_object(Bucket=BUCKET, Key="models_manifest.json", Body=json.dumps(manifest))
+        other = {
+            "model_id": "ai21-summarization-x",
+            "version": "1.0",
+            "spec_key": "proprietary-models/x.json",
+        }
+        s3.put_object(Bucket=BUCKET, Key="proprietary-sdk-manifest.json", Body=json.dumps([other]))
+        s3.put_object(Bucket=BUCKET, Key="proprietary-models/x.json", Body="{}")
         yield
 
 
@@ -281,3 +291,34 @@ def test_models_that_do_not_exist_are_refused(arguments: tuple[Any, Any, str], m
     name, version, scope = arguments
     with pytest.raises(InvalidJob, match=message):
         script_uris.retrieve(model_id=name, model_version=version, script_scope=scope)
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        ("true", ["ai21-summarization-x", "bert", "checked", "huggingface-tc-a", "llama", "old"]),
+        ("task == tc", ["huggingface-tc-a"]),
+        (And("task == tc", Or("framework == mxnet", "framework in ['huggingface']")), ["huggingface-tc-a"]),
+        (And("model_id begins with b", "training_supported == True"), ["bert"]),
+        (And(Not("task != tc"), "training_supported == true"), []),
+        ("training_volume_size == 99", ["llama", "old"]),
+        ("resource_name_base ends with t", ["llama", "old"]),
+        ("deprecated_message includes Use", ["llama", "old"]),
+        ("model_type == proprietary", ["ai21-summarization-x"]),
+    ],
+)
+def test_models_are_listed_by_filters(given: Any, expected: list[str]) -> None:
+    assert list_jumpstart_models(filter=given) == expected
+
+
+def test_versions_of_models_are_listed() -> None:
+    assert list_jumpstart_models("model_id == bert", list_versions=True) == [("bert", "1.10.0")]
+    old = list_jumpstart_models("model_id == bert", list_versions=True, list_old_models=True)
+    assert old == [("bert", "1.10.0"), ("bert", "1.9.0"), ("bert", "0.1.0")]
+    assert "bert" in list_jumpstart_models("nothing == 1", list_incomplete_models=True)
+    assert list_jumpstart_models("nothing == 1") == []
+
+
+def test_a_filter_that_compares_nothing_is_refused() -> None:
+    with pytest.raises(InvalidJob, match="filter: 'tc' does not compare a field"):
+        list_jumpstart_models("tc")
