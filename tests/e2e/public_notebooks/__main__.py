@@ -39,13 +39,38 @@ def main() -> int:
     pythons = dict(arguments.python)
     bad = 0
     for name in arguments.notebooks or known:
-        bad += not _report(known[name], arguments.checkouts.resolve(), pythons)
+        if arguments.sdk:
+            bad += not _compare(known[name], arguments.checkouts.resolve(), pythons, arguments.sdk)
+        else:
+            bad += not _report(known[name], arguments.checkouts.resolve(), pythons)
     return 1 if bad else 0
+
+
+def _compare(notebook: Notebook, checkouts: Path, pythons: dict[str, str], sdk: str) -> bool:
+    """Print how the requests of a notebook differ from those of the SDK. Returns whether none does."""
+    paths = _paths(notebook, checkouts)
+    if not paths[0].exists():
+        print(f"left out   {notebook.name}: there is no {paths[0]}")
+        return True
+    with Workplace(pythons.get("notebook", sys.executable), sdk) as workplace:
+        theirs = workplace.run(notebook, *paths, by_sdk=True)
+        ours = workplace.run(notebook, *paths)
+    found = ours.unlike(theirs)
+    print(f"{'differs' if found else 'as the SDK':10} {notebook.name}: {ours.jobs} jobs", flush=True)
+    for line in found:
+        print(f"    {line}")
+    return not found
+
+
+def _paths(notebook: Notebook, checkouts: Path) -> tuple[Path, Path]:
+    """The notebook, and the folder with its script."""
+    path = checkouts / notebook.repository.folder / notebook.path
+    return path, checkouts / notebook.repository.folder / notebook.folder if notebook.folder else path.parent
 
 
 def _report(notebook: Notebook, checkouts: Path, pythons: dict[str, str]) -> bool:
     """Print one line for each platform. Returns whether all is as listed."""
-    path = checkouts / notebook.repository.folder / notebook.path
+    path, files = _paths(notebook, checkouts)
     if not path.exists():
         print(f"left out   {notebook.name}: there is no {path}")
         return True
@@ -60,7 +85,7 @@ def _report(notebook: Notebook, checkouts: Path, pythons: dict[str, str]) -> boo
             outcome = workplace.run(
                 notebook,
                 path,
-                checkouts / notebook.repository.folder / notebook.folder if notebook.folder else path.parent,
+                files,
                 local=is_local,
                 job_python=job_python if is_local else "",
             )
@@ -94,6 +119,7 @@ def _parse() -> argparse.Namespace:
         metavar="NAME=PATH",
         help="the interpreter of the cells (notebook), or of jobs on local (torch, tensorflow, mxnet)",
     )
+    run.add_argument("--sdk", metavar="PATH", help="compare with the requests of the SDK in this interpreter")
     run.add_argument("notebooks", nargs="*", metavar="NOTEBOOK", help="names in the list (default: all)")
     return parser.parse_args()
 

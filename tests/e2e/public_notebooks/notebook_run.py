@@ -19,6 +19,10 @@ import yaml
 from moto.server import ThreadedMotoServer
 from notebook_list import Notebook
 
+sys.path.insert(0, str(Path(__file__).parents[2]))
+
+from parity.deviations import JOB, correct, differences, normalise
+
 HERE = Path(__file__).parent
 MAKE_DATA = HERE / "notebook_data.py"
 REPOSITORY = HERE.parents[2]
@@ -26,9 +30,11 @@ REPOSITORY = HERE.parents[2]
 ROLE = "arn:aws:iam::123456789012:role/service-role/AmazonSageMaker-ExecutionRole"
 REGION = "us-east-1"
 
+CHANGES = ("apt", "apt-get", "conda", "docker", "pip", "pip3", "service", "sm-docker", "sudo", "yum")
+"""Programs that would change the machine, or build and push an image: they only print their command."""
+
 STUBS = {
-    "pip": "echo left out: pip $@",
-    "pip3": "echo left out: pip $@",
+    **{program: f"echo left out: {program} $@" for program in CHANGES},
     "aws": f'exec {sys.executable} {HERE / "aws_cp.py"} "$@"',
 }
 """Programs of a notebook's machine, which cells call."""
@@ -40,8 +46,10 @@ class Outcome:
 
     errors: dict[int, str | None] = field(default_factory=dict)
     printed: dict[int, str] = field(default_factory=dict)
-    requests: int = 0
+    jobs: int = 0
     """Training jobs and tuning jobs that SageMaker has afterwards."""
+    requests: dict[int, list[tuple[str, dict[str, Any]]]] = field(default_factory=dict)
+    """The operations and the parameters of each cell that sends jobs."""
     log: str = ""
 
     def differences(self, notebook: Notebook, *, local: bool) -> list[str]:
@@ -54,8 +62,23 @@ class Outcome:
             elif error is not None and (wanted is None or wanted not in error):
                 found.append(f"cell {cell}: {error}")
         jobs = 0 if local else notebook.jobs
-        if self.requests != jobs:
-            found.append(f"{self.requests} jobs were sent to SageMaker; listed: {jobs}")
+        if self.jobs != jobs:
+            found.append(f"{self.jobs} jobs were sent to SageMaker; listed: {jobs}")
+        return found
+
+    def unlike(self, sdk: Outcome) -> list[str]:
+        """One line for each field of a request that the SDK sends otherwise."""
+        found = []
+        for cell in sorted({*self.requests, *sdk.requests}):
+            ours, theirs = self.requests.get(cell, []), sdk.requests.get(cell, [])
+            if [name for name, _ in ours] != [name for name, _ in theirs]:
+                found.append(f"cell {cell}: {len(ours)} requests; the SDK sends {len(theirs)}")
+                continue
+            for (name, own), (_, other) in zip(ours, theirs, strict=True):
+                own, other = normalise(own), normalise(other)
+                if name == JOB:
+                    other, _ = correct(other, own)
+                found += [f"cell {cell}: {name} {line}" for line in differences(other, own)]
         return found
 
     def _expected(self, notebook: Notebook) -> set[int]:
@@ -65,8 +88,8 @@ class Outcome:
 class Workplace:
     """An AWS account in moto, and a home folder, for one notebook."""
 
-    def __init__(self, python: str = sys.executable) -> None:
-        self.python = python
+    def __init__(self, python: str = sys.executable, sdk: str | None = None) -> None:
+        self.python, self.sdk = python, sdk
 
     def __enter__(self) -> Workplace:
         with ExitStack() as stack:
@@ -89,13 +112,21 @@ class Workplace:
         self._stack.close()
 
     def run(
-        self, notebook: Notebook, path: Path, files: Path, *, local: bool, job_python: str = ""
+        self,
+        notebook: Notebook,
+        path: Path,
+        files: Path,
+        *,
+        local: bool = False,
+        job_python: str = "",
+        by_sdk: bool = False,
     ) -> Outcome:
         """Run the cells of the notebook at ``path`` in a copy of ``files``, the folder with its script.
 
         Args:
             local: run its jobs on `local` instead of sending them to SageMaker.
             job_python: the interpreter of jobs on `local`; defaults to this one.
+            by_sdk: run the cells unchanged, with the SageMaker SDK.
         """
         self._new_account(notebook)
         folder = Path(tempfile.mkdtemp(dir=self.work))
@@ -113,8 +144,9 @@ class Workplace:
         results.unlink(missing_ok=True)
         left_out = ",".join(map(str, notebook.left_out))
         command = [
-            self.python,
+            self.sdk if by_sdk else self.python,
             HERE / "cells.py",
+            "sagemaker" if by_sdk else "cloudtrain",
             folder / path.name,
             results,
             *([left_out] if left_out else []),
@@ -132,11 +164,13 @@ class Workplace:
                 )
             except subprocess.TimeoutExpired:
                 print(f"{notebook.name}: longer than {notebook.timeout} s", file=sys.stderr)
-        outcome = Outcome(requests=self._jobs(), log=(self.work / "log").read_text()[-2000:])
+        outcome = Outcome(jobs=self._jobs(), log=(self.work / "log").read_text()[-2000:])
         for line in results.read_text().splitlines() if results.exists() else ():
             cell = json.loads(line)
             outcome.errors[cell["cell"]] = cell["error"]
             outcome.printed[cell["cell"]] = cell["printed"]
+            if cell["requests"]:
+                outcome.requests[cell["cell"]] = cell["requests"]
         return outcome
 
     def _environment(self) -> dict[str, str]:
@@ -150,6 +184,7 @@ class Workplace:
             "AWS_DEFAULT_REGION": REGION,
             "AWS_ENDPOINT_URL": self.endpoint,
             "AWS_EC2_METADATA_DISABLED": "true",
+            "CLOUDTRAIN_RUNTIME": "toolkit" if self.sdk else "",
             "CLOUDTRAIN_CONFIG": str(self.work / "config.yaml"),
             "CLOUDTRAIN_HOME": str(self.work / "home" / "cloudtrain"),
             "HF_HUB_OFFLINE": "1",

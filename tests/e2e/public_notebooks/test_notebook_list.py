@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from cells import without_installs
 from notebook_data import MAKERS, NOTEBOOK_MAKERS
 from notebook_list import Notebook, Repository, read_notebooks
 from notebook_names import outcome, uses
@@ -90,13 +91,29 @@ def test_a_notebook_with_images_of_aws_submits(workplace: Workplace, tmp_path: P
 
 def test_a_cell_that_does_something_else_is_reported() -> None:
     notebook = _notebook("x", 4, 1, {2: "NotSupported"})
-    outcome = Outcome({1: None, 2: "NameError: x", 3: "ValueError: y"}, requests=2)
+    outcome = Outcome({1: None, 2: "NameError: x", 3: "ValueError: y"}, jobs=2)
     assert outcome.differences(notebook, local=False) == [
         "cell 4 was not reached",
         "cell 2: NameError: x",
         "cell 3: ValueError: y",
         "2 jobs were sent to SageMaker; listed: 1",
     ]
+
+
+def test_a_request_that_is_not_the_sdks_is_reported() -> None:
+    def outcome(**fields: object) -> Outcome:
+        return Outcome(requests={3: [("CreateTrainingJob", {"HyperParameters": {"a": "1"}, **fields})]})
+
+    assert outcome(RoleArn="a").unlike(outcome(RoleArn="a")) == []
+    assert outcome(RoleArn="a").unlike(outcome(RoleArn="b")) == [
+        'cell 3: CreateTrainingJob RoleArn: SDK "b", cloudtrain "a"'
+    ]
+    assert Outcome().unlike(outcome()) == ["cell 3: 0 requests; the SDK sends 1"]
+
+
+def test_cells_change_no_packages() -> None:
+    cell = "import sys\n!{sys.executable} -m pip uninstall -y x\n  !pip install y\nz = 1\n"
+    assert without_installs(cell) == "import sys\npass\n  pass\nz = 1\n"
 
 
 def test_the_names_of_a_notebook_are_those_of_the_sdk() -> None:
