@@ -242,7 +242,7 @@ def _with_uri(name: str, channel: Any) -> Any:
     channel = existing_to_uri(channel)
     if isinstance(channel, (str, Path)) and "://" not in str(channel):
         raise InvalidJob(
-            f"inputs.{name}: there is no file or folder {channel}, and it is not an s3:// or file:// URI",
+            f"inputs.{name}: there is no file or folder {channel}, and it is not an s3://, gs:// or file:// URI",
             hint="A channel is a file or folder on this machine, or a URI: s3://bucket/prefix.",
         )
     return channel

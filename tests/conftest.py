@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
-from typing import cast
+from typing import TYPE_CHECKING, cast
 
 import pytest
 import warm_python
@@ -21,6 +21,9 @@ from cloudtrain.errors import StorageError
 from cloudtrain.platforms.supervised.idle import IdleSupervisor
 from cloudtrain.testing import S3Server
 from cloudtrain.testing._weed_options import find_weed
+
+if TYPE_CHECKING:
+    from gcs_server import GCSServer
 
 pytest_plugins = ["botocore_data", "end_of_run", "pages", "second_try", "selection"]
 
@@ -101,3 +104,18 @@ def s3(s3_server: S3Server, monkeypatch: pytest.MonkeyPatch) -> str:
     bucket = f"test-{secrets.token_hex(6)}"
     s3_server.create_bucket(bucket)
     return bucket
+
+
+@pytest.fixture(scope="session")
+def gcs_server() -> Iterator[GCSServer]:
+    from gcs_server import start_gcs_server  # few workers run a test that needs it
+
+    with start_gcs_server() as server:
+        yield server
+
+
+@pytest.fixture
+def gcs(gcs_server: GCSServer, monkeypatch: pytest.MonkeyPatch) -> str:
+    """The name of a fresh bucket; the environment leads to its server."""
+    monkeypatch.setenv("STORAGE_EMULATOR_HOST", gcs_server.url)
+    return gcs_server.create_bucket()

@@ -22,7 +22,7 @@ step_option = click.option(
 def command() -> None:
     """List, verify, download and delete the checkpoints of a run.
 
-    PLACE is the name of a job, an s3:// or file:// URI, or a folder.
+    PLACE is the name of a job, an s3://, gs:// or file:// URI, or a folder.
 
     \b
     cloudtrain checkpoints list s3://bucket/run

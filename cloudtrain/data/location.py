@@ -9,7 +9,7 @@ from pathlib import Path
 from cloudtrain.aws import owner_of
 from cloudtrain.errors import NotFound, StorageError
 from cloudtrain.storage import FileStore, ObjectInfo, S3Store, split_uri, uri_to_path
-from cloudtrain.storage.uri import split_s3_uri, uri_scheme
+from cloudtrain.storage.uri import split_bucket_uri, uri_scheme
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,9 @@ class Location:
         if "://" in text:
             if uri_scheme(text) == "file":
                 return cls(text, uri_to_path(text))
-            split_s3_uri(text)
+            if uri_scheme(text) != "s3":
+                raise StorageError(f"{text!r} is not in S3", hint="Copy it with the tool of its service.")
+            split_bucket_uri(text)
             return cls(text, None)
         if text.startswith("s3:"):
             raise StorageError(f"{text!r} is not a URI", hint="Write two slashes: s3://bucket/prefix.")
@@ -62,7 +64,7 @@ class Location:
     @property
     def is_bucket(self) -> bool:
         """Whether it is a whole bucket."""
-        return self.in_s3 and not split_s3_uri(self.text)[1]
+        return self.in_s3 and not split_bucket_uri(self.text)[1]
 
     @property
     def names_folder(self) -> bool:
@@ -116,7 +118,7 @@ class Location:
         if not files and self.in_s3 and not self.is_bucket:
             raise NotFound(
                 f"there is nothing below {printable(self.text.rstrip('/'))}/",
-                hint=f"See what there is: cloudtrain s3 ls s3://{split_s3_uri(self.text)[0]}",
+                hint=f"See what there is: cloudtrain s3 ls s3://{split_bucket_uri(self.text)[0]}",
             )
         return tree, files
 

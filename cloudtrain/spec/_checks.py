@@ -156,14 +156,14 @@ def _check_values(job: TrainingJob) -> None:
 
 
 def _check_uri(field: str, uri: str | None) -> None:
-    if uri is None or re.match(r"s3://[^/]|file:///", uri):
+    if uri is None or re.match(r"(s3|gs)://[^/]|file:///", uri):
         return
     hint = (
         f"Did you mean file://{uri}?"
         if uri.startswith("/")
-        else "Write s3://bucket/prefix or file:///folder."
+        else "Write s3://bucket/prefix, gs://bucket/prefix or file:///folder."
     )
-    raise InvalidJob(f"{field}: {uri!r} is not an s3:// or file:// URI", hint=hint)
+    raise InvalidJob(f"{field}: {uri!r} is not an s3://, gs:// or file:// URI", hint=hint)
 
 
 def _check_distribution(job: TrainingJob) -> None:

@@ -15,7 +15,7 @@ from cloudtrain._system.users import ROOT, user_id
 from cloudtrain.errors import StorageError
 from cloudtrain.storage import mount_guard
 from cloudtrain.storage.client import connection
-from cloudtrain.storage.uri import split_s3_uri
+from cloudtrain.storage.uri import split_bucket_uri
 
 MOUNT_SECONDS = 30.0
 """How long the client has to mount."""
@@ -127,7 +127,7 @@ class S3Mount:
             raise StorageError(f"{self._uri} cannot be read where it is mounted: {error.strerror}") from error
 
     def _command(self) -> list[str]:
-        bucket, prefix = split_s3_uri(self._uri)
+        bucket, prefix = split_bucket_uri(self._uri)
         return [
             *("rclone", "mount", f":s3:{bucket}/{prefix}", str(self._folder)),
             *("--config", "", "--log-level", "ERROR", "--read-only"),

@@ -24,7 +24,7 @@ from cloudtrain.storage.base import Data, ObjectInfo, Progress, opened
 from cloudtrain.storage.client import PART, Connection, connection, provide_boto3
 from cloudtrain.storage.errors import broken_off, from_response, s3_errors
 from cloudtrain.storage.retry_policy import ATTEMPTS, ATTEMPTS_OF_BODIES, current, default
-from cloudtrain.storage.uri import check_key, join_uri, split_s3_uri
+from cloudtrain.storage.uri import check_key, join_uri, split_bucket_uri
 
 if TYPE_CHECKING:
     from boto3 import Session
@@ -66,7 +66,7 @@ class S3Store:
     ) -> None:
         provide_boto3()
         self._session = session
-        self.bucket, prefix = split_s3_uri(uri)
+        self.bucket, prefix = split_bucket_uri(uri)
         self._owner: dict[str, Any] = {"ExpectedBucketOwner": owner} if owner else {}
         self._extra_args = dict(extra_args or {})
         self._is_conditional = is_conditional

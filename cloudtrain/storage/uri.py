@@ -1,4 +1,4 @@
-"""Storage URIs: ``file:///folder`` and ``s3://bucket/prefix``."""
+"""Storage URIs: ``file:///folder``, ``s3://bucket/prefix`` and ``gs://bucket/prefix``."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from urllib.parse import quote_from_bytes, unquote_to_bytes, urlsplit
 from cloudtrain._system.paths import own_path, unusable_name
 from cloudtrain.errors import StorageError
 
-SCHEMES = ("file", "s3")
+SCHEMES = ("file", "s3", "gs")
 
 _BUCKET = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{1,254}")
 
 
 def uri_scheme(uri: str) -> str:
-    """``file`` or ``s3``. Raises StorageError for anything else, with the known schemes as a hint."""
+    """``file``, ``s3`` or ``gs``. Raises StorageError for anything else, with the known schemes as a hint."""
     scheme, separator, _ = uri.partition("://")
     if separator and scheme in SCHEMES:
         return scheme
@@ -52,12 +52,12 @@ def _quoted_path(uri: str) -> str:
     return urlsplit(uri).path.rstrip("/")
 
 
-def split_s3_uri(uri: str) -> tuple[str, str]:
-    """Bucket and key of an ``s3://`` URI, without trailing slashes. S3 URIs are not percent-encoded."""
-    scheme, _, rest = uri.partition("://")
+def split_bucket_uri(uri: str, scheme: str = "s3") -> tuple[str, str]:
+    """Bucket and key of the URI of an object, without trailing slashes. These URIs are not percent-encoded."""
+    found, _, rest = uri.partition("://")
     bucket, _, key = rest.partition("/")
-    if scheme != "s3" or not _BUCKET.fullmatch(bucket):
-        raise StorageError(f"{uri!r} has no valid bucket name", hint="Write s3://bucket/prefix.")
+    if found != scheme or not _BUCKET.fullmatch(bucket):
+        raise StorageError(f"{uri!r} has no valid bucket name", hint=f"Write {scheme}://bucket/prefix.")
     key = key.rstrip("/")
     if key:
         check_key(key, uri)
@@ -116,9 +116,10 @@ def split_uri(uri: str) -> tuple[str, str]:
         parent, _, last = _quoted_path(uri).rpartition("/")
         folder, name = f"file://{parent or '/'}", os.fsdecode(unquote_to_bytes(last))
     else:
-        bucket, key = split_s3_uri(uri)
+        scheme = uri_scheme(uri)
+        bucket, key = split_bucket_uri(uri, scheme)
         parent, _, name = key.rpartition("/")
-        folder = f"s3://{bucket}/{parent}".rstrip("/")
+        folder = f"{scheme}://{bucket}/{parent}".rstrip("/")
     if not name:
         raise StorageError(f"{uri!r} names no object", hint="Add its key.")
     return folder, name

@@ -66,7 +66,7 @@ ARGUMENTS = {
     "input-form": (["train.py", "--input", "train"], ["CHANNEL=URI"]),
     "input-missing": (["train.py", "--input", "train=file:///nosuch"], ["channel 'train': there is nothing at"]),
     "input-empty": (["train.py", "--input", "train=empty"], ["channel 'train': there is nothing at"]),
-    "input-path": (["train.py", "--input", "train=nosuch"], ["inputs.train", "not an s3:// or file:// URI"]),
+    "input-path": (["train.py", "--input", "train=nosuch"], ["inputs.train", "not an s3://, gs:// or file:// URI"]),
     "option": (["train.py", "--instance-cout", "2"], ["No such option", "--instance-count"]),
     "platform-option": (["train.py", "--set", "platform_options.x=1"], ["unknown field 'platform_options.x'"]),
     "platform-port": (["train.py", "--set", "platform_options.master_port=a"], ["master_port: expected a whole"]),

@@ -23,11 +23,13 @@ PYPROJECT = REPOSITORY / "pyproject.toml"
 
 BROUGHT_BY = {
     "botocore": "boto3",
+    "google": "google_cloud_storage",
     "mypy_boto3_s3": "boto3_stubs",
     "nbformat": "nbconvert",
     "requests": "docker",
     "s3transfer": "boto3",
     "traitlets": "ipython",
+    "urllib3": "google_cloud_storage",
     "typing_extensions": "mypy",  # for type checkers only
     "_typeshed": "mypy",
 }

@@ -29,7 +29,7 @@ from cloudtrain.platforms.kubernetes.labels import (
 )
 from cloudtrain.storage import join_uri, open_store, split_uri, state_home, uri_to_path
 from cloudtrain.storage.atomic import write_file
-from cloudtrain.storage.uri import split_s3_uri
+from cloudtrain.storage.uri import split_bucket_uri
 
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
@@ -151,7 +151,7 @@ def presign(uri: str, seconds: int = LONGEST) -> str:
     """
     from cloudtrain.storage.errors import s3_errors
 
-    bucket, key = split_s3_uri(uri)
+    bucket, key = split_bucket_uri(uri)
     with s3_errors(uri):
         return str(
             _signer(bucket).generate_presigned_url(

@@ -97,7 +97,7 @@ def _storage(request: Request) -> Iterator[tuple[str, Check]]:
     for name, uri in settings.channels:
         yield f"input {name}", partial(immediately, partial(check_input, name, uri))
     for uri in (settings.output_uri, settings.checkpoint_uri):
-        if uri_scheme(uri) == "s3":
+        if uri_scheme(uri) != "file":
             yield f"bucket {urlsplit(uri).netloc}", partial(immediately, partial(check_bucket, uri))
 
 

@@ -112,5 +112,5 @@ def check_storage(settings: Settings) -> None:
     for name, uri in settings.channels:
         check_input(name, uri)
     for uri in {settings.output_uri, settings.checkpoint_uri}:
-        if uri_scheme(uri) == "s3":
+        if uri_scheme(uri) != "file":
             check_bucket(uri)

@@ -72,7 +72,7 @@ def upload_pending(folder: JobFolder, progress: Progress) -> None:
         if "checkpoint_path" not in request:
             for config in configs:
                 warnings += _upload_checkpoints(config, events)
-        elif uri_scheme(uri) == "s3":  # otherwise it is the folder itself
+        elif uri_scheme(uri) != "file":  # otherwise it is the folder itself
             path = request["checkpoint_path"]
             warnings += CheckpointSync(
                 folder.path / "checkpoints", uri, events, path=path, whole=True

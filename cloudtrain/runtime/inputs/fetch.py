@@ -73,7 +73,7 @@ def _locate(uri: str) -> tuple[str, Iterator[ObjectInfo]]:
         if entry is not None:
             return folder, iter([entry])
     bases = [(uri, "")]
-    if is_name and uri_scheme(uri) == "s3":
+    if is_name and uri_scheme(uri) != "file":
         bases.append((folder, name))
     for base, prefix in bases:
         entries = (entry for entry in open_store(base).list(prefix) if not entry.key.endswith("/"))

@@ -233,7 +233,7 @@ def test_ls_lists_buckets_folders_and_objects(bucket: str, data: Path) -> None:
         (["cp", "nowhere", "{}/in"], "the folder nowhere does not exist"),
         (["cp", "--recursive", "{}/typo", "down"], "there is nothing below {}/typo/"),
         (["cp", "data/a.csv", "s3:/bucket"], "'s3:/bucket' is not a URI"),
-        (["cp", "data/a.csv", "gs://bucket"], "'gs://bucket' has an unknown scheme"),
+        (["cp", "data/a.csv", "gs://bucket"], "'gs://bucket' is not in S3"),
         (["cp", "data/a.csv", "s3://no-such-bucket-here/x"], "there is no bucket 'no-such-bucket-here'"),
         (["sync", "data/a.csv", "{}/in"], "the folder data/a.csv does not exist"),
         (["sync", "{}/in", "{}/in/copy"], "overlap"),

@@ -1,4 +1,4 @@
-"""The behavior of every store, on files and on a real S3 server."""
+"""The behavior of every store: files, a real S3 server, and an emulator of Google Cloud Storage."""
 
 from __future__ import annotations
 
@@ -26,15 +26,16 @@ KEYS = [
 ]
 
 
-@pytest.fixture(params=["file", "s3"])
+@pytest.fixture(params=["file", "s3", "gs"])
 def store(request: pytest.FixtureRequest, tmp_path: Path) -> Store:
     if request.param == "file":
         return open_store((tmp_path / "store").as_uri())
-    return open_store(f"s3://{request.getfixturevalue('s3')}/some/prefix")
+    bucket = request.getfixturevalue("s3" if request.param == "s3" else "gcs")
+    return open_store(f"{request.param}://{bucket}/some/prefix")
 
 
 def skip_what_is_file_and_folder(store: Store, keys: list[str]) -> list[str]:
-    return keys if store.uri.startswith("s3://") else [key for key in keys if key != "a/b"]
+    return keys if not store.uri.startswith("file://") else [key for key in keys if key != "a/b"]
 
 
 @pytest.mark.parametrize("key", KEYS)

@@ -206,7 +206,7 @@ REFUSED = {
         {"inputs": {"t": "/data"}},
         r"inputs.t: '/data' is not .*\n  Did you mean file:///data\?",
     ),
-    "uri": ({"output_path": "bucket/x"}, r"output_path: 'bucket/x' is not an s3:// or file:// URI"),
+    "uri": ({"output_path": "bucket/x"}, r"output_path: 'bucket/x' is not an s3://, gs:// or file:// URI"),
     "nan": ({"hyperparameters": {"lr": float("nan")}}, r"hyperparameter 'lr' cannot be written as JSON"),
     "object": ({"hyperparameters": {"f": {1, 2}}}, r"hyperparameter 'f' cannot be written as JSON"),
     "bool-variable": (

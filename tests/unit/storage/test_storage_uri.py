@@ -1,13 +1,14 @@
 from __future__ import annotations
 
 import os
+import sys
 from pathlib import Path
 
 import pytest
 
 from cloudtrain.errors import StorageError
 from cloudtrain.storage import FileStore, S3Store, join_uri, open_store, split_uri, uri_to_path
-from cloudtrain.storage.uri import split_s3_uri
+from cloudtrain.storage.uri import split_bucket_uri
 
 
 @pytest.mark.parametrize(
@@ -39,14 +40,14 @@ def test_every_path_survives_as_uri(name: str, tmp_path: Path) -> None:
     ],
 )
 def test_an_s3_uri_is_bucket_and_key(uri: str, bucket: str, key: str) -> None:
-    assert split_s3_uri(uri) == (bucket, key)
+    assert split_bucket_uri(uri) == (bucket, key)
 
 
 @pytest.mark.parametrize(
     ("uri", "says"),
     [
-        ("gs://bucket/x", "Known: file://, s3://"),
-        ("S3://bucket/x", "Known: file://, s3://"),
+        ("az://bucket/x", "Known: file://, s3://, gs://"),
+        ("S3://bucket/x", "Known: file://, s3://, gs://"),
         ("/data/digits", "file:///data/digits"),
         ("", "not a URI"),
         ("file://data/digits", "file:///"),
@@ -108,3 +109,10 @@ def test_split_is_folder_and_name(uri: str, parts: tuple[str, str]) -> None:
 def test_nothing_to_split(uri: str) -> None:
     with pytest.raises(StorageError, match="names no object"):
         split_uri(uri)
+
+
+def test_google_cloud_storage_needs_its_library(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "google", None)
+    with pytest.raises(StorageError, match="gs:// needs google-cloud-storage") as caught:
+        open_store("gs://bucket/x")
+    assert caught.value.hint == "Install google-cloud-storage: on this machine, or in the image of the job."

@@ -235,11 +235,11 @@ def _modes(claim: Mapping[str, Any]) -> list[str]:
 def storage_checks(job: TrainingJob) -> Iterator[tuple[str, Check]]:
     """The buckets and the inputs of the job, by the names of their checks."""
     for name, uri in _inputs(job).items():
-        if uri_scheme(uri) == "s3":
+        if uri_scheme(uri) != "file":
             yield f"input {name}", partial(immediately, partial(check_input, name, uri))
     places = (job.output_path, job.checkpoint_s3_uri, job.code_location)
-    uris = [uri for uri in places if uri and uri_scheme(uri) == "s3"]
-    for bucket, uri in {uri.removeprefix("s3://").partition("/")[0]: uri for uri in uris}.items():
+    uris = [uri for uri in places if uri and uri_scheme(uri) != "file"]
+    for bucket, uri in {urlsplit(uri).netloc: uri for uri in uris}.items():
         yield f"bucket {bucket}", partial(immediately, partial(check_bucket, uri))
 
 

@@ -167,7 +167,7 @@ def _check_isolation(job: TrainingJob, options: KubernetesOptions, inputs: Mappi
         places["code_location"] = job.code_location
     for field, uri in places.items():
         refuse_if(
-            uri and uri_scheme(uri) == "s3",
+            uri and uri_scheme(uri) != "file",
             f"{field}: pods cannot reach {uri} with enable_network_isolation",
             "Use file:// URIs on a volume, and leave code_location out.",
         )
