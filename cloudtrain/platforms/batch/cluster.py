@@ -21,7 +21,7 @@ from cloudtrain.platforms.batch.ssh import SshShell
 from cloudtrain.platforms.supervised.client_environ import client_environ
 from cloudtrain.platforms.supervised.root import JobRoot, LocalRoot
 from cloudtrain.runtime.digest import sha256_of_open
-from cloudtrain.runtime.start.variables import without_outer_allocation
+from cloudtrain.runtime.outer_variables import without_outer_allocation
 from cloudtrain.storage import state_home
 from cloudtrain.storage.atomic import replace_file
 

@@ -28,8 +28,7 @@ from cloudtrain.link.secret import fresh_secret
 from cloudtrain.runtime.foreground.node import MARK
 from cloudtrain.runtime.foreground.plan import Order, Place
 from cloudtrain.runtime.foreground.ranks import END_SIGNALS, GRACE_SECONDS, Failures, asked_to_end, status_of
-from cloudtrain.runtime.launchers import mpirun
-from cloudtrain.runtime.launchers.outer_step import without_outer_step
+from cloudtrain.runtime.outer_variables import without_outer_mpi, without_outer_step
 from cloudtrain.runtime.output import say, write_all
 from cloudtrain.runtime.run_folder import LIBRARY
 
@@ -143,7 +142,7 @@ class _Head:
             stdout=subprocess.PIPE,
             preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_IGN),
         )
-        inherited = without_outer_step(mpirun.without_outer_mpi(os.environ))
+        inherited = without_outer_step(without_outer_mpi(os.environ))
         environment = {name: value for name, value in inherited.items() if not name.startswith(_OF_MACHINE)}
         threading.Thread(target=self._read, args=(node,), daemon=True).start()
         threading.Thread(target=node.write, daemon=True).start()

@@ -27,7 +27,7 @@ from cloudtrain.runtime.launchers import mpirun
 from cloudtrain.runtime.launchers.gpu_environment import cpu_variables
 from cloudtrain.runtime.launchers.horovod import find_horovod, horovod_environment, start_rendezvous
 from cloudtrain.runtime.launchers.launch import LaunchPlan, RankStart
-from cloudtrain.runtime.launchers.outer_step import without_outer_step
+from cloudtrain.runtime.outer_variables import without_outer_mpi, without_outer_step
 from cloudtrain.runtime.ports import free_port
 from cloudtrain.runtime.routes import interface_to
 from cloudtrain.runtime.run_folder import LIBRARY, RANK_FILE
@@ -144,7 +144,7 @@ def prepare(order: Order, run: Path, environ: Mapping[str, str], place: Place) -
     """
     slots, main = place.slots(), order.programs[0]
     gpus, master = gpu_count(environ), place.master_addr
-    own = without_outer_step(mpirun.without_outer_mpi(environ))
+    own = without_outer_step(without_outer_mpi(environ))
     controller = _controller(order, own)
     if place.hosts > 1 and controller:
         raise PlatformError(

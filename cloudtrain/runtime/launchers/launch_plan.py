@@ -23,11 +23,9 @@ from cloudtrain.contract.trackers import RUN_ID, without_empty
 from cloudtrain.errors import InvalidJob, NotFound
 from cloudtrain.observe.progress import VARIABLE as EVENTS_FILE
 from cloudtrain.runtime.host_config import HostConfig
-from cloudtrain.runtime.launchers import mpirun
 from cloudtrain.runtime.launchers.gpu_environment import compatibility_folder, cpu_variables, efa_variables
 from cloudtrain.runtime.launchers.horovod_choice import HorovodChoice
 from cloudtrain.runtime.launchers.launch import LaunchPlan
-from cloudtrain.runtime.launchers.outer_step import outer_step, without_outer_step
 from cloudtrain.runtime.launchers.rank_environments import (
     framework_environments,
     rank_environments,
@@ -35,6 +33,7 @@ from cloudtrain.runtime.launchers.rank_environments import (
     tracker_environments,
 )
 from cloudtrain.runtime.launchers.rank_starters import RanksOfHost, rank_starter
+from cloudtrain.runtime.outer_variables import outer_step, without_outer_mpi, without_outer_step
 from cloudtrain.runtime.run_folder import (
     AGENT_COMMAND,
     PARAMETER_SERVER_FILE,
@@ -224,7 +223,7 @@ def _environment(
         hider=ValueHider.of_variables(config.settings.hidden_variables.split(","), environ),
     )
     python_path = library_path(config, environ, alias=horovod.alias)
-    inherited = mpirun.without_outer_mpi(environ)
+    inherited = without_outer_mpi(environ)
     environment = {
         **without_empty(
             {**inherited, **outer_step(inherited)} if _is_alone(config) else without_outer_step(inherited)

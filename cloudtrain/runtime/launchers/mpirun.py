@@ -33,9 +33,6 @@ _NODE = "cloudtrain-"
 _NO_ALLOCATION = "^slurm,pbs,tm,lsf,gridengine,flux"
 """The hosts are those of the job, even inside a cluster's allocation."""
 
-_OUTER_RANK = ("OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK")
-_OUTER = ("OMPI_", "PMIX_", "PMI_", "PRTE_", "HYDRA_", "HYDI_", "MPI_LOCAL")
-
 
 @dataclass(frozen=True)
 class Program:
@@ -142,13 +139,6 @@ class Mpirun:
 def remote_shell(run: str) -> str:
     """The program that mpirun calls like ssh: a script, because mpirun cannot handle spaces in a path."""
     return f'#!/bin/sh\nexec {shlex.join([sys.executable, REMOTE_SHELL_PROGRAM, run])} "$@"\n'
-
-
-def without_outer_mpi(environ: Mapping[str, str]) -> dict[str, str]:
-    """The environment without the variables of an outer MPI job, if this process runs inside one of its ranks."""
-    if not any(name in environ for name in _OUTER_RANK):
-        return dict(environ)
-    return {name: value for name, value in environ.items() if not name.startswith(_OUTER)}
 
 
 def session_folder(run: str) -> str:

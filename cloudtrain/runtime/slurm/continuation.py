@@ -21,8 +21,8 @@ from cloudtrain.checkpoint.saved import Saved
 from cloudtrain.contract import FailureClass
 from cloudtrain.contract.request_body import request_settings
 from cloudtrain.errors import PlatformError
+from cloudtrain.runtime.outer_variables import without_outer_allocation
 from cloudtrain.runtime.slurm.time_limit import EARLY_SECONDS, notice_seconds, parse_time_limit
-from cloudtrain.runtime.start.variables import without_outer_allocation
 from cloudtrain.runtime.supervisor.folder import SUPERVISOR_LOG, JobFolder
 from cloudtrain.runtime.supervisor.submissions import (
     SUBMISSIONS,

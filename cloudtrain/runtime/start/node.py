@@ -27,6 +27,7 @@ from cloudtrain.contract import Paths
 from cloudtrain.contract.paths import DEFAULT_BASE
 from cloudtrain.errors import PlatformError
 from cloudtrain.runtime.descendants import adopt_orphans, end_descendants
+from cloudtrain.runtime.outer_variables import without_outer_allocation
 from cloudtrain.runtime.ports import free_port
 from cloudtrain.runtime.start import node_protocol
 from cloudtrain.runtime.start.container_files import (
@@ -40,7 +41,6 @@ from cloudtrain.runtime.start.container_files import (
 from cloudtrain.runtime.start.node_container import BY_SRUN
 from cloudtrain.runtime.start.node_folder import HostFolder, host_folder, local_folder, local_prefix
 from cloudtrain.runtime.start.node_protocol import NodeJob
-from cloudtrain.runtime.start.variables import without_outer_allocation
 
 assert sys.platform != "win32", "jobs run on Linux and macOS"
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from cloudtrain.runtime.outer_variables import without_outer_allocation
 from cloudtrain.runtime.start import node_protocol
 from cloudtrain.runtime.start.allocation import expand_nodelist
-from cloudtrain.runtime.start.variables import without_outer_allocation
 
 
 @pytest.mark.parametrize(
