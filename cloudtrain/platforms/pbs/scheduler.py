@@ -56,13 +56,14 @@ class Dialect:
     parse: Callable[[str], Mapping[str, QueueEntry]]
 
 
+# those of Slurm read the path of the folder as a pattern, too
+_LOG = rf"$(case $PWD in *[%\\]*) echo /dev/null;; *) echo {SCHEDULER_LOG};; esac)"
+
 # the name of the script is relative: the commands that Slurm has for users of Torque expand it once more
 DIALECTS = {
     "pbs": Dialect("PBS", f"qsub {SCRIPT}", OWN_JOBS, "qstat -f", "qstat -x -f", parse_full),
     # the second -j and -o are for these commands: they add others if these are missing
-    "torque": Dialect(
-        "Torque", f"qsub -j oe -o {SCHEDULER_LOG} {SCRIPT}", OWN_JOBS, "qstat -f", "", parse_full
-    ),
+    "torque": Dialect("Torque", f"qsub -j oe -o {_LOG} {SCRIPT}", OWN_JOBS, "qstat -f", "", parse_full),
     "cobalt": Dialect(
         "Cobalt",
         f"qsub --mode script {SCRIPT}",

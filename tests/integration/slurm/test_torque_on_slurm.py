@@ -93,6 +93,13 @@ def test_the_report_is_the_same_as_elsewhere(slurm_module: SlurmCluster, home: P
     assert (caught.value.failure.exception_type, caught.value.failure.message) == ("ValueError", "as asked")
 
 
+def test_a_folder_that_slurm_reads_as_a_pattern(
+    slurm_module: SlurmCluster, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CLOUDTRAIN_HOME", str(home / "100%j" / "a\\b"))
+    assert submit(home, "pattern").status == JobStatus.COMPLETED
+
+
 def test_stops_in_the_queue_and_while_it_runs(slurm_module: SlurmCluster, home: Path) -> None:
     running = submit(home, "running", "--sleep", wait=False, cpus=8)
     wait_until(lambda: "seen" in running.logs())
