@@ -18,6 +18,7 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -107,6 +108,10 @@ class Program:
         self.send_signal(signal.SIGKILL)
 
 
+_LOCK = threading.Lock()
+"""Between a request and its answer."""
+
+
 def start(
     command: Sequence[str],
     env: Mapping[str, str],
@@ -121,11 +126,13 @@ def start(
     """Start ``command`` in ``cwd``: a file of Python and its arguments, or ``-m`` and a module."""
     read, write = os.pipe()
     request = {"command": [str(part) for part in command], "env": dict(env), "cwd": str(cwd or Path.cwd())}
-    server = _server(interpreter)
     files = [stdout.fileno(), stderr.fileno(), write, *([stdin.fileno()] if stdin else [])]
-    socket.send_fds(server, [json.dumps({**request, "session": session}).encode()], files)
+    with _LOCK:
+        server = _server(interpreter)
+        socket.send_fds(server, [json.dumps({**request, "session": session}).encode()], files)
+        pid = int(server.recv(16))
     os.close(write)
-    return Program(int(server.recv(16)), read)
+    return Program(pid, read)
 
 
 @functools.cache

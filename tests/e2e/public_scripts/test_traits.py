@@ -5,8 +5,6 @@ from __future__ import annotations
 import gzip
 import json
 import shutil
-import subprocess
-import sys
 import tarfile
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -14,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from command import cloudtrain
 
 from cloudtrain.storage import open_store
 from cloudtrain.testing import S3Server
@@ -80,10 +79,9 @@ def launch(s3_server: S3Server, tmp_path_factory: pytest.TempPathFactory) -> Ite
 
 
 def _cloudtrain(folder: Path, *arguments: str) -> str:
-    command = [sys.executable, "-m", "cloudtrain", *arguments]
-    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=200)
-    assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout
+    done = cloudtrain(*arguments, cwd=folder, timeout=200)
+    assert done.code == 0, done.out + done.err
+    return done.out
 
 
 @pytest.mark.parametrize("host", ["algo-1", "algo-2"])

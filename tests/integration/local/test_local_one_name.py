@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import multiprocessing
-import subprocess
-import sys
 from multiprocessing.synchronize import Barrier
 from pathlib import Path
 
+from command import cloudtrain
 from local_jobs import Run
 
 from cloudtrain import Estimator, Job
@@ -66,10 +65,8 @@ def test_every_command_works_with_a_damaged_index(tmp_path: Path, run: Run) -> N
         ["stop", "after"],
     ):
         index.write_bytes(b"no database")
-        done = subprocess.run(
-            [sys.executable, "-m", "cloudtrain", *arguments], cwd=tmp_path, capture_output=True, text=True
-        )
-        assert done.returncode == 0, done.stderr
-        assert done.stderr.count("Warning: ") == 1, done.stderr
-        assert "Warning: the index of jobs" in done.stderr
+        done = cloudtrain(*arguments, cwd=tmp_path)
+        assert done.code == 0, done.err
+        assert done.err.count("Warning: ") == 1, done.err
+        assert "Warning: the index of jobs" in done.err
     assert {entry.name for entry in list_jobs()} == {"before", "after"}

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import pytest
+from command import cloudtrain
 from login_node import ALIAS, LoginNode
 from slurm_cluster import SlurmCluster
 
@@ -62,9 +63,9 @@ class Laptop:
         )
 
     def run(self, *arguments: str, code: int = 0) -> str:
-        process = self.start(*arguments)
-        said, _ = process.communicate(timeout=120)
-        assert process.returncode == code, said
+        done = cloudtrain(*arguments, cwd=self.folder, env=self.environ)
+        said = done.out + done.err
+        assert done.code == code, said
         return said
 
     @property

@@ -7,21 +7,20 @@ import os
 import signal
 import stat
 import subprocess
-import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import pytest
+from command import cloudtrain
 
 from cloudtrain.storage import open_store, state_home
 
 
 def run(*arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "cloudtrain", "s3", *arguments], capture_output=True, text=True, timeout=60
-    )
+    done = cloudtrain("s3", *arguments, cwd=Path.cwd())
+    return subprocess.CompletedProcess(arguments, done.code, done.out, done.err)
 
 
 def run_json(*arguments: str) -> Any:

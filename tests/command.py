@@ -6,6 +6,7 @@ import json
 import os
 import sys
 import tempfile
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
@@ -26,10 +27,12 @@ class Result:
         return json.loads(self.out)
 
 
-def cloudtrain(*arguments: str, cwd: Path, timeout: float = 120) -> Result:
+def cloudtrain(
+    *arguments: str, cwd: Path, timeout: float = 120, env: Mapping[str, str] = os.environ
+) -> Result:
     """Run the command in its own process, forked from one that has its modules: half of the CPU time."""
     with tempfile.TemporaryFile("w+") as out, tempfile.TemporaryFile("w+") as err:
-        program = warm_python.start([CLOUDTRAIN, *arguments], os.environ, out, err, cwd, warm_python.COMMAND)
+        program = warm_python.start([CLOUDTRAIN, *arguments], env, out, err, cwd, warm_python.COMMAND)
         try:
             code = program.wait(timeout)
         finally:
