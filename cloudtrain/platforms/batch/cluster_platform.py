@@ -16,7 +16,7 @@ from cloudtrain.contract import JobStatus
 from cloudtrain.contract.documents import Fields
 from cloudtrain.contract.preemption import STOP
 from cloudtrain.contract.text import escape_line
-from cloudtrain.errors import CloudtrainError, JobExists, JobNotFound
+from cloudtrain.errors import CloudtrainError, JobExists, JobNotFound, PlatformError
 from cloudtrain.observe import Summary
 from cloudtrain.platforms.base import JobDescription, JobState, Request, Series
 from cloudtrain.platforms.batch.connection import ConnectionLost
@@ -153,10 +153,15 @@ class ClusterPlatform(ABC, Generic[Jobs]):
         A cluster that does not answer is left out, with a warning.
         """
         described: dict[str, JobDescription] = {}
+        silent = set()
         for ticket in self._places():
+            if ticket.login in silent:  # it is not asked once more for another folder
+                continue
             try:
                 described |= {job.place: job for job in self._jobs(ticket).list()}
             except (CloudtrainError, OSError) as error:
+                if isinstance(error, PlatformError) and error.is_transient:
+                    silent.add(ticket.login)
                 reason = error.message if isinstance(error, CloudtrainError) else error
                 where = ticket.login or "this machine"
                 warnings.warn(

@@ -183,6 +183,8 @@ def test_a_connection_that_breaks_while_a_job_runs(laptop: Laptop) -> None:
     said = laptop.run("describe", "long", code=1)
     assert "kraken does not accept connections" in said
     assert "this must work: ssh kraken true" in said
+    said = laptop.run("list", "--platform", "slurm")
+    assert said.count("the jobs on kraken are left out of the list") == 1, said
 
 
 def test_a_login_node_that_goes_away_during_a_submission(laptop: Laptop, slurm: SlurmCluster) -> None:
