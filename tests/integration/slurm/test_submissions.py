@@ -102,7 +102,8 @@ def test_a_submission_without_an_answer_is_found_in_the_queue(site: Site) -> Non
     site.replace(site.submits, 'REAL "$@" >&2; exec sleep 600')
     job = site.submit("slow")
     site.restore()
-    assert site.slurm("squeue", "-h", "-o", "%A", "--states=all").splitlines()[-1] in site.numbers("slow")
+    newest = max(site.slurm("squeue", "-h", "-o", "%A", "--states=all").splitlines(), key=int)
+    assert newest in site.numbers("slow")
     assert wait_for_end(job).status == JobStatus.COMPLETED
 
 

@@ -6,6 +6,8 @@ It sends requests from another origin, or to a name whose address it has changed
 from __future__ import annotations
 
 import http.client
+import socket
+import time
 from collections.abc import Iterator
 
 import pytest
@@ -35,7 +37,20 @@ PATHS = (
 def server() -> Iterator[S3Server]:
     with S3Server() as started:
         started.create_bucket("page-test")
+        assert started._weed is not None
+        for port in started._weed.ports[::2]:  # the server does not wait for those that serve no S3
+            wait_for(port)
         yield started
+
+
+def wait_for(port: int) -> None:
+    deadline = time.monotonic() + 30
+    while True:
+        with socket.socket() as probe:
+            if probe.connect_ex(("127.0.0.1", port)) == 0:
+                return
+        assert time.monotonic() < deadline, port
+        time.sleep(0.05)
 
 
 @pytest.fixture
