@@ -137,7 +137,7 @@ def reduce_group(
     """`grouped_allreduce` that calls ``then`` in the thread that waited; never, if GPUs reduce.
 
     Args:
-        must_match: What else must be the same on all ranks. Not compared between GPUs.
+        must_match: What else must be the same on all ranks. Not compared between GPUs. For slices, a part of the name.
     """
     results = [one if isinstance(one, tf.IndexedSlices) else tf.convert_to_tensor(one) for one in tensors]
     sparse = [n for n, one in enumerate(results) if isinstance(one, tf.IndexedSlices)]
@@ -152,8 +152,9 @@ def reduce_group(
         with checked_device(device_sparse):
             device = device_for_slices(slices, device_sparse)
         with checked_device(device):
+            matched = name and ", ".join([name, *(f"{k} {v}" for k, v in (must_match or {}).items())])
             gathered_slices = _gather_slices(
-                slices, how.op, name, process_set, device, no_op if dense else then
+                slices, how.op, matched, process_set, device, no_op if dense else then
             )
         for n, one in zip(sparse, gathered_slices):
             results[n] = one
