@@ -193,6 +193,7 @@ class Estimator(SdkMembers):
         self.jobs = []
         self.latest_training_job = None
         self.uploaded_code = None
+        self._output_path = None
 
     @staticmethod
     def from_sagemaker(obj: Any, **arguments: Any) -> Estimator:
@@ -315,6 +316,7 @@ class Estimator(SdkMembers):
         self.jobs.append(job)
         source = submission.job.source
         self.uploaded_code = UploadedCode(source.uri, submission.job.entry_point or "") if source else None
+        self._output_path = submission.job.output_path
         again = submission.resubmission()
         __tracebackhide__ = True  # see _wait
         if wait:
@@ -373,7 +375,9 @@ class Estimator(SdkMembers):
         from cloudtrain._sdk.attach import attached_arguments
 
         job = find_any(training_job_name, sagemaker_session)
-        estimator = cls(**attached_arguments(job, model_channel_name), sagemaker_session=sagemaker_session)
+        is_framework = cls.__module__ == "cloudtrain.frameworks"
+        found = attached_arguments(job, model_channel_name, is_framework=is_framework)
+        estimator = cls(**found, sagemaker_session=sagemaker_session)
         estimator.latest_training_job = job
         with suppress(TrainingFailed):  # logs() and describe() say why
             job.wait()

@@ -203,6 +203,12 @@ class Job:
             lines.put(error)
         lines.put(None)
 
+    def rule_job_summary(self) -> list[dict[str, Any]]:
+        """The states of the job's rules of SageMaker Debugger, as SageMaker has them. Other platforms have none."""
+        found = self.describe()
+        names = ("DebugRuleEvaluationStatuses", "ProfilerRuleEvaluationStatuses")
+        return [state for name in names for state in found.get(name) or ()]
+
     def stop(self) -> None:
         """Ask the job to end: ranks get SIGTERM, and a grace period to write a checkpoint."""
         self.platform.stop(self.name)

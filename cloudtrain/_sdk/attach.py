@@ -15,6 +15,9 @@ from cloudtrain.spec import REDACTED
 _TIME = re.compile(r"-(\d{4}-\d\d-\d\d-\d\d-\d\d-\d\d-\d{3}|\d{8}-\d{6}-\w{4}|\d{6}-\d{4})$")
 """The end of a generated job name: the SDK's times, and cloudtrain's."""
 
+_VERSIONS = re.compile(r"/(pytorch|tensorflow|mxnet)-training:(\d[\d.]*)-[cg]pu-(py\d+)")
+"""In the name of AWS's image of a framework."""
+
 _PLACES = {
     "role": "RoleArn",
     "image_uri": "AlgorithmSpecification.TrainingImage",
@@ -43,8 +46,11 @@ _PLACES = {
 """The fields of a SageMaker request that are arguments."""
 
 
-def attached_arguments(job: Job, model_channel_name: str) -> dict[str, Any]:
+def attached_arguments(job: Job, model_channel_name: str, *, is_framework: bool = False) -> dict[str, Any]:
     """The arguments that describe ``job``, as far as its platform still knows them. Secrets are left out.
+
+    Args:
+        is_framework: name the versions of the framework, too, if the image is one of AWS's.
 
     Raises:
         JobNotFound: there is no such job.
@@ -72,6 +78,8 @@ def attached_arguments(job: Job, model_channel_name: str) -> dict[str, Any]:
         },
         "model_channel_name": _model_channel(body, model_channel_name),
     }
+    if match := _VERSIONS.search(found["image_uri"] or "" if is_framework else ""):
+        found |= {"framework_version": match[2], "py_version": match[3]}
     return {name: value for name, value in found.items() if value not in (None, "", [], {})}
 
 

@@ -104,6 +104,7 @@ class SdkMembers(LeftOut):
     jobs: list[Job]
     latest_training_job: Job | None
     uploaded_code: UploadedCode | None
+    _output_path: str | None
     _platform: Any
     _session: Any
 
@@ -130,7 +131,8 @@ class SdkMembers(LeftOut):
 
     def __getattr__(self, name: str) -> Any:
         if name in ATTRIBUTES:
-            return self._argument(name)
+            value = self._argument(name)
+            return self._output_path if name == "output_path" and value is None else value
         if name in _NAMES:
             return _NAMES[name]
         if name in _UNSET:

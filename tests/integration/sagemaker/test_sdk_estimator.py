@@ -50,10 +50,13 @@ def on_sagemaker(**arguments: Any) -> PyTorch:
 
 def test_the_latest_job(moto: str) -> None:
     one = on_sagemaker(base_job_name="mnist")
+    assert one.output_path is None
     one.fit({"train": "s3://mine/train"}, wait=False)
+    assert one.output_path == "s3://mine/"
     job = one.latest_training_job
     assert job and one.jobs == [job]
     assert job.job_name == job.name == one._current_job_name
+    assert job.rule_job_summary() == []
     answer = job.describe()
     assert (
         answer["TrainingJobName"] == one.sagemaker_session.describe_training_job(job.name)["TrainingJobName"]
@@ -89,6 +92,7 @@ def test_an_attached_estimator_has_the_attributes_of_the_job(moto: str) -> None:
     ):
         assert getattr(again, attribute) == getattr(one, attribute), attribute
     assert again.image_uri == one.training_image_uri()
+    assert (again.framework_version, again.py_version) == ("2.5.1", "py311")
     assert (again.model_data, again.latest_training_job and again.latest_training_job.name) == (
         one.model_data,
         name,
