@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
 
 from cloudtrain.errors import InDoubt, PlatformError
+from cloudtrain.platforms.common.ssh_errors import FAILED, Advice, ssh_error
 
 
 class ConnectionLost(InDoubt):
@@ -24,48 +24,14 @@ class Unreachable(PlatformError):
     is_transient = True
 
 
-def _login(alias: str) -> str:
-    return f"Log in once: cloudtrain slurm login {alias}"
-
-
-def _try(alias: str) -> str:
-    return f"Check the name, your network and your VPN; this must work: ssh {alias} true"
-
-
-def _unknown_key(alias: str) -> str:
-    return f"This command shows the key, and asks whether it is right: cloudtrain slurm login {alias}"
-
-
-def _changed_key(alias: str) -> str:
-    return (
-        "An attacker may have taken its place, or the node was reinstalled: ask its administrators. If they confirm "
-        f"the change, remove the old key with ssh-keygen -R HOST, then: cloudtrain slurm login {alias}"
-    )
-
-
-def _correct(_alias: str) -> str:
-    return "Correct your ~/.ssh/config."
-
-
-_KNOWN: tuple[tuple[str, str, Callable[[str], str]], ...] = (
-    (r"([^\r\n]* line [0-9]+: Bad [^\r\n]*)", "OpenSSH's configuration is wrong: {found}", _correct),
-    (
-        r"IDENTIFICATION HAS CHANGED|host key .*has changed",
-        "the host key of {alias} has changed",
-        _changed_key,
-    ),
-    (r"REVOKED HOST KEY|host key .* revoked", "the host key of {alias} is revoked", _changed_key),
-    (r"Host key verification failed|host key is known", "the host key of {alias} is not known", _unknown_key),
-    (r"Could not resolve hostname ([^:]*)", "there is no host {found}: its name cannot be resolved", _try),
-    (r"Session open refused|session request failed", "{alias} allows no more sessions of one login", _login),
-    (r"Too many authentication failures", "{alias} refused the login: too many keys were tried", _login),
-    (r"Permission denied \(([^)]*)\)", "{alias} refused the login ({found})", _login),
-    (r"No supported authentication methods", "{alias} refused the login", _login),
-    (r"(timed out|Timeout|not responding)", "{alias} does not answer", _try),
-    (r"Connection refused", "{alias} does not accept connections", _try),
-    (r"(No route to host|Network is unreachable)", "{alias} cannot be reached: {found}", _try),
-)
-"""Patterns of error output, the first one that matches; the message; the hint."""
+_HINTS = {
+    Advice.CONFIGURATION: "Correct your ~/.ssh/config.",
+    Advice.CHANGED_KEY: "An attacker may have taken its place, or the node was reinstalled: ask its administrators. If "
+    "they confirm the change, remove the old key with ssh-keygen -R HOST, then: cloudtrain slurm login {alias}",
+    Advice.UNKNOWN_KEY: "This command shows the key, and asks whether it is right: cloudtrain slurm login {alias}",
+    Advice.LOGIN: "Log in once: cloudtrain slurm login {alias}",
+    Advice.REACH: "Check the name, your network and your VPN; this must work: ssh {alias} true",
+}
 
 _NEVER_STARTED = re.compile(
     r"^(ssh: |Host key verification failed|@@@|No .* host key is known|.*Permission denied \(|.*Bad configuration|"
@@ -83,7 +49,7 @@ def connection_error(alias: str, said: str, code: int) -> PlatformError:
         code: the client's exit code.
     """
     last = _last_line(said)
-    if code != 255:
+    if code != FAILED:
         what = f": {last}" if last else ""
         return PlatformError(
             f"the login shell of {alias} ran no command, and exited with {code}{what}",
@@ -91,21 +57,20 @@ def connection_error(alias: str, said: str, code: int) -> PlatformError:
             "files there what ends or replaces a shell without a terminal.",
         )
     text = f"the connection to {alias} failed" + (f": {last}" if last else "")
-    hint: Callable[[str], str] = _try
-    for pattern, message, advice in _KNOWN:
-        if match := re.search(pattern, said):
-            found = match[1] if match.groups() and match[1] else ""
-            text, hint = message.format(alias=alias, found=found), advice
-            break
+    text, advice = ssh_error(said, alias) or (text, Advice.REACH)
+    hint = _HINTS[advice].format(alias=alias)
     if not _NEVER_STARTED.search(said):
-        return ConnectionLost(text, hint=hint(alias))
-    kind = Unreachable if hint is _try else PlatformError
-    return kind(text, hint=hint(alias))
+        return ConnectionLost(text, hint=hint)
+    kind = Unreachable if advice is Advice.REACH else PlatformError
+    return kind(text, hint=hint)
 
 
 def lost(alias: str) -> ConnectionLost:
     """The error of a command that began and did not end."""
-    return ConnectionLost(f"the connection to {alias} broke", hint="Run the command again. " + _login(alias))
+    return ConnectionLost(
+        f"the connection to {alias} broke",
+        hint="Run the command again. " + _HINTS[Advice.LOGIN].format(alias=alias),
+    )
 
 
 def _last_line(text: str) -> str:

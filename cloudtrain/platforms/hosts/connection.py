@@ -17,6 +17,7 @@ from dataclasses import dataclass
 
 from cloudtrain._system import owned
 from cloudtrain._system.descriptors import set_blocking
+from cloudtrain.platforms.common.ssh_errors import FAILED, Advice, ssh_error
 from cloudtrain.platforms.hosts.host_list import NamedHost
 from cloudtrain.runtime import routes
 from cloudtrain.runtime.start import remote_start
@@ -51,6 +52,16 @@ FINISH_SECONDS = 10.0
 """How long a host may take to remove its files after the job."""
 
 NOT_OURS = "it sent something else than cloudtrain's messages"
+
+
+_HINTS = {
+    Advice.CONFIGURATION: "Correct your ~/.ssh/config.",
+    Advice.CHANGED_KEY: "It was reinstalled, or another machine is in its place: ask who runs it. If the new key is "
+    "right: ssh-keygen -R {name}, then ssh {name}",
+    Advice.UNKNOWN_KEY: "Connect once by hand, and compare the fingerprint: ssh {name}",
+    Advice.LOGIN: "Try it by hand: ssh {destination}. It has to work without a password: ssh-copy-id {destination}",
+    Advice.REACH: "Check its name and that it is on, and try by hand: ssh {destination}",
+}
 
 
 class HostDisconnected(Exception):
@@ -181,22 +192,9 @@ class Connection:
         last = lines[-1] if lines else ""
         if self._why:
             return Problem(f"{name}: {self._why}", "Install the OpenSSH client, or set platform_options.ssh.")
-        if "REMOTE HOST IDENTIFICATION HAS CHANGED" in text:
-            return Problem(
-                f"the host key of {name} has changed: it was reinstalled, or another machine is in its place",
-                f"Ask who runs it. If the new key is right: ssh-keygen -R {name}, then ssh {name}",
-            )
-        if "Host key verification failed" in text:
-            return Problem(
-                f"{name} has a host key that this machine does not know",
-                f"Connect once by hand, and compare the fingerprint: ssh {name}",
-            )
-        if denied := next((line for line in lines if "Permission denied" in line and "(" in line), ""):
-            return Problem(
-                f"{name} refuses the login: {denied}",
-                f"Try it by hand: ssh {self.host.destination}. It has to work without a password: "
-                f"ssh-copy-id {self.host.destination}",
-            )
+        if self._code() in (None, FAILED) and (error := ssh_error(text, name)):
+            what, advice = error
+            return Problem(what, _HINTS[advice].format(name=name, destination=self.host.destination))
         version = re.search(r"cloudtrain: this is Python ([0-9.]+)", text)
         if version or "Unknown option: -I" in text:
             return Problem(
@@ -208,11 +206,6 @@ class Connection:
                 f"{name} has no Python: {last or self._python + ' was not found'}",
                 "Set platform_options.python to the path of a Python 3.9 or newer that every host has.",
             )
-        if "Could not resolve hostname" in text:
-            return Problem(
-                f"this machine cannot resolve the name {name}",
-                "Check its spelling, or use its address, or name it in ~/.ssh/config.",
-            )
         printed = b"" if self._has_mark or last else bytes(self._buffer).strip()
         if printed:
             line = printed.splitlines()[-1].decode("utf-8", "replace")
@@ -221,10 +214,10 @@ class Connection:
                 "A forced command or a login script does that. This must print a version: "
                 f"ssh {self.host.destination} {self._python} -V",
             )
-        if self._code() == 255 or not last:
+        if self._code() == FAILED or not last:
             return Problem(
                 f"{name} cannot be reached: {last or f'no answer in {CONNECT_SECONDS} s'}",
-                f"Check that it is on, and try by hand: ssh {self.host.destination}",
+                _HINTS[Advice.REACH].format(name=name, destination=self.host.destination),
             )
         return Problem(f"{name}: {last}", f"Try it by hand: ssh {self.host.destination} {self._python} -V")
 

@@ -64,9 +64,7 @@ def wrong_ssh(hosts: SshHosts) -> str:
 
 def test_every_host_that_refuses_is_named(hosts: SshHosts, wrong_ssh: str) -> None:
     assert _refused(hosts, "n1,n2,n3", ssh=wrong_ssh).splitlines() == [
-        "n1 refuses the login: root@n1: Permission denied (publickey).; "
-        "the host key of n2 has changed: it was reinstalled, or another machine is in its place; "
-        "n3 cannot be reached: ssh: connect to host n3 port 2: Connection refused",
+        "n1 refused the login (publickey); the host key of n2 has changed; n3 does not accept connections",
         "Try it by hand: ssh n1. It has to work without a password: ssh-copy-id n1",
     ]
 
@@ -79,7 +77,7 @@ def test_doctor_says_the_same(hosts: SshHosts, wrong_ssh: str) -> None:
     assert {name: finding.status for name, finding in found.items()} == dict.fromkeys(
         ["host n1", "host n2", "host n3"], CheckStatus.FAILED
     )
-    assert "refuses the login" in found["host n1"].what
+    assert "refused the login" in found["host n1"].what
     assert "ssh-keygen -R n2" in found["host n2"].hint
     good = replace(job, platform_options={"hosts": ["n1"], "ssh": hosts.ssh_from_outside("config")})
     [(_, finding)] = run_checks(platform.preflight(good, None, ("json", "no_such_module")))

@@ -16,20 +16,20 @@ from cloudtrain.runtime.start.remote_start import BEAT, HEADER, HELLO, MARK
 ANSWERS = {
     "ssh: connect to host n1 port 22: Connection timed out": (
         255,
-        "n1 cannot be reached: ssh: connect to host n1",
+        "n1 does not answer",
     ),
-    "ssh: connect to host n1 port 22: No route to host": (255, "port 22: No route to host"),
+    "ssh: connect to host n1 port 22: No route to host": (255, "n1 cannot be reached: No route to host"),
     "ssh: Could not resolve hostname n1: Name or service not known": (
         255,
-        "this machine cannot resolve the name n1",
+        "there is no host n1: its name cannot be resolved",
     ),
     "me@n1: Permission denied (publickey,password).": (
         255,
-        "n1 refuses the login: me@n1: Permission denied (publickey,password)",
+        "n1 refused the login (publickey,password)",
     ),
     "No ED25519 host key is known for n1 and you have requested strict checking.\nHost key verification failed.": (
         255,
-        "n1 has a host key that this machine does not know",
+        "the host key of n1 is not known",
     ),
     "@    WARNING: REMOTE HOST IDENTIFICATION HAS CHANGED!     @\nHost key verification failed.": (
         255,
