@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 import pytest
-from login_node import ALIAS, LoginNode
+from login_node import ALIAS, LoginNode, NewNode
 
 from cloudtrain.platforms.batch.control import log_out
-
-NewNode = Callable[..., LoginNode]
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ import shlex
 import socket
 import subprocess
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -133,3 +133,6 @@ def keygen(path: Path, passphrase: str = "") -> None:
     for file in (path, path.with_suffix(".pub")):
         file.unlink(missing_ok=True)
     subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", passphrase, "-f", path], check=True)
+
+
+NewNode = Callable[..., LoginNode]

@@ -13,8 +13,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from conftest import NewNode
-from login_node import ALIAS
+from login_node import ALIAS, NewNode
 from unprivileged import NOBODY
 
 from cloudtrain import Estimator

@@ -8,8 +8,7 @@ import time
 from pathlib import Path
 
 import pytest
-from conftest import NewNode
-from login_node import ALIAS, LoginNode
+from login_node import ALIAS, LoginNode, NewNode
 
 from cloudtrain.errors import PlatformError
 from cloudtrain.platforms.batch import remote_follow

@@ -12,8 +12,7 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 
 import pytest
-from conftest import NewNode
-from login_node import ALIAS
+from login_node import ALIAS, NewNode
 
 from cloudtrain.errors import InvalidJob, PlatformError
 from cloudtrain.platforms.batch.connection import ConnectionLost

@@ -10,8 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from conftest import NewNode
-from login_node import ALIAS, LoginNode, keygen
+from login_node import ALIAS, LoginNode, NewNode, keygen
 
 from cloudtrain.errors import InvalidJob, PlatformError
 from cloudtrain.platforms.batch import control, ssh
