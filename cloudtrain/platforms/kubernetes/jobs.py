@@ -15,6 +15,7 @@ from cloudtrain.platforms.kubernetes.api.errors import KubeForbidden, KubeNotFou
 from cloudtrain.platforms.kubernetes.api.kinds import JOB, JOB_SET, MPI_JOB, POD, TRAIN_JOB, Kind
 from cloudtrain.platforms.kubernetes.labels import ALL_JOBS
 from cloudtrain.platforms.kubernetes.labels import JOB as JOB_LABEL
+from cloudtrain.platforms.kubernetes.life.objects import is_of
 
 if TYPE_CHECKING:
     from cloudtrain.platforms.kubernetes.api.client import Api
@@ -171,4 +172,5 @@ def _listed(api: Api) -> Iterator[Listed]:
         for pod in api.list(POD, labels=ALL_JOBS)[0]:
             pods.setdefault(pod["metadata"].get("labels", {}).get(JOB_LABEL, ""), []).append(pod)
     for kind, item in owners:
-        yield Listed(Place(api, kind), item, tuple(pods.get(item["metadata"]["name"], ())))
+        own = (pod for pod in pods.get(item["metadata"]["name"], ()) if is_of(item, pod))
+        yield Listed(Place(api, kind), item, tuple(own))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections import OrderedDict
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -73,8 +72,9 @@ class OpenJobs:
 
 def list_jobs(places: Places) -> Iterator[JobDescription]:
     """The jobs, the newest first, from one list of each kind and one of pods. Raises PlatformError."""
-    now, found = time.time(), []
+    found = []
     for job in places.list():
-        command = command_for(job.place.api, job.place.kind, job.owner)
-        found.append(describe(look_at(Snapshot(job.owner, job.pods), now), command=command))
+        api = job.place.api
+        look = look_at(Snapshot(job.owner, job.pods), api.now())
+        found.append(describe(look, command=command_for(api, job.place.kind, job.owner)))
     return iter(sorted(found, key=lambda job: job.submitted_at, reverse=True))

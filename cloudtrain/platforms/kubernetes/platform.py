@@ -71,8 +71,7 @@ class KubernetesPlatform:
             from cloudtrain.platforms.kubernetes.delivery import deliver
 
             urls = deliver(body)
-        if self._open:
-            self._open.forget(request.job_name)
+        self._jobs.forget(request.job_name)
         # written first: a job that runs can always be found
         ticket = jobs.Ticket(api.context, api.namespace, body["rendering"])
         tickets.write(request.job_name, ticket)
@@ -165,11 +164,15 @@ class KubernetesPlatform:
 
     def _job(self, job_name: str) -> OpenJob:
         """Raises JobNotFound, PlatformError."""
+        return self._jobs.find(job_name)
+
+    @property
+    def _jobs(self) -> OpenJobs:
         from cloudtrain.platforms.kubernetes.open_jobs import OpenJobs
 
         if self._open is None:
             self._open = OpenJobs(self._places)
-        return self._open.find(job_name)
+        return self._open
 
     @property
     def _places(self) -> Places:

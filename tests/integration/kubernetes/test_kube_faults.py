@@ -8,10 +8,12 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
+from email.utils import formatdate
 from pathlib import Path
 
 import pytest
 from faulty_server import (
+    FaultyRequest,
     FaultyServer,
     break_off,
     changes,
@@ -23,6 +25,9 @@ from faulty_server import (
     status,
 )
 
+from cloudtrain.contract import JobStatus
+from cloudtrain.errors import PlatformError
+from cloudtrain.platforms.base import JobDescription
 from cloudtrain.platforms.kubernetes.api import transport
 from cloudtrain.platforms.kubernetes.api.client import Api
 from cloudtrain.platforms.kubernetes.api.errors import (
@@ -35,6 +40,9 @@ from cloudtrain.platforms.kubernetes.api.errors import (
 )
 from cloudtrain.platforms.kubernetes.api.kinds import CONFIG_MAP, JOB, POD
 from cloudtrain.platforms.kubernetes.api.watch import Reflector
+from cloudtrain.platforms.kubernetes.life.job_watch import JobWatch
+from cloudtrain.platforms.kubernetes.life.life import recall, remember
+from cloudtrain.submission import prepare
 
 MAPS = "/api/v1/namespaces/ns/configmaps"
 PODS = "/api/v1/namespaces/ns/pods"
@@ -75,6 +83,48 @@ def test_waits_as_long_as_the_server_asks(api: Api, server: FaultyServer) -> Non
     began = time.monotonic()
     assert api.get(CONFIG_MAP, "one") == MAP
     assert time.monotonic() - began >= 1.0
+
+
+def test_the_time_is_that_of_the_server(api: Api, server: FaultyServer) -> None:
+    """Else a client whose clock is 5 minutes fast would give a job up that has waited for seconds."""
+
+    def ahead(request: FaultyRequest) -> None:
+        request.date_time_string = lambda timestamp=None: formatdate(time.time() + 300, usegmt=True)  # type: ignore[method-assign]
+        json_answer(MAP)(request)
+        del request.date_time_string  # the next request comes over the same connection
+
+    assert abs(api.now() - time.time()) < 1
+    server.will("GET", f"{MAPS}/one", ahead, json_answer(MAP))
+    for expected in (300, 0):
+        api.get(CONFIG_MAP, "one")
+        assert abs(api.now() - time.time() - expected) < 5
+
+
+def test_a_new_job_is_not_taken_for_the_last_one_of_its_name(
+    server: FaultyServer, tmp_path: Path, api: Api
+) -> None:
+    place = "faulty/ns/jobs.batch"
+    remember(JobDescription("train", "kubernetes", JobStatus.COMPLETED, time.time()), place)
+    (tmp_path / "train.py").touch()
+    fields = {"entry_point": str(tmp_path / "train.py"), "image_uri": "i", "platform": "kubernetes"}
+    options = {"rendering": "job", "discard_outputs": True}
+    job = prepare({**fields, "job_name": "train", "platform_options": options}, defaults={})
+    assert recall("train", place)
+    with pytest.raises(PlatformError):  # as if the client had been killed
+        job.submit()
+    assert recall("train", place) is None
+
+
+def test_pods_that_copy_the_labels_of_a_job_are_not_its_hosts(server: FaultyServer, api: Api) -> None:
+    job = {"metadata": {"name": "toy", "uid": "1", "creationTimestamp": "2026-11-28T00:00:00Z"}}
+    server.will("GET", "/apis/batch/v1/namespaces/ns/jobs", json_answer({"items": [job]}))
+    copied, own = pod("copied", 1), pod("own", 2)
+    for found, owner in ((copied, "other"), (own, "1")):
+        metadata = {**found["metadata"], "creationTimestamp": "2026-11-28T00:00:01Z"}  # type: ignore[dict-item]
+        found["metadata"] = {**metadata, "ownerReferences": [{"kind": "Job", "name": "toy", "uid": owner}]}
+    server.will("GET", PODS, json_answer(pods(copied, own, version=2)))
+    server.will("GET", "/api/v1/namespaces/ns/events", json_answer({"items": []}))
+    assert [one["metadata"]["name"] for one in JobWatch(api, JOB, "toy").snapshot().pods] == ["own"]
 
 
 def test_tries_again_after_errors_and_broken_connections(api: Api, server: FaultyServer) -> None:

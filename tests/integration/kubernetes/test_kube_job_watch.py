@@ -25,11 +25,14 @@ from cloudtrain.platforms.kubernetes.life.objects import Snapshot
 KINDS = ["events", "jobs", "pods"]
 
 
-def make_pod(place: Namespace, name: str) -> None:
-    """A pod of the job ``toy`` that no node runs."""
+def make_pod(place: Namespace, name: str, *, is_of_job: bool = True) -> None:
+    """A pod of the job ``toy``, or one that has its labels only. No node runs it."""
     container = {"name": "train", "image": "img", "env": [{"name": "A", "value": "1"}]}
     spec = {"containers": [container], "schedulerName": "none"}
+    owner = {"apiVersion": "batch/v1", "kind": "Job", "name": "toy"}
+    owner["uid"] = place.bench.get("jobs", place.name, "toy")["metadata"]["uid"]
     metadata = {"name": name, "labels": {"cloudtrain/job": "toy"}}
+    metadata |= {"ownerReferences": [owner]} if is_of_job else {}
     place.bench.create("pods", place.name, {"metadata": metadata, "spec": spec})
 
 
@@ -73,6 +76,7 @@ def until(watch: JobWatch, condition: Callable[[Snapshot], object]) -> Snapshot:
 def test_one_look_lists_and_more_looks_watch(kubernetes: Namespace, watch: JobWatch) -> None:
     assert watch.snapshot().owner is not None
     assert not watch.is_watching
+    make_pod(kubernetes, "toy-0-other", is_of_job=False)
     make_pod(kubernetes, "toy-0-abcde")
     snapshot = until(watch, lambda found: names(found) == ["toy-0-abcde"])
     assert watch.is_watching
@@ -83,7 +87,7 @@ def test_one_look_lists_and_more_looks_watch(kubernetes: Namespace, watch: JobWa
         watch.snapshot()
     kubernetes.bench.delete("pods", kubernetes.name, "toy-0-abcde")
     kubernetes.bench.delete("jobs", kubernetes.name, "toy")
-    until(watch, lambda found: not found.pods and found.owner is None)
+    until(watch, lambda found: not found.pods and found.owner is None and found.deleted)
     assert lists_and_watches(kubernetes) == (Counter(KINDS), Counter(KINDS))
 
 

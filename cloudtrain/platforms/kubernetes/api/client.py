@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -85,6 +86,10 @@ class Api:
     def method(self) -> str:
         """How the context authenticates: ``a token``, ``the program aws``."""
         return self._connection.method
+
+    def now(self) -> float:
+        """The time by the server's clock, as in the times of its objects: that of this machine may be wrong."""
+        return time.time() + self._transport.ahead
 
     def close(self) -> None:
         """Close the idle connections."""

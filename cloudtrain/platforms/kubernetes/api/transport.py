@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import email.utils
 import json
 import random
 import re
@@ -38,6 +39,9 @@ NEW_SECONDS = 1.5
 """The same for a server that has never answered: the name, the port or the network may be wrong, and people wait."""
 
 _WARNING = re.compile(r'299 \S+ "((?:[^"\\]|\\.)*)"')
+
+CLOCK_ERROR = 5.0
+"""Seconds by which this machine's clock may differ from the server's: answers take time, and name whole seconds."""
 
 LONGEST_BACKOFF = 8.0
 CONNECT_SECONDS = 10.0
@@ -81,6 +85,8 @@ class Transport:
     def __init__(self, connection: Connection) -> None:
         self._at = connection
         self._has_answered = False
+        self.ahead = 0.0
+        """Seconds by which the server's clock is ahead of this machine's."""
 
     def json(self, call: Call) -> dict[str, Any]:
         """The object that the server answers. Raises KubeError."""
@@ -140,6 +146,7 @@ class Transport:
         try:
             response = at.http.send(request, stream=True)
             self._has_answered = True
+            self._compare_clocks(response.headers.get("Date", ""))
             if is_stream and response.status_code < 300:
                 return response, b""
             body = self._read(response)
@@ -152,6 +159,11 @@ class Transport:
         except (httpx.HTTPError, httpx.StreamError, OSError, ValueError) as error:
             return network_error(error, at)
         return status_error(response.status_code, body, response.headers, call.asked, at)
+
+    def _compare_clocks(self, date: str) -> None:
+        with contextlib.suppress(ValueError):
+            ahead = email.utils.parsedate_to_datetime(date).timestamp() - time.time()
+            self.ahead = ahead if abs(ahead) > CLOCK_ERROR else 0.0
 
     def _read(self, response: httpx.Response) -> bytes:
         """The whole answer. Raises KubeTooLarge, KubeError, and httpx's errors if the connection breaks."""

@@ -27,7 +27,7 @@ from cloudtrain.platforms.kubernetes.life.failure import (
 from cloudtrain.platforms.kubernetes.life.objects import EventIndex, Owner, Snapshot, annotation, text
 from cloudtrain.platforms.kubernetes.life.pods import Pod, all_pods, current, newest
 from cloudtrain.platforms.kubernetes.life.reasons import Why
-from cloudtrain.platforms.kubernetes.life.waiting import why_pod, why_waiting
+from cloudtrain.platforms.kubernetes.life.waiting import why_pod, why_stuck, why_waiting
 from cloudtrain.storage import join_uri
 
 MOST_STATES = 200
@@ -96,18 +96,20 @@ def judge(objects: Snapshot, pods: Sequence[Pod], now: float, last_lines: LastLi
     owner = Owner(objects.owner or {})
     latest = current(pods)
     live = [pod for pod in latest if not pod.is_over]
+    stuck = why_stuck(live, now)
+    if owner.complete:
+        return Verdict(JobStatus.COMPLETED)
     report = given_up(owner)
     if report:
         return Verdict(JobStatus.FAILED, failure=report)
-    if owner.complete:
-        return Verdict(JobStatus.COMPLETED)
     if owner.stopped_at is not None:
         over = owner.failed or owner.is_suspended
-        return Verdict(JobStatus.STOPPED if over and not live else JobStatus.STOPPING, "stopped by the user")
+        by = f"stopped by the user; {stuck}" if stuck else "stopped by the user"
+        return Verdict(JobStatus.STOPPED if over and not live else JobStatus.STOPPING, by)
     if owner.failed and not (owner.is_failing and live):
         return _ended(owner, newest(pods), last_lines)
     if owner.is_failing:
-        return Verdict(JobStatus.STOPPING)
+        return Verdict(JobStatus.STOPPING, str(stuck or ""))
     if owner.is_deleted:
         return Verdict(JobStatus.STOPPING, "it is being deleted in Kubernetes")
     if owner.is_suspended and objects.workload is not None and not reasons.is_active(objects.workload):

@@ -13,7 +13,14 @@ from cloudtrain.platforms.kubernetes.api.errors import KubeError, KubeForbidden,
 from cloudtrain.platforms.kubernetes.api.kinds import EVENT, POD, WORKLOAD, Kind
 from cloudtrain.platforms.kubernetes.api.watch import Reflector
 from cloudtrain.platforms.kubernetes.labels import QUEUE, job_selector
-from cloudtrain.platforms.kubernetes.life.objects import Snapshot, event_time, holds, parse_time, uid_of
+from cloudtrain.platforms.kubernetes.life.objects import (
+    Snapshot,
+    event_time,
+    holds,
+    is_of,
+    parse_time,
+    uid_of,
+)
 
 if TYPE_CHECKING:
     from cloudtrain.platforms.kubernetes.api.client import Api
@@ -82,8 +89,10 @@ class JobWatch:
         self._change = threading.Condition()
         self._changes = 0
         self._seen = threading.local()
-        self._owner = Reflector(api, kind, fields=f"metadata.name={name}", keep=slim, changed=self._on_change)
         self._gone: deque[dict[str, Any]] = deque(maxlen=MOST_GONE)
+        self._deleted: dict[str, Any] | None = None
+        named, ended = f"metadata.name={name}", self._on_deleted_owner
+        self._owner = Reflector(api, kind, fields=named, keep=slim, changed=self._on_change, deleted=ended)
         chosen, noted = job_selector(name), self._on_deleted_pod
         self._pods = Reflector(api, POD, labels=chosen, keep=slim, changed=self._on_change, deleted=noted)
         self._events = Reflector(api, EVENT, keep=self._keep_event, changed=self._on_change)
@@ -269,12 +278,12 @@ class JobWatch:
         owner = owner or self._current_owner()
         # a job of this name that was deleted may have pods that still end
         since = _created(owner) if owner else ""
-        pods = [pod for pod in self._pods.objects() if _created(pod) >= since]
+        pods = [pod for pod in self._pods.objects() if _created(pod) >= since and is_of(owner, pod)]
         workloads = self._workload.objects() if self._workload else []
         self._uids.update(map(uid_of, [*([owner] if owner else []), *pods, *workloads]))
         events = events_of(self.name, self._events.objects(), self._uids, since)
         with self._change:
-            gone = [pod for pod in self._gone if _created(pod) >= since]
+            gone = [pod for pod in self._gone if _created(pod) >= since and is_of(owner, pod)]
         return Snapshot(
             owner,
             tuple(pods),
@@ -284,6 +293,7 @@ class JobWatch:
             dict(self._unseen),
             problem,
             self._seen.change,
+            None if owner else self._deleted,
         )
 
     def _keep_event(self, event: dict[str, Any]) -> dict[str, Any] | None:
@@ -293,6 +303,9 @@ class JobWatch:
     def _on_deleted_pod(self, pod: dict[str, Any]) -> None:
         with self._change:
             self._gone.append(slim(pod))
+
+    def _on_deleted_owner(self, owner: dict[str, Any]) -> None:
+        self._deleted = slim(owner)
 
     def _on_change(self) -> None:
         with self._change:

@@ -10,7 +10,6 @@ from __future__ import annotations
 import contextlib
 import shlex
 import threading
-import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -105,7 +104,7 @@ class JobLife:
         found = self._gone()
         reason = found.failure.summary() if found.failure else found.reason
         with self._lock:
-            return self._log.end(JobState(found.ended_at or time.time(), str(found.status), reason))
+            return self._log.end(JobState(found.ended_at or self._api.now(), str(found.status), reason))
 
     def stop(self) -> None:
         """Stop the job with its grace; does nothing if it has ended. Raises JobNotFound, PlatformError."""
@@ -137,6 +136,8 @@ class JobLife:
         """The objects of the job; None if it is gone, but was there."""
         objects = self._watch.snapshot(newest=newest)
         if objects.owner is None or name_of(objects.owner) != self.name:  # it names files on this machine
+            if objects.deleted and self._last and uid_of(self._last.owner) == uid_of(objects.deleted):
+                self._last = replace(objects, owner=objects.deleted)  # it may have ended since the last look
             return None
         if self._last and self._last.owner and uid_of(self._last.owner) != uid_of(objects.owner):
             self._log, self._final = StateLog(), None  # another job of the same name
@@ -147,7 +148,7 @@ class JobLife:
         objects = self._objects()
         if objects is None:
             return None
-        look = look_at(objects, time.time(), self._last_lines)
+        look = look_at(objects, self._api.now(), self._last_lines)
         with self._lock:
             self._log.update(look)
         return look
@@ -178,7 +179,7 @@ class JobLife:
     def _gone(self) -> JobDescription:
         """The description of a job whose main object is gone, and that this client has known."""
         if self._final is None and self._last is not None:
-            self._final = self._ended_by_deletion(look_at(self._last, time.time()))
+            self._final = self._ended_by_deletion(look_at(self._last, self._api.now()))
             remember(self._final, self._place)
         found = self._final or recall(self.name, self._place)
         if found is None:

@@ -45,6 +45,8 @@ class Snapshot:
     """Why this is not up to date: the server does not answer now."""
     change: int = 0
     """How many changes came before it."""
+    deleted: dict[str, Any] | None = None
+    """The main object as it was last, if it was deleted while it was watched."""
 
 
 def part(found: Object | None, *path: str) -> Any:
@@ -79,6 +81,14 @@ def name_of(found: Object) -> str:
 
 def uid_of(found: Object | None) -> str:
     return text(found, "metadata", "uid")
+
+
+def is_of(owner: Object | None, pod: Object) -> bool:
+    """Whether a controller has made a pod for this main object, or for its child Job: anyone may copy its labels."""
+    made_for = [(text(one, "uid"), text(one, "name")) for one in items(pod, "metadata", "ownerReferences")]
+    return owner is None or any(
+        uid == uid_of(owner) or name.startswith(f"{name_of(owner)}-") for uid, name in made_for
+    )
 
 
 def annotation(found: Object, name: str) -> str:

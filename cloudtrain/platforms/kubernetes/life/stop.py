@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import time
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -84,7 +83,7 @@ def stop(api: Api, kind: Kind, objects: Snapshot, *, now: float | None = None) -
         with contextlib.suppress(KubeNotFound):
             api.delete(kind, name_of(owner), uid=uid_of(owner))
         return
-    now = time.time() if now is None else now
+    now = api.now() if now is None else now
     stopped_before = annotation(owner, STOPPED)
     end(api, kind, owner, objects.workload, {STOPPED: stopped_before or format_time(now)})
 

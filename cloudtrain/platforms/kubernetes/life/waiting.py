@@ -69,13 +69,8 @@ def why_waiting(objects: Snapshot, pods: Sequence[Pod], now: float) -> Why | Non
     owner = Owner(objects.owner or {})
     if owner.is_suspended and not any(pod.is_running for pod in pods):
         return _suspended(owner, objects.workload, now)
-    if stuck := next((pod for pod in pods if _is_stuck(pod, now)), None):
-        return Why(
-            f"pod {stuck.name} was deleted, but its node {stuck.node} does not say that it has ended",
-            "Kubernetes starts it elsewhere when the node answers again, or is removed from the cluster. If the "
-            f"machine is off for good: kubectl delete pod {stuck.name} --force",
-            since=when(stuck.found, "metadata", "deletionTimestamp"),
-        )
+    if stuck := why_stuck(pods, now):
+        return stuck
     events = EventIndex(objects.events)
     found = [(pod, why_pod(pod, events)) for pod in pods if not pod.is_over and not pod.is_running]
     if found:
@@ -85,6 +80,18 @@ def why_waiting(objects: Snapshot, pods: Sequence[Pod], now: float) -> Why | Non
         who = pod.host if len(found) == 1 else f"{len(found)} of {owner.hosts} pods wait, {pod.host}"
         return replace(why, sentence=f"{who}: {why.sentence}")
     return _pauses(pods, now) if len(pods) >= owner.hosts else _uncreated(owner, objects.events, pods, now)
+
+
+def why_stuck(pods: Sequence[Pod], now: float) -> Why | None:
+    """Why a pod that was deleted does not end; None if all do."""
+    if stuck := next((pod for pod in pods if _is_stuck(pod, now)), None):
+        return Why(
+            f"pod {stuck.name} was deleted, but its node {stuck.node} does not report that it has ended",
+            "Kubernetes replaces it when the node answers again, or is removed from the cluster. If the machine is off "
+            f"for good: kubectl delete pod {stuck.name} --force",
+            since=when(stuck.found, "metadata", "deletionTimestamp"),
+        )
+    return None
 
 
 def _is_stuck(pod: Pod, now: float) -> bool:

@@ -45,6 +45,8 @@ POD = "CLOUDTRAIN_POD"
 
 # "$0" is the first argument after the script. -S: what `site` does is of use only to the Python of the ranks.
 _FIND_PYTHON = (
+    # as process 1, neither the shell nor Python is ended by a signal that it does not handle
+    'trap "exit ${CLOUDTRAIN_RESTART_EXIT_CODE:-143}" TERM; '
     'for p in {names}; do "$p" -Sc "import sys; sys.exit(sys.version_info < (3, 9))" 2>/dev/null'
     ' && exec "$p" -Sc "$1" "$0" "$2"; done;'
     f" echo cloudtrain: this image has no Python 3.9 or newer | tee {TERMINATION_LOG}; exit 127"
@@ -55,6 +57,8 @@ _FIND_PYTHON = (
 _CHECKED = """\
 import sys
 if sys.path[:1] == [""]: del sys.path[0]
+import os, signal
+signal.signal(signal.SIGTERM, lambda *_: os._exit(int(os.environ.get("CLOUDTRAIN_RESTART_EXIT_CODE") or 143)))
 import hashlib
 path, sha256 = sys.argv.pop(1), sys.argv.pop(1)
 with open(path, "rb") as file: text = file.read()

@@ -275,6 +275,7 @@ class Objects:
     workload: Object | None = None
     unseen: Mapping[str, str] = field(default_factory=dict)
     problem: str = ""
+    deleted: Object | None = None
 
     def having(self, **changes: Any) -> Objects:
         return replace(self, **changes)

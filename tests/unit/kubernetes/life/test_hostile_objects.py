@@ -17,6 +17,8 @@ from cloudtrain.platforms.kubernetes.life.life import JobLife
 from cloudtrain.platforms.kubernetes.life.objects import parse_time
 from cloudtrain.platforms.kubernetes.life.pods import INDEX
 
+API = SimpleNamespace(context="c", namespace="n", now=lambda: BEGAN + 300)
+
 
 def test_an_object_of_another_name_is_not_the_job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its name would be that of a file, anywhere on this machine."""
@@ -25,7 +27,7 @@ def test_an_object_of_another_name_is_not_the_job(tmp_path: Path, monkeypatch: p
     owner["metadata"] = {**owner["metadata"], "name": "../../../outside"}
     watch = SimpleNamespace(snapshot=lambda **_: Objects(owner))
     with pytest.raises(JobNotFound):
-        JobLife(cast(Any, SimpleNamespace(context="c", namespace="n")), JOB, "train", watch).describe()
+        JobLife(cast(Any, API), JOB, "train", watch).describe()
     assert not list(tmp_path.rglob("outside*"))
 
 

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 from recorded_jobs import BEGAN, Objects, ended, failed_with, job, pod, told
 
-from cloudtrain.contract import FailureClass, FailureReport
+from cloudtrain.contract import FailureClass, FailureReport, JobStatus
+from cloudtrain.platforms.kubernetes.api.kinds import JOB
 from cloudtrain.platforms.kubernetes.life.describe import describe, look_at
-from cloudtrain.platforms.kubernetes.life.life import GONE, forget, recall, remember
+from cloudtrain.platforms.kubernetes.life.life import GONE, JobLife, forget, recall, remember
 from cloudtrain.storage import state_home
 
 RAISED = FailureReport(FailureClass.USER_ERROR, "no batches", rank=1, host="train-0", exit_code=1)
@@ -36,3 +39,15 @@ def test_a_job_is_remembered_in_its_place_only():
     forget("train")
     forget("train")
     assert recall("train", "prod/ml/jobs.batch") is None
+
+
+def test_a_job_whose_end_and_deletion_fall_between_two_looks():
+    """With a short TTL, or a client that was paused: the last state of the object counts."""
+    over = job(told("Complete", after=61), hosts=1)
+    over["metadata"]["deletionTimestamp"] = over["metadata"]["creationTimestamp"]
+    looks = iter([Objects(job(hosts=1), [pod("train-0")]), Objects(None, deleted=over)])
+    watch = SimpleNamespace(snapshot=lambda **_: next(looks))
+    api = SimpleNamespace(context="c", namespace="n", now=lambda: BEGAN + 300)
+    life = JobLife(cast(Any, api), JOB, "train", cast(Any, watch))
+    assert life.describe().status == JobStatus.RUNNING
+    assert life.describe().status == JobStatus.COMPLETED

@@ -119,9 +119,13 @@ class TestEveryKind:
         assert found.hosts[0].state == "exited with code 1"
 
     def test_is_stopped(self, owner, hosts):
-        ending = pod(hosts[0], deletionTimestamp=at(130))
+        ending = pod(hosts[0], deletionTimestamp=at(260))
         found = described(Objects(owner(annotations=STOPPED_AT), [ending]))
         assert (found.status, found.reason) == (JobStatus.STOPPING, "stopped by the user")
+        lost = pod(hosts[0], deletionTimestamp=at(130))
+        reason = described(Objects(owner(annotations=STOPPED_AT), [lost])).reason
+        assert reason.startswith(f"stopped by the user; pod {hosts[0]}-x7k2p was deleted, but its node gpu-1")
+        assert "kubectl delete pod" in reason
         assert found.hosts[0].state == "Terminating"
         if owner is job:
             over = job(told("Failed", reason="DeadlineExceeded", after=110), annotations=STOPPED_AT)
@@ -497,3 +501,9 @@ def test_what_the_client_cannot_see_is_said():
         "why it waits may be unknown: alice may not list events in the namespace ml",
         "no answer",
     ]
+
+
+def test_a_job_that_completed_after_all_was_not_given_up():
+    """Its image arrived in the moment in which a client gave it up."""
+    note = {FAILED: FailureReport(FailureClass.PLATFORM, "image nope:1 does not exist").to_json()}
+    assert described(Objects(job(told("Complete", after=61), annotations=note))).status == JobStatus.COMPLETED

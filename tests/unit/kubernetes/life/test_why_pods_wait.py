@@ -252,7 +252,7 @@ def test_a_pod_on_a_node_that_is_off():
     pods = [pod("train-0"), pod("train-1", deletionTimestamp=at(200))]
     assert why_of(Objects(job(), pods), now=250) is None, "it may still end"
     why = why_of(Objects(job(), pods))
-    assert "its node gpu-1 does not say that it has ended" in why.sentence
+    assert "its node gpu-1 does not report that it has ended" in why.sentence
     assert why.advice.endswith("kubectl delete pod train-1-x7k2p --force") and not why.is_error
 
 

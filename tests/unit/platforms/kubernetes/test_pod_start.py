@@ -170,3 +170,22 @@ def test_a_volume_that_cannot_be_written(pod: Pod) -> None:
 def test_a_missing_mount_is_named(pod: Pod) -> None:
     (pod.mounts / "runtime" / "cloudtrain.pyz.gz").unlink()
     assert "neither" in (message := pod.failure()) and "runtime-url" in message
+
+
+@pytest.mark.parametrize("slow", ["check", "start"])
+def test_a_pod_that_is_stopped_before_its_program_runs(pod: Pod, slow: str) -> None:
+    """As process 1, it would run on until its grace period is over: the kernel discards what nothing handles."""
+    python, start = pod.base.parent / "python", pod.mounts / "config" / "start.py"
+    gate = pod.base.parent / "gate" if slow == "check" else start
+    python.parent.mkdir(parents=True)
+    gate.unlink(missing_ok=True)
+    os.mkfifo(gate)
+    pause = f'read line <"{gate}"; ' if slow == "check" else ""
+    python.write_text(f'#!/bin/sh\n{pause}exec {sys.executable} "$@"\n')
+    python.chmod(0o755)
+    command = start_command(str(python))
+    command[3] = str(start)
+    with subprocess.Popen(command, env={**pod.environ, "CLOUDTRAIN_RESTART_EXIT_CODE": "75"}) as process:
+        with gate.open("wb"):  # once the other side opens it
+            process.terminate()
+        assert process.wait(60) == 75
