@@ -195,7 +195,7 @@ PUBLIC = {
     "cloudtrain.runtime.inputs": "",
     "cloudtrain.runtime.launchers": "",
     "cloudtrain.runtime.outputs": "",
-    "cloudtrain.runtime.pbs": "",
+    "cloudtrain.runtime.batch": "",
     "cloudtrain.runtime.slurm": "",
     "cloudtrain.runtime.start": "",
     "cloudtrain.runtime.supervisor": "",

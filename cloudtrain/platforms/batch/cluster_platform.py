@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import builtins
 import warnings
 from abc import ABC, abstractmethod
-from collections.abc import Hashable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from collections.abc import Hashable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, replace
 from datetime import datetime
 from itertools import chain
-from typing import Any, ClassVar, Generic, TypeVar
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 
 from cloudtrain.config import read_config
 from cloudtrain.contract import JobStatus
@@ -19,7 +21,12 @@ from cloudtrain.contract.text import escape_line
 from cloudtrain.errors import CloudtrainError, JobExists, JobNotFound, PlatformError
 from cloudtrain.observe import Summary
 from cloudtrain.platforms.base import JobDescription, JobState, Request, Series
+from cloudtrain.platforms.batch.cluster import Cluster
 from cloudtrain.platforms.batch.connection import ConnectionLost
+from cloudtrain.platforms.batch.placement import forget_secrets
+from cloudtrain.platforms.batch.remote_download import download_remote
+from cloudtrain.platforms.batch.remote_follow import follow_remote
+from cloudtrain.platforms.batch.remote_root import RemoteRoot
 from cloudtrain.platforms.batch.submitting import SUBMIT_SECONDS, recorded
 from cloudtrain.platforms.common.ticket_files import TicketFiles
 from cloudtrain.platforms.supervised import SupervisedPlatform
@@ -27,8 +34,13 @@ from cloudtrain.platforms.supervised.root import JobFiles, LocalRoot
 from cloudtrain.runtime.supervisor.claim import is_claimed
 from cloudtrain.runtime.supervisor.folder import STOP_MARK
 from cloudtrain.runtime.supervisor.record import RECORD, JobRecord
+from cloudtrain.spec import TrainingJob
 from cloudtrain.spec.names import clean
-from cloudtrain.storage import Progress
+from cloudtrain.storage import Progress, uri_scheme
+
+if TYPE_CHECKING:
+    from cloudtrain.platforms.checks import Check
+    from cloudtrain.platforms.supervised.launcher import HostLauncher
 
 
 @dataclass(frozen=True)
@@ -64,10 +76,35 @@ class ClusterJobs(SupervisedPlatform):
 
     default_max_run = None
 
+    def __init__(self, cluster: Cluster, launcher: HostLauncher) -> None:
+        super().__init__(cluster.root, launcher)
+        self.cluster = cluster
+
+    def preflight(
+        self, job: TrainingJob, request: Request | None, imports: Sequence[str]
+    ) -> Mapping[str, Check]:
+        return {}  # the platform's
+
     @abstractmethod
-    def states(self, job_name: str) -> list[JobState]:
+    def states(self, job_name: str) -> builtins.list[JobState]:
         """See `States.states`."""
         ...
+
+    def remembering(self, job_name: str | None) -> AbstractContextManager[None]:
+        """Read the files of a job on a cluster with one command."""
+        if not isinstance(self._root, RemoteRoot) or (job_name and clean(job_name) != job_name):
+            return nullcontext()
+        return self._root.remembering(job_name)
+
+    def _lines(self, job: JobFiles, file: str, follow: bool) -> Iterator[str]:
+        if follow and isinstance(self._root, RemoteRoot):
+            return follow_remote(self._root, job.name, file, lambda: self._settled(job).status.is_final)
+        return super()._lines(job, file, follow)
+
+    def _closed(self, job: JobFiles, record: JobRecord) -> JobRecord:
+        with suppress(OSError):  # a full disk, or a folder that was removed
+            forget_secrets(self.cluster, job)
+        return super()._closed(job, record)
 
     def stop(self, job_name: str) -> None:
         """Also stops a job that is alive although its record is final."""
@@ -121,7 +158,9 @@ class ClusterPlatform(ABC, Generic[Jobs]):
             self._jobs(self._file_ticket(request, undo)).submit(request)
 
     def describe(self, job_name: str) -> JobDescription:
-        return self._of(job_name).describe(job_name)
+        jobs = self._of(job_name)
+        with jobs.remembering(job_name):
+            return jobs.describe(job_name)
 
     def logs(self, job_name: str, *, follow: bool = False) -> Iterator[str]:
         return self._of(job_name).logs(job_name, follow=follow)
@@ -130,7 +169,9 @@ class ClusterPlatform(ABC, Generic[Jobs]):
         return self._of(job_name).events(job_name, follow=follow)
 
     def states(self, job_name: str) -> list[JobState]:
-        return self._of(job_name).states(job_name)
+        jobs = self._of(job_name)
+        with jobs.remembering(job_name):
+            return jobs.states(job_name)
 
     def metrics(self, job_name: str) -> Series:
         return self._of(job_name).metrics(job_name)
@@ -143,6 +184,15 @@ class ClusterPlatform(ABC, Generic[Jobs]):
 
     def upload_outputs(self, job_name: str, progress: Progress | None = None) -> Mapping[str, str]:
         return self._of(job_name).upload_outputs(job_name, progress)
+
+    def download(
+        self, job_name: str, uri: str, folder: Path, progress: Progress | None = None
+    ) -> Path | None:
+        """See `Downloads.download`."""
+        cluster = self._of(job_name).cluster
+        if not cluster.login or uri_scheme(uri) != "file":
+            return None
+        return download_remote(cluster.shell, uri, folder, progress)
 
     def request(self, job_name: str) -> Request:
         return self._of(job_name).request(job_name)
@@ -158,7 +208,9 @@ class ClusterPlatform(ABC, Generic[Jobs]):
             if ticket.login in silent:  # it is not asked once more for another folder
                 continue
             try:
-                described |= {job.place: job for job in self._jobs(ticket).list()}
+                jobs = self._jobs(ticket)
+                with jobs.remembering(None):
+                    described |= {job.place: job for job in jobs.list()}
             except (CloudtrainError, OSError) as error:
                 if isinstance(error, PlatformError) and error.is_transient:
                     silent.add(ticket.login)

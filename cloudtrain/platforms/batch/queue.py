@@ -130,6 +130,10 @@ class SharedQueue(ABC, Generic[AnyRow, Kept]):
             self._snapshot = self._ask(self._snapshot)
             self._file.write(self._snapshot)
 
+    def check(self) -> None:
+        """Raises PlatformError if the scheduler does not answer now."""
+        self._query()
+
     @property
     def silence(self) -> str:
         """The sentence about a scheduler that has not answered for a while; empty if it answers."""

@@ -107,10 +107,11 @@ exit $code
 """Submits, and keeps the number in the folder of the job, or of each element: the client may never get the answer."""
 KEEP = f"""printf '%s\\n' "$answer" >> {ANSWERS}"""
 _UNCERTAIN = re.compile(
-    r"timed out on send/recv|Zero Bytes were transmitted|Premature end of message|End of File|Communication failure",
+    r"timed out on send/recv|Zero Bytes were transmitted|Premature end of message|End of File|Communication failure"
+    r"|Failed in sending/receiving a message|Communication time out",
     re.IGNORECASE,
 )
-"""The complaints of sbatch and qsub after which the scheduler may have taken the job."""
+"""The complaints of sbatch, qsub and bsub after which the scheduler may have taken the job."""
 
 
 class Named(Protocol):

@@ -5,9 +5,8 @@ from __future__ import annotations
 import posixpath
 import re
 import time
-from dataclasses import dataclass
 
-WAITING, RUNNING, ENDED = "waiting", "running", "ended"
+from cloudtrain.platforms.batch.scheduler import ENDED, RUNNING, WAITING, QueueEntry, short_number
 
 STATES = {
     # PBS Professional and OpenPBS: qstat(1B), "Job Status in Default Format". Torque: qstat(1B)
@@ -43,32 +42,6 @@ COBALT_STATES = {
     "exiting": (RUNNING, "it is ending"),
     "done": (ENDED, ""),
 }
-
-
-@dataclass(frozen=True)
-class QueueEntry:
-    """A job as the scheduler shows it.
-
-    Attributes:
-        state: `WAITING`, `RUNNING` or `ENDED`.
-        why: why it is in this state, in a sentence without a full stop; empty if there is nothing to say.
-        exit_status: what the scheduler recorded; None if it has none.
-        owner: the user, without the host.
-        folder: of its output, which is that from which it was submitted.
-        submitted: in seconds since the epoch.
-    """
-
-    state: str
-    why: str = ""
-    exit_status: int | None = None
-    name: str = ""
-    owner: str = ""
-    folder: str = ""
-    submitted: float | None = None
-
-    @property
-    def is_ended(self) -> bool:
-        return self.state == ENDED
 
 
 def parse_full(text: str) -> dict[str, QueueEntry]:
@@ -124,8 +97,3 @@ def parse_cobalt(text: str) -> dict[str, QueueEntry]:
             state, why = COBALT_STATES.get(word.lower(), (RUNNING, ""))
             found[number] = QueueEntry(state, why, None, name, owner, posixpath.dirname(output.strip()))
     return found
-
-
-def short_number(text: str) -> str:
-    """``1234[7].server.example.org`` as ``1234[7]``: servers have several names."""
-    return text.strip().partition(".")[0]

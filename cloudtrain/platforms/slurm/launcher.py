@@ -11,7 +11,7 @@ from cloudtrain.errors import PlatformError
 from cloudtrain.platforms.base import Request
 from cloudtrain.platforms.batch.cluster import Cluster
 from cloudtrain.platforms.batch.connection import ConnectionLost
-from cloudtrain.platforms.batch.placement import SCRIPT, forget_secrets, place_job
+from cloudtrain.platforms.batch.placement import SCRIPT, place_job
 from cloudtrain.platforms.batch.remote_root import RemoteRoot
 from cloudtrain.platforms.batch.submitting import Submitter, record, recorded
 from cloudtrain.platforms.slurm.life import JobLife
@@ -115,9 +115,6 @@ class SlurmLauncher:
 
     def place(self, draft: JobFiles, request: Request) -> None:
         place_job(self._cluster, draft, request)
-
-    def forget_secrets(self, job: JobFiles) -> None:
-        forget_secrets(self._cluster, job)
 
     def signal(self, job: JobFiles, name: str) -> None:
         self._life.signal(job, name)

@@ -3,24 +3,19 @@
 from __future__ import annotations
 
 import builtins
-import contextlib
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from functools import cache, partial
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import msgspec
 
-from cloudtrain.platforms.base import JobDescription, JobState, Request
+from cloudtrain.platforms.base import Request
 from cloudtrain.platforms.batch.cluster import Cluster, open_cluster
 from cloudtrain.platforms.batch.cluster_platform import ClusterPlatform, Ticket, ticket_of, unless_queued
 from cloudtrain.platforms.batch.connection import ConnectionLost
 from cloudtrain.platforms.batch.queue import queue_file
-from cloudtrain.platforms.batch.remote_download import download_remote
-from cloudtrain.platforms.batch.remote_follow import follow_remote
-from cloudtrain.platforms.batch.remote_root import RemoteRoot
 from cloudtrain.platforms.slurm.launcher import SlurmLauncher
 from cloudtrain.platforms.slurm.life import JobLife
 from cloudtrain.platforms.slurm.options import SlurmOptions
@@ -29,10 +24,7 @@ from cloudtrain.platforms.slurm.queue import Queue
 from cloudtrain.platforms.slurm.queued import QueuedJobs
 from cloudtrain.platforms.slurm.render import check, render, render_array
 from cloudtrain.platforms.slurm.time_limits import limit_of_cluster, limit_warnings
-from cloudtrain.platforms.supervised import JobFiles
 from cloudtrain.spec import TrainingJob
-from cloudtrain.spec.names import clean
-from cloudtrain.storage import Progress, uri_scheme
 
 if TYPE_CHECKING:
     from cloudtrain.platforms.checks import Check
@@ -49,40 +41,11 @@ class SlurmJobs(QueuedJobs):
             return Queue(cluster.shell, file, cluster=name, poll_seconds=poll_seconds)
 
         life = JobLife(cluster.shell, queue)
-        super().__init__(cluster.root, SlurmLauncher(cluster, life), life)
-        self.cluster = cluster
+        super().__init__(cluster, SlurmLauncher(cluster, life), life)
         self.limit_of = cache(partial(limit_of_cluster, cluster.shell))  # once for all elements of an array
 
     def render(self, job: TrainingJob) -> Request:
         return render(job, SlurmOptions.of(job), self.cluster)
-
-    def preflight(
-        self, job: TrainingJob, request: Request | None, imports: Sequence[str]
-    ) -> Mapping[str, Check]:
-        return {}
-
-    def describe(self, job_name: str) -> JobDescription:
-        with self._remembering(job_name):
-            return super().describe(job_name)
-
-    def list(self) -> Iterator[JobDescription]:
-        with self._remembering(None):
-            return iter([*super().list()])
-
-    def states(self, job_name: str) -> builtins.list[JobState]:
-        with self._remembering(job_name):
-            return super().states(job_name)
-
-    def _remembering(self, job_name: str | None) -> AbstractContextManager[None]:
-        root = self._root
-        if not isinstance(root, RemoteRoot) or (job_name and clean(job_name) != job_name):
-            return contextlib.nullcontext()
-        return root.remembering(job_name)
-
-    def _lines(self, job: JobFiles, file: str, follow: bool) -> Iterator[str]:
-        if follow and isinstance(self._root, RemoteRoot):
-            return follow_remote(self._root, job.name, file, lambda: self._settled(job).status.is_final)
-        return super()._lines(job, file, follow)
 
     def submit_array(self, script: str, requests: Sequence[Request]) -> None:
         """Submit the elements of an array, in order. Raises PlatformError; then nothing is left."""
@@ -152,15 +115,6 @@ class SlurmPlatform(ClusterPlatform[SlurmJobs]):
 
     def preempt(self, job_name: str) -> None:
         self._of(job_name).preempt(job_name)
-
-    def download(
-        self, job_name: str, uri: str, folder: Path, progress: Progress | None = None
-    ) -> Path | None:
-        """See `Downloads.download`."""
-        cluster = self._of(job_name).cluster
-        if not cluster.login or uri_scheme(uri) != "file":
-            return None
-        return download_remote(cluster.shell, uri, folder, progress)
 
     def preflight(
         self, job: TrainingJob, request: Request | None, imports: Sequence[str]

@@ -11,14 +11,11 @@ from typing import Any
 from cloudtrain.contract import FailureReport, JobStatus
 from cloudtrain.observe import Summary
 from cloudtrain.platforms.base import JobDescription, JobState
+from cloudtrain.platforms.batch.cluster import Cluster
 from cloudtrain.platforms.batch.cluster_platform import ClusterJobs
 from cloudtrain.platforms.slurm.launcher import SlurmLauncher
 from cloudtrain.platforms.slurm.life import JobLife
-from cloudtrain.platforms.supervised import (
-    JobFiles,
-    JobRecord,
-    JobRoot,
-)
+from cloudtrain.platforms.supervised import JobFiles, JobRecord
 
 
 class QueuedJobs(ClusterJobs):
@@ -28,8 +25,8 @@ class QueuedJobs(ClusterJobs):
         life: what Slurm knows of them.
     """
 
-    def __init__(self, root: JobRoot, launcher: SlurmLauncher, life: JobLife) -> None:
-        super().__init__(root, launcher)
+    def __init__(self, cluster: Cluster, launcher: SlurmLauncher, life: JobLife) -> None:
+        super().__init__(cluster, launcher)
         self._slurm = launcher
         self._life = life
         self._waited_for: Counter[str] = Counter()
@@ -61,8 +58,6 @@ class QueuedJobs(ClusterJobs):
         return replace(record, status=JobStatus.PENDING, pid=None, reason=reason)
 
     def _closed(self, job: JobFiles, record: JobRecord) -> JobRecord:
-        with contextlib.suppress(OSError):  # a full disk, or a folder that was removed
-            self._slurm.forget_secrets(job)
         return self._life.closed(super()._closed(job, record), job)
 
     def _settled(self, job: JobFiles) -> JobRecord:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import shlex
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -13,12 +12,11 @@ from cloudtrain.errors import InvalidJob
 from cloudtrain.packaging.zipapp import runtime_sha256
 from cloudtrain.platforms.base import Request
 from cloudtrain.platforms.batch.cluster import Cluster
-from cloudtrain.platforms.batch.container_options import container_body
-from cloudtrain.platforms.batch.request import with_source_on_cluster
+from cloudtrain.platforms.batch.render import PYTHON, batch_body, setup
+from cloudtrain.platforms.batch.render import check as check_job
 from cloudtrain.platforms.batch.script import Script
-from cloudtrain.platforms.common.channels import check_channels
-from cloudtrain.platforms.common.hyperparameters import encoded_hyperparameters, launcher_of
-from cloudtrain.platforms.common.request import base_body, new_request
+from cloudtrain.platforms.common.hyperparameters import launcher_of
+from cloudtrain.platforms.common.request import new_request
 from cloudtrain.platforms.slurm.directives import directives
 from cloudtrain.platforms.slurm.options import SlurmOptions
 from cloudtrain.platforms.slurm.time_limits import Directive
@@ -26,7 +24,6 @@ from cloudtrain.runtime.supervisor.folder import SUPERVISOR_LOG
 from cloudtrain.spec import TrainingJob
 
 STEP = "cloudtrain.runtime.slurm.step"
-PYTHON = "python3"
 
 
 def render(job: TrainingJob, options: SlurmOptions, cluster: Cluster) -> Request:
@@ -43,21 +40,15 @@ def render(job: TrainingJob, options: SlurmOptions, cluster: Cluster) -> Request
     assert job.job_name
     runtime = cluster.runtime_file(runtime_sha256())
     script = job_script(job, options, cluster, runtime)
-    body: dict[str, Any] = {
-        **base_body(job, master_port=options.master_port, max_preemptions=options.max_preemptions),
-        "cluster": {
-            "folder": cluster.folder,
-            **({"login": cluster.login} if cluster.login else {}),
-            **({"profile": options.profile} if options.profile else {}),
-            "poll_seconds": options.poll_seconds,
-        },
-        "bundled_runtime": runtime,
-        **_given(options),
-        **_container(job, options),
-        "hyperparameters": encoded_hyperparameters(with_source_on_cluster(job, cluster)),
-        "script": script.to_text(),
+    place = {
+        "folder": cluster.folder,
+        **({"login": cluster.login} if cluster.login else {}),
+        **({"profile": options.profile} if options.profile else {}),
+        "poll_seconds": options.poll_seconds,
     }
-    return new_request("slurm", job, body)
+    return new_request(
+        "slurm", job, batch_body(job, options, cluster, runtime, place, _given(options), script)
+    )
 
 
 def job_script(job: TrainingJob, options: SlurmOptions, cluster: Cluster, runtime: str) -> Script:
@@ -67,7 +58,7 @@ def job_script(job: TrainingJob, options: SlurmOptions, cluster: Cluster, runtim
     return Script(
         job.job_name,
         directives(job, options, f"{folder}/{SUPERVISOR_LOG}"),
-        list(_setup(options)),
+        list(setup(options)),
         [options.python or PYTHON, runtime, STEP, folder],
         options.epilogue,
     )
@@ -75,36 +66,17 @@ def job_script(job: TrainingJob, options: SlurmOptions, cluster: Cluster, runtim
 
 def check(job: TrainingJob) -> None:
     """Raises InvalidJob for a job that no options make a job for Slurm."""
-    if job.entry_point is None:
-        raise InvalidJob("entry_point: the slurm platform needs a script", hint="Name the script to run.")
-    for field in ("container_entry_point", "container_arguments", "checkpoint_local_path"):
-        if getattr(job, field):
-            raise InvalidJob(f"{field}: a job on slurm has no container", hint="Leave it out.")
-    check_channels(job, "slurm")
-
-
-def _setup(options: SlurmOptions) -> Iterator[str]:
-    if options.modules:
-        yield f"module load {shlex.join(options.modules)}"
-    yield from options.prologue
+    check_job("slurm", job, "a job on slurm has no container")
 
 
 def _given(options: SlurmOptions) -> dict[str, Any]:
     """The options that the nodes need."""
-    values = {
+    return {
         "cpus_per_task": options.cpus_per_task,
         "srun": options.srun,
-        "node_folder": options.node_folder,
         "requeue": options.requeue,
         "launcher_srun": "pmix" if options.launcher_srun is True else options.launcher_srun,
-        "network_interface": options.network_interface if options.network_interface != "auto" else None,
     }
-    return {name: value for name, value in values.items() if value}
-
-
-def _container(job: TrainingJob, options: SlurmOptions) -> dict[str, Any]:
-    mounts, more, home = options.container_mounts, options.container_options, options.container_home
-    return container_body(job, options.container, mounts, more, home)
 
 
 ELEMENT = "--element"

@@ -7,17 +7,19 @@ from typing import Any
 import pytest
 
 from cloudtrain.errors import InvalidJob
-from cloudtrain.platforms.pbs.directives import directives, short_name
-from cloudtrain.platforms.pbs.options import PbsOptions
+from cloudtrain.platforms.pbs import CobaltPlatform, PbsPlatform, TorquePlatform
+from cloudtrain.platforms.pbs.directives import short_name
 from cloudtrain.spec import Distribution, TrainingJob, convert
+
+PLATFORMS = {kind.name: kind for kind in (PbsPlatform, TorquePlatform, CobaltPlatform)}
 
 
 def lines(platform: str, options: dict[str, Any], **fields: Any) -> list[str]:
     job = TrainingJob(
         entry_point="train.py", job_name="digits-on-two-hosts", platform_options=options, **fields
     )
-    options_of_job = PbsOptions.of(job, platform)
-    return [line.to_line() for line in directives(platform, job, options_of_job)]
+    runs = PLATFORMS[platform]()
+    return [line.to_line() for line in runs.scheduler.lines(job, runs.options_of(job))]
 
 
 def test_pbs_professional() -> None:
@@ -94,8 +96,7 @@ def test_what_is_refused(platform: str, options: dict[str, Any], why: str) -> No
 
 
 def test_a_name_begins_with_a_letter() -> None:
-    job = TrainingJob(entry_point="train.py", job_name="2026-11-22-a")
-    assert directives("torque", job, PbsOptions())[0].text == "-N j2026-11-22-a"
+    assert short_name("2026-11-22-a") == "j2026-11-22-a"
 
 
 def test_long_names_differ() -> None:

@@ -8,9 +8,11 @@ from pathlib import Path
 
 import pytest
 
+from cloudtrain.errors import PlatformError
+from cloudtrain.platforms.batch.scheduler import ENDED, RUNNING, WAITING, BatchQueue, QueueEntry
 from cloudtrain.platforms.batch.shell import LocalShell
-from cloudtrain.platforms.pbs.queue import ENDED, RUNNING, WAITING, QueueEntry, parse_cobalt, parse_full
-from cloudtrain.platforms.pbs.scheduler import PbsQueue
+from cloudtrain.platforms.pbs import platform
+from cloudtrain.platforms.pbs.queue import parse_cobalt, parse_full
 
 PBS_PRO = """\
 Job Id: 1042.pbs01
@@ -132,7 +134,7 @@ def test_one_qstat_for_all_that_wait(tmp_path: Path, monkeypatch: pytest.MonkeyP
     qstat.chmod(0o755)
     monkeypatch.setenv("CLOUDTRAIN_HOME", str(tmp_path / "home"))
     shell = LocalShell({"PATH": f"{tmp_path}:/usr/bin:/bin"})
-    queues = [PbsQueue("torque", shell) for _ in range(3)]  # each as in its own process
+    queues = [BatchQueue(platform.TORQUE, shell) for _ in range(3)]  # each as in its own process
     for queue in queues * 3:
         assert queue.look("7", 1.0).row
         assert not queue.look("8", 1.0).is_alive  # of another user
@@ -140,3 +142,13 @@ def test_one_qstat_for_all_that_wait(tmp_path: Path, monkeypatch: pytest.MonkeyP
     queues[0].expire()
     assert queues[0].look("7", 1.0).is_alive
     assert (tmp_path / "calls").read_text() == "x\nx\n"
+
+
+def test_a_missing_command_ends_no_job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The shell says that it does not find qstat, as the scheduler does of a job."""
+    monkeypatch.setenv("CLOUDTRAIN_HOME", str(tmp_path / "home"))
+    (tmp_path / "id").symlink_to("/usr/bin/id")
+    queue = BatchQueue(platform.PBS, LocalShell({"PATH": str(tmp_path)}))
+    assert queue.look("7", 1.0).is_alive
+    with pytest.raises(PlatformError, match=r"qstat failed: .*not found"):
+        queue.check()

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from cloudtrain.errors import PlatformError
-from cloudtrain.runtime.pbs.start import RELAY_NODE, choose, command, node_names, own_name, starters
+from cloudtrain.runtime.batch.start import RELAY_NODE, choose, command, node_names, own_name, starters
 
 TWO = ["n1", "n2"]
 

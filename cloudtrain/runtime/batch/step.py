@@ -1,6 +1,6 @@
-"""The batch step of a job on PBS Professional, Torque or Cobalt.
+"""The batch step of a job on any scheduler but Slurm.
 
-Usage: ``python cloudtrain.pyz cloudtrain.runtime.pbs.step FOLDER``, with the folder of the job.
+Usage: ``python cloudtrain.pyz cloudtrain.runtime.batch.step FOLDER``, with the folder of the job.
 """
 
 from __future__ import annotations
@@ -10,13 +10,13 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
-from cloudtrain.runtime.pbs.start import choose, command, node_names
+from cloudtrain.runtime.batch.start import choose, command, node_names
 from cloudtrain.runtime.supervisor.batch_step import run_step
 from cloudtrain.runtime.supervisor.folder import JobFolder
 from cloudtrain.runtime.supervisor.node_hosts import NodeHosts
 
 
-class PbsHosts(NodeHosts):
+class BatchHosts(NodeHosts):
     """The nodes in the order that the scheduler gives them."""
 
     def __init__(self, folder: JobFolder, secrets: Mapping[str, str]) -> None:
@@ -27,9 +27,9 @@ class PbsHosts(NodeHosts):
         return command(program, self.names, self._request["bundled_runtime"], str(self._folder.path))
 
 
-NUMBERS = ("PBS_JOBID", "COBALT_JOBID", "SLURM_JOB_ID")
+NUMBERS = ("PBS_JOBID", "COBALT_JOBID", "LSB_JOBID", "SLURM_JOB_ID")
 """The variables with the scheduler's number of this job; the last one behind the commands of Torque on Slurm."""
 
 if __name__ == "__main__":
     number = next((os.environ[name] for name in NUMBERS if os.environ.get(name)), "")
-    sys.exit(run_step(Path(sys.argv[1]), number, PbsHosts))
+    sys.exit(run_step(Path(sys.argv[1]), number, BatchHosts))

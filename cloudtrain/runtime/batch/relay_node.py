@@ -1,6 +1,6 @@
 """The node's side of `relay`: runs the node program with the lines that the step writes into files.
 
-Usage: ``python cloudtrain.pyz cloudtrain.runtime.pbs.relay_node RELAY_FOLDER FOLDER [HOST]``
+Usage: ``python cloudtrain.pyz cloudtrain.runtime.batch.relay_node RELAY_FOLDER FOLDER [HOST]``
 """
 
 from __future__ import annotations
@@ -13,15 +13,15 @@ import time
 from pathlib import Path
 
 from cloudtrain.errors import CloudtrainError
-from cloudtrain.runtime.pbs.relay import BEAT, END, ENVIRON, JOB, LINES, LOST_SECONDS, TICK_SECONDS, Looks
-from cloudtrain.runtime.pbs.start import NODE, own_name
+from cloudtrain.runtime.batch.relay import BEAT, END, ENVIRON, JOB, LINES, LOST_SECONDS, TICK_SECONDS, Looks
+from cloudtrain.runtime.batch.start import NODE, own_name
 
 
 def main() -> int:
     relay, folder = Path(sys.argv[1]), sys.argv[2]
     try:
         line = (relay / JOB).read_bytes()
-        environ = {**os.environ, **json.loads((relay / ENVIRON).read_bytes()), **_bundled()}
+        environ = {**os.environ, **json.loads((relay / ENVIRON).read_bytes()), **_own()}
         names = json.loads(line)["names"]
         name = sys.argv[3] if len(sys.argv) > 3 else own_name(names)
     except CloudtrainError as error:
@@ -37,9 +37,12 @@ def main() -> int:
     return node.wait()
 
 
-def _bundled() -> dict[str, str]:
-    """The variable that leads to the bundled runtime, where this node has unpacked it."""
-    return {name: value for name, value in os.environ.items() if name == "PYTHONPATH"}
+OWN = ("PYTHONPATH", "CUDA_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES")
+"""The way to the bundled runtime, where this node has unpacked it; and the GPUs that its scheduler chose here."""
+
+
+def _own() -> dict[str, str]:
+    return {name: os.environ[name] for name in OWN if name in os.environ}
 
 
 def _feed(node: subprocess.Popen[bytes], relay: Path, line: bytes) -> None:

@@ -1,6 +1,6 @@
-"""Starts the node program on all nodes with a program that passes no input on, such as pbsdsh, ssh or aprun.
+"""Starts the node program on all nodes with a program that passes no input on, such as pbsdsh, blaunch or ssh.
 
-Usage: ``python cloudtrain.pyz cloudtrain.runtime.pbs.relay PROGRAM FOLDER HOST...``
+Usage: ``python cloudtrain.pyz cloudtrain.runtime.batch.relay PROGRAM FOLDER HOST...``
 
 What arrives on the input goes to all nodes, and what they print comes out, in whole lines: through files in a folder of
 the job, which all nodes see. `relay_node` is the other side.
@@ -19,7 +19,7 @@ import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from cloudtrain.runtime.pbs.start import starters
+from cloudtrain.runtime.batch.start import starters
 from cloudtrain.storage.atomic import replace_file
 
 JOB, LINES, END, ENVIRON, BEAT = "job", "lines", "end", "environ", "beat"

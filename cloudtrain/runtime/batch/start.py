@@ -1,4 +1,4 @@
-"""The commands that start the node program on every node of a job: srun, pbsdsh, ssh or aprun."""
+"""The commands that start the node program on every node of a job: srun, pbsdsh, blaunch, ssh or aprun."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from cloudtrain.errors import PlatformError
 from cloudtrain.runtime.start.allocation import find_allocation
 
 NODE = "cloudtrain.runtime.start.node"
-RELAY = "cloudtrain.runtime.pbs.relay"
-RELAY_NODE = "cloudtrain.runtime.pbs.relay_node"
+RELAY = "cloudtrain.runtime.batch.relay"
+RELAY_NODE = "cloudtrain.runtime.batch.relay_node"
 
-SRUN, PBSDSH, SSH, APRUN = "srun", "pbsdsh", "ssh", "aprun"
+SRUN, PBSDSH, BLAUNCH, SSH, APRUN = "srun", "pbsdsh", "blaunch", "ssh", "aprun"
 
 _SSH = ("-n", "-oBatchMode=yes", "-oConnectTimeout=30")
 """Host keys are checked as the user's configuration says. Nothing answers a question: it fails."""
@@ -33,7 +33,8 @@ def node_names(environ: Mapping[str, str]) -> list[str]:
         return nodes.split(",")
     raise PlatformError(
         f"the scheduler does not say which nodes the job has on {socket.gethostname()}",
-        hint="The batch step looks for PBS_NODEFILE, COBALT_NODEFILE, COBALT_PARTNAME and SLURM_JOB_NODELIST.",
+        hint="The batch step looks for PBS_NODEFILE, COBALT_NODEFILE, COBALT_PARTNAME, LSB_MCPU_HOSTS and "
+        "SLURM_JOB_NODELIST.",
     )
 
 
@@ -61,6 +62,7 @@ def choose(wanted: str, names: Sequence[str], environ: Mapping[str, str]) -> str
         SRUN: "SLURM_JOB_ID" in environ,
         APRUN: on_cray,
         PBSDSH: "PBS_JOBID" in environ,
+        BLAUNCH: "LSB_JOBID" in environ,
         SSH: True,
     }
     for name, fits in candidates.items():
@@ -96,6 +98,8 @@ def starters(program: str, names: Sequence[str], runtime: str, arguments: Sequen
     inner = [sys.executable, runtime, RELAY_NODE, *arguments]
     if program == SSH:
         return [[SSH, *_SSH, name, "--", *(_quoted(word) for word in (*inner, name))] for name in names]
+    if program == BLAUNCH:  # without a shell on the other side
+        return [[BLAUNCH, "-n", name, "-no-shell", *inner, name] for name in names]
     if program == APRUN:
         return [[APRUN, "-q", "-n", str(len(names)), "-N", "1", *inner]]
     return [[PBSDSH, "--", *inner]]

@@ -1,0 +1,128 @@
+"""A platform on a scheduler that `Scheduler` describes."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, ClassVar
+
+import msgspec
+
+from cloudtrain._system.signals import SIGKILL
+from cloudtrain.contract import FailureClass, FailureReport, JobStatus
+from cloudtrain.errors import PlatformError
+from cloudtrain.platforms.base import JobState, Request
+from cloudtrain.platforms.batch.cluster import Cluster, open_cluster
+from cloudtrain.platforms.batch.cluster_platform import ClusterJobs, ClusterPlatform, Ticket
+from cloudtrain.platforms.batch.launcher import BatchLauncher
+from cloudtrain.platforms.batch.render import BatchOptions, check, render
+from cloudtrain.platforms.batch.scheduler import WAITING, Scheduler
+from cloudtrain.platforms.batch.submitting import never_queued, recorded
+from cloudtrain.platforms.common.platform_options import check_own_options
+from cloudtrain.platforms.supervised import JobFiles
+from cloudtrain.spec import TrainingJob, convert
+
+if TYPE_CHECKING:
+    from cloudtrain.platforms.checks import Check
+
+LINUX_SIGTERM = 15
+RESUBMIT = "Submit the job again: it resumes from its last checkpoint."
+
+
+class ScheduledJobs(ClusterJobs):
+    """The jobs of one platform on one cluster, in one folder."""
+
+    def __init__(self, platform: ScheduledPlatform, cluster: Cluster) -> None:
+        self.name = platform.name
+        self._platform = platform
+        self.batch = BatchLauncher(platform.scheduler, cluster)
+        super().__init__(cluster, self.batch)
+
+    def render(self, job: TrainingJob) -> Request:
+        return render(self._platform.scheduler, job, self._platform.options_of(job), self.cluster)
+
+    def states(self, job_name: str) -> list[JobState]:
+        """Why the job waits in the queue, or has no processors at the moment."""
+        job = self._existing(job_name)
+        record = self._settled(job)
+        states = [JobState(record.submitted_at, "Pending", self._why_waiting(job, record.status))]
+        if record.started_at is not None:
+            states.append(JobState(record.started_at, "Running"))
+        if record.ended_at is not None:
+            states.append(JobState(record.ended_at, str(record.status)))
+        return states
+
+    def lost(self, job: JobFiles) -> FailureReport:
+        """The scheduler's reason, if it has recorded one."""
+        if not recorded(job):
+            return never_queued(self._platform.scheduler.product)
+        try:
+            entry = self.batch.ended(job)
+        except PlatformError:
+            entry = None
+        return (entry and self._platform.scheduler.explain(entry)) or super().lost(job)
+
+    def _why_waiting(self, job: JobFiles, status: JobStatus) -> str:
+        if status.is_final:
+            return ""
+        entry = self.batch.standing(job)[0].row
+        return entry.why if entry and entry.state == WAITING else ""
+
+
+def over_limit(platform: str, limit: str, *, is_memory: bool = False) -> FailureReport:
+    """The report of a job that its scheduler has ended because it was over a limit."""
+    message = f"{platform} ended the job: it used more {limit} than it had asked for"
+    if is_memory:
+        hint, signal = "Ask for more with platform_options.mem.", SIGKILL
+        return FailureReport(
+            FailureClass.OUT_OF_MEMORY, message, hint, exit_code=128 + signal, time=time.time()
+        )
+    hint = f"Raise max_run, or choose a queue with a longer limit. {RESUBMIT}"
+    return FailureReport(FailureClass.KILLED, message, hint, exit_code=128 + LINUX_SIGTERM, time=time.time())
+
+
+class ScheduledPlatform(ClusterPlatform[ScheduledJobs]):
+    """The base of the platforms of such schedulers."""
+
+    scheduler: ClassVar[Scheduler]
+    options: ClassVar[type[BatchOptions]]
+
+    def options_of(self, job: TrainingJob) -> BatchOptions:
+        """Raises InvalidJob."""
+        check_own_options(self.name, job.platform_options)
+        return convert(job.platform_options, self.options, "platform_options")
+
+    def resolve(self, job: TrainingJob) -> TrainingJob:
+        options = self.options_of(job)
+        check(self.name, job)
+        jobs = self._jobs(_ticket(options))
+        job = jobs.resolve(job)
+        job = msgspec.structs.replace(
+            job, platform_options={**job.platform_options, "folder": jobs.cluster.folder}
+        )
+        self._clusters.setdefault(_ticket(self.options_of(job)), jobs)  # the same cluster, asked once
+        return job
+
+    def render(self, job: TrainingJob) -> Request:
+        return self._jobs(_ticket(self.options_of(job))).render(job)
+
+    def preflight(
+        self, job: TrainingJob, request: Request | None, imports: Sequence[str]
+    ) -> Mapping[str, Check]:
+        from cloudtrain.platforms.checks import CheckStatus, Finding
+
+        def answers() -> Finding:
+            self._jobs(_ticket(options)).batch.commands.queue.check()
+            where = options.login or "this machine"
+            return Finding(CheckStatus.OK, f"{self.scheduler.product} answers on {where}")
+
+        options = self.options_of(job)
+        return {"cluster": answers}
+
+    def _open(self, ticket: Ticket) -> ScheduledJobs:
+        cluster = open_cluster(self.name, ticket.login, ticket.folder or None, self.scheduler.program)
+        return ScheduledJobs(self, cluster)
+
+
+def _ticket(options: BatchOptions) -> Ticket:
+    return Ticket(options.login or "", options.folder or "")
