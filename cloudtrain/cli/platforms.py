@@ -17,6 +17,7 @@ SUMMARIES = {
     "hosts": "a list of machines, through ssh",
     "kubernetes": "a Kubernetes cluster: Job, JobSet, TrainJob or MPIJob",
     "local": "processes on this machine",
+    "lsf": "a cluster with IBM Spectrum LSF",
     "pbs": "a cluster with PBS Professional or OpenPBS",
     "sagemaker": "Amazon SageMaker, also through queues of AWS Batch",
     "slurm": "a cluster with Slurm, from its login node or from your laptop",

@@ -26,6 +26,7 @@ BUILT_IN = {
     "hosts": "cloudtrain.platforms.hosts:HostsPlatform",
     "kubernetes": "cloudtrain.platforms.kubernetes:KubernetesPlatform",
     "local": "cloudtrain.platforms.local:LocalPlatform",
+    "lsf": "cloudtrain.platforms.lsf:LsfPlatform",
     "pbs": "cloudtrain.platforms.pbs:PbsPlatform",
     "sagemaker": "cloudtrain.platforms.sagemaker:SageMakerPlatform",
     "slurm": "cloudtrain.platforms.slurm:SlurmPlatform",

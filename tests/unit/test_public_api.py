@@ -164,6 +164,7 @@ PUBLIC = {
     """,
     "cloudtrain.platforms.hosts": "HostsPlatform",
     "cloudtrain.platforms.batch": "",
+    "cloudtrain.platforms.lsf": "LsfPlatform",
     "cloudtrain.platforms.pbs": "CobaltPlatform PbsPlatform TorquePlatform",
     "cloudtrain.platforms.kubernetes": "KubernetesPlatform",
     "cloudtrain.platforms.kubernetes.api": "",

@@ -42,7 +42,7 @@ _CHOSEN_BY = {
     "local": "the job runs on this machine",
     "container": "the job runs on this machine",
     "hosts": "the job runs on the hosts of platform_options.hosts",
-    **dict.fromkeys(("pbs", "torque", "cobalt"), "platform_options choose the nodes"),
+    **dict.fromkeys(("pbs", "torque", "cobalt", "lsf"), "platform_options choose the nodes"),
 }
 """How the machines are chosen on the platforms that do not use the instance type."""
 

@@ -17,6 +17,7 @@ _STRUCTS = {
     "hosts": "hosts.options:HostsOptions",
     "slurm": "slurm.options:SlurmOptions",
     **dict.fromkeys(("pbs", "torque", "cobalt"), "pbs.options:PbsOptions"),
+    "lsf": "lsf.platform:LsfOptions",
     "kubernetes": "kubernetes.options:KubernetesOptions",
 }
 """Where the options of each platform are. The order is that in which errors name the platforms."""

@@ -46,6 +46,7 @@ BASES: dict[str, dict[str, Any]] = {
     "pbs": {},
     "torque": {},
     "cobalt": {},
+    "lsf": {},
 }
 """The fields of the job whose dry run is printed whole, by platform and kind."""
 

@@ -13,6 +13,7 @@ from cloudtrain.platforms.container import ContainerPlatform
 from cloudtrain.platforms.hosts import HostsPlatform
 from cloudtrain.platforms.kubernetes import KubernetesPlatform
 from cloudtrain.platforms.local import LocalPlatform
+from cloudtrain.platforms.lsf import LsfPlatform
 from cloudtrain.platforms.pbs import CobaltPlatform, PbsPlatform, TorquePlatform
 from cloudtrain.platforms.sagemaker import SageMakerPlatform
 from cloudtrain.platforms.slurm import SlurmPlatform
@@ -45,6 +46,7 @@ CASES = {
     "pbs": Case(PbsPlatform, {"platform_options": {"gpus": 2}}),
     "torque": Case(TorquePlatform, {"platform_options": {"gpus": 2}}),
     "cobalt": Case(CobaltPlatform, {"platform_options": {"attrs": {"numa": "quad"}}}),
+    "lsf": Case(LsfPlatform, {"platform_options": {"gpus": 2}}),
     "fake": Case(FakePlatform, {}),
 }
 

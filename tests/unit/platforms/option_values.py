@@ -73,6 +73,19 @@ PBS: dict[str, Any] = {
     "directives": ["-l software=matlab"],
     "start": "ssh",
 }
+LSF: dict[str, Any] = {
+    **{name: value for name, value in CLUSTER.items() if name != "account"},
+    "queue": "gpu",
+    "project": "climate",
+    "cpus": 4,
+    "application": "training",
+    "user_group": "vision",
+    "reservation": "class",
+    "select": "type==any",
+    "gpu_mode": "exclusive_process",
+    "directives": ["-x"],
+    "start": "ssh",
+}
 HOSTS: dict[str, Any] = {
     "hosts": "localhost:2,n2:2",
     "hostfile": "hosts.txt",
@@ -165,6 +178,7 @@ VALUES = {
     "pbs": PBS,
     "torque": PBS,
     "cobalt": PBS,
+    "lsf": LSF,
     "hosts": HOSTS,
     "kubernetes": KUBERNETES,
     "container": CONTAINER,
@@ -175,6 +189,7 @@ VALUES = {
 NEEDS: dict[str, dict[str, Any]] = {
     "gpu_type": {"gpus": 2},
     "gpu_style": {"gpus": 2},
+    "gpu_mode": {"gpus": 2},
     "capacity_wait": {"capacity_retries": 3},
     **{
         name: {"job_queue": "research"}

@@ -12,12 +12,14 @@ from option_values import HOSTS, NEEDS, VALUES, own_options
 
 from cloudtrain.platforms.base import Request
 from cloudtrain.platforms.hosts import HostsPlatform
+from cloudtrain.platforms.lsf import LsfPlatform
 from cloudtrain.platforms.pbs import CobaltPlatform, PbsPlatform, TorquePlatform
 from cloudtrain.platforms.slurm import SlurmPlatform
 from cloudtrain.spec import TrainingJob
 
 PLATFORMS = {
-    kind.name: kind for kind in (SlurmPlatform, PbsPlatform, TorquePlatform, CobaltPlatform, HostsPlatform)
+    kind.name: kind
+    for kind in (SlurmPlatform, PbsPlatform, TorquePlatform, CobaltPlatform, LsfPlatform, HostsPlatform)
 }
 
 

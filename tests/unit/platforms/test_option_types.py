@@ -14,6 +14,7 @@ from cloudtrain.platforms.container.options import ContainerOptions
 from cloudtrain.platforms.hosts.options import HostsOptions
 from cloudtrain.platforms.kubernetes.options import KubernetesOptions
 from cloudtrain.platforms.local.render import LocalOptions
+from cloudtrain.platforms.lsf.platform import LsfOptions
 from cloudtrain.platforms.pbs.options import PbsOptions
 from cloudtrain.platforms.slurm.options import SlurmOptions
 from cloudtrain.spec import TrainingJob
@@ -24,6 +25,7 @@ STRUCTS = [
     HostsOptions,
     KubernetesOptions,
     LocalOptions,
+    LsfOptions,
     PbsOptions,
     SlurmOptions,
 ]

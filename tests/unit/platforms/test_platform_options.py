@@ -25,7 +25,7 @@ def test_mount_source_needs_containers(tmp_path: Path) -> None:
 def test_options_of_another_platform() -> None:
     with pytest.raises(
         InvalidJob,
-        match="python: needs the platform local or hosts or slurm or pbs or torque or cobalt or kubernetes, but",
+        match="python: needs the platform local or hosts or slurm or pbs or torque or cobalt or lsf or kubernetes, but",
     ):
         ContainerOptions.of(TrainingJob(platform_options={"python": "python3"}))
     with pytest.raises(
