@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import queue
+import re
 import signal
 import subprocess
 import threading
@@ -58,6 +59,8 @@ from cloudtrain.runtime.unsaved import warn_of_loss
 from cloudtrain.storage import retry_policy
 
 POLL_SECONDS = 0.03
+_WORKER = re.compile(r"(?:^|\] )Process \S+:$")
+"""The line with which ``multiprocessing`` begins the traceback of a process."""
 
 CHIEF_SECONDS = 5.0
 """Seconds that the workers of TensorFlow's parameter servers may go on after the script has completed as the chief."""
@@ -257,6 +260,13 @@ class HostRun:
                 f"{script} ended with exit code 0, although a program that it started raised {printed[0]}: "
                 f"{printed[1]}. To end the job there, put `set -e` at the top of {script}."
             )
+
+    def _warn_of_lost_worker(self) -> None:
+        """Warn of an exception that ended a process of ``multiprocessing``, for which the script may wait forever."""
+        lines = self._output.tail(0)
+        printed = printed_exception(lines) if any(map(_WORKER.search, lines)) else None
+        if printed:
+            self._warn(f"a process that the script started ended with {printed[0]}: {printed[1]}")
 
     def _get_ready(self) -> None:
         if not self._config.has_ranks:
@@ -462,6 +472,7 @@ class HostRun:
             return self._stopped()
         if not self._launch.scripts_started:
             self._launch.end_unstarted()
+        self._warn_of_lost_worker()
         self._kill_at = kill_at
         return None
 

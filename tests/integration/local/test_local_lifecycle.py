@@ -125,6 +125,25 @@ def test_metrics_are_found_in_the_output(run: Run) -> None:
     assert job.metrics == {"loss": 0.333}
 
 
+def test_a_stopped_job_names_the_worker_that_its_script_waits_for(run: Run) -> None:
+    job = run(
+        """
+        import multiprocessing
+
+        def work(results):
+            raise AttributeError("module 'gym' has no attribute 'wrappers'")
+
+        multiprocessing.set_start_method("fork")
+        results = multiprocessing.Queue()
+        multiprocessing.Process(target=work, args=(results,)).start()
+        results.get()
+        """,
+        max_run=2,
+    )
+    assert job.status is JobStatus.STOPPED
+    assert "a process that the script started ended with AttributeError: module 'gym'" in job.logs()
+
+
 def test_the_time_limit_stops_the_job(run: Run) -> None:
     job = run("import time; time.sleep(60)", max_run=1)
     description = job.describe()
