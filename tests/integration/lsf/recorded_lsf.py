@@ -51,6 +51,7 @@ def _run(hosts: list[str], slots: int) -> int:
         "LSB_MCPU_HOSTS": " ".join(f"{host} {slots}" for host in hosts),
         "LSB_HOSTS": " ".join(host for host in hosts for _ in range(slots)),
         "LSF_ENVDIR": "/opt/lsf/conf",
+        "CUDA_VISIBLE_DEVICES": "of the first host",
     }
     with open(STATE / "printed", "ab") as output:
         process = subprocess.Popen(
