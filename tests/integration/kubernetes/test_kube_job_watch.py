@@ -85,7 +85,8 @@ def test_one_look_lists_and_more_looks_watch(kubernetes: Namespace, watch: JobWa
     assert "env" not in snapshot.pods[0]["spec"]["containers"][0]
     for _ in range(200):
         watch.snapshot()
-    kubernetes.bench.delete("pods", kubernetes.name, "toy-0-abcde")
+    for name in ("toy-0-abcde", "toy-0-other"):
+        kubernetes.bench.delete("pods", kubernetes.name, name)
     kubernetes.bench.delete("jobs", kubernetes.name, "toy")
     until(watch, lambda found: not found.pods and found.owner is None and found.deleted)
     assert lists_and_watches(kubernetes) == (Counter(KINDS), Counter(KINDS))
