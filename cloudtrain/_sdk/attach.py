@@ -59,6 +59,14 @@ def attached_arguments(job: Job, model_channel_name: str, *, is_framework: bool 
         job.describe()
         return {"platform": job.platform.name}
     body = training_request(job.platform.request(job.name).body)
+    found = described_arguments(body, model_channel_name, is_framework=is_framework)
+    return {**found, "platform": job.platform.name, "base_job_name": _TIME.sub("", job.name)}
+
+
+def described_arguments(
+    body: Mapping[str, Any], model_channel_name: str = "model", *, is_framework: bool = False
+) -> dict[str, Any]:
+    """The arguments that lead to a request with ``body``, as `attached_arguments`."""
     encoded = body.get("HyperParameters", body.get("hyperparameters", {}))
     values = decode_hyperparameters(encoded)
     source = values.get("sagemaker_submit_directory")
@@ -66,8 +74,6 @@ def attached_arguments(job: Job, model_channel_name: str, *, is_framework: bool 
     found = {
         **{name: _get(body, place) for name, place in _PLACES.items()},
         **_hosts(body),
-        "platform": job.platform.name,
-        "base_job_name": _TIME.sub("", job.name),
         "entry_point": values.get("sagemaker_program"),
         "source_dir": source if str(source).startswith("s3://") else None,
         "hyperparameters": user_hyperparameters(values),

@@ -21,6 +21,15 @@ def check_tuning_job_name(name: str) -> None:
         )
 
 
+def base_of(name: str) -> str:
+    """The start of a generated name, also of the SageMaker SDK; another name as it is.
+
+    >>> base_of("pytorch-261128-042310-a1b2"), base_of("pytorch-221128-0423")
+    ('pytorch', 'pytorch')
+    """
+    return re.sub(r"-\d{6}-(\d{6}-\w{4}|\d{4})$", "", name)
+
+
 def new_tuning_job_name(base: str) -> str:
     """A readable and unique name: ``base``, shortened if necessary, and the end of a training job's name.
 

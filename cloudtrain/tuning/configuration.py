@@ -33,6 +33,14 @@ class WarmStartConfig:
         if not self.parents:
             raise InvalidJob("parents: a warm start needs at least one earlier tuning job")
 
+    @classmethod
+    def from_job_desc(cls, fields: dict[str, Any] | None) -> WarmStartConfig | None:
+        """The inverse of `to_input_req`; None for None."""
+        if not fields:
+            return None
+        parents = fields["ParentHyperParameterTuningJobs"]
+        return cls(fields["WarmStartType"], {parent["HyperParameterTuningJobName"] for parent in parents})
+
     def to_input_req(self) -> dict[str, Any]:
         """``WarmStartConfig`` of a request."""
         return {
@@ -60,6 +68,14 @@ class StrategyConfig:
 
     hyperband_strategy_config: HyperbandStrategyConfig
 
+    @classmethod
+    def from_job_desc(cls, fields: dict[str, Any] | None) -> StrategyConfig | None:
+        """The inverse of `to_input_req`; None for None."""
+        if not fields:
+            return None
+        found = fields["HyperbandStrategyConfig"]
+        return cls(HyperbandStrategyConfig(found["MaxResource"], found["MinResource"]))
+
     def to_input_req(self) -> dict[str, Any]:
         return {"HyperbandStrategyConfig": self.hyperband_strategy_config.to_input_req()}
 
@@ -71,6 +87,18 @@ class TuningJobCompletionCriteriaConfig:
     max_number_of_training_jobs_not_improving: int | None = None
     complete_on_convergence: bool | None = None
     target_objective_metric_value: float | None = None
+
+    @classmethod
+    def from_job_desc(cls, fields: dict[str, Any] | None) -> TuningJobCompletionCriteriaConfig | None:
+        """The inverse of `to_input_req`; None for None."""
+        if not fields:
+            return None
+        mode = fields.get("ConvergenceDetected", {}).get("CompleteOnConvergence")
+        return cls(
+            fields.get("BestObjectiveNotImproving", {}).get("MaxNumberOfTrainingJobsNotImproving"),
+            mode and mode == "Enabled",
+            fields.get("TargetObjectiveMetricValue"),
+        )
 
     def to_input_req(self) -> dict[str, Any]:
         """``TuningJobCompletionCriteria`` of a request."""

@@ -111,6 +111,20 @@ def range_fields(ranges: Mapping[str, ParameterRange], *, as_json: bool) -> dict
     }
 
 
+def ranges_of(fields: Mapping[str, Any], *, as_json: bool) -> dict[str, ParameterRange]:
+    """The inverse of `range_fields`."""
+    found: dict[str, ParameterRange] = {}
+    for kind, number in ((ContinuousParameter, float), (IntegerParameter, int)):
+        for one in fields.get(f"{kind.kind}ParameterRanges", ()):
+            low, high = number(one["MinValue"]), number(one["MaxValue"])
+            found[one["Name"]] = kind(low, high, one.get("ScalingType", "Auto"))
+    for one in fields.get("CategoricalParameterRanges", ()):
+        found[one["Name"]] = CategoricalParameter(
+            [json.loads(text) for text in one["Values"]] if as_json else one["Values"]
+        )
+    return found
+
+
 def _is_number(value: Any) -> bool:
     try:
         return not isinstance(value, (bool, str)) and float(value) == float(value)

@@ -423,7 +423,35 @@ class HyperparameterTuner:
             raise CloudtrainError("the tuner has not started a tuning job yet", hint="Call fit() first.")
         return self.latest_tuning_job
 
-    attach = staticmethod(TuningJob.attach)
+    @classmethod
+    def attach(
+        cls,
+        tuning_job_name: str,
+        sagemaker_session: Any = None,
+        job_details: Mapping[str, Any] | None = None,
+        estimator_cls: type[Estimator] | Mapping[str, type[Estimator]] | None = None,
+    ) -> HyperparameterTuner:
+        """A tuner for a search that was started before, by this user or another. Does not wait.
+
+        Its estimators are those of the search, as far as SageMaker shows them: the class is the recorded one, else
+        `Estimator`.
+
+        Args:
+            job_details: the response of DescribeHyperParameterTuningJob, if it is known already.
+            estimator_cls: the class of the estimators; a dict by name for a search with several estimators.
+
+        Raises:
+            JobNotFound: there is no such search.
+        """
+        from cloudtrain.tuning.attach import attached_arguments, attached_candidates
+
+        job = TuningJob.attach(tuning_job_name, sagemaker_session)
+        answer = job_details or job.describe()
+        first, *others = attached_candidates(answer, sagemaker_session, estimator_cls)
+        tuner = cls(first.estimator, first.objective_metric_name, first.ranges, **attached_arguments(answer))
+        tuner._candidates = [first, *others]
+        tuner.latest_tuning_job = job
+        return tuner
 
 
 def _range_fields(candidate: Candidate) -> dict[str, Any]:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import threading
 import traceback
+from collections.abc import Mapping
+from typing import Any
 
 import pytest
 from scripted_tuning import ScriptedTuning
@@ -14,10 +16,17 @@ from cloudtrain import (
     ContinuousParameter,
     Estimator,
     HyperparameterTuner,
+    IntegerParameter,
+    PyTorch,
     TrainingFailed,
 )
 from cloudtrain.errors import CloudtrainError, JobExists, JobNotFound
 from cloudtrain.sagemaker import HyperparameterTuningJobAnalytics
+from cloudtrain.tuning import (
+    HyperbandStrategyConfig,
+    StrategyConfig,
+    TuningJobCompletionCriteriaConfig,
+)
 
 
 @pytest.fixture
@@ -120,6 +129,58 @@ def test_attach_and_stop(tuner: HyperparameterTuner, tuning: ScriptedTuning) -> 
     job.stop_tuning_job()  # it has ended: nothing to do
     with pytest.raises(JobNotFound, match="no tuning job other"):
         HyperparameterTuner.attach("other")
+
+
+def test_an_attached_tuner_continues_the_search(tuner: HyperparameterTuner, tuning: ScriptedTuning) -> None:
+    tuner.fit(job_name="tune", wait=False)
+    tuning.run("Completed", 0.25, lr="0.02", opt="adam")
+    attached = HyperparameterTuner.attach("tune")
+    assert attached.best_estimator().hyperparameters() == {"epochs": 3, "lr": 0.02, "opt": "adam"}
+    attached.identical_dataset_and_algorithm_tuner().fit(job_name="again", wait=False)
+    assert "WarmStartConfig" in tuning.requests["again"]
+    assert _without_name(tuning.requests["again"]) == _without_name(tuning.requests["tune"])
+
+
+def test_an_attached_tuner_has_the_recorded_classes(tuning: ScriptedTuning) -> None:
+    torch = PyTorch(
+        entry_point="train.py",
+        source_dir="s3://bucket/source.tar.gz",
+        role="arn:aws:iam::123456789012:role/Train",
+        instance_type="ml.m5.xlarge",
+        instance_count=2,
+        framework_version="2.5",
+        py_version="py311",
+        output_path="s3://bucket/out",
+        hyperparameters={"layers": [64, 32]},
+        metric_definitions=[{"Name": "loss", "Regex": "loss=([0-9.]+)"}],
+    )
+    searched = HyperparameterTuner.create(
+        {"a": torch, "b": torch},
+        {"a": "loss", "b": "loss"},
+        {
+            "a": {"opt": CategoricalParameter(["sgd", "adam"])},
+            "b": {"depth": IntegerParameter(1, 4, "Linear")},
+        },
+        strategy="Hyperband",
+        strategy_config=StrategyConfig(HyperbandStrategyConfig(9, 1)),
+        completion_criteria_config=TuningJobCompletionCriteriaConfig(5, True, 0.1),
+        random_seed=1,
+        max_jobs=6,
+    )
+    searched.fit(job_name="tune", wait=False)
+    attached = HyperparameterTuner.attach("tune")
+    assert all(isinstance(estimator, PyTorch) for estimator in attached.estimator_dict.values())
+    attached.fit(job_name="again", wait=False)
+    first, again = (dict(tuning.requests[name]) for name in ("tune", "again"))
+    assert again["HyperParameterTuningJobConfig"] == first["HyperParameterTuningJobConfig"]
+    for definition in (*first["TrainingJobDefinitions"], *again["TrainingJobDefinitions"]):
+        assert definition["StaticHyperParameters"].pop("sagemaker_job_name") in ('"tune"', '"again"')
+    assert again["TrainingJobDefinitions"] == first["TrainingJobDefinitions"]
+
+
+def _without_name(request: Mapping[str, Any]) -> dict[str, Any]:
+    left_out = ("HyperParameterTuningJobName", "WarmStartConfig")
+    return {name: value for name, value in request.items() if name not in left_out}
 
 
 def test_analytics_by_the_name_of_the_tuning_job(tuner: HyperparameterTuner, tuning: ScriptedTuning) -> None:
