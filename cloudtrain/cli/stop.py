@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from cloudtrain.cli._options import complete_job, echo_json, json_option, platform_option
+from cloudtrain.errors import PlatformError
 
 if TYPE_CHECKING:
     from cloudtrain.job import Job
@@ -72,6 +73,17 @@ def _running(pattern: str, platform: str | None) -> list[Job]:
 def _stop(attached: Job, *, wait: bool, quiet: bool) -> JobDescription:
     """Stop one job, and print its status."""
     attached.stop()
+    try:
+        description = _described(attached, wait=wait)
+    except PlatformError as error:
+        error.message = f"job {attached.name} is stopping, but cannot be described: {error.message}"
+        raise
+    if not quiet:
+        click.echo(f"{attached.name}: {description.status}")
+    return description
+
+
+def _described(attached: Job, *, wait: bool) -> JobDescription:
     if wait:
         from cloudtrain.cli._view import leave_running
         from cloudtrain.contract import JobStatus
@@ -80,8 +92,5 @@ def _stop(attached: Job, *, wait: bool, quiet: bool) -> JobDescription:
             description = attached.until_final()
         if description.failure and description.status == JobStatus.FAILED:
             click.echo(f"job {attached.name} failed: {description.failure.summary()}", err=True)
-    else:
-        description = attached.describe()
-    if not quiet:
-        click.echo(f"{attached.name}: {description.status}")
-    return description
+        return description
+    return attached.describe()

@@ -41,7 +41,7 @@ from cloudtrain.platforms.kubernetes.api.errors import (
 from cloudtrain.platforms.kubernetes.api.kinds import CONFIG_MAP, JOB, POD
 from cloudtrain.platforms.kubernetes.api.watch import Reflector
 from cloudtrain.platforms.kubernetes.life.job_watch import JobWatch
-from cloudtrain.platforms.kubernetes.life.life import recall, remember
+from cloudtrain.platforms.kubernetes.life.life import JobLife, recall, remember
 from cloudtrain.submission import prepare
 
 MAPS = "/api/v1/namespaces/ns/configmaps"
@@ -125,6 +125,17 @@ def test_pods_that_copy_the_labels_of_a_job_are_not_its_hosts(server: FaultyServ
     server.will("GET", PODS, json_answer(pods(copied, own, version=2)))
     server.will("GET", "/api/v1/namespaces/ns/events", json_answer({"items": []}))
     assert [one["metadata"]["name"] for one in JobWatch(api, JOB, "toy").snapshot().pods] == ["own"]
+
+
+def test_who_may_not_list_pods_may_stop_a_job(server: FaultyServer, api: Api) -> None:
+    job = {"kind": "Job", "metadata": {"name": "toy", "uid": "1"}, "spec": {"suspend": False}}
+    path = "/apis/batch/v1/namespaces/ns/jobs"
+    server.will("GET", path, json_answer({"items": [job]}))
+    server.will("GET", PODS, status(403, "Forbidden"))
+    server.will("GET", f"{path}/toy", json_answer(job))
+    server.will("PATCH", f"{path}/toy", json_answer(job))
+    JobLife(api, JOB, "toy", JobWatch(api, JOB, "toy")).stop()
+    assert len(server.asked("PATCH", f"{path}/toy")) == 1
 
 
 def test_tries_again_after_errors_and_broken_connections(api: Api, server: FaultyServer) -> None:

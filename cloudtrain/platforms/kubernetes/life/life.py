@@ -21,6 +21,7 @@ from cloudtrain.errors import JobNotFound, PlatformError
 from cloudtrain.observe import Summary
 from cloudtrain.platforms.base import JobDescription, JobState
 from cloudtrain.platforms.common.failure import LastLines
+from cloudtrain.platforms.kubernetes.api.errors import KubeForbidden, KubeNotFound
 from cloudtrain.platforms.kubernetes.api.kinds import Kind
 from cloudtrain.platforms.kubernetes.labels import ENDING, FAILED
 from cloudtrain.platforms.kubernetes.life.describe import Look, StateLog, describe, look_at, pods_of
@@ -108,13 +109,21 @@ class JobLife:
 
     def stop(self) -> None:
         """Stop the job with its grace; does nothing if it has ended. Raises JobNotFound, PlatformError."""
-        objects = self._objects()
+        try:
+            objects = self._objects()
+        except KubeForbidden:  # it may list no pods, which a stop does not need
+            objects = self._owner_alone()
         if objects is None:
             if self._final or self._last:
                 return
             raise self._not_found()
         self._refuse_another(objects)
         stop(self._api, self._kind, objects)
+
+    def _owner_alone(self) -> Snapshot | None:
+        with contextlib.suppress(KubeNotFound):
+            return Snapshot(self._api.get(self._kind, self.name))
+        return None
 
     def preempt(self) -> None:
         """Evict the job's pods. Raises JobNotFound; PlatformError if none runs, or they are protected."""
