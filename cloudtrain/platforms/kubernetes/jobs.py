@@ -93,24 +93,30 @@ class Places:
     def find(self, job_name: str) -> Place:
         """The place of a job, which may have been deleted since this client submitted it.
 
-        A job that another client submitted is looked for where `list` looks, as each kind of object.
+        A job that another client submitted is looked for where `list` looks, as each kind of object; one whose
+        submission was interrupted, in its namespace.
 
         Raises JobNotFound, PlatformError.
         """
         ticket = self.tickets.read(job_name)
+        own: Place | None = None
         if ticket:
             api = self.api(ticket.context, ticket.namespace)
-            return Place(api, KINDS.get(ticket.rendering, JOB), ticket.uid)
+            own = Place(api, KINDS.get(ticket.rendering, JOB), ticket.uid)
+            if own.uid:
+                return own
         errors: list[PlatformError] = []
-        for api in self._all(errors):
+        for api in [own.api] if own else self._all(errors):
             try:
-                for kind in _served(api):
+                for kind in sorted(_served(api), key=lambda kind: own is not None and kind != own.kind):
                     with contextlib.suppress(KubeNotFound, *([] if kind == JOB else [KubeForbidden])):
                         found = api.get(kind, job_name)
                         if found["metadata"].get("labels", {}).get(JOB_LABEL) == job_name:
                             return Place(api, kind)
             except PlatformError as error:
                 errors.append(error)
+        if own:
+            return own
         if errors:
             raise errors[0]
         api = self.api()

@@ -64,7 +64,8 @@ class KubernetesPlatform:
         body, tickets = request.body, self._places.tickets
         api = self._places.api(body["context"], body["namespace"])
         known = tickets.read(request.job_name)
-        if known and (known.context, known.namespace) != (api.context, api.namespace):
+        ticket = jobs.Ticket(api.context, api.namespace, body["rendering"])
+        if known and replace(known, uid="") != ticket:
             self._require_end(request.job_name, known)
         urls = {}
         if body["files"]["delivery"] == "s3":
@@ -73,7 +74,6 @@ class KubernetesPlatform:
             urls = deliver(body)
         self._jobs.forget(request.job_name)
         # written first: a job that runs can always be found
-        ticket = jobs.Ticket(api.context, api.namespace, body["rendering"])
         tickets.write(request.job_name, ticket)
         try:
             uid = submit(request, api, urls)

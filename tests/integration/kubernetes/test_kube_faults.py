@@ -26,7 +26,7 @@ from faulty_server import (
 )
 
 from cloudtrain.contract import JobStatus
-from cloudtrain.errors import PlatformError
+from cloudtrain.errors import JobExists, PlatformError
 from cloudtrain.platforms.base import JobDescription
 from cloudtrain.platforms.kubernetes.api import transport
 from cloudtrain.platforms.kubernetes.api.client import Api
@@ -38,15 +38,18 @@ from cloudtrain.platforms.kubernetes.api.errors import (
     KubeUnauthorized,
     KubeUnreachable,
 )
-from cloudtrain.platforms.kubernetes.api.kinds import CONFIG_MAP, JOB, POD
+from cloudtrain.platforms.kubernetes.api.kinds import CONFIG_MAP, JOB, JOB_SET, POD
 from cloudtrain.platforms.kubernetes.api.watch import Reflector
+from cloudtrain.platforms.kubernetes.jobs import Places, Ticket
 from cloudtrain.platforms.kubernetes.life.job_watch import JobWatch
 from cloudtrain.platforms.kubernetes.life.life import JobLife, recall, remember
-from cloudtrain.submission import prepare
+from cloudtrain.submission import Submission, prepare
 
 MAPS = "/api/v1/namespaces/ns/configmaps"
 PODS = "/api/v1/namespaces/ns/pods"
 MAP = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "one"}}
+JOBS = "/apis/batch/v1/namespaces/ns/jobs"
+EVENTS = "/api/v1/namespaces/ns/events"
 GONE = {"kind": "Status", "code": 410, "reason": "Expired", "message": "too old resource version: 5 (9)"}
 
 
@@ -77,6 +80,20 @@ def until(condition: Callable[[], object]) -> None:
         time.sleep(0.02)
 
 
+def submission(folder: Path, rendering: str) -> Submission:
+    (folder / "train.py").touch()
+    fields = {"entry_point": str(folder / "train.py"), "image_uri": "i", "platform": "kubernetes"}
+    options = {"rendering": rendering, "discard_outputs": True}
+    return prepare({**fields, "job_name": "toy", "platform_options": options}, defaults={})
+
+
+TOY = {
+    "kind": "Job",
+    "metadata": {"name": "toy", "uid": "1", "labels": {"cloudtrain/job": "toy"}},
+    "spec": {"suspend": False},
+}
+
+
 def test_waits_as_long_as_the_server_asks(api: Api, server: FaultyServer) -> None:
     busy = status(429, "TooManyRequests", Retry_After="1")
     server.will("GET", f"{MAPS}/one", busy, json_answer(MAP))
@@ -104,38 +121,53 @@ def test_a_new_job_is_not_taken_for_the_last_one_of_its_name(
     server: FaultyServer, tmp_path: Path, api: Api
 ) -> None:
     place = "faulty/ns/jobs.batch"
-    remember(JobDescription("train", "kubernetes", JobStatus.COMPLETED, time.time()), place)
-    (tmp_path / "train.py").touch()
-    fields = {"entry_point": str(tmp_path / "train.py"), "image_uri": "i", "platform": "kubernetes"}
-    options = {"rendering": "job", "discard_outputs": True}
-    job = prepare({**fields, "job_name": "train", "platform_options": options}, defaults={})
-    assert recall("train", place)
+    remember(JobDescription("toy", "kubernetes", JobStatus.COMPLETED, time.time()), place)
+    job = submission(tmp_path, "job")
+    assert recall("toy", place)
     with pytest.raises(PlatformError):  # as if the client had been killed
         job.submit()
-    assert recall("train", place) is None
+    assert recall("toy", place) is None
+
+
+def test_a_name_leads_to_one_job_whatever_its_rendering(
+    server: FaultyServer, tmp_path: Path, api: Api
+) -> None:
+    """Else a client that is killed while it submits the name again would not find the job that runs."""
+    places, group = Places(), "/apis/jobset.x-k8s.io"
+    places.tickets.write("toy", Ticket("faulty", "ns", "job", uid="1"))
+    server.will("GET", group, json_answer({"versions": [{"version": "v1alpha2"}]}))
+    server.will("GET", f"{group}/v1alpha2", json_answer({"resources": [{"kind": "JobSet"}]}))
+    server.will("GET", JOBS, json_answer({"items": [TOY]}))
+    for path in (PODS, EVENTS):
+        server.will("GET", path, json_answer({"items": []}))
+    with pytest.raises(JobExists, match="runs or waits in the namespace ns"):
+        submission(tmp_path, "jobset").submit()
+    # as if the job were another client's, and this one had been killed
+    places.tickets.write("toy", Ticket("faulty", "ns", "jobset"))
+    assert places.find("toy").kind == JOB_SET
+    server.will("GET", f"{JOBS}/toy", json_answer(TOY))
+    assert places.find("toy").kind == JOB
 
 
 def test_pods_that_copy_the_labels_of_a_job_are_not_its_hosts(server: FaultyServer, api: Api) -> None:
     job = {"metadata": {"name": "toy", "uid": "1", "creationTimestamp": "2026-11-28T00:00:00Z"}}
-    server.will("GET", "/apis/batch/v1/namespaces/ns/jobs", json_answer({"items": [job]}))
+    server.will("GET", JOBS, json_answer({"items": [job]}))
     copied, own = pod("copied", 1), pod("own", 2)
     for found, owner in ((copied, "other"), (own, "1")):
         metadata = {**found["metadata"], "creationTimestamp": "2026-11-28T00:00:01Z"}  # type: ignore[dict-item]
         found["metadata"] = {**metadata, "ownerReferences": [{"kind": "Job", "name": "toy", "uid": owner}]}
     server.will("GET", PODS, json_answer(pods(copied, own, version=2)))
-    server.will("GET", "/api/v1/namespaces/ns/events", json_answer({"items": []}))
+    server.will("GET", EVENTS, json_answer({"items": []}))
     assert [one["metadata"]["name"] for one in JobWatch(api, JOB, "toy").snapshot().pods] == ["own"]
 
 
 def test_who_may_not_list_pods_may_stop_a_job(server: FaultyServer, api: Api) -> None:
-    job = {"kind": "Job", "metadata": {"name": "toy", "uid": "1"}, "spec": {"suspend": False}}
-    path = "/apis/batch/v1/namespaces/ns/jobs"
-    server.will("GET", path, json_answer({"items": [job]}))
+    server.will("GET", JOBS, json_answer({"items": [TOY]}))
     server.will("GET", PODS, status(403, "Forbidden"))
-    server.will("GET", f"{path}/toy", json_answer(job))
-    server.will("PATCH", f"{path}/toy", json_answer(job))
+    for method in ("GET", "PATCH"):
+        server.will(method, f"{JOBS}/toy", json_answer(TOY))
     JobLife(api, JOB, "toy", JobWatch(api, JOB, "toy")).stop()
-    assert len(server.asked("PATCH", f"{path}/toy")) == 1
+    assert len(server.asked("PATCH", f"{JOBS}/toy")) == 1
 
 
 def test_tries_again_after_errors_and_broken_connections(api: Api, server: FaultyServer) -> None:
