@@ -10,7 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from cloudtrain.errors import JobExists, NotFound, PlatformError
+from cloudtrain.errors import InDoubt, JobExists, NotFound, PlatformError
 from cloudtrain.platforms.base import JobDescription, JobState, Request, Series
 from cloudtrain.spec import TrainingJob
 from cloudtrain.storage import Progress, uri_scheme, uri_to_path
@@ -77,6 +77,8 @@ class KubernetesPlatform:
         tickets.write(request.job_name, ticket)
         try:
             uid = submit(request, api, urls)
+        except InDoubt:
+            raise
         except BaseException:
             if tickets.read(request.job_name) == ticket:  # not that of another client's job of this name
                 tickets.restore(request.job_name, known)

@@ -12,7 +12,7 @@ import uuid
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from cloudtrain.errors import CloudtrainError, JobExists, PlatformError
+from cloudtrain.errors import CloudtrainError, InDoubt, JobExists, PlatformError
 from cloudtrain.link.secret import fresh_secret
 from cloudtrain.platforms.base import Request
 from cloudtrain.platforms.kubernetes.api.client import CREATE_ID
@@ -36,6 +36,7 @@ def submit(request: Request, api: Api, urls: Mapping[str, str] | None = None) ->
     Raises:
         JobExists: the namespace has an object of this name and of the kind of one of them.
         InvalidJob: the source does not fit into a ConfigMap.
+        InDoubt: the main object may be in the cluster.
         PlatformError: the cluster refuses an object, or does not answer.
     """
     main, *others = with_files(request.body)
@@ -99,10 +100,11 @@ def _undo(main: Mapping[str, Any], mark: str, api: Api, error: BaseException) ->
         pass
     except PlatformError:  # the first error is the one to report
         if isinstance(error, CloudtrainError):
-            error.hint = (
+            hint = (
                 f"{error.hint} The job may be in the cluster: delete it with kubectl delete "
                 f"-n {main['metadata']['namespace']} {kind.resource} {name}"
-            ).lstrip()
+            )
+            raise InDoubt(error.message, hint=hint.lstrip()) from error
 
 
 def _secret(request: Request, urls: Mapping[str, str]) -> dict[str, Any]:

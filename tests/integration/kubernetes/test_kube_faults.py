@@ -26,7 +26,8 @@ from faulty_server import (
 )
 
 from cloudtrain.contract import JobStatus
-from cloudtrain.errors import JobExists, PlatformError
+from cloudtrain.errors import InDoubt, JobExists, PlatformError
+from cloudtrain.index import find_job
 from cloudtrain.platforms.base import JobDescription
 from cloudtrain.platforms.kubernetes.api import transport
 from cloudtrain.platforms.kubernetes.api.client import Api
@@ -147,6 +148,25 @@ def test_a_name_leads_to_one_job_whatever_its_rendering(
     assert places.find("toy").kind == JOB_SET
     server.will("GET", f"{JOBS}/toy", json_answer(TOY))
     assert places.find("toy").kind == JOB
+
+
+def test_a_refused_job_that_may_not_be_deleted_is_found(
+    server: FaultyServer, tmp_path: Path, api: Api
+) -> None:
+    def created(request: FaultyRequest) -> None:
+        found = json.loads(_sent(server))
+        json_answer({**found, "metadata": {**found["metadata"], "uid": "1"}})(request)
+
+    job = submission(tmp_path, "job")
+    server.will("POST", JOBS, created)
+    server.will("GET", f"{JOBS}/toy", created)
+    refused = status(403, "Forbidden")
+    server.will("POST", "/api/v1/namespaces/ns/services", refused)
+    server.will("DELETE", f"{JOBS}/toy", refused)
+    with pytest.raises(InDoubt, match=r"(?s)create services .*kubectl delete -n ns jobs.batch toy"):
+        job.submit()
+    assert Places().tickets.read("toy") == Ticket("faulty", "ns")
+    assert find_job("toy")
 
 
 def test_pods_that_copy_the_labels_of_a_job_are_not_its_hosts(server: FaultyServer, api: Api) -> None:
