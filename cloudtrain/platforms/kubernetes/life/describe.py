@@ -100,7 +100,8 @@ def judge(objects: Snapshot, pods: Sequence[Pod], now: float, last_lines: LastLi
     if owner.complete:
         return Verdict(JobStatus.COMPLETED)
     report = given_up(owner)
-    if report:
+    # a JobSet ends with its Jobs, which get their time limit after the note: a client may be killed in between
+    if report and (owner.kind != "JobSet" or owner.failed or owner.is_suspended):
         return Verdict(JobStatus.FAILED, failure=report)
     if owner.stopped_at is not None:
         over = owner.failed or owner.is_suspended

@@ -395,6 +395,15 @@ def test_a_job_that_was_given_up():
     assert (found.status, found.failure, found.exit_code) == (JobStatus.FAILED, report, 1)
 
 
+def test_a_jobset_that_was_given_up_has_failed_when_its_jobs_have():
+    """Its client may have been killed after the note: its pods may start, and the next client gives it up again."""
+    note = {FAILED: FailureReport(FailureClass.PLATFORM, "image nope:1 does not exist").to_json()}
+    waits = pod("train-node-0-0", "Pending", state=waiting("ImagePullBackOff"))
+    assert described(Objects(job_set(annotations=note), [waits])).status == JobStatus.PENDING
+    found = described(Objects(job_set(told("Failed"), annotations=note), [waits]))
+    assert found.status == JobStatus.FAILED and found.failure.message == "image nope:1 does not exist"
+
+
 def test_kueue():
     labels = {"kueue.x-k8s.io/queue-name": "team-a"}
     queued = job(spec={"suspend": True}, labels=labels)
