@@ -171,14 +171,18 @@ def test_a_refused_job_that_may_not_be_deleted_is_found(
 
 def test_pods_that_copy_the_labels_of_a_job_are_not_its_hosts(server: FaultyServer, api: Api) -> None:
     job = {"metadata": {"name": "toy", "uid": "1", "creationTimestamp": "2026-11-28T00:00:00Z"}}
-    server.will("GET", JOBS, json_answer({"items": [job]}))
+    server.will("GET", JOBS, json_answer({"items": [job]}), json_answer({"items": []}))
     copied, own = pod("copied", 1), pod("own", 2)
     for found, owner in ((copied, "other"), (own, "1")):
         metadata = {**found["metadata"], "creationTimestamp": "2026-11-28T00:00:01Z"}  # type: ignore[dict-item]
         found["metadata"] = {**metadata, "ownerReferences": [{"kind": "Job", "name": "toy", "uid": owner}]}
     server.will("GET", PODS, json_answer(pods(copied, own, version=2)))
     server.will("GET", EVENTS, json_answer({"items": []}))
-    assert [one["metadata"]["name"] for one in JobWatch(api, JOB, "toy").snapshot().pods] == ["own"]
+    watch = JobWatch(api, JOB, "toy")
+    for has_owner in (True, False):
+        found = watch.snapshot(newest=True)
+        assert bool(found.owner) == has_owner
+        assert [one["metadata"]["name"] for one in found.pods] == ["own"]
 
 
 def test_who_may_not_list_pods_may_stop_a_job(server: FaultyServer, api: Api) -> None:

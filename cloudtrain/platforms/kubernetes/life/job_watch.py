@@ -91,6 +91,8 @@ class JobWatch:
         self._seen = threading.local()
         self._gone: deque[dict[str, Any]] = deque(maxlen=MOST_GONE)
         self._deleted: dict[str, Any] | None = None
+        self._known: dict[str, Any] | None = None
+        """The owner as it was seen last: whose pods are the job's, when it is gone."""
         named, ended = f"metadata.name={name}", self._on_deleted_owner
         self._owner = Reflector(api, kind, fields=named, keep=slim, changed=self._on_change, deleted=ended)
         chosen, noted = job_selector(name), self._on_deleted_pod
@@ -276,14 +278,15 @@ class JobWatch:
     def _build(self, problem: str, owner: dict[str, Any] | None = None) -> Snapshot:
         self._seen.change = self._changes
         owner = owner or self._current_owner()
+        self._known = known = owner or self._known
         # a job of this name that was deleted may have pods that still end
-        since = _created(owner) if owner else ""
-        pods = [pod for pod in self._pods.objects() if _created(pod) >= since and is_of(owner, pod)]
+        since = _created(known) if known else ""
+        pods = [pod for pod in self._pods.objects() if _created(pod) >= since and is_of(known, pod)]
         workloads = self._workload.objects() if self._workload else []
         self._uids.update(map(uid_of, [*([owner] if owner else []), *pods, *workloads]))
         events = events_of(self.name, self._events.objects(), self._uids, since)
         with self._change:
-            gone = [pod for pod in self._gone if _created(pod) >= since and is_of(owner, pod)]
+            gone = [pod for pod in self._gone if _created(pod) >= since and is_of(known, pod)]
         return Snapshot(
             owner,
             tuple(pods),
