@@ -33,6 +33,9 @@ from cloudtrain.storage import join_uri
 MOST_STATES = 200
 """The states that are kept: a cluster that is full may report something else every few seconds."""
 
+_COMPLETIONS = {"Completed", "AllJobsCompleted", "MPIJobSucceeded"}
+"""The reasons of the events about a Job, a JobSet and an MPIJob that have succeeded."""
+
 
 @dataclass(frozen=True)
 class Verdict:
@@ -141,6 +144,15 @@ def _ended(owner: Owner, latest: Sequence[Pod], last_lines: LastLines | None) ->
     failure = find_failure(owner, latest, last_lines)
     is_preempted = failure.failure_class == FailureClass.PREEMPTED
     return Verdict(status if is_preempted else JobStatus.FAILED, failure=failure)
+
+
+def told_otherwise(look: Look) -> Verdict | None:
+    """How a job ended whose main object disappeared without saying so: as its leader or its events report."""
+    ending = leaders_ending(look.owner, newest(look.pods))
+    if ending and ending.status in (JobStatus.COMPLETED, JobStatus.FAILED):
+        return Verdict(ending.status, failure=ending.failure)
+    reported = {text(event, "reason") for event in EventIndex(look.objects.events).about(look.owner.found)}
+    return Verdict(JobStatus.COMPLETED) if reported & _COMPLETIONS else None
 
 
 def _lost(pods: Sequence[Pod], latest: Sequence[Pod]) -> str:

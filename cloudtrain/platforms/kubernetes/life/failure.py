@@ -16,7 +16,7 @@ from cloudtrain.contract.ending import Ending
 from cloudtrain.errors import PlatformError
 from cloudtrain.platforms.common.failure import LastLines, complete_report, report_from_reason
 from cloudtrain.platforms.kubernetes.labels import ENDING, FAILED
-from cloudtrain.platforms.kubernetes.life.objects import Object, Owner, annotation, items, text, when
+from cloudtrain.platforms.kubernetes.life.objects import Owner, annotation, items, text, when
 from cloudtrain.platforms.kubernetes.life.pods import Pod, leader_of, read_ending
 
 RESUMES = "Submit the job again: it resumes from its last checkpoint."
@@ -231,12 +231,20 @@ def time_limit(owner: Owner, why: str = "") -> FailureReport:
     return FailureReport(FailureClass.TIME_LIMIT, message, hint, exit_code=SIGTERM_CODE, time=owner.ended)
 
 
-def deleted(owner: Object, kind: str, now: float) -> FailureReport:
-    """The report of a job whose main object disappeared while someone waited for it."""
+def deleted(owner: Owner, now: float, *, seen: bool) -> FailureReport:
+    """The report of a job whose main object disappeared while someone waited for it.
+
+    Args:
+        seen: whether the deletion was watched; else the job may have ended before.
+    """
+    when_deleted = "while the job lived" if seen else "while no one watched: how the job ended is unknown"
+    hint = f"Someone deleted it, with kubectl for example; then all its pods end. {RESUMES}"
+    if not seen:
+        hint = f"Someone deleted it, or platform_options.ttl after its end was over. {RESUMES}"
     return FailureReport(
         FailureClass.KILLED,
-        f"its {kind} was deleted in Kubernetes while the job lived",
-        f"Someone deleted it, with kubectl for example; then all its pods end. {RESUMES}",
+        f"its {owner.kind} was deleted in Kubernetes {when_deleted}",
+        hint,
         exit_code=SIGTERM_CODE,
-        time=when(owner, "metadata", "deletionTimestamp") or now,
+        time=when(owner.found, "metadata", "deletionTimestamp") or now,
     )

@@ -24,7 +24,14 @@ from cloudtrain.platforms.common.failure import LastLines
 from cloudtrain.platforms.kubernetes.api.errors import KubeForbidden, KubeNotFound
 from cloudtrain.platforms.kubernetes.api.kinds import Kind
 from cloudtrain.platforms.kubernetes.labels import ENDING, FAILED
-from cloudtrain.platforms.kubernetes.life.describe import Look, StateLog, describe, look_at, pods_of
+from cloudtrain.platforms.kubernetes.life.describe import (
+    Look,
+    StateLog,
+    describe,
+    look_at,
+    pods_of,
+    told_otherwise,
+)
 from cloudtrain.platforms.kubernetes.life.failure import SIGTERM_CODE, deleted, leaders_ending
 from cloudtrain.platforms.kubernetes.life.objects import Object, Snapshot, annotation, name_of, text, uid_of
 from cloudtrain.platforms.kubernetes.life.pods import current, newest
@@ -145,8 +152,10 @@ class JobLife:
         """The objects of the job; None if it is gone, but was there."""
         objects = self._watch.snapshot(newest=newest)
         if objects.owner is None or name_of(objects.owner) != self.name:  # it names files on this machine
-            if objects.deleted and self._last and uid_of(self._last.owner) == uid_of(objects.deleted):
-                self._last = replace(objects, owner=objects.deleted)  # it may have ended since the last look
+            if self._last:  # it may have ended since the last look
+                seen = objects.deleted if uid_of(self._last.owner) == uid_of(objects.deleted) else None
+                last = objects if objects.pods or objects.gone else replace(self._last, events=objects.events)
+                self._last = replace(last, owner=seen or self._last.owner, deleted=seen)
             return None
         if self._last and self._last.owner and uid_of(self._last.owner) != uid_of(objects.owner):
             self._log, self._final = StateLog(), None  # another job of the same name
@@ -196,13 +205,15 @@ class JobLife:
         return found
 
     def _ended_by_deletion(self, look: Look) -> JobDescription:
+        if not look.verdict.status.is_final and (verdict := told_otherwise(look)):
+            look = replace(look, verdict=verdict)
         found = describe(look, command=self._command(look.owner.found))
         if found.status.is_final:
             return found
         found = replace(found, exit_code=SIGTERM_CODE, ended_at=look.now, phase=None)
         if look.owner.stopped_at is not None or look.owner.is_unreleased:
             return replace(found, status=JobStatus.STOPPED)
-        failure = deleted(look.owner.found, look.owner.kind, look.now)
+        failure = deleted(look.owner, look.now, seen=look.objects.deleted is not None)
         return replace(found, status=JobStatus.FAILED, reason="", failure=failure)
 
     @property

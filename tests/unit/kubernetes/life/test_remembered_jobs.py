@@ -7,9 +7,11 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
-from recorded_jobs import BEGAN, Objects, ended, failed_with, job, pod, told
+from recorded_jobs import BEGAN, Objects, ended, event, failed_with, job, pod, told
 
 from cloudtrain.contract import FailureClass, FailureReport, JobStatus
+from cloudtrain.contract.ending import Ending
+from cloudtrain.platforms.base import JobDescription
 from cloudtrain.platforms.kubernetes.api.kinds import JOB
 from cloudtrain.platforms.kubernetes.life.describe import describe, look_at
 from cloudtrain.platforms.kubernetes.life.life import GONE, JobLife, forget, recall, remember
@@ -41,13 +43,31 @@ def test_a_job_is_remembered_in_its_place_only():
     assert recall("train", "prod/ml/jobs.batch") is None
 
 
-def test_a_job_whose_end_and_deletion_fall_between_two_looks():
-    """With a short TTL, or a client that was paused: the last state of the object counts."""
-    over = job(told("Complete", after=61), hosts=1)
-    over["metadata"]["deletionTimestamp"] = over["metadata"]["creationTimestamp"]
-    looks = iter([Objects(job(hosts=1), [pod("train-0")]), Objects(None, deleted=over)])
+def _second_look(gone: Objects) -> JobDescription:
+    """The description of a job that ran at the first look, at the second."""
+    looks = iter([Objects(job(hosts=1), [pod("train-0")]), gone])
     watch = SimpleNamespace(snapshot=lambda **_: next(looks))
     api = SimpleNamespace(context="c", namespace="n", now=lambda: BEGAN + 300)
     life = JobLife(cast(Any, api), JOB, "train", cast(Any, watch))
     assert life.describe().status == JobStatus.RUNNING
-    assert life.describe().status == JobStatus.COMPLETED
+    return life.describe()
+
+
+def test_a_job_whose_end_and_deletion_fall_between_two_looks():
+    """With a short TTL, or a client that was paused: the last state of the object counts."""
+    over = job(told("Complete", after=61), hosts=1)
+    over["metadata"]["deletionTimestamp"] = over["metadata"]["creationTimestamp"]
+    assert _second_look(Objects(None, deleted=over)).status == JobStatus.COMPLETED
+
+
+def test_a_job_that_was_deleted_while_no_one_watched():
+    """Its pods or events may say how it ended; else it is unknown."""
+    done = ended(0, ending=Ending(JobStatus.COMPLETED, metrics={"loss": 1.0}))
+    found = _second_look(Objects(None, gone=[pod("train-0", "Succeeded", state=done)]))
+    assert (found.status, found.metrics) == (JobStatus.COMPLETED, {"loss": 1.0})
+    found = _second_look(Objects(None, events=[event("Completed", "Job completed")]))
+    assert (found.status, found.exit_code) == (JobStatus.COMPLETED, 0)
+    found = _second_look(Objects(None))
+    assert found.failure and "while no one watched: how the job ended is unknown" in found.failure.message
+    found = _second_look(Objects(None, deleted=job(hosts=1)))
+    assert found.failure and "while the job lived" in found.failure.message
