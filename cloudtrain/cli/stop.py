@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import suppress
+from threading import Timer
 from typing import TYPE_CHECKING
 
 import click
@@ -13,6 +14,9 @@ from cloudtrain.errors import PlatformError
 if TYPE_CHECKING:
     from cloudtrain.job import Job
     from cloudtrain.platforms import JobDescription
+
+QUIET_SECONDS = 5.0
+"""After so long, the command says what it waits for."""
 
 
 @click.command("stop")
@@ -83,13 +87,26 @@ def _stop(attached: Job, *, wait: bool, quiet: bool) -> JobDescription:
     return description
 
 
+def _say_what_it_waits_for(name: str) -> None:
+    click.echo(
+        f"job {name} is stopping: its ranks have their stop_grace to exit. More: cloudtrain describe {name}",
+        err=True,
+    )
+
+
 def _described(attached: Job, *, wait: bool) -> JobDescription:
     if wait:
         from cloudtrain.cli._view import leave_running
         from cloudtrain.contract import JobStatus
 
-        with leave_running(attached, "is stopping"):
-            description = attached.until_final()
+        notice = Timer(QUIET_SECONDS, _say_what_it_waits_for, [attached.name])
+        notice.daemon = True
+        notice.start()
+        try:
+            with leave_running(attached, "is stopping"):
+                description = attached.until_final()
+        finally:
+            notice.cancel()
         if description.failure and description.status == JobStatus.FAILED:
             click.echo(f"job {attached.name} failed: {description.failure.summary()}", err=True)
         return description

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import click
@@ -9,6 +10,9 @@ import pytest
 from click.testing import CliRunner
 
 from cloudtrain.cli import COMMANDS, cli
+from cloudtrain.contract import JobStatus
+from cloudtrain.platforms import JobDescription
+from cloudtrain.testing import FakePlatform
 
 
 def test_commands_are_listed_after_their_modules_are_imported() -> None:
@@ -35,3 +39,25 @@ def test_an_unknown_command_is_refused_with_advice(
     refused = CliRunner().invoke(cli, command, prog_name="cloudtrain")
     assert refused.exit_code == 2
     assert advice in refused.output
+
+
+def test_a_stop_that_takes_long_says_what_it_waits_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Patient(FakePlatform):
+        """Its job has stopped when the command has said that it waits."""
+
+        looks = 0
+
+        def describe(self, job_name: str) -> JobDescription:
+            self.looks += 1
+            status = JobStatus.STOPPED if self.looks > 3 else JobStatus.STOPPING
+            return JobDescription(job_name, "fake", status, 0.0)
+
+        def stop(self, job_name: str) -> None:
+            """It has been stopped."""
+
+    platform = Patient()
+    monkeypatch.setattr("cloudtrain.job.get_platform", lambda name: platform)
+    monkeypatch.setattr("cloudtrain.cli.stop.QUIET_SECONDS", 0.0)
+    done = CliRunner().invoke(cli, ["stop", "toy", "--platform", "fake", "--json"])
+    assert json.loads(done.stdout)["status"] == "Stopped"
+    assert "job toy is stopping: its ranks have their stop_grace to exit" in done.stderr
