@@ -33,9 +33,6 @@ from cloudtrain.storage import join_uri
 MOST_STATES = 200
 """The states that are kept: a cluster that is full may report something else every few seconds."""
 
-_COMPLETIONS = {"Completed", "AllJobsCompleted", "MPIJobSucceeded"}
-"""The reasons of the events about a Job, a JobSet and an MPIJob that have succeeded."""
-
 
 @dataclass(frozen=True)
 class Verdict:
@@ -147,12 +144,10 @@ def _ended(owner: Owner, latest: Sequence[Pod], last_lines: LastLines | None) ->
 
 
 def told_otherwise(look: Look) -> Verdict | None:
-    """How a job ended whose main object disappeared without saying so: as its leader or its events report."""
+    """How a job ended whose main object disappeared without its end: as its leader reports; None if that is unknown."""
     ending = leaders_ending(look.owner, newest(look.pods))
-    if ending and ending.status in (JobStatus.COMPLETED, JobStatus.FAILED):
-        return Verdict(ending.status, failure=ending.failure)
-    reported = {text(event, "reason") for event in EventIndex(look.objects.events).about(look.owner.found)}
-    return Verdict(JobStatus.COMPLETED) if reported & _COMPLETIONS else None
+    has_ended = ending and ending.status in (JobStatus.COMPLETED, JobStatus.FAILED)
+    return Verdict(ending.status, failure=ending.failure) if ending and has_ended else None
 
 
 def _lost(pods: Sequence[Pod], latest: Sequence[Pod]) -> str:

@@ -154,7 +154,7 @@ class JobLife:
         if objects.owner is None or name_of(objects.owner) != self.name:  # it names files on this machine
             if self._last:  # it may have ended since the last look
                 seen = objects.deleted if uid_of(self._last.owner) == uid_of(objects.deleted) else None
-                last = objects if objects.pods or objects.gone else replace(self._last, events=objects.events)
+                last = objects if objects.pods or objects.gone else self._last
                 self._last = replace(last, owner=seen or self._last.owner, deleted=seen)
             return None
         if self._last and self._last.owner and uid_of(self._last.owner) != uid_of(objects.owner):
