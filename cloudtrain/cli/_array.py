@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from cloudtrain.cli._options import echo_json
+from cloudtrain.contract.text import escape_line
 from cloudtrain.errors import InvalidJob, TrainingFailed
 
 if TYPE_CHECKING:
@@ -88,5 +89,5 @@ def _wait(jobs: list[Job], *, quiet: bool) -> bool:
             status, why = job.status, f": {error.failure.summary()}"
         failed = failed or status != "Completed"
         if not quiet:
-            click.echo(f"{job.name}: {status}{why}", err=True)
+            click.echo(escape_line(f"{job.name}: {status}{why}"), err=True)
     return failed

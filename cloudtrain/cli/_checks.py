@@ -12,6 +12,7 @@ from rich.text import Text
 
 from cloudtrain.cli._options import echo_json
 from cloudtrain.config import read_config
+from cloudtrain.contract.text import escape_text
 from cloudtrain.errors import CloudtrainError
 from cloudtrain.platforms import Check, CheckStatus, Finding, get_platform, job_checks, run_checks
 from cloudtrain.spec import TrainingJob
@@ -89,9 +90,9 @@ def _show(found: Sequence[tuple[str, Finding]]) -> None:
         table.add_column(no_wrap=not wraps, overflow="fold")
     for name, finding in found:
         mark, colour = MARKS[finding.status]
-        what = Text(finding.what)
+        what = Text(escape_text(finding.what))
         if finding.hint:
-            what.append(f"\n{finding.hint}", style="dim")
+            what.append(f"\n{escape_text(finding.hint)}", style="dim")
         table.add_row(Text(mark, style=colour), name, Text(str(finding.status), style=colour), what)
     console = Console(highlight=False)
     (console if console.is_terminal else Console(width=WIDE, highlight=False)).print(table)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from cloudtrain.cli._options import complete_job, echo_json, json_option, platform_option
+from cloudtrain.contract.text import escape_line
 from cloudtrain.errors import PlatformError
 
 if TYPE_CHECKING:
@@ -108,6 +109,7 @@ def _described(attached: Job, *, wait: bool) -> JobDescription:
         finally:
             notice.cancel()
         if description.failure and description.status == JobStatus.FAILED:
-            click.echo(f"job {attached.name} failed: {description.failure.summary()}", err=True)
+            why = escape_line(description.failure.summary())
+            click.echo(f"job {attached.name} failed: {why}", err=True)
         return description
     return attached.describe()

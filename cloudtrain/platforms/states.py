@@ -7,6 +7,7 @@ import threading
 from collections.abc import Callable, Iterator
 from datetime import datetime
 
+from cloudtrain.contract.text import escape_line
 from cloudtrain.errors import PlatformError
 from cloudtrain.platforms.base import JobState, Platform, States
 
@@ -67,4 +68,4 @@ def _show_all(
 def state_line(state: JobState) -> str:
     """``12:05:09 Starting: Preparing the instances for training``, in local time."""
     at = f"{datetime.fromtimestamp(state.time):%H:%M:%S}"
-    return f"{at} {state.name}" + (f": {state.message}" if state.message else "")
+    return escape_line(f"{at} {state.name}" + (f": {state.message}" if state.message else ""))

@@ -7,19 +7,23 @@ import traceback
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 from rich.console import Console
 
 from cloudtrain import Estimator
+from cloudtrain.cli._checks import _show as show_findings
 from cloudtrain.cli._errors import reported
 from cloudtrain.cli._job_table import show_jobs
 from cloudtrain.cli._job_view import show_job
 from cloudtrain.cli._view import print_line
 from cloudtrain.cli.metrics import _show as show_metrics
+from cloudtrain.cli.stop import command as stop
 from cloudtrain.contract import FailureClass, FailureReport, JobStatus
 from cloudtrain.contract.text import escape_except_colours, escape_line, escape_text
 from cloudtrain.errors import PlatformError, TrainingFailed
 from cloudtrain.job import Job
-from cloudtrain.platforms import JobDescription
+from cloudtrain.platforms import CheckStatus, Finding, HostState, JobDescription, JobState
+from cloudtrain.platforms.states import state_line
 from cloudtrain.testing import FakePlatform
 
 EVIL = "\x1b]0;owned\x07\x1b[2J\x9b31m\u202egnp.exe\u2028\x08\x7f"
@@ -58,6 +62,7 @@ def test_a_failure_report_is_escaped(capsys: pytest.CaptureFixture[str]) -> None
     description = JobDescription(
         f"job{EVIL}", "fake", JobStatus.FAILED, 1.8e9, failure=failure, reason=EVIL, warnings=[EVIL],
         phases={EVIL: 1.0}, started_at=1.8e9, metrics={EVIL: 1.0}, model_data=EVIL, details={EVIL: EVIL},
+        hosts=[HostState(EVIL, EVIL, EVIL)],
     )  # fmt: skip
     show_job(Job("job", FakePlatform()), description)
     show_jobs([(description.name, "fake", description), (EVIL, EVIL, EVIL)])
@@ -65,6 +70,19 @@ def test_a_failure_report_is_escaped(capsys: pytest.CaptureFixture[str]) -> None
     assert is_safe(shown.out)
     assert is_safe(shown.err)
     assert "second line" in shown.err.splitlines()
+
+
+def test_states_findings_and_stops_are_escaped(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert is_safe(state_line(JobState(1.8e9, "Pending", EVIL)))
+    show_findings([("cluster", Finding(CheckStatus.FAILED, EVIL, EVIL))])
+    assert SHOWN in capsys.readouterr().out.replace("\n", "")
+    platform = FakePlatform(failure=FailureReport(FailureClass.USER_ERROR, EVIL))
+    (tmp_path / "train.py").touch()
+    Estimator(str(tmp_path / "train.py"), platform=platform).fit(job_name="a-job", wait=False)
+    monkeypatch.setattr("cloudtrain.job.get_platform", lambda name: platform)
+    assert SHOWN in CliRunner().invoke(stop, ["a-job", "--platform", "fake"]).stderr
 
 
 def test_an_error_is_escaped(capsys: pytest.CaptureFixture[str]) -> None:
