@@ -18,6 +18,7 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -204,6 +205,7 @@ def become(program: Mapping[str, Any]) -> None:
     os.chdir(program["cwd"])
     os.environ.clear()
     os.environ.update(program["env"])
+    tempfile.tempdir = None  # it may be that of the environment before
     if program["session"]:
         os.setsid()
     sys.argv = list(program["command"])
