@@ -25,5 +25,17 @@ def escape_text(text: str) -> str:
     return _UNSAFE_IN_TEXT.sub(_escaped, text)
 
 
+def to_json(value: object, indent: int | None = None) -> str:
+    r"""``value`` as JSON that a terminal can show.
+
+    >>> to_json("été\x9b2J")
+    '"été\\u009b2J"'
+    """
+    import json
+
+    text = json.dumps(value, indent=indent, ensure_ascii=False)
+    return _UNSAFE_IN_TEXT.sub(lambda match: f"\\u{ord(match[0]):04x}", text)
+
+
 def _escaped(match: re.Match[str]) -> str:
     return repr(match[0])[1:-1]

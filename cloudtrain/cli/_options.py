@@ -35,7 +35,6 @@ set_option = click.option(
 
 
 def echo_json(value: Any) -> None:
-    import json
+    from cloudtrain.contract.text import to_json
 
-    text = json.dumps(value, indent=2, ensure_ascii=False)
-    click.echo(text.encode(errors="backslashreplace").decode())  # lone surrogates, as JSON writes them
+    click.echo(to_json(value, indent=2))

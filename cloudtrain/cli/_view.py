@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 import signal
 import sys
@@ -20,7 +19,7 @@ from cloudtrain.cli._job_view import show_failure, show_job, shown
 from cloudtrain.cli._options import echo_json
 from cloudtrain.cli._progress import bars, show_bytes
 from cloudtrain.contract import JobStatus
-from cloudtrain.contract.text import escape_except_colours
+from cloudtrain.contract.text import escape_except_colours, to_json
 from cloudtrain.errors import JobNotFound
 from cloudtrain.job import Job
 from cloudtrain.platforms import Events, JobDescription, print_states
@@ -109,7 +108,7 @@ def print_line(line: str, *, as_json: bool = False, console: Console | None = No
         rank = int(match["rank"]) if match and match["rank"] else None
         host = {"host": match["host"]} if match and match["host"] else {}
         record = {"rank": rank, **host, "line": line[match.end() :] if match else line}
-        click.echo(json.dumps(record, ensure_ascii=False))
+        click.echo(to_json(record))
     elif console is None and not sys.stdout.isatty():
         click.echo(line)
     else:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 import traceback
 from pathlib import Path
 
@@ -15,6 +16,7 @@ from cloudtrain.cli._checks import _show as show_findings
 from cloudtrain.cli._errors import reported
 from cloudtrain.cli._job_table import show_jobs
 from cloudtrain.cli._job_view import show_job
+from cloudtrain.cli._options import echo_json
 from cloudtrain.cli._view import print_line
 from cloudtrain.cli.metrics import _show as show_metrics
 from cloudtrain.cli.stop import command as stop
@@ -83,6 +85,15 @@ def test_states_findings_and_stops_are_escaped(
     Estimator(str(tmp_path / "train.py"), platform=platform).fit(job_name="a-job", wait=False)
     monkeypatch.setattr("cloudtrain.job.get_platform", lambda name: platform)
     assert SHOWN in CliRunner().invoke(stop, ["a-job", "--platform", "fake"]).stderr
+
+
+def test_json_is_escaped(capsys: pytest.CaptureFixture[str]) -> None:
+    """Its standard escapes only ASCII: a terminal takes U+009B for the start of a control sequence."""
+    echo_json({"reason": EVIL})
+    print_line(f"[rank 0] {EVIL}", as_json=True)
+    described, line = capsys.readouterr().out.split("}\n", 1)
+    assert is_safe(described + line)
+    assert json.loads(described + "}")["reason"] == json.loads(line)["line"] == EVIL
 
 
 def test_an_error_is_escaped(capsys: pytest.CaptureFixture[str]) -> None:
