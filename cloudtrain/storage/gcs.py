@@ -7,6 +7,7 @@ import importlib.util
 import io
 import math
 import os
+import re
 import sys
 import threading
 import time
@@ -370,7 +371,15 @@ def _why_transient(error: Exception) -> str | None:
     if "CERTIFICATE_VERIFY_FAILED" in str(error):
         return None
     is_lost = isinstance(error, (RequestException, TransportError, HTTPException, DataCorruption))
-    return str(error) if is_lost or type(error).__module__.startswith("urllib3") else None
+    return _reason(error) if is_lost or type(error).__module__.startswith("urllib3") else None
+
+
+def _reason(error: Exception) -> str:
+    """The reason alone, of a message that repeats the request and names each class of exceptions on the way."""
+    for pattern in (r"\[Errno -?\d+\] ([\w ]+)", r"(timed out)", r"Caused by (\w+)"):
+        if found := re.search(pattern, str(error)):
+            return found[1]
+    return str(error)
 
 
 _REQUEST_TIMEOUT = 408
@@ -380,7 +389,7 @@ _REQUEST_TIMEOUT = 408
 def _gcs_errors(uri: str) -> Iterator[None]:
     """Turn the library's error, or an OSError, in the body into a StorageError about ``uri``."""
     from google.api_core.exceptions import GoogleAPICallError
-    from google.auth.exceptions import GoogleAuthError
+    from google.auth.exceptions import DefaultCredentialsError, GoogleAuthError
     from google.cloud.storage.exceptions import DataCorruption, InvalidResponse
     from requests import RequestException
     from urllib3.exceptions import HTTPError
@@ -394,9 +403,10 @@ def _gcs_errors(uri: str) -> Iterator[None]:
     except (GoogleAPICallError, InvalidResponse) as error:
         raise _from_answer(error, uri) from error
     except GoogleAuthError as error:
-        raise AccessDenied(f"{uri}: {error}", hint=_CREDENTIALS) from error
+        reason = "no Google credentials were found" if isinstance(error, DefaultCredentialsError) else error
+        raise AccessDenied(f"{uri}: {reason}", hint=_CREDENTIALS) from error
     except (RequestException, HTTPError, HTTPException) as error:
-        raise Unreachable(f"{uri}: {error}", hint=_SERVICE) from error
+        raise Unreachable(f"{uri}: {_reason(error)}", hint=_SERVICE) from error
     except OSError:
         with file_errors(uri):
             raise

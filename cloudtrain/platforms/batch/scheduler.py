@@ -283,7 +283,9 @@ def _check(answer: Answer, scheduler: Scheduler, *, is_empty: bool) -> None:
         return
     raise PlatformError(
         f"{scheduler.asks} failed: {_reason(others[-1] if others else '', answer.code)}",
-        hint=f"The server of {scheduler.product} may be restarting: try again later.",
+        hint=f"This must work on the login node: {scheduler.asks}"
+        if answer.code == NO_COMMAND
+        else f"The server of {scheduler.product} may be restarting: try again later.",
     )
 
 

@@ -10,7 +10,7 @@ import pytest
 from gcs_server import GCSServer
 from s3_proxy import Answer, Exchange, Fault, s3_proxy
 
-from cloudtrain.errors import NotFound, StorageError, Unreachable
+from cloudtrain.errors import AccessDenied, NotFound, StorageError, Unreachable
 from cloudtrain.storage import Store, open_store
 from cloudtrain.storage.base import AlteredBody
 
@@ -160,5 +160,13 @@ def test_errors_name_the_object_and_what_to_do(
     with pytest.raises(NotFound, match="there is no bucket 'no-such-bucket'"):
         open_store("gs://no-such-bucket/x").stat("a")
     monkeypatch.setenv("STORAGE_EMULATOR_HOST", "http://127.0.0.1:9")
-    with pytest.raises(Unreachable, match=r"no-such-bucket/x/a.*refused"):
+    with pytest.raises(Unreachable, match=r"no-such-bucket/x/a: Connection refused\n"):
         open_store("gs://no-such-bucket/x").read("a")
+
+
+def test_without_credentials(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("NO_GCE_CHECK", "true")  # else the library looks for a machine of Google
+    with pytest.raises(AccessDenied, match=r"gs://bucket/x/a: no Google credentials were found\n") as caught:
+        open_store("gs://bucket/x").read("a")
+    assert "gcloud auth application-default login" in (caught.value.hint or "")
