@@ -404,11 +404,14 @@ def test_a_history_that_is_always_lost_does_not_flood_the_server(
 def test_stopping_ends_a_silent_watch(reflector: Reflector, server: FaultyServer) -> None:
     server.will("GET", PODS, json_answer(pods(version=5)), changes(hold=20.0))
     reflector.list()
+    others = set(threading.enumerate())
     reflector.start()
     until(lambda: watched(server))
+    started = [thread for thread in threading.enumerate() if thread.name == "cloudtrain-watch-pods"]
     time.sleep(0.1)
     reflector.stop()
-    until(lambda: all(thread.name != "cloudtrain-watch-pods" for thread in threading.enumerate()))
+    assert set(started) - others
+    until(lambda: not any(thread.is_alive() for thread in set(started) - others))
 
 
 def _sent(server: FaultyServer) -> bytes:
