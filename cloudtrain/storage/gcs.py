@@ -38,6 +38,7 @@ TIMEOUT = (5.0, 60.0)
 """Seconds to connect, and to wait for the next byte. A request that fails after this time is sent again."""
 
 _TYPE = "application/octet-stream"
+_REQUEST_TIMEOUT = 408
 _CREDENTIALS = (
     "Run gcloud auth application-default login, name the key of a service account in GOOGLE_APPLICATION_CREDENTIALS, "
     "or give the machine a service account, and check its roles on the bucket."
@@ -380,9 +381,6 @@ def _reason(error: Exception) -> str:
         if found := re.search(pattern, str(error)):
             return found[1]
     return str(error)
-
-
-_REQUEST_TIMEOUT = 408
 
 
 @contextlib.contextmanager

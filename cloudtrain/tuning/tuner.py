@@ -13,7 +13,7 @@ from cloudtrain.errors import CloudtrainError, InvalidJob, nearest
 from cloudtrain.estimator import Estimator
 from cloudtrain.job import Job
 from cloudtrain.platforms import Request
-from cloudtrain.platforms.sagemaker import tuning
+from cloudtrain.platforms.sagemaker import SageMakerPlatform, tuning
 from cloudtrain.platforms.sagemaker.check_request import TUNING, check_request
 from cloudtrain.tuning._names import check_tuning_job_name, new_tuning_job_name
 from cloudtrain.tuning._request import (
@@ -441,11 +441,11 @@ class HyperparameterTuner:
             estimator_cls: the class of the estimators; a dict by name for a search with several estimators.
 
         Raises:
-            JobNotFound: there is no such search.
+            JobNotFound: SageMaker has no search of this name.
         """
         from cloudtrain.tuning.attach import attached_arguments, attached_candidates
 
-        job = TuningJob.attach(tuning_job_name, sagemaker_session)
+        job = TuningJob(tuning_job_name, SageMakerPlatform(sagemaker_session))
         answer = job_details or job.describe()
         first, *others = attached_candidates(answer, sagemaker_session, estimator_cls)
         tuner = cls(first.estimator, first.objective_metric_name, first.ranges, **attached_arguments(answer))
