@@ -5,13 +5,15 @@ from __future__ import annotations
 import builtins
 import warnings
 from abc import ABC, abstractmethod
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, replace
 from datetime import datetime
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
+
+import msgspec
 
 from cloudtrain.config import read_config
 from cloudtrain.contract import JobStatus
@@ -259,6 +261,17 @@ class ClusterPlatform(ABC, Generic[Jobs]):
         config = read_config()
         if config.get("platform") == self.name and isinstance(config.get("platform_options"), Mapping):
             yield ticket_of(config["platform_options"])
+
+    def _resolve_on(
+        self, jobs: Jobs, job: TrainingJob, ticket_of: Callable[[TrainingJob], Ticket]
+    ) -> TrainingJob:
+        """Resolve ``job`` on its cluster, and name the folder there."""
+        job = jobs.resolve(job)
+        job = msgspec.structs.replace(
+            job, platform_options={**job.platform_options, "folder": jobs.cluster.folder}
+        )
+        self._clusters.setdefault(ticket_of(job), jobs)  # the same cluster, asked once
+        return job
 
     def _jobs(self, ticket: Ticket) -> Jobs:
         if ticket not in self._clusters:

@@ -6,8 +6,6 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, ClassVar
 
-import msgspec
-
 from cloudtrain._system.signals import SIGKILL
 from cloudtrain.contract import FailureClass, FailureReport, JobStatus
 from cloudtrain.errors import PlatformError
@@ -95,13 +93,7 @@ class ScheduledPlatform(ClusterPlatform[ScheduledJobs]):
     def resolve(self, job: TrainingJob) -> TrainingJob:
         options = self.options_of(job)
         check(self.name, job)
-        jobs = self._jobs(_ticket(options))
-        job = jobs.resolve(job)
-        job = msgspec.structs.replace(
-            job, platform_options={**job.platform_options, "folder": jobs.cluster.folder}
-        )
-        self._clusters.setdefault(_ticket(self.options_of(job)), jobs)  # the same cluster, asked once
-        return job
+        return self._resolve_on(self._jobs(_ticket(options)), job, lambda job: _ticket(self.options_of(job)))
 
     def render(self, job: TrainingJob) -> Request:
         return self._jobs(_ticket(self.options_of(job))).render(job)

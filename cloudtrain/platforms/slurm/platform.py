@@ -9,8 +9,6 @@ from contextlib import AbstractContextManager
 from functools import cache, partial
 from typing import TYPE_CHECKING
 
-import msgspec
-
 from cloudtrain.platforms.base import Request
 from cloudtrain.platforms.batch.cluster import Cluster, open_cluster
 from cloudtrain.platforms.batch.cluster_platform import ClusterPlatform, Ticket, ticket_of, unless_queued
@@ -86,13 +84,7 @@ class SlurmPlatform(ClusterPlatform[SlurmJobs]):
         job = with_profile(job)
         options = SlurmOptions.of(job)
         check(job)
-        jobs = self._jobs(_ticket(options))
-        job = jobs.resolve(job)
-        job = msgspec.structs.replace(
-            job, platform_options={**job.platform_options, "folder": jobs.cluster.folder}
-        )
-        self._clusters.setdefault(_ticket(SlurmOptions.of(job)), jobs)  # the same cluster, asked once
-        return job
+        return self._resolve_on(self._jobs(_ticket(options)), job, lambda job: _ticket(SlurmOptions.of(job)))
 
     def render(self, job: TrainingJob) -> Request:
         return self._jobs(_ticket(SlurmOptions.of(job))).render(job)
