@@ -9,6 +9,7 @@
 
 from __future__ import annotations
 
+import atexit
 import os
 import signal
 import sys
@@ -31,9 +32,8 @@ def preemption() -> Notice | None:
     """The notice that this job is about to be stopped, or None. Cheap enough to call at every step.
 
     From the first call on, SIGTERM, SIGUSR1 and a runtime's SIGINT no longer end this process but become its notice. A
-    signal for which
-    the script has its own handler keeps that handler. Call this in the main thread: Python cannot handle signals in
-    another.
+    signal for which the script has its own handler keeps that handler. Call this in the main thread: Python cannot
+    handle signals in another.
     """
     global _notice
     if not _installed:
@@ -70,6 +70,7 @@ def _install() -> None:
     except ValueError:
         return  # not the main thread
     _installed = True
+    atexit.register(_ignore_signals)
     if os.environ.get(SPOT_VARIABLE) and not os.environ.get("CLOUDTRAIN_RUN_DIR"):
         from cloudtrain.environment.spot import watch_spot
 
@@ -79,6 +80,13 @@ def _install() -> None:
 def _on_signal(number: int, _frame: FrameType | None) -> None:
     grace = Settings.from_environ().stop_grace
     _set_notice(_runtime_notice() or Notice(time.time() + grace, f"signal {signal.Signals(number).name}"))
+
+
+def _ignore_signals() -> None:
+    """Let the interpreter shut down: it restores the default handlers, which would turn exit status 0 into a signal."""
+    for number in (*SIGNALS, signal.SIGINT):
+        if signal.getsignal(number) is _on_signal:
+            signal.signal(number, signal.SIG_IGN)
 
 
 def _set_notice(notice: Notice) -> None:

@@ -72,6 +72,25 @@ def test_other_ranks_do_not_exit() -> None:
     assert (done.returncode, done.stdout) == (0, "stays\n"), done.stderr
 
 
+@pytest.mark.parametrize("number", ["SIGTERM", "SIGUSR1", "SIGINT"])
+def test_a_signal_while_the_interpreter_shuts_down_does_not_change_the_exit_status(
+    tmp_path: Path, number: str
+) -> None:
+    done = run(
+        f"""
+        class Last:
+            def __del__(self, kill=os.kill, own=os.getpid()):
+                kill(own, signal.{number})
+                os.write(1, b"survived")
+
+        last = Last()
+        environment.preemption()
+        """,
+        CLOUDTRAIN_RUN_DIR=str(tmp_path),
+    )
+    assert (done.returncode, done.stdout) == (0, "survived"), done.stderr
+
+
 def test_asked_first_in_another_thread() -> None:
     done = run(
         """
