@@ -4,7 +4,7 @@
 
 Two ranks train for that time, with a checkpoint of 16 MiB to a real S3 server every five seconds. cloudtrain restarts
 its job and saves with its Checkpointer. The same loop under torchrun saves with torch.save and boto3; torchrun is
-started again after each failure, or restarts the ranks itself. A run without a step for a minute is ended. Ranks
+restarted after each failure, or restarts the ranks itself. A run without a step for a minute is ended. Ranks
 are killed by SIGKILL at the same moments. Goodput is the time of the steps that were kept, at the pace of a run without
 checkpoints and kills, divided by the time from the start of the command to its end. An ideal run would lose only what
 it takes to start the script, after each kill: no step is computed again, and no save costs time.
@@ -39,7 +39,7 @@ BUCKET = "goodput"
 RANKS = 2
 PACE_SECONDS = 20.0
 HANG_SECONDS = 60.0
-"""Both runs are started again if no step is done for so long."""
+"""Both runs are restarted if no step is done for so long."""
 
 
 @dataclass
@@ -52,7 +52,7 @@ class Run:
     steps: list[tuple[str, int, float, float]] = field(default_factory=list)
     """Process, step, time, and the seconds of the save before it."""
     started_again: int = 0
-    """How often torchrun itself had to be started again, because it failed or hung."""
+    """How often torchrun itself had to be restarted, because it failed or hung."""
     reported: str = ""
     """The goodput that cloudtrain reports itself."""
 
@@ -118,7 +118,7 @@ def main() -> None:
     print("| --- | --- | --- | --- | --- | --- | --- |")
     for who, run in (
         ("cloudtrain", ours),
-        ("torchrun, started again by a loop; torch.save to S3", theirs),
+        ("torchrun, restarted by a loop; torch.save to S3", theirs),
         ("torchrun --max-restarts=30; torch.save to S3", restarting),
     ):
         restarts = run.restarts
@@ -133,7 +133,7 @@ def main() -> None:
     )
     print(f"\n`cloudtrain describe` says: {ours.reported}.")
     print(
-        f"torchrun was started again {theirs.started_again} times; with restarts, {restarting.started_again} times."
+        f"torchrun was restarted {theirs.started_again} times; with restarts, {restarting.started_again} times."
     )
 
 

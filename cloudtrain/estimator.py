@@ -65,7 +65,7 @@ class Estimator(SdkMembers):
         instance_count: the number of hosts.
         volume_size: the disk of each host in GB.
         max_run: the maximum duration of the job in seconds. Default: a day; on a cluster, the limit of the cluster.
-        max_retry_attempts: the number of times that a failed job is started again, from its last checkpoint; on
+        max_retry_attempts: the number of times that a failed job is restarted, from its last checkpoint; on
             SageMaker only after an internal error of AWS.
         hang_timeout: the job fails, and reports the Python stacks of all ranks, if a rank sends no heartbeat for this
             number of seconds, counted from the first one.

@@ -214,7 +214,7 @@ class Job:
         self.platform.stop(self.name)
 
     def preempt(self) -> None:
-        """Simulate a preemption: ranks get SIGTERM and their grace period, and the job is started again.
+        """Simulate a preemption: ranks get SIGTERM and their grace period, and the job is restarted.
 
         Raises:
             PlatformError: the job is not running, or its platform does not support preemption.

@@ -13,7 +13,7 @@ from cloudtrain.cli._options import echo_json, job_argument, json_option
 def command(job: str, as_json: bool) -> None:
     """Simulate a preemption of JOB, to test that the job survives one.
 
-    The ranks get the same notice as on a spot instance that is reclaimed. When they have ended, the job starts again.
+    The ranks get the same notice as on a spot instance that is reclaimed. When they have ended, the job restarts.
     """
     from cloudtrain.job import Job
 
@@ -22,4 +22,4 @@ def command(job: str, as_json: bool) -> None:
     if as_json:
         echo_json(attached.describe().to_dict())
     else:
-        click.echo(f"{job}: preempted; the job starts again when its ranks have ended")
+        click.echo(f"{job}: preempted; the job restarts when its ranks have ended")

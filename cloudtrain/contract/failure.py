@@ -60,7 +60,7 @@ class FailureClass(str, Enum):
 
 FINAL_CODE = 124
 """The exit code of a host whose runtime has ended the job at a limit, as that of the program ``timeout``. The
-job is not started again."""
+job is not restarted."""
 
 
 @dataclass(frozen=True)

@@ -82,7 +82,7 @@ class Settings:
     """Seconds that the job may run, all attempts together, where the platform cannot count them; 0: the runtime sets no
     limit."""
     max_preemptions: int = -1
-    """How often in a row the job may start again after hosts were lost, while it saves no checkpoint, on a platform
+    """How often in a row the job may restart after hosts were lost, while it saves no checkpoint, on a platform
     that would always start it again; -1: always."""
     hang_timeout: float = 0.0
     """Seconds without a heartbeat, after the first one, after which a rank is considered hung; 0: never."""
@@ -96,7 +96,7 @@ class Settings:
     """A Python program that starts this host again, in place of an exit with ``restart_exit_code``: for a platform that
     would count such an exit as a failure of the script."""
     retries_in_place: int = -1
-    """How often the script may fail before this host only ends again as before, where hosts are started again in place;
+    """How often the script may fail before this host only ends again as before, where hosts are restarted in place;
     -1: the platform counts."""
     attempt: int = 0
     """0 for the first start, 1 for the first retry, ..."""

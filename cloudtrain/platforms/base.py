@@ -244,7 +244,7 @@ class Preemption(Protocol):
     """The ability to simulate a preemption, as a cloud or a scheduler causes one."""
 
     def preempt(self, job_name: str) -> None:
-        """Preempt the job's hosts, with the usual grace period. The job is then started again.
+        """Preempt the job's hosts, with the usual grace period. The job is then restarted.
 
         Raises JobNotFound, or PlatformError if the job does not run.
         """

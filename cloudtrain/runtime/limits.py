@@ -93,7 +93,7 @@ class Limits:
         """This attempt has ended.
 
         Args:
-            failed: through a fault of the script, which is a retry if it starts again.
+            failed: through a fault of the script, which is a retry if it restarts.
         """
         self._completed, self._failed, self._is_over = completed, failed, True
         self._wake.set()

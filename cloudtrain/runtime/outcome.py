@@ -75,7 +75,7 @@ class HostOutcome:
 
 
 def reached_limit(report: FailureReport) -> bool:
-    """Whether the runtime has ended the job at one of its `Limits`: it is not started again."""
+    """Whether the runtime has ended the job at one of its `Limits`: it is not restarted."""
     is_limit = report.failure_class in (FailureClass.TIME_LIMIT, FailureClass.PREEMPTED)
     return is_limit and report.exit_code == FINAL_CODE
 

@@ -1,4 +1,4 @@
-"""Starts again in place: after failures of the script no more often than the job says, after others always.
+"""Restarts in place: after failures of the script no more often than the job says, after others always.
 
 A kubelet or an operator that starts containers again by itself may count neither, or both. The container of a pod whose
 ``restartPolicy`` is ``OnFailure`` finds its volumes again, with the failure in them.
@@ -24,7 +24,7 @@ from cloudtrain.storage.atomic import write_file
 
 STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
 PAUSE = 2.0
-"""Seconds before a host starts again."""
+"""Seconds before a host restarts."""
 
 
 def earlier_failure(paths: Paths, environ: Mapping[str, str]) -> HostOutcome | None:

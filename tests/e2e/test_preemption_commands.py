@@ -35,7 +35,7 @@ def test_a_job_is_preempted_and_its_checkpoints_are_managed(tmp_path: Path) -> N
     assert preempted.json["status"] == "Running"
     assert cloudtrain("wait", "trip", cwd=tmp_path).code == 0
     logs = cloudtrain("logs", "trip", cwd=tmp_path).out
-    assert "preempted; starting again, preemption 1 of 10" in logs
+    assert "preempted; restarting, preemption 1 of 10" in logs
     ended = cloudtrain("preempt", "trip", cwd=tmp_path)
     assert (ended.code, "is Completed: there is nothing" in ended.err) == (1, True)
 

@@ -35,7 +35,7 @@ class HostsOptions(Struct, frozen=True, forbid_unknown_fields=True):
             machine, the interpreter that submits the job; on other hosts, ``python3``.
         ssh: the command that connects to a host, with its options: ``ssh -p 2222 -i ~/.ssh/cluster``.
         master_port: the port on which rank 0 listens; 0 for a free one.
-        max_preemptions: how often a preempted job is started again, which does not count as a retry.
+        max_preemptions: how often a preempted job is restarted, which does not count as a retry.
     """
 
     hosts: str | list[str] | None = None

@@ -26,7 +26,7 @@ class LocalOptions(Struct, frozen=True, forbid_unknown_fields=True):
         python: the interpreter that runs the script: Python 3.9 or newer, which need not have cloudtrain. Default:
             the interpreter that submits the job.
         master_port: the port on which rank 0 listens; 0 for a free one.
-        max_preemptions: how often a preempted job is started again, which does not count as a retry.
+        max_preemptions: how often a preempted job is restarted, which does not count as a retry.
         mount_opt_ml: whether ``/opt/ml`` is the job's folder, where the kernel permits that. With False, an ordinary
             user's script may use sudo and other setuid programs, and sees the machine's own ``/opt/ml``.
     """

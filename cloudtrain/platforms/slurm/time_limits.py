@@ -184,7 +184,7 @@ def limit_warnings(job: TrainingJob, options: SlurmOptions, limit_of: LimitOf) -
     again = (
         ""
         if options.requeue == "always"
-        else ", and is not started again if it has saved no checkpoint by then"
+        else ", and is not restarted if it has saved no checkpoint by then"
     )
     return [
         f"{whose}: the time limit is {limit / 60:g} min. The job begins to end {math.ceil(needed)} s before it, where "

@@ -113,7 +113,7 @@ def judge(places: Mapping[int, Place], ended: Sequence[int] = ()) -> Verdict | N
 
 
 GAP_SECONDS = 3.0
-"""If the watchdog itself did not run for this long, its host was paused: the limit of every rank starts again."""
+"""If the watchdog itself did not run for this long, its host was paused: the limit of every rank restarts."""
 
 HINT = "See the stacks of all ranks in the failure report: they show where each rank waits."
 

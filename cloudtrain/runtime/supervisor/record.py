@@ -49,9 +49,9 @@ class JobRecord:
     warnings: tuple[str, ...] = ()
     """Warnings of the supervisor, which cannot be events on a full disk."""
     retries: int = 0
-    """How often the job has started again after a failure."""
+    """How often the job has restarted after a failure."""
     preemptions: int = 0
-    """How often it has started again after a preemption."""
+    """How often it has restarted after a preemption."""
     ran: float = 0.0
     """Seconds for which earlier submissions of the job ran: see `continuation`."""
     resumed_at: float | None = None

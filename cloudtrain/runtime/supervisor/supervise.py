@@ -162,7 +162,7 @@ class Supervisor:
                 if self._hand_over(self._continuation):
                     return
                 break
-            self._say(f"[cloudtrain] {why}; starting again, {budget.describe(self._record, self._request)}")
+            self._say(f"[cloudtrain] {why}; restarting, {budget.describe(self._record, self._request)}")
         self._finish(failure)
 
     def _begin(self) -> bool:
@@ -182,7 +182,7 @@ class Supervisor:
                 record = PREEMPTIONS.spend(record)
                 self._events.emit("retry", attempt=record.attempt, failure=LOST)
                 self._say(
-                    f"[cloudtrain] {LOST}; starting again, {PREEMPTIONS.describe(record, self._request)}"
+                    f"[cloudtrain] {LOST}; restarting, {PREEMPTIONS.describe(record, self._request)}"
                 )
         self._record = record
         started_at = record.started_at or now
@@ -211,7 +211,7 @@ class Supervisor:
         """Leave the next attempt to the scheduler. Returns whether there will be one."""
         ran = self._record.ran + time.monotonic() - self._resumed
         budget = PREEMPTIONS.describe(self._record, self._request)
-        self._say(f"[cloudtrain] {TAKEN_BACK[self._cause]}; waiting to start again, {budget}")
+        self._say(f"[cloudtrain] {TAKEN_BACK[self._cause]}; waiting to restart, {budget}")
         self._events.emit("queued", since=steady.now())
         self._update(status=JobStatus.PENDING, pid=None, process="", ran=ran, resumed_at=None)
         try:
@@ -532,7 +532,7 @@ class Supervisor:
         if error:
             return FailureReport(
                 self._cause,
-                f"{words}, and not started again: {error.message}",
+                f"{words}, and not restarted: {error.message}",
                 error.hint or "Submit the job again: it resumes from its last checkpoint.",
                 exit_code=INTERRUPTED,
                 time=time.time(),

@@ -1,4 +1,4 @@
-"""Pods and nodes go away in the middle of a job: all hosts start again, from their last step, and no failure counts.
+"""Pods and nodes go away in the middle of a job: all hosts restart, from their last step, and no failure counts.
 
 The image has neither cloudtrain nor boto3: both come through S3, with the source.
 """

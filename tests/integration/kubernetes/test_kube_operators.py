@@ -151,7 +151,7 @@ def test_a_jobset_starts_again_as_a_whole(kubernetes: Namespace, tmp_path: Path)
 def test_failures_of_the_script_count(
     kubernetes: Namespace, tmp_path: Path, rendering: str, plural: str, retries: int
 ) -> None:
-    """Also in a TrainJob, whose containers the kubelet starts again in place, and whose pods go with its failure."""
+    """Also in a TrainJob, whose containers the kubelet restarts in place, and whose pods go with its failure."""
     make_claim(kubernetes)
     job, _ = submit(tmp_path, FAILS, rendering, options=VOLUMES, max_retry_attempts=retries)
     with pytest.raises(TrainingFailed):
@@ -171,7 +171,7 @@ def test_failures_of_the_script_count(
 def test_the_launcher_of_an_mpijob_survives_the_loss_of_a_worker(
     kubernetes: Namespace, tmp_path: Path
 ) -> None:
-    """It starts again in its pod: its Job would count a failed pod."""
+    """It restarts in its pod: its Job would count a failed pod."""
     make_claim(kubernetes)
     job, _ = submit(tmp_path, ONCE + SCRIPT, "mpijob", distribution=MPI, options=VOLUMES)
     for rank in range(4):

@@ -62,7 +62,7 @@ def test_uncompressed_outputs_of_all_hosts_are_one_folder(run: Run, tmp_path: Pa
 
 
 def test_a_host_that_is_killed_while_outputs_are_merged_leaves_no_archive(run: Run, tmp_path: Path) -> None:
-    """The leader is paused when the follower has uploaded its share, and then killed; the job starts again."""
+    """The leader is paused when the follower has uploaded its share, and then killed; the job restarts."""
     script = """
         import os
         from cloudtrain import environment

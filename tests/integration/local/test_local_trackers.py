@@ -1,4 +1,4 @@
-"""A job that fails, is preempted and starts again is one run for Weights & Biases, MLflow and Comet."""
+"""A job that fails, is preempted and restarts is one run for Weights & Biases, MLflow and Comet."""
 
 from __future__ import annotations
 

@@ -72,7 +72,7 @@ def test_a_preempted_job_resumes(submit: Submit, notify: Notify, reason: str) ->
     description = job.describe()
     assert (description.status, description.attempt) == (JobStatus.COMPLETED, 1), logs
     assert reason in logs
-    assert "[cloudtrain] preempted; starting again, preemption 1 of 10" in logs
+    assert "[cloudtrain] preempted; restarting, preemption 1 of 10" in logs
     [first, second] = [int(line.split()[-1]) for line in logs.splitlines() if "starts at" in line]
     assert (first, second > 3) == (0, True)
 

@@ -1,4 +1,4 @@
-"""Hosts are lost and started again, one by one: the others end for the next attempt, and no failure counts."""
+"""Hosts are lost and restarted, one by one: the others end for the next attempt, and no failure counts."""
 
 from __future__ import annotations
 

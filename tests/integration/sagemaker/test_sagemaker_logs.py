@@ -76,8 +76,8 @@ def test_lines_are_followed_from_the_first_to_those_after_the_end(
     job.log("algo-2", "another host")
     assert next(lines) == "[algo-2] another host"
     job.enter("Interrupted")
-    job.log("algo-1", "started again", stream=2)
-    assert next(lines) == "[algo-1] started again"
+    job.log("algo-1", "restarted", stream=2)
+    assert next(lines) == "[algo-1] restarted"
     job.complete()
     late = threading.Timer(0.3, job.log, ["algo-1", "late"])
     late.start()

@@ -81,7 +81,7 @@ def test_what_slurm_notices_late(slurm3: SlurmCluster, tmp_path: Path) -> None:
     slurm3.expire(number_of(late))
     check(wait_for_end(late).describe(), FailureClass.TIME_LIMIT, "ended by the scheduler's time limit")
     assert late.failure
-    assert late.failure.message.endswith("and not started again: platform_options.requeue is never")
+    assert late.failure.message.endswith("and not restarted: platform_options.requeue is never")
     check(wait_for_end(lost).describe(), FailureClass.HOST_LOST, "ended by the loss of a host")
 
 

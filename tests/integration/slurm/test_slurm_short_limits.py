@@ -20,7 +20,7 @@ print("done", flush=True)
 
 
 def test_a_limit_shorter_than_the_notice(slurm_of: SlurmOf, tmp_path: Path) -> None:
-    """A short job has its time; a long one without checkpoints is not started again and again."""
+    """A short job has its time; a long one without checkpoints is not restarted over and over."""
     slurm_of(Configuration(partitions=("main Default=YES MaxTime=1",), name="short"))
     options = {"poll_seconds": 1}
     words = "partition main: the time limit is 1 min. The job begins to end 20 s before it"

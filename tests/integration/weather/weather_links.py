@@ -1,6 +1,6 @@
 """Rounds of bad weather between two linked hosts: outages of the network, hosts and ranks that are killed or paused.
 
-There is no supervisor here. A job that has failed is started again, as a scheduler would do it.
+There is no supervisor here. A job that has failed is restarted, as a scheduler would do it.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ class _LinkRound:
                 codes = self._spoil(job)
                 if codes == [0, 0]:
                     break
-                self._figures.ends["failed, and started again"] += 1
+                self._figures.ends["failed, and restarted"] += 1
                 job.start()
             else:
                 self._figures.wrong.append(f"{self._where}: it did not complete in {STARTS} starts")

@@ -106,7 +106,7 @@ CASES: dict[str, tuple[Events, dict[str, float], float]] = {
         {"start": 10, "recomputed": 10, "restart": 20},
         60,
     ),
-    "a script without numbers counts as started again": (
+    "a script without numbers counts as restarted": (
         [attempt(0), step(10, None), step(50, None), attempt(60), step(70, None), step(100, None)],
         {"start": 10, "recomputed": 40, "restart": 20},
         30,

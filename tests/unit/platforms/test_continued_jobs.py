@@ -91,7 +91,7 @@ def test_the_next_submission_continues_the_record(queue: Queue) -> None:
     assert ended.started_at == waiting.started_at
     assert len(queue.records) == 1
     assert log(queue) == [
-        "preempted; waiting to start again, preemption 1 of 2",
+        "preempted; waiting to restart, preemption 1 of 2",
         "requeued",
         "attempt 2: job 7 on node-1",
     ]
@@ -141,7 +141,7 @@ def test_a_submission_whose_host_was_lost(queue: Queue) -> None:
     assert (record.status, record.attempt, record.preemptions) == (JobStatus.COMPLETED, 2, 2)
     assert record.ran == pytest.approx(25, abs=2)
     first, second = log(queue)
-    assert first == "interrupted without a notice; starting again, preemption 2 of 2"
+    assert first == "interrupted without a notice; restarting, preemption 2 of 2"
     assert second == "attempt 3: job 7 on node-1"
 
 
@@ -170,7 +170,7 @@ def test_the_report_says_why_the_hosts_were_taken_back(queue: Queue, cause: Fail
     assert record.failure.failure_class == cause
     assert record.failure.message == f"{words} more often than max_preemptions allows (0)"
     assert run(queue, NOTICE).status == JobStatus.PENDING
-    assert log(queue)[-2] == f"{words}; waiting to start again, preemption 1 of 2"
+    assert log(queue)[-2] == f"{words}; waiting to restart, preemption 1 of 2"
 
 
 def test_a_scheduler_that_cannot_start_the_job_again(queue: Queue) -> None:
@@ -178,7 +178,7 @@ def test_a_scheduler_that_cannot_start_the_job_again(queue: Queue) -> None:
     record = run(queue, NOTICE)
     assert record.status == JobStatus.INTERRUPTED
     assert record.failure
-    assert record.failure.message == "preempted, and not started again: no command here submits jobs"
+    assert record.failure.message == "preempted, and not restarted: no command here submits jobs"
     assert record.failure.hint == "Do it by hand."
 
 
@@ -187,7 +187,7 @@ def test_an_attempt_that_would_be_in_vain_is_not_made(queue: Queue) -> None:
     record = run(queue, NOTICE)
     assert (record.status, record.preemptions, queue.records) == (JobStatus.INTERRUPTED, 0, [])
     assert record.failure and record.failure.failure_class == FailureClass.TIME_LIMIT
-    assert "not started again: this attempt saved no checkpoint" in record.failure.message
+    assert "not restarted: this attempt saved no checkpoint" in record.failure.message
     assert record.failure.hint == "Save more often."
 
 

@@ -1,4 +1,4 @@
-"""A script may leave anything in place of what its host reads at the end, or before it starts again."""
+"""A script may leave anything in place of what its host reads at the end, or before it restarts."""
 
 from __future__ import annotations
 

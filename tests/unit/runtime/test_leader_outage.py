@@ -178,7 +178,7 @@ def test_the_end_of_a_job_reaches_a_host_that_was_cut_off(pair: Pair) -> None:
 
 
 def test_a_host_that_returns_to_another_leader_is_lost_and_does_not_count_there(pair: Pair) -> None:
-    """All hosts were started again meanwhile; only this one has not noticed."""
+    """All hosts were restarted meanwhile; only this one has not noticed."""
     listener = listen("h:0", "")
     hosts = {"restarts": True, "join_timeout": 20, "host_timeout": TIMEOUT}
     other = Leader(listener, HOSTS, KEYS, master=("h", 1), **hosts)  # type: ignore[arg-type]

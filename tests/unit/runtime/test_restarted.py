@@ -1,4 +1,4 @@
-"""A container that a kubelet starts again in place runs the script no more often than the job says."""
+"""A container that a kubelet restarts in place runs the script no more often than the job says."""
 
 from __future__ import annotations
 

@@ -157,12 +157,12 @@ def _lost(pods: Sequence[Pod], latest: Sequence[Pod]) -> str:
     causes = [cause for pod, cause in sorted(gone, key=lambda one: -one[0].created) if cause]
     deleted = [pod for pod, cause in gone if pod.is_deleted and not cause]
     if causes:
-        return f"it starts again, because {causes[0].message.rstrip('.')}."
-    return f"it starts again, because pod {deleted[-1].name} was deleted." if deleted else ""
+        return f"it restarts, because {causes[0].message.rstrip('.')}."
+    return f"it restarts, because pod {deleted[-1].name} was deleted." if deleted else ""
 
 
 def attempts(owner: Owner, pods: Sequence[Pod], objects: Snapshot) -> int:
-    """How often the job was started again."""
+    """How often the job was restarted."""
     leader = next((pod.host for pod in pods if pod.is_leader), "")
     seen = {pod.name for pod in pods if pod.is_leader}
     if leader:

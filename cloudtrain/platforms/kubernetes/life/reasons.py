@@ -582,7 +582,7 @@ def _evicted(workload: Object) -> Why:
 
 
 def deactivated(workload: Object) -> Why:
-    """Why a job will not start again unless someone activates it."""
+    """Why a job will not restart unless someone activates it."""
     said = text(holds(workload, "Evicted"), "message")
     why = said.partition(" due to ")[2].rstrip(".")
     again = (

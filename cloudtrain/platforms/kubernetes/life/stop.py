@@ -59,7 +59,7 @@ def stop_patch(owner: Object, note: Mapping[str, str], *, suspend: bool) -> dict
 def child_jobs(owner: Object) -> list[str]:
     """The names of the Jobs whose failure, at their time limit, ends a JobSet.
 
-    Not that of an MPIJob: its workers would start again in their pods, until its operator removes them.
+    Not that of an MPIJob: its workers would restart in their pods, until its operator removes them.
     """
     found = Owner(owner)
     if found.kind != "JobSet":

@@ -62,7 +62,7 @@ def sources(objects: Snapshot) -> Iterator[SourceState]:
         state, last = part(pod.status, "state"), part(pod.status, "lastState")
         if not ("running" in state or "terminated" in state or "terminated" in last):
             continue
-        # a container that is started again in its pod continues the same log
+        # a container that is restarted in its pod continues the same log
         restarts = text(pod.found, "spec", "restartPolicy") != "Never"
         has_ended = pod.is_over or ("terminated" in state and not restarts)
         source = Source(pod.name, pod.uid, pod.container, pod.host)

@@ -1,4 +1,4 @@
-"""A rank joins, dies, fails, leaves or starts again while collectives are in flight, with the waits of `_lazy_wait`."""
+"""A rank joins, dies, fails, leaves or restarts while collectives are in flight, with the waits of `_lazy_wait`."""
 
 from __future__ import annotations
 

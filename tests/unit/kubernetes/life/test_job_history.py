@@ -61,7 +61,7 @@ def test_each_change_is_one_state():
     assert states[1].message.startswith("0/3 nodes have enough free nvidia.com/gpu")
     assert states[3] == JobState(BEGAN + 15, "Running", "on node gpu-1")
     assert states[4].message.startswith(
-        "it starts again, because pod train-0-x7k2p on node gpu-1 was evicted"
+        "it restarts, because pod train-0-x7k2p on node gpu-1 was evicted"
     )
     assert states[-1].time == BEGAN + 80
     assert [state.time for state in states] == sorted(state.time for state in states)
@@ -145,7 +145,7 @@ def test_a_pod_that_was_deleted_by_hand_is_why_a_job_starts_again():
     found = describe(
         look_at(Objects(job(hosts=1), [waits(FULL, uid="new", after=31)], gone=[gone]), BEGAN + 40)
     )
-    assert found.reason.startswith("it starts again, because pod train-0-old was deleted. 0/3 nodes")
+    assert found.reason.startswith("it restarts, because pod train-0-old was deleted. 0/3 nodes")
     assert found.attempt == 1
 
 

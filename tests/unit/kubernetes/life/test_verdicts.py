@@ -449,7 +449,7 @@ def test_a_restart_says_what_the_last_attempt_ended_from():
     ]
     found = described(Objects(job(), pods))
     assert (found.status, found.attempt) == (JobStatus.PENDING, 1)
-    assert found.reason.startswith("it starts again, because pod train-1-old on node gpu-1 was evicted")
+    assert found.reason.startswith("it restarts, because pod train-1-old on node gpu-1 was evicted")
     assert "train-1: 0/3 nodes have enough free nvidia.com/gpu" in found.reason
     assert [one.name for one in found.hosts] == ["train-0", "train-1"]
     assert found.started_at == BEGAN + 7
