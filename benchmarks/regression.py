@@ -12,9 +12,12 @@ from __future__ import annotations
 
 import argparse
 import ctypes
+import io
 import os
+import shutil
 import subprocess
 import sys
+import tarfile
 import tempfile
 from collections.abc import Sequence
 from contextlib import suppress
@@ -56,12 +59,9 @@ COMMANDS: dict[str, Sequence[str]] = {
 
 def cpu_of_all(command: Sequence[str], folder: Path, tree: Path) -> float:
     """CPU seconds of a command and all its descendants. Raises RuntimeError with its output if it fails."""
-    environ = {
-        **os.environ,
-        "PYTHONPATH": str(tree),
-        "CLOUDTRAIN_HOME": str(folder / "state"),
-        "AWS_DEFAULT_REGION": "eu-central-1",
-    }
+    environ = {**os.environ, "PYTHONPATH": str(tree), "CLOUDTRAIN_HOME": str(folder / "state")}
+    environ["AWS_DEFAULT_REGION"] = "eu-central-1"
+    environ.pop("PYTHONDONTWRITEBYTECODE", None)  # each tree keeps its compiled modules
     with tempfile.TemporaryFile() as output:
         child = subprocess.Popen(
             command, cwd=folder, env=environ, stdin=subprocess.DEVNULL, stdout=output, stderr=output
@@ -87,30 +87,31 @@ def main() -> None:
     given = parser.parse_args()
     ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
     with tempfile.TemporaryDirectory() as name:
-        scratch, base = Path(name), Path(name, "base")
-        git = ("git", "-C", str(REPOSITORY), "worktree")
-        subprocess.run([*git, "add", "--quiet", "--detach", str(base), given.base], check=True)
-        try:
-            regressed = compare(scratch, base, 1 if given.quick else given.runs, given.base)
-        finally:
-            subprocess.run([*git, "remove", "--force", str(base)], check=True)
+        scratch = Path(name)
+        archive = ["git", "-C", str(REPOSITORY), "archive", given.base, "cloudtrain"]
+        with tarfile.open(fileobj=io.BytesIO(subprocess.check_output(archive))) as tar:
+            tar.extractall(scratch / "then", filter="data")
+        without = shutil.ignore_patterns("__pycache__")
+        shutil.copytree(REPOSITORY / "cloudtrain", scratch / "now" / "cloudtrain", ignore=without)
+        regressed = compare(scratch, 1 if given.quick else given.runs, given.base)
     if regressed and not given.quick:
         sys.exit("\n".join(f"needs more CPU time than at {given.base}: {command}" for command in regressed))
 
 
-def compare(scratch: Path, base: Path, runs: int, revision: str) -> list[str]:
-    """Print a row for each command; returns those that have become slower."""
+def compare(scratch: Path, runs: int, revision: str) -> list[str]:
+    """Print a row for each command; returns those that have become slower. The trees are ``then`` and ``now``."""
     turns = {}
-    for tree in (base, REPOSITORY):
-        folder = scratch / f"work-{len(turns)}"
+    for tree in ("then", "now"):
+        folder = scratch / f"in-{tree}"
         folder.mkdir()
         (folder / "train.py").write_text(SCRIPT)
-        turns |= {(what, tree): partial(cpu_of_all, line, folder, tree) for what, line in COMMANDS.items()}
+        for what, line in COMMANDS.items():
+            turns[what, tree] = partial(cpu_of_all, line, folder, scratch / tree)
     seconds = in_turns(turns, runs)
     print(f"| command | CPU at {revision}, lowest of {runs} | now | now / then |\n| --- | --- | --- | --- |")
     regressed = []
     for what in COMMANDS:
-        then, now = seconds[what, base].min, seconds[what, REPOSITORY].min
+        then, now = seconds[what, "then"].min, seconds[what, "now"].min
         print(f"| `{what}` | {then:.3f} s | {now:.3f} s | {now / then:.2f} |")
         if now > then * ALLOWED and now > then + SLACK:
             regressed.append(what)
