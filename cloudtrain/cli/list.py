@@ -16,9 +16,10 @@ if TYPE_CHECKING:
     """The name and the platform of a job, and its description or why that is unknown."""
 
 PARALLEL_REQUESTS = 8
-"""The number of jobs to describe at the same time: some platforms take long to respond."""
+"""The number of jobs to describe at the same time on a platform that takes long to respond."""
 
-MOST_TASKS = 400
+SLOW_SECONDS = 0.05
+"""A platform that takes longer for one job is slow. Threads would halve the speed of one that reads local files."""
 
 
 @click.command("list")
@@ -60,20 +61,28 @@ def _on_platform(name: str, limit: int) -> list[Found]:
 
 def _of_this_machine(limit: int) -> list[Found]:
     """The jobs submitted from this machine."""
-    from concurrent.futures import ThreadPoolExecutor
-    from itertools import chain
+    import time
+    from concurrent.futures import Future, ThreadPoolExecutor
 
     from cloudtrain.index import list_jobs
 
     entries = list_jobs()[:limit]
     platforms = {name: _platform(name) for name in {entry.platform for entry in entries}}
-    # some for each task: a task costs as much as a job of this machine
-    size = 1 + len(entries) // MOST_TASKS
-    parts = [entries[start : start + size] for start in range(0, len(entries), size)]
+    slow: set[str] = set()
+    described: list[JobDescription | str | Future[JobDescription | str]] = []
     with ThreadPoolExecutor(PARALLEL_REQUESTS) as pool:
-        rows = pool.map(lambda part: [_describe(entry, platforms[entry.platform]) for entry in part], parts)
-    described = chain.from_iterable(rows)
-    return [(entry.name, entry.platform, found) for entry, found in zip(entries, described, strict=True)]
+        for entry in entries:
+            if entry.platform in slow:
+                described.append(pool.submit(_describe, entry, platforms[entry.platform]))
+                continue
+            began = time.monotonic()
+            described.append(_describe(entry, platforms[entry.platform]))
+            if time.monotonic() - began > SLOW_SECONDS:
+                slow.add(entry.platform)
+    return [
+        (entry.name, entry.platform, found.result() if isinstance(found, Future) else found)
+        for entry, found in zip(entries, described, strict=True)
+    ]
 
 
 def _platform(name: str) -> Platform | str:

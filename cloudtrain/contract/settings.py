@@ -143,7 +143,8 @@ class Settings:
         Raises ValueError, which names the setting, if a value does not have the type of its default.
         """
         given = Fields(values, "settings")
-        return cls(**{field.name: _checked(given, field.name, field.default) for field in fields(cls)})
+        known = (field for field in fields(cls) if field.name in given)
+        return cls(**{field.name: _checked(given, field.name, field.default) for field in known})
 
     @classmethod
     def from_environ(cls, environ: Mapping[str, str] = os.environ) -> Settings:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
@@ -114,11 +114,13 @@ class JobDescription(DescribedNames):
     """SageMaker's own response to DescribeTrainingJob; None on other platforms."""
 
     def to_dict(self) -> dict[str, Any]:
-        record = asdict(replace(self, answer=None))
-        del record["answer"], record["looked_at"]
-        record["status"] = str(self.status)
-        record["failure"] = self.failure.to_dict() if self.failure else None
-        return record
+        return {
+            **{name: value for name, value in vars(self).items() if name not in ("answer", "looked_at")},
+            "status": str(self.status),
+            "failure": self.failure.to_dict() if self.failure else None,
+            "hosts": [asdict(host) for host in self.hosts],
+            "goodput": asdict(self.goodput) if self.goodput else None,
+        }
 
 
 class Platform(Protocol):

@@ -182,9 +182,7 @@ def limit_warnings(job: TrainingJob, options: SlurmOptions, limit_of: LimitOf) -
     if needed >= asked:
         return []
     again = (
-        ""
-        if options.requeue == "always"
-        else ", and is not restarted if it has saved no checkpoint by then"
+        "" if options.requeue == "always" else ", and is not restarted if it has saved no checkpoint by then"
     )
     return [
         f"{whose}: the time limit is {limit / 60:g} min. The job begins to end {math.ceil(needed)} s before it, where "

@@ -38,11 +38,12 @@ def from_cached(data: bytes) -> dict[str, Any] | None:
     return values if values["version"] == __version__ else None
 
 
-def to_description(values: dict[str, Any]) -> JobDescription:
-    """The inverse of `JobDescription.to_dict`, for values that `from_cached` has returned."""
+def to_description(values: dict[str, Any], place: str | None = None) -> JobDescription:
+    """The inverse of `JobDescription.to_dict`, for values that `from_cached` has returned; ``place`` replaces theirs."""
     return JobDescription(
         **{
             **values,
+            "place": values["place"] if place is None else place,
             "status": JobStatus(values["status"]),
             "failure": values["failure"] and FailureReport.from_dict(values["failure"]),
             "hosts": [HostState(**host) for host in values.get("hosts", ())],
@@ -114,7 +115,7 @@ def recall(job: JobFiles) -> JobDescription | None:
     found = from_cached(data) if data else None
     if not found or found["record"] != _digest(job.read(RECORD)):
         return None
-    return replace(to_description(found["description"]), place=job.root.place(job.name))
+    return to_description(found["description"], job.root.place(job.name))
 
 
 def remember(job: JobFiles, description: JobDescription) -> None:

@@ -181,9 +181,7 @@ class Supervisor:
             if not is_spent:
                 record = PREEMPTIONS.spend(record)
                 self._events.emit("retry", attempt=record.attempt, failure=LOST)
-                self._say(
-                    f"[cloudtrain] {LOST}; restarting, {PREEMPTIONS.describe(record, self._request)}"
-                )
+                self._say(f"[cloudtrain] {LOST}; restarting, {PREEMPTIONS.describe(record, self._request)}")
         self._record = record
         started_at = record.started_at or now
         me = {
