@@ -39,7 +39,7 @@ def from_cached(data: bytes) -> dict[str, Any] | None:
 
 
 def to_description(values: dict[str, Any], place: str | None = None) -> JobDescription:
-    """The inverse of `JobDescription.to_dict`, for values that `from_cached` has returned. ``place`` replaces the stored one."""
+    """The inverse of `JobDescription.to_dict`, for values of `from_cached`. ``place`` replaces the stored one."""
     return JobDescription(
         **{
             **values,
