@@ -12,7 +12,6 @@ from typing import Any
 
 from cloudtrain._system.users import user_id
 from cloudtrain.errors import InvalidJob, nearest
-from cloudtrain.spec import FIELDS, RUNTIMES, is_secret, read_job_file
 
 NOT_DEFAULTS = ("source", "job_name", "inputs")
 """Fields that describe one job only."""
@@ -41,6 +40,8 @@ def _exists(path: Path) -> bool:
 
 def config_warnings() -> list[str]:
     """A warning, one sentence, if other users can read secrets in the user's defaults."""
+    from cloudtrain.spec import is_secret
+
     path = config_path()
     try:
         can_others_read = user_id() >= 0 and path.stat().st_mode & 0o044  # Windows has neither
@@ -62,11 +63,17 @@ def read_section(name: str) -> dict[str, Any]:
     return section
 
 
+def is_configured() -> bool:
+    """Whether the user has a config file, or names one. Raises InvalidJob if that cannot be found out."""
+    return bool(os.environ.get("CLOUDTRAIN_CONFIG")) or _exists(config_path())
+
+
 def _read_file() -> dict[str, Any]:
-    path = config_path()
-    return (
-        read_job_file(path, may_be_empty=True) if os.environ.get("CLOUDTRAIN_CONFIG") or _exists(path) else {}
-    )
+    if not is_configured():
+        return {}
+    from cloudtrain.spec import read_job_file
+
+    return read_job_file(config_path(), may_be_empty=True)
 
 
 def read_config() -> dict[str, Any]:
@@ -76,6 +83,8 @@ def read_config() -> dict[str, Any]:
         InvalidJob: the file cannot be read, is not valid YAML, or has a key that is not an argument of an Estimator; or
             the variable names an unknown runtime.
     """
+    from cloudtrain.spec import FIELDS, RUNTIMES
+
     path = config_path()
     config = {key: value for key, value in _read_file().items() if key not in SECTIONS}
     for key in config:

@@ -18,12 +18,15 @@ import shutil
 import stat
 import subprocess
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
+from typing import Any
 
 from cloudtrain._system.processes import HAS_MOUNT_NAMESPACES
 from cloudtrain._system.users import group_id, user_id
 from cloudtrain.contract.paths import DEFAULT_BASE
+from cloudtrain.contract.request_body import request_settings
+from cloudtrain.storage import uri_scheme, uri_to_path
 
 CLONE_NEWNS, CLONE_NEWUSER = 0x00020000, 0x10000000
 MS_RDONLY, MS_NOSUID, MS_NODEV, MS_REMOUNT, MS_BIND, MS_REC, MS_SLAVE = 1, 2, 4, 32, 4096, 16384, 1 << 19
@@ -31,6 +34,21 @@ CAPABILITY_VERSION = 0x20080522
 """_LINUX_CAPABILITY_VERSION_3, capget(2)."""
 O_PATH, O_NOFOLLOW = getattr(os, "O_PATH", 0), getattr(os, "O_NOFOLLOW", 0)
 GPU_MEMORY_DEVICE = "/dev/nvidia-uvm"
+
+
+def no_opt_ml(request: Mapping[str, Any], folder: Path) -> str:
+    """Why the hosts of a job cannot have their own ``/opt/ml``, as far as that is known; empty if nothing is.
+
+    Args:
+        request: the body of the request.
+        folder: the job's folder.
+    """
+    if not request.get("mount_opt_ml", True):
+        return "platform_options.mount_opt_ml is false"
+    settings = request_settings(request)
+    uris = (*(uri for _, uri in settings.channels), settings.output_uri, settings.checkpoint_uri)
+    files = (uri_to_path(uri) for uri in uris if uri_scheme(uri) == "file")
+    return obstacle([folder, request["python"], sys.executable, *filter(None, sys.path), *files])
 
 
 def obstacle(needed: Iterable[str | os.PathLike[str]]) -> str:

@@ -2,42 +2,24 @@
 
 from __future__ import annotations
 
-import sys
 import tarfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 from cloudtrain.contract.opt_ml import LARGEST, SUFFIXES, advice, find_uses, show_uses
 from cloudtrain.contract.paths import DEFAULT_BASE
-from cloudtrain.contract.request_body import request_settings
 from cloudtrain.packaging.cache import cached_archive
 from cloudtrain.platforms.base import Request
 from cloudtrain.platforms.checks import CheckStatus, Finding
 from cloudtrain.platforms.local import namespace
 from cloudtrain.spec import TrainingJob
-from cloudtrain.storage import state_home, uri_scheme, uri_to_path
-
-
-def no_opt_ml(request: Mapping[str, Any], folder: Path) -> str:
-    """Why the hosts of a job cannot have their own ``/opt/ml``, as far as that is known; empty if nothing is.
-
-    Args:
-        request: the body of the request.
-        folder: the job's folder.
-    """
-    if not request.get("mount_opt_ml", True):
-        return "platform_options.mount_opt_ml is false"
-    settings = request_settings(request)
-    uris = (*(uri for _, uri in settings.channels), settings.output_uri, settings.checkpoint_uri)
-    files = (uri_to_path(uri) for uri in uris if uri_scheme(uri) == "file")
-    return namespace.obstacle([folder, request["python"], sys.executable, *filter(None, sys.path), *files])
+from cloudtrain.storage import state_home
 
 
 def check_opt_ml(job: TrainingJob, request: Request | None) -> Finding:
     """Warns if the source uses ``/opt/ml``, and the job's hosts do not have it."""
     home = state_home()
-    reason = no_opt_ml(request.body, home) if request else namespace.obstacle([home])
+    reason = namespace.no_opt_ml(request.body, home) if request else namespace.obstacle([home])
     reason = reason or namespace.try_here(Path(__file__).parent)
     if not reason:
         return Finding(CheckStatus.OK, f"{DEFAULT_BASE} is the job's own folder")

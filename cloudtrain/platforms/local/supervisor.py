@@ -16,7 +16,7 @@ from cloudtrain.contract.host import visible_gpus
 from cloudtrain.contract.request_body import request_environment, request_settings
 from cloudtrain.contract.trackers import without_outer_job
 from cloudtrain.platforms.local.host_process import HostProcess, NoOptMl
-from cloudtrain.platforms.local.opt_ml import no_opt_ml
+from cloudtrain.platforms.local.namespace import no_opt_ml
 from cloudtrain.platforms.supervised.main import run_supervisor
 from cloudtrain.runtime.descendants import adopt_orphans, end_descendants
 from cloudtrain.runtime.supervisor.folder import JobFolder

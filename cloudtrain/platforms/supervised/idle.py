@@ -24,6 +24,7 @@ from pathlib import Path
 from cloudtrain._system.descriptors import receive_descriptors, send_descriptors
 from cloudtrain._system.processes import FORKS_SAFELY, fork
 from cloudtrain._system.signals import ENDING, block
+from cloudtrain.platforms.supervised.client_environ import client_environ
 from cloudtrain.storage.atomic import publish
 
 _SIZE = 8
@@ -40,6 +41,21 @@ START_SECONDS = 60.0
 
 _RUN_MODULE = "import sys; del sys.path[0]; import runpy; runpy.run_module(sys.argv[1], run_name='__main__')"
 """As ``python -m``, but without the working folder on the path, where any file could shadow a module."""
+
+
+_started: dict[str, IdleSupervisor] = {}
+"""Supervisors that no platform has taken yet, by their module."""
+
+
+def start_early(module: str) -> None:
+    """Start the supervisor that the next job on this machine is likely to need, before anything else is imported."""
+    found = IdleSupervisor.start(module, client_environ())
+    if found:
+        _started[module] = found
+
+
+def started_early(module: str) -> IdleSupervisor | None:
+    return _started.pop(module, None)
 
 
 @dataclass

@@ -14,7 +14,12 @@ from cloudtrain.errors import PlatformError
 from cloudtrain.platforms.base import Request
 from cloudtrain.platforms.common.machine_checks import check_bucket, check_input
 from cloudtrain.platforms.supervised.client_environ import client_environ
-from cloudtrain.platforms.supervised.idle import ACKNOWLEDGE_SECONDS, START_SECONDS, IdleSupervisor
+from cloudtrain.platforms.supervised.idle import (
+    ACKNOWLEDGE_SECONDS,
+    START_SECONDS,
+    IdleSupervisor,
+    started_early,
+)
 from cloudtrain.platforms.supervised.root import JobFiles, LocalRoot
 from cloudtrain.runtime.supervisor.folder import JobFolder
 from cloudtrain.runtime.supervisor.record import JobRecord
@@ -37,7 +42,7 @@ class SupervisorProcess:
     def warm_up(self) -> None:
         """Start the supervisor of the next job now, so that it can load its modules."""
         if self._idle is None:
-            self._idle = IdleSupervisor.start(self._module, client_environ())
+            self._idle = started_early(self._module) or IdleSupervisor.start(self._module, client_environ())
 
     def start(self, draft: JobFiles, request: Request) -> None:
         check_storage(request_settings(request.body))

@@ -12,14 +12,15 @@ import pytest
 from local_jobs import wait_until
 
 from cloudtrain import Estimator, Job
+from cloudtrain.cli.submit import _start_early
+from cloudtrain.cli.submit import command as submit
 from cloudtrain.contract import JobStatus
 from cloudtrain.errors import InvalidSource
-from cloudtrain.platforms.local import LocalPlatform
+from cloudtrain.platforms.local import SUPERVISOR, LocalPlatform
 from cloudtrain.platforms.supervised import JobFolder
-from cloudtrain.platforms.supervised.idle import IdleSupervisor
+from cloudtrain.platforms.supervised.idle import IdleSupervisor, start_early, started_early
 
 pytestmark = pytest.mark.usefixtures("own_interpreter")
-MODULE = b"cloudtrain.platforms.local.supervisor"
 
 
 def children() -> set[int]:
@@ -32,7 +33,7 @@ def children() -> set[int]:
                 parent = int((entry / "stat").read_text().rpartition(")")[2].split()[1])
             except OSError:
                 continue
-            if parent == os.getpid() and words[3:5] == [MODULE, b""]:
+            if parent == os.getpid() and words[3:5] == [SUPERVISOR.encode(), b""]:
                 found.add(int(entry.name))
     return found
 
@@ -151,6 +152,39 @@ def resources() -> tuple[str, int, int]:
     own = Path(f"/proc/{os.getpid()}/task")
     children = "".join(file.read_text() for file in own.glob("*/children"))
     return children, len(list(own.iterdir())), len(os.listdir("/proc/self/fd"))
+
+
+def test_a_command_takes_the_supervisor_that_it_started_before_its_imports(script: str) -> None:
+    before = children()
+    start_early(SUPERVISOR)
+    idle = started_after(before)
+    platform = LocalPlatform()
+    platform.warm_up()
+    assert children() - before == {idle}
+    assert started_early(SUPERVISOR) is None
+
+
+@pytest.mark.parametrize(
+    ("arguments", "configured", "early"),
+    [
+        (["--processes-per-host", "2"], False, True),
+        ([], True, False),
+        (["--platform", "slurm"], False, False),
+        (["--image", "train:1"], False, False),
+        (["--dry-run"], False, False),
+    ],
+)
+def test_a_command_starts_it_early_only_for_a_job_that_clearly_runs_here(
+    script: str, monkeypatch: pytest.MonkeyPatch, arguments: list[str], configured: bool, early: bool
+) -> None:
+    config = Path(script).with_name("config.yaml")
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(config.parent))
+    if configured:
+        config.touch()
+        monkeypatch.setenv("CLOUDTRAIN_CONFIG", str(config))
+    parsed = submit.make_context("submit", [script, "--name", "not/a/name", *arguments])
+    _start_early(parsed.params["file"], parsed.params)
+    assert isinstance(started_early(SUPERVISOR), IdleSupervisor if early else type(None))
 
 
 def test_a_dry_run_starts_none(script: str) -> None:

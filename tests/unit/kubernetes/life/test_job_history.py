@@ -60,9 +60,7 @@ def test_each_change_is_one_state():
     ]
     assert states[1].message.startswith("0/3 nodes have enough free nvidia.com/gpu")
     assert states[3] == JobState(BEGAN + 15, "Running", "on node gpu-1")
-    assert states[4].message.startswith(
-        "it restarts, because pod train-0-x7k2p on node gpu-1 was evicted"
-    )
+    assert states[4].message.startswith("it restarts, because pod train-0-x7k2p on node gpu-1 was evicted")
     assert states[-1].time == BEGAN + 80
     assert [state.time for state in states] == sorted(state.time for state in states)
 
