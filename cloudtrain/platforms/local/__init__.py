@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
 __getattr__, __dir__ = lazy(__name__, {"LocalPlatform": "cloudtrain.platforms.local.platform"})
 
-__all__ = ["SUPERVISOR", "LocalPlatform"]
+__all__ = ["LocalPlatform"]
 
 SUPERVISOR = "cloudtrain.platforms.local.supervisor"
 """The module of the supervisor of a job."""
