@@ -1,3 +1,0 @@
-"""``horovod.keras.callbacks``."""
-
-from cloudtrain.distributed.keras.callbacks import *  # noqa: F403

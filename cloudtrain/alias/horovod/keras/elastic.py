@@ -1,3 +1,0 @@
-"""``horovod.keras.elastic``."""
-
-from cloudtrain.distributed.keras.elastic import *  # noqa: F403

@@ -1,5 +1,0 @@
-"""``horovod.mxnet.functions``."""
-
-from cloudtrain.distributed.mxnet import allgather_object, broadcast_object
-
-__all__ = ["allgather_object", "broadcast_object"]

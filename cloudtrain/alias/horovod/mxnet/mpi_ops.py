@@ -1,3 +1,0 @@
-"""``horovod.mxnet.mpi_ops``."""
-
-from cloudtrain.distributed.mxnet import *  # noqa: F403

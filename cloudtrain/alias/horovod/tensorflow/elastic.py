@@ -1,3 +1,0 @@
-"""``horovod.tensorflow.elastic``."""
-
-from cloudtrain.distributed.tensorflow.elastic import *  # noqa: F403

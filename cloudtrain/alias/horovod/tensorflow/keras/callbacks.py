@@ -1,3 +1,0 @@
-"""``horovod.tensorflow.keras.callbacks``."""
-
-from cloudtrain.distributed.tensorflow.keras.callbacks import *  # noqa: F403

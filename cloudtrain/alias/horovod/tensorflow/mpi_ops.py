@@ -1,3 +1,0 @@
-"""``horovod.tensorflow.mpi_ops``."""
-
-from cloudtrain.distributed.tensorflow import *  # noqa: F403

@@ -1,3 +1,0 @@
-"""``horovod.torch.elastic``."""
-
-from cloudtrain.distributed.torch.elastic import *  # noqa: F403

@@ -1,5 +1,0 @@
-"""``horovod.torch.optimizer``."""
-
-from cloudtrain.distributed.torch import DistributedOptimizer
-
-__all__ = ["DistributedOptimizer"]
