@@ -2,11 +2,43 @@
 
 from __future__ import annotations
 
+import os
 import sys
+from collections.abc import Sequence
+
+ELSEWHERE = (
+    "--platform",
+    "--instance-type",
+    "--image",
+    "--set",
+    "--array",
+    "--dry-run",
+    "--check",
+    "--diff",
+    "--help",
+    "-h",
+)
+"""Options of ``cloudtrain submit`` with which a job may not run as processes of this machine, or not at all."""
+
+
+def runs_here(arguments: Sequence[str]) -> bool:
+    """Whether they clearly submit a script as processes of this machine. Imports little."""
+    own = [*arguments, "--"][: [*arguments, "--"].index("--")]
+    options = {argument.partition("=")[0] for argument in own}
+    if own[:1] != ["submit"] or not options.isdisjoint(ELSEWHERE) or "CLOUDTRAIN_RUN_DIR" in os.environ:
+        return False
+    from cloudtrain.config import is_configured
+
+    return any(argument.endswith(".py") for argument in own) and not is_configured()
 
 
 def main() -> None:
     try:
+        if runs_here(sys.argv[1:]):
+            # its imports take as long as those of the command
+            from cloudtrain.platforms.supervised.early import start_early
+
+            start_early("cloudtrain.platforms.local.supervisor")
         # most of the start: Ctrl-C must not show a traceback here either
         from cloudtrain import cli
 

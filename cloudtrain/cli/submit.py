@@ -17,18 +17,6 @@ if TYPE_CHECKING:
     from cloudtrain.submission import Submission
 
 JOB_FILES = (".yaml", ".yml", ".json")
-ELSEWHERE = (
-    "platform",
-    "instance_type",
-    "image",
-    "settings",
-    "array",
-    "dry_run",
-    "check",
-    "diff",
-    "convert_notebook",
-)
-"""Options with which the job may not run as processes of this machine, or not at all."""
 SHOWN_COMPANIONS = 8
 """The most files packed with the script whose names are printed."""
 
@@ -135,7 +123,6 @@ def command(
       cloudtrain submit train.yaml --array values.yaml
     """
     _check_working_folder()
-    _start_early(file, options)
     from cloudtrain.config import config_warnings
     from cloudtrain.submission import NOT_WAITING, prepare
 
@@ -202,17 +189,6 @@ def command(
         echo_json(job.describe().to_dict())
     else:
         click.echo(job.name)
-
-
-def _start_early(file: str, options: dict[str, Any]) -> None:
-    """Start the supervisor of a job that clearly runs here now: its imports take as long as those that follow."""
-    from cloudtrain.config import is_configured
-
-    if names_script(file) and not any(map(options.get, ELSEWHERE)) and not is_configured():
-        from cloudtrain.platforms.local import SUPERVISOR
-        from cloudtrain.platforms.supervised.idle import start_early
-
-        start_early(SUPERVISOR)
 
 
 def _check_working_folder() -> None:

@@ -11,6 +11,3 @@ if TYPE_CHECKING:
 __getattr__, __dir__ = lazy(__name__, {"LocalPlatform": "cloudtrain.platforms.local.platform"})
 
 __all__ = ["LocalPlatform"]
-
-SUPERVISOR = "cloudtrain.platforms.local.supervisor"
-"""The module of the supervisor of a job."""

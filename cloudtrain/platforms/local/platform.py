@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 from cloudtrain.errors import InvalidJob
 from cloudtrain.platforms.base import Request
 from cloudtrain.platforms.checks import CheckStatus
-from cloudtrain.platforms.local import SUPERVISOR
 from cloudtrain.platforms.local import render as rendering
 from cloudtrain.platforms.supervised import SupervisedPlatform
 from cloudtrain.platforms.supervised.machine import SupervisorProcess
@@ -27,7 +26,7 @@ class LocalPlatform(SupervisedPlatform):
 
     def __init__(self) -> None:
         root = LocalRoot(self.name)
-        self._supervisor = SupervisorProcess(root, SUPERVISOR)
+        self._supervisor = SupervisorProcess(root, "cloudtrain.platforms.local.supervisor")
         super().__init__(root, self._supervisor)
 
     def warm_up(self) -> None:

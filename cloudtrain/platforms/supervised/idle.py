@@ -16,7 +16,6 @@ import json
 import os
 import socket
 import subprocess
-import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,7 +23,7 @@ from pathlib import Path
 from cloudtrain._system.descriptors import receive_descriptors, send_descriptors
 from cloudtrain._system.processes import FORKS_SAFELY, fork
 from cloudtrain._system.signals import ENDING, block
-from cloudtrain.platforms.supervised.client_environ import client_environ
+from cloudtrain.platforms.supervised.early import start_process, started_early
 from cloudtrain.storage.atomic import publish
 
 _SIZE = 8
@@ -39,24 +38,6 @@ ACKNOWLEDGE_SECONDS = 10.0
 START_SECONDS = 60.0
 """The same for a supervisor that has just been started."""
 
-_RUN_MODULE = "import sys; del sys.path[0]; import runpy; runpy.run_module(sys.argv[1], run_name='__main__')"
-"""As ``python -m``, but without the working folder on the path, where any file could shadow a module."""
-
-
-_started: dict[str, IdleSupervisor] = {}
-"""Supervisors that no platform has taken yet, by their module."""
-
-
-def start_early(module: str) -> None:
-    """Start the supervisor that the next job on this machine is likely to need, before anything else is imported."""
-    found = IdleSupervisor.start(module, client_environ())
-    if found:
-        _started[module] = found
-
-
-def started_early(module: str) -> IdleSupervisor | None:
-    return _started.pop(module, None)
-
 
 @dataclass
 class IdleSupervisor:
@@ -70,27 +51,14 @@ class IdleSupervisor:
     def start(
         cls, module: str, environ: Mapping[str, str], errors: int = subprocess.DEVNULL
     ) -> IdleSupervisor | None:
-        """Start ``module`` as a program. None if that fails; the job's supervisor then starts later.
+        """Start ``module``, or take the process that was started early. None if that fails: it then starts later.
 
         Args:
             errors: the descriptor to which it writes why it does not start.
         """
-        client, supervisor = socket.socketpair()
-        with supervisor:
-            try:
-                process = subprocess.Popen(
-                    [sys.executable, "-c", _RUN_MODULE, module],
-                    env=environ,
-                    cwd="/",
-                    stdin=supervisor.fileno(),
-                    stdout=subprocess.DEVNULL,
-                    stderr=errors,
-                    start_new_session=True,
-                )
-            except OSError:
-                client.close()
-                return None
-        return cls(client, process)
+        started = started_early(module) if errors == subprocess.DEVNULL else None
+        started = started or start_process(module, environ, errors)
+        return cls(*started) if started else None
 
     def take(
         self, draft: Path, target: Path, environ: Mapping[str, str], lock: int, log: int, seconds: float

@@ -18,7 +18,6 @@ from cloudtrain.platforms.supervised.idle import (
     ACKNOWLEDGE_SECONDS,
     START_SECONDS,
     IdleSupervisor,
-    started_early,
 )
 from cloudtrain.platforms.supervised.root import JobFiles, LocalRoot
 from cloudtrain.runtime.supervisor.folder import JobFolder
@@ -42,7 +41,7 @@ class SupervisorProcess:
     def warm_up(self) -> None:
         """Start the supervisor of the next job now, so that it can load its modules."""
         if self._idle is None:
-            self._idle = started_early(self._module) or IdleSupervisor.start(self._module, client_environ())
+            self._idle = IdleSupervisor.start(self._module, client_environ())
 
     def start(self, draft: JobFiles, request: Request) -> None:
         check_storage(request_settings(request.body))

@@ -12,13 +12,15 @@ import pytest
 from local_jobs import wait_until
 
 from cloudtrain import Estimator, Job
-from cloudtrain.cli.submit import _start_early
-from cloudtrain.cli.submit import command as submit
+from cloudtrain.__main__ import runs_here
 from cloudtrain.contract import JobStatus
 from cloudtrain.errors import InvalidSource
-from cloudtrain.platforms.local import SUPERVISOR, LocalPlatform
+from cloudtrain.platforms.local import LocalPlatform
 from cloudtrain.platforms.supervised import JobFolder
-from cloudtrain.platforms.supervised.idle import IdleSupervisor, start_early, started_early
+from cloudtrain.platforms.supervised.early import start_early, started_early
+from cloudtrain.platforms.supervised.idle import IdleSupervisor
+
+SUPERVISOR = "cloudtrain.platforms.local.supervisor"
 
 pytestmark = pytest.mark.usefixtures("own_interpreter")
 
@@ -165,26 +167,27 @@ def test_a_command_takes_the_supervisor_that_it_started_before_its_imports(scrip
 
 
 @pytest.mark.parametrize(
-    ("arguments", "configured", "early"),
+    ("command", "configured", "early"),
     [
-        (["--processes-per-host", "2"], False, True),
-        ([], True, False),
-        (["--platform", "slurm"], False, False),
-        (["--image", "train:1"], False, False),
-        (["--dry-run"], False, False),
+        ("submit train.py --processes-per-host 2 -- --platform slurm", False, True),
+        ("submit --env A=b train.py", False, True),
+        ("submit train.py", True, False),
+        ("submit train.yaml", False, False),
+        ("submit train.py --platform=slurm", False, False),
+        ("submit --image train:1 train.py", False, False),
+        ("submit train.py --dry-run", False, False),
+        ("run train.py", False, False),
+        ("", False, False),
     ],
 )
 def test_a_command_starts_it_early_only_for_a_job_that_clearly_runs_here(
-    script: str, monkeypatch: pytest.MonkeyPatch, arguments: list[str], configured: bool, early: bool
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: str, configured: bool, early: bool
 ) -> None:
-    config = Path(script).with_name("config.yaml")
-    monkeypatch.setenv("XDG_CONFIG_HOME", str(config.parent))
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
     if configured:
-        config.touch()
-        monkeypatch.setenv("CLOUDTRAIN_CONFIG", str(config))
-    parsed = submit.make_context("submit", [script, "--name", "not/a/name", *arguments])
-    _start_early(parsed.params["file"], parsed.params)
-    assert isinstance(started_early(SUPERVISOR), IdleSupervisor if early else type(None))
+        (tmp_path / "cloudtrain").mkdir()
+        (tmp_path / "cloudtrain" / "config.yaml").touch()
+    assert runs_here(command.split()) == early
 
 
 def test_a_dry_run_starts_none(script: str) -> None:

@@ -1,0 +1,111 @@
+"""Where the time of a short job on this machine goes: ``cloudtrain submit train.py``, per process and phase.
+
+    python benchmarks/submit_phases.py [--runs 11] [--quick]
+
+Follows the system calls that separate the phases, with strace, which stops a process only at these. Prints the median
+time of each phase since the command began, as a Markdown table, next to the start of a bare interpreter.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import NamedTuple
+
+from _common import Timing, measure
+
+SCRIPT = "import time\nprint('first line', repr(time.time()), flush=True)\n"
+CALLS = "execve,vfork,clone,rename,sendmsg,exit_group"
+LINE = re.compile(r"(\d+) +(\d+\.\d+) (\w+)\((.*)")
+PHASES = (
+    ("command", "has read its arguments, and starts the supervisor"),
+    ("command", "has validated, packed and rendered the job, and hands it over"),
+    ("supervisor", "has loaded its modules, and publishes the job"),
+    ("supervisor", "has prepared the folders, and forks the host"),
+    ("host", "has fetched the source and planned the ranks, and starts the rank"),
+    ("rank", "runs the first line of the script"),
+    ("rank", "ends"),
+    ("host", "has uploaded the outputs, and ends"),
+    ("supervisor", "has written the outcome, and ends"),
+    ("command", "has printed the summary, and ends"),
+)
+
+
+class Call(NamedTuple):
+    process: str
+    time: float
+    name: str
+    rest: str
+
+
+def phases(folder: Path) -> list[float]:
+    """Seconds since the start of the command, one for each of `PHASES`. Raises RuntimeError if the job fails."""
+    trace = folder / "trace"
+    strace = ["strace", "--seccomp-bpf", "-f", "-ttt", "-s", "200", "-e", f"trace={CALLS}", "-o", str(trace)]
+    environ = {**os.environ, "CLOUDTRAIN_HOME": str(folder / "state")}
+    environ.pop("PYTHONDONTWRITEBYTECODE", None)
+    program = Path(sys.executable).with_name("cloudtrain")
+    done = subprocess.run(
+        [*strace, str(program), "submit", "train.py"],
+        cwd=folder, env=environ, stdin=subprocess.DEVNULL, capture_output=True, text=True,
+    )  # fmt: skip
+    first_line = re.search(r"first line ([\d.]+)", done.stdout)
+    if done.returncode or not first_line:
+        raise RuntimeError(f"{done.stdout}{done.stderr}")
+    calls = [
+        Call(found[1], float(found[2]), found[3], found[4])
+        for line in trace.read_text().splitlines()
+        if (found := LINE.match(line))
+    ]
+    command = calls[0].process
+    idle = next(call.process for call in calls if call.name == "execve" and "local.supervisor" in call.rest)
+    supervisor, _ = forked(calls, idle)
+    host, host_forked = forked(calls, supervisor)
+    [rank] = (call for call in calls if call.name == "execve" and "runtime/rank" in call.rest)
+    moments = (
+        time_of(calls, command, "vfork"), time_of(calls, command, "sendmsg"), time_of(calls, idle, "rename"),
+        host_forked, rank.time, float(first_line[1]),
+        *(time_of(calls, process, "exit_group") for process in (rank.process, host, supervisor, command)),
+    )  # fmt: skip
+    return [moment - calls[0].time for moment in moments]
+
+
+def time_of(calls: list[Call], process: str, name: str) -> float:
+    """The time of the first such call of a process."""
+    return next(call.time for call in calls if (call.process, call.name) == (process, name))
+
+
+def forked(calls: list[Call], parent: str) -> tuple[str, float]:
+    """The first child of ``parent``, and when it was forked."""
+    call = next(call for call in calls if (call.process, call.name) == (parent, "clone"))
+    return call.rest.rpartition(" = ")[2], call.time
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", 1)[0])
+    parser.add_argument("--runs", type=int, default=11)
+    parser.add_argument("--quick", action="store_true", help="one run, as a smoke test")
+    given = parser.parse_args()
+    runs = 1 if given.quick else given.runs
+    if not shutil.which("strace"):
+        sys.exit("there is no strace: apt-get install strace")
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        (folder / "train.py").write_text(SCRIPT)
+        phases(folder)  # fills caches
+        found = [phases(folder) for _ in range(runs)]
+    bare = measure(lambda: subprocess.run([sys.executable, "-I", "-c", "pass"], check=True), runs)
+    print("| process | what it has done by then | after, median (min to max) |\n| --- | --- | --- |")
+    print(f"| any | a bare interpreter starts and ends | {bare} |")
+    for (process, what), moments in zip(PHASES, zip(*found, strict=True), strict=True):
+        print(f"| {process} | {what} | {Timing.of(moments)} |")
+
+
+if __name__ == "__main__":
+    main()
