@@ -6,21 +6,21 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from cloudtrain._display.live import live_card
 from cloudtrain._sdk.arguments import POSITIONS, drop_empty, rename_arguments
 from cloudtrain._sdk.members import SdkMembers, UploadedCode, to_builtins
 from cloudtrain._sdk.objects import read_inputs, read_object
 from cloudtrain.contract.text import print_line
 from cloudtrain.errors import InvalidJob, TrainingFailed, nearest
-from cloudtrain.job import Job, find_any
-from cloudtrain.platforms import Platform, print_states
-from cloudtrain.platforms.waiting import waiting_for
 from cloudtrain.spec import FIELDS, FileSystemInput, TrainingInput
 from cloudtrain.spec.bounds import check_values
 from cloudtrain.spec.variables import is_of_sdk, is_variable
-from cloudtrain.submission import NOT_WAITING, Submission, prepare
+
+if TYPE_CHECKING:
+    from cloudtrain.job import Job
+    from cloudtrain.platforms import Platform
+    from cloudtrain.submission import Submission
 
 Channel = str | TrainingInput | FileSystemInput | Mapping[str, Any]
 Inputs = str | TrainingInput | FileSystemInput | Mapping[str, Channel]
@@ -241,6 +241,8 @@ class Estimator(SdkMembers):
     ) -> Submission:
         """The job, packed and rendered. Its repository, if any, is cloned for it."""
         with self._cloned(self._fields(inputs, job_name, experiment_config)) as fields:
+            from cloudtrain.submission import prepare  # slow to import, like all that submits a job
+
             return prepare(fields, self._platform, self._session, submits=submits)
 
     @contextmanager
@@ -322,6 +324,8 @@ class Estimator(SdkMembers):
         if wait:
             _wait(job, print_line if says else None, again)
         elif again:
+            from cloudtrain.submission import NOT_WAITING
+
             warnings.warn(NOT_WAITING, stacklevel=2)
         return job
 
@@ -373,6 +377,7 @@ class Estimator(SdkMembers):
             JobNotFound: there is no such job.
         """
         from cloudtrain._sdk.attach import attached_arguments
+        from cloudtrain.job import find_any
 
         job = find_any(training_job_name, sagemaker_session)
         is_framework = cls.__module__ == "cloudtrain.frameworks"
@@ -393,6 +398,10 @@ def _wait(
         show: prints a line, of the job or about it.
         again: submits a failed job again, if that may help.
     """
+    from cloudtrain._display.live import live_card
+    from cloudtrain.platforms import print_states
+    from cloudtrain.platforms.waiting import waiting_for
+
     __tracebackhide__ = True  # in a notebook, the traceback of a failed job is that of the cell
     with waiting_for(job.name), live_card(job.platform, job.name) as card:
         while True:
