@@ -1,0 +1,43 @@
+"""The files that hosts of repositories read: workflows, forms for issues, the citation."""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from cloudtrain._version import __version__
+
+REPOSITORY = Path(__file__).parents[2]
+FORMS = sorted((REPOSITORY / ".github/ISSUE_TEMPLATE").glob("*.yml"))
+
+
+def read(path: Path) -> Any:
+    return yaml.safe_load(path.read_text(encoding="utf-8"))
+
+
+def test_the_workflow_runs_what_ci_runs() -> None:
+    [job] = read(REPOSITORY / ".github/workflows/ci.yml")["jobs"].values()
+    commands = [step["run"] for step in job["steps"] if "run" in step]
+    assert commands[-1] == ".ci/run"
+    assert os.access(REPOSITORY / commands[-1], os.X_OK)
+    assert job["timeout-minutes"] <= 90
+
+
+@pytest.mark.parametrize(
+    "path", [form for form in FORMS if form.stem != "config"], ids=lambda path: path.stem
+)
+def test_an_issue_form_has_a_label_for_each_field(path: Path) -> None:
+    form = read(path)
+    assert form["name"] and form["description"]
+    assert all(field["id"] and field["attributes"]["label"] for field in form["body"])
+
+
+def test_the_citation_is_of_this_version() -> None:
+    citation = read(REPOSITORY / "CITATION.cff")
+    assert citation["version"] == re.match(r"[\d.]+\d", __version__)[0]  # type: ignore[index]
+    assert citation["license"] in (REPOSITORY / "setup.cfg").read_text()
