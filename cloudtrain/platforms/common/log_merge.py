@@ -25,8 +25,8 @@ class Event(NamedTuple):
     text: str
 
 
-Page = tuple[list[Event], bool]
-"""Events, and whether no more are available yet."""
+Page = tuple[list[Any], bool]
+"""Events, and whether no more are available yet. All events of a merge have a ``time``, in one unit."""
 
 
 class LogStream(Protocol):
@@ -109,7 +109,7 @@ class LogMerge(Generic[S]):
 
     def round(
         self, pool: ThreadPoolExecutor, *, find: bool = True, is_partial: bool = False
-    ) -> Iterator[Event]:
+    ) -> Iterator[Any]:
         """The new events of all streams, in time order. Raises what ``find`` and the streams raise.
 
         Args:
@@ -131,7 +131,7 @@ class LogMerge(Generic[S]):
         parts = [self._read(stream, ask(), ask) for stream, ask in zip(streams, asks, strict=True)]
         return heapq.merge(*parts, key=lambda event: event.time)
 
-    def _read(self, stream: S, page: Future[Page], ask: Callable[[], Future[Page]]) -> Iterator[Event]:
+    def _read(self, stream: S, page: Future[Page], ask: Callable[[], Future[Page]]) -> Iterator[Any]:
         """The new events of one stream. Requests the next page before it yields the current one."""
         while True:
             read = self._unless_in_trouble(page.result)

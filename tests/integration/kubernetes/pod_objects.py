@@ -24,6 +24,7 @@ class Objects:
         self.unseen: dict[str, str] = {}
         self.problem = ""
         self._changed = threading.Condition()
+        self._changes = self._seen = 0
 
     def add(self, index: int, *, attempt: str = "a", state: str = "running") -> str:
         """A new pod of the host ``j-INDEX``; returns its name."""
@@ -59,9 +60,11 @@ class Objects:
 
     def _notify(self) -> None:
         with self._changed:
+            self._changes += 1
             self._changed.notify_all()
 
     def snapshot(self) -> Objects:
+        self._seen = self._changes
         return self
 
     def known(self) -> Objects:
@@ -69,4 +72,4 @@ class Objects:
 
     def wait(self, timeout: float) -> bool:
         with self._changed:
-            return self._changed.wait(min(timeout, 0.2))
+            return self._changed.wait_for(lambda: self._changes != self._seen, min(timeout, 0.2))

@@ -4,15 +4,15 @@ A kubelet joins the parts in which a container runtime stores lines of more than
 kubelet's own: it reports there that it cannot read a log.
 
 `Position` is where reading continues after a connection broke. The API takes a time in whole seconds: the answer begins
-with lines that were read before. They are recognised by their time and their text, in the order of the log.
+with lines that were read before. They are recognised by their time and their text.
 """
 
 from __future__ import annotations
 
 import calendar
 import re
-from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections import Counter, deque
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 LONGEST_LINE = 1 << 20
@@ -22,11 +22,9 @@ _STAMP = re.compile(rb"(\d{4})-(\d\d)-(\d\d)T(\d\d):(\d\d):(\d\d)(?:\.(\d{1,9}))
 """RFC 3339; a kubelet uses the time zone of its node."""
 
 REMEMBERED = 256
-"""The last lines, by which the end of what was read is recognised."""
+"""The last lines, which are recognised when they are repeated. All before them are, too."""
 MARGIN = 10**8
 """In nanoseconds: two threads of a container runtime write a log, so that times may run backwards by a little."""
-MOST_HELD = 20_000
-"""Lines of one second that may precede those that are remembered."""
 
 
 class Line(NamedTuple):
@@ -50,19 +48,23 @@ class LineParser:
     def feed(self, data: bytes) -> list[Line]:
         """The lines that are complete with ``data``."""
         first, *rest = data.split(b"\n")
-        lines = []
         self._parts.append(first)
         self._size += len(first)
+        lines: list[Line] = []
+        if not rest and self._size <= LONGEST_LINE:
+            return lines
+        text = b"".join(self._parts)
+        while len(text) > LONGEST_LINE:  # in pieces that do not depend on how the bytes arrive
+            piece, text = self._parse(text[:LONGEST_LINE]), text[LONGEST_LINE:]
+            lines.append(piece)
+            self._continues = piece.time
         if rest:
             *complete, last = rest
-            lines = [self._parse(b"".join(self._parts))]
+            lines.append(self._parse(text))
             self._continues = None
             lines += map(self._parse, complete)
-            self._parts, self._size = [last], len(last)
-        if self._size > LONGEST_LINE:
-            long = self._parse(b"".join(self._parts))
-            lines.append(long)
-            self._parts, self._size, self._continues = [], 0, long.time
+            text = last
+        self._parts, self._size = [text], len(text)
         return lines
 
     @property
@@ -108,74 +110,44 @@ class Position:
     """How far one log was read."""
 
     def __init__(self) -> None:
-        self._read: deque[int] = deque(maxlen=REMEMBERED)
-        """Hashes of the last lines."""
-        self._last: int | None = None
-        self._latest = 0
-        """The times of the last line, and of the latest line."""
-        self._expected: list[int] | None = None
-        """While lines are repeated: those of `_read` that have not come again."""
-        self._held: deque[Line] = deque(maxlen=MOST_HELD)
-        """Repeated lines, or new ones: the next lines show it."""
+        self._read: deque[tuple[int, int]] = deque(maxlen=REMEMBERED)
+        """The times of the last lines, and their hashes."""
+        self._expected: Counter[int] = Counter()
+        """The lines of `_read` that the present answer has not repeated yet."""
+        self._read_until = 0
+        """Lines of this time or earlier were read before."""
+        self.latest = 0
+        """The time of the latest line, in nanoseconds since the epoch; 0 before the first line."""
 
     @property
     def since(self) -> float | None:
-        """The time to ask for, in whole seconds since the epoch; None for the whole log."""
-        return None if self._last is None else float((self._last - MARGIN) // 10**9)
+        """The time to request, in whole seconds since the epoch; None for the whole log."""
+        return float((self.latest - MARGIN) // 10**9) if self._read else None
 
     @property
-    def latest(self) -> int:
-        """The time of the latest line, in nanoseconds since the epoch; 0 before the first line."""
-        return self._latest
+    def missing(self) -> int:
+        """The number of lines that the present answer should have repeated, and has not."""
+        return self._expected.total()
 
     def reconnect(self) -> None:
         """The next lines are those of a new answer, from `since` on."""
-        self._held.clear()  # they come again
-        self._expected = list(self._read) if self._read else None
+        since = (self.since or 0.0) * 10**9
+        self._expected = Counter(mark for time, mark in self._read if time >= since)
+        self._read_until = self._read[0][0] if len(self._read) == REMEMBERED else 0
 
     def new(self, lines: Iterable[Line]) -> list[Line]:
         """The lines that have not been read before. Lines of the kubelet itself do not count."""
-        found: list[Line] = []
-        remaining = iter(lines)
-        while self._expected is not None and (line := next(remaining, None)):
-            found += self._new(line)
-        rest = [line for line in remaining if line.time is not None]
-        self._add(rest)
-        return found + rest if found else rest
+        found = [line for line in lines if line.time is not None and line.time > self._read_until]
+        if self._expected:
+            found = [line for line in found if not self._is_repeated(hash(line))]
+        self._read.extend((line.time or 0, hash(line)) for line in found[-REMEMBERED:])
+        self.latest = max(self.latest, max((line.time or 0 for line in found), default=0))
+        return found
 
-    @property
-    def unsure(self) -> tuple[tuple[int, ...], tuple[Line, ...]]:
-        """The open ends of an answer: the lines that did not come again, and those that are held back."""
-        return tuple(self._expected or ()), tuple(self._held)
-
-    def rest(self) -> list[Line]:
-        """The lines that were held back, at the end of the log."""
-        self._expected = None
-        held = [*self._held]
-        self._held.clear()
-        self._add(held)
-        return held
-
-    def _new(self, line: Line) -> Sequence[Line]:
-        """The lines that are known to be new now, while lines are repeated."""
-        assert self._expected is not None
-        if line.time is None:
-            return ()
-        mark = hash(line)
-        if mark in self._expected:
-            # all before it was read, too
-            self._held.clear()
-            del self._expected[: self._expected.index(mark) + 1]
-            if not self._expected:
-                self._expected = None
-        elif line.time > self._latest:  # the log was rotated: the lines that are expected are gone
-            return [*self.rest(), *self.new([line])]
-        else:
-            self._held.append(line)
-        return ()
-
-    def _add(self, lines: Sequence[Line]) -> None:
-        if lines:
-            self._read.extend(map(hash, lines[-REMEMBERED:]))
-            self._last = lines[-1].time
-            self._latest = max(self._latest, max(line.time or 0 for line in lines))
+    def _is_repeated(self, mark: int) -> bool:
+        if mark not in self._expected:
+            return False
+        self._expected[mark] -= 1
+        if not self._expected[mark]:
+            del self._expected[mark]
+        return True

@@ -5,9 +5,10 @@ from __future__ import annotations
 import random
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from cloudtrain.errors import CloudtrainError
 from cloudtrain.platforms.kubernetes.api.errors import (
@@ -17,7 +18,6 @@ from cloudtrain.platforms.kubernetes.api.errors import (
     KubeUnauthorized,
 )
 from cloudtrain.platforms.kubernetes.logs.lines import Line, LineParser, Position
-from cloudtrain.platforms.kubernetes.logs.merge import Inlet
 
 if TYPE_CHECKING:
     from cloudtrain.platforms.kubernetes.api.client import Api
@@ -29,10 +29,21 @@ LONGEST_PAUSE = 15.0
 LAST_PAUSE = 2.0
 """The same for a container that has ended."""
 LAST_SECONDS = 30.0
-"""For so long, the end of the log of a container that has ended is requested again if it cannot be read."""
+"""For this long, the end of the log of a container that has ended is requested again if it cannot be read."""
 
-NOTHING = ((), (), b"")
-MOST_SAID = 20
+HELD_BYTES = 1 << 17
+"""The maximum size of the lines of one log in memory. Twice as many may be in the merge."""
+LINE_COST = 200
+"""Bytes that a line takes in memory, in addition to its text."""
+
+QUIET = 0.1
+"""Seconds without new lines after which no other log waits for this one."""
+FIRST_QUIET = 0.5
+"""The same for a log that was never quiet: it may be slow to deliver what was printed before."""
+LONGEST_WAIT = 5.0
+"""The most seconds that a round of the merge waits for one log: the clock of its node may be slow."""
+
+MOST_COMPLAINTS = 20
 """Different messages of a kubelet that are passed on."""
 
 
@@ -46,14 +57,22 @@ class Source:
     host: str
 
 
+class Printed(NamedTuple):
+    """A line of the merged log. ``time`` is in nanoseconds since the epoch; those of a log never run backwards."""
+
+    time: int
+    source: Source
+    text: bytes
+
+
 class PodLog:
-    """The log of one container.
+    """The log of one container, as a `LogStream` of the merge.
 
     With ``follow``, a broken connection is replaced, and the log continues where it broke off. It ends when the
     container has ended and nothing new is left, or when its pod is gone.
 
     Args:
-        inlet: takes the lines.
+        news: set when there are new lines, or the log is over.
         wants: whether a line is passed on.
         was_allowed: set, also for other logs of the job, once the credentials have sufficed.
     """
@@ -62,29 +81,31 @@ class PodLog:
         self,
         api: Api,
         source: Source,
-        inlet: Inlet,
+        news: threading.Event,
         *,
         follow: bool,
-        wants: Callable[[Line], bool] = lambda line: True,
-        was_allowed: threading.Event | None = None,
+        wants: Callable[[Line], bool],
+        was_allowed: threading.Event,
     ) -> None:
         self.source = source
-        self.inlet = inlet
-        self.error: CloudtrainError | None = None
-        """Why the log cannot be read at all; None if it can."""
-        self.trouble: KubeError | None = None
-        """Why it cannot be read now; None if it can."""
+        self.name = f"{source.uid}/{source.container}"
+        self.order = (source.host, 0, self.name)
         self._api = api
+        self._news = news
         self._follow = follow
         self._wants = wants
-        self._was_allowed = was_allowed or threading.Event()
+        self._was_allowed = was_allowed
+        self._error: CloudtrainError | None = None
+        """Why the log cannot be read at all; None if it can."""
+        self._trouble: KubeError | None = None
+        """Why it cannot be read now; None if it can."""
         self._position = Position()
         self._parser = LineParser()
         self._read_at = time.monotonic()
         """When an answer ended, the last time."""
         self._count = 0
         """Lines that were read."""
-        self._said: set[bytes] = set()
+        self._complaints: set[bytes] = set()
         self._complaint = b""
         """The kubelet's own message in its last answer, if it cannot read the log."""
         self._has_ended = threading.Event()
@@ -93,11 +114,22 @@ class PodLog:
         self._stopped = threading.Event()
         self._stream: LineStream | None = None
         self._silent_since: float | None = None
-        """Since when a stream has said nothing; None while there is none, or its lines are passed on."""
-        self._thread = threading.Thread(target=self._run, name=f"log-{source.pod}", daemon=True)
+        """Since when a stream is silent; None while there is none, or its lines are passed on."""
+        self._changed = threading.Condition()
+        self._is_closed = False
+        """Whether no more lines follow those that are held."""
+        self._held: deque[Printed] = deque()
+        self._size = 0
+        """Of the lines that are held, in bytes."""
+        self._latest = 0
+        self._was_quiet = False
+        self._heard_at = time.monotonic()
+        self._round = 0.0
+        self._waited = 0.0
+        """The present round of the merge, and the seconds that it has waited for this log."""
+        threading.Thread(target=self._run, name=f"log-{source.pod}", daemon=True).start()
 
-    def start(self) -> None:
-        self._thread.start()
+    # what the merge and the reader of all logs use
 
     @property
     def may_grow(self) -> bool:
@@ -105,8 +137,35 @@ class PodLog:
         return not self._has_ended.is_set()
 
     @property
+    def holds(self) -> bool:
+        return bool(self._held)
+
+    @property
     def is_over(self) -> bool:
-        return self.inlet.is_closed
+        """Whether the log is read to its end, and all its lines are in the merge."""
+        return self._is_closed and not self._held
+
+    def next_page(self, limit: int, until: float, *, is_partial: bool) -> tuple[list[Printed], bool]:
+        """See `LogStream.next_page`. Raises CloudtrainError if the log cannot be read."""
+        with self._changed:
+            if until != self._round:
+                self._round, self._waited = until, 0.0
+            while not self._held and not self._is_closed and not (is_partial and self._fell_quiet()):
+                began = time.monotonic()
+                self._changed.wait(QUIET)
+                self._waited += time.monotonic() - began
+            page: list[Printed] = []
+            end, now = int(until * 10**6), time.time_ns()
+            # a later line waits for the next round; where a clock is ahead, it would wait for long
+            while (held := self._held) and len(page) < limit:
+                if is_partial and end < held[0].time <= now:
+                    break
+                page.append(held.popleft())
+                self._size -= len(page[-1].text) + LINE_COST
+            self._changed.notify_all()
+            if self._error and not page and not held:
+                raise self._error
+            return page, not page or (is_partial and self._waited > LONGEST_WAIT)
 
     def container_ended(self) -> None:
         """The container has ended: its log does not grow any more."""
@@ -127,9 +186,18 @@ class PodLog:
         """End now. Returns immediately."""
         self._stopped.set()
         self._has_ended.set()
-        self.inlet.close()
+        self._close()
         if stream := self._stream:
             stream.close()
+
+    def _fell_quiet(self) -> bool:
+        """Whether no other log waits for this one."""
+        quiet = QUIET if self._was_quiet else FIRST_QUIET
+        is_quiet = bool(self._trouble) or time.monotonic() - self._heard_at >= quiet
+        self._was_quiet = self._was_quiet or is_quiet
+        return is_quiet or self._waited > LONGEST_WAIT
+
+    # the thread that reads
 
     def _run(self) -> None:
         try:
@@ -138,11 +206,17 @@ class PodLog:
             else:
                 self._read_once()
         except CloudtrainError as error:
-            self.error = error
+            self._error = error
         except Exception as error:  # a thread must not end in silence
-            self.error = KubeError(f"the log of pod {self.source.pod} cannot be read: {error!r}")
+            self._error = KubeError(f"the log of pod {self.source.pod} cannot be read: {error!r}")
         finally:
-            self.inlet.close()
+            self._close()
+
+    def _close(self) -> None:
+        with self._changed:
+            self._is_closed = True
+            self._changed.notify_all()
+        self._news.set()
 
     def _read_once(self) -> None:
         """Read the log so far; of a connection that breaks, the rest is requested again."""
@@ -150,7 +224,7 @@ class PodLog:
         while not self._stopped.is_set():
             try:
                 self._read(follow=False)
-                self._flush()
+                self._pass_on([*self._parser.rest()])
             except KubeNotFound:
                 return
             except KubeError as error:
@@ -163,7 +237,7 @@ class PodLog:
 
     def _read_to_end(self) -> None:
         failures, last_since = 0, 0.0
-        last: tuple[object, ...] | None = None
+        last: tuple[int, bytes] | None = None
         while not self._stopped.is_set():
             is_last, before = self._has_ended.is_set(), self._count
             last_since = last_since or (time.monotonic() if is_last else 0.0)
@@ -171,44 +245,42 @@ class PodLog:
                 return  # another pod may have its name
             try:
                 self._read(follow=not is_last)
-                self.trouble = None
+                self._trouble = None
             except KubeError as error:  # also 404: a kubelet that has just started does not know its pods yet
                 if isinstance(error, (KubeForbidden, KubeUnauthorized)) and not self._may_be_allowed():
                     raise
-                self.trouble = error
-                self.inlet.is_behind = False
+                self._trouble = error
             if self._count > before:
                 failures, last_since = 0, 0.0
                 continue
             if is_last:
-                # an API server that loses a kubelet in the middle says nothing: only a second answer shows it
-                unsure = None if self.trouble else self._unsure()
-                is_whole = unsure is not None and unsure in (NOTHING, last)
-                last = unsure
+                # an API server that loses a kubelet in the middle ends the answer: only a second one shows it
+                ends = None if self._trouble else (self._position.missing, self._parser.pending)
+                is_whole = ends is not None and ends in ((0, b""), last)
+                last = ends
                 # or the node is lost, or has removed the log
                 if is_whole or self._is_gone or time.monotonic() - last_since > LAST_SECONDS:
-                    self._flush()
+                    self._pass_on([*self._parser.rest()])
                     return
             failures += 1
-            self._pause(failures, self.trouble)
+            self._pause(failures, self._trouble)
 
     def _read(self, *, follow: bool) -> None:
         """Read one answer to its end. Raises KubeError."""
-        position, parser = self._position, LineParser()
-        self._parser, self._complaint = parser, b""
-        position.reconnect()
+        self._parser, self._complaint = LineParser(), b""
+        self._position.reconnect()
         where = (self.source.pod, self.source.container)
-        with self._api.pod_log(*where, follow=follow, since=position.since, attempts=1) as stream:
+        with self._api.pod_log(*where, follow=follow, since=self._position.since, attempts=1) as stream:
             self._stream = stream
             self._was_allowed.set()
-            self.inlet.put([])
+            self._heard_at = time.monotonic()
             try:
                 if self._stopped.is_set():
                     return
                 self._silent_since = time.monotonic()
                 for chunk in stream.chunks():
                     self._silent_since = None
-                    self._pass_on(position.new(self._dated(parser.feed(chunk))))
+                    self._pass_on(self._parser.feed(chunk))
                     if self._stopped.is_set():
                         return
                     self._silent_since = time.monotonic()
@@ -222,30 +294,34 @@ class PodLog:
         """Whether a refusal may pass: an API server that has just started does not know all roles yet."""
         return self._was_allowed.is_set() and time.monotonic() - self._read_at < LAST_SECONDS
 
-    def _unsure(self) -> tuple[object, ...]:
-        """The open ends of the last answer: lines that did not come again, lines held back, a line without its end."""
-        return (*self._position.unsure, self._parser.pending)
-
-    def _flush(self) -> None:
-        """Pass on the rest at the end of the log: a growing log has it in its next answer."""
-        self._pass_on(self._position.rest())
-        self._pass_on(self._position.new(self._dated([*self._parser.rest()])))
-
     def _pass_on(self, lines: Sequence[Line]) -> None:
-        self._count += len(lines)
-        self.inlet.put([line for line in lines if self._wants(line)])
+        """Hold new lines for the merge. Waits while the reader of the merged log is slower than this one."""
+        new = self._position.new(self._dated(lines))
+        self._count += len(new)
+        with self._changed:
+            self._heard_at = time.monotonic()
+            for line in filter(self._wants, new):
+                self._latest = max(self._latest, line.time or 0)
+                self._held.append(Printed(self._latest, self.source, line.text))
+                self._size += len(line.text) + LINE_COST
+            self._changed.notify_all()
+        if new:
+            self._news.set()
+        with self._changed:
+            self._changed.wait_for(lambda: self._size <= HELD_BYTES or self._is_closed)
 
     def _dated(self, lines: Sequence[Line]) -> Sequence[Line]:
-        """``lines`` with those of the kubelet itself as lines of the log, when they come for the first time."""
+        """``lines`` with those of the kubelet itself as lines of the log, when they arrive for the first time."""
         complaints = [line.text for line in lines if line.time is None]
         if not complaints:
             return lines
         self._complaint = complaints[-1]
-        new = [text for text in complaints if text not in self._said][: MOST_SAID - len(self._said)]
-        self._said.update(new)
+        new = [text for text in complaints if text not in self._complaints]
+        new = new[: MOST_COMPLAINTS - len(self._complaints)]
+        self._complaints.update(new)
         at = self._position.latest or time.time_ns()
-        said = [Line(at, b"(kubelet) " + text) for text in dict.fromkeys(new)]
-        return [*(line for line in lines if line.time is not None), *said]
+        dated = [Line(at, b"(kubelet) " + text) for text in dict.fromkeys(new)]
+        return [*(line for line in lines if line.time is not None), *dated]
 
     def _pause(self, failures: int, error: KubeError | None) -> None:
         """Longer after each failure; shorter once the container has ended, because the job may wait for this."""

@@ -10,20 +10,20 @@ import re
 import threading
 import time
 from collections.abc import Callable, Generator, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from cloudtrain.errors import CloudtrainError
 from cloudtrain.observe.event_lines import parse_event_line
 from cloudtrain.observe.events import MARK, Event
 from cloudtrain.platforms.base import Series
+from cloudtrain.platforms.common.log_merge import LogMerge
 from cloudtrain.platforms.kubernetes.api.kinds import MPI_JOB
 from cloudtrain.platforms.kubernetes.life.describe import look_at, pods_of
 from cloudtrain.platforms.kubernetes.life.objects import Snapshot, part, text
 from cloudtrain.platforms.kubernetes.logs.lines import Line
-from cloudtrain.platforms.kubernetes.logs.merge import LiveMerge
-from cloudtrain.platforms.kubernetes.logs.pod_log import PodLog, Source
+from cloudtrain.platforms.kubernetes.logs.pod_log import PodLog, Printed, Source
 
 if TYPE_CHECKING:
     from cloudtrain.platforms.kubernetes.api.client import Api
@@ -31,12 +31,15 @@ if TYPE_CHECKING:
 
 LOOK_SECONDS = 5.0
 """The most seconds between two looks at the pods, if nothing changes."""
-FINAL_LOOK_SECONDS = 0.3
-"""The same once the job has ended."""
+TICK = 0.3
+"""The most seconds between two looks for changes, if no log has new lines."""
 UNSTARTED_SECONDS = 1.0
-"""For so long after the end of a job, pods that are not known to have started may have done so."""
+"""For this long after the end of a job, pods that are not known to have started may have done so."""
 SETTLE_SECONDS = 20.0
-"""For so long after the end of a job, logs of pods that are not reported as ended are read."""
+"""For this long after the end of a job, logs of pods that are not reported as ended are read."""
+READERS = 16
+MOST_LINES = 5000
+"""Lines of one log that are merged at once."""
 
 _MARK = MARK.encode()
 _RANK = re.compile(r"\[rank \d+\] ")
@@ -69,34 +72,77 @@ def sources(objects: Snapshot) -> Iterator[SourceState]:
         yield SourceState(source, pod.is_leader, pod.created, has_ended)
 
 
-Chosen = tuple[Source, Line]
 Choose = Callable[[SourceState], bool]
 Wants = Callable[[Line], bool]
 
 
-def read_logs(api: Api, objects: Snapshot, choose: Choose, wants: Wants) -> Generator[Chosen, None, None]:
-    """The lines that the job's pods have printed so far, in the order of their times. Raises PlatformError."""
-    merged = LiveMerge(is_strict=True)
-    logs = [
-        PodLog(api, state.source, merged.inlet(), follow=False, wants=wants)
-        for state in sources(objects)
-        if choose(state)
-    ]
-    by_number = {log.inlet.number: log.source for log in logs}
-    try:
-        for log in logs:
-            log.start()
-        while not merged.is_empty:
-            for entry in merged.round():
-                yield by_number[entry.number], Line(entry.time, entry.text)
-            _raise_first(logs)
-        _raise_first(logs)
-    finally:
-        for log in logs:
+class _PodLogs:
+    """The logs of a job whose pods come and go. Use as a context manager, which ends them all."""
+
+    def __init__(self, api: Api, choose: Choose, wants: Wants, *, follow: bool) -> None:
+        self.news = threading.Event()
+        """Set when there are new lines."""
+        self._api = api
+        self._choose = choose
+        self._wants = wants
+        self._follow = follow
+        self._logs: dict[str, PodLog] = {}
+        self._was_allowed = threading.Event()
+        self._merge: LogMerge[PodLog] = LogMerge(self._logs.values, lambda error: False, MOST_LINES)
+        self._pool = ThreadPoolExecutor(READERS, thread_name_prefix="log-merge")
+
+    def __enter__(self) -> _PodLogs:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for log in self._logs.values():
             log.stop()
+        self._pool.shutdown(wait=False, cancel_futures=True)
+
+    def lines(self) -> Iterator[Printed]:
+        """The new lines so far, in the order of their times; all lines, unless the logs are followed.
+
+        Raises CloudtrainError if a log cannot be read.
+        """
+        return self._merge.round(self._pool, is_partial=self._follow)
+
+    def look(self, objects: Snapshot) -> int:
+        """Begin the logs of new containers, and note which have ended. Returns the number of open logs."""
+        present = {text(pod, "metadata", "uid") for pod in objects.pods}
+        for state in filter(self._choose, sources(objects)):
+            key = f"{state.source.uid}/{state.source.container}"
+            if key not in self._logs:
+                self._logs[key] = PodLog(
+                    self._api,
+                    state.source,
+                    self.news,
+                    follow=self._follow,
+                    wants=self._wants,
+                    was_allowed=self._was_allowed,
+                )
+            if state.has_ended:
+                self._logs[key].container_ended()
+        for log in self._logs.values():
+            if log.source.uid not in present:
+                log.pod_gone()
+            log.drop_silence()
+        return sum(not log.is_over for log in self._logs.values())
+
+    def end_unreported(self) -> None:
+        """The job ended long ago: pods that are not reported as ended may be on nodes that are lost."""
+        for log in self._logs.values():
+            if log.may_grow:
+                log.stop()
 
 
-def follow_logs(api: Api, watch: JobWatch, choose: Choose, wants: Wants) -> Generator[Chosen, None, None]:
+def read_logs(api: Api, objects: Snapshot, choose: Choose, wants: Wants) -> Generator[Printed, None, None]:
+    """The lines that the job's pods have printed so far, in the order of their times. Raises PlatformError."""
+    with _PodLogs(api, choose, wants, follow=False) as logs:
+        logs.look(objects)
+        yield from logs.lines()
+
+
+def follow_logs(api: Api, watch: JobWatch, choose: Choose, wants: Wants) -> Generator[Printed, None, None]:
     """The lines that the job's pods print, until it has ended. Waits for pods that have not started yet.
 
     Lines printed long ago are in order; new ones are, too, but for those that arrive late by more than half a second.
@@ -104,117 +150,20 @@ def follow_logs(api: Api, watch: JobWatch, choose: Choose, wants: Wants) -> Gene
     Raises:
         PlatformError: the credentials do not permit reading logs, or the API server has not answered for long.
     """
-    following = _Following(api, watch, choose, wants)
-    try:
-        following.start()
-        while not following.is_over:
-            for entry in following.merged.round():
-                yield following.source(entry.number), Line(entry.time, entry.text)
-            following.check()
-        following.check()
-    finally:
-        following.stop()
-
-
-class _Following:
-    """The logs of a job whose pods come and go."""
-
-    def __init__(self, api: Api, watch: JobWatch, choose: Choose, wants: Wants) -> None:
-        self.merged = LiveMerge()
-        self._api = api
-        self._watch = watch
-        self._choose = choose
-        self._wants = wants
-        self._lock = threading.Lock()
-        self._logs: dict[tuple[str, str], PodLog] = {}
-        self._sources: dict[int, Source] = {}
-        self._error: CloudtrainError | None = None
-        self._was_allowed = threading.Event()
-        self._has_ended = threading.Event()
-        """Whether the job has ended, and with it all logs."""
-        self._stopped = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="log-pods", daemon=True)
-
-    def start(self) -> None:
-        self._look(self._watch.snapshot())
-        self._thread.start()
-
-    def source(self, number: int) -> Source:
-        return self._sources[number]
-
-    @property
-    def is_over(self) -> bool:
-        return self._has_ended.is_set() and self.merged.is_empty
-
-    def check(self) -> None:
-        """Raises what ended the watch or a log."""
-        if self._error:
-            raise self._error
-        with self._lock:
-            _raise_first(self._logs.values())
-
-    def stop(self) -> None:
-        """End everything. Returns immediately."""
-        self._stopped.set()
-        with self._lock:
-            for log in self._logs.values():
-                log.stop()
-
-    def _run(self) -> None:
-        final_since = None
-        try:
-            while not self._stopped.is_set():
-                objects = self._watch.snapshot()
-                open_logs = self._look(objects)
-                final_since = (final_since or time.monotonic()) if _is_final(objects) else None
-                if final_since is not None:
-                    for_seconds = time.monotonic() - final_since
-                    if for_seconds > SETTLE_SECONDS:
-                        self._end_all()
-                    if not open_logs and for_seconds >= _rest(objects):
-                        self._has_ended.set()
-                        return
-                self._watch.wait(LOOK_SECONDS if final_since is None else FINAL_LOOK_SECONDS)
-        except CloudtrainError as error:
-            self._error = error
-        except Exception as error:  # a thread must not end in silence
-            self._error = CloudtrainError(f"the logs cannot be followed: {error!r}")
-
-    def _look(self, objects: Snapshot) -> int:
-        """Begin the logs of new containers, and note which have ended. Returns the number of open logs."""
-        present = {text(pod, "metadata", "uid") for pod in objects.pods}
-        with self._lock:
-            if self._stopped.is_set():
-                return 0
-            for state in filter(self._choose, sources(objects)):
-                key = (state.source.uid, state.source.container)
-                log = self._logs.get(key)
-                if log is None:
-                    inlet = self.merged.inlet()
-                    self._sources[inlet.number] = state.source
-                    log = self._logs[key] = PodLog(
-                        self._api,
-                        state.source,
-                        inlet,
-                        follow=True,
-                        wants=self._wants,
-                        was_allowed=self._was_allowed,
-                    )
-                    log.start()
-                if state.has_ended:
-                    log.container_ended()
-            for (uid, _), log in self._logs.items():
-                if uid not in present:
-                    log.pod_gone()
-                log.drop_silence()
-            return sum(not log.is_over for log in self._logs.values())
-
-    def _end_all(self) -> None:
-        """The job has ended long ago: pods that are not reported as ended may be on nodes that are lost."""
-        with self._lock:
-            for log in self._logs.values():
-                if log.may_grow:
-                    log.stop()
+    final_since, looked = None, float("-inf")
+    with _PodLogs(api, choose, wants, follow=True) as logs:
+        while True:
+            logs.news.clear()
+            if watch.wait(0.0) or time.monotonic() - looked > LOOK_SECONDS or final_since:
+                objects, looked = watch.snapshot(), time.monotonic()
+                open_logs = logs.look(objects)
+                final_since = (final_since or looked) if _is_final(objects) else None
+                if final_since and looked - final_since > SETTLE_SECONDS:
+                    logs.end_unreported()
+                if final_since and not open_logs and looked - final_since >= _rest(objects):
+                    return
+            yield from logs.lines()
+            logs.news.wait(TICK)
 
 
 def _is_final(objects: Snapshot) -> bool:
@@ -223,17 +172,11 @@ def _is_final(objects: Snapshot) -> bool:
 
 
 def _rest(objects: Snapshot) -> float:
-    """For how many seconds after the end of a job its pods may still change: the news of them may come later."""
+    """For how many seconds after the end of a job its pods may still change: the news of them may arrive later."""
     phases = {text(pod, "status", "phase") for pod in objects.pods}
     if phases <= {"Succeeded", "Failed"}:
         return 0.0
     return SETTLE_SECONDS if "Running" in phases else UNSTARTED_SECONDS
-
-
-def _raise_first(logs: Iterable[PodLog]) -> None:
-    for log in logs:
-        if log.error:
-            raise log.error
 
 
 class EventReader:
@@ -242,21 +185,16 @@ class EventReader:
     def __init__(self) -> None:
         self._pods: dict[str, int] = {}
 
-    def events(self, found: Iterable[Chosen]) -> Iterator[Event]:
+    def events(self, found: Iterable[Printed]) -> Iterator[Event]:
         """The events in lines, in their order."""
-        for source, line in found:
-            event = self._parse(source, line)
-            if event is not None:
-                yield from self._attempt(source, event)
-                yield event
-
-    def _parse(self, source: Source, line: Line) -> Event | None:
-        return parse_event_line(line.text, source.host, None if line.time is None else line.time / 1e9)
-
-    def _attempt(self, source: Source, event: Event) -> Iterator[Event]:
-        if source.uid not in self._pods:
-            number = self._pods[source.uid] = len(self._pods)
-            yield {"time": event["time"], "source": source.host, "event": "attempt", "attempt": number}
+        for at, source, line in found:
+            event = parse_event_line(line, source.host, at / 1e9)
+            if event is None:
+                continue
+            if source.uid not in self._pods:
+                number = self._pods[source.uid] = len(self._pods)
+                yield {"time": event["time"], "source": source.host, "event": "attempt", "attempt": number}
+            yield event
 
 
 def events(api: Api, watch: JobWatch, *, follow: bool) -> Generator[dict[str, Any], None, None]:
@@ -309,13 +247,12 @@ def logs(api: Api, watch: JobWatch, *, follow: bool) -> Generator[str, None, Non
         yield from map(shown, found)
 
 
-def shown(found: Chosen) -> str:
+def shown(found: Printed) -> str:
     """A line as users see it."""
-    source, line = found
-    given = line.text.decode("utf-8", "backslashreplace")
+    given = found.text.decode("utf-8", "backslashreplace")
     if "\r" in given:  # a progress bar overwrites its line
         given = given.rstrip("\r").rpartition("\r")[2]
-    return given if _RANK.match(given) else f"[{source.host}] {given}"
+    return given if _RANK.match(given) else f"[{found.source.host}] {given}"
 
 
 def _is_any(state: SourceState) -> bool:

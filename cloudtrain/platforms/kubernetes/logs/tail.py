@@ -15,7 +15,7 @@ from cloudtrain.platforms.base import Series
 from cloudtrain.platforms.kubernetes.api.errors import KubeNotFound
 from cloudtrain.platforms.kubernetes.life.objects import Snapshot
 from cloudtrain.platforms.kubernetes.logs.lines import Line, LineParser, Position
-from cloudtrain.platforms.kubernetes.logs.pod_log import Source
+from cloudtrain.platforms.kubernetes.logs.pod_log import Printed, Source
 from cloudtrain.platforms.kubernetes.logs.reader import EventReader, SourceState, may_be_event, sources
 
 if TYPE_CHECKING:
@@ -67,7 +67,8 @@ class _Leaders:
         return position
 
     def _add(self, source: Source, lines: Iterable[Line]) -> None:
-        for event in self._reader.events((source, line) for line in lines if may_be_event(line)):
+        found = (Printed(line.time or 0, source, line.text) for line in lines if may_be_event(line))
+        for event in self._reader.events(found):
             self._summary = self._summary or Summary()
             self._summary.add(event)
 
@@ -99,8 +100,7 @@ class RunningSummary(_Leaders):
         source, is_first = state.source, state.source.uid not in self._positions
         position = self._position(state)
         tail = _read(self._api, source, LONGEST_TAIL, since=position.since, tail=TAIL_LINES)
-        new = position.new(tail)
-        lines = [*new, *position.rest()]
+        lines = position.new(tail)
         if is_first and len(tail) >= TAIL_LINES:
             begin = tail[0].time or 0
             head = _read(self._api, source, HEAD_BYTES)
@@ -136,9 +136,7 @@ class GrowingTrends(_Leaders):
         with self._api.pod_log(source.pod, source.container, since=position.since) as stream:
             for chunk in stream.chunks():
                 self._add(source, position.new(parser.feed(chunk)))
-        # a line that is not complete yet comes again
-        self._add(source, position.rest())
-        if state.has_ended:
+        if state.has_ended:  # else a line that is not complete yet arrives again
             self._add(source, position.new(parser.rest()))
             self._is_complete.add(source.uid)
 
