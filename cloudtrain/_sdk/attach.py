@@ -10,6 +10,7 @@ from cloudtrain.contract import decode_hyperparameters, user_hyperparameters
 from cloudtrain.job import Job
 from cloudtrain.platforms import Requests
 from cloudtrain.platforms.sagemaker.queue.request import training_request
+from cloudtrain.platforms.sagemaker.request_fields import SET_BY, get_path
 from cloudtrain.spec import REDACTED
 
 _TIME = re.compile(r"-(\d{4}-\d\d-\d\d-\d\d-\d\d-\d\d-\d{3}|\d{8}-\d{6}-\w{4}|\d{6}-\d{4})$")
@@ -18,32 +19,15 @@ _TIME = re.compile(r"-(\d{4}-\d\d-\d\d-\d\d-\d\d-\d\d-\d{3}|\d{8}-\d{6}-\w{4}|\d
 _VERSIONS = re.compile(r"/(pytorch|tensorflow|mxnet)-training:(\d[\d.]*)-[cg]pu-(py\d+)")
 """In the name of AWS's image of a framework."""
 
-_PLACES = {
-    "role": "RoleArn",
-    "image_uri": "AlgorithmSpecification.TrainingImage",
-    "input_mode": "AlgorithmSpecification.TrainingInputMode",
-    "metric_definitions": "AlgorithmSpecification.MetricDefinitions",
-    "instance_type": "ResourceConfig.InstanceType",
-    "instance_count": "ResourceConfig.InstanceCount",
-    "volume_size": "ResourceConfig.VolumeSizeInGB",
-    "volume_kms_key": "ResourceConfig.VolumeKmsKeyId",
-    "keep_alive_period_in_seconds": "ResourceConfig.KeepAlivePeriodInSeconds",
-    "training_plan": "ResourceConfig.TrainingPlanArn",
-    "instance_placement_config": "ResourceConfig.InstancePlacementConfig",
-    "max_run": "StoppingCondition.MaxRuntimeInSeconds",
-    "max_wait": "StoppingCondition.MaxWaitTimeInSeconds",
-    "use_spot_instances": "EnableManagedSpotTraining",
-    "output_path": "OutputDataConfig.S3OutputPath",
-    "output_kms_key": "OutputDataConfig.KmsKeyId",
-    "checkpoint_s3_uri": "CheckpointConfig.S3Uri",
-    "checkpoint_local_path": "CheckpointConfig.LocalPath",
-    "subnets": "VpcConfig.Subnets",
-    "security_group_ids": "VpcConfig.SecurityGroupIds",
-    "enable_network_isolation": "EnableNetworkIsolation",
-    "encrypt_inter_container_traffic": "EnableInterContainerTrafficEncryption",
-    "tags": "Tags",
-}
+_ATTACHED = (
+    "role image_uri input_mode metric_definitions instance_type instance_count volume_size volume_kms_key"
+    " keep_alive_period_in_seconds training_plan instance_placement_config max_run max_wait use_spot_instances"
+    " output_path output_kms_key checkpoint_s3_uri checkpoint_local_path subnets security_group_ids"
+    " enable_network_isolation encrypt_inter_container_traffic tags"
+)
 """The fields of a SageMaker request that are arguments."""
+
+_PLACES = {field: place for place, field in SET_BY.items() if field in _ATTACHED.split()}
 
 
 def attached_arguments(job: Job, model_channel_name: str, *, is_framework: bool = False) -> dict[str, Any]:
@@ -72,7 +56,7 @@ def described_arguments(
     source = values.get("sagemaker_submit_directory")
     environment = body.get("Environment", body.get("environment", {}))
     found = {
-        **{name: _get(body, place) for name, place in _PLACES.items()},
+        **{name: get_path(body, place) for name, place in _PLACES.items()},
         **_hosts(body),
         "entry_point": values.get("sagemaker_program"),
         "source_dir": source if str(source).startswith("s3://") else None,
@@ -87,13 +71,6 @@ def described_arguments(
     if match := _VERSIONS.search(found["image_uri"] or "" if is_framework else ""):
         found |= {"framework_version": match[2], "py_version": match[3]}
     return {name: value for name, value in found.items() if value not in (None, "", [], {})}
-
-
-def _get(body: Mapping[str, Any], place: str) -> Any:
-    value: Any = body
-    for name in place.split("."):
-        value = value.get(name, {}) if isinstance(value, Mapping) else None
-    return value
 
 
 def _hosts(body: Mapping[str, Any]) -> dict[str, Any]:

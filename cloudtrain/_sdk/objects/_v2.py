@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Mapping
 from typing import Any
 
 from cloudtrain._sdk.objects._values import get, given
 from cloudtrain.errors import InvalidJob
 from cloudtrain.spec import FileSystemInput, ShuffleConfig, TrainingInput
+from cloudtrain.spec.inputs import CHANNEL_FIELDS, FILE_SYSTEM_FIELDS, S3_FIELDS
 
 FRAMEWORKS = {
     "PyTorch": "pytorch",
@@ -132,31 +134,19 @@ def read_estimator(obj: Any, instance_type: str | None = None, *, finds_image: b
 def read_input(channel: Any) -> TrainingInput | FileSystemInput:
     """A channel from the SDK's ``TrainingInput`` or ``FileSystemInput``, which hold it as the API request does."""
     config = channel.config
-    files = config["DataSource"].get("FileSystemDataSource")
-    if files:
-        return FileSystemInput(
-            files["FileSystemId"],
-            files["FileSystemType"],
-            files["DirectoryPath"],
-            files["FileSystemAccessMode"],
-            config.get("ContentType"),
-        )
-    source, shuffle = config["DataSource"]["S3DataSource"], config.get("ShuffleConfig")
+    source = config["DataSource"].get("FileSystemDataSource")
+    if source:
+        return FileSystemInput(**_read(source, FILE_SYSTEM_FIELDS), content_type=config.get("ContentType"))
+    shuffle = config.get("ShuffleConfig")
     return TrainingInput(
-        source["S3Uri"],
-        distribution=source.get("S3DataDistributionType"),
-        compression=config.get("CompressionType"),
-        content_type=config.get("ContentType"),
-        record_wrapping=config.get("RecordWrapperType"),
-        s3_data_type=source["S3DataType"],
-        instance_groups=source.get("InstanceGroupNames"),
-        input_mode=config.get("InputMode"),
-        attribute_names=source.get("AttributeNames"),
-        target_attribute_name=config.get("TargetAttributeName"),
+        **_read(config["DataSource"]["S3DataSource"], S3_FIELDS),
+        **_read(config, CHANNEL_FIELDS),
         shuffle_config=ShuffleConfig(shuffle["Seed"]) if shuffle else None,
-        hub_access_config=source.get("HubAccessConfig"),
-        model_access_config=source.get("ModelAccessConfig"),
     )
+
+
+def _read(config: Mapping[str, Any], names: Mapping[str, str]) -> dict[str, Any]:
+    return {name: config[field] for field, name in names.items() if field in config}
 
 
 def _classes(obj: Any) -> list[str]:

@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from msgspec import structs
+
 from cloudtrain.aws.image_data import numbers
 from cloudtrain.aws.images import profiler_image, rules_image
 from cloudtrain.errors import InvalidJob
 from cloudtrain.platforms.sagemaker.inputs import given
+from cloudtrain.platforms.sagemaker.request_fields import request_fields
 from cloudtrain.spec import CollectionConfig, DebuggerHookConfig, ProfilerConfig, Rule, TrainingJob
 
 PROFILER_RULE = "DetailedProfilerProcessingJobConfig"
@@ -25,7 +28,6 @@ def debugger_fields(job: TrainingJob, output_path: str, region: str) -> dict[str
 
     Raises InvalidJob if the region lacks a service, or ``rules`` need the profiler and ``disable_profiler`` is set.
     """
-    tensorboard = job.tensorboard_output_config
     rules = [rule for rule in job.rules if not rule.profiles]
     profiler_rules = [rule for rule in job.rules if rule.profiles]
     if profiler_rules and job.disable_profiler:
@@ -33,21 +35,13 @@ def debugger_fields(job: TrainingJob, output_path: str, region: str) -> dict[str
             f"rules: {profiler_rules[0].name} needs the profiler, and disable_profiler is set",
             hint="Remove one of them.",
         )
-    fields = {
+    return {
         "DebugHookConfig": _hook(job, rules, output_path),
         "DebugRuleConfigurations": [_rule(rule, job, region) for rule in rules] or None,
         "ProfilerConfig": _profiler(job, output_path, has_rules=bool(profiler_rules)),
         "ProfilerRuleConfigurations": [_rule(rule, job, region) for rule in profiler_rules]
         or _default_profiler_rules(job, region),
-        "TensorBoardOutputConfig": tensorboard
-        and given(
-            {
-                "S3OutputPath": tensorboard.s3_output_path,
-                "LocalPath": tensorboard.container_local_output_path,
-            }
-        ),
     }
-    return given(fields)
 
 
 def retired(job: TrainingJob) -> Iterator[str]:
@@ -77,15 +71,9 @@ def _hook(job: TrainingJob, rules: list[Rule], output_path: str) -> dict[str, An
     for one in [*(one for rule in rules for one in rule.collections_to_save), *hook.collection_configs]:
         if one not in collections:
             collections.append(one)
-    fields = {
-        "S3OutputPath": hook.s3_output_path or output_path,
-        "LocalPath": hook.container_local_output_path,
-        "HookParameters": hook.hook_parameters,
-        "CollectionConfigurations": [
-            given({"CollectionName": one.name, "CollectionParameters": one.parameters}) for one in collections
-        ],
-    }
-    return given(fields)
+    place = hook.s3_output_path or output_path
+    hook = structs.replace(hook, s3_output_path=place, collection_configs=collections)
+    return request_fields(hook, "DebugHookConfig", "debugger_hook_config")
 
 
 def _rule(rule: Rule, job: TrainingJob, region: str) -> dict[str, Any]:
@@ -93,20 +81,13 @@ def _rule(rule: Rule, job: TrainingJob, region: str) -> dict[str, Any]:
     parameters = dict(rule.rule_parameters)
     if rule.actions:
         parameters["action_json"] = _actions(rule.actions, str(job.job_name))
-    own = (
-        {"InstanceType": rule.instance_type, "VolumeSizeInGB": rule.volume_size_in_gb}
-        if rule.image_uri
-        else {}
-    )
-    fields = {
-        "RuleConfigurationName": rule.name,
+    computed = {
         "RuleEvaluatorImage": rule.image_uri or rules_image(region),
-        **own,
-        "LocalPath": rule.container_local_output_path,
-        "S3OutputPath": rule.s3_output_path,
+        "InstanceType": rule.instance_type if rule.image_uri else None,
+        "VolumeSizeInGB": rule.volume_size_in_gb if rule.image_uri else None,
         "RuleParameters": parameters or None,
     }
-    return given(fields)
+    return request_fields(rule, "DebugRuleConfigurations", "rules[{0}]", computed)
 
 
 def _actions(actions: list[dict[str, str]] | dict[str, str], job_name: str) -> str:

@@ -5,11 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from cloudtrain.errors import InvalidJob
-from cloudtrain.spec import Channel, FileSystemInput, TrainingInput, TrainingJob
+from cloudtrain.spec import Channel, TrainingInput, TrainingJob
 
 MODEL_CONTENT_TYPE = "application/x-sagemaker-model"
-
-FULLY_REPLICATED = "FullyReplicated"
 
 
 def input_data_config(job: TrainingJob) -> list[dict[str, Any]]:
@@ -23,24 +21,9 @@ def input_data_config(job: TrainingJob) -> list[dict[str, Any]]:
 
 def channel_config(name: str, channel: Channel) -> dict[str, Any]:
     """One entry of ``InputDataConfig``."""
-    config: dict[str, Any]
-    if isinstance(channel, FileSystemInput):
-        config = {
-            "DataSource": {"FileSystemDataSource": _file_system(channel)},
-            "ContentType": channel.content_type,
-        }
-    else:
+    if isinstance(channel, TrainingInput):
         check_s3(f"inputs.{name}", channel.s3_data)
-        config = {
-            "DataSource": {"S3DataSource": _s3(channel)},
-            "CompressionType": channel.compression,
-            "ContentType": channel.content_type,
-            "RecordWrapperType": channel.record_wrapping,
-            "InputMode": channel.input_mode,
-            "TargetAttributeName": channel.target_attribute_name,
-            "ShuffleConfig": {"Seed": channel.shuffle_config.seed} if channel.shuffle_config else None,
-        }
-    return {"ChannelName": name, **given(config)}
+    return {"ChannelName": name, **channel.config}
 
 
 def check_s3(field: str, uri: str | None) -> None:
@@ -55,28 +38,3 @@ def check_s3(field: str, uri: str | None) -> None:
 def given(config: dict[str, Any]) -> dict[str, Any]:
     """``config`` without values that are None."""
     return {key: value for key, value in config.items() if value is not None}
-
-
-def _s3(channel: TrainingInput) -> dict[str, Any]:
-    # like the SDK, send no default with a target attribute: SageMaker chooses it
-    default = None if channel.target_attribute_name else FULLY_REPLICATED
-    return given(
-        {
-            "S3DataType": channel.s3_data_type,
-            "S3Uri": channel.s3_data,
-            "S3DataDistributionType": channel.distribution or default,
-            "InstanceGroupNames": channel.instance_groups,
-            "AttributeNames": channel.attribute_names,
-            "HubAccessConfig": channel.hub_access_config,
-            "ModelAccessConfig": channel.model_access_config,
-        }
-    )
-
-
-def _file_system(channel: FileSystemInput) -> dict[str, Any]:
-    return {
-        "FileSystemId": channel.file_system_id,
-        "FileSystemType": channel.file_system_type,
-        "DirectoryPath": channel.directory_path,
-        "FileSystemAccessMode": channel.file_system_access_mode,
-    }

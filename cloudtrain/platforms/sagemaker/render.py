@@ -4,18 +4,23 @@ from __future__ import annotations
 
 from typing import Any
 
+from cloudtrain.aws.image_data import numbers
 from cloudtrain.aws.images import training_image
 from cloudtrain.contract.settings import HIDDEN_VARIABLES
+from cloudtrain.errors import InvalidJob
 from cloudtrain.platforms.base import Request
 from cloudtrain.platforms.common.request import new_request
 from cloudtrain.platforms.common.runtime_choice import choose_runtime, explained
 from cloudtrain.platforms.common.toolkit import CODE_CHANNEL, CODE_PATH, toolkit_hyperparameters
 from cloudtrain.platforms.sagemaker._debugger import debugger_fields
-from cloudtrain.platforms.sagemaker._resources import algorithm_specification, options, resource_config
 from cloudtrain.platforms.sagemaker.inputs import channel_config, given, input_data_config
 from cloudtrain.platforms.sagemaker.queue.request import with_queue
+from cloudtrain.platforms.sagemaker.request_fields import request_fields
 from cloudtrain.platforms.sagemaker.resolve import check
 from cloudtrain.spec import DEFAULT_MAX_RUN, TrainingInput, TrainingJob
+
+_METRICS_SINCE = {"pytorch": (1, 3), "tensorflow": (1, 15), "mxnet": (1, 6)}
+"""The first versions of frameworks whose images write metrics as time series."""
 
 
 def render(job: TrainingJob, region: str) -> Request:
@@ -40,31 +45,39 @@ def common(job: TrainingJob, region: str) -> dict[str, Any]:
     """The fields of the request that do not depend on the runtime: all but ``HyperParameters``."""
     assert job.job_name, "a job is named before it is rendered"
     assert job.output_path, "a job is resolved before it is rendered"
-    body = {
-        "TrainingJobName": job.job_name,
-        "RoleArn": job.role,
-        "AlgorithmSpecification": algorithm_specification(job, training_image(job, region)),
+    computed: dict[str, Any] = {
+        "AlgorithmSpecification.TrainingImage": training_image(job, region),
+        "AlgorithmSpecification.EnableSageMakerMetricsTimeSeries": _metrics(job),
         "InputDataConfig": input_data_config(job) or None,
-        "OutputDataConfig": given(
-            {
-                "S3OutputPath": job.output_path,
-                "KmsKeyId": job.output_kms_key,
-                "CompressionType": "NONE" if job.disable_output_compression else None,
-            }
-        ),
-        "ResourceConfig": resource_config(job),
-        "StoppingCondition": given(
-            {
-                "MaxRuntimeInSeconds": job.max_run or DEFAULT_MAX_RUN,
-                "MaxWaitTimeInSeconds": job.max_wait,
-                "MaxPendingTimeInSeconds": job.max_pending_time_in_seconds,
-            }
-        ),
+        "OutputDataConfig.CompressionType": "NONE" if job.disable_output_compression else None,
+        "ResourceConfig.InstanceCount": None if _is_counted(job) else job.instance_count,
+        "StoppingCondition.MaxRuntimeInSeconds": job.max_run or DEFAULT_MAX_RUN,
+        "HyperParameters": None,
         "Environment": {**job.shown_environment, **_secret_names(job)} or None,
-        **options(job),
         **debugger_fields(job, job.output_path, region),
     }
-    return given(body)
+    if not job.checkpoint_s3_uri:
+        computed["CheckpointConfig.LocalPath"] = None
+    return request_fields(job, computed=computed)
+
+
+def _is_counted(job: TrainingJob) -> bool:
+    """Whether groups or preferences have the numbers of hosts. Raises InvalidJob if there is no instance type."""
+    if not job.instance_types:
+        raise InvalidJob(
+            "instance_type: SageMaker needs one", hint="For example: instance_type='ml.g5.xlarge'."
+        )
+    return bool(job.instance_groups) or any(one.instance_count for one in job.instance_preferences)
+
+
+def _metrics(job: TrainingJob) -> bool | None:
+    if job.enable_sagemaker_metrics is not None or job.framework is None:
+        return job.enable_sagemaker_metrics
+    if job.framework == "huggingface":
+        return True
+    since = _METRICS_SINCE.get(job.framework)
+    is_new = since and job.framework_version and numbers(job.framework_version) >= since
+    return True if is_new else None
 
 
 def _with_toolkit(body: dict[str, Any], job: TrainingJob, region: str) -> dict[str, Any]:

@@ -1,15 +1,28 @@
 """Every field of CreateTrainingJob: the field of a job that sets it, or why cloudtrain does not send it.
 
-A test compares the tables with the installed botocore, and fails when AWS has added a field that is in neither.
-Paths leave out the indexes of lists. In the names of jobs' fields, ``{0}`` is the index in the request's list, and
+`request_fields` renders a job by this table. Errors of AWS, `Estimator.attach` and pipelines read it, too. A test
+compares the tables with the installed botocore, and fails when AWS has added a field that is in neither. Paths leave
+out the indexes of lists. In the names of jobs' fields, ``{0}`` is the index in the request's list, and
 ``{channel}`` the name of the channel.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from functools import cache
+from types import MappingProxyType
+from typing import Any
+
+from msgspec import Struct
+
+from cloudtrain.spec import TrainingJob
+from cloudtrain.spec.inputs import CHANNEL_FIELDS, FILE_SYSTEM_FIELDS, S3_FIELDS
+
 _S3 = "InputDataConfig.DataSource.S3DataSource"
 _FILES = "InputDataConfig.DataSource.FileSystemDataSource"
-_HOOK = "DebugHookConfig"
+_IMAGE_CONFIG = "AlgorithmSpecification.TrainingImageConfig"
+_PLACEMENT = "ResourceConfig.InstancePlacementConfig"
+_COLLECTIONS = "DebugHookConfig.CollectionConfigurations"
 _RULES = ("DebugRuleConfigurations", "ProfilerRuleConfigurations")
 _OF_RULES = {
     "RuleConfigurationName": "name",
@@ -20,117 +33,104 @@ _OF_RULES = {
     "S3OutputPath": "s3_output_path",
     "RuleParameters": "rule_parameters",
 }
-_IMAGE_CONFIG = "AlgorithmSpecification.TrainingImageConfig"
-_PLACEMENT = "instance_placement_config"
 
 SET_BY = {
     "TrainingJobName": "job_name",
-    "HyperParameters": "hyperparameters",
-    "AlgorithmSpecification.TrainingImage": "image_uri",
+    "RoleArn": "role",
     "AlgorithmSpecification.TrainingInputMode": "input_mode",
-    "AlgorithmSpecification.MetricDefinitions": "metric_definitions",
-    "AlgorithmSpecification.MetricDefinitions.Name": "metric_definitions[{0}].Name",
-    "AlgorithmSpecification.MetricDefinitions.Regex": "metric_definitions[{0}].Regex",
-    "AlgorithmSpecification.EnableSageMakerMetricsTimeSeries": "enable_sagemaker_metrics",
-    "AlgorithmSpecification.ContainerEntrypoint": "container_entry_point",
-    "AlgorithmSpecification.ContainerArguments": "container_arguments",
+    "AlgorithmSpecification.TrainingImage": "image_uri",
     f"{_IMAGE_CONFIG}.TrainingRepositoryAccessMode": "training_repository_access_mode",
     f"{_IMAGE_CONFIG}.TrainingRepositoryAuthConfig.TrainingRepositoryCredentialsProviderArn": (
         "training_repository_credentials_provider_arn"
     ),
-    "RoleArn": "role",
+    "AlgorithmSpecification.ContainerEntrypoint": "container_entry_point",
+    "AlgorithmSpecification.ContainerArguments": "container_arguments",
+    "AlgorithmSpecification.MetricDefinitions": "metric_definitions",
+    "AlgorithmSpecification.MetricDefinitions.Name": "metric_definitions[{0}].Name",
+    "AlgorithmSpecification.MetricDefinitions.Regex": "metric_definitions[{0}].Regex",
+    "AlgorithmSpecification.EnableSageMakerMetricsTimeSeries": "enable_sagemaker_metrics",
     "InputDataConfig": "inputs",
     "InputDataConfig.ChannelName": "inputs.{channel}",
-    f"{_S3}.S3DataType": "inputs.{channel}.s3_data_type",
-    f"{_S3}.S3Uri": "inputs.{channel}.s3_data",
-    f"{_S3}.S3DataDistributionType": "inputs.{channel}.distribution",
-    f"{_S3}.AttributeNames": "inputs.{channel}.attribute_names",
-    f"{_S3}.InstanceGroupNames": "inputs.{channel}.instance_groups",
-    f"{_S3}.ModelAccessConfig": "inputs.{channel}.model_access_config",
+    **{f"{_S3}.{field}": f"inputs.{{channel}}.{name}" for field, name in S3_FIELDS.items()},
     f"{_S3}.ModelAccessConfig.AcceptEula": "inputs.{channel}.model_access_config.AcceptEula",
-    f"{_S3}.HubAccessConfig": "inputs.{channel}.hub_access_config",
     f"{_S3}.HubAccessConfig.HubContentArn": "inputs.{channel}.hub_access_config.HubContentArn",
-    f"{_FILES}.FileSystemId": "inputs.{channel}.file_system_id",
-    f"{_FILES}.FileSystemAccessMode": "inputs.{channel}.file_system_access_mode",
-    f"{_FILES}.FileSystemType": "inputs.{channel}.file_system_type",
-    f"{_FILES}.DirectoryPath": "inputs.{channel}.directory_path",
-    "InputDataConfig.ContentType": "inputs.{channel}.content_type",
-    "InputDataConfig.CompressionType": "inputs.{channel}.compression",
-    "InputDataConfig.RecordWrapperType": "inputs.{channel}.record_wrapping",
-    "InputDataConfig.InputMode": "inputs.{channel}.input_mode",
+    **{f"{_FILES}.{field}": f"inputs.{{channel}}.{name}" for field, name in FILE_SYSTEM_FIELDS.items()},
+    **{f"InputDataConfig.{field}": f"inputs.{{channel}}.{name}" for field, name in CHANNEL_FIELDS.items()},
     "InputDataConfig.ShuffleConfig.Seed": "inputs.{channel}.shuffle_config.seed",
-    "OutputDataConfig.KmsKeyId": "output_kms_key",
     "OutputDataConfig.S3OutputPath": "output_path",
+    "OutputDataConfig.KmsKeyId": "output_kms_key",
     "OutputDataConfig.CompressionType": "disable_output_compression",
-    "ResourceConfig.InstanceType": "instance_type",
-    "ResourceConfig.InstanceCount": "instance_count",
     "ResourceConfig.VolumeSizeInGB": "volume_size",
     "ResourceConfig.VolumeKmsKeyId": "volume_kms_key",
     "ResourceConfig.KeepAlivePeriodInSeconds": "keep_alive_period_in_seconds",
     "ResourceConfig.InstanceGroups": "instance_groups",
+    "ResourceConfig.InstanceGroups.InstanceGroupName": "instance_groups[{0}].instance_group_name",
     "ResourceConfig.InstanceGroups.InstanceType": "instance_groups[{0}].instance_type",
     "ResourceConfig.InstanceGroups.InstanceCount": "instance_groups[{0}].instance_count",
-    "ResourceConfig.InstanceGroups.InstanceGroupName": "instance_groups[{0}].instance_group_name",
-    "ResourceConfig.TrainingPlanArn": "training_plan",
-    "ResourceConfig.InstancePlacementConfig": _PLACEMENT,
-    "ResourceConfig.InstancePlacementConfig.EnableMultipleJobs": f"{_PLACEMENT}.EnableMultipleJobs",
-    "ResourceConfig.InstancePlacementConfig.PlacementSpecifications": f"{_PLACEMENT}.PlacementSpecifications",
-    "ResourceConfig.InstancePlacementConfig.PlacementSpecifications.UltraServerId": (
-        f"{_PLACEMENT}.PlacementSpecifications[{{0}}].UltraServerId"
-    ),
-    "ResourceConfig.InstancePlacementConfig.PlacementSpecifications.InstanceCount": (
-        f"{_PLACEMENT}.PlacementSpecifications[{{0}}].InstanceCount"
-    ),
     "ResourceConfig.InstancePreferences": "instance_preferences",
     "ResourceConfig.InstancePreferences.InstanceType": "instance_preferences[{0}].instance_type",
     "ResourceConfig.InstancePreferences.InstanceCount": "instance_preferences[{0}].instance_count",
     "ResourceConfig.InstancePreferences.TrainingPlanArns": "instance_preferences[{0}].training_plan_arns",
-    "VpcConfig.SecurityGroupIds": "security_group_ids",
-    "VpcConfig.Subnets": "subnets",
+    "ResourceConfig.InstanceCount": "instance_count",
+    "ResourceConfig.InstanceType": "instance_type",
+    "ResourceConfig.TrainingPlanArn": "training_plan",
+    _PLACEMENT: "instance_placement_config",
+    f"{_PLACEMENT}.EnableMultipleJobs": "instance_placement_config.EnableMultipleJobs",
+    f"{_PLACEMENT}.PlacementSpecifications": "instance_placement_config.PlacementSpecifications",
+    f"{_PLACEMENT}.PlacementSpecifications.UltraServerId": (
+        "instance_placement_config.PlacementSpecifications[{0}].UltraServerId"
+    ),
+    f"{_PLACEMENT}.PlacementSpecifications.InstanceCount": (
+        "instance_placement_config.PlacementSpecifications[{0}].InstanceCount"
+    ),
     "StoppingCondition.MaxRuntimeInSeconds": "max_run",
     "StoppingCondition.MaxWaitTimeInSeconds": "max_wait",
     "StoppingCondition.MaxPendingTimeInSeconds": "max_pending_time_in_seconds",
+    "HyperParameters": "hyperparameters",
+    "Environment": "environment",
+    "EnableManagedSpotTraining": "use_spot_instances",
+    "EnableNetworkIsolation": "enable_network_isolation",
+    "EnableInterContainerTrafficEncryption": "encrypt_inter_container_traffic",
+    "VpcConfig.Subnets": "subnets",
+    "VpcConfig.SecurityGroupIds": "security_group_ids",
+    "RetryStrategy.MaximumRetryAttempts": "max_retry_attempts",
+    "CheckpointConfig.S3Uri": "checkpoint_s3_uri",
+    "CheckpointConfig.LocalPath": "checkpoint_local_path",
     "Tags": "tags",
     "Tags.Key": "tags[{0}].Key",
     "Tags.Value": "tags[{0}].Value",
-    "EnableNetworkIsolation": "enable_network_isolation",
-    "EnableInterContainerTrafficEncryption": "encrypt_inter_container_traffic",
-    "EnableManagedSpotTraining": "use_spot_instances",
-    "CheckpointConfig.S3Uri": "checkpoint_s3_uri",
-    "CheckpointConfig.LocalPath": "checkpoint_local_path",
-    f"{_HOOK}.LocalPath": "debugger_hook_config.container_local_output_path",
-    f"{_HOOK}.S3OutputPath": "debugger_hook_config.s3_output_path",
-    f"{_HOOK}.HookParameters": "debugger_hook_config.hook_parameters",
-    f"{_HOOK}.CollectionConfigurations": "debugger_hook_config.collection_configs",
-    f"{_HOOK}.CollectionConfigurations.CollectionName": "debugger_hook_config.collection_configs[{0}].name",
-    f"{_HOOK}.CollectionConfigurations.CollectionParameters": (
-        "debugger_hook_config.collection_configs[{0}].parameters"
-    ),
-    "TensorBoardOutputConfig.LocalPath": "tensorboard_output_config.container_local_output_path",
-    "TensorBoardOutputConfig.S3OutputPath": "tensorboard_output_config.s3_output_path",
     "ExperimentConfig": "experiment_config",
     "ExperimentConfig.ExperimentName": "experiment_config.ExperimentName",
     "ExperimentConfig.TrialName": "experiment_config.TrialName",
     "ExperimentConfig.TrialComponentDisplayName": "experiment_config.TrialComponentDisplayName",
     "ExperimentConfig.RunName": "experiment_config.RunName",
-    "ProfilerConfig.S3OutputPath": "profiler_config.s3_output_path",
-    "ProfilerConfig.ProfilingIntervalInMilliseconds": "profiler_config.system_monitor_interval_millis",
-    "ProfilerConfig.ProfilingParameters": "profiler_config.framework_profile_params",
-    "ProfilerConfig.DisableProfiler": "disable_profiler",
-    **dict.fromkeys(_RULES, "rules"),
-    **{f"{rules}.{field}": f"rules[{{0}}].{name}" for rules in _RULES for field, name in _OF_RULES.items()},
-    "Environment": "environment",
-    "RetryStrategy.MaximumRetryAttempts": "max_retry_attempts",
-    "RemoteDebugConfig.EnableRemoteDebug": "enable_remote_debug",
-    "InfraCheckConfig.EnableInfraCheck": "enable_infra_check",
-    "SessionChainingConfig.EnableSessionTagChaining": "enable_session_tag_chaining",
     "MlflowConfig.MlflowResourceArn": "mlflow_config.mlflow_resource_arn",
     "MlflowConfig.MlflowExperimentName": "mlflow_config.mlflow_experiment_name",
     "MlflowConfig.MlflowRunName": "mlflow_config.mlflow_run_name",
     "ModelPackageConfig.ModelPackageGroupArn": "model_package_config.model_package_group_arn",
     "ModelPackageConfig.SourceModelPackageArn": "model_package_config.source_model_package_arn",
+    "InfraCheckConfig.EnableInfraCheck": "enable_infra_check",
+    "RemoteDebugConfig.EnableRemoteDebug": "enable_remote_debug",
+    "SessionChainingConfig.EnableSessionTagChaining": "enable_session_tag_chaining",
+    "DebugHookConfig": "debugger_hook_config",
+    "DebugHookConfig.S3OutputPath": "debugger_hook_config.s3_output_path",
+    "DebugHookConfig.LocalPath": "debugger_hook_config.container_local_output_path",
+    "DebugHookConfig.HookParameters": "debugger_hook_config.hook_parameters",
+    _COLLECTIONS: "debugger_hook_config.collection_configs",
+    f"{_COLLECTIONS}.CollectionName": "debugger_hook_config.collection_configs[{0}].name",
+    f"{_COLLECTIONS}.CollectionParameters": "debugger_hook_config.collection_configs[{0}].parameters",
+    _RULES[0]: "rules",
+    "ProfilerConfig": "profiler_config",
+    "ProfilerConfig.S3OutputPath": "profiler_config.s3_output_path",
+    "ProfilerConfig.DisableProfiler": "disable_profiler",
+    "ProfilerConfig.ProfilingIntervalInMilliseconds": "profiler_config.system_monitor_interval_millis",
+    "ProfilerConfig.ProfilingParameters": "profiler_config.framework_profile_params",
+    _RULES[1]: "rules",
+    **{f"{rules}.{field}": f"rules[{{0}}].{name}" for rules in _RULES for field, name in _OF_RULES.items()},
+    "TensorBoardOutputConfig.S3OutputPath": "tensorboard_output_config.s3_output_path",
+    "TensorBoardOutputConfig.LocalPath": "tensorboard_output_config.container_local_output_path",
 }
-"""The fields of a request, and the field of a job that sets each."""
+"""The fields of a request, in its order, and the field of a job that sets each."""
 
 NOT_SENT = {
     "AlgorithmSpecification.AlgorithmName": "an algorithm resource; name its image in `image_uri`",
@@ -189,3 +189,58 @@ EXAMPLES = {
     "job_name": "train-resnet-01",
 }
 """Valid values, by the last part of a field's name."""
+
+
+def request_fields(
+    part: Struct,
+    place: str = "",
+    name: str = "",
+    computed: Mapping[str, Any] = MappingProxyType({}),
+) -> dict[str, Any]:
+    """The fields of the request at ``place`` that ``part`` sets: a job, or a part of one.
+
+    Fields that are None, or empty by default, are left out.
+
+    Args:
+        name: of ``part`` in a job, as in `SET_BY`.
+        computed: values by their paths below ``place``, in place of those of ``part``; None leaves a field out.
+    """
+    body: dict[str, Any] = {}
+    for path, attribute in _fields_of(place, name):
+        value = computed[path] if path in computed else get_path(part, attribute)
+        if isinstance(value, list) and value and isinstance(value[0], Struct):
+            inner = f"{name}.{attribute}".lstrip(".") + "[{0}]"
+            value = [request_fields(one, f"{place}.{path}".lstrip("."), inner) for one in value]
+        if value is None or (not value and not name and value == getattr(_EMPTY, attribute, None)):
+            continue
+        *parents, last = path.split(".")
+        found = body
+        for parent in parents:
+            found = found.setdefault(parent, {})
+        found[last] = value
+    return body
+
+
+def get_path(value: Any, path: str) -> Any:
+    """The value at a dotted path of attributes, or of keys of mappings; None if a part of it is missing."""
+    for name in path.split("."):
+        value = value.get(name) if isinstance(value, Mapping) else getattr(value, name, None)
+    return value
+
+
+_EMPTY = TrainingJob()
+
+
+@cache
+def _fields_of(place: str, name: str) -> list[tuple[str, str]]:
+    """The paths below ``place``, and the attributes below ``name``, without the fields of fields."""
+    found: list[tuple[str, str]] = []
+    for path, field in SET_BY.items():
+        if not path.startswith(f"{place}." if place else "") or not field.startswith(
+            f"{name}." if name else ""
+        ):
+            continue
+        path, field = path[len(place) :].lstrip("."), field[len(name) :].lstrip(".")
+        if not any(path.startswith(f"{outer}.") for outer, _ in found):
+            found.append((path, field))
+    return found

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from cloudtrain import Estimator, Profiler, ProfilerConfig
+from cloudtrain import Estimator, FileSystemInput, Profiler, ProfilerConfig, ShuffleConfig, TrainingInput
 from cloudtrain.aws.aws import Aws
 from cloudtrain.platforms.sagemaker.request_fields import NOT_SENT, SET_BY
 from cloudtrain.spec import FIELDS
@@ -169,9 +169,12 @@ def known(monkeypatch: pytest.MonkeyPatch) -> set[str]:
 def test_every_field_that_aws_has_is_decided_on(known: set[str]) -> None:
     new = known - set(SET_BY) - set(NOT_SENT)
     assert not new, f"new in botocore: add them to request_fields.SET_BY, or to NOT_SENT with a reason: {new}"
-    gone = (set(SET_BY) | set(NOT_SENT)) - known
+    gone = (set(SET_BY) | set(NOT_SENT)) - known - {ONLY_OF_THE_SDK}
     assert {path for path in gone if not any(name.startswith(f"{path}.") for name in known)} <= LISTS
 
+
+ONLY_OF_THE_SDK = "InputDataConfig.TargetAttributeName"
+"""A field that the SDK's version 2 sends, and that botocore lacks."""
 
 LISTS = {path for path in SET_BY if any(name.startswith(f"{path}.") for name in SET_BY)}
 """The fields that have a name, and whose parts have names too."""
@@ -193,3 +196,23 @@ def test_the_reference_names_what_is_not_sent() -> None:
     page = PAGE.read_text(encoding="utf-8")
     for path, reason in NOT_SENT.items():
         assert f"| `{path}` | {reason} |" in page
+
+
+def test_a_local_folder_of_checkpoints_without_a_uri_is_not_sent(region: None) -> None:
+    job = Estimator(**COMMON, instance_type="ml.m5.xlarge", checkpoint_local_path="/c")
+    assert "CheckpointConfig" not in job.prepare().request.body
+
+
+def test_a_channel_has_the_config_of_the_sdk() -> None:
+    source = {"S3DataType": "S3Prefix", "S3Uri": "s3://b/x", "S3DataDistributionType": "FullyReplicated"}
+    channel = TrainingInput("s3://b/x", content_type="text/csv", shuffle_config=ShuffleConfig(1))
+    assert channel.config == {
+        "DataSource": {"S3DataSource": source}, "ContentType": "text/csv", "ShuffleConfig": {"Seed": 1}
+    }  # fmt: skip
+    assert (
+        "S3DataDistributionType"
+        not in (TrainingInput("s3://b/x", target_attribute_name="y").config["DataSource"]["S3DataSource"])
+    )
+    assert FileSystemInput("fs-1", "EFS", "/a").config["DataSource"]["FileSystemDataSource"] == {
+        "FileSystemId": "fs-1", "FileSystemType": "EFS", "DirectoryPath": "/a", "FileSystemAccessMode": "ro"
+    }  # fmt: skip
