@@ -32,8 +32,8 @@ from typing import Callable, Protocol
 from cloudtrain.contract import FailureClass, FailureReport, Settings
 from cloudtrain.contract.documents import Fields
 from cloudtrain.observe import steady
+from cloudtrain.runtime.diagnose.first_cause import SETTLE_SECONDS, Failures
 from cloudtrain.runtime.diagnose.hangs import Hang
-from cloudtrain.runtime.diagnose.ranks import first_cause, with_ended_ranks
 from cloudtrain.runtime.launchers.host_gpus import differing_gpus
 from cloudtrain.runtime.leader_links import HostLink, LeaderLinks, Message, Say, Waiting
 from cloudtrain.runtime.output import say
@@ -44,12 +44,8 @@ if TYPE_CHECKING:
     from cloudtrain.runtime.limits import Limits
 
 BEAT_SECONDS = 2.0
-SETTLE_SECONDS = 0.7
-"""Seconds for which failure reports are collected before one is chosen as the cause."""
-CAUSE_SECONDS = 4.0
-"""The same while native code has ended ranks that lost another one: that one may still be printing its traceback."""
 STACKS_SECONDS = 3.0
-"""The same if ranks hang: all hosts are asked for the stacks of their ranks."""
+"""Seconds for which failures are collected if ranks hang: all hosts send the stacks of their ranks meanwhile."""
 LATE_SECONDS = 30.0
 """Seconds for which the leader of a job that has failed stays for hosts that have not joined, to inform them."""
 DISCONNECT_SECONDS = 15.0
@@ -80,6 +76,7 @@ class Leader:
         output: prints what the other hosts print.
         limits: end the job when it has reached one of them.
         say: prints a line to the log of the job.
+        clock: monotonic, in seconds.
     """
 
     def __init__(
@@ -96,8 +93,10 @@ class Leader:
         output: HostLines | None = None,
         limits: Limits | None = None,
         say: Say = say,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._links = LeaderLinks(listener, hosts, ranked or hosts, keys, host_timeout, restarts=restarts)
+        self._clock = clock
         self._restarts = restarts
         self._output = output
         self._limits = limits
@@ -106,16 +105,13 @@ class Leader:
         self._ranked = ranked or hosts
         self._start: Message = {"type": "start", "master_addr": master[0], "master_port": master[1]}
         self._join_timeout = join_timeout
-        self._join_by = time.monotonic() + join_timeout
+        self._join_by = self._clock() + join_timeout
         self._waiting = Waiting(join_timeout, say)
         self._expected = set(hosts)
         """The hosts that have not joined."""
-        self._failures: list[FailureReport] = []
+        self._failures = Failures(clock)
         self._stacks: dict[str, str] = {}
         self._hang = Hang()
-        self._abort_at: float | None = None
-        self._waits_for_cause = False
-        """Whether all failures so far are of ranks that lost another one."""
         self._next_beat = 0.0
         self._decision = ""
         self._started = False
@@ -144,8 +140,8 @@ class Leader:
 
     def join(self, is_interrupted: Callable[[], bool] = bool) -> None:
         """Wait until every host has disconnected, or ``is_interrupted()``. Bounded, unless a host is saving."""
-        end = time.monotonic() + max(LATE_SECONDS, self._end_seconds) + 1
-        while self._thread.is_alive() and (time.monotonic() < end or self._saving) and not is_interrupted():
+        end = self._clock() + max(LATE_SECONDS, self._end_seconds) + 1
+        while self._thread.is_alive() and (self._clock() < end or self._saving) and not is_interrupted():
             self._thread.join(0.1)
 
     @property
@@ -160,7 +156,7 @@ class Leader:
                     self._handle(link, message)
                 except (ValueError, LookupError, TypeError, AttributeError, ArithmeticError) as error:
                     self._links.lose(link, f"its runtime sent an invalid message: {error!r}")
-            self._tick(time.monotonic())
+            self._tick(self._clock())
         self._links.close()
 
     def _is_over(self) -> bool:
@@ -168,7 +164,7 @@ class Leader:
             return False
         late = self._abortion and self._expected and not self._restarts
         self._saving = any(link.state == "saving" for link in self._links.joined.values())
-        return not (self._links.joined or late) or (time.monotonic() > self._end_by and not self._saving)
+        return not (self._links.joined or late) or (self._clock() > self._end_by and not self._saving)
 
     def _handle(self, link: HostLink, message: Message) -> None:
         kind = message["type"]
@@ -204,10 +200,10 @@ class Leader:
             # on the leader's clock: those of the hosts may differ, and the earliest failure is the cause
             happened = steady.now() - float(message.get("ago", 0.0))
             report = FailureReport.from_dict({**message["report"], "time": happened})
-            if report.failure_class == FailureClass.HANG and not self._failures:
+            hangs = report.failure_class == FailureClass.HANG and not self._failures.reports
+            if hangs:
                 self._broadcast({"type": "dump"})
-                self._abort_at = time.monotonic() + STACKS_SECONDS
-            self._fail(report)
+            self._fail(report, STACKS_SECONDS if hangs else SETTLE_SECONDS)
         elif kind == "lines" and self._output:
             self._output.put(link.host, Fields(message).text("text"))
         elif kind == "stacks":
@@ -221,22 +217,17 @@ class Leader:
         elif kind == "stopping":
             self._decide(self._stop)
         elif kind == "leaving":
-            self._leaving, self._abort_at = True, None
+            self._leaving = True
+            self._failures.excuse()
             self._decide(self._stop)
         elif kind == "left":
             self._broadcast({"type": "leave"})
         elif kind == "chief-ended":
             self._broadcast({"type": "end-workers"})
 
-    def _fail(self, report: FailureReport) -> None:
-        self._failures.append(report)
+    def _fail(self, report: FailureReport, settle: float = SETTLE_SECONDS) -> None:
+        self._failures.add(report, settle)
         self._links.is_over = True
-        lost_another = report.signal is not None and report.failure_class == FailureClass.COLLECTIVE_TIMEOUT
-        settled = time.monotonic() + (CAUSE_SECONDS if lost_another else SETTLE_SECONDS)
-        if self._abort_at is None:
-            self._abort_at, self._waits_for_cause = settled, lost_another
-        elif self._waits_for_cause and not lost_another:
-            self._abort_at, self._waits_for_cause = min(self._abort_at, settled), False
 
     def _report_lost(self, host: str, why: str) -> None:
         self._fail(FailureReport.host_lost(host, why, steady.now()))
@@ -251,8 +242,8 @@ class Leader:
                 link.send({"type": "taken", "count": count})
         if self._end_by is not None:
             return
-        if self._abort_at is not None:
-            if now >= self._abort_at:
+        if self._failures.are_settling:
+            if self._failures.are_settled:
                 self._abort()
             return
         self._look_for_missing_hosts(now)
@@ -284,7 +275,7 @@ class Leader:
             )
         elif reached == "uploaded":
             self._decide({"type": "complete", "completed": self._completed})
-            self._end_by = time.monotonic() + self._end_seconds
+            self._end_by = self._clock() + self._end_seconds
 
     def _warnings(self) -> Iterator[str]:
         differing = self._merge.differing()
@@ -318,14 +309,13 @@ class Leader:
 
     def _abort(self) -> None:
         stacks = "\n".join(self._stacks[host] for host in self._hosts if host in self._stacks)
-        cause = with_ended_ranks(first_cause(self._failures), self._ended)
-        report = self._hang.blame(cause, stacks, self._ended)
+        report = self._hang.blame(self._failures.cause(self._ended), stacks, self._ended)
         if stacks:
             report = FailureReport.from_dict({**report.to_dict(), "stacks": stacks})
         self._abortion = {"type": "abort", "report": report.to_dict()}
         self._decide(self._abortion)
-        late = self._expected and time.monotonic() < self._join_by
-        self._end_by = time.monotonic() + max(LATE_SECONDS if late else 0.0, self._end_seconds)
+        late = self._expected and self._clock() < self._join_by
+        self._end_by = self._clock() + max(LATE_SECONDS if late else 0.0, self._end_seconds)
 
     def _decide_start(self) -> None:
         report = differing_gpus({host: self._gpus[host] for host in self._ranked if host in self._gpus})

@@ -218,7 +218,7 @@ def _follows_preemption(error: BaseException) -> bool:
     from pathlib import Path
 
     from cloudtrain.contract import Notice
-    from cloudtrain.runtime.diagnose.ranks import is_lost_partner
+    from cloudtrain.runtime.diagnose.first_cause import is_lost_partner
 
     folder = os.environ.get("CLOUDTRAIN_RUN_DIR")
     return bool(folder and is_lost_partner(error) and Notice.read(Path(folder)))

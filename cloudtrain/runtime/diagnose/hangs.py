@@ -142,14 +142,22 @@ class Watchdog:
     Args:
         run: the run folder.
         limit: the seconds without a heartbeat that a rank may take (``hang_timeout``); 0: any time.
+        clock: that of the heartbeats, monotonic.
     """
 
-    def __init__(self, run: str, slots: Iterable[RankSlot], limit: float) -> None:
+    def __init__(
+        self,
+        run: str,
+        slots: Iterable[RankSlot],
+        limit: float,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._clock = clock
         self._run = run
         self._slots = tuple(slots)
         self._limit = limit
         self._since: float | None = None
-        self._launched = self._looked = time.monotonic()
+        self._launched = self._looked = clock()
 
     def check(self, host: str, ended: Iterable[int], tail: LogTail) -> FailureReport | None:
         """The report of a rank that is silent for too long. Call this at least once a second.
@@ -182,7 +190,7 @@ class Watchdog:
 
     def _positions(self, ended: Iterable[int]) -> list[Position]:
         """The positions of the ranks that run."""
-        now = time.monotonic()
+        now = self._clock()
         running = [slot for slot in self._slots if slot.rank not in set(ended)]
         beats = {slot.rank: heartbeat.read(heartbeat_path(self._run, slot.local_rank)) for slot in running}
         first = min((beat.time for beat in beats.values() if beat), default=None)

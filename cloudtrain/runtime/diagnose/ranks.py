@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import re
-import signal
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -13,31 +12,12 @@ from cloudtrain.contract import FailureClass, FailureReport
 from cloudtrain.contract.failure import without_user_code
 from cloudtrain.errors import CloudtrainError, NotFound
 from cloudtrain.observe import steady
+from cloudtrain.runtime.diagnose.first_cause import COLLECTIVE, LOST_PARTNER, MOST_RANKS
 from cloudtrain.runtime.diagnose.hints.table import UNKNOWN, Failure, JobFacts
-from cloudtrain.runtime.diagnose.native_errors import message_of, native_error
 from cloudtrain.runtime.run_folder import RankRecord
-
-COLLECTIVE = re.compile(
-    r"connection (?:closed|reset) by peer|connection was likely closed|broken pipe|connection refused"
-    r"|timed? ?out|nccl|gloo|collective|process group|socket",
-    re.IGNORECASE,
-)
-"""Messages of a rank that lost another rank: a consequence, not the cause."""
-
-_ADDRESS_IN_USE = re.compile(r"address already in use", re.IGNORECASE)
-"""Also names a socket, but is a cause: the other ranks do not reach the one that could not listen."""
-
-_LOST_PARTNER = ("CollectiveError", "HorovodInternalError")
-"""Exceptions that collectives of cloudtrain and Horovod raise when another rank is gone."""
 
 _OF_TORCH = ("DistError", "DistBackendError", "DistNetworkError", "DistStoreError")
 """Exceptions of ``torch.distributed``."""
-
-_BACKEND = re.compile(r"gloo|nccl|connection (?:closed|reset) by peer|process group", re.IGNORECASE)
-"""Messages of the backends of ``torch.distributed``."""
-
-_CAUSES = (FailureClass.OUT_OF_MEMORY, FailureClass.GPU_FAULT, FailureClass.GPU_SETUP, FailureClass.DISK_FULL)
-"""Classes of failures that no other rank can cause, whatever their messages say about NCCL."""
 
 _OF_GPUS = re.compile(r"cuda(?!:\d)|cudnn|cublas|nccl|nvidia|nvml|\bgpus?\b", re.IGNORECASE)
 """Messages that the fault of a GPU may explain. ``cuda:0`` names a device in messages about mistakes."""
@@ -86,6 +66,22 @@ _RANK_PREFIX = re.compile(r"^\[rank\d+\]: ?")
 
 _FRAME = re.compile(r'^  File "(.+)", line (\d+), in .*\n    (\S.*)$', re.MULTILINE)
 
+LARGEST_OUTPUT = 256 << 10
+"""Bytes at the end of a rank's log that are searched: behind the error, Python prints the stacks of all threads."""
+
+LONGEST_MESSAGE = 300
+
+_NATIVE = re.compile(
+    r"what\(\):|ProcessGroupNCCL|NCCL WARN|\bncclRemoteError\b|^(?:\[rank\d+\]: ?)?Cuda failure |Duplicate GPU detected"
+    r"|^F\d{4} |: F \S+\.cc:\d+\]|Unexpected bus error encountered in worker|NVRM: Xid"
+)
+"""Lines that native code prints before it ends a rank by a signal: C++ exceptions, NCCL's watchdog, TensorFlow."""
+
+_NATIVE_PREFIX = re.compile(
+    r"^.*?(?:what\(\):\s+|\.(?:cpp|cc):\d+\]\s+|NCCL WARN\s+)(?:\[[^\]]*\bRank \d+\]\s+)*"
+    r"(?:[\w ]*watchdog thread terminated with exception:\s+)?(?:\[Rank \d+\]\s+)?"
+)
+
 LAST_LINES = 5
 """Where to look for the message of a script that ended itself."""
 LONGEST_LAST_LINE = 200
@@ -98,10 +94,6 @@ HINTS = {
     FailureClass.DISK_FULL: "Use a larger volume_size, or write less data.",
     FailureClass.COLLECTIVE_TIMEOUT: "A rank did not join a collective: compare the last log lines of all ranks.",
 }
-
-
-MOST_RANKS = 8
-"""The most ranks that a hint names."""
 
 
 @dataclass(frozen=True)
@@ -321,45 +313,6 @@ def report_error(error: Exception, host: str, phase: str | None) -> FailureRepor
     return FailureReport(kind, message, hint, host=host, phase=phase, time=steady.now())
 
 
-def is_consequence(report: FailureReport) -> bool:
-    """Whether this failure follows from another: a collective that lost its peer, a SIGTERM."""
-    if report.failure_class in _CAUSES:
-        return False
-    if report.signal is not None:
-        aborted = report.failure_class == FailureClass.COLLECTIVE_TIMEOUT
-        return aborted or report.exit_code == 128 + signal.SIGTERM
-    if report.exception_type is None:
-        return report.exit_code == 128 + signal.SIGTERM
-    if _ADDRESS_IN_USE.search(report.message):
-        return False
-    return report.exception_type in _LOST_PARTNER or bool(COLLECTIVE.search(report.message))
-
-
-def with_ended_ranks(report: FailureReport, ended: Sequence[int]) -> FailureReport:
-    """``report``, with a hint that names the ranks that had ended with 0 if that is why a collective failed."""
-    if not ended or not is_consequence(report) or report.exception_type is None:
-        return report
-    names = ", ".join(map(str, sorted(ended)[:MOST_RANKS])) + ", ..." * (len(ended) > MOST_RANKS)
-    who = f"ranks {names}" if len(ended) > 1 else f"rank {names}"
-    return replace(
-        report,
-        hint=f"Before this, {who} ended with exit code 0, so that collectives cannot complete: let every rank train the"
-        " same number of steps.",
-    )
-
-
-def is_lost_partner(error: BaseException) -> bool:
-    """Whether a collective failed: of cloudtrain, Horovod or ``torch.distributed``."""
-    if type(error).__name__ in _LOST_PARTNER:
-        return True
-    return isinstance(error, RuntimeError) and bool(_BACKEND.search(str(error)))
-
-
-def first_cause(reports: list[FailureReport]) -> FailureReport:
-    """The cause among failures reported at about the same time: the one that the others follow from."""
-    return min(reports, key=lambda report: (is_consequence(report), report.rank is None, report.time or 0))
-
-
 def _exception(rank_exit: RankExit) -> tuple[str | None, str, str]:
     """Type, message and traceback: from the rank's record, else from its output."""
     record = rank_exit.record
@@ -417,12 +370,26 @@ def _with_hint(kind: FailureClass, rank_exit: RankExit, facts: JobFacts) -> tupl
 
 def _by_native_error(rank_exit: RankExit, facts: JobFacts) -> tuple[FailureClass, str, str] | None:
     """Class, hint and message of a crash that native code explains in the rank's output."""
-    error = native_error(rank_exit.output or "\n".join(rank_exit.log_tail))
+    error = _native_error(rank_exit.output or "\n".join(rank_exit.log_tail))
     found = _by_hint(error, rank_exit, facts)
     if found is None and _MEMORY.search(error):
         kind = FailureClass.OUT_OF_MEMORY
-        return kind, HINTS[kind], message_of(error, _MEMORY)
+        return kind, HINTS[kind], _message_of(error, _MEMORY)
     return found
+
+
+def _native_error(output: str) -> str:
+    """The lines of ``output`` in which native code gives the reason why it fails; empty if there are none."""
+    return "\n".join(line for line in output.splitlines() if _NATIVE.search(line))
+
+
+def _message_of(error: str, pattern: str | re.Pattern[str]) -> str:
+    """The line of ``error`` that ``pattern`` matches, without what comes before the message."""
+    for line in error.splitlines():
+        if re.search(pattern, line):
+            shorter = _NATIVE_PREFIX.sub("", line)
+            return (shorter if re.search(pattern, shorter) else line.strip())[:LONGEST_MESSAGE]
+    return ""
 
 
 def _by_hint(error: str, rank_exit: RankExit, facts: JobFacts) -> tuple[FailureClass, str, str] | None:
@@ -432,7 +399,7 @@ def _by_hint(error: str, rank_exit: RankExit, facts: JobFacts) -> tuple[FailureC
     found = find_hint(Failure(rank_exit.exit_code, error), facts) if error else None
     if found is None or found[0].failure_class is None:
         return None
-    return found[0].failure_class, found[1], message_of(error, found[0].pattern)
+    return found[0].failure_class, found[1], _message_of(error, found[0].pattern)
 
 
 def _may_follow_from_gpu(ended_by: str | None, text: str) -> bool:
@@ -441,7 +408,7 @@ def _may_follow_from_gpu(ended_by: str | None, text: str) -> bool:
         return True
     if ended_by in _MISTAKES:
         return False
-    lost = ended_by is not None and (ended_by in _LOST_PARTNER or bool(COLLECTIVE.search(text)))
+    lost = ended_by is not None and (ended_by in LOST_PARTNER or bool(COLLECTIVE.search(text)))
     return lost or bool(_OF_GPUS.search(text))
 
 

@@ -25,9 +25,10 @@ from cloudtrain._system.signals import linux_number, own_number
 from cloudtrain.contract import FailureReport
 from cloudtrain.errors import PlatformError
 from cloudtrain.link.secret import fresh_secret
+from cloudtrain.runtime.diagnose.first_cause import Failures
 from cloudtrain.runtime.foreground.node import MARK
 from cloudtrain.runtime.foreground.plan import Order, Place
-from cloudtrain.runtime.foreground.ranks import END_SIGNALS, GRACE_SECONDS, Failures, asked_to_end, status_of
+from cloudtrain.runtime.foreground.ranks import END_SIGNALS, GRACE_SECONDS, asked_to_end, status_of
 from cloudtrain.runtime.outer_variables import without_outer_mpi, without_outer_step
 from cloudtrain.runtime.output import say, write_all
 from cloudtrain.runtime.run_folder import LIBRARY

@@ -18,44 +18,19 @@ from cloudtrain._system.signals import SIGHUP
 from cloudtrain.contract import FailureClass, FailureReport, Notice, gpu_count
 from cloudtrain.contract.text import escape_text
 from cloudtrain.runtime.descendants import end_descendants
+from cloudtrain.runtime.diagnose.first_cause import Failures
 from cloudtrain.runtime.diagnose.machine_faults import gpu_faults, memory_kill_count
 from cloudtrain.runtime.diagnose.ranks import HINTS as OF_JOBS
-from cloudtrain.runtime.diagnose.ranks import diagnose, first_cause, with_ended_ranks
+from cloudtrain.runtime.diagnose.ranks import diagnose
 from cloudtrain.runtime.foreground.plan import Order, Place, prepare
 from cloudtrain.runtime.job_secret import write_ranks_secret
 from cloudtrain.runtime.launchers.launch import Launch
 from cloudtrain.runtime.output import OutputMerger
 
-SETTLE_SECONDS = 0.7
-"""How long failures are collected after the first one, which may be a consequence of another rank's."""
-CAUSE_SECONDS = 4.0
-"""The same if a rank was killed because it had lost another one."""
 GRACE_SECONDS = 30.0
 """How long ranks may save their state and end after Ctrl-C, and pending checkpoints after a failure."""
 INTERRUPT_SECONDS = 10.0
 """How long ranks may take to end after SIGINT. Then they get SIGTERM."""
-
-
-class Failures:
-    """The failures so far, and when their cause can be decided."""
-
-    def __init__(self) -> None:
-        self.reports: list[FailureReport] = []
-        self._decide_at = 0.0
-        self._waits_for_cause = False
-
-    def add(self, report: FailureReport) -> None:
-        self.reports.append(report)
-        lost_another = report.signal is not None and report.failure_class == FailureClass.COLLECTIVE_TIMEOUT
-        settled = time.monotonic() + (CAUSE_SECONDS if lost_another else SETTLE_SECONDS)
-        if not self._decide_at:
-            self._decide_at, self._waits_for_cause = settled, lost_another
-        elif self._waits_for_cause and not lost_another:
-            self._decide_at, self._waits_for_cause = min(self._decide_at, settled), False
-
-    @property
-    def are_settled(self) -> bool:
-        return bool(self._decide_at) and time.monotonic() >= self._decide_at
 
 
 class HostRanks:
@@ -183,7 +158,7 @@ def status_of(failures: Failures, completed: Sequence[int]) -> int:
     """The exit status. Prints the cause of a failure."""
     if not failures.reports:
         return 0
-    report = with_ended_ranks(first_cause(failures.reports), completed)
+    report = failures.cause(completed)
     show(report)
     return report.exit_code or 1
 

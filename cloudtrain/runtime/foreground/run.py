@@ -20,11 +20,11 @@ from cloudtrain.contract.text import escape_text
 from cloudtrain.errors import CloudtrainError
 from cloudtrain.link.secret import fresh_secret
 from cloudtrain.runtime.descendants import adopt_orphans
+from cloudtrain.runtime.diagnose.first_cause import Failures
 from cloudtrain.runtime.foreground.plan import Order, alone
 from cloudtrain.runtime.foreground.ranks import (
     END_SIGNALS,
     GRACE_SECONDS,
-    Failures,
     HostRanks,
     asked_to_end,
     status_of,

@@ -26,8 +26,13 @@ from cloudtrain._system.signals import SIGKILL, SIGQUIT
 from cloudtrain.contract import PREEMPTED, FailureReport, RankSlot
 from cloudtrain.observe import commits, heartbeat, inquiry, steady
 from cloudtrain.runtime.descendants import OrphanReaper
-from cloudtrain.runtime.diagnose.native_errors import LARGEST
-from cloudtrain.runtime.diagnose.ranks import RankExit, diagnose_agent, diagnose_command, diagnose_server
+from cloudtrain.runtime.diagnose.ranks import (
+    LARGEST_OUTPUT,
+    RankExit,
+    diagnose_agent,
+    diagnose_command,
+    diagnose_server,
+)
 from cloudtrain.runtime.launchers.srun import write_launch
 from cloudtrain.runtime.output import OutputMerger
 from cloudtrain.runtime.parent_death import RUNTIME_PID
@@ -273,7 +278,7 @@ class Launch:
             if code is not None:
                 died_at = self.deaths.get(slot.rank, steady.now())
                 tail = self.output.tail(slot.rank) or self.output.tail(None)
-                output = "" if code in (0, 1) else self.output.end_of_log(slot.rank, LARGEST)
+                output = "" if code in (0, 1) else self.output.end_of_log(slot.rank, LARGEST_OUTPUT)
                 self.exits[slot.rank] = RankExit(slot.rank, code, died_at, record, tail, output)
                 new.append(self.exits[slot.rank])
         return new

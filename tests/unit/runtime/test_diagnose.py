@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from cloudtrain.contract import FailureClass, FailureReport
+from cloudtrain.contract import FailureClass
 from cloudtrain.runtime.diagnose.ranks import (
     RankExit,
     diagnose,
     diagnose_server,
     diagnose_torchrun,
-    first_cause,
-    with_ended_ranks,
 )
 from cloudtrain.runtime.run_folder import RankRecord
 
@@ -114,46 +112,6 @@ def test_without_a_traceback_the_last_line_is_shown() -> None:
         diagnose(RankExit(0, 4, 1.0, None, ("a", "b")), "h").summary()
         == "rank 0 on h exited with code 4: its last line: b"
     )
-
-
-def failed(
-    rank: int | None, time: float, message: str = "x", *, signal: int | None = None, kind: str = "E"
-) -> FailureReport:
-    return FailureReport(
-        FailureClass.USER_ERROR,
-        message,
-        rank=rank,
-        time=time,
-        signal=signal,
-        exit_code=128 + signal if signal else 1,
-        exception_type=None if signal else kind,
-    )
-
-
-@pytest.mark.parametrize(
-    ("reports", "cause"),
-    [
-        ([failed(0, 2), failed(1, 1)], 1),
-        ([failed(0, 1, "Connection closed by peer"), failed(1, 2)], 1),
-        ([failed(0, 1, "Connection reset by peer"), failed(1, 2, signal=9)], 1),
-        ([failed(0, 1, signal=15), failed(1, 2)], 1),
-        ([failed(0, 1, kind="HorovodInternalError"), failed(1, 2, signal=9)], 1),
-        ([failed(0, 1, "connection refused"), failed(1, 2, "Broken pipe")], 0),
-        ([failed(None, 1), failed(1, 2)], 1),
-        ([failed(0, 2, "socket: address already in use"), failed(1, 1, "connection refused")], 0),
-    ],
-)
-def test_the_cause_among_several(reports: list[FailureReport], cause: int) -> None:
-    assert first_cause(reports).rank == cause
-
-
-def test_ranks_that_had_ended_are_named() -> None:
-    lost = failed(0, 1, "Connection closed by peer")
-    assert with_ended_ranks(lost, [1]).hint.startswith("Before this, rank 1 ended with exit code 0")
-    assert "ranks 1, 2, 3, 4, 5, 6, 7, 8, ... ended" in with_ended_ranks(lost, range(9, 0, -1)).hint
-    assert with_ended_ranks(lost, []) == lost
-    own = failed(0, 1, "boom")
-    assert with_ended_ranks(own, [1]) == own
 
 
 def test_a_torchrun_without_torch_names_no_rank() -> None:

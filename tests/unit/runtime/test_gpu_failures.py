@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 
 from cloudtrain.contract import FailureClass
+from cloudtrain.runtime.diagnose.first_cause import Failures, is_consequence
 from cloudtrain.runtime.diagnose.machine_faults import gpu_faults
-from cloudtrain.runtime.diagnose.ranks import RankExit, diagnose, first_cause, is_consequence
+from cloudtrain.runtime.diagnose.ranks import RankExit, diagnose
 from cloudtrain.runtime.run_folder import RankRecord
 
 FRAMES = "\n".join(f"frame #{number}: <unknown function> + 0xdc253 (0x7fb6358b0253)" for number in range(30))
@@ -241,7 +242,10 @@ def test_the_watchdog_never_hides_the_cause(case: str) -> None:
     cause = diagnose(raised("ValueError", "bad sample", rank=1), "algo-2")
     assert abort.time and cause.time
     assert abort.time < cause.time
-    assert first_cause([abort, cause]).message == "bad sample"
+    failures = Failures()
+    failures.add(abort)
+    failures.add(cause)
+    assert failures.cause().message == "bad sample"
 
 
 def kernel_log(folder: Path, *records: tuple[float, str]) -> str:

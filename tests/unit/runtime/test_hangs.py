@@ -13,7 +13,6 @@ import pytest
 
 from cloudtrain.contract import FailureClass, FailureReport, RankSlot
 from cloudtrain.observe import heartbeat
-from cloudtrain.runtime.diagnose import hangs
 from cloudtrain.runtime.diagnose.hangs import Hang, Position, Watchdog
 from cloudtrain.runtime.run_folder import heartbeat_path
 
@@ -45,14 +44,25 @@ def check(watchdog: Watchdog) -> FailureReport | None:
     return watchdog.check("algo-1", (), lambda rank: [f"line of rank {rank}"])
 
 
+class Clock:
+    """The clock of the heartbeats, which a test sets ahead."""
+
+    ahead = 0.0
+
+    def __call__(self) -> float:
+        return time.monotonic() + self.ahead
+
+
 def test_time_counts_from_the_first_heartbeat(run: str) -> None:
-    watchdog = Watchdog(run, slots(), limit=0.2)
-    time.sleep(0.3)
+    clock = Clock()
+    watchdog = Watchdog(run, slots(), 60.0, clock)
+    clock.ahead = 90.0
     assert check(watchdog) is None  # both ranks load their data
     rank(run, 0, "enter_collective")
+    clock.ahead = 0.0
     assert check(watchdog) is None
-    time.sleep(0.3)
-    report = check(watchdog)
+    for clock.ahead in range(2, 64, 2):
+        report = check(watchdog)
     assert report
     assert (report.failure_class, report.rank, report.log_tail) == (
         FailureClass.HANG,
@@ -62,15 +72,16 @@ def test_time_counts_from_the_first_heartbeat(run: str) -> None:
     assert report.message.endswith("while rank 0 waits for it in a collective")
 
 
-def test_a_paused_host_gives_its_ranks_fresh_time(run: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(hangs, "GAP_SECONDS", 0.5)
-    watchdog = Watchdog(run, slots(), limit=0.4)
+def test_a_paused_host_gives_its_ranks_fresh_time(run: str) -> None:
+    clock = Clock()
+    watchdog = Watchdog(run, slots(), 60.0, clock)
     rank(run, 0, "beat")
     assert check(watchdog) is None
-    time.sleep(0.6)  # the watchdog itself does not run
+    clock.ahead = 100.0  # the watchdog itself does not run
     assert check(watchdog) is None
-    time.sleep(0.45)
-    assert check(watchdog) is not None
+    for clock.ahead in range(102, 164, 2):
+        report = check(watchdog)
+    assert report is not None
 
 
 def test_a_step_of_the_wall_clock_is_not_silence(run: str) -> None:

@@ -20,7 +20,7 @@ from cloudtrain.link import handshake
 from cloudtrain.link.conversation import Conversation
 from cloudtrain.link.secret import derive
 from cloudtrain.runtime import leader_client, leader_links
-from cloudtrain.runtime.leader import SETTLE_SECONDS, Leader
+from cloudtrain.runtime.leader import Leader
 from cloudtrain.runtime.leader_client import (
     Inbox,
     JoinInterrupted,
@@ -107,20 +107,6 @@ def test_the_leader_stays_for_a_host_that_uploads_after_a_failure(
     clients["algo-2"].close()
     cluster.leader.join()
     assert cluster.receive("algo-2")["why"] == "this host has disconnected"
-
-
-def test_ranks_that_native_code_ended_wait_for_the_failure_that_they_follow_from(cluster: Cluster) -> None:
-    """NCCL ends the others immediately; the rank that failed first is still printing its traceback."""
-    clients = {host: cluster.join(host) for host in HOSTS}
-    abort = FailureReport(
-        FailureClass.COLLECTIVE_TIMEOUT, "ncclRemoteError", rank=0, signal=6, exit_code=134, time=1
-    )
-    cause = FailureReport(FailureClass.USER_ERROR, "bad sample", rank=1, exception_type="ValueError", time=2)
-    clients["algo-1"].send({"type": "failed", "report": abort.to_dict()})
-    time.sleep(2 * SETTLE_SECONDS)
-    clients["algo-2"].send({"type": "failed", "report": cause.to_dict()})
-    for host in HOSTS:
-        assert cluster.receive(host)["report"]["message"] == "bad sample"
 
 
 def test_the_first_failure_is_the_cause_whatever_the_clocks_of_the_hosts_say(cluster: Cluster) -> None:
