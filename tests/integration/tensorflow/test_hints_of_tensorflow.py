@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from printed import printed_sections
 
-from cloudtrain.runtime.diagnose.hints.tensorflow_2 import OF_TENSORFLOW, OF_TRAIN
+from cloudtrain.runtime.diagnose.hints.libraries import OF_TENSORFLOW, OF_TRAIN
 from cloudtrain.runtime.diagnose.ranks import RankExit, diagnose
 
 PROGRAM = Path(__file__).parent / "programs/old_calls.py"

@@ -1,4 +1,4 @@
-"""Hints for the commonest failures of scripts: patterns and what to do, one subject in each file.
+"""Hints for the commonest failures of scripts: patterns and what to do.
 
 The page docs/reference/hints.md lists them all.
 """

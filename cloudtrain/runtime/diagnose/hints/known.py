@@ -2,43 +2,26 @@
 
 from __future__ import annotations
 
-from cloudtrain.runtime.diagnose.hints import (
-    arguments,
-    channels,
-    files,
-    gpu_failures,
-    gpus,
-    imports,
-    keras_3,
-    launchers,
-    lightning,
-    mxnet,
-    network,
-    numpy_2,
-    ports,
-    programs,
-    pytorch,
-    tensorflow_2,
-)
+from cloudtrain.runtime.diagnose.hints import libraries, machine, script
 from cloudtrain.runtime.diagnose.hints.table import Failure, Hint, JobFacts, first_that_applies
 
 SUBJECTS: dict[str, tuple[Hint, ...]] = {
-    "Channels and variables": channels.HINTS,
-    "Launchers": launchers.HINTS,
-    "Arguments": arguments.HINTS,
-    "Failures of GPUs": gpu_failures.HINTS,
-    "GPUs and NCCL": gpus.HINTS,
-    "Ports": ports.HINTS,
-    "Network": network.HINTS,
-    "Files": files.HINTS,
-    "Programs and notebooks": programs.HINTS,
-    "PyTorch": pytorch.HINTS,
-    "Lightning": lightning.HINTS,
-    "NumPy 2": numpy_2.HINTS,
-    "Keras 3": keras_3.HINTS,
-    "TensorFlow 2": tensorflow_2.HINTS,
-    "MXNet 2": mxnet.HINTS,
-    "Imports": imports.HINTS,
+    "Channels and variables": script.CHANNELS,
+    "Launchers": machine.LAUNCHERS,
+    "Arguments": script.ARGUMENTS,
+    "Failures of GPUs": machine.GPU_FAILURES,
+    "GPUs and NCCL": machine.GPUS,
+    "Ports": machine.PORTS,
+    "Network": machine.NETWORK,
+    "Files": script.FILES,
+    "Programs and notebooks": script.PROGRAMS,
+    "PyTorch": libraries.PYTORCH,
+    "Lightning": libraries.LIGHTNING,
+    "NumPy 2": libraries.NUMPY_2,
+    "Keras 3": libraries.KERAS_3,
+    "TensorFlow 2": libraries.TENSORFLOW_2,
+    "MXNet 2": libraries.MXNET,
+    "Imports": script.IMPORTS,
 }
 """In order of precedence: what is known of one library goes before what is known of all modules."""
 

@@ -1,8 +1,4 @@
-"""GPUs that fail, do not fit the framework, or have no memory left; and what NCCL reports when ranks lose one another.
-
-A rank may learn of such a failure from an exception, or native code may end it and print why: the patterns fit both.
-Causes go before consequences, because the output of a rank may have both.
-"""
+"""Hints for failures of the launch, the GPUs and the network."""
 
 from __future__ import annotations
 
@@ -10,6 +6,62 @@ from dataclasses import replace
 
 from cloudtrain.contract import FailureClass
 from cloudtrain.runtime.diagnose.hints.table import Hint
+
+_NO_RANKS = (
+    "A job without distribution has none: its script runs once on each "
+    "host, as python train.py does. Start ranks with --torchrun or --processes-per-host N (distribution in a job file)."
+)
+_START_RANKS = "{variable} is set by a launcher of ranks. " + _NO_RANKS
+
+_NO_STEP = (
+    "{variable} belongs to a task that srun starts. cloudtrain starts the ranks itself: read RANK, WORLD_SIZE, "
+    "LOCAL_RANK and GROUP_RANK in place of SLURM_PROCID, SLURM_NTASKS, SLURM_LOCALID and SLURM_NODEID, and the "
+    "addresses in MASTER_ADDR and SM_HOSTS. To leave the script as it is, set its variables in a "
+    "shell script that starts it."
+)
+
+LAUNCHERS = (
+    Hint(
+        "KeyError: 'RANK'",
+        r"^KeyError: '(?P<variable>(?:LOCAL_|GROUP_)?(?:RANK|WORLD_SIZE)|MASTER_ADDR|MASTER_PORT)'(?m:$)",
+        _START_RANKS,
+        traceback=r'os(?:\.py|>)", line \d+, in __getitem__',
+    ),
+    Hint(
+        "KeyError: 'OMPI_COMM_WORLD_RANK'",
+        r"^KeyError: 'OMPI_COMM_WORLD_RANK'(?m:$)",
+        "DeepSpeed found no variable RANK. " + _NO_RANKS,
+        traceback=r"deepspeed.*, in patch_aws_sm_env_for_torch_nccl_backend",
+    ),
+    Hint(
+        "ValueError: Error initializing torch.distributed using env:// rendezvous: environment variable RANK expected, "
+        "but not set",
+        r"^ValueError: Error initializing torch\.distributed using env:// rendezvous: environment variable "
+        r"(?P<variable>\w+) expected, but not set",
+        _START_RANKS,
+    ),
+    Hint(
+        "KeyError: 'SLURM_PROCID'",
+        r"^KeyError: '(?P<variable>SLURM_(?:PROCID|NTASKS|NPROCS|LOCALID|NODEID|NNODES|NODELIST|TASKS_PER_NODE"
+        r"|JOB_NODELIST|JOB_NUM_NODES|NTASKS_PER_NODE|STEP_\w+))'(?m:$)",
+        _NO_STEP,
+        traceback=r'os(?:\.py|>)", line \d+, in __getitem__',
+    ),
+    Hint(
+        "ValueError: Number of processes must be defined.",
+        r"^ValueError: (?:Number of processes|The process id of the current process) must be defined\.",
+        "JAX takes only the address from the job. Call jax.distributed.initialize("
+        'num_processes=int(os.environ["JAX_NUM_PROCESSES"]), process_id=int(os.environ["JAX_PROCESS_ID"])).',
+    ),
+    Hint(
+        "RuntimeError: SLURM_PROCID not found in environment. Not running inside a SLURM step?",
+        r"^RuntimeError: SLURM_\w+ not found in environment\. Not running inside a SLURM step\?",
+        "cloudtrain starts the ranks itself, without a step for each. Choose the distribution "
+        "multi_worker_mirrored_strategy, which sets TF_CONFIG, and leave out SlurmClusterResolver: TensorFlow's "
+        "strategies read TF_CONFIG without a resolver.",
+    ),
+)
+"""Variables that a launcher sets and a job without a distribution does not have."""
 
 _ANOTHER_HOST = (
     "Run the job on another host: submit it again, or away from SageMaker, set max_retry_attempts."
@@ -38,7 +90,7 @@ _KILLED = Hint(
 _WORKER_ENDED = r"DataLoader worker \(pid\(s\) [\d, ]+\) exited unexpectedly"
 """The loader raises this because of one of the two above, if that one interrupts its wait for a batch."""
 
-HINTS = (
+GPU_FAILURES = (
     Hint(
         "AcceleratorError: CUDA error: uncorrectable ECC error encountered",
         r"uncorrectable ECC error encountered|CUDA_ERROR_ECC_UNCORRECTABLE|cudaErrorECCUncorrectable",
@@ -168,3 +220,132 @@ HINTS = (
         failure_class=FailureClass.COLLECTIVE_TIMEOUT,
     ),
 )
+"""GPUs that fail, do not fit the framework, or have no memory left; and what NCCL reports when ranks lose one another.
+
+A rank may learn of such a failure from an exception, or native code may end it and print why: the patterns fit both.
+Causes go before consequences, because the output of a rank may have both."""
+
+_FALL_BACK = 'torch.device("cuda" if torch.cuda.is_available() else "cpu")'
+
+GPUS = (
+    Hint(
+        "AssertionError: Torch not compiled with CUDA enabled",
+        r"^AssertionError: Torch not compiled with CUDA enabled$",
+        "The script uses a GPU, but the PyTorch of this job is built for CPUs. Use an image or an interpreter whose "
+        f"PyTorch has CUDA, on a host with a GPU, or choose the device in the script: {_FALL_BACK}.",
+    ),
+    Hint(
+        "AttributeError: module 'torch._C' has no attribute '_cuda_setDevice'",
+        r"^AttributeError: module 'torch\._C' has no attribute '_cuda_setDevice'",
+        "The script selects a GPU, but the PyTorch of this job is built for CPUs. Use an image or an interpreter "
+        "whose PyTorch has CUDA, on a host with a GPU, or call torch.cuda.set_device only if "
+        "torch.cuda.is_available().",
+    ),
+    Hint(
+        "RuntimeError: Found no NVIDIA driver on your system. Please check that you have an NVIDIA GPU ...",
+        r"^RuntimeError: Found no NVIDIA driver on your system",
+        "The host has no GPU, or its container does not see one. Use an instance_type with GPUs, or choose the device "
+        f"in the script: {_FALL_BACK}.",
+    ),
+    Hint(
+        "RuntimeError: No CUDA GPUs are available",
+        r"^RuntimeError: No CUDA GPUs are available",
+        "PyTorch has CUDA, but sees no GPU. Use an instance_type with GPUs, check CUDA_VISIBLE_DEVICES, or choose the "
+        f"device in the script: {_FALL_BACK}.",
+    ),
+    Hint(
+        "AcceleratorError: CUDA error: invalid device ordinal",
+        r"^(?:AcceleratorError|RuntimeError): CUDA error: invalid device ordinal",
+        "A rank selects a GPU that the host does not have. Use the local rank, not the rank, as its number, and no "
+        "more processes_per_host than the host has GPUs.",
+    ),
+    Hint(
+        "RuntimeError: Distributed package doesn't have NCCL built in",
+        r"^RuntimeError: Distributed package doesn't have NCCL",
+        "NCCL needs a PyTorch that is built with CUDA. On hosts without GPUs, use "
+        'init_process_group("gloo"), or leave the backend out: PyTorch then chooses one.',
+    ),
+    Hint(
+        "ValueError: ProcessGroupNCCL is only supported with GPUs, no GPUs found!",
+        r"^(?:ValueError|RuntimeError): ProcessGroupNCCL is only supported with GPUs, no GPUs found",
+        'NCCL needs GPUs. Use an instance_type with GPUs, or init_process_group("gloo").',
+    ),
+    Hint(
+        "RuntimeError: Cannot access accelerator device when none is available.",
+        r"^RuntimeError: Cannot access accelerator device when none is available",
+        "The host has no GPU. Use an instance_type with GPUs, or pin_memory=torch.cuda.is_available() and the like "
+        "in the script.",
+    ),
+)
+"""Scripts that expect GPUs, or NCCL, on a host without."""
+
+_FREE_PORT = (
+    "Do not fix the number in the script: several ranks and jobs share a host. In a job with a distribution, PyTorch "
+    "finds a free one in MASTER_PORT (init_method='env://'). For a server of your own, use port 0."
+)
+
+PORTS = (
+    Hint(
+        "DistNetworkError: The server socket has failed to listen on any local network address. port: 29500, ...",
+        r"The server socket has failed to listen on any local network address\. port: (?P<port>\d+)"
+        r".*(?:EADDRINUSE|address already in use)",
+        f"Another process listens on port {{port}} of this host. {_FREE_PORT}",
+    ),
+    Hint(
+        "OSError: [Errno 98] Address already in use",
+        r"^OSError: \[Errno \d+\] Address already in use",
+        f"Another process listens on the same port of this host. {_FREE_PORT}",
+    ),
+)
+"""Ports that another process listens on."""
+
+_UNREACHABLE = (
+    r"(?:Name or service not known|Temporary failure in name resolution|No address associated with hostname"
+    r"|Name does not resolve|nodename nor servname provided|getaddrinfo failed|Network is unreachable|No route to host"
+    r"|ConnectTimeoutError|urlopen error (?:\[Errno 110\]|timed out)|ProxyError|Tunnel connection failed)"
+)
+
+_IN_CHAIN = (
+    r"(?m)^(?:\w+\.)*(?:URLError|gaierror|NewConnectionError|NameResolutionError|ConnectError|ConnectTimeout"
+    rf"|ClientConnector\w*Error|ConnectionError|ProxyError|MaxRetryError): .*{_UNREACHABLE}"
+)
+"""Exceptions of urllib, urllib3, requests, httpx and aiohttp. Libraries raise others on top of them."""
+
+_NOT_BETWEEN_RANKS = r"^(?!Dist\w*Error\b)"
+
+_INSTEAD = (
+    "Download the data where there is a network, store it as a channel (--input NAME=URI, inputs in Python), and give "
+    "the script the channel's folder. With cloudtrain run, any folder that all hosts have will do."
+)
+
+NETWORK = (
+    Hint(
+        "LocalEntryNotFoundError: An error happened while trying to locate the file on the Hub and we cannot find the "
+        "requested files in the local cache. ...",
+        "",
+        "This host cannot reach the Hugging Face Hub (no network, or HF_HUB_OFFLINE is set), and has no copy of what "
+        "the script loads. Download it where there is a network, store it as a channel (--input NAME=URI, inputs in "
+        "Python), and give the script the channel's folder in place of the name.",
+        traceback=r"(?m)^(?:\w+\.)*(?:LocalEntryNotFoundError|OfflineModeIsEnabled): "
+        r"|OSError: We couldn't connect to 'https://huggingface\.co'|Couldn't reach '[^']+' on the Hub \("
+        r"|doesn't exist on the Hugging Face Hub either",
+    ),
+    Hint(
+        "ConnectionError: HTTPSConnectionPool(host='example.org', port=443): Max retries exceeded with url: ...",
+        r"host='(?P<server>[\w.-]+)'",
+        "This host cannot reach {server}, from which the script downloads. " + _INSTEAD,
+        traceback=_IN_CHAIN,
+    ),
+    Hint(
+        "URLError: <urlopen error [Errno -2] Name or service not known>",
+        _NOT_BETWEEN_RANKS,
+        "This host cannot reach the server from which the script downloads. " + _INSTEAD,
+        traceback=_IN_CHAIN,
+    ),
+    Hint(
+        "RuntimeError: Error downloading train-images-idx3-ubyte.gz",
+        r"^RuntimeError: Error downloading \S+(?m:$)",
+        "torchvision could not download the data set: the output above says why. " + _INSTEAD,
+    ),
+)
+"""Downloads on a host without a network."""
