@@ -56,7 +56,7 @@ MATRICES: dict[str, tuple[str, ...]] = {
     "test_a_host_is_killed": ("victim", "launch"),
     "test_a_script_may_have_the_name_of_a_module": ("name", "distribution"),
     "test_one_rank_fails": ("case", "mpi", "run_mpi", "launch"),
-    "test_the_job_waits_for_rank_0_whatever_happens_to_the_others": ("distribution", "notify"),
+    "test_the_job_waits_for_rank_0_in_any_case": ("distribution", "notify"),
     "test_the_other_ranks_exit_with_an_error": ("way", "place", "rank"),
 }
 """Tests that combine every failure with every launcher or rank, and the parameters they combine.

@@ -140,7 +140,9 @@ def test_a_port_that_is_in_use(here: Path) -> None:
     assert str(port) in done.err
 
 
-def test_s3_that_is_missing_forbidden_or_gone(here: Path, s3: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_s3_that_is_missing_forbidden_or_unreachable(
+    here: Path, s3: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     uri = f"train=s3://{s3}/nosuch"
     is_one_error(
         cloudtrain("submit", "train.py", "--input", uri, cwd=here), f"there is nothing at s3://{s3}/nosuch"

@@ -146,7 +146,7 @@ def test_completion(here: Path, shell: str) -> None:
     assert "_CLOUDTRAIN_COMPLETE" in cloudtrain("completion", shell, cwd=here).out
 
 
-def test_completion_knows_the_jobs(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_completion_lists_the_jobs(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     cloudtrain("submit", "train.py", "--name", "known-job", cwd=here)
     for name, value in {
         "_CLOUDTRAIN_COMPLETE": "bash_complete",

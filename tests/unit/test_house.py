@@ -58,7 +58,7 @@ def test_modules_do_not_import_each_other_in_a_circle() -> None:
     TopologicalSorter(imports).prepare()  # raises CycleError, which names the circle
 
 
-def test_one_place_knows_the_differences_between_operating_systems() -> None:
+def test_one_package_has_the_differences_between_operating_systems() -> None:
     look = re.compile(r"sys\.platform|os\.name\b|platform\.system\(")
     alone = (
         "runtime/zipapp_main.py",

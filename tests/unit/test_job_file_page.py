@@ -201,7 +201,7 @@ def test_every_field_is_sampled() -> None:
 
 
 @pytest.mark.parametrize("field", SAMPLES)
-def test_the_table_says_which_platforms_use_a_field(field: str, folder: Path) -> None:
+def test_the_table_marks_the_platforms_that_use_a_field(field: str, folder: Path) -> None:
     assert _shown()[field] == " ".join(_use(field, platform) for platform in PLATFORMS)
 
 

@@ -91,7 +91,7 @@ def test_a_mount_point_behind_a_link_of_the_image_is_refused(tmp_path: Path, bas
     assert not list(outside.iterdir())
 
 
-def test_an_image_without_python_says_so(tmp_path: Path, base: Path) -> None:
+def test_an_image_without_python_is_reported(tmp_path: Path, base: Path) -> None:
     image = machine_image(tmp_path / "image")
     (image / "ch").mkdir()
     (image / "ch" / "environment").write_text("PATH=/nowhere\n")

@@ -223,7 +223,7 @@ def test_a_linked_failure_file_shows_nothing(engine: Engine, tmp_path: Path, sec
             assert SECRET not in job.logs()
 
 
-def test_a_job_can_ask_for_more(engine: Engine, tmp_path: Path) -> None:
+def test_a_job_can_request_more_rights(engine: Engine, tmp_path: Path) -> None:
     with jobs_in(engine, tmp_path) as jobs:
         job = jobs.start(
             None,

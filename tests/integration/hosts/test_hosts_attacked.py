@@ -32,7 +32,7 @@ def three_hosts(tmp_path: Path) -> Iterator[list[Machine]]:
         yield machines
 
 
-def test_an_impostor_that_comes_first_gets_nothing(three_hosts: list[Machine], tmp_path: Path) -> None:
+def test_an_impostor_that_connects_first_receives_nothing(three_hosts: list[Machine], tmp_path: Path) -> None:
     *hosts, stranger = three_hosts
     with attack(stranger, tmp_path, "impostor.py", LEADER) as log:
         job = HostsJob(hosts, tmp_path, RANK, LAUNCHES["processes"])
@@ -93,7 +93,7 @@ def test_nothing_can_be_read_on_the_way(two_hosts: list[Machine], tmp_path: Path
         ("too short", "is shorter than 32 characters"),
     ],
 )
-def test_a_host_without_the_secret_says_what_to_do(start_job: StartJob, secret: str, message: str) -> None:
+def test_a_host_without_the_secret_has_a_hint(start_job: StartJob, secret: str, message: str) -> None:
     job = start_job(RANK, LAUNCHES["processes"], of={"n2": {"CLOUDTRAIN_SECRET": secret}})
     part = job.part("n2")
     assert part.program.wait(60) == 1

@@ -93,7 +93,7 @@ def test_no_secret_is_in_a_command_line(hosts: SshHosts, seen: Seen) -> None:
     assert "s3cr3t" not in (hosts.job("good") / "request.json").read_text()
 
 
-def test_the_outputs_of_all_hosts_come_back(hosts: SshHosts, seen: Seen) -> None:
+def test_the_outputs_of_all_hosts_are_copied_back(hosts: SshHosts, seen: Seen) -> None:
     with tarfile.open(hosts.job("good") / "output/model.tar.gz") as tar:
         assert [item.name for item in tar if item.isfile()] == ["model.txt"]
     assert "n3 says hello" in (hosts.job("good") / "hosts/n3/output/logs/rank-4.log").read_text()

@@ -69,7 +69,7 @@ def test_every_host_that_refuses_is_named(hosts: SshHosts, wrong_ssh: str) -> No
     ]
 
 
-def test_doctor_says_the_same(hosts: SshHosts, wrong_ssh: str) -> None:
+def test_doctor_reports_the_same(hosts: SshHosts, wrong_ssh: str) -> None:
     platform = get_platform("hosts")
     assert isinstance(platform, Preflight)
     job = TrainingJob(platform_options={"hosts": ["n1", "n2", "n3"], "ssh": wrong_ssh})
@@ -98,7 +98,7 @@ def test_no_python_and_an_old_one(hosts: SshHosts) -> None:
     assert f"n2: {old} is Python 3.6, and cloudtrain needs 3.9 or newer" in error
 
 
-def test_a_name_that_another_host_does_not_know_and_a_full_disk(hosts: SshHosts) -> None:
+def test_a_name_that_does_not_resolve_on_another_host_and_a_full_disk(hosts: SshHosts) -> None:
     short = hosts.folder / "short-hosts"
     short.write_text("127.0.0.1 localhost\n")
     hosts.execute("n3", "mount", "--bind", str(short), "/etc/hosts")

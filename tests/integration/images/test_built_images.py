@@ -159,7 +159,7 @@ def test_podman_builds_and_runs(
     assert podman.leftovers() == []
 
 
-def test_the_runtime_that_came_with_the_job_goes_first(built: Built, tmp_path: Path) -> None:
+def test_the_bundled_runtime_takes_precedence(built: Built, tmp_path: Path) -> None:
     path = tmp_path / "input" / "data" / "cloudtrain" / "cloudtrain.pyz"
     path.parent.mkdir(parents=True)
     path.write_text("print('travelled')")

@@ -57,7 +57,7 @@ def test_dry_run_keeps_nothing(api: Api) -> None:
         api.get(CONFIG_MAP, "dry")
 
 
-def test_long_lists_come_in_pages(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_long_lists_are_read_in_pages(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("cloudtrain.platforms.kubernetes.api.client.PAGE", 2)
     for number in range(5):
         api.create(config_map(f"map-{number}"))
@@ -70,7 +70,7 @@ def test_an_object_that_breaks_its_schema(api: Api) -> None:
         api.create(broken)
 
 
-def test_forbidden_says_what_to_ask_for(api: Api, kubernetes: Namespace) -> None:
+def test_forbidden_names_the_missing_right(api: Api, kubernetes: Namespace) -> None:
     with pytest.raises(KubeForbidden) as caught:
         api.list(SERVICE_ACCOUNT)
     assert caught.value.message == f"alice may not list serviceaccounts in the namespace {kubernetes.name}"

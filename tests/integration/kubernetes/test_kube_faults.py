@@ -95,7 +95,7 @@ TOY = {
 }
 
 
-def test_waits_as_long_as_the_server_asks(api: Api, server: FaultyServer) -> None:
+def test_a_retry_waits_as_long_as_the_server_requests(api: Api, server: FaultyServer) -> None:
     busy = status(429, "TooManyRequests", Retry_After="1")
     server.will("GET", f"{MAPS}/one", busy, json_answer(MAP))
     began = time.monotonic()
@@ -130,9 +130,7 @@ def test_a_new_job_is_not_taken_for_the_last_one_of_its_name(
     assert recall("toy", place) is None
 
 
-def test_a_name_leads_to_one_job_whatever_its_rendering(
-    server: FaultyServer, tmp_path: Path, api: Api
-) -> None:
+def test_a_name_is_of_one_job_in_all_renderings(server: FaultyServer, tmp_path: Path, api: Api) -> None:
     """Else a client that is killed while it submits the name again would not find the job that runs."""
     places, group = Places(), "/apis/jobset.x-k8s.io"
     places.tickets.write("toy", Ticket("faulty", "ns", "job", uid="1"))

@@ -111,7 +111,7 @@ def test_watches_that_are_cut_or_expire(kubernetes: Namespace, watch: JobWatch) 
     assert not until(watch, lambda found: len(found.pods) == 2).problem
 
 
-def test_an_outage_is_said_and_then_survived(
+def test_an_outage_is_reported_and_survived(
     kubernetes: Namespace, watch: JobWatch, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(job_watch, "HICCUP", 0.1)
@@ -124,7 +124,7 @@ def test_an_outage_is_said_and_then_survived(
     assert names(until(watch, lambda found: not found.problem and found.pods)) == ["toy-0-abcde"]
 
 
-def test_a_job_has_ended_when_the_last_changes_of_its_pods_are_known(
+def test_a_job_has_ended_once_the_last_changes_of_its_pods_arrived(
     kubernetes: Namespace, watch: JobWatch
 ) -> None:
     """Else its logs would end before they were read, and its failure would have no reason."""
@@ -141,7 +141,7 @@ def test_a_job_has_ended_when_the_last_changes_of_its_pods_are_known(
     assert names(ended) == ["toy-0-abcde"]
 
 
-def test_watches_end_when_no_one_asks_and_begin_again(
+def test_watches_end_without_readers_and_restart(
     kubernetes: Namespace, watch: JobWatch, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(job_watch, "IDLE_SECONDS", 0.3)

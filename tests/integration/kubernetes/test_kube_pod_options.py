@@ -69,7 +69,7 @@ def _run(folder: Path, script: str, **fields: Any) -> Any:
     return job
 
 
-def test_a_pod_has_what_its_options_say(
+def test_a_pod_is_rendered_with_its_options(
     kubernetes: Namespace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     bench, space = kubernetes.bench, kubernetes.name

@@ -35,7 +35,7 @@ def test_a_finished_job_goes_with_what_it_owns(kubernetes: Namespace) -> None:
     assert bench.find("configmaps", name, "other")
 
 
-def test_a_user_may_what_the_role_says(kubernetes: Namespace) -> None:
+def test_a_user_has_the_rights_of_the_role(kubernetes: Namespace) -> None:
     alice, bob = (kubernetes.server.client(user) for user in ("alice", "bob"))
     assert alice.list("pods", kubernetes.name) == []
     with pytest.raises(KubeError, match=r'403.*bob.*cannot list resource "pods"'):

@@ -64,7 +64,7 @@ def _break_everything(kubernetes: Namespace) -> None:
     proxy.cut_watches()
 
 
-def test_ranks_average_over_mpirun_whatever_the_api_server_does(
+def test_ranks_average_over_mpirun_while_the_api_server_fails(
     kubernetes: Namespace, s3: str, s3_server: S3Server, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     kubernetes.give_storage(s3_server)

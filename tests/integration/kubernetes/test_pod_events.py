@@ -104,7 +104,7 @@ def test_trends_read_a_log_once(kubelet_logs: KubeletLogs, api: Api) -> None:
     assert len(log.requests) == count  # the log of a pod that has ended is complete
 
 
-def test_how_a_running_job_goes(kubelet_logs: KubeletLogs, api: Api) -> None:
+def test_the_progress_of_a_running_job(kubelet_logs: KubeletLogs, api: Api) -> None:
     """From the end of a long log, and its beginning; then from what is new."""
     objects = Objects(1)
     summary = RunningSummary(api)

@@ -64,7 +64,7 @@ def test_other_distributions_do_not_set_them(run: Run, monkeypatch: pytest.Monke
     assert printed_variables(job) == ["None None None None None None"] * 2
 
 
-def test_a_module_in_the_source_comes_first(run: Run, tmp_path: Path) -> None:
+def test_a_module_in_the_source_takes_precedence(run: Run, tmp_path: Path) -> None:
     source = write(tmp_path / "source", "train.py", PRINTS_WHERE)
     write(source, "horovod/__init__.py", "")
     job = run(source)

@@ -107,7 +107,7 @@ def test_there_are_no_mounts_where_fusermount_cannot_become_root(can_mount: None
     assert "fusermount has no effect in a user namespace" in done.stdout
 
 
-def test_fast_file_says_that_it_copies(
+def test_fast_file_reports_that_it_copies(
     run: Run, fast_file: TrainingInput, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))

@@ -94,7 +94,7 @@ def test_two_concurrent_jobs_do_not_interfere(run: Run) -> None:
     assert not printed[0] & printed[1]
 
 
-def test_the_index_and_the_platform_know_the_job(run: Run) -> None:
+def test_the_index_and_the_platform_have_the_job(run: Run) -> None:
     job = run("print('x')", base_job_name="known")
     assert job.name.startswith("known-")
     assert [entry.name for entry in list_jobs()] == [job.name]

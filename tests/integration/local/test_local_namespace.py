@@ -107,7 +107,7 @@ def test_opt_ml_is_the_folder(folder: Path, machine: str, user: str) -> None:
 
 @needs_root
 @pytest.mark.parametrize("user", NO_NAMESPACES)
-def test_a_machine_that_permits_no_namespace_says_so(folder: Path, user: str) -> None:
+def test_a_machine_that_permits_no_namespace_is_reported(folder: Path, user: str) -> None:
     done = enters(folder, *NO_NAMESPACES[user])
     assert (done.returncode, done.stdout) == (1, "")
     assert done.stderr.startswith("the kernel does not permit this user a namespace"), done.stderr

@@ -114,7 +114,7 @@ def test_the_job_of_an_ordinary_user_under_mpirun() -> None:
     assert opt() == before
 
 
-def test_without_its_own_opt_ml_a_job_warns_once_and_its_failure_says_what_to_do(run: Run) -> None:
+def test_without_its_own_opt_ml_a_job_warns_once_and_its_failure_has_a_hint(run: Run) -> None:
     job = run(READS, instance_count=2, platform_options={"mount_opt_ml": False})
     logs = job.logs()
     warning = "[cloudtrain] train.py:4 uses /opt/ml/input/data/train/not-there, but this job has no /opt/ml"

@@ -132,7 +132,7 @@ def test_what_could_not_be_uploaded_is_sent_later(
     assert job.upload() == json.loads(done.stdout)
 
 
-def test_a_stopped_job_says_in_one_line_why_its_outputs_are_not_uploaded(
+def test_a_stopped_job_has_one_line_on_why_its_outputs_are_not_uploaded(
     run: Run, storage: Storage, s3: str
 ) -> None:
     script = """

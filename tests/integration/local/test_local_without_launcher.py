@@ -84,7 +84,7 @@ def test_a_script_may_start_ranks_itself(run: Run, how: str) -> None:
     ]
 
 
-def test_hosts_know_each_other_by_the_contract_alone(run: Run) -> None:
+def test_hosts_find_each_other_by_the_contract_alone(run: Run) -> None:
     """Our own library still sees one world, and AWS's images for PyTorch set the address of the first host."""
     job = run(ON_TWO_HOSTS, instance_count=2)
     assert job.failure is None, job.logs()

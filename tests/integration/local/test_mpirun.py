@@ -213,7 +213,7 @@ def _runs_mpirun(process: Path) -> bool:
     return program in ("mpirun", "prterun", "prte", "orterun")
 
 
-def test_an_option_that_mpirun_does_not_know(run_mpi: RunMpi) -> None:
+def test_an_option_that_mpirun_lacks(run_mpi: RunMpi) -> None:
     job = run_mpi("print('never')", "--no-such-option", instance_count=2)
     assert job.status == JobStatus.FAILED
     failure = job.failure

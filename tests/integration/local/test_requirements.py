@@ -82,7 +82,9 @@ def test_a_damaged_environment_is_made_again(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("leads", [True, False])
-def test_the_wait_for_another_job_that_installs_the_same_is_said_once(tmp_path: Path, leads: bool) -> None:
+def test_the_wait_for_another_job_that_installs_the_same_is_reported_once(
+    tmp_path: Path, leads: bool
+) -> None:
     cache = tmp_path / "cache"
     code = tmp_path / "code"
     code.mkdir()

@@ -171,7 +171,7 @@ def test_ctrl_c_is_a_keyboard_interrupt_and_then_sigterm(
     assert {path.name for path in tmp_path.glob("saved-*")} == saved
 
 
-def test_ctrl_c_is_a_notice_for_a_script_that_asks_for_one(tmp_path: Path) -> None:
+def test_ctrl_c_is_a_notice_for_a_script_that_checks_for_one(tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text(
         "import time\nfrom cloudtrain.environment import preemption\n"
         "preemption()\nprint('waiting', flush=True)\n"
@@ -260,7 +260,7 @@ def test_no_rank_outlives_it(tmp_path: Path, number: int) -> None:
         time.sleep(0.02)
 
 
-def test_mpirun_starts_the_ranks_if_asked_to(tmp_path: Path) -> None:
+def test_mpirun_starts_the_ranks_on_request(tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text(
         "import os, sys\nprint(os.environ['OMPI_COMM_WORLD_RANK'], os.environ['RANK'], os.environ['HOROVOD_RANK'],\n"
         "      os.environ['JAX_PROCESS_ID'], os.environ['OMPI_MCA_coll_base_verbose'], sys.argv[1:])\n"

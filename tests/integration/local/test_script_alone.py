@@ -38,7 +38,7 @@ ALONE = {
 
 
 @pytest.mark.parametrize("case", ALONE)
-def test_the_report_says_why_it_fails(run: Run, tmp_path: Path, case: str) -> None:
+def test_the_report_has_the_reason(run: Run, tmp_path: Path, case: str) -> None:
     code, expected = ALONE[case]
     for name in ("other.py", "helpers.py", "conf/a.yaml", "a.yaml", "data/x.csv"):
         write(tmp_path, name, "")

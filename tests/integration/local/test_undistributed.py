@@ -49,7 +49,7 @@ def test_one_that_reads_other_variables_and_exits(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("script", DISTRIBUTED.values(), ids=DISTRIBUTED)
-def test_a_script_that_asks_for_its_place(tmp_path: Path, script: str) -> None:
+def test_a_script_that_reads_its_rank(tmp_path: Path, script: str) -> None:
     (tmp_path / "lightgbm.py").touch()
     (tmp_path / "train.py").write_text(script)
     done = run(tmp_path, *LOCAL, "--mpi", "python", "train.py")

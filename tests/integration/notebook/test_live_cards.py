@@ -142,7 +142,7 @@ def test_a_failure_is_in_the_card_and_raised(client: _Client) -> None:
     assert _printed(client, BROKE) == ""
 
 
-def test_an_interrupt_leaves_the_job_running_and_says_how_to_attach(client: _Client) -> None:
+def test_an_interrupt_leaves_the_job_running_and_shows_how_to_attach(client: _Client) -> None:
     (card,) = _cards(client, LEFT)
     assert "<b>Running</b> <code>left</code>" in card
     assert "cloudtrain.Job.attach(&#x27;left&#x27;).wait(logs=True)" in card
@@ -170,7 +170,7 @@ def test_jobs_are_shown_as_a_table(client: _Client) -> None:
     assert value.data["text/html"].count("<b>Completed</b></td><td><code>quick-") == 2
 
 
-def test_a_job_that_is_gone_is_shown_as_such(client: _Client) -> None:
+def test_a_deleted_job_is_shown_as_deleted(client: _Client) -> None:
     (value,) = _outputs(client, NOWHERE, "execute_result")
     assert "there is no local job nowhere" in value.data["text/html"]
     assert value.data["text/plain"] == "Job nowhere on local: there is no local job nowhere"

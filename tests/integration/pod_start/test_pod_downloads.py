@@ -124,7 +124,7 @@ def test_a_download_survives_an_outage(
         ),
     ],
 )
-def test_a_download_that_fails_says_why_and_shows_no_signature(
+def test_a_failed_download_has_a_reason_and_no_signature(
     serve: Callable[..., Server],
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,

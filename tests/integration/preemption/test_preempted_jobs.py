@@ -162,7 +162,7 @@ TWO_RANKS = {"processes_per_host": 2}
     ids=["processes", "torchrun", "mpirun"],
 )
 @pytest.mark.parametrize("notify", [preempt, warn_host], ids=["SIGTERM", "SIGUSR1"])
-def test_the_job_waits_for_rank_0_whatever_happens_to_the_others(
+def test_the_job_waits_for_rank_0_in_any_case(
     submit: Submit, distribution: dict[str, object], notify: Notify
 ) -> None:
     job = submit(SAVES_LONG, distribution=distribution)
@@ -176,7 +176,7 @@ def test_the_job_waits_for_rank_0_whatever_happens_to_the_others(
 
 
 @pytest.mark.parametrize("saves", [False, True])
-def test_a_notice_before_the_first_checkpoint_says_what_is_lost(submit: Submit, saves: bool) -> None:
+def test_a_notice_before_the_first_checkpoint_names_what_is_lost(submit: Submit, saves: bool) -> None:
     script = f"""
         import os, time
         from cloudtrain.checkpoint import Checkpointer

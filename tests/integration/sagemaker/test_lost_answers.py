@@ -51,7 +51,7 @@ def test_a_job_that_started_although_its_request_failed_counts_as_success(
     assert "may have started" not in caught.value.hint
 
 
-def test_a_doubt_about_a_job_is_said(platform: SageMakerPlatform, service: SageMakerService) -> None:
+def test_an_unclear_submission_is_reported(platform: SageMakerPlatform, service: SageMakerService) -> None:
     service.fail("CreateTrainingJob", Lost(), BUSY)
     service.fail("DescribeTrainingJob", BUSY)
     with pytest.raises(PlatformError, match="job a-job cannot be started: RequestsThrottled") as caught:
@@ -69,7 +69,7 @@ def test_a_busy_queue_gets_no_second_job(
     assert len(queues.jobs) == 1
 
 
-def test_a_doubt_about_a_job_in_a_queue_is_said(
+def test_an_unclear_submission_to_a_queue_is_reported(
     platform: SageMakerPlatform, queues: ScriptedQueues, service: SageMakerService
 ) -> None:
     service.fail("submitservicejob", Lost(), BUSY)
@@ -84,7 +84,7 @@ def test_a_doubt_about_a_job_in_a_queue_is_said(
     assert "may have started all the same" in caught.value.hint
 
 
-def test_a_busy_service_does_not_say_that_there_is_no_such_job(
+def test_a_busy_service_is_not_reported_as_a_missing_job(
     platform: SageMakerPlatform, queues: ScriptedQueues, service: SageMakerService
 ) -> None:
     platform.submit(QUEUED)

@@ -54,7 +54,7 @@ def _use_service(platform: object) -> None:
     """All tests ask the scripted service."""
 
 
-def test_the_search_is_what_was_asked_for(service: SageMakerService) -> None:
+def test_the_search_is_rendered_as_requested(service: SageMakerService) -> None:
     arguments = "--instance-type ml.p5.48xlarge --instance-count 2 --hours 48 --start-after 2026-12-01T10:00Z"
     assert run(*arguments.split(), "--end-before", "2026-12-20T00:00+00:00").exit_code == 0
     assert service.calls == [

@@ -30,7 +30,7 @@ def job(platform: SageMakerPlatform, service: SageMakerService) -> ScriptedJob:
     return service.jobs["a-job"]
 
 
-def test_describe_shows_what_only_sagemaker_knows(job: ScriptedJob) -> None:
+def test_describe_shows_facts_of_sagemaker(job: ScriptedJob) -> None:
     job.enter("Training")
     job.complete(
         TrainingTimeInSeconds=1000,
@@ -103,7 +103,7 @@ def test_metrics_are_shown_as_a_table_with_a_plot(moto: str) -> None:
     assert row.split() == [name, "0.5", "0.5", "1", "2", "█▁"]
 
 
-def test_a_job_without_metrics_says_so(job: ScriptedJob) -> None:
+def test_a_job_without_metrics_is_reported(job: ScriptedJob) -> None:
     shown = run("metrics", "a-job")
     assert (shown.exit_code, shown.stdout) == (0, "")
     assert "no metrics yet" in shown.stderr

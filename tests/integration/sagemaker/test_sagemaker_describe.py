@@ -76,7 +76,7 @@ def test_a_failure_is_reported_without_logs_too(
     assert failure.summary() == "the job: the container exited with code 3"
 
 
-def test_outputs_are_known_where_they_are(
+def test_outputs_are_shown_with_their_place(
     service: SageMakerService, s3: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("AWS_ENDPOINT_URL_SAGEMAKER", service.endpoint)
@@ -99,7 +99,7 @@ def test_all_jobs_the_newest_first(platform: SageMakerPlatform, service: SageMak
     assert service.count("ListTrainingJobs") == 3
 
 
-def test_a_region_that_does_not_exist_is_said(
+def test_a_region_that_does_not_exist_is_reported(
     monkeypatch: pytest.MonkeyPatch, service: SageMakerService
 ) -> None:
     monkeypatch.setenv("AWS_DEFAULT_REGION", "us east")
@@ -107,7 +107,7 @@ def test_a_region_that_does_not_exist_is_said(
         SageMakerPlatform().describe("a-job")
 
 
-def test_no_credentials_are_said(monkeypatch: pytest.MonkeyPatch, service: SageMakerService) -> None:
+def test_missing_credentials_are_reported(monkeypatch: pytest.MonkeyPatch, service: SageMakerService) -> None:
     monkeypatch.delenv("AWS_ACCESS_KEY_ID")
     with pytest.raises(PlatformError) as caught:
         SageMakerPlatform().describe("a-job")

@@ -170,7 +170,7 @@ def test_image(image: str, outcome: CheckStatus, words: str) -> None:
     assert words in found.what
 
 
-def test_a_private_registry_cannot_be_asked() -> None:
+def test_a_private_registry_cannot_be_queried() -> None:
     algorithm = {
         "TrainingImage": "registry.example.com/mine",
         "TrainingImageConfig": {"TrainingRepositoryAccessMode": "Vpc"},

@@ -80,7 +80,7 @@ def test_a_user_who_passes_the_role(account: Stubbed, word: str, outcome: CheckS
     assert account.find("role: pass", {"RoleArn": ROLE}).status == outcome
 
 
-def test_who_has_assumed_a_role_is_asked_about_as_that_role(account: Stubbed) -> None:
+def test_an_assumed_role_is_checked_as_that_role(account: Stubbed) -> None:
     account.be("arn:aws:sts::123456789012:assumed-role/Developer/session")
     whole = "arn:aws:iam::123456789012:role/with/a/path/Developer"
     account["iam"].add_response("get_role", role("Developer", whole), {"RoleName": "Developer"})
@@ -132,7 +132,7 @@ def test_the_root_user_is_not_simulated(account: Stubbed) -> None:
         ),
     ],
 )
-def test_what_the_caller_may_not_ask_is_unknown(
+def test_facts_that_the_caller_may_not_read_are_unknown(
     account: Stubbed, name: str, service: str, operation: str, code: str, body: dict[str, Any]
 ) -> None:
     account[service].add_client_error(operation, code)

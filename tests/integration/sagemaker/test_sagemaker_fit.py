@@ -70,7 +70,7 @@ def test_a_job_that_ran_into_its_limit_is_warned_of(estimator: Estimator, servic
         estimator.fit(logs=False)
 
 
-def test_waiting_survives_throttling_and_says_how_to_attach(
+def test_waiting_survives_throttling_and_shows_how_to_attach(
     estimator: Estimator, service: SageMakerService
 ) -> None:
     play(service)

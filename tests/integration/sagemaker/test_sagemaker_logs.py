@@ -38,7 +38,7 @@ def test_a_job_that_has_printed_nothing_has_no_lines(platform: SageMakerPlatform
     assert list(platform.logs("a-job")) == []
 
 
-def test_lines_say_where_they_are_from(platform: SageMakerPlatform, job: ScriptedJob) -> None:
+def test_lines_name_their_host(platform: SageMakerPlatform, job: ScriptedJob) -> None:
     job.log("algo-2", "[rank 3] loss 0.5", at=3)
     job.log("algo-1", "first\nsecond\r\n", at=1)
     job.log("algo-1", " 10%\r 50%\r100%", at=2)

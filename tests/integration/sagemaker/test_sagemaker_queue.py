@@ -159,7 +159,7 @@ def test_a_failed_attempt_does_not_end_a_job_that_is_queued_again(
         Job.attach("a-job", "sagemaker").wait(timeout=30)
 
 
-def test_a_job_that_fails_in_the_queue_says_why(platform: SageMakerPlatform, job: ServiceJob) -> None:
+def test_a_job_that_fails_in_the_queue_has_a_reason(platform: SageMakerPlatform, job: ServiceJob) -> None:
     job.end("FAILED", "Role arn:aws:iam::1:role/X is invalid: not authorized to perform: iam:PassRole")
     failure = platform.describe("a-job").failure
     assert failure is not None

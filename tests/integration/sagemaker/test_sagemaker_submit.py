@@ -81,7 +81,7 @@ def test_a_wrong_value_names_its_argument(platform: SageMakerPlatform) -> None:
         )
 
 
-def test_a_refusal_says_what_to_do(platform: SageMakerPlatform, service: SageMakerService) -> None:
+def test_a_refusal_has_a_hint(platform: SageMakerPlatform, service: SageMakerService) -> None:
     message = (
         "The account-level service limit 'ml.p4d.24xlarge for training job usage' is 0 Instances, with current "
         "utilization of 0 Instances and a request delta of 2 Instances. Please use AWS Service Quotas to request "
@@ -141,6 +141,6 @@ def test_unknown_jobs_are_not_found(platform: SageMakerPlatform) -> None:
         Job.attach("no-job", "sagemaker")
 
 
-def test_moto_knows_no_such_job_either(moto: str) -> None:
+def test_moto_has_no_such_job_either(moto: str) -> None:
     with pytest.raises(JobNotFound):
         SageMakerPlatform().describe("no-job")

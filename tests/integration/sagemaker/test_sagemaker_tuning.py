@@ -92,7 +92,7 @@ def test_a_refusal_shows_no_secret(tuner: HyperparameterTuner, service: SageMake
     assert "s3cret" not in "".join(traceback.format_exception(caught.value))
 
 
-def test_a_search_that_fails_says_why(tuner: HyperparameterTuner, tuning: ScriptedTuning) -> None:
+def test_a_failed_search_has_a_reason(tuner: HyperparameterTuner, tuning: ScriptedTuning) -> None:
     tuner.fit(job_name="tune", wait=False)
     tuning.status, tuning.failure = "Failed", "All training jobs failed."
     with pytest.raises(TrainingFailed, match="All training jobs failed"):

@@ -10,7 +10,7 @@ from service import SageMakerService
 from training_requests import training_request
 
 
-def test_a_job_is_described_as_it_was_asked_for(service: SageMakerService) -> None:
+def test_a_job_is_described_as_it_was_requested(service: SageMakerService) -> None:
     client = boto3.Session().client("sagemaker")
     request = training_request("a-job")
     client.create_training_job(**request)

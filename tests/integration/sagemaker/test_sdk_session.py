@@ -125,7 +125,7 @@ def test_the_role_of_a_sagemaker_notebook(
     assert get_execution_role() == Session().get_caller_identity_arn() == ROLE
 
 
-def test_a_session_knows_no_job_that_sagemaker_does_not(moto: str) -> None:
+def test_a_session_finds_only_jobs_of_sagemaker(moto: str) -> None:
     with pytest.raises(JobNotFound):
         Session().describe_training_job("none")
     assert Session().expand_role(ROLE) == ROLE

@@ -78,7 +78,7 @@ def test_several_hosts_cost_one_more_for_the_job_secret(calls: list[str]) -> Non
     assert calls == ["s3.PutObject", *NEXT]
 
 
-def test_a_large_source_is_asked_for_before_it_is_sent(calls: list[str]) -> None:
+def test_a_large_source_is_looked_up_before_it_is_uploaded(calls: list[str]) -> None:
     make_bucket(calls)
     submit()
     Path("weights.bin").write_bytes(os.urandom(1 << 20))
@@ -90,9 +90,7 @@ def test_a_large_source_is_asked_for_before_it_is_sent(calls: list[str]) -> None
     assert calls == ["s3.HeadObject", NEXT[-1]]
 
 
-def test_another_access_key_is_asked_for_its_account(
-    calls: list[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_another_access_key_has_its_own_account(calls: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     make_bucket(calls)
     assert SageMakerPlatform().aws.account == ACCOUNT
     assert SageMakerPlatform().aws.account == ACCOUNT
@@ -102,7 +100,7 @@ def test_another_access_key_is_asked_for_its_account(
 
 
 @pytest.mark.parametrize("place", ["profile", "services"])
-def test_an_endpoint_in_the_config_file_is_asked_for_its_own_account(
+def test_an_endpoint_in_the_config_file_has_its_own_account(
     calls: list[str], moto: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: str
 ) -> None:
     config = tmp_path / "config"
@@ -118,7 +116,7 @@ def test_an_endpoint_in_the_config_file_is_asked_for_its_own_account(
 
 
 @pytest.mark.parametrize("damage", [b"", b"1234567890123", b"\xff" * 12])
-def test_a_damaged_memory_of_accounts_is_asked_for_again(calls: list[str], damage: bytes) -> None:
+def test_a_damaged_cache_of_accounts_is_fetched_again(calls: list[str], damage: bytes) -> None:
     assert SageMakerPlatform().aws.account == ACCOUNT
     [file] = (state_home() / "accounts").iterdir()
     assert "testing" not in file.name

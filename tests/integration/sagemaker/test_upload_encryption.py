@@ -169,7 +169,7 @@ def test_a_policy_that_demands_the_keys_of_s3_is_honoured(strict: Bucket, tmp_pa
     assert strict.uploads == [(None, None), ("aws:kms", None), ("AES256", None)]
 
 
-def test_a_policy_that_demands_a_key_says_which_field_names_it(strict: Bucket, tmp_path: Path) -> None:
+def test_a_policy_that_demands_a_key_has_a_hint_with_the_field(strict: Bucket, tmp_path: Path) -> None:
     strict.allows = lambda headers: headers.get(KEY_HEADER) == KEY
     with pytest.raises(
         AccessDenied, match=r"s3://strict/code/file: access denied: .*explicit deny"

@@ -105,7 +105,7 @@ def test_ranks_are_where_the_distribution_is(sagemaker: SimulatedSageMaker, kind
 
 
 @pytest.mark.parametrize("kind", ["processes", pytest.param("torch_distributed", marks=pytest.mark.soak)])
-def test_training_resumes_when_spot_instances_come_back(
+def test_training_resumes_when_spot_instances_return(
     sagemaker: SimulatedSageMaker, digits: str, kind: str
 ) -> None:
     estimator = sagemaker.estimator_of(

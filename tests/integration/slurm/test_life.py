@@ -66,7 +66,7 @@ def full(slurm: SlurmCluster) -> Iterator[SlurmCluster]:
     yield slurm
 
 
-def test_a_waiting_job_says_why_and_when_and_is_stopped(
+def test_a_waiting_job_shows_why_and_since_when_and_can_be_stopped(
     full: SlurmCluster, submit: Callable[..., Job]
 ) -> None:
     job = submit("waits")

@@ -187,7 +187,7 @@ def test_a_connection_that_breaks_while_a_job_runs(laptop: Laptop) -> None:
     assert said.count("the jobs on kraken are left out of the list") == 1, said
 
 
-def test_a_login_node_that_goes_away_during_a_submission(laptop: Laptop, slurm: SlurmCluster) -> None:
+def test_a_login_node_that_disappears_during_a_submission(laptop: Laptop, slurm: SlurmCluster) -> None:
     """The client never gets the number, and no element of the array is lost: the cluster knows which is which."""
     assert laptop.node.sshd
     sbatch = laptop.folder.parent / "bin" / "sbatch"

@@ -31,13 +31,15 @@ def test_a_submission_without_a_connection(node: LoginNode, tmp_path: Path) -> N
     assert not isinstance(caught.value, ConnectionLost)
 
 
-def test_an_answer_that_never_comes(node: LoginNode, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_answer_that_never_arrives(
+    node: LoginNode, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(submitting, "ANSWER_GRACE", 0.5)
     with pytest.raises(ConnectionLost, match="did not answer within"):
         run_once(SshShell(ALIAS), str(tmp_path), "sleep 4", timeout=1)
 
 
-def test_a_login_node_that_goes_away_for_good(node: LoginNode, tmp_path: Path) -> None:
+def test_a_login_node_that_disappears_for_good(node: LoginNode, tmp_path: Path) -> None:
     """Later attempts cannot connect. That says nothing about the first one, which has run."""
     assert node.sshd
     breaks = f"echo ran >> log; kill -9 {node.sshd.pid} $(pgrep -P {node.sshd.pid})"

@@ -73,7 +73,7 @@ def test_a_node_that_never_answered_ends_it(node: LoginNode, tmp_path: Path) -> 
     assert caught.value.is_transient  # a client that waits for the job asks again
 
 
-def test_a_job_that_cannot_say_that_it_has_ended(
+def test_a_job_that_cannot_record_its_end(
     node: LoginNode, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(remote_follow, "LOOK_SECONDS", 0.2)

@@ -76,7 +76,7 @@ def test_env_is_for_eval() -> None:
     assert run_json("env").items() <= dict(line.split("=", 1) for line in shell.stdout.splitlines()).items()
 
 
-def test_what_needs_a_server_says_that_none_runs() -> None:
+def test_features_that_need_a_server_report_that_none_runs() -> None:
     for arguments in (["env"], ["env", "--json"], ["make-bucket", "data"]):
         done = run(*arguments)
         assert (done.returncode, done.stdout) == (1, "")

@@ -35,7 +35,7 @@ def submit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     return start
 
 
-def test_who_comes_second_leaves_the_ticket_of_the_first(submit: Any) -> None:
+def test_the_second_submission_keeps_the_ticket_of_the_first(submit: Any) -> None:
     submit()
     ticket = Tickets("pbs").read("job")
     assert ticket

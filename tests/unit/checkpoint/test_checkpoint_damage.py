@@ -131,7 +131,7 @@ def test_damage_of_all_is_an_error_not_a_first_start(folder: Path) -> None:
         saver(folder).restore()
 
 
-def test_a_later_format_asks_for_an_upgrade(
+def test_a_later_format_requires_an_upgrade(
     folder: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     with monkeypatch.context() as later:

@@ -102,7 +102,7 @@ def test_shapes_and_views_of_torch(tensor: torch.Tensor) -> None:
     assert same(through_bytes(torch_tensors, tensor), tensor)
 
 
-def test_a_parameter_comes_back_as_a_plain_tensor() -> None:
+def test_a_parameter_is_restored_as_a_plain_tensor() -> None:
     restored = through_bytes(torch_tensors, torch.nn.Parameter(torch.ones(2)))
     assert type(restored) is torch.Tensor
     assert not restored.requires_grad
@@ -124,7 +124,7 @@ def test_shapes_and_views_of_numpy(array: np.ndarray[Any, Any]) -> None:
     assert same(through_bytes(numpy_arrays, array), array)
 
 
-def test_big_endian_arrays_come_back_native() -> None:
+def test_big_endian_arrays_are_restored_in_native_order() -> None:
     assert same(through_bytes(numpy_arrays, np.arange(5, dtype=">i4")), np.arange(5, dtype="<i4"))
 
 

@@ -41,7 +41,7 @@ def test_an_unknown_command_is_refused_with_advice(
     assert advice in refused.output
 
 
-def test_a_stop_that_takes_long_says_what_it_waits_for(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_slow_stop_names_what_it_waits_for(monkeypatch: pytest.MonkeyPatch) -> None:
     class Patient(FakePlatform):
         """Its job has stopped when the command has said that it waits."""
 

@@ -38,7 +38,7 @@ def _interrupt(*_: object, **__: object) -> None:
         ),
     ],
 )
-def test_it_says_whether_a_job_was_submitted(
+def test_an_interrupt_reports_whether_a_job_was_submitted(
     step: str, message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "train.py").write_text("")
@@ -49,7 +49,7 @@ def test_it_says_whether_a_job_was_submitted(
     assert message in result.stderr
 
 
-def test_it_says_how_to_attach_to_a_job_whose_output_is_not_followed_yet(
+def test_an_interrupt_before_the_output_shows_how_to_attach(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "train.py").write_text("")

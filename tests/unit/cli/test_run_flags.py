@@ -168,7 +168,7 @@ MPICH = [
 
 
 @pytest.mark.parametrize("names", [HOROVODRUN, OPEN_MPI, MPICH], ids=["horovodrun", "Open MPI", "MPICH"])
-def test_every_flag_of_the_others_is_known(names: list[str]) -> None:
+def test_every_flag_of_other_launchers_is_accepted_or_refused_by_name(names: list[str]) -> None:
     assert [name for name in names if name not in BY_NAME] == []
 
 

@@ -111,7 +111,7 @@ def test_a_job_whose_platform_does_not_answer_is_kept_with_what_it_may_use() -> 
     assert folder.path.exists() and cache.exists()
 
 
-def test_a_folder_is_kept_if_the_platform_knows_its_job_in_another_place() -> None:
+def test_a_folder_is_kept_if_its_job_is_elsewhere_on_the_platform() -> None:
     folder = _job("twin", JobStatus.COMPLETED, 1.0)
     (state_home() / "clusters" / "local").mkdir(parents=True)
     ticket = state_home() / "clusters" / "local" / "twin.json"

@@ -256,7 +256,7 @@ def test_a_checkpoint_that_is_swapped_for_a_link_shows_nothing(tmp_path: Path, s
     ],
     ids=["link", "pipe", "folder"],
 )
-def test_anything_else_in_place_of_the_failure_file_says_nothing(
+def test_anything_else_in_place_of_the_failure_file_is_ignored(
     tmp_path: Path, secret: Path, leave: Callable[[Path, Path], None]
 ) -> None:
     paths = Paths(tmp_path / "algo-1")

@@ -56,7 +56,7 @@ def test_presets_end_with_the_program(preset: str) -> None:
     assert not [part for part in line if "{" in part]
 
 
-def test_accelerate_starts_several_ranks_unless_options_say_how() -> None:
+def test_accelerate_starts_several_ranks_unless_options_set_the_number() -> None:
     assert "--multi_gpu" in preset_command("accelerate", "")
     assert "--multi_gpu" in preset_command("accelerate", "--mixed_precision bf16")
     for option in ("--use_fsdp", "--use-deepspeed", "--config_file=c.yaml", "--cpu", "--multi_gpu"):

@@ -64,9 +64,7 @@ def test_a_machine_without_device_nodes_yet(machine: Machine) -> None:
     assert gpu_count({}) == 4
 
 
-def test_nvml_knows_where_there_are_no_device_nodes(
-    machine: Machine, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_nvml_finds_gpus_without_device_nodes(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ctypes, "CDLL", nvml(2))
     assert gpu_count({}) == 2
     machine("/dev/nvidia0", listed=8)

@@ -12,14 +12,14 @@ def shown(*hosts: HostState, status: JobStatus = JobStatus.RUNNING, place: str =
     return dict(facts(JobView(JobDescription("job", "p", status, 0.0, hosts=hosts, place=place), 0.0)))
 
 
-def test_only_hosts_about_which_there_is_more_to_say_have_lines():
+def test_only_hosts_that_differ_have_lines():
     found = shown(HostState("job-0", "Running", "on node gpu-1"), HostState("job-1", "train"))
     assert found["job-0"] == "Running on node gpu-1"
     assert "job-1" not in found
     assert "job-0" not in shown(HostState("job-0", "Succeeded", "on node"), status=JobStatus.COMPLETED)
 
 
-def test_of_many_hosts_those_that_differ_come_first():
+def test_of_many_hosts_those_that_differ_are_first():
     hosts = [HostState(f"job-{index}", "Running", "on node a") for index in range(200)]
     hosts[150] = HostState("job-150", "Pending", "0/3 nodes have enough free CPUs")
     found = shown(*hosts)

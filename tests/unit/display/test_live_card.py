@@ -86,7 +86,7 @@ def test_a_thread_updates_the_card_meanwhile() -> None:
     assert shell.states == ["Running"]
 
 
-def test_a_card_that_is_no_longer_live_says_how_to_attach() -> None:
+def test_a_card_that_is_no_longer_live_shows_how_to_attach() -> None:
     shell, platform = _Shell(), _platform(JobStatus.RUNNING)
     card = LiveCard(shell, platform, "train-1")
     card.finish()

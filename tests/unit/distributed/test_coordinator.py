@@ -108,7 +108,7 @@ def test_without_the_key(job: _Job) -> None:
     assert job.coordinator.positions() == {0: "rank 0"}
 
 
-def test_a_rank_does_not_speak_with_a_coordinator_that_lacks_the_key() -> None:
+def test_a_rank_sends_nothing_to_a_coordinator_without_the_key() -> None:
     """Such as one whose address another user has put into the store."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
         heard: list[bytes] = []

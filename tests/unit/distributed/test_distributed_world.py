@@ -149,7 +149,7 @@ LIGHTNING = {
     ],
     ids=["our own", "Lightning", "mpirun in a script", "Lightning on three hosts", "Lightning outside a job"],
 )
-def test_ranks_that_a_script_starts_itself_know_their_own_world(
+def test_ranks_that_a_script_starts_itself_have_their_own_world(
     environ: dict[str, str], world: World
 ) -> None:
     """The script has no launcher; its ranks inherit cloudtrain's variables."""

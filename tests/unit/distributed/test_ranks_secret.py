@@ -49,7 +49,7 @@ def test_ranks_of_several_machines_share_no_file(file: Path) -> None:
 
 @needs_root
 @pytest.mark.parametrize("damage", ["readable", "foreign", "empty", "link", "fifo"])
-def test_a_file_that_others_may_know_is_refused(file: Path, tmp_path: Path, damage: str) -> None:
+def test_a_file_that_others_can_read_is_refused(file: Path, tmp_path: Path, damage: str) -> None:
     find_secret(True, {})
     if damage == "readable":
         file.chmod(0o640)

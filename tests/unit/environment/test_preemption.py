@@ -54,7 +54,7 @@ def test_a_signal_is_a_notice_after_the_first_call(number: str) -> None:
     ],
     ids=["never asked", "own handler", "ignored", "no notice"],
 )  # fmt: skip
-def test_scripts_that_do_not_ask_keep_their_handlers(script: str, code: int) -> None:
+def test_scripts_that_never_check_keep_their_handlers(script: str, code: int) -> None:
     done = run(script)
     assert (done.returncode, done.stdout) == (code, ""), done.stderr
 
@@ -91,7 +91,7 @@ def test_a_signal_while_the_interpreter_shuts_down_does_not_change_the_exit_stat
     assert (done.returncode, done.stdout) == (0, "survived"), done.stderr
 
 
-def test_asked_first_in_another_thread() -> None:
+def test_the_first_call_in_another_thread() -> None:
     done = run(
         """
         asking = threading.Thread(target=environment.preemption)

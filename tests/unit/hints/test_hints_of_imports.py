@@ -96,7 +96,7 @@ def test_a_name_that_an_own_module_does_not_have(source: Path, code: str) -> Non
     assert report_on(code, path=source, facts=JobFacts(code=source)).hint == ""
 
 
-def test_an_installed_package_is_not_said_to_be_missing(source: Path) -> None:
+def test_an_installed_package_is_not_reported_as_missing(source: Path) -> None:
     """Python names a submodule only if it has found the package."""
     hint = report_on("import yaml.nosuch", path=source, facts=JobFacts(code=source)).hint
     assert hint.startswith("The yaml of this job has no yaml.nosuch: another release of it may have")

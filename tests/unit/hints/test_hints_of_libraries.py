@@ -145,7 +145,7 @@ def test_no_hint_for_a_similar_message(case: str) -> None:
 
 
 @pytest.mark.parametrize("path", ["/nosuch/x.csv", "/opt/ml/code/x.csv"])
-def test_an_absolute_path_is_not_said_to_be_packed(path: str) -> None:
+def test_an_absolute_path_is_not_reported_as_packed(path: str) -> None:
     hint = report_on(f"open({path!r})", facts=FACTS).hint
     assert hint == "Check the channels given to fit() against the paths that the script opens."
 
@@ -181,7 +181,7 @@ def test_a_channel_that_the_job_has_is_not_called_missing() -> None:
     assert report_on("{}['SM_CHANNEL_TRAIN']", facts=FACTS).hint == ""
 
 
-def test_a_job_without_channels_says_so() -> None:
+def test_a_job_without_channels_is_reported() -> None:
     report = report_on("import os; os.environ['SM_CHANNEL_TRAIN']", facts=JobFacts(channels=[]))
     assert "Its channels: none." in report.hint
 

@@ -60,7 +60,7 @@ def test_refusals_are_sentences(message: str, sentence: str) -> None:
     assert found[1].endswith(".")
 
 
-def test_the_quota_says_how_to_look_at_it() -> None:
+def test_the_error_of_a_quota_shows_how_to_look_at_it() -> None:
     found = refusal(REFUSALS[0][0], "ns")
     assert found is not None
     assert "kubectl describe quota gpus" in found[1]

@@ -37,7 +37,9 @@ def content(folder: Path) -> dict[str, bytes]:
     return {str(path.relative_to(folder)): path.read_bytes() for path in files}
 
 
-def test_whatever_lines_are_lost(source: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_no_lines_are_lost_unnoticed(
+    source: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     main = runpy.run_path(str(PROGRAM))["main"]
     for seed in range(10):
         draw = random.Random(seed)

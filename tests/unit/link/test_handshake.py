@@ -72,7 +72,7 @@ def test_both_sides_agree_on_keys_for_each_direction() -> None:
     assert SECRET not in repr((client, server)) and client.send.hex() not in repr(client)
 
 
-def test_a_client_with_another_secret_is_refused_and_knows_why() -> None:
+def test_a_client_with_a_wrong_secret_is_refused_with_the_reason() -> None:
     other = secret.derive("another", "control")
     client, server = run(lambda end: prove(end, other), examine)
     assert isinstance(client, NotAuthenticated)

@@ -74,7 +74,7 @@ def test_messages_arrive_and_cannot_be_read_on_the_way(ends: Ends) -> None:
     assert not any(text in ends.passed for text in (b"message", b"answer"))
 
 
-def test_another_certificate_is_refused_before_anything_is_said() -> None:
+def test_another_certificate_is_refused_before_anything_is_sent() -> None:
     ends = Ends(server_key=OTHER)
     ends.client.send(b"a secret message")
     with pytest.raises(NotAuthenticated, match="certificate of this job"):

@@ -120,7 +120,7 @@ def test_progress_of_a_phase_that_has_ended_is_not_shown_later() -> None:
     assert not list(thinner.rest())
 
 
-def test_the_number_of_lines_is_bounded_whatever_a_script_records() -> None:
+def test_the_number_of_lines_is_bounded_for_any_records() -> None:
     clock = Clock()
     thinner = EventThinner(clock)
     warnings = [{"event": "warning", "message": str(number)} for number in range(100_000)]

@@ -49,7 +49,7 @@ def test_an_error_is_an_answer(beat: str) -> None:
     assert answered(beat) == "IndexError: pop from empty list"
 
 
-def test_a_rank_without_collectives_is_not_asked(beat: str) -> None:
+def test_a_rank_without_collectives_is_not_queried(beat: str) -> None:
     assert not inquiry.ask(beat)
     assert inquiry.answer(beat) == ""
 

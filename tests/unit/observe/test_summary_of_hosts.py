@@ -39,7 +39,7 @@ def test_the_next_attempt_may_be_on_other_hosts() -> None:
     assert list(summarize(events).hosts) == ["algo-7"]
 
 
-def test_the_last_step_is_known() -> None:
+def test_the_last_step_is_reported() -> None:
     assert summarize([_event("algo-1", "step", step=7, stalled=0.0)]).step == 7
 
 

@@ -115,7 +115,7 @@ def test_a_job_has_the_files_and_the_commit(repository: Path, home: Path) -> Non
         ({}, {"source_dir": "src", "entry_point": "../lib/../../x"}, r"is not a path in"),
     ],
 )
-def test_a_clone_that_lacks_something_says_so(
+def test_a_clone_without_a_path_fails_with_an_error_that_names_it(
     config: dict[str, str], fields: dict[str, Any], message: str, repository: Path, home: Path
 ) -> None:
     with pytest.raises(InvalidSource, match=message):

@@ -150,7 +150,7 @@ BEFORE: list[tuple[BotoCoreError, str]] = [
 
 
 @pytest.mark.parametrize(("error", "hint"), BEFORE, ids=[type(row[0]).__name__ for row in BEFORE])
-def test_what_goes_wrong_before_aws_answers(error: BotoCoreError, hint: str) -> None:
+def test_errors_before_aws_answers(error: BotoCoreError, hint: str) -> None:
     found = raised(error)
     assert isinstance(found, PlatformError)
     assert hint in found.hint

@@ -162,7 +162,7 @@ def test_the_last_preemption(queue: Queue, is_lost: bool) -> None:
         (FailureClass.HOST_LOST, "ended by the loss of a host"),
     ],
 )
-def test_the_report_says_why_the_hosts_were_taken_back(queue: Queue, cause: FailureClass, words: str) -> None:
+def test_the_report_has_the_reason_of_the_preemption(queue: Queue, cause: FailureClass, words: str) -> None:
     queue.taken_back = cause
     record = run(queue, NOTICE, max_preemptions=0)
     assert (record.status, record.reason) == (JobStatus.INTERRUPTED, words)
@@ -192,7 +192,7 @@ def test_an_attempt_that_would_be_in_vain_is_not_made(queue: Queue) -> None:
 
 
 @pytest.mark.parametrize("spare", [0.2, 60.0])
-def test_a_notice_that_comes_too_early_counts_later(queue: Queue, spare: float) -> None:
+def test_a_notice_that_arrives_too_early_counts_later(queue: Queue, spare: float) -> None:
     queue.spare = spare
     short = "trap 'exit 143' TERM; for i in 1 2 3 4 5; do sleep 0.3; done; exit 0"
     commands = {"algo-1": f"kill -USR1 $PPID; {short}", "algo-2": short}

@@ -156,7 +156,7 @@ def test_a_damaged_request_is_a_warning() -> None:
     assert job.metrics == {"loss": 0.5}
 
 
-def test_what_events_say_about_the_place_of_the_model_does_not_count() -> None:
+def test_events_do_not_decide_the_place_of_the_model() -> None:
     folder = make_job("good")
     description = LocalPlatform().describe("good")
     assert description.model_data == f"{folder.path.as_uri()}/output/model.tar.gz"

@@ -95,7 +95,7 @@ def test_a_host_cannot_write_elsewhere(path: str, tmp_path: Path) -> None:
     assert not list(tmp_path.rglob("*"))
 
 
-def test_files_come_back(tmp_path: Path) -> None:
+def test_files_are_copied_back(tmp_path: Path) -> None:
     arrivals = Arrivals(Paths(tmp_path / "host"), tmp_path / "checkpoints")
     for path in ("model/a/b.bin", "model/\udcff", "sent-checkpoints/7/manifest.json"):
         arrivals.begin({"path": path, "mode": 0o4777})

@@ -69,7 +69,7 @@ def test_an_effect_is_noticed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -
     monkeypatch.setattr(sys.modules[__name__], "watching", 0)
 
 
-def test_the_session_was_not_asked() -> None:
+def test_the_session_was_not_called() -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("AWS_DEFAULT_REGION", "us-east-1")
         platform = SageMakerPlatform(boto3.Session(region_name="us-east-1"))

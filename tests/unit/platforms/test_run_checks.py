@@ -12,7 +12,7 @@ from cloudtrain.platforms import CheckStatus, Finding, run_checks
 OK = Finding(CheckStatus.OK, "fine")
 
 
-def test_findings_come_in_the_order_of_the_checks() -> None:
+def test_findings_are_in_the_order_of_the_checks() -> None:
     last_has_run = threading.Event()
 
     def first() -> Finding:

@@ -86,7 +86,7 @@ def test_a_node_expands_the_path_of_its_python(python: str, word: str) -> None:
     assert script(python=python).splitlines()[-1].startswith(f"exec {word} /")
 
 
-def test_no_memory_and_no_time_unless_asked() -> None:
+def test_no_memory_and_no_time_by_default() -> None:
     assert not {"mem", "time", "exclusive", "gres"} & set(flags(script()))
 
 

@@ -45,7 +45,7 @@ def test_several_hosts_need_one(tmp_path: Path, secret: str, what: str) -> None:
     assert not secret or secret not in str(caught.value)
 
 
-def test_the_ranks_know_only_their_own_secret(tmp_path: Path) -> None:
+def test_the_ranks_have_only_their_own_secret(tmp_path: Path) -> None:
     write_ranks_secret(tmp_path, SECRET, 3)
     [file] = tmp_path.iterdir()
     assert file.stat().st_mode & 0o777 == 0o600

@@ -109,7 +109,7 @@ def test_the_leader_stays_for_a_host_that_uploads_after_a_failure(
     assert cluster.receive("algo-2")["why"] == "this host has disconnected"
 
 
-def test_the_first_failure_is_the_cause_whatever_the_clocks_of_the_hosts_say(cluster: Cluster) -> None:
+def test_the_first_failure_is_the_cause_with_any_clocks_of_the_hosts(cluster: Cluster) -> None:
     clients = {host: cluster.join(host) for host in HOSTS}
     now = time.time()
     second = FailureReport(FailureClass.USER_ERROR, "second", rank=0, exception_type="E", time=now - 3600)
@@ -197,7 +197,7 @@ def test_a_host_that_joins_after_the_failure_receives_it(cluster: Cluster) -> No
     assert time.monotonic() - start < 10
 
 
-def test_the_leader_leaves_when_it_is_asked_to(cluster: Cluster) -> None:
+def test_the_leader_leaves_on_request(cluster: Cluster) -> None:
     fail_on_the_leader(cluster)
     asked = iter([False, True])
     cluster.leader.join(lambda: next(asked))
@@ -296,7 +296,7 @@ def test_an_invalid_message_of_a_host_does_not_end_the_leader(cluster: Cluster, 
     assert answer["type"] == "abort"
 
 
-def test_a_host_with_another_secret_says_what_to_do(cluster: Cluster) -> None:
+def test_a_host_with_a_wrong_secret_has_a_hint(cluster: Cluster) -> None:
     keys, inbox = {**KEYS, "control": derive("another", "control")}, queue.SimpleQueue[Message]()
     with pytest.raises(PlatformError, match=r"algo-2: .* does not know the secret of this job") as caught:
         LeaderClient.join("algo-2", cluster.rendezvous, keys, inbox, timeout=0.3)

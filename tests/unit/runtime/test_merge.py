@@ -63,7 +63,7 @@ def test_folders_are_merged() -> None:
         "different sizes",
     ],
 )
-def test_what_cannot_be_merged_comes_from_the_first_host(
+def test_files_that_cannot_be_merged_are_from_the_first_host(
     first: Mapping[str, tuple[str, object]], second: Mapping[str, tuple[str, object]]
 ) -> None:
     files = {"algo-1": first, "algo-2": second}

@@ -110,7 +110,7 @@ def test_torchrun_starts_a_rank_for_each_core(tmp_path: Path) -> None:
     assert (len(found.slots), found.slots[0].world_size) == (32, 64)
 
 
-def test_the_job_may_say_otherwise(tmp_path: Path) -> None:
+def test_the_job_may_override_it(tmp_path: Path) -> None:
     environ = neuron_ls(tmp_path, listed(16, 2))
     found = plan(tmp_path, environ, sagemaker_torch_distributed_enabled=True, sagemaker_processes_per_host=2)
     assert len(found.slots) == 2

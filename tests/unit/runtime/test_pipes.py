@@ -64,7 +64,7 @@ def test_each_epoch_has_a_pipe_with_all_objects(open_pipes: Open, tmp_path: Path
         assert (tmp_path / f"train_{epoch}").read_bytes() == b"aaabbbccc"
 
 
-def test_a_large_object_comes_out_whole(open_pipes: Open, data: Path, tmp_path: Path) -> None:
+def test_a_large_object_is_downloaded_whole(open_pipes: Open, data: Path, tmp_path: Path) -> None:
     content = os.urandom(5_000_000)
     (data / "b").write_bytes(content)
     open_pipes()

@@ -84,7 +84,7 @@ def settings(**fields: Any) -> Settings:
     return Settings.from_environ(bundled(**fields)["Environment"])
 
 
-def test_two_channels_come_after_the_user_s(tmp_path: Path) -> None:
+def test_two_channels_follow_those_of_the_user(tmp_path: Path) -> None:
     train, runtime, source = bundled()["InputDataConfig"]
     assert train == {"ChannelName": "train"}
     packed = pack_runtime(tmp_path)

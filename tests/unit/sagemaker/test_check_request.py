@@ -224,7 +224,7 @@ def test_a_job_for_a_queue_is_checked_with_its_tags(region: None) -> None:
             Estimator(**{**queued, **arguments}).prepare(job_name="job")
 
 
-def test_the_field_that_only_the_sdk_knows_is_left_to_botocore(aws: None) -> None:
+def test_a_field_that_only_the_sdk_has_is_left_to_botocore(aws: None) -> None:
     channel = {"s3_data": "s3://b/t", "target_attribute_name": "y"}
     estimator = Estimator(**{**BASE, "output_path": "s3://my-data"}, inputs={"train": channel})
     [sent] = estimator.prepare(job_name="job").request.body["InputDataConfig"]

@@ -61,7 +61,7 @@ STATUSES = [
 ]
 
 
-def test_what_sagemaker_knows_of_progress_mlflow_and_the_model_package() -> None:
+def test_progress_mlflow_and_the_model_package_of_sagemaker() -> None:
     arn = "arn:aws:sagemaker:us-east-1:123456789012"
     response = answer(
         "Completed",
@@ -91,7 +91,7 @@ def test_the_status(response: dict[str, Any], status: JobStatus, phase: str | No
     assert (described.ended_at is not None) == status.is_final
 
 
-def test_a_spot_job_that_came_through() -> None:
+def test_a_spot_job_that_completes() -> None:
     response = answer(
         "Completed",
         *LOST,
@@ -157,7 +157,7 @@ def test_a_model_that_is_not_compressed_is_a_folder() -> None:
 
 
 @pytest.mark.parametrize("status", ["InProgress", "Failed"])
-def test_a_job_that_did_not_come_to_its_end_has_no_model(status: str) -> None:
+def test_an_incomplete_job_has_no_model(status: str) -> None:
     artifacts = {"S3ModelArtifacts": "s3://bucket/out/a-job/output/model.tar.gz"}
     response = answer(
         status, *RUN, ("Failed" if status == "Failed" else "Uploading", 200), ModelArtifacts=artifacts

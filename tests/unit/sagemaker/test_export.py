@@ -94,7 +94,7 @@ def test_secrets_are_neither_printed_nor_replaced_by_stars(folder: Path, kind: s
     assert "HF_TOKEN, MY_KEY: left out" in done.stderr and "AWS Secrets Manager" in done.stderr
 
 
-def test_the_source_is_uploaded_on_request_and_a_note_says_so_otherwise(folder: Path) -> None:
+def test_the_source_is_uploaded_on_request_with_a_note_otherwise(folder: Path) -> None:
     done = run("--dry-run", "--as", "pipeline-step")
     assert "add --upload" in done.stderr and keys() == []
     done = run("--dry-run", "--as", "pipeline-step", "--upload")

@@ -164,7 +164,7 @@ def test_local_mode_without_an_image_is_refused() -> None:
 
 
 @pytest.mark.parametrize("arguments", [{"image_uri": IMAGE}, {"platform": "local"}])
-def test_the_sdk_is_not_asked_for_an_image_that_is_not_needed(arguments: dict[str, str]) -> None:
+def test_the_sdk_is_not_called_for_an_image_that_is_not_needed(arguments: dict[str, str]) -> None:
     def find_image() -> str:
         raise AssertionError("asked")
 

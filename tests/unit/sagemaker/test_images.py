@@ -111,7 +111,7 @@ def test_model_parallel_has_its_own_images(version: str, python: str, kind: str,
     assert uri == f"{account}/smdistributed-modelparallel:{version}-gpu-{python}-{cuda}"
 
 
-def test_the_image_itself_goes_before_all() -> None:
+def test_the_image_itself_takes_precedence() -> None:
     assert _image("pytorch", "2.5.1", "py311", image_uri="mine:1") == "mine:1"
 
 

@@ -94,7 +94,7 @@ def test_nothing_depends_on_the_time(folder: Path) -> None:
     assert not [name for name in arguments(**job)["Environment"] if "JOB_NAME" in name]
 
 
-def test_several_hosts_have_the_job_secret_whatever_their_number_is(folder: Path) -> None:
+def test_several_hosts_have_the_job_secret_for_any_number(folder: Path) -> None:
     job = {"entry_point": "train.py", "source_dir": "src", "instance_count": Parameter("Count")}
     found = arguments(**job)
     assert found["ResourceConfig"]["InstanceCount"] == {"Get": "Parameters.Count"}
@@ -167,7 +167,7 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("case", REFUSED)
-def test_what_cannot_be_a_variable_is_said(case: str, folder: Path) -> None:
+def test_a_name_that_cannot_be_a_variable_is_reported(case: str, folder: Path) -> None:
     fields, message = REFUSED[case]
     with pytest.raises(InvalidJob, match=message) as caught:
         arguments(**fields)
@@ -195,7 +195,7 @@ def test_an_image_by_position_may_be_a_variable(folder: Path) -> None:
     assert found["AlgorithmSpecification"]["TrainingImage"] == {"Get": "Parameters.Image"}
 
 
-def test_without_the_sdk_the_error_says_what_to_install(folder: Path) -> None:
+def test_without_the_sdk_the_error_names_what_to_install(folder: Path) -> None:
     from cloudtrain.pipelines import TrainingStep
 
     with pytest.raises(CloudtrainError, match="needs the SageMaker SDK") as caught:
@@ -287,7 +287,7 @@ def test_a_step_has_the_source_of_its_repository(folder: Path) -> None:
     assert step.arguments["HyperParameters"]["sagemaker_program"] == '"train.py"'
 
 
-def test_the_source_is_uploaded_without_a_key_that_is_not_known_yet(folder: Path, aws: None) -> None:
+def test_the_source_is_uploaded_without_a_key_that_is_a_pipeline_variable(folder: Path, aws: None) -> None:
     fields = {**IMAGE, "entry_point": "train.py", "source_dir": "src", "instance_count": 2}
     training = _Training("Train", Estimator(**fields, output_kms_key=ParameterString("K")), None)
     assert evaluated(training.arguments)["OutputDataConfig"]["KmsKeyId"] == {"Get": "Parameters.K"}

@@ -72,11 +72,11 @@ def test_groups_are_added() -> None:
     [answer("Completed", *DONE), answer("InProgress", *DONE[:1], BillableTimeInSeconds=60)],
     ids=["no-billable-time", "not-ended"],
 )
-def test_what_is_not_known_is_not_guessed(response: dict[str, Any]) -> None:
+def test_unknown_values_are_not_guessed(response: dict[str, Any]) -> None:
     assert cost_of(response, {"ml.m5.xlarge": 0.25}.get) is None
 
 
-def test_a_price_is_asked_for_once_a_month(aws: Aws) -> None:
+def test_a_price_is_fetched_once_a_month(aws: Aws) -> None:
     client = aws.client("pricing", region="us-east-1", attempts=1)
     with Stubber(client) as stubber:
         stubber.add_response(
@@ -91,7 +91,7 @@ def test_a_price_is_asked_for_once_a_month(aws: Aws) -> None:
         assert hourly_price("ml.m5.xlarge", aws, now=31 * DAY) == 0.3
 
 
-def test_who_may_not_ask_does_not_know_and_asks_again_the_next_day(aws: Aws) -> None:
+def test_a_caller_without_the_right_retries_the_next_day(aws: Aws) -> None:
     client = aws.client("pricing", region="us-east-1", attempts=1)
     with Stubber(client) as stubber:
         stubber.add_client_error("get_products", "AccessDeniedException")

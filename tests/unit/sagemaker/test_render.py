@@ -82,7 +82,7 @@ def test_our_runtime_gets_packed_source_of_s3_alone(aws: None) -> None:
     assert source == "s3://mine/code.tar.gz"
 
 
-def test_the_session_is_where_the_job_goes(aws: None) -> None:
+def test_the_job_goes_to_the_account_of_its_session(aws: None) -> None:
     class Session:
         """The SageMaker SDK's, as far as it is asked."""
 

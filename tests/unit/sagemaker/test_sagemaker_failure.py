@@ -27,7 +27,7 @@ def no_logs(host: str | None) -> Mapping[str, Sequence[str]]:
     raise AssertionError("the logs must not be read")
 
 
-def test_our_own_report_comes_through() -> None:
+def test_the_runtimes_own_report_is_kept() -> None:
     sent = FailureReport(
         FailureClass.USER_ERROR,
         "bad data",
@@ -114,7 +114,9 @@ TOOLKIT = [
 
 
 @pytest.mark.parametrize(("said", "kind", "summary", "code"), TOOLKIT)
-def test_what_the_toolkit_says(said: str, kind: FailureClass, summary: str | None, code: int) -> None:
+def test_failures_of_the_toolkit_are_shown(
+    said: str, kind: FailureClass, summary: str | None, code: int
+) -> None:
     found = report(f"AlgorithmError: {said}")
     assert (found.failure_class, found.exit_code) == (kind, code)
     assert summary is None or found.summary() == summary
@@ -176,7 +178,7 @@ PLATFORM = [
 
 
 @pytest.mark.parametrize(("reason", "kind", "hint"), PLATFORM)
-def test_what_sagemaker_says_itself(reason: str, kind: FailureClass, hint: str) -> None:
+def test_messages_of_sagemaker_are_shown(reason: str, kind: FailureClass, hint: str) -> None:
     found = complete(report(reason), lambda host: {})
     assert (found.failure_class, found.message) == (kind, reason)
     assert hint in found.hint

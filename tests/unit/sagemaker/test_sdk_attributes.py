@@ -219,7 +219,7 @@ def test_every_argument_of_version_2_is_carried_over_or_refused(kind: str) -> No
 
 
 @pytest.mark.parametrize("kind", [TrainingInput, FileSystemInput])
-def test_every_argument_of_a_channel_of_version_2_is_known(kind: type) -> None:
+def test_every_argument_of_a_channel_of_version_2_is_accepted_or_refused_by_name(kind: type) -> None:
     assert set(V2[kind.__name__]) == set(kind.__struct_fields__)  # type: ignore[attr-defined]
 
 

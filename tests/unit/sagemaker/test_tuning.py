@@ -153,7 +153,7 @@ def test_names_are_short_readable_and_unique(script: str) -> None:
         tuner.prepare(job_name="a" * 33)
 
 
-def test_there_is_nothing_to_ask_before_fit() -> None:
+def test_nothing_is_requested_before_fit() -> None:
     with pytest.raises(CloudtrainError, match="has not started a tuning job yet"):
         HyperparameterTuner(plain(), "loss", RANGES).best_training_job()
 

@@ -60,7 +60,7 @@ def estimator(**arguments: Any) -> Estimator:
 
 
 @pytest.mark.parametrize("name", ESTIMATORS)
-def test_each_public_name_of_the_sdk_works_or_says_what_to_use(name: str) -> None:
+def test_each_public_name_of_the_sdk_works_or_names_an_alternative(name: str) -> None:
     one = ESTIMATORS[name]
     for attribute in SDK["common"] + SDK["own"][name]:
         assert attribute in dir(one)
@@ -234,7 +234,7 @@ def test_s3_paths() -> None:
         ("pytorch", "PyTorchModel", "from sagemaker.serve import ModelBuilder"),
     ],
 )
-def test_a_class_for_after_the_training_can_be_imported_and_says_where_it_is(
+def test_a_class_used_after_training_can_be_imported_and_its_error_names_the_alternative(
     module: str, name: str, line: str
 ) -> None:
     found = getattr(importlib.import_module(f"cloudtrain.sagemaker.{module}"), name)
@@ -246,7 +246,7 @@ def test_a_class_for_after_the_training_can_be_imported_and_says_where_it_is(
         assert line in caught.value.hint
 
 
-def test_a_session_says_what_it_lacks() -> None:
+def test_a_session_names_what_it_lacks() -> None:
     session = Session()
     for name in SDK["session"]:
         try:
@@ -287,7 +287,7 @@ def test_a_misspelt_class_is_not_found() -> None:
         importlib.import_module("cloudtrain.sagemaker.pytroch")
 
 
-def test_every_module_and_name_of_the_sdk_can_be_imported_and_says_what_to_use() -> None:
+def test_every_module_and_name_of_the_sdk_can_be_imported_or_names_an_alternative() -> None:
     assert len(sdk_names()) > 400
     for module, names in sdk_names().items():
         found = importlib.import_module(f"cloudtrain.sagemaker.{module}".rstrip("."))

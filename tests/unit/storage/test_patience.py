@@ -37,7 +37,7 @@ def test_pauses_grow_until_the_limit() -> None:
 @pytest.mark.parametrize(
     ("text", "seconds"), [("7.5", 7.5), ("0", 0.0), ("", 300.0), ("long", 300.0), ("-1", 300.0)]
 )
-def test_the_limit_comes_from_the_environment(
+def test_the_limit_is_read_from_the_environment(
     text: str, seconds: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv(patience.LIMIT_VARIABLE, text)

@@ -34,7 +34,7 @@ def test_error_responses(code: str, status: int, kind: type[StorageError], hint:
 
 
 @pytest.mark.parametrize("code", ["AccessDenied", "QuotaExceeded"])
-def test_a_refusal_says_why(code: str) -> None:
+def test_a_refusal_has_a_reason(code: str) -> None:
     """AWS names the user, the action and the policy."""
     said = "User: me is not authorized to perform: s3:PutObject"
     response = {"Error": {"Code": code, "Message": said}, "ResponseMetadata": {"HTTPStatusCode": 403}}

@@ -34,7 +34,7 @@ def mode(path: Path) -> int:
 
 
 @pytest.mark.parametrize("umask", [0, 0o002, 0o022, 0o077])
-def test_a_new_folder_is_private_whatever_the_umask(home: Path, umask: int) -> None:
+def test_a_new_folder_is_private_with_any_umask(home: Path, umask: int) -> None:
     before = os.umask(umask)
     try:
         assert mode(state_home()) == 0o700

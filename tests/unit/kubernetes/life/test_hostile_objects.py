@@ -47,7 +47,7 @@ def test_a_time_that_no_clock_shows(time: str) -> None:
 
 
 @pytest.mark.parametrize("reason", ["FailedMount", "FailedCreate"])
-def test_an_event_cannot_say_that_it_has_lasted_for_days(reason: str) -> None:
+def test_an_event_cannot_claim_that_it_lasted_for_days(reason: str) -> None:
     """A client that waits would end the job."""
     starting: dict[str, Any] = dict(pod("train-0", "Pending"))
     starting["status"] = {"phase": "Pending"}

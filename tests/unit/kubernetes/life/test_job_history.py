@@ -78,7 +78,7 @@ def test_a_host_that_starts_before_the_others_is_not_a_restart():
     assert state.name == "Restarting"
 
 
-def test_a_client_that_comes_later_sees_the_states_before_it():
+def test_a_client_that_attaches_later_sees_earlier_states():
     running = [pod("train-0"), pod("train-1", node="gpu-2")]
     states = StateLog().update(look_at(Objects(job(), running), BEGAN + 100))
     assert states == [JobState(BEGAN, "Pending"), JobState(BEGAN + 7, "Running", "on nodes gpu-1, gpu-2")]
@@ -117,7 +117,7 @@ def test_a_stop_leaves_the_object_and_meets_only_that_one(owner, suspend, patche
     assert child_jobs(owner) == jobs
 
 
-def test_a_stopped_job_is_described_by_pods_that_are_gone():
+def test_a_stopped_job_is_described_by_deleted_pods():
     ending = Ending(JobStatus.STOPPED, metrics={"loss": 0.25}, uploaded={"output": "s3://b/output.tar.gz"})
     over = job(told("Failed", reason="DeadlineExceeded", after=120), annotations=NOTE)
     gone = [
@@ -147,7 +147,7 @@ def test_a_pod_that_was_deleted_by_hand_is_why_a_job_starts_again():
     assert found.attempt == 1
 
 
-def test_a_pod_that_is_gone_is_not_counted_as_one_that_runs():
+def test_a_deleted_pod_does_not_count_as_running():
     gone = pod("train-1", "Running", deletionTimestamp=at(30))
     found = describe(look_at(Objects(job(), [pod("train-0")], gone=[gone]), BEGAN + 40))
     assert (found.status, [host.name for host in found.hosts]) == (JobStatus.PENDING, ["train-0"])

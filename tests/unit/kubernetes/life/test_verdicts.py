@@ -106,7 +106,7 @@ class TestEveryKind:
         assert found.model_data == f"{OUTPUT}/model.tar.gz"
         assert found.output_data is None
 
-    def test_fails_as_its_leader_says(self, owner, hosts):
+    def test_a_host_fails_with_the_cause_of_its_leader(self, owner, hosts):
         lost = FailureReport.host_lost(hosts[-1], "no heartbeat", 0.0)
         pods = [
             pod(hosts[0], "Failed", state=ended(1, after=62, ending=failed_with(RAISED))),
@@ -295,7 +295,7 @@ def test_an_image_without_a_shell():
     assert "/bin/sh and Python 3.9" in found.failure.hint
 
 
-def test_without_an_ending_the_last_lines_say_why():
+def test_without_an_ending_the_last_lines_are_the_reason():
     lines = [
         "Traceback (most recent call last):",
         '  File "train.py", line 1, in <module>',
@@ -317,7 +317,7 @@ def test_without_an_ending_the_last_lines_say_why():
     assert found.failure.host == "train-1"
 
 
-def test_a_job_whose_pods_are_gone_says_what_its_controller_says():
+def test_a_job_without_pods_shows_the_message_of_its_controller():
     owner = job_set(
         told("Failed", reason="ReachedMaxRestarts", message="jobset failed due to reaching max number")
     )
@@ -372,7 +372,7 @@ def test_a_job_that_ended_itself_at_the_request_of_the_platform():
     assert described(Objects(late, [pod("train-0", "Failed", state=state)])).status == JobStatus.STOPPED
 
 
-def test_a_leader_that_was_asked_to_end_because_a_follower_failed():
+def test_a_leader_that_ends_because_a_follower_failed():
     """The failure policy ends the job with the follower's exit code, before the leader has noticed the loss."""
     leader = pod("train-0", "Failed", state=ended(75, ending=Ending(JobStatus.INTERRUPTED)))
     failed = job(told("Failed", reason="PodFailurePolicy"))
@@ -431,7 +431,7 @@ def test_kueue():
     assert described(Objects(queued, workload=admitted)).reason == "Kueue has admitted it, and starts it"
 
 
-def test_a_restart_says_what_the_last_attempt_ended_from():
+def test_a_restart_names_why_the_last_attempt_ended():
     evicted = pod(
         "train-1",
         "Failed",
@@ -463,7 +463,7 @@ def test_a_job_does_not_run_while_kubernetes_pauses_before_a_restart():
     assert verdict.reason.startswith("its pods have ended, and Kubernetes pauses before")
 
 
-def test_restarts_are_counted_by_the_pods_of_the_leader_also_if_they_are_gone():
+def test_restarts_are_counted_by_the_pods_of_the_leader_even_if_deleted():
     events = [
         event("SuccessfulCreate", f"Created pod: train-{index}-{key}", kind="Normal", after=after)
         for after, key in ((2, "aaaaa"), (50, "bbbbb"))
@@ -491,7 +491,7 @@ def test_pods_are_described_with_their_nodes_restarts_and_reasons():
     assert [one.name for one in many.hosts] == [f"train-{index}" for index in range(12)]
 
 
-def test_an_object_that_was_damaged_is_described_as_far_as_it_goes():
+def test_a_damaged_object_is_described_as_far_as_possible():
     owner = job(annotations={"cloudtrain/settings": "{", FAILED: "[]"})
     strange = {
         "metadata": {"name": "x", "creationTimestamp": 3},
@@ -502,7 +502,7 @@ def test_an_object_that_was_damaged_is_described_as_far_as_it_goes():
     assert found.status == JobStatus.PENDING
 
 
-def test_what_the_client_cannot_see_is_said():
+def test_checks_that_the_client_cannot_make_are_reported():
     hidden = Objects(
         job(), unseen={"events": "alice may not list events in the namespace ml"}, problem="no answer"
     )

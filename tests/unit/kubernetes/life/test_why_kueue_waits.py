@@ -93,7 +93,7 @@ def test_kueue_may_not_have_seen_it():
     assert str(why_queued(workload(), "team-a")) == "Kueue has not considered it yet"
 
 
-def test_a_deactivated_job_says_how_to_start_it_again():
+def test_a_deactivated_job_shows_how_to_activate_it():
     found = workload(
         told(
             "Evicted",

@@ -260,7 +260,7 @@ def test_a_job_whose_pods_run_does_not_wait():
     assert why_of(Objects(job(), [pod("train-0"), pod("train-1")])) is None
 
 
-def test_an_error_of_one_pod_is_said_before_the_usual_start_of_others():
+def test_an_error_of_one_pod_is_reported_before_the_others_start():
     pods = [
         pod("train-0", "Pending", state=waiting("ContainerCreating")),
         pod("train-1", "Pending", state=waiting("CreateContainerConfigError", 'secret "token" not found')),

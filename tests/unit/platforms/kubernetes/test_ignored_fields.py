@@ -61,7 +61,7 @@ def test_each_field_without_effect_is_warned_about() -> None:
         ({"output_path": "s3://bucket/out"}, "ends after platform_options.max_preemptions (10)"),
     ],
 )
-def test_a_warning_says_how_often_a_job_without_checkpoints_starts_again(
+def test_a_warning_names_how_often_a_job_without_checkpoints_restarts(
     fields: dict[str, str], end: str
 ) -> None:
     (text,) = warned(checkpoint_s3_uri=None, **fields)

@@ -90,7 +90,7 @@ def test_only_root_installs_into_the_python_of_the_image() -> None:
     assert name not in environment_of(with_options(run_as_user=0))
 
 
-def test_a_pod_in_the_network_of_its_node_knows_its_own_name() -> None:
+def test_a_pod_with_host_networking_has_its_own_name() -> None:
     """Its host name is that of the node, and only pods of Indexed Jobs have an index."""
     name = {"fieldRef": {"fieldPath": "metadata.name"}}
     assert environment_of(with_options(host_network=True))["CLOUDTRAIN_POD"] == name
@@ -265,7 +265,7 @@ def test_an_isolated_network() -> None:
         rendered(**isolated, platform_options={**volumes, "host_network": True})
 
 
-def test_a_job_without_outputs_has_to_say_so() -> None:
+def test_a_job_without_outputs_needs_discard_outputs() -> None:
     request = rendered(output_path=None, platform_options={"discard_outputs": True})
     assert "CLOUDTRAIN_OUTPUT_URI" not in environment_of(request)
 

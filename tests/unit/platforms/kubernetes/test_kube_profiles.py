@@ -75,7 +75,7 @@ def test_an_instance_type_is_a_row_of_the_table(config: Path) -> None:
     assert options({"gpus": 4}, "ml.p4d.24xlarge")["gpus"] == 4
 
 
-def test_an_instance_type_that_nothing_is_known_about() -> None:
+def test_an_unknown_instance_type() -> None:
     with pytest.raises(InvalidJob, match="does not know the GPUs and nodes of Standard_ND96") as raised:
         options(instance_type="Standard_ND96")
     assert "kubernetes: {instance_types: {Standard_ND96: {gpus: 8}}}" in raised.value.hint
@@ -92,7 +92,7 @@ def test_a_mistake_is_named_with_its_place(config: Path) -> None:
         options()
 
 
-def test_known_types_of_ec2_have_the_gpus_that_amazon_says() -> None:
+def test_types_of_ec2_have_the_gpus_of_the_documentation() -> None:
     """moto carries the answer to DescribeInstanceTypes for all types."""
     table = Path(moto.__file__).parent / "ec2" / "resources" / "instance_types.json.gz"
     described = json.loads(gzip.decompress(table.read_bytes()))

@@ -169,7 +169,7 @@ def test_the_hosts_of_a_trainjob_resolve_without_a_search_list() -> None:
     assert '"job-node-0-0.job"' in documents["resourceconfig.json"]
 
 
-def test_a_token_that_is_asked_for() -> None:
+def test_a_token_that_is_requested() -> None:
     patch = {"pod_patch": {"spec": {"automountServiceAccountToken": True}}}
     assert TOKEN_PATH not in str(render_valid("trainjob", options=patch))
 

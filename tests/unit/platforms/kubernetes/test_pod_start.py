@@ -112,7 +112,7 @@ def test_a_container_may_start_twice(pod: Pod) -> None:
     assert pod.started()["argv"] == pod.started()["argv"]
 
 
-def test_a_pod_in_the_network_of_its_node_is_known_by_its_index(pod: Pod) -> None:
+def test_a_pod_with_host_networking_is_identified_by_its_index(pod: Pod) -> None:
     pod.hosts("a-job-0", "a-job-1")
     pod.environ["JOB_COMPLETION_INDEX"] = "1"
     pod.started()
@@ -121,7 +121,7 @@ def test_a_pod_in_the_network_of_its_node_is_known_by_its_index(pod: Pod) -> Non
 
 
 @pytest.mark.parametrize("pod_name", ["a-job-worker-0", "a-job-launcher-x7k2p"])
-def test_a_pod_of_an_mpijob_in_the_network_of_its_node_is_known_by_its_name(pod: Pod, pod_name: str) -> None:
+def test_a_pod_of_an_mpijob_with_host_networking_is_identified_by_its_name(pod: Pod, pod_name: str) -> None:
     pod.hosts("a-job-launcher", "a-job-worker-0")
     pod.environ["CLOUDTRAIN_POD"] = pod_name
     pod.started()

@@ -99,7 +99,9 @@ def test_a_job_that_has_just_ended_waits_for_the_reason_of_slurm(
     )
 
 
-def test_a_stop_whose_mark_came_late_is_a_stop(life: JobLife, programs: Programs, tmp_path: Path) -> None:
+def test_a_stop_whose_mark_is_written_late_is_a_stop(
+    life: JobLife, programs: Programs, tmp_path: Path
+) -> None:
     job = job_of(tmp_path / "jobs", "18")
     job.write("stop", b"")
     record = life.explained(ENDED, job)
@@ -147,7 +149,7 @@ def test_states_change_only_with_news(life: JobLife, programs: Programs, tmp_pat
     assert "in use" in state_with(start + 3600, "Resources")[1]
 
 
-def test_a_stop_without_an_answer_says_so_and_asks_once(
+def test_a_stop_without_an_answer_is_reported_and_sent_once(
     life: JobLife, programs: Programs, tmp_path: Path
 ) -> None:
     programs.says("scancel", error=NO_CONTROLLER, code=1)
@@ -186,7 +188,7 @@ def test_another_job_with_the_number_is_left_alone(life: JobLife, programs: Prog
     [("14", "14", True), ("14", "", False), ("14", "13", False), ("12", "12", False), ("99", "", False)],
     ids=["interrupted", "unknown", "earlier", "cancelled", "forgotten"],
 )
-def test_a_job_continues_only_if_its_batch_step_asked_for_it(
+def test_a_job_continues_only_if_its_batch_step_requested_it(
     life: JobLife, programs: Programs, tmp_path: Path, number: str, mark: str, is_to_continue: bool
 ) -> None:
     """It was not cancelled since: Slurm forgets such a job after some minutes."""
@@ -210,7 +212,7 @@ def test_a_job_continues_only_if_its_batch_step_asked_for_it(
         ("", "", "a-job", "1"),
     ],
 )
-def test_a_job_is_known_by_its_name_or_its_folder(name: str, folder: str, job_name: str, number: str) -> None:
+def test_a_job_is_found_by_its_name_or_its_folder(name: str, folder: str, job_name: str, number: str) -> None:
     assert is_same(QueueRow("1", "RUNNING", name=name, folder=folder), *signs(job_name, number))
     assert not is_same(QueueRow("1", "RUNNING", name="sweep", folder="/jobs/sweep-0"), *signs("sweep-3", "1"))
 

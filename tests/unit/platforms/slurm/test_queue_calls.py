@@ -78,7 +78,7 @@ def test_jobs_that_left_are_looked_up_once_together(programs: Programs, file: Pa
     assert programs.calls("scontrol") == []
 
 
-def test_without_accounting_the_controller_is_asked_and_else_the_row_counts(programs: Programs) -> None:
+def test_without_accounting_the_controller_or_the_row_counts(programs: Programs) -> None:
     programs.says("sacct", error=NO_ACCOUNTING, code=1)
     queue = queue_of(programs)
     assert not queue.look("14", LONG_AGO).is_alive
@@ -105,7 +105,7 @@ def test_the_accounting_may_be_late(programs: Programs) -> None:
     assert queue.look("98", LONG_AGO).is_alive
 
 
-def test_a_job_that_was_submitted_after_the_last_answer_is_asked_for(programs: Programs, file: Path) -> None:
+def test_a_job_submitted_after_the_last_answer_is_queried(programs: Programs, file: Path) -> None:
     queue_of(programs, file).look("1", LONG_AGO)
     since = time.time()
     programs.says("squeue", SQUEUE + "97|N/A|PENDING|N/A|N/A|1795390854|7|main|1||a-job|/jobs/a-job|None\n")
@@ -129,7 +129,7 @@ def test_unknown_is_not_ended(programs: Programs, file: Path) -> None:
 
 
 @pytest.mark.parametrize("code", [0, 1], ids=["answers", "fails"])
-def test_a_slow_scheduler_is_not_asked_again_immediately(programs: Programs, code: int) -> None:
+def test_a_slow_scheduler_is_not_queried_again_immediately(programs: Programs, code: int) -> None:
     """The pause begins with the answer: else every look at a job would take as long as the first."""
     programs.says(
         "squeue", SQUEUE, "squeue: error: Socket timed out on send/recv operation" if code else "", code

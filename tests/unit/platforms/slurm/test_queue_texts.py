@@ -114,7 +114,7 @@ def test_every_reason_has_a_sentence() -> None:
         assert text == str(why_pending(f"({reason})", number="12", partition="gpu"))
 
 
-def test_reasons_say_what_to_do() -> None:
+def test_reasons_have_a_hint() -> None:
     assert "scontrol release 12" in str(why_pending("JobHeldUser", number="12"))
     assert "scontrol release 12" in str(why_pending("job requeued in held state", number="12"))
     assert "scontrol release 12" in str(why_pending("job_requeued_in_held_state", number="12"))
