@@ -8,10 +8,12 @@ import sys
 import warnings
 from importlib import import_module
 from io import TextIOWrapper
+from pathlib import Path
 from typing import Any
 
 import click
 
+from cloudtrain._version import __version__
 from cloudtrain.cli._errors import INTERRUPTED, cleaning_up, reported, written
 from cloudtrain.contract.text import escape_line
 from cloudtrain.errors import nearest
@@ -65,10 +67,46 @@ class _Commands(click.Group):
         return command
 
 
+def _show_version(context: click.Context, _option: click.Parameter, wanted: bool) -> None:
+    if wanted:
+        commit = _commit()
+        click.echo(f"cloudtrain {__version__}" + (f" (commit {commit})" if commit else ""))
+        context.exit()
+
+
+def _commit() -> str:
+    """The commit that this package was built from, or of the clone that it is in; empty if that is unknown."""
+    package = Path(__file__).parents[1]
+    try:
+        return (package / "commit.txt").read_text(encoding="utf-8").strip()
+    except OSError:
+        if not (package.parent / ".git").exists():
+            return ""
+    import subprocess
+
+    describe = [
+        "git",
+        "-C",
+        str(package.parent),
+        "describe",
+        "--always",
+        "--abbrev=12",
+        "--exclude=*",
+        "--dirty",
+    ]
+    try:
+        return subprocess.run(describe, capture_output=True, text=True, check=False).stdout.strip()
+    except OSError:  # there is no git
+        return ""
+
+
 @click.group(
     cls=_Commands, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100}
 )
-@click.version_option(package_name="cloudtrain", message="cloudtrain %(version)s")
+@click.option(
+    "--version", is_flag=True, expose_value=False, is_eager=True, callback=_show_version,
+    help="Show the version and the commit, and exit.",
+)  # fmt: skip
 def cli() -> None:
     """Submit distributed training jobs and follow them to their end.
 
