@@ -129,7 +129,7 @@ class PodLog:
         """The present round of the merge, and the seconds that it has waited for this log."""
         threading.Thread(target=self._run, name=f"log-{source.pod}", daemon=True).start()
 
-    # what the merge and the reader of all logs use
+    # for the merge, and the reader of all logs
 
     @property
     def may_grow(self) -> bool:

@@ -39,7 +39,7 @@ SETTLE_SECONDS = 20.0
 """For this long after the end of a job, logs of pods that are not reported as ended are read."""
 READERS = 16
 MOST_LINES = 5000
-"""Lines of one log that are merged at once."""
+"""Lines of one log that are merged in one round."""
 
 _MARK = MARK.encode()
 _RANK = re.compile(r"\[rank \d+\] ")
