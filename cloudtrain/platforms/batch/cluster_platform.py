@@ -24,12 +24,11 @@ from cloudtrain.errors import CloudtrainError, JobExists, JobNotFound, PlatformE
 from cloudtrain.observe import Summary
 from cloudtrain.platforms.base import JobDescription, JobState, Request, Series
 from cloudtrain.platforms.batch.cluster import Cluster
-from cloudtrain.platforms.batch.connection import ConnectionLost
-from cloudtrain.platforms.batch.placement import forget_secrets
 from cloudtrain.platforms.batch.remote_download import download_remote
 from cloudtrain.platforms.batch.remote_follow import follow_remote
 from cloudtrain.platforms.batch.remote_root import RemoteRoot
-from cloudtrain.platforms.batch.submitting import SUBMIT_SECONDS, recorded
+from cloudtrain.platforms.batch.shell import ConnectionLost
+from cloudtrain.platforms.batch.submitting import SUBMIT_SECONDS, forget_secrets, recorded
 from cloudtrain.platforms.common.ticket_files import TicketFiles
 from cloudtrain.platforms.supervised import SupervisedPlatform
 from cloudtrain.platforms.supervised.root import JobFiles, LocalRoot

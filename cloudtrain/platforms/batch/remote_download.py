@@ -11,9 +11,8 @@ from tempfile import TemporaryDirectory
 from typing import IO, cast
 
 from cloudtrain.errors import NotFound, StorageError
-from cloudtrain.platforms.batch.connection import ConnectionLost
 from cloudtrain.platforms.batch.remote_path import quoted_path
-from cloudtrain.platforms.batch.shell import Shell
+from cloudtrain.platforms.batch.shell import ConnectionLost, Shell
 from cloudtrain.storage import Progress, split_uri
 from cloudtrain.storage.atomic import TEMPORARY, temporary_sibling
 from cloudtrain.storage.transfer import check_targets

@@ -10,9 +10,9 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 
 from cloudtrain.errors import PlatformError
-from cloudtrain.platforms.batch.connection import ConnectionLost, Unreachable
 from cloudtrain.platforms.batch.remote_path import prologue, quoted
 from cloudtrain.platforms.batch.remote_root import RemoteRoot
+from cloudtrain.platforms.batch.shell import ConnectionLost, Unreachable
 from cloudtrain.platforms.supervised.root import follow_lines
 from cloudtrain.runtime.supervisor.record import RECORD
 

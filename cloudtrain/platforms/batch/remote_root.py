@@ -20,9 +20,8 @@ from functools import cached_property
 from pathlib import PurePosixPath
 
 from cloudtrain.errors import PlatformError
-from cloudtrain.platforms.batch.connection import ConnectionLost, NoAnswer
 from cloudtrain.platforms.batch.remote_path import OPEN, OPEN_HINT, OWN_FOLDER, UNSET, prologue, quoted
-from cloudtrain.platforms.batch.shell import Answer, Shell
+from cloudtrain.platforms.batch.shell import Answer, ConnectionLost, NoAnswer, Shell
 from cloudtrain.runtime.supervisor.folder import DESCRIPTION, EVENTS, READ_SIZE, REQUEST, STOP_MARK, SUMMARY
 from cloudtrain.runtime.supervisor.record import LARGEST, RECORD
 from cloudtrain.runtime.supervisor.submissions import ANSWERS, SUBMISSIONS

@@ -14,9 +14,15 @@ from typing import Any
 
 from cloudtrain.contract import FailureReport
 from cloudtrain.errors import InvalidJob, PlatformError
-from cloudtrain.platforms.batch.queue import CALL_SECONDS, MOST_ABSENCES, SharedQueue, Standing, queue_file
+from cloudtrain.platforms.batch.queue import (
+    CALL_SECONDS,
+    MOST_ABSENCES,
+    SharedQueue,
+    Snapshot,
+    Standing,
+    queue_file,
+)
 from cloudtrain.platforms.batch.shell import Answer, Shell
-from cloudtrain.platforms.batch.snapshot import Snapshot
 from cloudtrain.spec import TrainingJob
 
 WAITING, RUNNING, ENDED = "waiting", "running", "ended"
@@ -115,10 +121,10 @@ class Scheduler:
     title_last: bool = False
     variables: tuple[str, ...] = ()
 
-    def lines(self, job: TrainingJob, options: Any) -> list[Directive]:
+    def lines(self, job: TrainingJob, options: Any) -> list[str]:
         """All directives, in order. Raises InvalidJob for a line that cloudtrain writes itself."""
         found = [*self.directives(job, options), *map(self._raw, options.directives)]
-        return [Directive(line, self.prefix) for line in found]
+        return [f"{self.prefix} {line}" for line in found]
 
     def _raw(self, line: str) -> str:
         text = line.removeprefix(self.prefix).strip()
@@ -135,18 +141,6 @@ class Scheduler:
                 hint=f"Leave it out: {self.own[name]}.",
             )
         return text
-
-
-@dataclass(frozen=True)
-class Directive:
-    """A line such as ``#PBS -N digits``."""
-
-    text: str
-    prefix: str
-    comment: str = ""
-
-    def to_line(self) -> str:
-        return f"{self.prefix} {self.text}"
 
 
 class BatchQueue(SharedQueue[QueueEntry, Snapshot]):

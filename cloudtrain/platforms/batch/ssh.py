@@ -21,9 +21,8 @@ from typing import IO
 
 from cloudtrain._system.descriptors import wait_for_data
 from cloudtrain.errors import PlatformError
-from cloudtrain.platforms.batch.connection import ConnectionLost, NoAnswer, connection_error, lost
 from cloudtrain.platforms.batch.control import batch_command, batch_environment, drop, no_ssh
-from cloudtrain.platforms.batch.shell import CHUNK, Answer
+from cloudtrain.platforms.batch.shell import CHUNK, Answer, ConnectionLost, NoAnswer, connection_error, lost
 
 IDLE_SECONDS = 1.0
 """After how long without output a stream gives an empty piece."""

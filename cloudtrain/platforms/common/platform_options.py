@@ -15,8 +15,8 @@ _STRUCTS = {
     "local": "local.render:LocalOptions",
     "sagemaker": "sagemaker.queue.options:QueueOptions",
     "hosts": "hosts.options:HostsOptions",
-    "slurm": "slurm.options:SlurmOptions",
-    **dict.fromkeys(("pbs", "torque", "cobalt"), "pbs.options:PbsOptions"),
+    "slurm": "slurm.directives:SlurmOptions",
+    **dict.fromkeys(("pbs", "torque", "cobalt"), "pbs.directives:PbsOptions"),
     "lsf": "lsf.platform:LsfOptions",
     "kubernetes": "kubernetes.options:KubernetesOptions",
 }

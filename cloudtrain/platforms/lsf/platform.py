@@ -8,11 +8,10 @@ from collections.abc import Iterator
 from typing import Literal
 
 from cloudtrain.contract import FailureClass, FailureReport
-from cloudtrain.platforms.batch.placement import SCRIPT
-from cloudtrain.platforms.batch.render import WORD, BatchOptions
-from cloudtrain.platforms.batch.request import ranks_on_node
+from cloudtrain.platforms.batch.render import WORD, BatchOptions, ranks_on_node
 from cloudtrain.platforms.batch.scheduled import RESUBMIT, ScheduledPlatform, over_limit
 from cloudtrain.platforms.batch.scheduler import SCHEDULER_LOG, QueueEntry, Scheduler, limit_minutes
+from cloudtrain.platforms.batch.submitting import SCRIPT
 from cloudtrain.platforms.lsf.queue import SHOW, parse_bhist, parse_bjobs
 from cloudtrain.spec import TrainingJob
 

@@ -1,14 +1,37 @@
-"""The ``#PBS`` and ``#COBALT`` lines of a job."""
+"""``platform_options`` of PBS Professional, Torque and Cobalt, and the ``#PBS`` and ``#COBALT`` lines of a job."""
 
 from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator
+from typing import Literal
 
-from cloudtrain.platforms.batch.request import ranks_on_node
+from msgspec import field
+
+from cloudtrain.platforms.batch.render import WORD, BatchOptions, ranks_on_node
 from cloudtrain.platforms.batch.scheduler import SCHEDULER_LOG, limit_minutes
-from cloudtrain.platforms.pbs.options import PbsOptions
 from cloudtrain.spec import TrainingJob
+
+ONLY = {"select": "pbs", "place": "pbs", "project": "pbs", "nodes": "torque", "attrs": "cobalt"}
+"""The options that one of the three has."""
+
+LACKS = {"cobalt": ("cpus", "gpus", "gpu_type", "mem")}
+"""The options that others have: Cobalt gives whole nodes."""
+
+
+class PbsOptions(BatchOptions, frozen=True, forbid_unknown_fields=True):
+    """The options of a job on PBS Professional, OpenPBS, Torque or Cobalt.
+
+    The defaults of the queue apply to everything that is not given here.
+    """
+
+    account: WORD | None = None
+    select: WORD | None = None
+    place: WORD | None = None
+    nodes: WORD | None = None
+    attrs: dict[WORD, str | int] = field(default_factory=dict)
+    start: Literal["auto", "srun", "pbsdsh", "ssh", "aprun"] = "auto"
+
 
 LONGEST_NAME = 15
 """In characters: the most that Torque and older versions of PBS Professional accept for ``-N``."""

@@ -9,19 +9,21 @@ from functools import partial
 
 from cloudtrain.contract import FailureClass, FailureReport
 from cloudtrain.errors import InvalidJob
-from cloudtrain.platforms.batch.placement import SCRIPT
 from cloudtrain.platforms.batch.render import BatchOptions
 from cloudtrain.platforms.batch.scheduled import RESUBMIT, ScheduledPlatform, over_limit
 from cloudtrain.platforms.batch.scheduler import SCHEDULER_LOG, QueueEntry, Scheduler
+from cloudtrain.platforms.batch.submitting import SCRIPT
 from cloudtrain.platforms.pbs.directives import (
+    LACKS,
+    ONLY,
     OWN,
     OWN_OF_COBALT,
+    PbsOptions,
     cobalt_lines,
     pbs_lines,
     short_name,
     torque_lines,
 )
-from cloudtrain.platforms.pbs.options import LACKS, ONLY, PbsOptions
 from cloudtrain.platforms.pbs.queue import parse_cobalt, parse_full
 from cloudtrain.spec import TrainingJob
 

@@ -1,16 +1,85 @@
-"""The ``#SBATCH`` lines of a job."""
+"""``platform_options`` of Slurm, and the ``#SBATCH`` lines of a job."""
 
 from __future__ import annotations
 
+import math
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+import shlex
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal
+
+from msgspec import Meta, field
 
 from cloudtrain.errors import InvalidJob
-from cloudtrain.platforms.batch.request import ranks_on_node
-from cloudtrain.platforms.slurm.options import SlurmOptions
-from cloudtrain.platforms.slurm.time_limits import Directive, limit_directives
-from cloudtrain.spec import TrainingJob
+from cloudtrain.platforms.batch.render import COUNT, LINE, ONE_LINE, ClusterOptions, ranks_on_node
+from cloudtrain.platforms.common.platform_options import check_own_options
+from cloudtrain.platforms.slurm.time_limits import limit_seconds
+from cloudtrain.runtime.slurm.continuation import EARLY_SECONDS, notice_seconds
+from cloudtrain.spec import TrainingJob, convert
+
+_LINES = Annotated[str, Meta(min_length=1)] | list[LINE]
+"""One or more. The pattern is checked later: in a union with a list, it makes msgspec 0.22 crash at exit."""
+
+
+class SlurmOptions(ClusterOptions, frozen=True, forbid_unknown_fields=True):
+    """The options of a job on a cluster with Slurm, one line of its script each.
+
+    What is not given here is left to the cluster: its default partition, memory and time limit.
+    """
+
+    profile: LINE | None = None
+    clusters: _LINES | None = None
+    poll_seconds: Annotated[float, Meta(ge=1)] = 10.0
+    partition: _LINES | None = None
+    account: LINE | None = None
+    qos: LINE | None = None
+    reservation: _LINES | None = None
+    constraint: LINE | None = None
+    nodelist: _LINES | None = None
+    exclude: _LINES | None = None
+    exclusive: bool | LINE = False
+    comment: LINE | None = None
+    wckey: LINE | None = None
+    nice: int | None = None
+    licenses: _LINES | None = None
+    switches: LINE | COUNT | None = None
+    segment: COUNT | None = None
+    begin: LINE | None = None
+    deadline: LINE | None = None
+    mail_user: LINE | None = None
+    mail_type: _LINES | None = None
+    gpus: COUNT | None = None
+    gpu_type: LINE | None = None
+    gpu_style: Literal["auto", "gres", "gpus-per-node"] = "auto"
+    gres: _LINES | None = None
+    cpus_per_task: COUNT | None = None
+    mem: LINE | COUNT | None = None
+    mem_per_gpu: LINE | COUNT | None = None
+    mem_per_cpu: LINE | COUNT | None = None
+    tmp: LINE | COUNT | None = None
+    time: LINE | COUNT | None = None
+    array_parallelism: COUNT | None = None
+    requeue: Literal["auto", "always", "chain", "never"] = "auto"
+    sbatch: dict[str, Any] = field(default_factory=dict)
+    srun: list[LINE] = field(default_factory=list)
+    container: Literal["none", "pyxis", "apptainer", "enroot", "charliecloud", "oci"] | None = None
+    launcher_srun: bool | Literal["pmix", "pmi2"] = False
+
+    @classmethod
+    def of(cls, job: TrainingJob) -> SlurmOptions:
+        """Raises InvalidJob."""
+        check_own_options("slurm", job.platform_options)
+        options = convert(job.platform_options, cls, "platform_options")
+        for name in cls.__struct_fields__:
+            value = getattr(options, name)
+            if isinstance(value, str) and not re.match(ONE_LINE, value):
+                raise InvalidJob(
+                    f"platform_options.{name}: {value!r} is not one line of text",
+                    hint="Remove line ends and other control characters.",
+                )
+        return options
+
 
 SBATCH_FLAGS = (
     "account",
@@ -76,6 +145,27 @@ SRUN_PROTECTED = (
 """Flags of srun that cloudtrain sets itself, or that change what it reads from the nodes."""
 SRUN_SHORT = ("-N", "-n", "-o", "-e", "-i", "-l", "-K", "-W", "-D", "-h", "-V")
 """The short forms."""
+
+
+@dataclass(frozen=True)
+class Directive:
+    """One ``#SBATCH`` line. Without a value, it is a switch."""
+
+    flag: str
+    value: str | None = None
+    comment: str = ""
+
+    def to_line(self) -> str:
+        name = f"--{self.flag}"
+        return f"#SBATCH {name}" if self.value is None else f"#SBATCH {name}={quoted(self.value)}"
+
+    def lines(self) -> list[str]:
+        return [*([f"# {self.comment}"] if self.comment else []), self.to_line()]
+
+
+def quoted(text: str) -> str:
+    """``text`` as one value in a directive. For Slurm, a backslash is special between all quotes, too."""
+    return shlex.quote(text).replace("\\", "\\\\")
 
 
 def directives(job: TrainingJob, options: SlurmOptions, output: str) -> list[Directive]:
@@ -151,6 +241,65 @@ def _gpus(options: SlurmOptions) -> int | None:
     """The GPUs of each node."""
     found = re.search(r"\bgpu(?::[^:,]+)?:(\d+)", joined(options.gres)) if options.gres else None
     return int(found[1]) if found else options.gpus
+
+
+def limit_directives(job: TrainingJob, options: SlurmOptions) -> Iterator[Directive]:
+    """Raises InvalidJob for a time limit that is none."""
+    limit = None if options.time is None else limit_seconds(options.time)
+    notice = math.ceil(notice_seconds(job.stop_grace, limit))
+    yield from _time(job, options, notice)
+    note = "a notice ahead of the time limit, to save a checkpoint"
+    yield Directive("signal", f"B:USR1@{notice}", note)
+    if options.requeue == "never":
+        yield Directive("no-requeue")
+    else:
+        yield Directive(
+            "requeue", comment="after a preemption, a time limit or the loss of a node, it continues"
+        )
+    yield Directive(
+        "kill-on-invalid-dep", "yes", "a job that waits for one that has failed does not wait forever"
+    )
+
+
+def _time(job: TrainingJob, options: SlurmOptions, notice: int) -> Iterator[Directive]:
+    """The time limit, if the job sets one: otherwise the default of the partition holds."""
+    if options.time is not None:
+        note = f"; max_run of {job.max_run} s is that of all of them" if job.max_run else ""
+        yield Directive("time", str(options.time), f"of one submission{note}")
+    elif job.max_run is not None:
+        minutes = math.ceil((job.max_run + notice + EARLY_SECONDS) / 60)
+        yield Directive(
+            "time", str(minutes), f"max_run of {job.max_run} s, and {notice + EARLY_SECONDS} s for the end"
+        )
+
+
+LimitOf = Callable[[str, str], "tuple[int, str] | None"]
+"""See `time_limits.limit_of_cluster`, for the shell of one cluster."""
+
+
+def limit_warnings(job: TrainingJob, options: SlurmOptions, limit_of: LimitOf) -> list[str]:
+    """A warning of a time limit that is short against the notice, the grace and the end of the job."""
+    if options.time is not None:
+        limit, whose = limit_seconds(options.time), "platform_options.time"
+    elif job.max_run is None:
+        wanted = options.partition
+        names = ",".join(wanted) if isinstance(wanted, list) else wanted
+        found = limit_of(names or "", options.qos or "")
+        if found is None:
+            return []
+        limit, whose = found
+    else:
+        return []
+    asked, needed = notice_seconds(job.stop_grace), notice_seconds(job.stop_grace, limit)
+    if needed >= asked:
+        return []
+    again = (
+        "" if options.requeue == "always" else ", and is not restarted if it has saved no checkpoint by then"
+    )
+    return [
+        f"{whose}: the time limit is {limit / 60:g} min. The job begins to end {math.ceil(needed)} s before it, where "
+        f"it would take {asked:g} s{again}. A longer limit: platform_options.time, another partition or QOS"
+    ]
 
 
 def _raw(flags: Mapping[str, Any]) -> Iterator[Directive]:

@@ -15,7 +15,7 @@ from cloudtrain.platforms.base import Request
 from cloudtrain.platforms.batch.cluster import Cluster
 from cloudtrain.platforms.batch.shell import Answer, Shell
 from cloudtrain.platforms.checks import Check, CheckStatus, Finding
-from cloudtrain.platforms.slurm.options import SlurmOptions
+from cloudtrain.platforms.slurm.directives import SlurmOptions
 from cloudtrain.platforms.slurm.profile import instance_type_notes
 from cloudtrain.platforms.slurm.time_limits import (
     PARTITION_FORMAT,

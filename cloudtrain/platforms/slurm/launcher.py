@@ -10,10 +10,9 @@ from dataclasses import replace
 from cloudtrain.errors import PlatformError
 from cloudtrain.platforms.base import Request
 from cloudtrain.platforms.batch.cluster import Cluster
-from cloudtrain.platforms.batch.connection import ConnectionLost
-from cloudtrain.platforms.batch.placement import SCRIPT, place_job
 from cloudtrain.platforms.batch.remote_root import RemoteRoot
-from cloudtrain.platforms.batch.submitting import Submitter, record, recorded
+from cloudtrain.platforms.batch.shell import ConnectionLost
+from cloudtrain.platforms.batch.submitting import SCRIPT, Submitter, place_job, record, recorded
 from cloudtrain.platforms.slurm.life import JobLife
 from cloudtrain.platforms.slurm.squeue import SITE, on_cluster, own, own_function
 from cloudtrain.platforms.supervised.root import JobFiles

@@ -18,11 +18,11 @@ from cloudtrain.contract import FailureClass, FailureReport, JobStatus
 from cloudtrain.contract.preemption import PREEMPT, STOP
 from cloudtrain.errors import PlatformError
 from cloudtrain.platforms.base import JobDescription, JobState
-from cloudtrain.platforms.batch.placement import SCRIPT
 from cloudtrain.platforms.batch.queue import SKEW_SECONDS, Standing
 from cloudtrain.platforms.batch.remote_path import uri_path
 from cloudtrain.platforms.batch.shell import Shell
 from cloudtrain.platforms.batch.submitting import (
+    SCRIPT,
     find_by_folder,
     find_unrecorded,
     is_same,

@@ -12,16 +12,16 @@ from typing import TYPE_CHECKING
 from cloudtrain.platforms.base import Request
 from cloudtrain.platforms.batch.cluster import Cluster, open_cluster
 from cloudtrain.platforms.batch.cluster_platform import ClusterPlatform, Ticket, ticket_of, unless_queued
-from cloudtrain.platforms.batch.connection import ConnectionLost
 from cloudtrain.platforms.batch.queue import queue_file
+from cloudtrain.platforms.batch.shell import ConnectionLost
+from cloudtrain.platforms.slurm.directives import SlurmOptions, limit_warnings
 from cloudtrain.platforms.slurm.launcher import SlurmLauncher
 from cloudtrain.platforms.slurm.life import JobLife
-from cloudtrain.platforms.slurm.options import SlurmOptions
 from cloudtrain.platforms.slurm.profile import FILE, with_profile
 from cloudtrain.platforms.slurm.queue import Queue
 from cloudtrain.platforms.slurm.queued import QueuedJobs
 from cloudtrain.platforms.slurm.render import check, render, render_array
-from cloudtrain.platforms.slurm.time_limits import limit_of_cluster, limit_warnings
+from cloudtrain.platforms.slurm.time_limits import limit_of_cluster
 from cloudtrain.spec import TrainingJob
 
 if TYPE_CHECKING:

@@ -22,7 +22,7 @@ from cloudtrain.platforms.common.profiles import (
     named_profile,
     types_of,
 )
-from cloudtrain.platforms.slurm.options import SlurmOptions
+from cloudtrain.platforms.slurm.directives import SlurmOptions
 from cloudtrain.spec import TrainingJob
 
 FILE = ProfileFile(

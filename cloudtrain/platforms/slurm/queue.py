@@ -12,24 +12,28 @@ from pathlib import Path
 from typing import Any
 
 from cloudtrain.errors import PlatformError
-from cloudtrain.platforms.batch.queue import CALL_SECONDS, MOST_ABSENCES, POLL_SECONDS, SharedQueue, Standing
-from cloudtrain.platforms.batch.shell import Answer, Shell
-from cloudtrain.platforms.batch.snapshot import Snapshot
-from cloudtrain.platforms.slurm.accounting import (
-    NO_ACCOUNTING,
-    parse_sacct,
-    parse_scontrol,
-    sacct_command,
-    scontrol_command,
+from cloudtrain.platforms.batch.queue import (
+    CALL_SECONDS,
+    MOST_ABSENCES,
+    POLL_SECONDS,
+    SharedQueue,
+    Snapshot,
+    Standing,
 )
+from cloudtrain.platforms.batch.shell import Answer, Shell
 from cloudtrain.platforms.slurm.squeue import (
+    NO_ACCOUNTING,
     SITE,
     QueueRow,
     has_place,
     is_table,
     order_command,
     parse_order,
+    parse_sacct,
+    parse_scontrol,
     parse_squeue,
+    sacct_command,
+    scontrol_command,
     squeue_command,
 )
 from cloudtrain.platforms.slurm.states import Ending, is_ended

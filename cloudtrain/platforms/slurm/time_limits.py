@@ -2,69 +2,16 @@
 
 from __future__ import annotations
 
-import math
 import re
 import shlex
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from cloudtrain.errors import InvalidJob, PlatformError
 from cloudtrain.platforms.batch.shell import Shell
-from cloudtrain.platforms.slurm.options import SlurmOptions
 from cloudtrain.platforms.slurm.squeue import CLEAN
-from cloudtrain.runtime.slurm.time_limit import EARLY_SECONDS, notice_seconds
-from cloudtrain.spec import TrainingJob
-
-
-@dataclass(frozen=True)
-class Directive:
-    """One ``#SBATCH`` line. Without a value, it is a switch."""
-
-    flag: str
-    value: str | None = None
-    comment: str = ""
-
-    def to_line(self) -> str:
-        name = f"--{self.flag}"
-        return f"#SBATCH {name}" if self.value is None else f"#SBATCH {name}={quoted(self.value)}"
-
-
-def quoted(text: str) -> str:
-    """``text`` as one value in a directive. For Slurm, a backslash is special between all quotes, too."""
-    return shlex.quote(text).replace("\\", "\\\\")
-
 
 _TIME = re.compile(r"(?:(\d+)-)?(\d+)(?::(\d+))?(?::(\d+))?")
-
-
-def limit_directives(job: TrainingJob, options: SlurmOptions) -> Iterator[Directive]:
-    """Raises InvalidJob for a time limit that is none."""
-    limit = None if options.time is None else limit_seconds(options.time)
-    notice = math.ceil(notice_seconds(job.stop_grace, limit))
-    yield from _time(job, options, notice)
-    note = "a notice ahead of the time limit, to save a checkpoint"
-    yield Directive("signal", f"B:USR1@{notice}", note)
-    if options.requeue == "never":
-        yield Directive("no-requeue")
-    else:
-        yield Directive(
-            "requeue", comment="after a preemption, a time limit or the loss of a node, it continues"
-        )
-    yield Directive(
-        "kill-on-invalid-dep", "yes", "a job that waits for one that has failed does not wait forever"
-    )
-
-
-def _time(job: TrainingJob, options: SlurmOptions, notice: int) -> Iterator[Directive]:
-    """The time limit, if the job sets one: otherwise the default of the partition holds."""
-    if options.time is not None:
-        note = f"; max_run of {job.max_run} s is that of all of them" if job.max_run else ""
-        yield Directive("time", str(options.time), f"of one submission{note}")
-    elif job.max_run is not None:
-        minutes = math.ceil((job.max_run + notice + EARLY_SECONDS) / 60)
-        yield Directive(
-            "time", str(minutes), f"max_run of {job.max_run} s, and {notice + EARLY_SECONDS} s for the end"
-        )
 
 
 def limit_seconds(limit: str | int) -> int:
@@ -161,33 +108,6 @@ def seconds_of(limit: str) -> int | None:
 
 
 CALL_SECONDS = 20.0
-LimitOf = Callable[[str, str], "tuple[int, str] | None"]
-"""See `limit_of_cluster`, for the shell of one cluster."""
-
-
-def limit_warnings(job: TrainingJob, options: SlurmOptions, limit_of: LimitOf) -> list[str]:
-    """A warning of a time limit that is short against the notice, the grace and the end of the job."""
-    if options.time is not None:
-        limit, whose = limit_seconds(options.time), "platform_options.time"
-    elif job.max_run is None:
-        wanted = options.partition
-        names = ",".join(wanted) if isinstance(wanted, list) else wanted
-        found = limit_of(names or "", options.qos or "")
-        if found is None:
-            return []
-        limit, whose = found
-    else:
-        return []
-    asked, needed = notice_seconds(job.stop_grace), notice_seconds(job.stop_grace, limit)
-    if needed >= asked:
-        return []
-    again = (
-        "" if options.requeue == "always" else ", and is not restarted if it has saved no checkpoint by then"
-    )
-    return [
-        f"{whose}: the time limit is {limit / 60:g} min. The job begins to end {math.ceil(needed)} s before it, where "
-        f"it would take {asked:g} s{again}. A longer limit: platform_options.time, another partition or QOS"
-    ]
 
 
 def limit_of_cluster(shell: Shell, names: str, qos: str) -> tuple[int, str] | None:

@@ -4,6 +4,9 @@
 Where the nodes do not have it, or the cluster refuses, sbatch submits the job again, to start when this submission has
 ended. Where they have neither, a client does so that waits for the job: no other one submits anything. With a chain,
 further submissions wait in the queue already: see `cloudtrain.platforms.slurm.launcher`.
+
+Slurm's time limit may come from the job, the partition, a QOS or an administrator: only the running job knows it. The
+script requests a notice as if the limit were long. In a shorter one, that comes too early, and counts later.
 """
 
 from __future__ import annotations
@@ -15,6 +18,7 @@ import shutil
 import subprocess
 import time
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
 from cloudtrain.checkpoint.saved import Saved
@@ -22,7 +26,6 @@ from cloudtrain.contract import FailureClass
 from cloudtrain.contract.request_body import request_settings
 from cloudtrain.errors import PlatformError
 from cloudtrain.runtime.outer_variables import without_outer_allocation
-from cloudtrain.runtime.slurm.time_limit import EARLY_SECONDS, notice_seconds, parse_time_limit
 from cloudtrain.runtime.supervisor.folder import SUPERVISOR_LOG, JobFolder
 from cloudtrain.runtime.supervisor.submissions import (
     SUBMISSIONS,
@@ -31,6 +34,57 @@ from cloudtrain.runtime.supervisor.submissions import (
     parse_submissions,
 )
 from cloudtrain.storage.atomic import replace_file
+
+END_SECONDS = 120
+"""The time for the end of a job beyond its grace: the last uploads, and the end of all processes."""
+EARLY_SECONDS = 60
+"""How much earlier than asked Slurm may send a signal."""
+LARGEST_PART = 3
+"""The notice takes at most a third of the time."""
+
+
+def notice_seconds(stop_grace: float, limit: float | None = None) -> float:
+    """How long before the time limit a job begins to end. Half of it is enough for the grace of at most 120 s."""
+    notice = stop_grace + END_SECONDS
+    return notice if limit is None else min(notice, limit / LARGEST_PART)
+
+
+@dataclass(frozen=True)
+class TimeLimit:
+    """When a job started and when Slurm ends it, in seconds since the epoch."""
+
+    start: float
+    end: float
+
+    @property
+    def seconds(self) -> float:
+        return self.end - self.start
+
+    def spare_seconds(self, stop_grace: float, now: float) -> float:
+        """How long the job may still train after a notice that came at ``now``; 0 if that is not too early."""
+        asked, needed = notice_seconds(stop_grace), notice_seconds(stop_grace, self.seconds)
+        left = self.end - now
+        if needed == asked or left > asked + EARLY_SECONDS:  # a long limit, or not a notice of its end
+            return 0.0
+        return max(left - needed, 0.0)
+
+
+def parse_time_limit(shown: str, environ: Mapping[str, str]) -> TimeLimit | None:
+    """The limit of a job; None if it has none, or Slurm does not show it.
+
+    Args:
+        shown: the output of ``scontrol show job --oneliner``, with ``SLURM_TIME_FORMAT=%s``.
+        environ: of the batch step. Later versions of Slurm write the times there.
+    """
+    times = []
+    for name, variable in (("StartTime", "SLURM_JOB_START_TIME"), ("EndTime", "SLURM_JOB_END_TIME")):
+        found = re.search(rf" {name}=(\d+)\b", shown)
+        text = found[1] if found else environ.get(variable, "")
+        if not text.isdigit():
+            return None
+        times.append(float(text))
+    return TimeLimit(*times) if times[0] < times[1] else None
+
 
 COMMAND_SECONDS = 60.0
 ANSWER_SECONDS = 10.0

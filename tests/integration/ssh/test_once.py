@@ -9,7 +9,7 @@ from login_node import ALIAS, LoginNode
 
 from cloudtrain.errors import PlatformError
 from cloudtrain.platforms.batch import submitting
-from cloudtrain.platforms.batch.connection import ConnectionLost
+from cloudtrain.platforms.batch.shell import ConnectionLost
 from cloudtrain.platforms.batch.ssh import SshShell
 from cloudtrain.platforms.batch.submitting import run_once
 

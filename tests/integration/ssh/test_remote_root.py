@@ -15,10 +15,9 @@ import pytest
 from login_node import ALIAS, NewNode
 
 from cloudtrain.errors import InvalidJob, PlatformError
-from cloudtrain.platforms.batch.connection import ConnectionLost
 from cloudtrain.platforms.batch.remote_path import check_path
 from cloudtrain.platforms.batch.remote_root import RemoteRoot
-from cloudtrain.platforms.batch.shell import Answer, LocalShell, Shell
+from cloudtrain.platforms.batch.shell import Answer, ConnectionLost, LocalShell, Shell
 from cloudtrain.platforms.batch.ssh import SshShell
 from cloudtrain.runtime.supervisor.record import read_record
 

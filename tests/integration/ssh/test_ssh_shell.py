@@ -14,8 +14,8 @@ from login_node import ALIAS, LoginNode, NewNode, keygen
 
 from cloudtrain.errors import InvalidJob, PlatformError
 from cloudtrain.platforms.batch import control, ssh
-from cloudtrain.platforms.batch.connection import ConnectionLost
 from cloudtrain.platforms.batch.remote_root import RemoteRoot
+from cloudtrain.platforms.batch.shell import ConnectionLost
 from cloudtrain.platforms.batch.ssh import SshShell
 
 HOSTILE = 'it\'s a "name" $HOME `id` !! %s \\n \t\n#x'

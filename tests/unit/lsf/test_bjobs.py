@@ -101,7 +101,7 @@ def test_directives() -> None:
     job = TrainingJob(
         entry_point="train.py", job_name="digits", platform_options=options, instance_count=2, max_run=3600
     )
-    lines = [line.to_line() for line in LSF.lines(job, LsfPlatform().options_of(job))]
+    lines = LSF.lines(job, LsfPlatform().options_of(job))
     assert lines == [
         "#BSUB -J digits",
         "#BSUB -o scheduler.log",

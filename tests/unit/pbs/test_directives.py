@@ -19,7 +19,7 @@ def lines(platform: str, options: dict[str, Any], **fields: Any) -> list[str]:
         entry_point="train.py", job_name="digits-on-two-hosts", platform_options=options, **fields
     )
     runs = PLATFORMS[platform]()
-    return [line.to_line() for line in runs.scheduler.lines(job, runs.options_of(job))]
+    return runs.scheduler.lines(job, runs.options_of(job))
 
 
 def test_pbs_professional() -> None:

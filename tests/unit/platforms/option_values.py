@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from cloudtrain.platforms.common.platform_options import option_names
-from cloudtrain.platforms.pbs.options import LACKS, ONLY
+from cloudtrain.platforms.pbs.directives import LACKS, ONLY
 
 CLUSTER: dict[str, Any] = {
     "folder": "/shared/other",

@@ -15,8 +15,8 @@ from cloudtrain.platforms.hosts.options import HostsOptions
 from cloudtrain.platforms.kubernetes.options import KubernetesOptions
 from cloudtrain.platforms.local.render import LocalOptions
 from cloudtrain.platforms.lsf.platform import LsfOptions
-from cloudtrain.platforms.pbs.options import PbsOptions
-from cloudtrain.platforms.slurm.options import SlurmOptions
+from cloudtrain.platforms.pbs.directives import PbsOptions
+from cloudtrain.platforms.slurm.directives import SlurmOptions
 from cloudtrain.spec import TrainingJob
 
 STRUCTS = [

@@ -9,11 +9,11 @@ import pytest
 from slurm_texts import Programs
 
 from cloudtrain.errors import InvalidJob
+from cloudtrain.platforms.slurm.directives import SlurmOptions, limit_directives
 from cloudtrain.platforms.slurm.launcher import chain_dependency
-from cloudtrain.platforms.slurm.options import SlurmOptions
 from cloudtrain.platforms.slurm.platform import SlurmPlatform
-from cloudtrain.platforms.slurm.time_limits import limit_directives, limit_seconds
-from cloudtrain.runtime.slurm.time_limit import TimeLimit, parse_time_limit
+from cloudtrain.platforms.slurm.time_limits import limit_seconds
+from cloudtrain.runtime.slurm.continuation import TimeLimit, parse_time_limit
 from cloudtrain.spec import TrainingJob
 
 
