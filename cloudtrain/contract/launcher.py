@@ -72,7 +72,7 @@ class Launcher:
             values[_COMMAND] = self.agent_command
             if self.agent_preset:
                 values[_PRESET] = self.agent_preset
-        if self.name == "horovod":
+        if self.is_horovod:
             values[_IMPLEMENTATION] = self.implementation
         return values
 
@@ -93,11 +93,30 @@ class Launcher:
         )
 
     @property
+    def is_none(self) -> bool:
+        """Whether the script runs once on each host, as under plain ``python``."""
+        return self.name == "single"
+
+    @property
+    def is_horovod(self) -> bool:
+        return self.name == "horovod"
+
+    @property
+    def has_tasks(self) -> bool:
+        """Whether the hosts are tasks of TensorFlow's own cluster, which ``TF_CONFIG`` describes."""
+        return self.name in TENSORFLOW
+
+    @property
+    def has_servers(self) -> bool:
+        """Whether each host of several also runs a parameter server."""
+        return self.name == PARAMETER_SERVER
+
+    @property
     def has_one_rank(self) -> bool:
         """Whether the script runs on the first host only. The agents of the other hosts serve it."""
         return self.agent_preset == "ray"
 
     def ranks_on_host(self, accelerators: int) -> int:
-        if self.name in ("single", *TENSORFLOW) or self.has_one_rank:
+        if self.is_none or self.has_tasks or self.has_one_rank:
             return 1
         return self.processes_per_host or accelerators or 1

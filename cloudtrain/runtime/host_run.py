@@ -20,7 +20,7 @@ from typing import Callable
 
 from cloudtrain._secrets.hiding import ValueHider
 from cloudtrain.contract import FailureClass, FailureReport, JobStatus, Notice, gpu_count
-from cloudtrain.contract.frameworks import PARAMETER_SERVER, SHARED_PORTS, TENSORFLOW_LAUNCHERS, WorldPorts
+from cloudtrain.contract.frameworks import SHARED_PORTS, WorldPorts
 from cloudtrain.contract.text import one_line
 from cloudtrain.observe import EventLog, steady
 from cloudtrain.runtime.descendants import end_descendants
@@ -32,10 +32,11 @@ from cloudtrain.runtime.diagnose.machine_faults import (
     with_full_disk,
     writable_folders,
 )
-from cloudtrain.runtime.diagnose.ranks import diagnose, diagnose_torchrun, printed_exception, report_error
+from cloudtrain.runtime.diagnose.ranks import diagnose, printed_exception, report_error
 from cloudtrain.runtime.host_config import HostConfig
 from cloudtrain.runtime.inputs.installer import RequirementsFailed
 from cloudtrain.runtime.inputs.preparation import Preparation
+from cloudtrain.runtime.launchers.agent_launches import MpirunLaunch, make_launch
 from cloudtrain.runtime.launchers.horovod import start_rendezvous
 from cloudtrain.runtime.launchers.horovod_choice import HorovodChoice
 from cloudtrain.runtime.launchers.launch import Launch
@@ -146,7 +147,7 @@ class HostRun:
             self._get_ready()
         elif kind == "start":
             self._start(message)
-        elif kind == "spawn" and self._launch and self._launch.plan.agent == "mpirun":
+        elif kind == "spawn" and isinstance(self._launch, MpirunLaunch):
             self._launch.start_agent(["/bin/sh", "-c", message["command"]])
         elif kind == "finish" and upload:
             self._phases.end("train")
@@ -286,11 +287,11 @@ class HostRun:
             )
             horovod = replace(horovod, port=port)
         self._gpus = gpu_count(self._environ)
-        found = {} if self._config.launcher.name == "single" else {"gpus": self._gpus, "ranks": ranks}
+        found = {} if self._config.launcher.is_none else {"gpus": self._gpus, "ranks": ranks}
         ready: Message = {"type": "ready", "horovod": asdict(horovod), **found}
         if self._config.host.current == self._config.distribution_hosts[0]:
             ready["ports"] = {name: free_port() for name in SHARED_PORTS}
-        if self._config.launcher.name in TENSORFLOW_LAUNCHERS:
+        if self._config.launcher.has_tasks:
             ready["tasks"] = [free_port(), free_port()]
         self._leader.send(ready)
 
@@ -327,12 +328,12 @@ class HostRun:
         horovod = HorovodChoice.from_dict(message["horovod"])
         ports = WorldPorts.from_message(message, self._config.host_in_world.hosts)
         plan = make_launch_plan(self._config, self._preparation.python, master, horovod, self._environ, ports)
-        if plan.agent == "mpirun" and plan.command:  # mpirun itself runs on this host
+        launch = make_launch(plan, self._output)
+        if isinstance(launch, MpirunLaunch) and plan.command:  # mpirun itself runs on this host
             self._leader.write_spawn_address(Path(spawn_address_path(str(plan.run))))
         self._events.emit("launch", command=show_command(plan), ranks=[slot.rank for slot in plan.slots])
         self._memory_kills = memory_kill_count()
         self._launched_at, self._launched = time.time(), time.monotonic()
-        launch = Launch(plan, self._output)
         try:
             launch.start()
         except BaseException:
@@ -366,7 +367,7 @@ class HostRun:
         ended = [rank_exit.rank for rank_exit in exits if rank_exit.exit_code == 0]
         if ended:  # before the failures that follow from it
             self._leader.send({"type": "ended", "ranks": ended})
-        if 0 in ended and self._config.launcher.name == PARAMETER_SERVER and launch.plan.hosts > 1:
+        if 0 in ended and self._config.launcher.has_servers and launch.plan.hosts > 1:
             self._leader.send({"type": "chief-ended"})
         server_report = (
             None
@@ -381,11 +382,7 @@ class HostRun:
             if rank_exit.exit_code and not self._ignores_exits:
                 kills = memory_kill_count() - self._memory_kills
                 host = self._config.host.current
-                report = (
-                    diagnose_torchrun(rank_exit, self._preparation.python, host)
-                    if launch.plan.agent == "torchrun"
-                    else None
-                )
+                report = launch.report_without_ranks(rank_exit, self._preparation.python, host)
                 faults = gpu_faults(self._launched) if self._gpus else ""
                 report = report or diagnose(
                     rank_exit, host, memory_kills=kills, gpu_faults=faults, facts=self._facts()

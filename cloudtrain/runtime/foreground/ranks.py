@@ -24,7 +24,7 @@ from cloudtrain.runtime.diagnose.ranks import HINTS as OF_JOBS
 from cloudtrain.runtime.diagnose.ranks import diagnose
 from cloudtrain.runtime.foreground.plan import Order, Place, prepare
 from cloudtrain.runtime.job_secret import write_ranks_secret
-from cloudtrain.runtime.launchers.launch import Launch
+from cloudtrain.runtime.launchers.agent_launches import make_launch
 from cloudtrain.runtime.output import OutputMerger
 
 GRACE_SECONDS = 30.0
@@ -53,7 +53,7 @@ class HostRanks:
         )
         self.lost_output = False
         """Whether a part of the ranks' output could not be written."""
-        self.launch = Launch(self._prepared.plan, self._output)
+        self.launch = make_launch(self._prepared.plan, self._output)
         self._kills = memory_kill_count()
         self._started = time.monotonic()
         self.stopped = False

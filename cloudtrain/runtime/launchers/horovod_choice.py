@@ -33,7 +33,7 @@ class HorovodChoice:
         Raises:
             InvalidJob: the job requires the real Horovod, and it is not installed.
         """
-        if launcher.name != "horovod":
+        if not launcher.is_horovod:
             return cls(alias=not _is_installed(python, environ))
         controller = "" if launcher.implementation == "cloudtrain" else find_horovod(python, environ)
         if launcher.implementation == "horovod" and not controller:

@@ -1,19 +1,16 @@
 """Starts the ranks of one host and reports how each of them ended.
 
-Ranks are started by this process (launchers ``single`` and ``processes``) or by an agent: ``torchrun``, ``mpirun`` on
-the leader, and mpirun's daemon on the other hosts. In every case a rank runs `cloudtrain.runtime.rank` and is watched
-in the same way.
+This process starts them itself (launchers ``single`` and ``processes``), or an agent does: see `agent_launches`. In
+every case a rank runs `cloudtrain.runtime.rank` and is watched in the same way.
 """
 
 from __future__ import annotations
 
 import contextlib
 import os
-import shutil
 import signal
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -25,15 +22,11 @@ from cloudtrain._system.processes import signal_group
 from cloudtrain._system.signals import SIGKILL, SIGQUIT
 from cloudtrain.contract import PREEMPTED, FailureReport, RankSlot
 from cloudtrain.observe import commits, heartbeat, inquiry, steady
-from cloudtrain.runtime.descendants import OrphanReaper
 from cloudtrain.runtime.diagnose.ranks import (
     LARGEST_OUTPUT,
     RankExit,
-    diagnose_agent,
-    diagnose_command,
     diagnose_server,
 )
-from cloudtrain.runtime.launchers.srun import write_launch
 from cloudtrain.runtime.output import OutputMerger
 from cloudtrain.runtime.parent_death import RUNTIME_PID
 from cloudtrain.runtime.run_folder import (
@@ -44,20 +37,11 @@ from cloudtrain.runtime.run_folder import (
     hostfile_path,
     make_spares,
     pipe_path,
-    read_code,
     record_path,
     stacks_path,
     stopping_path,
-    write_command,
-    write_variables,
 )
 
-VANISHED_SECONDS = 0.4
-"""Seconds that an agent may take to report the exit code of a rank that is gone. Shorter than the time for which the
-leader collects failures: a killed rank must not be reported after the ranks that failed because of it."""
-
-AGENT_SECONDS = 60.0
-"""Seconds that another project's launcher may take to end after its last rank. Then it is killed."""
 LINGER_SECONDS = 2.0
 """Seconds that a rank may take to end after its script has failed."""
 ANSWER_SECONDS = 1.0
@@ -136,7 +120,7 @@ class LaunchPlan:
 
 @dataclass
 class Launch:
-    """The running ranks of one host."""
+    """The running ranks of one host, which this process starts."""
 
     plan: LaunchPlan
     output: OutputMerger
@@ -145,20 +129,12 @@ class Launch:
     exits: dict[int, RankExit] = field(default_factory=dict)
     """By global rank."""
     deaths: dict[int, float] = field(default_factory=dict)
-    """By global rank: when it died, in seconds since the epoch."""
-    _gone: dict[int, float] = field(default_factory=dict)
-    """By global rank: when its process was first found to be gone, on the clock of `time.monotonic`."""
+    """By global rank: when it died, in seconds since the epoch, if an agent started it."""
     _failed: dict[int, float] = field(default_factory=dict)
     """By global rank: when its script was first found to have failed, on the clock of `time.monotonic`."""
     signalled: set[tuple[int, int]] = field(default_factory=set)
     """Pairs of process id and signal. A restarted rank is signalled again."""
-    _agent_output: BinaryIO = field(init=False)
-    _reaper: OrphanReaper = field(default_factory=OrphanReaper)
-    _ended: float = 0.0
-    """When all ranks were first found to have ended, on the clock of `time.monotonic`."""
     _killed: bool = False
-    _session: str = ""
-    """The folder of the files of mpirun or its daemon."""
     _records: dict[int, tuple[tuple[int, ...], RankRecord | None]] = field(default_factory=dict)
     """By local rank: the state of the file, and the record read from it."""
 
@@ -176,61 +152,15 @@ class Launch:
                 self.server = self._popen(
                     command, {**self.plan.environment, **self.plan.server_variables}, output
                 )
-        if self.plan.agent:
-            self._agent_output = self.output.add_launcher()
-            self._write_agent_files()
-            if self.plan.command:
-                self.start_agent(self.plan.command)
-        else:
-            for slot, environment in zip(self.plan.slots, self.plan.rank_environments):
-                # the rank opens its pipe itself; this also captures errors before that
-                start = self.plan.start_of(slot)
-                with open(pipe_path(run, slot.local_rank), "wb") as pipe:
-                    self._spawn(start.command, {**start.environment, **environment}, pipe, start.cwd)
+        self._start_ranks()
         self.output.start()
 
-    def _write_agent_files(self) -> None:
-        write_command(str(self.plan.run), str(self.plan.cwd), self.plan.rank_arguments)
-        for slot in self.plan.slots if self.plan.starts else ():
+    def _start_ranks(self) -> None:
+        for slot, environment in zip(self.plan.slots, self.plan.rank_environments):
+            # the rank opens its pipe itself; this also captures errors before that
             start = self.plan.start_of(slot)
-            write_command(str(self.plan.run), str(start.cwd), start.arguments, slot.local_rank)
-        for slot, variables in zip(self.plan.slots, self.plan.agent_variables):
-            write_variables(str(self.plan.run), slot.local_rank, variables)
-        if self.plan.stored_command:
-            environment = {**self.plan.environment, RUNTIME_PID: str(os.getpid())}
-            write_launch(str(self.plan.run), self.plan.stored_command, environment)
-        self.plan.programs_folder.mkdir()
-        for name, content in self.plan.programs.items():
-            path = self.plan.programs_folder / name
-            path.write_text(content)
-            path.chmod(0o700)
-
-    def start_agent(self, command: Sequence[str]) -> None:
-        """Start the agent. Call it in the main thread: the agent dies when the calling thread ends."""
-        if self._killed:
-            return
-        environment = dict(self.plan.environment)
-        if self.plan.programs:
-            environment["PATH"] = os.pathsep.join([str(self.plan.programs_folder), environment["PATH"]])
-        if self.plan.agent == "mpirun":
-            # mpirun would put its files into a folder named after its process id, which a restarted container reuses,
-            # and leave them behind when killed
-            if self.plan.session:
-                os.makedirs(self.plan.session, exist_ok=True)
-            self._session = self.plan.session or tempfile.mkdtemp(
-                prefix="ct-", dir=environment.get("TMPDIR") or None
-            )
-            environment["TMPDIR"] = self._session
-        if self.plan.agent in ("mpirun", "agent"):
-            command = (sys.executable, PARENT_DEATH_PROGRAM, *command)
-        with self._agent_output as output:
-            process = self._spawn(command, environment, output)
-        if self.plan.agent == "mpirun" and self.plan.hosts == 1:
-            from cloudtrain.runtime.launchers.mpirun_port import (
-                close_ports,  # the other launchers do not need it
-            )
-
-            close_ports(process.pid, to_all=not self.plan.proxies_connect)
+            with open(pipe_path(str(self.plan.run), slot.local_rank), "wb") as pipe:
+                self._spawn(start.command, {**start.environment, **environment}, pipe, start.cwd)
 
     def _spawn(
         self,
@@ -263,18 +193,13 @@ class Launch:
     def poll(self) -> list[RankExit]:
         """The ranks that have ended since the last call."""
         new = []
-        if self.plan.agent == "agent":
-            self._reaper.reap({process.pid for process in self.processes})
         # before the ranks: once the agent has ended, every exit code that it reports is written
         agent_code = self.agent_code
         for slot in self.plan.slots:
             if slot.rank in self.exits:
                 continue
             record = self.record(slot)
-            if self.plan.agent:
-                code = self._code_by_agent(slot, record, agent_code)
-            else:
-                code = self._process_code(slot, record)
+            code = self._code(slot, record, agent_code)
             if code is not None:
                 died_at = self.deaths.get(slot.rank, steady.now())
                 tail = self.output.tail(slot.rank) or self.output.tail(None)
@@ -283,50 +208,10 @@ class Launch:
                 new.append(self.exits[slot.rank])
         return new
 
-    def _process_code(self, slot: RankSlot, record: RankRecord | None) -> int | None:
+    def _code(self, slot: RankSlot, record: RankRecord | None, agent_code: int | None) -> int | None:
+        """The exit code of a rank; None while it runs."""
         code = self.processes[slot.local_rank].poll()
         return self._failed_but_lingers(slot, record) if code is None else code
-
-    def _code_by_agent(self, slot: RankSlot, record: RankRecord | None, agent_code: int | None) -> int | None:
-        """The exit code of a rank that an agent started: as reported, else from the rank's record."""
-        if (
-            not self.plan.restarts
-            and record
-            and slot.rank not in self.deaths
-            and not process_lives(record.pid)
-        ):
-            self.deaths[slot.rank] = steady.now()
-            self._gone[slot.rank] = time.monotonic()
-        reported = self._reported_code(slot)
-        if reported:
-            self.deaths.setdefault(slot.rank, reported[1])
-            return reported[0]
-        if self.plan.agent == "mpirun":
-            # each rank's parent reports its exit code, even if mpirun dies
-            return self._failed_but_lingers(slot, record)
-        if self.plan.agent == "agent" and (agent_code is not None or record is None):
-            return self._code_after_agent(record, agent_code)
-        if agent_code is not None:
-            return agent_code
-        if self.plan.restarts:
-            return None
-        if record is None or slot.rank not in self._gone:
-            return self._failed_but_lingers(slot, record)
-        if time.monotonic() - self._gone[slot.rank] < VANISHED_SECONDS:
-            return None
-        # The agent waits for other ranks to end. It reported the first failure before it ended the others.
-        others_reported = any(self._reported_code(slot) for slot in self.plan.slots)
-        if self.plan.agent == "agent" and record.exit_code == 0:
-            return 0
-        return record.exit_code or (-signal.SIGTERM if others_reported else -SIGKILL)
-
-    def _code_after_agent(self, record: RankRecord | None, agent_code: int | None) -> int | None:
-        """The exit code of a rank whose parent has not reported one, and whose agent has ended."""
-        if agent_code is None:
-            return None
-        if record is None:
-            return agent_code if self.plan.serves else None
-        return record.exit_code  # None: the agent has left the rank behind, or took it along
 
     def _failed_but_lingers(self, slot: RankSlot, record: RankRecord | None) -> int | None:
         """The exit code of a rank whose script has failed but whose process does not end (a thread, a library).
@@ -338,9 +223,6 @@ class Launch:
             return None
         failed = self._failed.setdefault(slot.rank, time.monotonic())
         return record.exit_code if time.monotonic() - failed >= LINGER_SECONDS else None
-
-    def _reported_code(self, slot: RankSlot) -> tuple[int, float] | None:
-        return read_code(str(self.plan.run), slot.local_rank)
 
     def record(self, slot: RankSlot) -> RankRecord | None:
         """The record of a rank; None if it has not written one yet. Reads the file only when it has changed."""
@@ -358,23 +240,16 @@ class Launch:
 
     @property
     def agent_code(self) -> int | None:
-        """The exit code of an agent that has ended."""
-        return self.processes[0].poll() if self.plan.agent and self.processes else None
+        """The exit code of an agent that has ended; None while it runs, or without one."""
+        return None
 
     def agent_report(self, host: str, memory_kills: int = 0) -> FailureReport | None:
-        """The report of an mpirun, its daemon or an agent that ended before all of its ranks; None otherwise."""
-        code = self.agent_code
-        if self.plan.agent == "agent" and code is not None:
-            return self._report_of_command(code, host, memory_kills)
-        if self.plan.agent != "mpirun" or code is None or len(self.exits) == len(self.plan.slots):
-            return None
-        program = "srun" if self.plan.stored_command else "mpirun"
-        program = program if self.plan.command else f"the daemon of {program}"
-        if self.scripts_started and code >= 0 and not self.plan.command:
-            code = (
-                128 + signal.SIGTERM
-            )  # mpirun ended it or is gone: a consequence of what the leader reports
-        return diagnose_agent(program, code, self.scripts_started, self.output.tail(None), host)
+        """The report of an agent that ended before all of its ranks; None otherwise."""
+        return None
+
+    def report_without_ranks(self, rank_exit: RankExit, python: str, host: str) -> FailureReport | None:
+        """The report of an agent that ``python`` cannot run; None for any other end."""
+        return None
 
     def server_report(self, host: str) -> FailureReport | None:
         """The report of a parameter server that ended before the ranks; None otherwise."""
@@ -382,26 +257,6 @@ class Launch:
         if code is None or len(self.exits) == len(self.plan.slots):
             return None
         return diagnose_server(code, self.output.tail(None), host)
-
-    def _report_of_command(self, code: int, host: str, memory_kills: int) -> FailureReport | None:
-        missing = [slot for slot in self.plan.slots if slot.rank not in self.exits]
-        if any(rank_exit.exit_code for rank_exit in self.exits.values()) or not (code or missing):
-            return None
-        unstarted = [slot.rank for slot in missing if self.record(slot) is None]
-        left = [slot.rank for slot in missing if slot.rank not in unstarted]
-        first, second = (*self.plan.command, "")[:2]
-        is_script = Path(first).name.startswith("python") and not second.startswith("-")
-        program = Path(second if is_script else first).name
-        return diagnose_command(
-            program,
-            code,
-            unstarted,
-            left,
-            self.scripts_started,
-            self.output.tail(None),
-            host,
-            memory_kills=memory_kills,
-        )
 
     @property
     def completed(self) -> bool:
@@ -414,14 +269,6 @@ class Launch:
     @property
     def running(self) -> bool:
         """Whether any process that was or will be started here is still needed."""
-        if self.plan.agent == "mpirun" and len(self.exits) == len(self.plan.slots):
-            return False  # mpirun may wait forever for a rank that did not finalize MPI
-        if self.plan.agent == "agent" and len(self.exits) == len(self.plan.slots) and self.processes:
-            self._ended = self._ended or time.monotonic()
-            if time.monotonic() - self._ended > AGENT_SECONDS:
-                return False
-        if not self.processes:
-            return not self._killed  # mpirun has not requested its daemon yet
         return any(process.poll() is None for process in self.processes)
 
     @property
@@ -459,12 +306,7 @@ class Launch:
 
     def end_unstarted(self) -> None:
         """End ranks of which none has reached its script: there is nothing to save."""
-        if self.plan.agent != "agent":
-            self.kill()
-        elif not self.plan.serves:  # another project's launcher may run programs that save something
-            for process in self.processes:
-                with contextlib.suppress(ProcessLookupError):
-                    signal_group(process.pid, signal.SIGTERM)
+        self.kill()
 
     def kill(self) -> None:
         """Kill the ranks, everything that they started, and the agent. Nothing is started afterwards."""
@@ -484,8 +326,6 @@ class Launch:
         with contextlib.suppress(OSError):
             for spare in self.plan.run.glob("*.spare-*"):
                 spare.unlink(missing_ok=True)
-        if self._session:
-            shutil.rmtree(self._session, ignore_errors=True)
 
     def stacks(self) -> str:
         """Have every rank dump its Python stacks and say which collectives it is in, and collect both."""

@@ -81,7 +81,7 @@ def make_launch_plan(
     if ranks_on_machine > 1:
         # otherwise, libraries would start a thread per processor in every rank
         environment.setdefault("OMP_NUM_THREADS", str(max(1, cpu_count() // ranks_on_machine)))
-    is_single = config.launcher.name == "single"
+    is_single = config.launcher.is_none
     if not is_single:
         cpus = cpu_variables(host.count * len(slots), gpu_count(environ))
         environment = {**cpus, **environment}
@@ -148,7 +148,7 @@ def ranks_on_host(config: HostConfig, environ: Mapping[str, str]) -> int:
 
 def _is_alone(config: HostConfig) -> bool:
     """Whether the script runs as plain ``python train.py`` does: once, and not as a part of a world."""
-    return config.launcher.name == "single" and config.host_in_world.count == 1
+    return config.launcher.is_none and config.host_in_world.count == 1
 
 
 def network_interface(config: HostConfig) -> str:

@@ -8,7 +8,6 @@ from cloudtrain.contract import RankSlot, gpu_count
 from cloudtrain.contract.frameworks import (
     LOOPBACK,
     PARAMETER_SERVER,
-    TENSORFLOW_LAUNCHERS,
     TF_CONFIG,
     WorldPorts,
     address,
@@ -27,10 +26,10 @@ def rank_environments(
     """For each rank, the variables that its launcher sets: those of torchrun, or our own without a launcher."""
     if config.launcher.has_one_rank:
         return [RankSlot(0, 0, 1, 1, 0, 1).variables(CLOUDTRAIN) for _ in slots]
-    if config.launcher.name == "single":
+    if config.launcher.is_none:
         return [slot.environment_without_launcher(*master) for slot in slots]
     environments = [slot.environment(*master) for slot in slots]
-    if config.launcher.name == "horovod":
+    if config.launcher.is_horovod:
         for slot, environment in zip(slots, environments):
             environment.update(slot.variables(HOROVODRUN))
     return environments
@@ -46,7 +45,7 @@ def framework_environments(
     one_machine: bool,
 ) -> list[dict[str, str]]:
     """For each rank, the variables of other frameworks that the user has not set; none if the ranks have no world."""
-    has_world = config.launcher.name != "single" or slots[0].host_count > 1
+    has_world = not config.launcher.is_none or slots[0].host_count > 1
     if config.launcher.has_one_rank or not has_world:
         return [{} for _ in slots]
     gpus = gpu_count(environ)
@@ -77,7 +76,7 @@ def tracker_environments(
 def server_config(config: HostConfig, ports: WorldPorts, *, one_machine: bool) -> str:
     """``TF_CONFIG`` of this host's parameter server; empty if it has none."""
     cluster = _cluster(config, ports, one_machine=one_machine)
-    if config.launcher.name != PARAMETER_SERVER or cluster is None:
+    if not config.launcher.has_servers or cluster is None:
         return ""
     workers, servers = cluster
     if len(workers) == 1:
@@ -89,7 +88,7 @@ def _cluster(
     config: HostConfig, ports: WorldPorts, *, one_machine: bool
 ) -> tuple[list[str], list[str]] | None:
     """The addresses of the workers and of the parameter servers of all hosts, for TensorFlow."""
-    if config.launcher.name not in TENSORFLOW_LAUNCHERS:
+    if not config.launcher.has_tasks:
         return None
     names = [LOOPBACK if one_machine else name for name in config.host_in_world.hosts]
     workers = [address(name, worker) for name, (worker, _) in zip(names, ports.tasks)]

@@ -59,7 +59,7 @@ class RanksOfHost:
 
 
 @dataclass(frozen=True)
-class RankStart:
+class HostStart:
     """How they start: see the fields of these names in `launch.LaunchPlan`."""
 
     command: tuple[str, ...]
@@ -80,7 +80,7 @@ class RankStarter(ABC):
     """Whether each rank inherits its own variables. Otherwise, it reads them from the run folder."""
 
     @abstractmethod
-    def start(self, ranks: RanksOfHost) -> RankStart:
+    def start(self, ranks: RanksOfHost) -> HostStart:
         """The command of this host.
 
         Raises:
@@ -94,13 +94,13 @@ class Runtime(RankStarter):
 
     passes_variables = True
 
-    def start(self, ranks: RanksOfHost) -> RankStart:
+    def start(self, ranks: RanksOfHost) -> HostStart:
         if ranks.horovod.controller == "gloo":
             rendezvous = (ranks.master[0], ranks.horovod.port)
             for slot, variables in zip(ranks.slots, ranks.rank_environments):
                 host = ranks.config.host.current
                 variables.update(horovod_environment(slot, host, rendezvous, ranks.interface))
-        return RankStart((*ranks.rank_command, *ranks.rank_arguments), ranks.environment)
+        return HostStart((*ranks.rank_command, *ranks.rank_arguments), ranks.environment)
 
 
 class Torchrun(RankStarter):
@@ -108,7 +108,7 @@ class Torchrun(RankStarter):
 
     name = "torchrun"
 
-    def start(self, ranks: RanksOfHost) -> RankStart:
+    def start(self, ranks: RanksOfHost) -> HostStart:
         config, slot = ranks.config, ranks.slots[0]
         if not ranks.is_python:
             raise InvalidJob(
@@ -130,7 +130,7 @@ class Torchrun(RankStarter):
             # torchrun would take --rdzv, an argument of the script, for its --rdzv-id
             *(ranks.rank_command[1], STORED_COMMAND),
         )
-        return RankStart(command, ranks.environment, restarts=restarts > 0)
+        return HostStart(command, ranks.environment, restarts=restarts > 0)
 
 
 class Mpirun(RankStarter):
@@ -138,15 +138,15 @@ class Mpirun(RankStarter):
 
     name = "mpirun"
 
-    def start(self, ranks: RanksOfHost) -> RankStart:
+    def start(self, ranks: RanksOfHost) -> HostStart:
         config, slot = ranks.config, ranks.slots[0]
         run = str(config.paths.run)
         session = mpirun.session_folder(run)
         defaults = mpirun.environment(slot, session, ranks.interface, config.settings.hosts_on_machine)
         environment = {**defaults, **ranks.environment, **_common(ranks.rank_environments[0])}
         if config.settings.srun:
-            return self._srun(ranks, RankStart((), environment, session=session))
-        start = RankStart((), environment, {mpirun.REMOTE_SHELL: mpirun.remote_shell(run)}, session)
+            return self._srun(ranks, HostStart((), environment, session=session))
+        start = HostStart((), environment, {mpirun.REMOTE_SHELL: mpirun.remote_shell(run)}, session)
         if not config.host_in_world.leads:
             return start
         found = mpirun.Mpirun.find(environment)
@@ -155,7 +155,7 @@ class Mpirun(RankStarter):
         command = found.command(slot, ranks.rank_command, environment, options, remote_shell=shell)
         return replace(start, command=tuple(command), proxies_connect=found.is_mpich)
 
-    def _srun(self, ranks: RanksOfHost, start: RankStart) -> RankStart:
+    def _srun(self, ranks: RanksOfHost, start: HostStart) -> HostStart:
         """Slurm's ``srun`` in place of ``mpirun``: its ranks find the runtime of their host by the run folder."""
         config = ranks.config
         if config.host_in_world.leads:
@@ -170,7 +170,7 @@ class OtherLauncher(RankStarter):
     name = "agent"
     passes_variables = True
 
-    def start(self, ranks: RanksOfHost) -> RankStart:
+    def start(self, ranks: RanksOfHost) -> HostStart:
         config = ranks.config
         # an outer job's, or the user's: ranks would take them for those that the launcher sets
         environment = {name: value for name, value in ranks.environment.items() if name not in ranks.place}
@@ -190,13 +190,13 @@ class OtherLauncher(RankStarter):
             environment=environment,
             one_machine=ranks.interface == "lo",
         )
-        return RankStart(tuple(command), environment)
+        return HostStart(tuple(command), environment)
 
 
 def rank_starter(config: HostConfig, horovod: HorovodChoice) -> RankStarter:
     """The way in which the ranks of this job start."""
     name = config.launcher.name
-    if name == "horovod" and horovod.controller == "mpi":
+    if config.launcher.is_horovod and horovod.controller == "mpi":
         name = Mpirun.name
     starters: tuple[RankStarter, ...] = (Torchrun(), Mpirun(), OtherLauncher())
     return next((starter for starter in starters if starter.name == name), Runtime())
