@@ -13,7 +13,7 @@ from cloudtrain.errors import InvalidJob
 _STRUCTS = {
     "container": "container.options:ContainerOptions",
     "local": "local.render:LocalOptions",
-    "sagemaker": "sagemaker.queue.options:QueueOptions",
+    "sagemaker": "sagemaker.queue.request:QueueOptions",
     "hosts": "hosts.options:HostsOptions",
     "slurm": "slurm.directives:SlurmOptions",
     **dict.fromkeys(("pbs", "torque", "cobalt"), "pbs.directives:PbsOptions"),

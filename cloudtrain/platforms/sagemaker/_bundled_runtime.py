@@ -9,6 +9,7 @@ checkpoints, and uploads the model and the outputs.
 from __future__ import annotations
 
 import hashlib
+import tempfile
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path, PurePosixPath
@@ -17,6 +18,7 @@ from typing import Any
 from cloudtrain.contract import Settings, encode_arguments
 from cloudtrain.contract.arguments import is_argument_piece
 from cloudtrain.errors import InvalidJob
+from cloudtrain.link.secret import fresh_secret
 from cloudtrain.packaging import RUNTIME_FILE, pack_runtime, runtime_sha256
 from cloudtrain.platforms.common.bundled_runtime import (
     DEFAULT_CHECKPOINTS,
@@ -28,6 +30,7 @@ from cloudtrain.platforms.common.bundled_runtime import (
 from cloudtrain.platforms.common.hyperparameters import encoded_hyperparameters
 from cloudtrain.platforms.sagemaker._metric_regexes import after_prefixes
 from cloudtrain.runtime.host_config import RUNTIME_CHANNEL, SECRET_CHANNEL
+from cloudtrain.runtime.job_secret import SECRET_FILE
 from cloudtrain.spec import Source, TrainingJob
 from cloudtrain.storage import join_uri, split_uri, state_home
 
@@ -201,3 +204,20 @@ def _mark(body: Mapping[str, Any]) -> Path:
     key = body.get("OutputDataConfig", {}).get("KmsKeyId", "")
     text = f"{runtime_uri(body)} {key}".strip()
     return _cache() / "uploads" / hashlib.sha256(text.encode()).hexdigest()
+
+
+def upload_secret(body: Mapping[str, Any], upload: Callable[[Path, str], None]) -> None:
+    """Make the secret of the job that ``body`` requests, if it needs one. Raises StorageError.
+
+    The request names only its URI: the environment and the hyperparameters of a job would show the secret to everyone
+    who may call DescribeTrainingJob.
+
+    Args:
+        upload: keeps an existing object: a request that is repeated must not change the secret of a running job.
+    """
+    for channel in body.get("InputDataConfig", ()):
+        if channel["ChannelName"] == SECRET_CHANNEL:
+            with tempfile.TemporaryDirectory() as folder:
+                path = Path(folder, SECRET_FILE)
+                path.write_text(fresh_secret())
+                upload(path, join_uri(channel["DataSource"]["S3DataSource"]["S3Uri"], SECRET_FILE))

@@ -8,7 +8,7 @@ from typing import Any
 
 from cloudtrain.contract import decode_arguments
 from cloudtrain.contract.request_body import argument_details
-from cloudtrain.platforms.sagemaker._statuses import host_count, instance_groups
+from cloudtrain.platforms.sagemaker.training_job import host_count, instance_groups
 
 
 def details(answer: Mapping[str, Any]) -> dict[str, str]:

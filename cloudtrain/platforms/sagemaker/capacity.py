@@ -16,7 +16,7 @@ from cloudtrain.aws.aws import Aws
 from cloudtrain.aws.errors import job_errors
 from cloudtrain.errors import JobNotFound, PlatformError
 from cloudtrain.platforms.base import Request
-from cloudtrain.platforms.sagemaker.queue.options import QueueOptions
+from cloudtrain.platforms.sagemaker.queue.request import QueueOptions
 from cloudtrain.platforms.sagemaker.training_job import describe_training_job
 from cloudtrain.platforms.waiting import Patience, patiently
 from cloudtrain.spec import TrainingJob

@@ -12,15 +12,15 @@ from cloudtrain.contract import FailureClass, FailureReport, JobStatus
 from cloudtrain.errors import PlatformError, StorageError
 from cloudtrain.platforms.base import JobDescription
 from cloudtrain.platforms.sagemaker._details import details
-from cloudtrain.platforms.sagemaker._statuses import (
+from cloudtrain.platforms.sagemaker.failure import complete, from_failure_reason, job_facts
+from cloudtrain.platforms.sagemaker.training_job import (
     REASONS,
+    describe_training_job,
     first_time,
     job_status,
     phases,
     restarts,
 )
-from cloudtrain.platforms.sagemaker.failure import complete, from_failure_reason, job_facts
-from cloudtrain.platforms.sagemaker.training_job import describe_training_job
 from cloudtrain.storage import S3Store, join_uri
 
 CONSOLES = {

@@ -7,17 +7,32 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 from cloudtrain.aws.aws import Aws
-from cloudtrain.aws.errors import aws_errors
+from cloudtrain.aws.errors import aws_errors, may_pass
 from cloudtrain.errors import PlatformError
+from cloudtrain.platforms.common.log_merge import LogMerge
 from cloudtrain.platforms.common.request_budget import RequestBudget
-from cloudtrain.platforms.sagemaker._log_reader import INTERVAL, LogReader, log_budget
-from cloudtrain.platforms.sagemaker._statuses import first_time, host_count, job_status, restarts
-from cloudtrain.platforms.sagemaker._streams import GROUP, find_streams
-from cloudtrain.platforms.sagemaker.training_job import describe_training_job
+from cloudtrain.platforms.sagemaker._streams import (
+    GROUP,
+    MOST_EVENTS,
+    LogStream,
+    ServiceClock,
+    find_streams,
+    lines,
+)
+from cloudtrain.platforms.sagemaker.training_job import (
+    describe_training_job,
+    first_time,
+    host_count,
+    job_status,
+    restarts,
+)
 
+INTERVAL = 0.05
+"""In seconds. CloudWatch allows 25 GetLogEvents per second for an account and region: this leaves some to others."""
 READERS = 10
 LAST_LINES = 500
 MOST_HOSTS = 50
@@ -165,3 +180,56 @@ def _expected(answer: Mapping[str, Any]) -> int:
 def _ended_long_ago(answer: Mapping[str, Any]) -> bool:
     ended = first_time([answer.get("TrainingEndTime"), answer["LastModifiedTime"]])
     return ended is not None and time.time() - ended > LONG_AGO
+
+
+@cache
+def _budget(region: str, interval: float) -> RequestBudget:
+    return RequestBudget(interval)
+
+
+def log_budget(client: Any, interval: float = INTERVAL) -> RequestBudget:
+    """The requests for logs that this process may send to the client's region."""
+    return _budget(client.meta.region_name, interval)
+
+
+class LogReader:
+    """Reads all streams found so far. Errors of AWS become PlatformErrors about the job's logs.
+
+    Args:
+        interval: the seconds between two GetLogEvents, with those of all readers in this process that have the same
+            interval and region.
+    """
+
+    def __init__(self, job_name: str, client: Any, interval: float = INTERVAL) -> None:
+        self.job_name = job_name
+        budget, clock = log_budget(client, interval), ServiceClock()
+        self._merge: LogMerge[LogStream] = LogMerge(
+            lambda: find_streams(job_name, client, budget, clock), may_pass, MOST_EVENTS
+        )
+
+    @property
+    def streams(self) -> dict[str, LogStream]:
+        return self._merge.streams
+
+    @property
+    def holds(self) -> bool:
+        """Whether the next round has lines that were read in this one."""
+        return any(stream.holds for stream in self.streams.values())
+
+    @property
+    def trouble(self) -> Exception | None:
+        """The error that ended the last round early."""
+        return self._merge.trouble
+
+    def round(
+        self, pool: ThreadPoolExecutor, *, find: bool = True, is_partial: bool = False
+    ) -> Iterator[str]:
+        """The new lines of all streams, in time order. Raises PlatformError.
+
+        Args:
+            find: look for new streams first.
+            is_partial: another round follows: see `LogMerge.round`.
+        """
+        with aws_errors(f"the logs of job {self.job_name}"):
+            for event in self._merge.round(pool, find=find, is_partial=is_partial):
+                yield from lines(event)

@@ -11,7 +11,7 @@ from cloudtrain.aws.aws import Aws, owner_of
 from cloudtrain.errors import PlatformError
 from cloudtrain.platforms.base import JobDescription, JobState, Request, Series
 from cloudtrain.platforms.sagemaker.accounts import KnownAccounts
-from cloudtrain.platforms.sagemaker.queue.route import route
+from cloudtrain.platforms.sagemaker.queue.service_job import route
 from cloudtrain.spec import TrainingJob
 from cloudtrain.storage import Progress, Store, split_uri
 
@@ -74,8 +74,7 @@ class SageMakerPlatform:
     def upload_for(self, request: Request) -> None:
         """Upload the runtime and the job secret. The source and data are uploaded before."""
         from cloudtrain.aws.encryption import upload_key
-        from cloudtrain.platforms.sagemaker._bundled_runtime import upload_runtime
-        from cloudtrain.platforms.sagemaker._job_secret import upload_secret
+        from cloudtrain.platforms.sagemaker._bundled_runtime import upload_runtime, upload_secret
         from cloudtrain.platforms.sagemaker.queue.request import training_request
 
         body = training_request(request.body)
@@ -137,9 +136,8 @@ class SageMakerPlatform:
         )
 
     def states(self, job_name: str) -> list[JobState]:
-        from cloudtrain.platforms.sagemaker._statuses import states
         from cloudtrain.platforms.sagemaker.queue.describe import states_queued
-        from cloudtrain.platforms.sagemaker.training_job import describe_training_job
+        from cloudtrain.platforms.sagemaker.training_job import describe_training_job, states
 
         return route(
             job_name,
@@ -191,7 +189,7 @@ class SageMakerPlatform:
 
     def request(self, job_name: str) -> Request:
         from cloudtrain.platforms.sagemaker.queue.describe import queued_request
-        from cloudtrain.platforms.sagemaker.submitted_request import submitted_request
+        from cloudtrain.platforms.sagemaker.training_job import submitted_request
 
         return route(
             job_name,

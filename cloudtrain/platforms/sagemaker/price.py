@@ -14,7 +14,7 @@ from typing import Any
 from cloudtrain.aws.aws import Aws
 from cloudtrain.aws.errors import aws_errors
 from cloudtrain.errors import PlatformError, StorageError
-from cloudtrain.platforms.sagemaker._statuses import instance_groups, job_status
+from cloudtrain.platforms.sagemaker.training_job import instance_groups, job_status
 from cloudtrain.storage import state_home
 from cloudtrain.storage.atomic import write_file
 

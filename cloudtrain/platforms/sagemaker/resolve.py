@@ -13,7 +13,7 @@ from cloudtrain.errors import InvalidJob
 from cloudtrain.images import AUTO
 from cloudtrain.platforms.sagemaker.check_request import check_secrets
 from cloudtrain.platforms.sagemaker.inputs import check_s3
-from cloudtrain.platforms.sagemaker.queue.options import QueueOptions
+from cloudtrain.platforms.sagemaker.queue.request import QueueOptions
 from cloudtrain.spec import TrainingJob
 
 

@@ -22,7 +22,7 @@ from cloudtrain.platforms.sagemaker import SageMakerPlatform
 from cloudtrain.platforms.sagemaker.capacity import Pace, Resubmission
 from cloudtrain.platforms.sagemaker.logs import Pace as LogPace
 from cloudtrain.platforms.sagemaker.logs import logs
-from cloudtrain.platforms.sagemaker.queue.options import QueueOptions
+from cloudtrain.platforms.sagemaker.queue.request import QueueOptions
 from cloudtrain.platforms.sagemaker.resolve import check
 from cloudtrain.spec import TrainingJob
 

@@ -18,8 +18,7 @@ from training_requests import request, training_request
 from cloudtrain.errors import PlatformError
 from cloudtrain.platforms.common.log_merge import HELD_EVENTS
 from cloudtrain.platforms.sagemaker import SageMakerPlatform
-from cloudtrain.platforms.sagemaker._log_reader import LogReader
-from cloudtrain.platforms.sagemaker.logs import Pace, logs
+from cloudtrain.platforms.sagemaker.logs import LogReader, Pace, logs
 
 QUICK = Pace(shortest=0.05, longest=0.1, each_request=0.0, new_streams=0.2, settle=0.5)
 

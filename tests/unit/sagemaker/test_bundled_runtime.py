@@ -19,9 +19,9 @@ from cloudtrain.platforms.sagemaker._bundled_runtime import (
     forget_runtime,
     runtime_uri,
     upload_runtime,
+    upload_secret,
     with_runtime,
 )
-from cloudtrain.platforms.sagemaker._job_secret import upload_secret
 from cloudtrain.platforms.sagemaker.resolve import resolve
 from cloudtrain.spec import TrainingJob
 from cloudtrain.storage import state_home

@@ -10,11 +10,10 @@ from described_answers import answer
 
 from cloudtrain import Estimator, PyTorch
 from cloudtrain.errors import InvalidJob
-from cloudtrain.platforms.sagemaker._statuses import host_count
 from cloudtrain.platforms.sagemaker.describe import describe_answer
 from cloudtrain.platforms.sagemaker.doctor.checks import _quotas
 from cloudtrain.platforms.sagemaker.price import cost_of
-from cloudtrain.platforms.sagemaker.submitted_request import SELECTED
+from cloudtrain.platforms.sagemaker.training_job import SELECTED, host_count
 
 BASE: dict[str, Any] = {
     "image_uri": "my:1",

@@ -12,7 +12,7 @@ import pytest
 from cloudtrain import Estimator, Profiler, ProfilerConfig, PyTorch
 from cloudtrain.errors import InvalidJob, PlatformError
 from cloudtrain.platforms.sagemaker.submit import with_secrets
-from cloudtrain.platforms.sagemaker.submitted_request import _without_secrets
+from cloudtrain.platforms.sagemaker.training_job import without_secrets
 from cloudtrain.submission import Submission
 
 ROLE = "arn:aws:iam::123456789012:role/R"
@@ -47,7 +47,7 @@ def test_named_secrets_are_only_in_what_is_sent(
     sent = with_secrets(request)["Environment"]
     assert sent == {**shown, "MY_VARIABLE": "s3cret"}
     assert "s3cret" not in request.to_json()
-    assert _without_secrets(sent)["MY_VARIABLE"] == "***"
+    assert without_secrets(sent)["MY_VARIABLE"] == "***"
 
 
 def test_the_name_of_a_role_is_looked_up(aws: None) -> None:

@@ -9,23 +9,30 @@ from typing import Any
 from cloudtrain.aws.aws import Aws
 from cloudtrain.platforms.base import Request
 from cloudtrain.platforms.checks import Check
-from cloudtrain.platforms.sagemaker.doctor.access import (
+from cloudtrain.platforms.sagemaker.doctor.account import (
+    Account,
     check_credentials,
     check_pass_role,
     check_permission,
     check_role,
     check_trust,
+    unknown_if_denied,
 )
-from cloudtrain.platforms.sagemaker.doctor.asking import Account, asked
-from cloudtrain.platforms.sagemaker.doctor.image import check_image, check_imports
 from cloudtrain.platforms.sagemaker.doctor.network import (
     check_s3_route,
     check_security_groups,
     check_subnets,
 )
 from cloudtrain.platforms.sagemaker.doctor.queue import queue_checks
-from cloudtrain.platforms.sagemaker.doctor.quota import Wanted, check_quota
-from cloudtrain.platforms.sagemaker.doctor.storage import check_bucket, check_default_bucket, check_input
+from cloudtrain.platforms.sagemaker.doctor.resources import (
+    Wanted,
+    check_bucket,
+    check_default_bucket,
+    check_image,
+    check_imports,
+    check_input,
+    check_quota,
+)
 from cloudtrain.platforms.sagemaker.queue.request import training_request
 from cloudtrain.spec import TrainingJob
 
@@ -49,7 +56,9 @@ def checks(
     found.update(_quotas(account, body))
     found.update(_network(account, body.get("VpcConfig", {})))
     # the check of the credentials fails if there are none; for the others, that is unknown
-    return {name: check if name == "credentials" else asked(check) for name, check in found.items()}
+    return {
+        name: check if name == "credentials" else unknown_if_denied(check) for name, check in found.items()
+    }
 
 
 def _access(account: Account, role: str | None) -> Iterator[tuple[str, Check]]:

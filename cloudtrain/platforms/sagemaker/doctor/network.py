@@ -7,7 +7,7 @@ from typing import Any
 
 from cloudtrain.aws.errors import error_code
 from cloudtrain.platforms.checks import CheckStatus, Finding
-from cloudtrain.platforms.sagemaker.doctor.asking import Account
+from cloudtrain.platforms.sagemaker.doctor.account import Account
 
 
 def check_subnets(account: Account, subnets: Sequence[str]) -> Finding:

@@ -7,8 +7,7 @@ from functools import partial
 from typing import Any
 
 from cloudtrain.platforms.checks import Check, CheckStatus, Finding
-from cloudtrain.platforms.sagemaker.doctor.access import check_action
-from cloudtrain.platforms.sagemaker.doctor.asking import Account
+from cloudtrain.platforms.sagemaker.doctor.account import Account, check_action
 
 KIND = "SAGEMAKER_TRAINING"
 

@@ -12,7 +12,6 @@ from cloudtrain.aws.advice import find_advice
 from cloudtrain.aws.aws import Aws
 from cloudtrain.aws.errors import aws_errors
 from cloudtrain.contract import FailureClass, FailureReport, JobStatus
-from cloudtrain.contract.settings import HIDDEN_VARIABLES
 from cloudtrain.errors import JobNotFound, PlatformError
 from cloudtrain.platforms.base import JobDescription, JobState, Request
 from cloudtrain.platforms.sagemaker.describe import console, describe
@@ -27,7 +26,7 @@ from cloudtrain.platforms.sagemaker.queue.service_job import (
     training_job_name,
     training_queues,
 )
-from cloudtrain.spec import REDACTED, redact
+from cloudtrain.platforms.sagemaker.training_job import describe_training_job, states, without_secrets
 
 
 def describe_queued(answer: Mapping[str, Any], aws: Aws) -> JobDescription:
@@ -60,9 +59,6 @@ def describe_queued(answer: Mapping[str, Any], aws: Aws) -> JobDescription:
 
 def states_queued(answer: Mapping[str, Any], aws: Aws) -> list[JobState]:
     """The wait in the queue, and the states of the latest training job."""
-    from cloudtrain.platforms.sagemaker._statuses import states
-    from cloudtrain.platforms.sagemaker.training_job import describe_training_job
-
     queued = []
     if "createdAt" in answer:
         queued.append(JobState(_seconds(answer["createdAt"]) or 0.0, "Queued", _waits(answer, aws)))
@@ -98,13 +94,8 @@ def queued_request(answer: Mapping[str, Any], aws: Aws) -> Request:
     client = aws.client("batch")
     taken = client.meta.service_model.operation_model("SubmitServiceJob").input_shape.members
     payload = payload_of(answer)
-    environment = payload.get("Environment")
-    if environment:
-        secret = environment.get(HIDDEN_VARIABLES, "").split(",")
-        payload["Environment"] = {
-            **redact(environment),
-            **{name: REDACTED for name in secret if name in environment},
-        }
+    if payload.get("Environment"):
+        payload["Environment"] = without_secrets(payload["Environment"])
     body = {name: value for name, value in answer.items() if name in taken}
     return Request("sagemaker", answer["jobName"], {**body, "serviceRequestPayload": payload})
 

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from cloudtrain.aws.aws import Aws
 from cloudtrain.aws.errors import aws_errors, error_message, may_pass
-from cloudtrain.errors import PlatformError
+from cloudtrain.errors import JobNotFound, PlatformError
 from cloudtrain.storage import state_home
 from cloudtrain.storage.atomic import write_file
 
@@ -182,3 +182,28 @@ def _record(job_name: str, aws: Aws) -> Path:
 def _name(attempt: Mapping[str, Any]) -> str | None:
     arn = attempt.get("serviceResourceId", {}).get("value")
     return str(arn).rpartition("/")[2] if arn else None
+
+
+T = TypeVar("T")
+
+
+def route(job_name: str, aws: Aws, *, queued: Callable[[Mapping[str, Any]], T], direct: Callable[[], T]) -> T:
+    """The result of ``queued`` for a job of a queue, else of ``direct``.
+
+    A job that this machine did not submit to a queue, or that Batch has forgotten, is looked up as a training job
+    first.
+
+    Args:
+        queued: gets Batch's description of the service job.
+        direct: raises JobNotFound if SageMaker has no training job of this name.
+    """
+    answer = find_recorded(job_name, aws)
+    if answer is not None and answer["status"] != "FORGOTTEN":
+        return queued(answer)
+    try:
+        return direct()
+    except JobNotFound:
+        answer = search(job_name, aws) or answer
+        if answer is None:
+            raise
+        return queued(answer)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from cloudtrain.aws.aws import Aws
@@ -18,7 +19,7 @@ from cloudtrain.platforms.sagemaker.queue.service_job import (
     remember,
     service_jobs,
 )
-from cloudtrain.platforms.sagemaker.submit import CLOCKS_DIFFER, hidden, in_doubt
+from cloudtrain.platforms.sagemaker.submit import CLOCKS_DIFFER, hidden, in_doubt, with_secrets
 
 STOPPED_BY_USER = "stopped with cloudtrain"
 
@@ -34,14 +35,16 @@ def submit_to_queue(request: Request, aws: Aws) -> None:
         PlatformError: Batch refuses the job.
     """
     began = time.time()
-    body = _with_secrets(request)
-    payload = json.dumps(body["serviceRequestPayload"])
+    payload = with_secrets(replace(request, body=request.body["serviceRequestPayload"]))
+    body = {**request.body, "serviceRequestPayload": payload}
     with hidden(request.secrets.values()):
         if _is_queued(request, body, aws, began):
             return
         try:
             with aws_errors(f"job {request.job_name} cannot be queued"):
-                answer = aws.client("batch").submit_service_job(**{**body, "serviceRequestPayload": payload})
+                answer = aws.client("batch").submit_service_job(
+                    **{**body, "serviceRequestPayload": json.dumps(payload)}
+                )
         except PlatformError as error:
             # botocore repeats a request whose response was lost, and Batch refuses the repetition
             try:
@@ -82,15 +85,6 @@ def _is_queued(request: Request, body: Mapping[str, Any], aws: Aws, began: float
         f"there is already a job {request.job_name} in the queue {body['jobQueue']}",
         hint="Without one, cloudtrain generates a unique name.",
     )
-
-
-def _with_secrets(request: Request) -> dict[str, Any]:
-    """The body to send: the request with its secret values."""
-    payload = request.body["serviceRequestPayload"]
-    if not request.secrets:
-        return dict(request.body)
-    environment = {**payload.get("Environment", {}), **request.secrets}
-    return {**request.body, "serviceRequestPayload": {**payload, "Environment": environment}}
 
 
 def stop_queued(answer: Mapping[str, Any], aws: Aws) -> None:

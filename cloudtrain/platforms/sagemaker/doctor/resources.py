@@ -1,13 +1,119 @@
-"""Checks that the image exists, and has the modules that the script imports."""
+"""Checks of what a job uses: its buckets and inputs, the quotas of its instances, and its image."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
 
 from cloudtrain.aws.errors import error_code
 from cloudtrain.aws.registry import ECR
 from cloudtrain.platforms.checks import MISSING_MODULES, CheckStatus, Finding
-from cloudtrain.platforms.sagemaker.doctor.asking import Account
+from cloudtrain.platforms.sagemaker.describe import console
+from cloudtrain.platforms.sagemaker.doctor.account import Account
+
+MISSING = {"404", "NoSuchBucket", "NotFound"}
+
+
+def check_default_bucket(account: Account) -> Finding:
+    return check_bucket(account, account.default_bucket)
+
+
+def check_bucket(account: Account, bucket: str) -> Finding:
+    region = _bucket_region(account, bucket)
+    if region is None and bucket == account.default_bucket:
+        return Finding(CheckStatus.OK, "it is the default bucket, which is created by the first upload")
+    if region is None:
+        return Finding(
+            CheckStatus.FAILED,
+            f"there is no bucket {bucket}",
+            f"Create it: aws s3 mb s3://{bucket} --region {account.region}",
+        )
+    if region != account.region:
+        return Finding(
+            CheckStatus.FAILED,
+            f"{bucket} is in {region}, the job would run in {account.region}",
+            "Use a bucket in the job's region, or set AWS_DEFAULT_REGION to the bucket's region.",
+        )
+    return Finding(CheckStatus.OK, f"in {region}")
+
+
+def check_input(account: Account, uri: str) -> Finding:
+    """Check that a channel has at least one object: the job fails without."""
+    from botocore.exceptions import ClientError
+
+    bucket, _, prefix = uri.removeprefix("s3://").partition("/")
+    try:
+        found = account.client("s3").list_objects_v2(Bucket=bucket, Prefix=prefix, MaxKeys=1)
+    except ClientError as error:
+        if error_code(error) not in MISSING:
+            raise
+        return Finding(CheckStatus.FAILED, f"there is no bucket {bucket}", "Check the URI of the channel.")
+    if not found.get("Contents"):
+        return Finding(CheckStatus.FAILED, f"there is no object below {uri}", f"Check with: aws s3 ls {uri}")
+    return Finding(CheckStatus.OK, uri)
+
+
+def _bucket_region(account: Account, bucket: str) -> str | None:
+    """The region of a bucket; None if it does not exist."""
+    from botocore.exceptions import ClientError
+
+    try:
+        found = account.client("s3").head_bucket(Bucket=bucket)
+    except ClientError as error:
+        if error_code(error) not in MISSING:
+            raise
+        return None
+    return str(found.get("BucketRegion") or account.region)
+
+
+PAGE = "servicequotas/home/services/sagemaker/quotas"
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """Instances of one type. ``kind`` is the name of the usage in Service Quotas."""
+
+    instance_type: str
+    kind: str
+    count: int
+    is_needed: bool = True
+    """Whether the job fails without them. A warm pool is optional."""
+
+    @property
+    def quota_name(self) -> str:
+        return f"{self.instance_type} for {self.kind} usage"
+
+
+def check_quota(account: Account, wanted: Wanted) -> Finding:
+    quota = _find_quota(account, wanted.quota_name)
+    if quota is None:
+        return Finding(
+            CheckStatus.WARNING,
+            f"{account.region} has no quota {wanted.quota_name!r}",
+            "Check the instance type, and that the region has it.",
+        )
+    value = int(quota["Value"])
+    if value >= wanted.count:
+        return Finding(
+            CheckStatus.OK, f"{value} instances, {wanted.count} needed; running instances are not counted"
+        )
+    return Finding(
+        CheckStatus.FAILED if wanted.is_needed else CheckStatus.WARNING,
+        f"the quota {wanted.quota_name!r} is {value}, {wanted.count} needed",
+        f"Request an increase: {console(account.region, account.partition)}/{PAGE}/{quota['QuotaCode']}",
+    )
+
+
+def _find_quota(account: Account, name: str) -> dict[str, Any] | None:
+    pages = account.client("service-quotas").get_paginator("list_service_quotas")
+    for page in pages.paginate(ServiceCode="sagemaker", PaginationConfig={"PageSize": 100}):
+        for quota in page["Quotas"]:
+            if quota["QuotaName"].lower() == name:
+                found: dict[str, Any] = quota
+                return found
+    return None
+
 
 COMMON = (
     "awscli bokeh boto3 botocore click cloudpickle cmake cv2 cython cryptography dateutil h5py idna imageio "
