@@ -39,7 +39,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as home:
         environment = {**os.environ, "CLOUDTRAIN_HOME": home}
         jobs_home = Path(home, "jobs", "local")
-        _make_job(jobs_home / "large", 0)
+        make_job(jobs_home / "large", 0)
         with open(jobs_home / "large" / "events.jsonl", "w") as file:
             for number in range(metrics):
                 event = {
@@ -56,7 +56,7 @@ def main() -> None:
             timing, memory = Timing.of(took for took, _ in looks), max(size for _, size in looks)
             print(f"| `describe`, {metrics:,} metrics, {what} look | {timing} | {memory} MB |", flush=True)
         for number in range(jobs):
-            _make_job(jobs_home / f"job-{number}", number)
+            make_job(jobs_home / f"job-{number}", number)
         with sqlite3.connect(Path(home, "index.db")) as database:
             database.execute(
                 "CREATE TABLE jobs (name TEXT, platform TEXT, submitted_at REAL, PRIMARY KEY (name, platform))"
@@ -74,7 +74,7 @@ def main() -> None:
             print(f"| `cloudtrain list`, {jobs:,} jobs, {what} look | {timing} | {memory} MB |", flush=True)
 
 
-def _make_job(folder: Path, number: int) -> None:
+def make_job(folder: Path, number: int) -> None:
     folder.mkdir(parents=True)
     request = {"settings": {}, "channels": {}, "environment": {}, "hyperparameters": {"lr": "0.1"}}
     record = {

@@ -57,6 +57,11 @@ COMMANDS: dict[str, Sequence[str]] = {
 }  # fmt: skip
 
 
+def adopt_orphans() -> None:
+    """Become the parent of detached processes, so that `cpu_of_all` can wait for them."""
+    ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+
+
 def cpu_of_all(command: Sequence[str], folder: Path, tree: Path) -> float:
     """CPU seconds of a command and all its descendants. Raises RuntimeError with its output if it fails."""
     environ = {**os.environ, "PYTHONPATH": str(tree), "CLOUDTRAIN_HOME": str(folder / "state")}
@@ -87,7 +92,7 @@ def main() -> None:
         "--quick", action="store_true", help="two commands, once, as a smoke test: never a regression"
     )
     given = parser.parse_args()
-    ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+    adopt_orphans()
     with tempfile.TemporaryDirectory() as name:
         scratch = Path(name)
         archive = ["git", "-C", str(REPOSITORY), "archive", given.base, "cloudtrain"]

@@ -12,7 +12,9 @@ import pytest
 BENCHMARKS = Path(__file__).parents[3] / "benchmarks"
 
 
-@pytest.mark.parametrize("command", ["submit_phases.py --quick", "regression.py --base HEAD --quick"])
+@pytest.mark.parametrize(
+    "command", ["submit_phases.py --quick", "regression.py --base HEAD --quick", "growth.py --quick"]
+)
 def test_a_benchmark_runs(command: str, tmp_path: Path) -> None:
     name, *arguments = command.split()
     done = subprocess.run(
