@@ -1,4 +1,4 @@
-"""A run in the foreground on several hosts: starts `foreground_node` on each, through ssh, and decides for all of them.
+"""A run in the foreground on several hosts: starts `node` on each, through ssh, and decides for all of them.
 
 The hosts have this working folder and this interpreter at the same paths, as ``horovodrun`` expects: in a shared
 folder, for example. The environment and the secret of the ranks reach a host on its standard input.
@@ -7,7 +7,6 @@ folder, for example. The environment and the secret of the ranks reach a host on
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import queue
 import shlex
@@ -18,7 +17,7 @@ import sys
 import threading
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from cloudtrain._system.signals import linux_number, own_number
@@ -26,14 +25,28 @@ from cloudtrain.contract import FailureReport
 from cloudtrain.errors import PlatformError
 from cloudtrain.link.secret import fresh_secret
 from cloudtrain.runtime.diagnose.first_cause import Failures
-from cloudtrain.runtime.foreground.node import MARK
 from cloudtrain.runtime.foreground.plan import Order, Place
 from cloudtrain.runtime.foreground.ranks import END_SIGNALS, GRACE_SECONDS, asked_to_end, status_of
 from cloudtrain.runtime.outer_variables import without_outer_mpi, without_outer_step
 from cloudtrain.runtime.output import say, write_all
 from cloudtrain.runtime.run_folder import LIBRARY
+from cloudtrain.runtime.start.messages import (
+    Abort,
+    Done,
+    Failed,
+    FrameReader,
+    Kill,
+    Message,
+    Notify,
+    Ranks,
+    Ready,
+    Refused,
+    Start,
+    Stop,
+)
 
 POLL_SECONDS = 0.02
+READ_SIZE = 1 << 16
 START_SECONDS = 120.0
 """How long hosts may take to answer: the user may have to enter a password."""
 END_SECONDS = 15.0
@@ -68,22 +81,17 @@ class Node:
     """For ssh; empty: this machine."""
     ranks: list[int]
     process: subprocess.Popen[bytes] | None = None
-    ready: dict[str, Any] = field(default_factory=dict)
-    done: dict[str, Any] = field(default_factory=dict)
+    ready: Ready | None = None
+    done: Done | None = None
 
-    outbox: queue.SimpleQueue[bytes] = field(default_factory=queue.SimpleQueue)
-    """Lines for the host; an empty one closes the connection."""
-
-    def send(self, message: Mapping[str, Any]) -> None:
-        """Does not wait, and does nothing if the host is gone: the end of its output says so."""
-        self.outbox.put(json.dumps(message).encode() + b"\n")
+    outbox: queue.SimpleQueue[Message | None] = field(default_factory=queue.SimpleQueue)
+    """Messages for the host, written by a thread: a host that is gone does not read. None closes the connection."""
 
     def write(self) -> None:
-        """Write what `send` was given. Runs in a thread, because a host that does not answer does not read either."""
         assert self.process and self.process.stdin
         with contextlib.suppress(OSError), self.process.stdin as pipe:
-            for line in iter(self.outbox.get, b""):
-                pipe.write(line)
+            while message := self.outbox.get():
+                pipe.write(message.to_line())
                 pipe.flush()
 
 
@@ -113,7 +121,7 @@ class _Head:
         self._nodes = nodes
         self._ssh = ssh
         self._signals = signals
-        self._inbox: queue.SimpleQueue[tuple[Node, dict[str, Any]]] = queue.SimpleQueue()
+        self._inbox: queue.SimpleQueue[tuple[Node, Message | None]] = queue.SimpleQueue()
         self._failures = Failures()
         self._secret = fresh_secret()
         self._ended_by = 0
@@ -127,10 +135,11 @@ class _Head:
             return 128 + self._ended_by
         self._start()
         self._watch()
+        done = [node.done for node in self._nodes if node.done]
         if self._ended_by:
-            return 0 if all(node.done.get("all") for node in self._nodes) else 128 + self._ended_by
-        completed = [rank for node in self._nodes for rank in node.done.get("completed", ())]
-        return status_of(self._failures, completed)
+            is_complete = len(done) == len(self._nodes) and all(one.all for one in done)
+            return 0 if is_complete else 128 + self._ended_by
+        return status_of(self._failures, [rank for one in done for rank in one.completed])
 
     def _connect(self, node: Node) -> None:
         command = [sys.executable, "-c", _NODE, LIBRARY]
@@ -147,35 +156,22 @@ class _Head:
         environment = {name: value for name, value in inherited.items() if not name.startswith(_OF_MACHINE)}
         threading.Thread(target=self._read, args=(node,), daemon=True).start()
         threading.Thread(target=node.write, daemon=True).start()
-        node.send(
-            {
-                "type": "order",
-                "order": {**asdict(self._order), "ranks": len(node.ranks)},
-                "environment": environment,
-                "folder": os.getcwd(),
-                "secret": self._secret,
-            }
-        )
+        order = asdict(replace(self._order, ranks=len(node.ranks)))
+        node.outbox.put(Ranks(order, environment, os.getcwd(), self._secret))
 
     def _read(self, node: Node) -> None:
         """Pass on the lines of a host, and put its messages into the inbox."""
         assert node.process and node.process.stdout
-        has_greeted = False
-        for line in node.process.stdout:
-            if (
-                not has_greeted and MARK in line
-            ):  # a login script has printed something without an end of line
-                line = line[line.index(MARK) :]
-                has_greeted = True
-            if line.startswith(MARK):
-                try:
-                    self._inbox.put((node, json.loads(line[len(MARK) :])))
-                except ValueError:
-                    continue
-            else:
-                with self._writing:
-                    write_all(1, line)
-        self._inbox.put((node, {"type": "gone"}))
+        reader = FrameReader(lambda _, message: self._inbox.put((node, message)))
+        while data := os.read(node.process.stdout.fileno(), READ_SIZE):
+            for lines in reader.read(data):
+                self._print(lines)
+        self._print(reader.end())
+        self._inbox.put((node, None))
+
+    def _print(self, lines: bytes) -> None:
+        with self._writing:
+            write_all(1, lines)
 
     def _wait_until_ready(self) -> bool:
         """Returns False if a signal came first. Raises PlatformError."""
@@ -193,12 +189,12 @@ class _Head:
                 node, message = self._inbox.get(timeout=POLL_SECONDS)
             except queue.Empty:
                 continue
-            if message["type"] == "ready":
+            if isinstance(message, Ready):
                 node.ready = message
-            elif message["type"] == "refused":
+            elif isinstance(message, Refused):
                 raise PlatformError(
-                    f"{node.name}: {message['message']}",
-                    hint=message["hint"]
+                    f"{node.name}: {message.message}",
+                    hint=message.hint
                     or "Use a folder that all hosts share, or add --send: it sends the script to them.",
                 )
             else:
@@ -212,24 +208,19 @@ class _Head:
     def _start(self) -> None:
         size = sum(len(node.ranks) for node in self._nodes)
         address = self._address()
-        ports = dict(self._nodes[0].ready["ports"])
+        assert self._nodes[0].ready, "all hosts are"
+        ports = dict(self._nodes[0].ready.ports)
         port = ports.pop("master")
         for number, node in enumerate(self._nodes):
             place = Place(node.ranks, size, number, len(self._nodes), address, port, ports)
-            node.send({"type": "start", "name": node.name, "place": asdict(place)})
+            node.outbox.put(Start(node.name, asdict(place)))
 
     def _address(self) -> str:
         """The address of the first host, as the others see it: that of ssh's connections."""
+        connections = [node.ready.ssh.split() if node.ready else [] for node in self._nodes]
         if self._nodes[0].destination:
-            words = self._nodes[0].ready["ssh"].split()
-            if len(words) == 4:
-                return str(words[2])
-            return self._nodes[0].name
-        for node in self._nodes[1:]:
-            words = node.ready["ssh"].split()
-            if len(words) == 4:
-                return str(words[0])
-        return socket.gethostname()
+            return connections[0][2] if len(connections[0]) == 4 else self._nodes[0].name
+        return next((words[0] for words in connections[1:] if len(words) == 4), socket.gethostname())
 
     def _watch(self) -> None:
         kill_at = float("inf")
@@ -240,7 +231,7 @@ class _Head:
             except queue.Empty:
                 pass
             if self._failures.are_settled and not self._ended_by:
-                self._broadcast({"type": "abort"})
+                self._broadcast(Abort())
                 self._wait_for_ends(GRACE_SECONDS)
                 return
             if time.monotonic() >= kill_at:
@@ -249,27 +240,26 @@ class _Head:
                 continue
             number = self._signals.get()
             if number == own_number("SIGUSR1"):
-                self._broadcast({"type": "notice", "reason": "signal SIGUSR1"})
+                self._broadcast(Notify("signal SIGUSR1"))
                 continue
             if self._ended_by:
                 break
             self._ended_by = number
             kill_at = time.monotonic() + GRACE_SECONDS
             reason = END_SIGNALS[signal.Signals(number)]
-            self._broadcast({"type": "stop", "reason": reason, "signal": linux_number(number)})
+            self._broadcast(Stop(linux_number(number), reason))
             say(asked_to_end(number))
-        self._broadcast({"type": "kill"})
+        self._broadcast(Kill())
         self._wait_for_ends(END_SECONDS)
 
-    def _take(self, node: Node, message: dict[str, Any]) -> None:
-        kind = message["type"]
-        if kind == "done":
+    def _take(self, node: Node, message: Message | None) -> None:
+        if isinstance(message, Done):
             node.done = message
-        elif kind == "failed" and not self._ended_by:
-            self._failures.add(FailureReport.from_dict(message["report"]))
-        elif kind in ("gone", "refused") and not node.done:
-            node.done = {"completed": [], "all": False}
-            why = message.get("message", "its connection ended")
+        elif isinstance(message, Failed) and not self._ended_by:
+            self._failures.add(FailureReport.from_dict(message.report))
+        elif (message is None or isinstance(message, Refused)) and not node.done:
+            node.done = Done([], False)
+            why = message.message if message else "its connection ended"
             if not self._ended_by:
                 self._failures.add(FailureReport.host_lost(node.name, why, time.time()))
 
@@ -281,17 +271,17 @@ class _Head:
             except queue.Empty:
                 if not self._signals.empty():
                     self._signals.get()
-                    self._broadcast({"type": "kill"})
+                    self._broadcast(Kill())
 
-    def _broadcast(self, message: Mapping[str, Any]) -> None:
+    def _broadcast(self, message: Message) -> None:
         for node in self._nodes:
-            node.send(message)
+            node.outbox.put(message)
 
     def end(self) -> None:
         """Close all connections, which ends what still runs on the hosts."""
         deadline = time.monotonic() + END_SECONDS
         for node in self._nodes:
-            node.outbox.put(b"")
+            node.outbox.put(None)
             if node.process and not node.ready:  # it runs nothing yet
                 node.process.terminate()
         for node in self._nodes:

@@ -1,13 +1,11 @@
 """One of several hosts of a run in the foreground: its ranks, at the other end of a connection.
 
-Standard input carries the messages of `foreground_hosts`, one JSON object in each line; its end ends the ranks.
-Standard output carries the lines of the ranks, which begin with their prefix, and the messages of this host, which
-begin with `MARK`.
+Standard input carries `messages`; its end ends the ranks. Standard output carries the lines of the ranks, which begin
+with their prefix, and the messages of this host, in frames.
 """
 
 from __future__ import annotations
 
-import json
 import os
 import queue
 import shutil
@@ -16,7 +14,6 @@ import sys
 import tempfile
 import threading
 from pathlib import Path
-from typing import Any
 
 from cloudtrain._system.signals import SIGHUP
 from cloudtrain.contract.frameworks import SHARED_PORTS
@@ -26,8 +23,20 @@ from cloudtrain.runtime.foreground.plan import Order, Place
 from cloudtrain.runtime.foreground.ranks import HostRanks
 from cloudtrain.runtime.output import write_all
 from cloudtrain.runtime.ports import free_port
+from cloudtrain.runtime.start.messages import (
+    Abort,
+    Done,
+    Failed,
+    Kill,
+    Message,
+    Notify,
+    Ranks,
+    Ready,
+    Refused,
+    Start,
+    Stop,
+)
 
-MARK = b"\0cloudtrain "
 POLL_SECONDS = 0.02
 
 
@@ -35,9 +44,9 @@ def main() -> int:
     """Run this host's ranks. Returns 0 unless there was nothing to run."""
     for number in (signal.SIGINT, SIGHUP):
         signal.signal(number, signal.SIG_IGN)  # the head decides
-    inbox: queue.SimpleQueue[dict[str, Any]] = queue.SimpleQueue()
+    inbox: queue.SimpleQueue[Message] = queue.SimpleQueue()
     threading.Thread(target=_read, args=(inbox,), daemon=True).start()
-    signal.signal(signal.SIGTERM, lambda _number, _frame: inbox.put({"type": "kill"}))
+    signal.signal(signal.SIGTERM, lambda _number, _frame: inbox.put(Kill()))
     adopt_orphans()
     folder = tempfile.mkdtemp(prefix="ct-run-")
     try:
@@ -45,73 +54,73 @@ def main() -> int:
     except (CloudtrainError, OSError, ValueError) as error:
         hint = error.hint if isinstance(error, CloudtrainError) else ""
         message = error.message if isinstance(error, CloudtrainError) else str(error)
-        _send({"type": "refused", "message": message, "hint": hint})
+        _send(Refused(message, hint))
         return 1
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def _read(inbox: queue.SimpleQueue[dict[str, Any]]) -> None:
+def _read(inbox: queue.SimpleQueue[Message]) -> None:
     """Runs in a thread, which still reads when the interpreter ends: that needs the lock of ``sys.stdin``."""
     with open(0, "rb", closefd=False) as messages:
         for line in messages:
-            inbox.put(json.loads(line))
-    inbox.put({"type": "kill"})
+            inbox.put(Message.from_line(line))
+    inbox.put(Kill())
 
 
-def _send(message: dict[str, Any]) -> None:
-    write_all(1, MARK + json.dumps(message).encode() + b"\n")
+def _send(message: Message) -> None:
+    write_all(1, message.frames(0))
 
 
-def _run(inbox: queue.SimpleQueue[dict[str, Any]], run: Path) -> int:
+def _run(inbox: queue.SimpleQueue[Message], run: Path) -> int:
     first = inbox.get()
-    if first["type"] != "order":
+    if not isinstance(first, Ranks):
         return 1
-    os.environ.update(first["environment"])
-    order = Order.from_dict(first["order"])
-    os.chdir(first["folder"])
+    os.environ.update(first.environment)
+    order = Order.from_dict(first.order)
+    os.chdir(first.folder)
     for program in order.programs:
-        folder, script = program.folder or first["folder"], program.arguments[0]
+        folder, script = program.folder or first.folder, program.arguments[0]
         if script not in ("-m", "--") and not os.path.isfile(os.path.join(folder, script)):
             raise FileNotFoundError(f"there is no file {script} in {folder}")
         if shutil.which(program.python) is None:
             raise FileNotFoundError(f"there is no interpreter {program.python}")
     ports = {name: free_port() for name in ("master", *SHARED_PORTS)}
-    _send({"type": "ready", "ports": ports, "ssh": os.environ.get("SSH_CONNECTION", "")})
+    _send(Ready(ports, os.environ.get("SSH_CONNECTION", "")))
     start = inbox.get()
-    if start["type"] != "start":
+    if not isinstance(start, Start):
         return 0
-    ranks = HostRanks(order, run, start["name"], Place(**start["place"]), first["secret"])
+    ranks = HostRanks(order, run, start.name, Place(**start.place), first.secret)
     try:
         ranks.start()
         _watch(ranks, inbox)
     finally:
         ranks.end()
-    _send({"type": "done", "completed": ranks.completed_ranks, "all": ranks.launch.completed})
+    _send(Done(ranks.completed_ranks, ranks.launch.completed))
     return 0
 
 
-def _watch(ranks: HostRanks, inbox: queue.SimpleQueue[dict[str, Any]]) -> None:
+def _watch(ranks: HostRanks, inbox: queue.SimpleQueue[Message]) -> None:
     """Report failures until all ranks have ended, or have to be killed."""
     failed = False
     while True:
         running = ranks.launch.running
         for report in ranks.look():
             failed = True
-            _send({"type": "failed", "report": report.to_dict()})
+            _send(Failed(report.to_dict()))
         if not running and not failed:
             return
         try:
             message = inbox.get(timeout=POLL_SECONDS)
         except queue.Empty:
             continue
-        if message["type"] == "stop":
-            ranks.stop(message["signal"], message["reason"])
+        if isinstance(message, Stop):
+            ranks.stop(message.signal, message.reason)
             if not running:
                 return
-        elif message["type"] == "notice":
-            ranks.notify(message["reason"])
-        elif message["type"] == "abort":
+        elif isinstance(message, Notify):
+            ranks.notify(message.reason)
+        elif isinstance(message, Abort):
             ranks.wait_for_commits(inbox)
             return
         else:

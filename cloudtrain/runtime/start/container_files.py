@@ -315,7 +315,7 @@ INTERRUPTED = 128 + signal.SIGTERM
 
 
 class JobInContainer(Protocol):
-    """The fields of `node_job.NodeJob` that a container needs."""
+    """The fields of `messages.NodeJob` that a container needs."""
 
     @property
     def environment(self) -> Mapping[str, str]: ...

@@ -3,8 +3,8 @@
 Usage: ``python cloudtrain.pyz cloudtrain.runtime.start.node FOLDER [NAME]``, with the folder of the job and the name
 of the host; without a name, it is that of Slurm's node.
 
-The step sends lines on its input: first the `node_job.NodeJob`, then ``leader PORT``, later ``signal NUMBER``. Its
-output consists of `frames`. When its input ends, the step is gone, and so the runtime has to end.
+The step sends `messages` on its input: first a `NodeJob`, then the `Leader`, later `Signal`. Its output consists of
+frames. When its input ends, the step is gone, and so the runtime has to end.
 """
 
 from __future__ import annotations
@@ -29,7 +29,6 @@ from cloudtrain.errors import PlatformError
 from cloudtrain.runtime.descendants import adopt_orphans, end_descendants
 from cloudtrain.runtime.outer_variables import without_outer_allocation
 from cloudtrain.runtime.ports import free_port
-from cloudtrain.runtime.start import node_protocol
 from cloudtrain.runtime.start.container_files import (
     NOT_STARTED,
     in_container,
@@ -38,9 +37,9 @@ from cloudtrain.runtime.start.container_files import (
     report_start,
     write_report,
 )
+from cloudtrain.runtime.start.messages import Exit, Leader, Message, NodeJob, Signal, output_frames
 from cloudtrain.runtime.start.node_container import BY_SRUN
 from cloudtrain.runtime.start.node_folder import HostFolder, host_folder, local_folder, local_prefix
-from cloudtrain.runtime.start.node_protocol import NodeJob
 
 assert sys.platform != "win32", "jobs run on Linux and macOS"
 
@@ -85,25 +84,25 @@ def main() -> int:
     # scancel --signal reaches all processes on the nodes, but not the step. The runtime and its ranks answer this one
     signal.signal(signal.SIGUSR1, signal.SIG_IGN)
     for ending in (signal.SIGINT, signal.SIGHUP):
-        signal.signal(
-            ending, lambda got, _: _say(node_protocol.frame(0, node_protocol.INTERRUPT, b"%d" % got))
-        )
+        signal.signal(ending, lambda got, _: _say(Signal(got).frames(0)))
     folder = Path(sys.argv[1])
     name = sys.argv[2] if len(sys.argv) > 2 else os.environ[NAME]
     given = Input()
-    job = NodeJob.from_line(given.wait())
+    job = Message.from_line(given.wait())
+    assert isinstance(job, NodeJob), "the step sends the job first"
     number = job.names.index(name)
     settings = dict(job.settings)
     if len(job.names) > 1 and number == 0:
-        _say(node_protocol.frame(0, node_protocol.PORT, str(free_port()).encode()))
+        _say(Leader(free_port()).frames(0))
     if not job.container:
         import_runtime()
     if len(job.names) > 1:
-        word, _, port = given.wait().partition(b" ")
-        if word != b"leader":  # a signal, or the step is gone
-            _say(node_protocol.frame(number, node_protocol.EXIT, b"%d" % -signal.SIGTERM))
+        line = given.wait()
+        leader = Message.from_line(line) if line else None
+        if not isinstance(leader, Leader):  # a signal, or the step is gone
+            _say(Exit(-signal.SIGTERM).frames(number))
             return 0
-        settings["CLOUDTRAIN_RENDEZVOUS"] = f"{job.names[0]}:{port.decode()}"
+        settings["CLOUDTRAIN_RENDEZVOUS"] = f"{job.names[0]}:{leader.port}"
     if job.srun:
         launch = {"mpi": job.srun, "hosts": str(folder / "hosts"), "runtime": job.runtime}
         settings["CLOUDTRAIN_SRUN"] = json.dumps(list(launch.items()))
@@ -111,7 +110,7 @@ def main() -> int:
         job.container.get("engine") in BY_SRUN
     )  # in the container already, which has nothing else of the job
     code = _run_host(Path(DEFAULT_BASE) if in_srun else folder / "hosts" / name, job, name, settings, given)
-    _say(node_protocol.frame(number, node_protocol.EXIT, str(code).encode()))
+    _say(Exit(code).frames(number))
     return 0
 
 
@@ -138,7 +137,7 @@ def _run_host(shared: Path, job: NodeJob, name: str, settings: Mapping[str, str]
                 folder.close()
         return code
     except PlatformError as error:
-        _say(node_protocol.output_frames(number, f"[cloudtrain] {error.message}".encode()))
+        _say(output_frames(number, f"[cloudtrain] {error.message}".encode()))
         write_report(Paths(shared), report_of(name, error.message, error.hint, NOT_STARTED))
         return NOT_STARTED
 
@@ -205,7 +204,7 @@ def run(
                     continue
                 data = os.read(output, READ_SIZE)
                 *lines, rest = (rest + data).split(b"\n")
-                _say(b"".join(node_protocol.output_frames(number, line) for line in lines))
+                _say(b"".join(output_frames(number, line) for line in lines))
                 if not data:
                     selector.unregister(output)
                     is_open = False
@@ -214,14 +213,15 @@ def run(
                 if code is not None:
                     end_descendants()  # processes of a killed runtime that may hold the pipe
     if rest:
-        _say(node_protocol.output_frames(number, rest))
+        _say(output_frames(number, rest))
     os.close(output)
     return code
 
 
 def _obey(lines: Sequence[bytes], has_ended: bool, pid: int) -> None:
     """Pass the signals that the step sends on to the runtime."""
-    numbers = [int(line.split()[1]) for line in lines if line.startswith(b"signal ")]
+    messages = map(Message.from_line, lines)
+    numbers = [message.number for message in messages if isinstance(message, Signal)]
     if has_ended:
         numbers.extend(filter(None, [own_number("SIGUSR2")]))  # see `entrypoint.ORPHANED_SIGNAL`
     for number in numbers:

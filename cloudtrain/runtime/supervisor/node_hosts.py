@@ -21,8 +21,8 @@ from cloudtrain._system.signals import LINUX, SIGKILL
 from cloudtrain.contract import FailureClass, FailureReport
 from cloudtrain.contract.request_body import request_environment, request_settings
 from cloudtrain.runtime.start.container_files import check_shared, needed_mounts, pulled, shared_files
+from cloudtrain.runtime.start.messages import Exit, FrameReader, Leader, Message, NodeJob, Signal
 from cloudtrain.runtime.start.node_container import Container
-from cloudtrain.runtime.start.node_protocol import FrameReader, NodeJob
 from cloudtrain.runtime.supervisor.folder import JobFolder
 from cloudtrain.runtime.supervisor.hosts import FolderHosts
 
@@ -60,7 +60,8 @@ class NodePrograms:
     def __init__(self, command: Sequence[str], job: NodeJob, log: int, noise: tuple[bytes, ...] = ()) -> None:
         self._job = job
         self._log = os.dup(log)
-        self._reader = FrameReader(noise)
+        self._reader = FrameReader(self._take, noise)
+        self._exits: dict[int, int] = {}
         self._lock = threading.Lock()
         self._kill_at: float | None = None
         self._process = subprocess.Popen(
@@ -70,13 +71,13 @@ class NodePrograms:
             stderr=subprocess.STDOUT,
             start_new_session=True,
         )
-        self._send(job.to_line())
+        self._send(job)
         self._thread = threading.Thread(target=self._read, daemon=True)
         self._thread.start()
 
     def exit_code(self, number: int) -> int | None:
         """The exit code of a runtime, negative for a signal; None while it runs."""
-        code = self._reader.exits.get(number)
+        code = self._exits.get(number)
         if code is not None:
             return code
         if self._kill_at is not None and time.monotonic() > self._kill_at:
@@ -84,13 +85,13 @@ class NodePrograms:
         if self._thread.is_alive():
             return None
         found = self._process.poll()
-        if found is None or number in self._reader.exits:
-            return self._reader.exits.get(number)
+        if found is None or number in self._exits:
+            return self._exits.get(number)
         return -SIGKILL if self._kill_at is not None else found or 1
 
     def said(self, number: int) -> bool:
         """Whether the program of a node has reported the end of its runtime."""
-        return number in self._reader.exits
+        return number in self._exits
 
     @property
     def is_cancelled(self) -> bool:
@@ -126,7 +127,7 @@ class NodePrograms:
             if self._kill_at is not None:
                 return
             self._kill_at = time.monotonic() + KILL_SECONDS
-        self._send(b"signal %d\n" % number)
+        self._send(Signal(number))
 
     def close(self) -> None:
         """End what is left of the command. Its nodes have ended, or do not answer."""
@@ -138,34 +139,35 @@ class NodePrograms:
 
     @property
     def _all_said(self) -> bool:
-        return len(self._reader.exits) == len(self._job.names)
+        return len(self._exits) == len(self._job.names)
 
     def _end(self) -> None:
         with contextlib.suppress(ProcessLookupError, PermissionError):
             signal_group(self._process.pid, SIGKILL)
 
-    def _send(self, line: bytes) -> None:
+    def _send(self, message: Message) -> None:
         assert self._process.stdin
         with self._lock, contextlib.suppress(OSError, ValueError):  # it has ended
-            self._process.stdin.write(line)
+            self._process.stdin.write(message.to_line())
             self._process.stdin.flush()
 
     def _read(self) -> None:
         """Copy what the nodes print into the log, until the command ends."""
         assert self._process.stdout
         stream: IO[bytes] = self._process.stdout
-        asked = False
         while data := os.read(stream.fileno(), READ_SIZE):
-            self._write(self._reader.read(data))
-            if number := self._reader.interrupted:
-                self._reader.interrupted = 0
-                # the supervisor ends the job
-                os.kill(os.getpid(), signal.SIGHUP if number == signal.SIGHUP else signal.SIGINT)
-            if self._reader.port and not asked:
-                asked = True
-                self._send(b"leader %d\n" % self._reader.port)
+            for output in self._reader.read(data):
+                self._write(output)
         self._write(self._reader.end())
         os.close(self._log)
+
+    def _take(self, number: int, message: Message) -> None:
+        if isinstance(message, Exit):
+            self._exits.setdefault(number, message.code)
+        elif isinstance(message, Leader):
+            self._send(message)
+        elif isinstance(message, Signal):  # the supervisor ends the job
+            os.kill(os.getpid(), signal.SIGHUP if message.number == signal.SIGHUP else signal.SIGINT)
 
     def _write(self, output: bytes) -> None:
         with contextlib.suppress(OSError):  # a full disk

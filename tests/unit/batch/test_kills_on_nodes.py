@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from cloudtrain.contract import FailureClass
-from cloudtrain.runtime.start.node_protocol import FrameReader, NodeJob
+from cloudtrain.runtime.start.messages import FrameReader, NodeJob
 from cloudtrain.runtime.supervisor.node_hosts import NodeHost, NodePrograms
 
 NODES = ["node-1", "node-2"]
@@ -27,8 +27,8 @@ UNNAMED = [
 
 @pytest.mark.parametrize("line", NAMED + UNNAMED)
 def test_lines_about_memory(line: str) -> None:
-    reader = FrameReader()
-    assert reader.read(f"{line}\n".encode()) == f"{line}\n".encode()
+    reader = FrameReader(lambda _, message: None)
+    assert b"".join(reader.read(f"{line}\n".encode())) == f"{line}\n".encode()
     assert reader.memory_kills == [line]
 
 
@@ -36,8 +36,8 @@ def test_lines_about_memory(line: str) -> None:
     "line", ["srun: error: node-2: task 1: Killed", "Out Of Memory", "\x0210oError: oom_kill event"]
 )
 def test_other_lines(line: str) -> None:
-    reader = FrameReader()
-    reader.read(f"{line}\n".encode())
+    reader = FrameReader(lambda _, message: None)
+    list(reader.read(f"{line}\n".encode()))
     assert not reader.memory_kills
 
 

@@ -1,11 +1,10 @@
-"""Slurm's lists of nodes, and the frames of node programs."""
+"""Slurm's lists of nodes."""
 
 from __future__ import annotations
 
 import pytest
 
 from cloudtrain.runtime.outer_variables import without_outer_allocation
-from cloudtrain.runtime.start import node_protocol
 from cloudtrain.runtime.start.allocation import expand_nodelist
 
 
@@ -28,23 +27,6 @@ def test_a_list_in_order(text: str, expected: list[str]) -> None:
 def test_something_else(text: str) -> None:
     with pytest.raises(ValueError, match=r"not a list|too many"):
         expand_nodelist(text)
-
-
-def test_frames_of_several_nodes_in_one_stream() -> None:
-    reader = node_protocol.FrameReader(noise=(b"srun: noise",))
-    long = b"x" * 5000
-    first, second = node_protocol.output_frames(0, long), node_protocol.output_frames(1, b"short")
-    cut = first.index(b"\n", 1000) + 1
-    stream = b"srun: noise\nsrun: error: kept\n" + first[:cut] + second + first[cut:]
-    stream += node_protocol.frame(0, node_protocol.PORT, b"20123") + node_protocol.frame(
-        1, node_protocol.EXIT, b"-9"
-    )
-    assert max(map(len, stream.split(b"\n"))) <= 1024
-    out = b"".join(reader.read(stream[start : start + 7]) for start in range(0, len(stream), 7))
-    assert out == b"srun: error: kept\nshort\n" + long + b"\n"
-    assert (reader.port, reader.exits) == (20123, {1: -9})
-    assert reader.read(b"no line end") == b""
-    assert reader.end() == b"no line end\n"
 
 
 def test_defaults_of_sbatch_belong_to_the_user_outside_a_job() -> None:

@@ -1,0 +1,71 @@
+"""The messages of hosts, and the frames that carry them next to their output."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from cloudtrain.runtime.start.messages import (
+    Exit,
+    Failed,
+    FrameReader,
+    Kill,
+    Leader,
+    Message,
+    NodeJob,
+    Signal,
+    output_frames,
+)
+
+
+def test_frames_of_several_hosts_in_one_stream() -> None:
+    got: list[tuple[int, Message]] = []
+    reader = FrameReader(lambda host, message: got.append((host, message)), noise=(b"srun: noise",))
+    long = b"x" * 5000
+    failed = Failed({"message": "y" * 3000})
+    first, second = output_frames(0, long), output_frames(1, b"short")
+    cut = first.index(b"\n", 1000) + 1
+    stream = b"srun: noise\nsrun: error: kept\n" + first[:cut] + second + Signal(2).frames(0) + first[cut:]
+    stream += Leader(20123).frames(0) + Exit(-9).frames(1) + failed.frames(0)
+    assert max(map(len, stream.split(b"\n"))) <= 1024
+    out = b"".join(b"".join(reader.read(stream[at : at + 7])) for at in range(0, len(stream), 7))
+    assert out == b"srun: error: kept\nshort\n" + long + b"\n"
+    assert got == [(0, Signal(2)), (0, Leader(20123)), (1, Exit(-9)), (0, failed)]
+    assert b"".join(reader.read(b"no line end")) == b""
+    assert reader.end() == b"no line end\n"
+
+
+def test_output_before_a_message_is_read_before_the_message() -> None:
+    order: list[object] = []
+    reader = FrameReader(lambda _, message: order.append(message))
+    for output in reader.read(b"one\n" + Exit(0).frames(0) + b"two\n"):
+        order.append(output)
+    assert order == [b"one\n", Exit(0), b"two\n"]
+
+
+def test_the_first_frame_may_follow_an_unfinished_line_of_a_login_script() -> None:
+    got: list[Message] = []
+    reader = FrameReader(lambda _, message: got.append(message))
+    assert not b"".join(reader.read(b"welcome> " + Exit(3).frames(0)))
+    assert got == [Exit(3)]
+    later = b"rank: " + Exit(4).frames(0)
+    assert b"".join(reader.read(later)) == later, "only whole lines are frames from then on"
+
+
+@pytest.mark.parametrize("message", [NodeJob(["n1"], {"A": "b"}, srun="pmix"), Kill(), Exit(1)])
+def test_a_message_from_its_line(message: Message) -> None:
+    assert Message.from_line(message.to_line()) == message
+
+
+@pytest.mark.parametrize(
+    "content",
+    [[], 1, {}, {"type": []}, {"type": "Message"}, {"type": "Exit"}, {"type": "Exit", "code": "1"},
+     {"type": "Exit", "code": True}, {"type": "Exit", "code": 1, "more": 1}],
+)  # fmt: skip
+def test_anything_else_is_output(content: object) -> None:
+    line = json.dumps(content).encode()
+    with pytest.raises(ValueError, match="message"):
+        Message.from_line(line)
+    framed = b"\x020m%s\n" % line
+    assert b"".join(FrameReader(lambda _, message: None).read(framed)) == framed, "it is output"
