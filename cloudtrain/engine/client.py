@@ -15,12 +15,13 @@ from typing import TYPE_CHECKING, Any
 
 from cloudtrain._system.users import ROOT, group_id, user_id
 from cloudtrain.engine.engine import Engine
-from cloudtrain.errors import PlatformError
+from cloudtrain.errors import InvalidJob, PlatformError
 
 if TYPE_CHECKING:
     import docker
 
 SELINUX = Path("/sys/fs/selinux/enforce")
+_VOLUME = re.compile(r"(?P<source>/[^:]*):(?P<target>/[^:]*)(?::(?P<mode>ro|rw))?")
 
 _HINTS = (
     ("bind source path does not exist", "The engine must run on this machine: it mounts the job's folders."),
@@ -54,6 +55,17 @@ class Bind:
     source: str
     target: str
     read_only: bool = False
+
+    @classmethod
+    def parse(cls, text: str) -> Bind:
+        """An item of ``platform_options.volumes``: ``/here:/there`` or ``/here:/there:ro``. Raises InvalidJob."""
+        match = _VOLUME.fullmatch(text)
+        if match is None:
+            raise InvalidJob(
+                f"platform_options.volumes: {text!r} is not like /here:/there or /here:/there:ro",
+                hint="Both paths must be absolute: the first on this machine, the second in the container.",
+            )
+        return cls(match["source"], match["target"], match["mode"] == "ro")
 
 
 @dataclass(frozen=True)

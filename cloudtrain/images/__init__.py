@@ -7,10 +7,9 @@ from cloudtrain.spec.names import AUTO_IMAGE as AUTO
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from cloudtrain.images.auto import ecr_image, flavour_of, local_image
+    from cloudtrain.images.auto import LocalImage, ecr_image, find_local, flavour_of, local_image
     from cloudtrain.images.build import BuildOptions, build_image
     from cloudtrain.images.catalogue import Flavour, find_flavour, flavours
-    from cloudtrain.images.local import LocalImage, find_local
     from cloudtrain.images.registry import (
         EcrImage,
         Registry,
@@ -26,14 +25,14 @@ __getattr__, __dir__ = lazy(
         "BuildOptions": "cloudtrain.images.build",
         "EcrImage": "cloudtrain.images.registry",
         "Flavour": "cloudtrain.images.catalogue",
-        "LocalImage": "cloudtrain.images.local",
+        "LocalImage": "cloudtrain.images.auto",
         "Registry": "cloudtrain.images.registry",
         "build_image": "cloudtrain.images.build",
         "ecr_image": "cloudtrain.images.auto",
         "ecr_images": "cloudtrain.images.registry",
         "ecr_registry": "cloudtrain.images.registry",
         "find_flavour": "cloudtrain.images.catalogue",
-        "find_local": "cloudtrain.images.local",
+        "find_local": "cloudtrain.images.auto",
         "flavour_of": "cloudtrain.images.auto",
         "flavours": "cloudtrain.images.catalogue",
         "local_image": "cloudtrain.images.auto",

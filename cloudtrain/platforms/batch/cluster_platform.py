@@ -41,7 +41,7 @@ from cloudtrain.storage import Progress, uri_scheme
 
 if TYPE_CHECKING:
     from cloudtrain.platforms.checks import Check
-    from cloudtrain.platforms.supervised.launcher import HostLauncher
+    from cloudtrain.platforms.supervised.platform import HostLauncher
 
 
 @dataclass(frozen=True)

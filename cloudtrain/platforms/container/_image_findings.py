@@ -9,7 +9,7 @@ from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import canonicalize_name
 
 from cloudtrain.platforms.checks import MISSING_MODULES, CheckStatus, Finding
-from cloudtrain.platforms.container._probe_request import ProbeResult
+from cloudtrain.platforms.container._image import ProbeResult
 
 
 @dataclass(frozen=True)

@@ -14,8 +14,7 @@ from cloudtrain.platforms.base import Request
 from cloudtrain.platforms.checks import Check, CheckStatus, Finding
 from cloudtrain.platforms.common.machine_checks import check_bucket, check_disk, check_input, immediately
 from cloudtrain.platforms.container import _image_findings
-from cloudtrain.platforms.container._image import Image, Source
-from cloudtrain.platforms.container._probe_request import ProbeResult
+from cloudtrain.platforms.container._image import Image, ProbeResult, Source
 from cloudtrain.platforms.container.options import ContainerOptions
 from cloudtrain.spec import TrainingJob
 from cloudtrain.storage import state_home

@@ -23,9 +23,8 @@ from cloudtrain.errors import PlatformError
 from cloudtrain.observe import EventLog, parse_events
 from cloudtrain.observe.growing import Bookmark, new_lines
 from cloudtrain.platforms.container.container_host import ContainerHost
-from cloudtrain.platforms.container.engine_objects import job_labels, network_name
 from cloudtrain.platforms.container.inputs import Inputs
-from cloudtrain.platforms.container.specs import container_spec
+from cloudtrain.platforms.container.specs import container_spec, job_labels, network_name
 from cloudtrain.platforms.supervised.pending_upload import upload_config
 from cloudtrain.runtime.diagnose.ranks import report_error
 from cloudtrain.runtime.metrics import MetricFinder

@@ -19,7 +19,6 @@ from cloudtrain.engine.engine import find_engine
 from cloudtrain.errors import StorageError
 from cloudtrain.platforms.common.bundled_runtime import SOURCE_CHANNEL
 from cloudtrain.platforms.container.runtime_files import open_up, runtime_binds
-from cloudtrain.platforms.container.values import parse_volume
 from cloudtrain.runtime.inputs.fetch import locate, shard
 from cloudtrain.runtime.inputs.pipes import OnError, PipeChannel
 from cloudtrain.runtime.phases import Phase, Phases
@@ -98,7 +97,7 @@ class Inputs:
         if self._request["source"]:
             self._binds.append(self._source(self._request["source"]))
         for volume in self._request["volumes"]:
-            self._binds.append(Bind(*parse_volume(volume)))
+            self._binds.append(Bind.parse(volume))
         if self._settings.channels:
             with phases("fetch") as phase:
                 for name, uri in self._settings.channels:

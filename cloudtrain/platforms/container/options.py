@@ -6,9 +6,9 @@ from typing import Annotated, Literal
 
 from msgspec import Meta, Struct
 
+from cloudtrain.engine.client import Bind
 from cloudtrain.errors import InvalidJob
 from cloudtrain.platforms.common.platform_options import check_own_options
-from cloudtrain.platforms.container.values import parse_volume
 from cloudtrain.spec import TrainingJob, convert
 
 _CAPABILITY = Annotated[str, Meta(pattern=r"^[A-Z][A-Z_]*$")]
@@ -49,5 +49,5 @@ class ContainerOptions(Struct, frozen=True, forbid_unknown_fields=True):
                 f"platform_options.gpus: {options.gpus} is not positive", hint="Leave it out for none."
             )
         for volume in options.volumes:
-            parse_volume(volume)
+            Bind.parse(volume)
         return options

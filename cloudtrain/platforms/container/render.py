@@ -10,6 +10,7 @@ import msgspec
 
 from cloudtrain.contract import Paths
 from cloudtrain.contract.paths import DEFAULT_BASE
+from cloudtrain.engine.client import Bind
 from cloudtrain.engine.engine import find_engine
 from cloudtrain.errors import InvalidJob
 from cloudtrain.images import AUTO
@@ -27,7 +28,6 @@ from cloudtrain.platforms.common.runtime_choice import choose_runtime, explained
 from cloudtrain.platforms.common.toolkit import toolkit_hyperparameters
 from cloudtrain.platforms.container.options import ContainerOptions
 from cloudtrain.platforms.container.runtime_files import ENTRYPOINT
-from cloudtrain.platforms.container.values import parse_volume
 from cloudtrain.spec import TrainingJob
 from cloudtrain.storage import split_uri
 
@@ -47,7 +47,7 @@ def resolve(job: TrainingJob) -> TrainingJob:
     options = ContainerOptions.of(job)
     _check(job, options)
     for volume in options.volumes:
-        folder = parse_volume(volume)[0]
+        folder = Bind.parse(volume).source
         if not os.path.exists(folder):
             raise InvalidJob(f"platform_options.volumes: there is no {folder} on this machine")
     source = _mounted_source(job, options)

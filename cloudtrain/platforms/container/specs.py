@@ -1,22 +1,67 @@
-"""The specification of a job's containers."""
+"""A job's containers and network in an engine: their names, labels and contents, and what a lost supervisor left."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import hashlib
+import socket
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from cloudtrain._system.users import user_name
+from cloudtrain._system.users import user_id, user_name
 from cloudtrain.contract import Launcher, cpu_count, decode_hyperparameters
 from cloudtrain.contract.paths import DEFAULT_BASE
 from cloudtrain.contract.request_body import request_environment, request_settings
-from cloudtrain.engine.client import CAPABILITIES, SERVICES, Bind, Spec
+from cloudtrain.engine.client import CAPABILITIES, SERVICES, Bind, EngineClient, Spec, engine_errors
 from cloudtrain.platforms.common.bundled_runtime import SOURCE_CHANNEL
-from cloudtrain.platforms.container.engine_objects import job_labels, network_name
-from cloudtrain.platforms.container.values import size_in_bytes
+from cloudtrain.platforms.supervised.leftovers import Leftover, may_be_alive
 from cloudtrain.runtime.supervisor.folder import JobFolder
+
+JOB = "cloudtrain.job"
+OWNER = "cloudtrain.owner"
+"""The user's ID."""
+MACHINE = "cloudtrain.machine"
+"""The name of the machine, because several machines can use one engine."""
+FOLDER = "cloudtrain.folder"
+"""The job's folder, which the job's supervisor locks while it is alive."""
+
+
+def own_labels() -> dict[str, str]:
+    """Labels of every container and network that this user creates from this machine."""
+    return {OWNER: str(user_id()), MACHINE: socket.gethostname()}
+
+
+def job_labels(job_name: str, folder: Path) -> dict[str, str]:
+    return {JOB: job_name, FOLDER: str(folder), **own_labels()}
+
+
+def network_name(job_name: str, folder: Path) -> str:
+    """A name that is unique in an engine, even if another user's job has the same name."""
+    return f"cloudtrain-{job_name}-{hashlib.sha256(str(folder).encode()).hexdigest()[:8]}"
+
+
+def leftovers_in(client: EngineClient) -> Iterator[Leftover]:
+    """The leftovers of this user's jobs on this machine, containers first. Raises PlatformError."""
+    filters = {"label": [f"{name}={value}" for name, value in own_labels().items()]}
+    with engine_errors("cannot list the containers and networks of the engine"):
+        containers = client.api.containers(all=True, size=True, filters=filters)
+        networks = client.api.networks(filters=filters)
+    for found in filter(_is_abandoned, containers):
+        name = found["Names"][0].lstrip("/")
+        yield Leftover("container", name, found.get("SizeRw") or 0, partial(client.remove, found["Id"]))
+    for found in filter(_is_abandoned, networks):
+        yield Leftover("network", found["Name"], 0, partial(client.remove_network, found["Name"]))
+
+
+def _is_abandoned(found: dict[str, Any]) -> bool:
+    folder = (found.get("Labels") or {}).get(FOLDER)
+    return folder is not None and not may_be_alive(JobFolder(Path(folder)))
+
+
+_UNITS = {"b": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
 
 NVIDIA = Path("/proc/driver/nvidia/gpus")
 """This folder is visible in every container, even one without GPUs."""
@@ -114,3 +159,12 @@ def _gpus(wanted: int | str | Sequence[str] | None, rank: int) -> str | list[str
     if isinstance(wanted, int):
         return [str(rank * wanted + number) for number in range(wanted)]
     return wanted if wanted is None or isinstance(wanted, str) else list(wanted)
+
+
+def size_in_bytes(text: str) -> int:
+    """
+    >>> size_in_bytes("1.5g")
+    1610612736
+    """
+    unit = text[-1].lower()
+    return int(float(text[:-1]) * _UNITS[unit]) if unit in _UNITS else int(float(text))

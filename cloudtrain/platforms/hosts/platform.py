@@ -54,7 +54,7 @@ class HostsPlatform(SupervisedPlatform):
             if finding.status == CheckStatus.FAILED:
                 raise InvalidJob(f"platform_options.python: {finding.what}", hint=finding.hint)
         if not all(host.is_this_machine for host in hosts):
-            from cloudtrain.platforms.hosts.checks import check_hosts
+            from cloudtrain.platforms.hosts.probe import check_hosts
 
             check_hosts(request.body)
         super().submit(request)
@@ -77,6 +77,6 @@ class HostsPlatform(SupervisedPlatform):
         )
         if all(host.is_this_machine for host in hosts):
             return found
-        from cloudtrain.platforms.hosts.checks import remote_checks
+        from cloudtrain.platforms.hosts.probe import remote_checks
 
         return {**found, **remote_checks(body, imports)}

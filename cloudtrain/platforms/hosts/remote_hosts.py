@@ -17,9 +17,8 @@ from cloudtrain.contract.text import one_line
 from cloudtrain.observe import EventLog
 from cloudtrain.packaging.zipapp import RuntimeArchive, pack_runtime
 from cloudtrain.platforms.common.bundled_runtime import SOURCE_CHANNEL
-from cloudtrain.platforms.hosts.checks import question_of, safe_folder, with_token
 from cloudtrain.platforms.hosts.host_list import NamedHost
-from cloudtrain.platforms.hosts.probe import Answers, ask
+from cloudtrain.platforms.hosts.probe import Answers, ask, question_of, safe_folder, with_token
 from cloudtrain.platforms.hosts.remote_host import RefusedHost, RemoteHost
 from cloudtrain.platforms.hosts.transfer import (
     CHECKPOINTS,

@@ -14,8 +14,7 @@ from cloudtrain.contract import Paths, Settings
 from cloudtrain.errors import PlatformError
 from cloudtrain.platforms.common.bundled_runtime import SOURCE_CHANNEL
 from cloudtrain.platforms.hosts.connection import Connection
-from cloudtrain.platforms.hosts.probe import sees
-from cloudtrain.runtime.start.remote_start import DATA, FILE, LARGEST_FRAME, RUNTIME
+from cloudtrain.runtime.start.remote_start import DATA, FILE, LARGEST_FRAME, RUNTIME, fingerprint
 from cloudtrain.storage import open_store, split_uri, uri_scheme, uri_to_path
 from cloudtrain.storage.uri import is_valid_key
 
@@ -91,8 +90,10 @@ def check_size(settings: Settings, hello: Mapping[str, Any], host: str, folder: 
 
 
 def _is_in_place(path: Path, hello: Mapping[str, Any], folder: str) -> bool:
+    """Whether a host sees the same file or folder at ``path`` as this machine."""
     shared = bool(folder) and (path == Path(folder) or Path(folder) in path.parents)
-    return shared or sees(hello, str(path))
+    there = hello["fingerprints"].get(str(path))
+    return shared or (bool(there) and there == fingerprint(str(path)))
 
 
 def send_runtime(connection: Connection, archive: Path) -> None:

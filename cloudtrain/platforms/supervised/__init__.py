@@ -10,8 +10,7 @@ from cloudtrain._lazy import lazy
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from cloudtrain.platforms.supervised.launcher import HostLauncher
-    from cloudtrain.platforms.supervised.platform import SupervisedPlatform
+    from cloudtrain.platforms.supervised.platform import HostLauncher, SupervisedPlatform
     from cloudtrain.platforms.supervised.root import JobFiles, JobRoot
     from cloudtrain.runtime.supervisor.continuation import Continuation
     from cloudtrain.runtime.supervisor.folder import JobFolder
@@ -24,7 +23,7 @@ __getattr__, __dir__ = lazy(
     {
         "Continuation": "cloudtrain.runtime.supervisor.continuation",
         "FolderHosts": "cloudtrain.runtime.supervisor.hosts",
-        "HostLauncher": "cloudtrain.platforms.supervised.launcher",
+        "HostLauncher": "cloudtrain.platforms.supervised.platform",
         "Hosts": "cloudtrain.runtime.supervisor.hosts",
         "JobFiles": "cloudtrain.platforms.supervised.root",
         "JobFolder": "cloudtrain.runtime.supervisor.folder",

@@ -9,7 +9,7 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import msgspec
 
@@ -20,7 +20,6 @@ from cloudtrain.errors import CloudtrainError, JobExists, JobNotFound, PlatformE
 from cloudtrain.observe import Summary, parse_events, steady
 from cloudtrain.platforms.base import HostState, JobDescription, Request, Series
 from cloudtrain.platforms.supervised.job_summary import read_summary, recall, remember
-from cloudtrain.platforms.supervised.launcher import HostLauncher
 from cloudtrain.platforms.supervised.pending_upload import is_pending, upload_pending
 from cloudtrain.platforms.supervised.root import JobFiles, JobRoot, LocalRoot, follow_lines
 from cloudtrain.runtime.supervisor.folder import (
@@ -39,6 +38,34 @@ from cloudtrain.storage.disk_reserve import is_full
 
 if TYPE_CHECKING:
     from cloudtrain.platforms.checks import Check
+
+
+class HostLauncher(Protocol):
+    """Starts the hosts of a job, with a process of this machine or a scheduler.
+
+    The process that it starts writes the job's record and its other files; see `folder.JobFolder`.
+    """
+
+    def start(self, draft: JobFiles, request: Request) -> None:
+        """Start or queue the hosts of a job.
+
+        ``draft`` is its folder, which contains its request and has a temporary name. Writes the first record, which is
+        pending, and publishes the folder under the job's name (`JobFiles.publish`) before anything runs. From then on
+        `is_alive` is true until the job ends: a job that is not alive has ended. A process that is killed at any moment
+        thus leaves a job, or a folder that has no job's name.
+
+        Raises PlatformError or StorageError if the job cannot be started, or FileExistsError if there is one of this
+        name; then no part of it runs, and nothing has its name.
+        """
+        ...
+
+    def signal(self, job: JobFiles, name: str) -> None:
+        """Send a signal to the job: `preemption.STOP` or `preemption.PREEMPT`. Does nothing if it has ended."""
+        ...
+
+    def is_alive(self, job: JobFiles) -> bool:
+        """Whether the job is queued or running, so its record may still change."""
+        ...
 
 
 class SupervisedPlatform(ABC):

@@ -16,8 +16,7 @@ from cloudtrain.engine.pulling import pull_hint
 from cloudtrain.errors import InvalidJob
 from cloudtrain.platforms import Request
 from cloudtrain.platforms.container import ContainerPlatform, Engine
-from cloudtrain.platforms.container.specs import container_spec
-from cloudtrain.platforms.container.values import size_in_bytes
+from cloudtrain.platforms.container.specs import container_spec, size_in_bytes
 from cloudtrain.runtime.supervisor.folder import JobFolder
 from cloudtrain.runtime.supervisor.record import JobRecord
 from cloudtrain.spec import Source, TrainingJob

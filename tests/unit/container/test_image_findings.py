@@ -9,9 +9,8 @@ import pytest
 
 from cloudtrain.platforms import CheckStatus
 from cloudtrain.platforms.container import _image_findings
-from cloudtrain.platforms.container._image import is_guarded
+from cloudtrain.platforms.container._image import ImportFailure, ProbeResult, is_guarded, read_result
 from cloudtrain.platforms.container._image_findings import plan
-from cloudtrain.platforms.container._probe_request import ImportFailure, ProbeResult, read_result
 
 INSTALLED = {"torch": "2.13.0+cpu", "NumPy": "2.1.0", "typing_extensions": "4.12"}
 MARKERS = {"python_version": "3.11", "sys_platform": "linux"}
