@@ -37,8 +37,7 @@ from cloudtrain.runtime.host_config import HostConfig
 from cloudtrain.runtime.inputs.installer import RequirementsFailed
 from cloudtrain.runtime.inputs.preparation import Preparation
 from cloudtrain.runtime.launchers.agent_launches import MpirunLaunch, make_launch
-from cloudtrain.runtime.launchers.horovod import start_rendezvous
-from cloudtrain.runtime.launchers.horovod_choice import HorovodChoice
+from cloudtrain.runtime.launchers.horovod import HorovodChoice, start_rendezvous
 from cloudtrain.runtime.launchers.launch import Launch
 from cloudtrain.runtime.launchers.launch_plan import (
     library_path,

@@ -34,7 +34,7 @@ from cloudtrain.contract.documents import Fields
 from cloudtrain.observe import steady
 from cloudtrain.runtime.diagnose.first_cause import SETTLE_SECONDS, Failures
 from cloudtrain.runtime.diagnose.hangs import Hang
-from cloudtrain.runtime.launchers.host_gpus import differing_gpus
+from cloudtrain.runtime.launchers.gpu_environment import differing_gpus
 from cloudtrain.runtime.leader_links import HostLink, LeaderLinks, Message, Say, Waiting
 from cloudtrain.runtime.output import say
 from cloudtrain.runtime.outputs.merge import MODEL, Merge, differing_message, stray_message, to_ranges

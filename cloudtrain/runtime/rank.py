@@ -49,11 +49,11 @@ def main(arguments: list[str]) -> None:
     die_with_runtime()
     folder = os.environ.get("CLOUDTRAIN_RUN_DIR")
     if folder and not arguments:
-        from cloudtrain.runtime.launchers.mpi_rank import attach
+        from cloudtrain.runtime.launchers.attached_rank import attach_to_mpi
 
-        arguments = attach(folder, os.environ)
+        arguments = attach_to_mpi(folder, os.environ)
     elif folder and AGENT_COMMAND in arguments:
-        from cloudtrain.runtime.launchers.agent_rank import attach as attach_to_agent
+        from cloudtrain.runtime.launchers.attached_rank import attach_to_agent
 
         added = [argument for argument in arguments if argument != AGENT_COMMAND]
         arguments = attach_to_agent(folder, os.environ, added)
@@ -64,11 +64,11 @@ def main(arguments: list[str]) -> None:
         for name, value in read_variables(folder, local_rank(os.environ)).items():
             os.environ.setdefault(name, value)
         if rank(os.environ) == 0 and os.environ.get("WORLD_SIZE", "1") != "1":
-            from cloudtrain.runtime.launchers.mpi_world import warn_of_worlds_of_one
+            from cloudtrain.runtime.launchers.world_checks import warn_of_worlds_of_one
 
             warn_of_worlds_of_one()
     if "TF_CONFIG" in os.environ and folder:
-        from cloudtrain.runtime.launchers.loopback_port import keep_on_loopback
+        from cloudtrain.runtime.launchers.listening_ports import keep_on_loopback
 
         keep_on_loopback(os.environ)
     os.environ.pop(RUNTIME_PID, None)  # the script may start another runtime
@@ -186,9 +186,9 @@ def _watch_for_place() -> Callable[[], None]:
     ranks = os.environ.get("WORLD_SIZE", "1")
     if ranks == "1" or rank(os.environ) != 0:
         return lambda: None
-    from cloudtrain.runtime.launchers.undistributed import Watch
+    from cloudtrain.runtime.launchers.world_checks import PlaceWatch
 
-    return Watch(ranks).warn
+    return PlaceWatch(ranks).warn
 
 
 def _caught(end: SystemExit) -> Exception | None:

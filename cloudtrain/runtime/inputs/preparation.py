@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Callable
 from cloudtrain.errors import NotFound, StorageError
 from cloudtrain.runtime.inputs.fetch import fetch_channel, fetch_source, mount_channel, open_pipes
 from cloudtrain.runtime.inputs.requirements import install
-from cloudtrain.runtime.launchers.horovod_choice import HorovodChoice
+from cloudtrain.runtime.launchers.horovod import HorovodChoice
 from cloudtrain.runtime.output import say
 from cloudtrain.storage import uri_scheme
 

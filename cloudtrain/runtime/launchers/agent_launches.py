@@ -20,7 +20,7 @@ from cloudtrain.observe import steady
 from cloudtrain.runtime.descendants import OrphanReaper
 from cloudtrain.runtime.diagnose.ranks import RankExit, diagnose_agent, diagnose_command, diagnose_torchrun
 from cloudtrain.runtime.launchers.launch import Launch, LaunchPlan, process_lives
-from cloudtrain.runtime.launchers.srun import write_launch
+from cloudtrain.runtime.launchers.srun_rank import write_launch
 from cloudtrain.runtime.output import OutputMerger
 from cloudtrain.runtime.parent_death import RUNTIME_PID
 from cloudtrain.runtime.run_folder import (
@@ -151,7 +151,7 @@ class MpirunLaunch(AgentLaunch):
     def start_agent(self, command: Sequence[str]) -> None:
         super().start_agent(command)
         if self.plan.hosts == 1 and self.processes:
-            from cloudtrain.runtime.launchers.mpirun_port import (
+            from cloudtrain.runtime.launchers.listening_ports import (
                 close_ports,  # the other launchers do not need it
             )
 

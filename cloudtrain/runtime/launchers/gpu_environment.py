@@ -1,12 +1,15 @@
-"""The variables and libraries that ranks need on the GPUs of their host, or without GPUs."""
+"""The variables and libraries that ranks need on the GPUs of their host, or without; hosts whose GPUs differ."""
 
 from __future__ import annotations
 
 import contextlib
 import glob
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+
+from cloudtrain.contract import FailureClass, FailureReport
+from cloudtrain.observe import steady
 
 COMPAT_FOLDER = Path("/usr/local/cuda/compat")
 _NOT_SUPPORTED = re.compile(r"GeForce|TITAN")
@@ -131,3 +134,35 @@ def cpu_variables(ranks: int, gpus: int, accelerators: Sequence[str] = ACCELERAT
     if ranks < 2 or gpus or any(glob.glob(pattern) for pattern in accelerators):
         return {}
     return {"ACCELERATE_USE_CPU": "true"}
+
+
+def differing_gpus(found: Mapping[str, tuple[int, int]]) -> FailureReport | None:
+    """The report of hosts with different GPUs, which names them; None if their ranks can train together.
+
+    Some ranks would otherwise have no GPU while others wait for them in NCCL, or the hosts would disagree on the
+    number of ranks.
+
+    Args:
+        found: GPUs and ranks of each host.
+    """
+    gpus = {count for count, _ in found.values()}
+    ranks = {count for _, count in found.values()}
+    if len(ranks) <= 1 and not any(min(gpus) < count <= max(gpus) for count in ranks):
+        return None
+    by_count: dict[int, list[str]] = {}
+    for host, (count, _) in found.items():
+        by_count.setdefault(count, []).append(host)
+    differences = "; ".join(
+        f"{count} on {', '.join(hosts[:5])}{f' and {len(hosts) - 5} more' if hosts[5:] else ''}"
+        for count, hosts in sorted(by_count.items(), reverse=True)
+    )
+    fewest = min(by_count)
+    return FailureReport(
+        FailureClass.PLATFORM,
+        f"the hosts have different numbers of GPUs: {differences}",
+        "Use hosts with equal GPUs (instance_type), or name the instance groups of the distribution"
+        + (f", or set processes_per_host to {fewest} or less." if fewest else "."),
+        host=by_count[fewest][0],
+        phase="launch",
+        time=steady.now(),
+    )

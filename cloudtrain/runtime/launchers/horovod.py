@@ -1,22 +1,28 @@
-"""Replaces ``horovodrun`` for the real Horovod (0.28.1) on Gloo.
+"""Chooses the ``horovod`` that ranks import, and replaces ``horovodrun`` for the real one.
 
-The ranks find one another through an HTTP server that comes with Horovod (``horovod.runner.http``). The leader runs it
-in the script's interpreter. If Horovod was built for MPI only, ``mpirun`` takes its place.
+The ranks of the real Horovod (0.28.1) on Gloo find one another through an HTTP server that comes with Horovod
+(``horovod.runner.http``). The leader runs it in the script's interpreter. If Horovod was built for MPI only, ``mpirun``
+takes its place.
 """
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import mmap
 import os
 import select
 import subprocess
+import sys
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from importlib.machinery import PathFinder
 from pathlib import Path
+from typing import Any
 
-from cloudtrain.contract import RankSlot
+from cloudtrain.contract import Launcher, RankSlot
 from cloudtrain.contract.rank import HOROVODRUN
-from cloudtrain.errors import PlatformError
+from cloudtrain.errors import InvalidJob, PlatformError
 from cloudtrain.runtime.parent_death import RUNTIME_PID
 
 START_SECONDS = 10.0
@@ -31,6 +37,47 @@ import importlib.util, json
 spec = importlib.util.find_spec("horovod")
 print(json.dumps(list(spec.submodule_search_locations or ()) if spec else []))
 """
+
+
+@dataclass(frozen=True)
+class HorovodChoice:
+    """The choice of rank 0's host for all hosts. Two implementations in one job would wait for each other forever."""
+
+    alias: bool = False
+    """Whether ``import horovod`` imports cloudtrain's."""
+    controller: str = ""
+    """The controller of the real Horovod, if the ranks are launched for it: ``gloo``, ``mpi``."""
+    port: int = 0
+    """The port of the rendezvous server on rank 0's host, for ``gloo``."""
+
+    @classmethod
+    def make(cls, launcher: Launcher, python: str, environ: Mapping[str, str]) -> HorovodChoice:
+        """Choose for an interpreter that has the job's requirements.
+
+        Raises:
+            InvalidJob: the job requires the real Horovod, and it is not installed.
+        """
+        if not launcher.is_horovod:
+            return cls(alias=not _is_installed(python, environ))
+        controller = "" if launcher.implementation == "cloudtrain" else find_horovod(python, environ)
+        if launcher.implementation == "horovod" and not controller:
+            raise InvalidJob(
+                f"distribution.horovod: Horovod is not installed for {python}",
+                hint="Add horovod to requirements.txt, or set distribution.horovod.implementation to cloudtrain.",
+            )
+        return cls(alias=not controller, controller=controller)
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> HorovodChoice:
+        return cls(values["alias"], values["controller"], values["port"])
+
+
+def _is_installed(python: str, environ: Mapping[str, str]) -> bool:
+    if python != sys.executable:
+        return bool(find_horovod(python, environ))
+    # without a subprocess: this runs in every job
+    more = environ.get("PYTHONPATH", "").split(os.pathsep)
+    return bool(importlib.util.find_spec("horovod") or PathFinder.find_spec("horovod", more))
 
 
 def find_horovod(python: str, environ: Mapping[str, str]) -> str:

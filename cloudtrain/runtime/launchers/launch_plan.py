@@ -24,7 +24,7 @@ from cloudtrain.errors import InvalidJob, NotFound
 from cloudtrain.observe.progress import VARIABLE as EVENTS_FILE
 from cloudtrain.runtime.host_config import HostConfig
 from cloudtrain.runtime.launchers.gpu_environment import compatibility_folder, cpu_variables, efa_variables
-from cloudtrain.runtime.launchers.horovod_choice import HorovodChoice
+from cloudtrain.runtime.launchers.horovod import HorovodChoice
 from cloudtrain.runtime.launchers.launch import LaunchPlan
 from cloudtrain.runtime.launchers.rank_environments import (
     framework_environments,

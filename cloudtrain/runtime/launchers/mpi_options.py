@@ -1,4 +1,4 @@
-"""Translates ``custom_mpi_options``, the user's options for mpirun, for Open MPI 4 and 5.
+"""Translates ``custom_mpi_options``, the user's options for mpirun, for Open MPI 4 and 5 and for MPICH.
 
 Users write them for Open MPI 4, as in SageMaker's documentation. Open MPI 5, whose mpirun is PRRTE's ``prterun``,
 requires two dashes before long options and has renamed parameters: see "The mpirun command" in its documentation, and
@@ -8,6 +8,7 @@ requires two dashes before long options and has renamed parameters: see "The mpi
 from __future__ import annotations
 
 import shlex
+from collections.abc import Mapping, Sequence
 
 from cloudtrain.errors import InvalidJob
 
@@ -37,6 +38,17 @@ _RENAMED = {
 }
 _RENAMED_PREFIXES = {"orte_": "prte_", "plm_rsh_": "plm_ssh_"}
 _BTL_RENAMED = ("btl_vader_", "btl_sm_")
+
+
+_SAME = frozenset(("-bind-to", "-map-by", "-membind"))
+"""Options with one value that both have."""
+_DEFAULTS = frozenset((("-bind-to", "none"), ("-map-by", "slot")))
+"""hydra does the same without them; it does not know ``slot``."""
+_DROPPED_BY_MPICH = frozenset(
+    ("-verbose", "-v", "-q", "-quiet", "-allow-run-as-root", "-oversubscribe", "-tag-output")
+)
+"""Options of Open MPI that hydra does not have, and does not need."""
+_OF_OPEN_MPI = frozenset(("-mca", "-gmca", "-prtemca", "-pmixmca"))
 
 
 def parse(text: str) -> list[str]:
@@ -88,6 +100,32 @@ def for_version(options: list[str], version: int) -> list[str]:
             translated.append(f"-{argument}")
         else:
             translated.append(argument)
+    return translated
+
+
+def for_mpich(options: Sequence[str], environment: Mapping[str, str]) -> list[str]:
+    """Options of Open MPI as those of hydra. Raises InvalidJob.
+
+    >>> for_mpich(["-x", "A=1", "--bind-to", "core", "-map-by", "slot"], {})
+    ['-genv', 'A', '1', '-bind-to', 'core']
+    """
+    translated: list[str] = []
+    rest = iter(options)
+    for option in rest:
+        plain = _plain(option)
+        if plain == "-x":
+            name, equals, value = next(rest, "").partition("=")
+            translated += ["-genv", name, value if equals else environment.get(name, "")]
+        elif plain in _SAME:
+            value = next(rest, "")
+            translated += [] if (plain, value) in _DEFAULTS else [plain, value]
+        elif plain in _OF_OPEN_MPI:
+            raise InvalidJob(
+                f"custom_mpi_options: {option} is an option of Open MPI, and the mpirun of this job is MPICH's",
+                hint="Leave it out, or put the mpirun of Open MPI first on the PATH.",
+            )
+        elif plain not in _DROPPED_BY_MPICH:
+            translated.append(plain)
     return translated
 
 

@@ -1,8 +1,9 @@
 """Launches with ``mpirun`` of Open MPI 4 or 5, or of MPICH, on any number of hosts, without ssh.
 
 mpirun runs on the leader and starts the leader's ranks. For every other host it calls a remote shell with the command
-of a daemon. cloudtrain's remote shell (`remote_shell`) asks the runtime of that host to start it. The ranks
-of a host thus descend from its runtime, have its environment, and end with it.
+of a daemon (with MPICH, of hydra's proxy). cloudtrain's remote shell (`remote_shell`) asks the runtime of that host to
+start it. The ranks of a host thus descend from its runtime, have its environment, and end with it. MPICH's mpirun waits
+for all ranks after one has failed: the runtime does not, and ends them.
 
 mpirun receives the job's settings as environment variables, which options on its command line override.
 """
@@ -18,20 +19,44 @@ import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from cloudtrain.contract import RankSlot, cpu_count
 from cloudtrain.errors import PlatformError
-from cloudtrain.runtime.file_system import is_on_network
-from cloudtrain.runtime.launchers import hydra, mpi_options
+from cloudtrain.runtime.launchers import mpi_options
 from cloudtrain.runtime.run_folder import REMOTE_SHELL_PROGRAM
 
 REMOTE_SHELL = "cloudtrain-remote-shell"
+SRUN_RANK = "cloudtrain.runtime.launchers.srun_rank"
 DEFAULT_TMPDIR = "/tmp"
 _NODE = "cloudtrain-"
 """Node names are never resolved: ``cloudtrain-1`` is the second host of the world."""
 
 _NO_ALLOCATION = "^slurm,pbs,tm,lsf,gridengine,flux"
 """The hosts are those of the job, even inside a cluster's allocation."""
+
+
+MOUNTS = Path("/proc/self/mountinfo")
+NETWORK = frozenset(
+    (
+        *(
+            "nfs",
+            "nfs4",
+            "cifs",
+            "smb3",
+            "lustre",
+            "gpfs",
+            "beegfs",
+            "ceph",
+            "glusterfs",
+            "afs",
+            "9p",
+            "panfs",
+        ),
+        *("pvfs2", "orangefs", "wekafs", "efs", "virtiofs"),
+    )
+)
+"""The types of network file systems; those of FUSE count too."""
 
 
 @dataclass(frozen=True)
@@ -110,10 +135,7 @@ class Mpirun:
         environment = {**environment, "TMPDIR": environment.get("TMPDIR") or DEFAULT_TMPDIR}
         programs = programs or [Program(slot.world_size, rank_command, {})]
         if self.is_mpich:
-            listed = [(program.ranks, program.command, program.variables) for program in programs]
-            return hydra.command(
-                self.path, slot, nodes, listed, environment, options, remote_shell=remote_shell
-            )
+            return self._mpich_command(slot, nodes, programs, environment, options, remote_shell)
         line = [
             self.path,
             "--leave-session-attached",  # otherwise, the end of a daemon goes unnoticed
@@ -134,6 +156,66 @@ class Mpirun:
             line += [] if number else mpi_options.for_version(options, self.version)
             line += program.command
         return tuple(line)
+
+    def _mpich_command(
+        self,
+        slot: RankSlot,
+        nodes: Sequence[str],
+        programs: Sequence[Program],
+        environment: Mapping[str, str],
+        options: Sequence[str],
+        remote_shell: str,
+    ) -> tuple[str, ...]:
+        """The command line of MPICH's mpirun, hydra. PATH and TMPDIR of mpirun differ from those of the ranks."""
+        line = [
+            self.path,
+            *(
+                "-rmk",
+                "user",
+                "-launcher",
+                "ssh",
+                "-launcher-exec",
+                remote_shell,
+            ),  # also inside an allocation
+            *("-localhost", environment["MASTER_ADDR"]),  # where its proxies on other hosts find it
+            *("-hosts", ",".join(f"{node}:{slot.local_size}" for node in nodes)),
+            "-genvnone",  # otherwise, ranks would have the environment of the first host
+            *("-genv", "PATH", environment["PATH"]),
+            *("-genv", "TMPDIR", environment["TMPDIR"]),
+            *mpi_options.for_mpich(options, environment),
+        ]
+        for number, program in enumerate(programs):
+            line += [":"] if number else []
+            for name, value in program.variables.items():
+                line += ["-env", name, value]
+            line += ["-np", str(program.ranks), *program.command]
+        return tuple(line)
+
+
+def srun_command(
+    options: Mapping[str, str], slot: RankSlot, environ: Mapping[str, str], python: str
+) -> tuple[str, ...]:
+    """The command line of srun.
+
+    Args:
+        options: `Settings.srun`: ``mpi``, ``hosts`` and ``runtime``.
+        slot: any slot of this host.
+        python: the interpreter of the runtime.
+
+    Raises PlatformError if there is no srun.
+    """
+    srun = shutil.which("srun", path=environ.get("PATH"))
+    if srun is None:
+        raise PlatformError(
+            f"there is no srun on {socket.gethostname()}", hint="Leave platform_options.launcher_srun out."
+        )
+    return (
+        *(srun, f"--jobid={environ.get('CLOUDTRAIN_SLURM_JOB_ID', '')}", f"--mpi={options['mpi']}"),
+        *("--overlap", "--overcommit", f"--nodes={slot.host_count}", f"--ntasks={slot.world_size}"),
+        *(f"--ntasks-per-node={slot.local_size}", "--distribution=block", "--cpu-bind=none", "--export=ALL"),
+        *("--kill-on-bad-exit=0", "--wait=0", "--input=none"),
+        *(python, options["runtime"], SRUN_RANK, options["hosts"]),
+    )
 
 
 def remote_shell(run: str) -> str:
@@ -184,7 +266,11 @@ def environment(slot: RankSlot, session: str, interface: str, hosts_on_machine: 
         "OMPI_MCA_pml": "ob1",
         "OMPI_MCA_btl": "^openib",
         "OMPI_MCA_btl_vader_single_copy_mechanism": "none",
-        **hydra.environment(interface),
+        **(
+            {"UCX_NET_DEVICES": "lo", "FI_TCP_IFACE": "lo", "FI_SOCKETS_IFACE": "lo"}
+            if interface == "lo"
+            else {}
+        ),  # of MPICH: on one machine, ranks listen on the loopback interface only
     }
     if interface in (name for _, name in socket.if_nameindex()):
         values["OMPI_MCA_btl_tcp_if_include"] = values["OMPI_MCA_oob_tcp_if_include"] = interface
@@ -205,3 +291,23 @@ def environment(slot: RankSlot, session: str, interface: str, hosts_on_machine: 
     if slot.local_size * hosts_on_machine > cpu_count():
         values["OMPI_MCA_mpi_yield_when_idle"] = "1"
     return values
+
+
+def is_on_network(folder: str, table: Path = MOUNTS) -> bool:
+    """Whether a folder is on a network file system, where memory cannot be shared well through a file.
+
+    Args:
+        table: the mounts, as in proc(5). Without it, as on other systems, nothing is on a network.
+    """
+    try:
+        lines = table.read_bytes().splitlines()
+    except OSError:
+        return False
+    folder = os.path.realpath(folder).rstrip("/") + "/"
+    found, kind = "", ""
+    for line in lines:
+        fields = line.split(b" ")
+        point = os.fsdecode(fields[4].decode("unicode_escape").encode("latin-1")).rstrip("/") + "/"
+        if folder.startswith(point) and len(point) >= len(found):
+            found, kind = point, fields[fields.index(b"-") + 1].decode()
+    return kind in NETWORK or kind.startswith("fuse")

@@ -12,7 +12,7 @@ import os
 import sys
 from typing import Any
 
-from cloudtrain.runtime.launchers.loopback_port import keep_on_loopback
+from cloudtrain.runtime.launchers.listening_ports import keep_on_loopback
 from cloudtrain.runtime.parent_death import die_with_runtime
 
 

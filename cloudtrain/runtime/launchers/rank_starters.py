@@ -14,9 +14,7 @@ from cloudtrain.errors import InvalidJob
 from cloudtrain.runtime.host_config import HostConfig
 from cloudtrain.runtime.launchers import mpirun
 from cloudtrain.runtime.launchers.agent import agent_command
-from cloudtrain.runtime.launchers.horovod import horovod_environment
-from cloudtrain.runtime.launchers.horovod_choice import HorovodChoice
-from cloudtrain.runtime.launchers.srun import srun_command
+from cloudtrain.runtime.launchers.horovod import HorovodChoice, horovod_environment
 from cloudtrain.runtime.run_folder import PROGRAMS, RANK_FILE, STORED_COMMAND, TORCHRUN_FILE
 
 
@@ -159,7 +157,9 @@ class Mpirun(RankStarter):
         """Slurm's ``srun`` in place of ``mpirun``: its ranks find the runtime of their host by the run folder."""
         config = ranks.config
         if config.host_in_world.leads:
-            srun = srun_command(dict(config.settings.srun), ranks.slots[0], ranks.environ, sys.executable)
+            srun = mpirun.srun_command(
+                dict(config.settings.srun), ranks.slots[0], ranks.environ, sys.executable
+            )
             start = replace(start, command=tuple(srun))
         return replace(start, stored_command=ranks.rank_command)
 

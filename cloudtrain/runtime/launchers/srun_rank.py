@@ -1,5 +1,8 @@
 """A rank that ``srun --mpi=...`` started: finds the runtime of its host, and becomes `cloudtrain.runtime.rank`.
 
+srun runs on the leader, as another step of the job, in place of ``mpirun``. Ranks find the runtime of their host by the
+job's folder, and have its environment.
+
 Usage: ``python cloudtrain.pyz cloudtrain.runtime.launchers.srun_rank HOSTS``, with the folder of the job's hosts.
 """
 
@@ -11,12 +14,17 @@ import sys
 import time
 
 from cloudtrain._system.signals import unblock
-from cloudtrain.runtime.launchers.srun import LOCAL_RANK, RUNTIME, SIZE, read_launch
 from cloudtrain.runtime.parent_death import RUNTIME_PID
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
+
+SIZE = "CLOUDTRAIN_MPI_SIZE"
+LOCAL_RANK = "CLOUDTRAIN_MPI_LOCAL_RANK"
+RUNTIME = "CLOUDTRAIN_MPI_RUNTIME"
+"""Variables of a rank: the size of srun's world, its place on the host, and the process id of the runtime."""
+_FILE = "srun-launch"
 
 WAIT_SECONDS = 60.0
 """How long the runtime of another host than the leader may take to prepare its ranks."""
@@ -38,6 +46,21 @@ def main() -> None:
             "platform_options.launcher_srun that this cluster knows"
         )
     os.execve(command[0], command, environ)
+
+
+def write_launch(run: str, command: Sequence[str], environment: Mapping[str, str]) -> None:
+    """Store the command of this host's ranks and their environment, for their user only: it may hold secrets."""
+    variables = [f"{name}={value}" for name, value in environment.items()]
+    descriptor = os.open(f"{run}/{_FILE}", os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    with open(descriptor, "wb") as file:
+        file.write(os.fsencode("\0".join([str(len(command)), *command, *variables])))
+
+
+def read_launch(run: str) -> tuple[list[str], dict[str, str]]:
+    """The inverse of `write_launch`. Raises FileNotFoundError if the runtime has not written it yet."""
+    with open(f"{run}/{_FILE}", "rb") as file:
+        count, *rest = os.fsdecode(file.read()).split("\0")
+    return rest[: int(count)], dict(entry.split("=", 1) for entry in rest[int(count) :])
 
 
 def rank_environment(of_step: Mapping[str, str], of_host: Mapping[str, str]) -> dict[str, str]:

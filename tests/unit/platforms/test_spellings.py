@@ -17,7 +17,7 @@ import pytest
 from cloudtrain.contract import Launcher, Paths
 from cloudtrain.errors import InvalidJob
 from cloudtrain.runtime.host_config import HostConfig
-from cloudtrain.runtime.launchers.horovod_choice import HorovodChoice
+from cloudtrain.runtime.launchers.horovod import HorovodChoice
 from cloudtrain.runtime.launchers.launch_plan import make_launch_plan
 from cloudtrain.spec import TrainingJob, parse_yaml
 from cloudtrain.submission import prepare

@@ -26,7 +26,7 @@ from cloudtrain.runtime.diagnose.ranks import (
     diagnose_torchrun,
     report_error,
 )
-from cloudtrain.runtime.launchers.host_gpus import differing_gpus
+from cloudtrain.runtime.launchers.gpu_environment import differing_gpus
 from cloudtrain.runtime.outputs.upload import upload_failure
 from cloudtrain.runtime.run_folder import RankRecord
 
@@ -122,7 +122,7 @@ def _of_hosts() -> Iterator[tuple[str, FailureReport]]:
         "a channel without data": NotFound("there is nothing at s3://bucket/train"),
         "a full disk": OSError(errno.ENOSPC, "No space left on device"),
         "a storage error": OSError(errno.EIO, "Input/output error"),
-        "an error of its own": RuntimeError("unexpected"),
+        "an unexpected error": RuntimeError("unexpected"),
     }
     for name, error in errors.items():
         yield f"runtime: {name}", report_error(error, HOST, "fetch")
@@ -131,8 +131,8 @@ def _of_hosts() -> Iterator[tuple[str, FailureReport]]:
         upload_failure(errors["a storage error"], HOST, "job-1", Path("/jobs/job-1")),
     )
     yield (
-        "upload: an error of its own",
-        upload_failure(errors["an error of its own"], HOST, "job-1", Path("/jobs")),
+        "upload: an unexpected error",
+        upload_failure(errors["an unexpected error"], HOST, "job-1", Path("/jobs")),
     )
     yield "host: lost", FailureReport.host_lost("algo-2", "no message for 30 s", 5.0)
     gpus = differing_gpus({HOST: (4, 4), "algo-2": (2, 2)})

@@ -10,7 +10,7 @@ import pytest
 from cloudtrain.contract import Paths
 from cloudtrain.errors import InvalidJob
 from cloudtrain.runtime.host_config import HostConfig
-from cloudtrain.runtime.launchers.horovod_choice import HorovodChoice
+from cloudtrain.runtime.launchers.horovod import HorovodChoice
 from cloudtrain.runtime.launchers.launch import LaunchPlan
 from cloudtrain.runtime.launchers.launch_plan import make_launch_plan
 

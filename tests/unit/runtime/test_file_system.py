@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from cloudtrain.runtime.file_system import is_on_network
+from cloudtrain.runtime.launchers.mpirun import is_on_network
 
 TABLE = """\
 21 1 254:1 / / rw,relatime - ext4 /dev/vda rw

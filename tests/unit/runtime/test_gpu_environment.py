@@ -11,7 +11,7 @@ import pytest
 from cloudtrain.contract import Paths
 from cloudtrain.runtime.host_config import HostConfig
 from cloudtrain.runtime.launchers.gpu_environment import compatibility_folder, efa_variables
-from cloudtrain.runtime.launchers.horovod_choice import HorovodChoice
+from cloudtrain.runtime.launchers.horovod import HorovodChoice
 from cloudtrain.runtime.launchers.launch_plan import make_launch_plan
 
 EFA = {"FI_PROVIDER": "efa", "NCCL_PROTO": "simple"}

@@ -6,7 +6,7 @@ import pytest
 
 from cloudtrain.contract import FailureClass
 from cloudtrain.platforms.local.supervisor import gpus_of_host
-from cloudtrain.runtime.launchers.host_gpus import differing_gpus
+from cloudtrain.runtime.launchers.gpu_environment import differing_gpus
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ import pytest
 
 from cloudtrain.contract import RankSlot
 from cloudtrain.errors import InvalidJob
-from cloudtrain.runtime.launchers.hydra import translate
+from cloudtrain.runtime.launchers.mpi_options import for_mpich
 from cloudtrain.runtime.launchers.mpirun import Mpirun
 
 ENVIRONMENT = {"PATH": "/opt/bin:/bin", "MASTER_ADDR": "10.0.0.1", "OF_JOB": "it's"}
@@ -25,13 +25,13 @@ ENVIRONMENT = {"PATH": "/opt/bin:/bin", "MASTER_ADDR": "10.0.0.1", "OF_JOB": "it
     ],
 )
 def test_options(options: list[str], translated: list[str]) -> None:
-    assert translate(options, ENVIRONMENT) == translated
+    assert for_mpich(options, ENVIRONMENT) == translated
 
 
 @pytest.mark.parametrize("option", ["-mca", "--mca", "--prtemca"])
 def test_settings_of_open_mpi_are_refused(option: str) -> None:
     with pytest.raises(InvalidJob, match=f"{option} is an option of Open MPI") as caught:
-        translate([option, "pml", "ob1"], ENVIRONMENT)
+        for_mpich([option, "pml", "ob1"], ENVIRONMENT)
     assert "Open MPI first on the PATH" in caught.value.hint
 
 

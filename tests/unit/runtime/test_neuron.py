@@ -11,7 +11,7 @@ import pytest
 from cloudtrain.contract import Paths
 from cloudtrain.contract.processors import neuron_core_count
 from cloudtrain.runtime.host_config import HostConfig
-from cloudtrain.runtime.launchers.horovod_choice import HorovodChoice
+from cloudtrain.runtime.launchers.horovod import HorovodChoice
 from cloudtrain.runtime.launchers.launch import LaunchPlan
 from cloudtrain.runtime.launchers.launch_plan import make_launch_plan
 

@@ -12,7 +12,7 @@ from cloudtrain.contract import Paths
 from cloudtrain.distributed import World
 from cloudtrain.runtime.host_config import HostConfig
 from cloudtrain.runtime.launchers.gpu_environment import cpu_variables
-from cloudtrain.runtime.launchers.horovod_choice import HorovodChoice
+from cloudtrain.runtime.launchers.horovod import HorovodChoice
 from cloudtrain.runtime.launchers.launch import LaunchPlan
 from cloudtrain.runtime.launchers.launch_plan import make_launch_plan
 
