@@ -24,7 +24,7 @@ RULES: list[dict[str, Any]] = [
     {"apiGroups": [""], "resources": ["events"], "verbs": SEEN},
     {
         "apiGroups": [""],
-        "resources": ["resourcequotas", "limitranges", "persistentvolumeclaims"],
+        "resources": ["resourcequotas", "persistentvolumeclaims"],
         "verbs": SEEN,
     },
     {"apiGroups": [""], "resources": ["serviceaccounts"], "verbs": ["get"]},

@@ -6,7 +6,7 @@ from fractions import Fraction
 
 import pytest
 
-from cloudtrain.platforms.kubernetes.doctor.capacity import amount, limits_of, requests_of
+from cloudtrain.platforms.kubernetes.doctor.capacity import amount, requests_of
 from cloudtrain.platforms.kubernetes.quantities import show_quantity
 
 
@@ -45,4 +45,4 @@ def test_a_limit_alone_is_a_request_too() -> None:
         {},
     ]
     assert requests_of({"containers": containers}) == {"nvidia.com/gpu": 8, "cpu": 3}
-    assert limits_of({"containers": containers}) == {"nvidia.com/gpu": 8, "cpu": 4}
+    assert requests_of({"containers": containers}, "limits") == {"nvidia.com/gpu": 8, "cpu": 4}

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from cloudtrain.errors import PlatformError
 from cloudtrain.platforms.kubernetes.api.kinds import Kind
+from cloudtrain.platforms.kubernetes.api.refusals import refusal
 
 if TYPE_CHECKING:
     from cloudtrain.platforms.kubernetes.api.connection import Connection
@@ -136,8 +137,8 @@ def object_error(
     if pause is None and details.get("retryAfterSeconds"):
         pause = min(float(_number(details["retryAfterSeconds"])), LONGEST_PAUSE)
     given: dict[str, Any] = {"status": code, "reason": reason}
-    if refused := refusal(message, asked.namespace):
-        return KubeInvalid(refused[0], hint=refused[1], **given)
+    if refused := refusal(message):
+        return KubeInvalid(refused.sentence, hint=refused.advice, **given)
     if code == 401:
         return _unauthorized(at, given)
     if code == 403:
@@ -347,75 +348,3 @@ def _tls_error(reason: str, at: Connection) -> KubeUnreachable:
 
 def _number(value: Any) -> int:
     return value if isinstance(value, int) else 0
-
-
-_QUOTA = re.compile(
-    r"exceeded quota: (?P<quota>\S+), requested: (?P<asked>.+), used: (?P<used>.+), limited: (?P<limit>.+)$"
-)
-_NEEDS = re.compile(r"failed quota: (?P<quota>[^:]+): must specify (?P<what>.+)$")
-_RULE = "A rule of this cluster: change the job accordingly, or ask the administrators."
-_REFUSALS = (
-    (
-        r'admission webhook "(?P<name>[^"]+)" denied the request(?: without explanation|: (?P<why>.+))?$',
-        "the admission webhook {name} refuses it: {why}",
-        _RULE,
-    ),
-    (
-        r"ValidatingAdmissionPolicy '(?P<name>[^']+)' .*denied request: (?P<why>.+)$",
-        "the policy {name} refuses it: {why}",
-        _RULE,
-    ),
-    (
-        r'violates PodSecurity "(?P<level>[^"]+)": (?P<why>.+)$',
-        "the namespace{namespace} allows only pods of the level {level}: {why}",
-        "Run as a user other than root, without added capabilities, or use another namespace.",
-    ),
-    (
-        r"serviceaccount \"(?P<name>[^\"]+)\" not found",
-        "there is no service account {name}{inside}",
-        "Set platform_options.service_account to one of: kubectl get serviceaccounts.",
-    ),
-    (
-        r"because it is being terminated",
-        "the namespace{namespace} is being deleted",
-        "Use another, or wait until it is gone and create it again.",
-    ),
-    (
-        r"forbidden: \[?(?P<what>(?:maximum|minimum) .+ is .+, but .+?)\]?$",
-        "a LimitRange{place} forbids it: {what}",
-        "kubectl describe limitrange shows the limits.",
-    ),
-)
-"""Patterns of refusals of webhooks and policies, with their sentences and what to do."""
-
-
-def refusal(message: str, namespace: str = "") -> tuple[str, str] | None:
-    """A sentence for a refusal of a quota, a webhook or a policy, and what to do; None if ``message`` is none."""
-    place = f" of the namespace {namespace}" if namespace else ""
-    if found := _QUOTA.search(message):
-        used, limits = _amounts(found["used"]), _amounts(found["limit"])
-        texts = [
-            f"{amount} {name} requested, {used.get(name, '0')} of {limits.get(name, '?')} in use"
-            for name, amount in _amounts(found["asked"]).items()
-        ]
-        return (
-            f"the quota {found['quota']}{place} is exceeded: {'; '.join(texts)}",
-            f"Wait for other jobs, ask for less, or ask for more quota: kubectl describe quota {found['quota']}.",
-        )
-    if found := _NEEDS.search(message):
-        what = ", ".join(part.partition(" for:")[0].strip() for part in found["what"].split(";"))
-        return (
-            f"the quota {found['quota']}{place} asks every pod to state its {what}",
-            "Set them in platform_options: cpu, memory and gpus.",
-        )
-    facts = {"place": place, "namespace": f" {namespace}" if namespace else ""}
-    facts["inside"] = f" in the namespace {namespace}" if namespace else ""
-    for pattern, sentence, hint in _REFUSALS:
-        if found := re.search(pattern, message):
-            return sentence.format(**facts, **found.groupdict("it does not say why")), hint
-    return None
-
-
-def _amounts(text: str) -> dict[str, str]:
-    pairs = (part.partition("=") for part in text.split(","))
-    return {name.strip(): amount for name, _, amount in pairs}

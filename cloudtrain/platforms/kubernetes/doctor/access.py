@@ -116,7 +116,6 @@ def rights(main: Kind, created: Sequence[Kind] = USUAL, *, has_queue: bool = Fal
         Right(kinds.EVENT, ("list", "watch"), "say why a job waits", is_needed=False),
         Right(kinds.POD, ("create",), "simulate preemptions", "eviction", is_needed=False),
         Right(kinds.RESOURCE_QUOTA, ("list",), "check quotas", is_needed=False),
-        Right(kinds.LIMIT_RANGE, ("list",), "check limits", is_needed=False),
         Right(kinds.VOLUME_CLAIM, ("get",), "check volumes", is_needed=False),
         Right(kinds.SERVICE_ACCOUNT, ("get",), "check the service account", is_needed=False),
     ]

@@ -1,26 +1,27 @@
-"""Checks of what pods request against the quotas and limits of the namespace, and against the nodes."""
+"""Checks of what pods request against the quotas of the namespace, and against the nodes.
+
+A dry run shows what the cluster has against one pod: see `access.check_admission`.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
 
 from cloudtrain.platforms.checks import Finding
-from cloudtrain.platforms.kubernetes.api.errors import KubeForbidden, KubeTooLarge
-from cloudtrain.platforms.kubernetes.api.kinds import LIMIT_RANGE, NODE, POD, RESOURCE_QUOTA
+from cloudtrain.platforms.kubernetes.api.kinds import NODE, RESOURCE_QUOTA
 from cloudtrain.platforms.kubernetes.doctor.cluster import Cluster, PodSet, failed, ok, warning
 from cloudtrain.platforms.kubernetes.quantities import parse_quantity, show_quantity
 
 Amounts = Mapping[str, Fraction]
 
 NONE = Fraction(0)
-COUNTED = ("cpu", "memory", "ephemeral-storage")
 MOST_NAMES = 6
 CONDITIONS = "node.kubernetes.io/"
 """The beginning of the taints by which Kubernetes reports that a node is not ready, or short of something."""
-_PLAIN = (*COUNTED, "pods", "hugepages-", "attachable-volumes")
+_PLAIN = ("cpu", "memory", "ephemeral-storage", "pods", "hugepages-", "attachable-volumes")
 
 
 def amount(value: object) -> Fraction:
@@ -28,22 +29,17 @@ def amount(value: object) -> Fraction:
     return parse_quantity(value) or NONE
 
 
-def requests_of(spec: Mapping[str, Any]) -> dict[str, Fraction]:
-    """The requests of all containers of a pod together; a limit alone is a request, too."""
-    return _total(spec, "limits", "requests")
+def requests_of(spec: Mapping[str, Any], *fields: str) -> dict[str, Fraction]:
+    """The requests of all containers of a pod together; a limit alone is a request, too.
 
-
-def limits_of(spec: Mapping[str, Any]) -> dict[str, Fraction]:
-    """The limits of a pod's containers together."""
-    return _total(spec, "limits")
-
-
-def _total(spec: Mapping[str, Any], *fields: str) -> dict[str, Fraction]:
+    Args:
+        fields: of the containers' resources: ``limits`` for the limits alone.
+    """
     total: dict[str, Fraction] = {}
     for container in spec.get("containers") or []:
         given = container.get("resources") or {}
         merged: dict[str, Any] = {}
-        for field in fields:
+        for field in fields or ("limits", "requests"):
             merged.update(given.get(field) or {})
         for name, value in merged.items():
             total[name] = total.get(name, NONE) + amount(value)
@@ -55,17 +51,13 @@ def check_quota(pods: Sequence[PodSet], cluster: Cluster) -> Finding:
     quotas = [quota for quota in cluster.list(RESOURCE_QUOTA) if _applies(quota, pods)]
     if not quotas:
         return ok("the namespace has no quota that applies")
-    never, waits, unstated, left = [], [], [], []
-    defaults = _defaults(cluster) if pods else None
+    never, waits, left = [], [], []
     for quota in quotas:
         name, status = quota["metadata"]["name"], quota.get("status") or {}
         hard = status.get("hard") or (quota.get("spec") or {}).get("hard") or {}
         for resource, limit in hard.items():
             wanted = _wanted(pods, resource)
             if wanted is None:
-                must_state = resource.startswith("limits.") or resource.removeprefix("requests.") in COUNTED
-                if defaults is not None and resource not in defaults and must_state:
-                    unstated.append(f"{name} counts {resource}")
                 continue
             most, used = amount(limit), amount((status.get("used") or {}).get(resource, 0))
             shown = [show_quantity(value, resource) for value in (wanted, used, most, most - used)]
@@ -78,11 +70,6 @@ def check_quota(pods: Sequence[PodSet], cluster: Cluster) -> Finding:
     if never:
         return failed(
             f"the job asks for more than its quota: {'; '.join(never)}", "Ask for less, or for more quota."
-        )
-    if unstated:
-        return failed(
-            f"the quota {', '.join(dict.fromkeys(unstated))}, and the pods state no such amount: none would be created",
-            "Set platform_options.cpu and memory; a limit of cpu through platform_options.pod_patch.",
         )
     if waits:
         return warning(
@@ -105,80 +92,26 @@ def _wanted(pods: Sequence[PodSet], resource: str) -> Fraction | None:
     """How much of a resource of a quota the job takes; None if its pods state none."""
     if resource in ("pods", "count/pods"):
         return Fraction(sum(group.count for group in pods))
-    of, name = requests_of, resource.removeprefix("requests.")
+    name, fields = resource.removeprefix("requests."), []
     if resource.startswith("limits."):
-        of, name = limits_of, resource.removeprefix("limits.")
-    amounts = [(group.count, of(group.spec).get(name)) for group in pods]
+        name, fields = resource.removeprefix("limits."), ["limits"]
+    amounts = [(group.count, requests_of(group.spec, *fields).get(name)) for group in pods]
     stated = [count * value for count, value in amounts if value is not None]
     return sum(stated, NONE) if stated else None
 
 
-def _limits(cluster: Cluster) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    """The limits of every LimitRange, with its name."""
-    for limit_range in cluster.list(LIMIT_RANGE):
-        for limit in (limit_range.get("spec") or {}).get("limits") or []:
-            yield limit_range["metadata"]["name"], limit
-
-
-def _defaults(cluster: Cluster) -> set[str] | None:
-    """The resources of quotas for which a LimitRange fills in an amount; None if the user may not see them."""
-    found: set[str] = set()
-    try:
-        containers = [limit for _, limit in _limits(cluster) if limit.get("type") == "Container"]
-    except KubeForbidden:
-        return None
-    for limit in containers:
-        for resource in {**(limit.get("default") or {}), **(limit.get("max") or {})}:
-            found |= {f"limits.{resource}", f"requests.{resource}", resource}
-        for resource in limit.get("defaultRequest") or {}:
-            found |= {f"requests.{resource}", resource}
-    return found
-
-
-def check_limits(pods: Sequence[PodSet], cluster: Cluster) -> Finding:
-    """Every LimitRange of the namespace."""
-    broken = [
-        f"{name}: {problem}"
-        for name, limit in _limits(cluster)
-        for group in pods
-        for problem in _problems(limit, group)
-    ]
-    if broken:
-        return failed(
-            f"a LimitRange forbids the pods: {'; '.join(dict.fromkeys(broken))}",
-            "Change platform_options.cpu, memory or disk.",
-        )
-    return ok("no LimitRange is in the way")
-
-
-def _problems(limit: Mapping[str, Any], group: PodSet) -> Iterator[str]:
-    kind = limit.get("type")
-    containers: list[Mapping[str, Any]] = [{"containers": [one]} for one in group.containers]
-    for target in {"Container": containers, "Pod": [group.spec]}.get(str(kind), []):
-        requests, limits = requests_of(target), limits_of(target)
-        for resource, most in (limit.get("max") or {}).items():
-            wanted = max(requests.get(resource, NONE), limits.get(resource, NONE))
-            if wanted > amount(most):
-                yield f"{show_quantity(wanted, resource)} {resource}, at most {most} for each {kind}"
-        for resource, least in (limit.get("min") or {}).items():
-            if resource in requests and requests[resource] < amount(least):
-                yield f"{show_quantity(requests[resource], resource)} {resource}, at least {least} for each {kind}"
-
-
 @dataclass(frozen=True)
 class Node:
-    """A node: what it has, and what pods have taken of it."""
+    """A node, and what it has for pods."""
 
     name: str
     labels: Mapping[str, str]
     taints: Sequence[Mapping[str, str]]
     has: Amounts
-    taken: Amounts | None
-    """None if the user may not see the pods of other namespaces."""
     is_ready: bool
 
     @classmethod
-    def of(cls, found: Mapping[str, Any], taken: Mapping[str, Amounts] | None) -> Node:
+    def of(cls, found: Mapping[str, Any]) -> Node:
         spec, status, metadata = found.get("spec") or {}, found.get("status") or {}, found["metadata"]
         ready = [one for one in status.get("conditions") or [] if one.get("type") == "Ready"]
         return cls(
@@ -186,18 +119,12 @@ class Node:
             metadata.get("labels") or {},
             [taint for taint in spec.get("taints") or [] if taint.get("effect") != "PreferNoSchedule"],
             {name: amount(value) for name, value in (status.get("allocatable") or {}).items()},
-            None if taken is None else taken.get(metadata["name"], {}),
             not spec.get("unschedulable") and all(one.get("status") == "True" for one in ready),
         )
 
-    def fitting(self, wants: Amounts, *, free: bool) -> int:
-        """How many pods fit on it: when it is empty, or next to those that it has."""
-        taken = (self.taken if free else None) or {}
-        counts = [
-            (self.has.get(resource, NONE) - taken.get(resource, NONE)) / each
-            for resource, each in wants.items()
-            if each > 0
-        ]
+    def fitting(self, wants: Amounts) -> int:
+        """How many pods fit on it when it is empty."""
+        counts = [self.has.get(resource, NONE) / each for resource, each in wants.items() if each > 0]
         return max(0, int(min(counts, default=Fraction(10**6))))
 
     def unsuitable(self, group: PodSet) -> str:
@@ -220,33 +147,28 @@ class Node:
 
 def check_devices(cluster: Cluster) -> Finding:
     """The GPUs and other devices of the cluster, by node."""
-    texts = []
-    for node in nodes_of(cluster):
-        for resource, count in node.has.items():
-            if not resource.startswith(_PLAIN) and count > 0:
-                free, word = "", ""
-                if node.taken is not None:
-                    free, word = f"{count - node.taken.get(resource, NONE)} of ", " free"
-                texts.append(f"{node.name}: {free}{count} {resource}{word}")
+    texts = [
+        f"{node.name}: {count} {resource}"
+        for node in map(Node.of, cluster.list(NODE))
+        for resource, count in node.has.items()
+        if not resource.startswith(_PLAIN) and count > 0
+    ]
     if not texts:
         return ok("no node has GPUs now", "A cluster that adds nodes may have none until a job asks.")
     return ok(_shortened(texts, "; "))
 
 
 def check_nodes(pods: Sequence[PodSet], cluster: Cluster) -> Finding:
-    """Whether all pods fit on the nodes, and whether they do now."""
-    nodes, must_wait = nodes_of(cluster), False
+    """Whether the cluster has nodes for all pods. Whether they are free is for its scheduler to say."""
+    nodes = [Node.of(node) for node in cluster.list(NODE)]
     for group in pods:
-        wants, shown = requests_of(group.spec), _shown(group)
+        shown, total = _shown(group), 0
         reasons: dict[str, list[str]] = {}
-        total = free = 0
         for node in nodes:
             if reason := node.unsuitable(group):
                 reasons.setdefault(reason, []).append(node.name)
             else:
-                total += node.fitting(wants, free=False)
-                free += node.fitting(wants, free=True)
-        must_wait = must_wait or free < group.count
+                total += node.fitting(requests_of(group.spec))
         if total >= group.count:
             continue
         whys = [f"{_shortened(names, ', ')}: {reason}" for reason, names in reasons.items()]
@@ -257,37 +179,7 @@ def check_nodes(pods: Sequence[PodSet], cluster: Cluster) -> Finding:
             "Such a job waits forever, unless the cluster adds nodes (Karpenter, cluster autoscaler). Check gpus, cpu, "
             "memory, node_selector and tolerations.",
         )
-    shown = " and ".join(map(_shown, pods))
-    if any(node.taken is None for node in nodes):
-        return ok(f"{shown} fit on the nodes; whether they are free, you may not see")
-    if must_wait:
-        return warning(
-            f"{shown} fit on the nodes, but not next to what runs there now",
-            "The job waits until others end. Without a gang (platform_options.queue or gang), it may hold some nodes "
-            "meanwhile.",
-        )
-    return ok(f"{shown} fit, and the nodes are free now")
-
-
-def nodes_of(cluster: Cluster) -> list[Node]:
-    """All nodes. Raises KubeError."""
-    taken: dict[str, dict[str, Fraction]] = {}
-    try:
-        running = "status.phase!=Succeeded,status.phase!=Failed"
-        found, _ = cluster.api.list(POD, fields=running, all_namespaces=True, keep=_requests)
-    except (KubeForbidden, KubeTooLarge):
-        return [Node.of(node, None) for node in cluster.list(NODE)]
-    for pod in found:
-        of_node = taken.setdefault(pod["node"], {})
-        for resource, each in pod["requests"].items():
-            of_node[resource] = of_node.get(resource, NONE) + each
-    return [Node.of(node, taken) for node in cluster.list(NODE)]
-
-
-def _requests(pod: Mapping[str, Any]) -> dict[str, Any]:
-    """The part of a pod that counts: clusters have 100,000."""
-    spec = pod.get("spec") or {}
-    return {"node": str(spec.get("nodeName")), "requests": requests_of(spec)}
+    return ok(f"{' and '.join(map(_shown, pods))} fit on the nodes")
 
 
 def _tolerates(toleration: Mapping[str, Any], taint: Mapping[str, str]) -> bool:

@@ -59,7 +59,6 @@ def _of_request(job: TrainingJob, request: Request) -> Iterator[tuple[str, _Clus
     yield "names", lambda _: ok(f"{names} are short enough for DNS")  # `render` has checked it
     yield "admission", partial(access.check_admission, main, pods)
     yield "quota", partial(capacity.check_quota, pods)
-    yield "limits", partial(capacity.check_limits, pods)
     yield "nodes", partial(capacity.check_nodes, pods)
     spec, own = pods[-1].spec, [item["metadata"]["name"] for item in objects]
     image = str(spec["containers"][0].get("image"))

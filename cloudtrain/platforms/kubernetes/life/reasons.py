@@ -10,6 +10,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from cloudtrain.platforms.kubernetes.api.refusals import refusal
 from cloudtrain.platforms.kubernetes.life.objects import (
     Object,
     condition,
@@ -228,49 +229,8 @@ def why_no_container(message: str) -> Why:
 CREATE_ERRORS = {"FailedCreate", "JobCreationFailed", "HeadlessServiceCreationFailed", "MPIJobFailed"}
 """Reasons of events of controllers that could not create a pod."""
 
-_QUOTA = re.compile(
-    r"exceeded quota: (?P<quota>[^,]+), requested: (?P<asked>.+?), used: (?P<used>.+?), limited: (?P<limit>.+)"
-)
 _FORBIDDEN = re.compile(
     r"(?:Error creating: )?(?:pods|jobs\.batch) \"[^\"]*\" is forbidden: (?P<said>.*)", re.DOTALL
-)
-_REFUSALS: Rules = (
-    (
-        r"failed quota: (?P<quota>[^:]+): must specify (?P<what>.+)",
-        "the quota {quota} requires every pod to specify {what}",
-        "Specify it in platform_options.",
-        CONFIGURATION_SECONDS,
-    ),
-    (
-        r'serviceaccount "(?P<name>[^"]+)" not found',
-        "the service account {name} does not exist in its namespace",
-        "Create it, or set another platform_options.service_account.",
-        CONFIGURATION_SECONDS,
-    ),
-    (
-        r"no PriorityClass with name (?P<name>\S+) was found",
-        "the priority class {name} does not exist",
-        "See those of the cluster: kubectl get priorityclasses",
-        CONFIGURATION_SECONDS,
-    ),
-    (
-        r'violates PodSecurity "(?P<level>[^"]+)": (?P<what>.+)',
-        "the namespace enforces the Pod Security Standard {level}, which its pods violate: {what}",
-        "Set platform_options.run_as_user, capabilities or pod_patch, or use another namespace.",
-        CONFIGURATION_SECONDS,
-    ),
-    (
-        r'admission webhook "(?P<name>[^"]+)" denied the request:?\s*(?P<said>.*?)\s*\Z',
-        "the admission webhook {name} of the cluster refuses its pods: {said}",
-        "",
-        CONFIGURATION_SECONDS,
-    ),
-    (
-        r"(?P<limit>(?:maximum|minimum) \S+ usage per (?:Pod|Container) is .+?)\]*\Z",
-        "its pods are outside the limits of the namespace: {limit}",
-        "See them with: kubectl describe limitrange",
-        CONFIGURATION_SECONDS,
-    ),
 )
 
 
@@ -278,37 +238,11 @@ def why_not_created(message: str) -> Why:
     """The sentence for an event of a controller that could not create a pod."""
     match = _FORBIDDEN.fullmatch(message.strip())
     said = (match["said"] if match else message.strip().removeprefix("Error creating: ")).strip()
-    if quota := _QUOTA.search(said):
-        return _over_quota(quota["quota"], *(_amounts(quota[name]) for name in ("asked", "used", "limit")))
-    if why := first_match(_REFUSALS, said):
-        return why
+    if found := refusal(said):
+        return Why(found.sentence, found.advice, CONFIGURATION_SECONDS if found.lasts else None)
     if match:
         return Why(f"the cluster refuses its pods: {said}", "", CONFIGURATION_SECONDS)
     return Why(f"its pods could not be created: {said}", "The controller tries again.")
-
-
-def _amounts(given: str) -> dict[str, str]:
-    """``a=1,b=2`` by name."""
-    return dict(one.split("=", 1) for one in given.split(",") if "=" in one)
-
-
-def _over_quota(quota: str, asked: dict[str, str], used: dict[str, str], limit: dict[str, str]) -> Why:
-    shown = ", ".join(
-        f"{name}{'' if name.endswith('pods') else f' {asked[name]} for a pod'}, {used.get(name, '?')} of "
-        f"{limit.get(name, '?')} in use"
-        for name in asked
-    )
-    pairs = [(parse_quantity(value), parse_quantity(limit.get(name, ""))) for name, value in asked.items()]
-    if any(needed is not None and most is not None and needed > most for needed, most in pairs):
-        return Why(
-            f"one pod asks for more than the quota {quota} of the namespace ever allows: {shown}",
-            "Ask for less for each host. See it with: kubectl describe quota",
-            CONFIGURATION_SECONDS,
-        )
-    return Why(
-        f"the quota {quota} of the namespace is exceeded: {shown}",
-        "It starts when other pods of the namespace end. See it with: kubectl describe quota",
-    )
 
 
 # pods without a node

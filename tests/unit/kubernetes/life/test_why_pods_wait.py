@@ -152,19 +152,19 @@ def test_an_image_without_a_valid_name_is_given_up_immediately():
         (
             "exceeded quota: team, requested: requests.nvidia.com/gpu=4, used: requests.nvidia.com/gpu=6, limited: "
             "requests.nvidia.com/gpu=8",
-            "the quota team of the namespace is exceeded: requests.nvidia.com/gpu 4 for a pod, 6 of 8 in use. It "
-            "starts when other pods",
+            "the quota team of the namespace is exceeded: 4 requests.nvidia.com/gpu requested, 6 of 8 in use. It "
+            "starts when other jobs",
             None,
         ),
         (
             "exceeded quota: team, requested: limits.memory=64Gi,pods=1, used: limits.memory=0,pods=0, limited: "
             "limits.memory=32Gi,pods=10",
-            "one pod asks for more than the quota team of the namespace ever allows",
+            "it asks for more than the quota team of the namespace ever allows",
             180,
         ),
         (
             "exceeded quota: few, requested: pods=1, used: pods=1, limited: pods=1",
-            "is exceeded: pods, 1 of 1 in use.",
+            "is exceeded: 1 pods requested, 1 of 1 in use.",
             None,
         ),
         (
@@ -202,7 +202,7 @@ def test_a_webhook_that_refuses_pods():
     found = why_not_created(
         'Error creating: admission webhook "policy.example" denied the request: no :latest here'
     )
-    assert "policy.example of the cluster refuses its pods: no :latest here" in str(found)
+    assert "the admission webhook policy.example refuses it: no :latest here" in str(found)
 
 
 @pytest.mark.parametrize(
