@@ -5,15 +5,13 @@ from __future__ import annotations
 import threading
 import time
 import uuid
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any
 
 from cloudtrain.platforms.kubernetes.api import kinds
 from cloudtrain.platforms.kubernetes.api.errors import (
-    Asked,
     KubeAlreadyExists,
     KubeError,
     KubeForbidden,
@@ -23,7 +21,7 @@ from cloudtrain.platforms.kubernetes.api.errors import (
 )
 from cloudtrain.platforms.kubernetes.api.kinds import Kind, kind_of
 from cloudtrain.platforms.kubernetes.api.kubeconfig import login
-from cloudtrain.platforms.kubernetes.api.transport import ATTEMPTS, Call, LineStream, Transport, Watch
+from cloudtrain.platforms.kubernetes.api.transport import ATTEMPTS, Call, LineStream, Transport
 
 if TYPE_CHECKING:
     from cloudtrain.platforms.kubernetes.api.connection import Connection
@@ -97,40 +95,30 @@ class Api:
 
     def get(self, kind: Kind, name: str) -> dict[str, Any]:
         """Raises KubeNotFound, KubeForbidden, or another KubeError."""
-        path = kind.path(self.namespace, name)
-        return self._transport.json(Call("GET", path, self._asked("get", kind, name)))
+        return self._transport.json(self._call("get", kind, name))
 
     def list(
-        self,
-        kind: Kind,
-        *,
-        labels: str = "",
-        fields: str = "",
-        all_namespaces: bool = False,
-        keep: Keep = lambda found: found,
+        self, kind: Kind, *, labels: str = "", fields: str = "", keep: Keep = lambda found: found
     ) -> tuple[Objects, str]:
         """All objects that the selectors match, and the resourceVersion to watch from.
 
         Raises KubeTooLarge if too many are kept, KubeError.
         """
-        path = f"{kind.root}/{kind.plural}" if all_namespaces else kind.path(self.namespace)
-        asked, selectors = self._asked("list", kind), {"labelSelector": labels, "fieldSelector": fields}
+        selectors = {"labelSelector": labels, "fieldSelector": fields}
         for _ in range(3):  # the continuation of a long list may expire: begin again
             try:
-                return self._pages(path, asked, kind, selectors, keep)
+                return self._pages(kind, selectors, keep)
             except KubeGone as error:
                 gone = error
         raise gone
 
-    def _pages(
-        self, path: str, asked: Asked, kind: Kind, selectors: Mapping[str, str], keep: Keep
-    ) -> tuple[Objects, str]:
+    def _pages(self, kind: Kind, selectors: Mapping[str, str], keep: Keep) -> tuple[Objects, str]:
         found: Objects = []
         token, limit = "", PAGE
         while True:
             params = {**selectors, "limit": limit, "continue": token}
             try:
-                page = self._transport.json(Call("GET", path, asked, params))
+                page = self._transport.json(self._call("list", kind, params=params))
             except KubeTooLarge:
                 if limit == 1:
                     raise
@@ -182,7 +170,7 @@ class Api:
             metadata["annotations"] = {**annotations, CREATE_ID: mark}
         body = {**obj, "metadata": metadata}
         params = {"fieldManager": "cloudtrain", **({"dryRun": "All"} if dry_run else {})}
-        call = Call("POST", kind.path(self.namespace), self._asked("create", kind, name), params, body)
+        call = self._call("create", kind, name, params=params, body=body)
         # a second object could be made of one that has only a generateName
         call.is_repeatable = bool(name) or dry_run or kind == kinds.ACCESS_REVIEW
         if only_metadata:
@@ -206,11 +194,8 @@ class Api:
         self, kind: Kind, name: str, patch: Mapping[str, Any], *, subresource: str = ""
     ) -> dict[str, Any]:
         """Apply a JSON merge patch, and return the object. Raises KubeNotFound, KubeConflict, KubeInvalid."""
-        asked, path = (
-            self._asked("patch", kind, name, subresource),
-            kind.path(self.namespace, name, subresource),
-        )
-        call = Call("PATCH", path, asked, {"fieldManager": "cloudtrain"}, patch)
+        params = {"fieldManager": "cloudtrain"}
+        call = self._call("patch", kind, name, subresource, params=params, body=patch)
         call.content_type = "application/merge-patch+json"
         return self._transport.json(call)
 
@@ -232,7 +217,7 @@ class Api:
         }
         if uid:
             body["preconditions"] = {"uid": uid}
-        call = Call("DELETE", kind.path(self.namespace, name), self._asked("delete", kind, name), body=body)
+        call = self._call("delete", kind, name, body=body)
         try:
             self._transport.json(call)
         except KubeNotFound:
@@ -247,9 +232,7 @@ class Api:
             "kind": "Eviction",
             "metadata": {"name": pod, "namespace": self.namespace},
         }
-        path = kinds.POD.path(self.namespace, pod, "eviction")
-        asked = self._asked("create", kinds.POD, pod, "eviction")
-        self._transport.json(Call("POST", path, asked, body=body))
+        self._transport.json(self._call("create", kinds.POD, pod, "eviction", body=body))
 
     def watch(
         self,
@@ -259,7 +242,7 @@ class Api:
         labels: str = "",
         fields: str = "",
         timeout: float = WATCH_SECONDS,
-    ) -> Watch:
+    ) -> LineStream:
         """The changes since ``resource_version``, over one connection that the server ends after ``timeout`` seconds.
 
         Nothing is tried again here: see `Reflector`.
@@ -267,7 +250,6 @@ class Api:
         Raises:
             KubeGone: the server no longer has the changes since then.
         """
-        asked = self._asked("watch", kind)
         params = {
             "watch": "true",
             "allowWatchBookmarks": "true",
@@ -276,11 +258,10 @@ class Api:
             "fieldSelector": fields,
             "timeoutSeconds": int(timeout),
         }
-        call = Call("GET", kind.path(self.namespace), asked, params, attempts=1, silence=IDLE_SECONDS)
-        response = self._transport.stream(call)
-        return Watch(LineStream(response, self._connection), asked, self._connection)
+        return self._transport.stream(
+            self._call("watch", kind, params=params, attempts=1, silence=IDLE_SECONDS)
+        )
 
-    @contextmanager
     def pod_log(
         self,
         pod: str,
@@ -292,8 +273,8 @@ class Api:
         timestamps: bool = True,
         idle: float = LOG_IDLE_SECONDS,
         attempts: int = ATTEMPTS,
-    ) -> Iterator[LineStream]:
-        """The lines of a container, with their ends. The stream's `close` ends it from any thread.
+    ) -> LineStream:
+        """The lines of a container, with their ends.
 
         Args:
             since: only lines of this time or later, in seconds since the epoch. Servers round it down to a second.
@@ -306,7 +287,6 @@ class Api:
             KubeNotFound: there is no such pod.
             KubeInvalid: the container has not started yet.
         """
-        asked = self._asked("get", kinds.POD, pod, "log")
         params: dict[str, Any] = {"container": container, "timestamps": str(timestamps).lower()}
         if follow:
             params["follow"] = "true"
@@ -314,14 +294,8 @@ class Api:
             params["sinceTime"] = datetime.fromtimestamp(since, timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
         if tail is not None:
             params["tailLines"] = tail
-        path = kinds.POD.path(self.namespace, pod, "log")
-        response = self._transport.stream(Call("GET", path, asked, params, attempts=attempts, silence=idle))
-        lines = LineStream(response, self._connection)
-        try:
-            yield lines
-        finally:
-            lines.close()
-            response.close()
+        call = self._call("get", kinds.POD, pod, "log", params=params, attempts=attempts, silence=idle)
+        return self._transport.stream(call)
 
     def allowed(self, verb: str, kind: Kind, name: str = "", subresource: str = "") -> bool:
         """Whether the credentials allow ``verb`` on this kind in the namespace. Asks the server."""
@@ -360,7 +334,7 @@ class Api:
         if not kind.group:
             return kind
         try:
-            group = self._transport.json(Call("GET", f"/apis/{kind.group}", Asked("get")))
+            group = self._transport.json(Call("get", address=f"/apis/{kind.group}"))
         except KubeNotFound:
             return None
         offered = [str(version.get("version")) for version in group.get("versions") or []]
@@ -369,7 +343,7 @@ class Api:
         for version in dict.fromkeys(version for version in order if version in offered):
             found = replace(kind, version=version)
             try:
-                resources = self._transport.json(Call("GET", found.root, Asked("get"))).get("resources") or []
+                resources = self._transport.json(Call("get", address=found.root)).get("resources") or []
             except KubeNotFound:
                 continue
             if any(resource.get("kind") == kind.kind for resource in resources):
@@ -378,10 +352,10 @@ class Api:
 
     def server_version(self) -> tuple[int, int, str]:
         """The server's version: its two numbers, and its text such as ``v1.33.1-eks-123``. Raises KubeError."""
-        answer = self._transport.json(Call("GET", "/version", Asked("get")))
+        answer = self._transport.json(Call("get", address="/version"))
         numbers = ["".join(filter(str.isdigit, str(answer.get(key)))) for key in ("major", "minor")]
         major, minor = (int(number or 0) for number in numbers)
         return major, minor, str(answer.get("gitVersion") or "")
 
-    def _asked(self, verb: str, kind: Kind, name: str = "", subresource: str = "") -> Asked:
-        return Asked(verb, kind, name, self.namespace if kind.namespaced else "", subresource)
+    def _call(self, verb: str, kind: Kind, name: str = "", subresource: str = "", **more: Any) -> Call:
+        return Call(verb, kind, name, self.namespace if kind.namespaced else "", subresource, **more)

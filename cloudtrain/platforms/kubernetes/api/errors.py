@@ -87,9 +87,9 @@ class KubeTooLarge(KubeError):
     """The answer does not fit into the memory that a client may use for it."""
 
 
-@dataclass(frozen=True)
+@dataclass
 class Asked:
-    """The request, as errors describe it."""
+    """The subject of a request, as errors describe it."""
 
     verb: str
     """The verb of RBAC: ``get``, ``list``, ``create``, ..."""

@@ -11,7 +11,6 @@ import socket
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from cloudtrain.errors import CloudtrainError
@@ -57,15 +56,17 @@ LONGEST_LINE = 16 << 20
 """In bytes. What is longer arrives in pieces, so that no server can fill the memory."""
 
 
+_METHODS = {"create": "POST", "patch": "PATCH", "delete": "DELETE"}
+
+
 @dataclass
-class Call:
+class Call(Asked):
     """A request, as it can be sent any number of times."""
 
-    method: str
-    path: str
-    asked: Asked
     params: Mapping[str, Any] = field(default_factory=dict)
     body: Mapping[str, Any] | None = None
+    address: str = ""
+    """The path, if the request is about no kind."""
     content_type: str = "application/json"
     accept: str = "*/*"
     is_repeatable: bool = True
@@ -77,6 +78,17 @@ class Call:
     """Warnings of the server, for example about rules of Pod Security that pods will break."""
     lost: list[KubeError] = field(default_factory=list)
     """The errors after which the server may have carried out the request."""
+
+    @property
+    def method(self) -> str:
+        return _METHODS.get(self.verb, "GET")
+
+    @property
+    def path(self) -> str:
+        if self.kind is None:
+            return self.address
+        is_creation = self.verb == "create" and not self.subresource
+        return self.kind.path(self.namespace, "" if is_creation else self.name, self.subresource)
 
 
 class Transport:
@@ -105,9 +117,9 @@ class Transport:
             )
         return answer
 
-    def stream(self, call: Call) -> httpx.Response:
-        """The open response. Raises KubeError."""
-        return self._answered(call, is_stream=True)[0]
+    def stream(self, call: Call) -> LineStream:
+        """An answer that has begun. Raises KubeError."""
+        return LineStream(self._answered(call, is_stream=True)[0], call, self._at)
 
     def _answered(self, call: Call, *, is_stream: bool) -> tuple[httpx.Response, bytes]:
         began = time.monotonic()
@@ -158,7 +170,7 @@ class Transport:
             raise
         except (httpx.HTTPError, httpx.StreamError, OSError, ValueError) as error:
             return network_error(error, at)
-        return status_error(response.status_code, body, response.headers, call.asked, at)
+        return status_error(response.status_code, body, response.headers, call, at)
 
     def _compare_clocks(self, date: str) -> None:
         with contextlib.suppress(ValueError):
@@ -190,30 +202,52 @@ def _backoff(attempt: int) -> float:
 
 
 class LineStream:
-    """The lines of an answer, with their ends. `close` ends it from any thread, even while another waits for a line."""
+    """An answer that arrives line by line. Use as a context manager.
 
-    def __init__(self, response: httpx.Response, at: Connection) -> None:
+    `close` ends it from any thread, even while another waits for a line.
+    """
+
+    def __init__(self, response: httpx.Response, asked: Asked, at: Connection) -> None:
         self._response = response
+        self._asked = asked
         self._at = at
         self._is_closed = False
 
+    def __enter__(self) -> LineStream:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+        self._response.close()
+
     def __iter__(self) -> Iterator[bytes]:
-        """Raises KubeUnreachable if the connection breaks."""
-        parts: list[bytes] = []
-        size = 0
+        """The lines, with their ends. Raises KubeUnreachable if the connection breaks."""
+        rest = b""
         for chunk in self.chunks():
-            first, *lines = _split(chunk)
-            parts.append(first)
-            size += len(first)
-            if lines:
-                *lines, last = [b"".join(parts), *lines]
-                yield from lines
-                parts, size = [last], len(last)
-            elif size > LONGEST_LINE:
-                yield b"".join(parts)
-                parts, size = [], 0
-        if (rest := b"".join(parts)) and not self._is_closed:
+            *lines, rest = (rest + chunk).split(b"\n")
+            yield from (line + b"\n" for line in lines)
+            if len(rest) > LONGEST_LINE:
+                yield rest
+                rest = b""
+        if rest and not self._is_closed:
             yield rest
+
+    def changes(self) -> Iterator[tuple[str, dict[str, Any]]]:
+        """Those of a watch: ``ADDED``, ``MODIFIED``, ``DELETED`` or ``BOOKMARK``, and the object.
+
+        Ends when the server ends the watch. Raises KubeGone, KubeUnreachable or another KubeError.
+        """
+        for line in self:
+            try:
+                change = json.loads(line)
+                kind, found = change["type"], change["object"]
+            except (ValueError, KeyError, TypeError):  # cut off in the middle, or not from an API server
+                raise KubeUnreachable(
+                    f"{self._at.server} broke off a watch in the middle of a change", is_transient=True
+                ) from None
+            if kind == "ERROR":
+                raise object_error(found, self._asked, self._at)
+            yield kind, found
 
     def chunks(self) -> Iterator[bytes]:
         """The bytes as they arrive. Raises KubeUnreachable if the connection breaks."""
@@ -237,44 +271,3 @@ class LineStream:
         if connection is not None:
             with contextlib.suppress(OSError):  # closed already
                 socket.socket.shutdown(connection, socket.SHUT_RDWR)
-
-
-def _split(data: bytes) -> list[bytes]:
-    """The complete lines of ``data`` with their ends, and then what follows the last one."""
-    *lines, rest = data.split(b"\n")
-    return [*(line + b"\n" for line in lines), rest]
-
-
-class Watch:
-    """The changes of one watch: pairs of ``ADDED``, ``MODIFIED``, ``DELETED`` or ``BOOKMARK``, and the object."""
-
-    def __init__(self, lines: LineStream, asked: Asked, at: Connection) -> None:
-        self._lines = lines
-        self._asked = asked
-        self._at = at
-
-    def __iter__(self) -> Iterator[tuple[str, dict[str, Any]]]:
-        """Ends when the server ends the watch. Raises KubeGone, KubeUnreachable or another KubeError."""
-        for line in self._lines:
-            try:
-                change = json.loads(line)
-                kind, found = change["type"], change["object"]
-            except (ValueError, KeyError, TypeError):  # cut off in the middle, or not from an API server
-                raise KubeUnreachable(
-                    f"{self._at.server} broke off a watch in the middle of a change", is_transient=True
-                ) from None
-            if kind == "ERROR":
-                raise object_error(found, self._asked, self._at)
-            yield kind, found
-
-    def close(self) -> None:
-        """End the watch, from any thread."""
-        self._lines.close()
-
-    def __enter__(self) -> Watch:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()

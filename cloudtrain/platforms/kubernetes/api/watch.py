@@ -14,7 +14,7 @@ from cloudtrain.platforms.kubernetes.api.kinds import Kind
 
 if TYPE_CHECKING:
     from cloudtrain.platforms.kubernetes.api.client import Api, Keep
-    from cloudtrain.platforms.kubernetes.api.transport import Watch
+    from cloudtrain.platforms.kubernetes.api.transport import LineStream
 
 FIRST_PAUSE = 0.1
 LONGEST_PAUSE = 15.0
@@ -57,7 +57,7 @@ class Reflector:
         self._lock = threading.Lock()
         self._objects: dict[str, dict[str, Any]] = {}
         self._version = ""
-        self._watch: Watch | None = None
+        self._watch: LineStream | None = None
         self._stop: threading.Event | None = None
         self.heard_at = float("-inf")
         """When the server last confirmed the copy, by a list, an open watch or a change; on the monotonic clock."""
@@ -147,7 +147,7 @@ class Reflector:
             try:
                 self.heard_at, self.error = time.monotonic(), None
                 self.connected_at = self.heard_at
-                for change, found in watch:
+                for change, found in watch.changes():
                     if stop.is_set():
                         return
                     self._take(change, found)

@@ -62,9 +62,10 @@ ENDED = ("Complete", "Completed", "Succeeded", "Failed")
 
 WORKLOAD_LABEL = "kueue.x-k8s.io/job-uid"
 
-_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
-_OF_CONTAINERS = ("env", "envFrom", "volumeMounts", "command", "args", "securityContext")
-_OF_PODS = ("volumes", "affinity", "tolerations", "topologySpreadConstraints")
+_OF_METADATA = {"managedFields", "kubectl.kubernetes.io/last-applied-configuration"}
+_OF_PODS = {"env", "envFrom", "volumeMounts", "command", "args", "securityContext"}
+_OF_PODS |= {"volumes", "affinity", "tolerations", "topologySpreadConstraints"}
+DEEPEST = 20
 LONGEST_TEXT = 4096
 """Characters of a text in an event. Those of Kubernetes have at most 1,024; the API accepts a megabyte."""
 _OF_EVENTS = (
@@ -353,11 +354,19 @@ def slim(found: dict[str, Any]) -> dict[str, Any]:
 
     Variables may hold secrets, too.
     """
-    small = {**found, "metadata": _metadata(found.get("metadata") or {})}
-    spec = found.get("spec")
-    if isinstance(spec, dict):
-        small["spec"] = _pod_spec(spec) if found.get("kind") == "Pod" else _spec(spec)
+    small = {**found, "metadata": _without(found.get("metadata") or {}, _OF_METADATA)}
+    if isinstance(found.get("spec"), dict):
+        small["spec"] = _without(found["spec"], _OF_PODS)
     return small
+
+
+def _without(value: Any, names: Collection[str], depth: int = 0) -> Any:
+    """``value`` without the fields of these names, to a depth that no object of Kubernetes needs."""
+    if depth < DEEPEST and isinstance(value, dict):
+        return {key: _without(one, names, depth + 1) for key, one in value.items() if key not in names}
+    if depth < DEEPEST and isinstance(value, list):
+        return [_without(one, names, depth + 1) for one in value]
+    return value
 
 
 def slim_event(event: dict[str, Any]) -> dict[str, Any]:
@@ -372,30 +381,3 @@ def slim_event(event: dict[str, Any]) -> dict[str, Any]:
 
 def _short(value: Any) -> Any:
     return value[:LONGEST_TEXT] if isinstance(value, str) else value
-
-
-def _metadata(metadata: Mapping[str, Any]) -> dict[str, Any]:
-    kept = {name: value for name, value in metadata.items() if name != "managedFields"}
-    annotations = kept.get("annotations")
-    if isinstance(annotations, dict) and _APPLIED in annotations:
-        kept["annotations"] = {name: value for name, value in annotations.items() if name != _APPLIED}
-    return kept
-
-
-def _pod_spec(spec: Mapping[str, Any]) -> dict[str, Any]:
-    kept = {name: value for name, value in spec.items() if name not in _OF_PODS}
-    for name in ("containers", "initContainers"):
-        if isinstance(kept.get(name), list):
-            kept[name] = [
-                {key: value for key, value in container.items() if key not in _OF_CONTAINERS}
-                for container in kept[name]
-            ]
-    return kept
-
-
-def _spec(spec: Mapping[str, Any]) -> dict[str, Any]:
-    """The spec of a Job, with its template's pod."""
-    template = spec.get("template")
-    if not isinstance(template, dict) or not isinstance(template.get("spec"), dict):
-        return dict(spec)
-    return {**spec, "template": {**template, "spec": _pod_spec(template["spec"])}}
