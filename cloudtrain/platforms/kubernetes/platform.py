@@ -53,7 +53,7 @@ class KubernetesPlatform:
     def preflight(
         self, job: TrainingJob, request: Request | None, imports: Sequence[str]
     ) -> Mapping[str, Check]:
-        from cloudtrain.platforms.kubernetes.doctor import checks
+        from cloudtrain.platforms.kubernetes.doctor.checks import checks
 
         return checks(job, request)
 

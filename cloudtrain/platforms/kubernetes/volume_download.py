@@ -24,7 +24,7 @@ from cloudtrain.platforms.kubernetes.api.client import Api
 from cloudtrain.platforms.kubernetes.api.errors import KubeUnreachable
 from cloudtrain.platforms.kubernetes.api.kinds import JOB, POD, Kind
 from cloudtrain.platforms.kubernetes.labels import CLOUDTRAIN, CONTAINER, MANAGED_BY, NO_SIDECAR, job_selector
-from cloudtrain.platforms.kubernetes.life.objects import EventIndex, Object, items, part, text
+from cloudtrain.platforms.kubernetes.life.objects import EventIndex, Object, items, pod_sets, text
 from cloudtrain.platforms.kubernetes.life.pods import Pod
 from cloudtrain.platforms.kubernetes.life.waiting import why_pod
 from cloudtrain.platforms.kubernetes.render.pod import literal
@@ -140,12 +140,10 @@ class _Files:
 
 def _pod_spec(api: Api, owner: Object, job_name: str) -> Object:
     """The pods of a job, as its main object describes them, or one that it has. Raises NotFound."""
-    spec = part(owner, "spec")
-    for one in items(spec, "replicatedJobs"):
-        spec = part(one, "template", "spec")
-    pods = part(spec, "mpiReplicaSpecs", "Launcher", "template") or part(spec, "template")
-    found: Object = part(pods, "spec")
-    if not found:  # a TrainJob has patches only
+    found: Object = {}
+    if text(owner, "kind") != "TrainJob":  # it has patches only
+        found = next((pods.spec for pods in pod_sets(owner)), {})
+    if not found:
         found = next((pod["spec"] for pod in api.list(POD, labels=job_selector(job_name))[0]), {})
     if not found:
         raise NotFound(

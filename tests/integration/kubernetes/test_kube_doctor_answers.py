@@ -17,13 +17,14 @@ from cloudtrain.platforms.kubernetes.doctor.access import (
     check_queue,
     check_version,
 )
-from cloudtrain.platforms.kubernetes.doctor.cluster import Cluster, PodSet
+from cloudtrain.platforms.kubernetes.doctor.cluster import Cluster
 from cloudtrain.platforms.kubernetes.doctor.references import (
     anonymous_token,
     check_credentials,
     check_image,
     check_volumes,
 )
+from cloudtrain.platforms.kubernetes.life.objects import PodSet
 
 VERSION = {"major": "1", "minor": "33+", "gitVersion": "v1.33.1-eks-1"}
 QUEUE = "/apis/kueue.x-k8s.io/v1beta2/namespaces/ns/localqueues/gpus"
@@ -193,7 +194,7 @@ def test_claims(
     server.will("GET", "/apis/storage.k8s.io/v1/storageclasses/lazy", lazy)
     volumes = [{"name": "v", "persistentVolumeClaim": {"claimName": "data"}}]
     mounts = [{"name": "v", "mountPath": "/data"}]
-    pods = [PodSet(2, {"volumes": volumes, "containers": [{"volumeMounts": mounts}]}, {})]
+    pods = [PodSet(2, {"spec": {"volumes": volumes, "containers": [{"volumeMounts": mounts}]}})]
     finding = check_volumes(pods, cluster)
     assert finding.status == expected
     assert text in finding.what
@@ -205,7 +206,7 @@ def test_credentials_of_pods(server: FaultyServer, cluster: Cluster) -> None:
     server.will("GET", account, json_answer({"metadata": {}}), json_answer(role))
 
     def found(**container: Any) -> Finding:
-        return check_credentials([PodSet(1, {"containers": [container]}, {})], cluster)
+        return check_credentials([PodSet(1, {"spec": {"containers": [container]}})], cluster)
 
     assert found().status == CheckStatus.WARNING
     assert found().what == "the service account default has the role robot@project"

@@ -9,7 +9,7 @@ from pathlib import Path
 PROGRAM = """
 import sys
 import cloudtrain.platforms.kubernetes.platform, cloudtrain.platforms.kubernetes.api.client
-import cloudtrain.platforms.kubernetes.doctor
+import cloudtrain.platforms.kubernetes.doctor.checks
 assert not {"lightkube", "httpx2", "yaml"} & set(sys.modules)
 sys.modules["lightkube"] = None
 from cloudtrain.errors import PlatformError

@@ -17,8 +17,9 @@ from cloudtrain.platforms.kubernetes.api.errors import (
     KubeInvalid,
 )
 from cloudtrain.platforms.kubernetes.api.kinds import Kind, kind_of
-from cloudtrain.platforms.kubernetes.doctor.cluster import Cluster, PodSet, failed, ok, unknown, warning
+from cloudtrain.platforms.kubernetes.doctor.cluster import Cluster, failed, ok, unknown, warning
 from cloudtrain.platforms.kubernetes.labels import QUEUE
+from cloudtrain.platforms.kubernetes.life.objects import PodSet, part
 
 LOOK = ("get", "list", "watch")
 AT_ONCE = 8
@@ -245,7 +246,7 @@ def check_admission(main: Mapping[str, Any], pods: Sequence[PodSet], cluster: Cl
             metadata = {
                 "generateName": f"{main['metadata']['name']}-",
                 "namespace": main["metadata"]["namespace"],
-                "labels": dict(pods[0].labels),
+                "labels": part(pods[0].template, "metadata", "labels"),
             }
             pod = {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": dict(pods[0].spec)}
             api.create(pod, dry_run=True)

@@ -12,7 +12,8 @@ from typing import Any
 
 from cloudtrain.platforms.checks import Finding
 from cloudtrain.platforms.kubernetes.api.kinds import NODE, RESOURCE_QUOTA
-from cloudtrain.platforms.kubernetes.doctor.cluster import Cluster, PodSet, failed, ok, warning
+from cloudtrain.platforms.kubernetes.doctor.cluster import Cluster, failed, ok, warning
+from cloudtrain.platforms.kubernetes.life.objects import PodSet
 from cloudtrain.platforms.kubernetes.quantities import parse_quantity, show_quantity
 
 Amounts = Mapping[str, Fraction]

@@ -9,8 +9,9 @@ from cloudtrain.platforms.base import Request
 from cloudtrain.platforms.checks import Check, Finding
 from cloudtrain.platforms.kubernetes.api.kinds import JOB, kind_of
 from cloudtrain.platforms.kubernetes.doctor import access, capacity, references
-from cloudtrain.platforms.kubernetes.doctor.cluster import Cluster, asked, ok, pod_sets
+from cloudtrain.platforms.kubernetes.doctor.cluster import Cluster, asked, ok
 from cloudtrain.platforms.kubernetes.labels import QUEUE
+from cloudtrain.platforms.kubernetes.life.objects import pod_sets
 from cloudtrain.platforms.kubernetes.options import KubernetesOptions
 from cloudtrain.spec import TrainingJob
 

@@ -1,4 +1,4 @@
-"""The cluster that the checks share, the pods that a request would make, and findings.
+"""The cluster that the checks share, and findings.
 
 A denied question is not a failure: what the user may not see is unknown.
 """
@@ -6,8 +6,7 @@ A denied question is not a failure: what the user may not see is unknown.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -88,50 +87,3 @@ def asked(cluster: Cluster, check: Callable[[Cluster], Finding]) -> Check:
             return Finding.of(error)
 
     return run
-
-
-@dataclass(frozen=True)
-class PodSet:
-    """Pods of one template."""
-
-    count: int
-    spec: Mapping[str, Any]
-    labels: Mapping[str, str]
-
-    @property
-    def containers(self) -> list[Mapping[str, Any]]:
-        return list(self.spec.get("containers") or [])
-
-
-def pod_sets(main: Mapping[str, Any]) -> Iterator[PodSet]:
-    """The pods of a main object of any kind."""
-    spec = main["spec"]
-    if main["kind"] == "Job":
-        yield _pod_set(spec["template"], spec.get("parallelism", 1))
-    elif main["kind"] == "JobSet":
-        for replicated in spec["replicatedJobs"]:
-            job = replicated["template"]["spec"]
-            yield _pod_set(job["template"], replicated.get("replicas", 1) * job.get("parallelism", 1))
-    elif main["kind"] == "MPIJob":
-        for replicas in spec["mpiReplicaSpecs"].values():
-            yield _pod_set(replicas["template"], replicas.get("replicas", 1))
-    else:  # a TrainJob: the fields of the trainer, and those of our patch of its runtime
-        trainer = spec["trainer"]
-        patches = [
-            patch["trainingRuntimeSpec"]["template"]["spec"] for patch in spec.get("runtimePatches") or []
-        ]
-        template = (
-            patches[0]["replicatedJobs"][0]["template"]["spec"]["template"] if patches else {"spec": {}}
-        )
-        container = {
-            **(template["spec"].get("containers") or [{}])[0],
-            "image": trainer.get("image"),
-            "env": trainer.get("env") or [],
-            "resources": trainer.get("resourcesPerNode") or {},
-        }
-        pod = {**template, "spec": {**template["spec"], "containers": [container]}}
-        yield _pod_set(pod, trainer.get("numNodes", 1))
-
-
-def _pod_set(template: Mapping[str, Any], count: int) -> PodSet:
-    return PodSet(count, template["spec"], (template.get("metadata") or {}).get("labels") or {})

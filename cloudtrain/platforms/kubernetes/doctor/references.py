@@ -20,7 +20,8 @@ from cloudtrain.platforms.common.machine_checks import check_bucket, check_input
 from cloudtrain.platforms.kubernetes.api import kinds
 from cloudtrain.platforms.kubernetes.api.errors import KubeForbidden
 from cloudtrain.platforms.kubernetes.api.kinds import Kind
-from cloudtrain.platforms.kubernetes.doctor.cluster import Cluster, PodSet, failed, ok, unknown, warning
+from cloudtrain.platforms.kubernetes.doctor.cluster import Cluster, failed, ok, unknown, warning
+from cloudtrain.platforms.kubernetes.life.objects import PodSet
 from cloudtrain.spec import TrainingJob
 from cloudtrain.storage import uri_scheme
 

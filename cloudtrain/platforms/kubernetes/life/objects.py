@@ -8,7 +8,7 @@ MPI Operator 0.8.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from typing import Any
@@ -258,16 +258,7 @@ class Owner:
     @property
     def hosts(self) -> int:
         """The number of pods that it needs."""
-        spec = part(self.found, "spec")
-        if self.kind == "JobSet":
-            jobs = items(spec, "replicatedJobs")
-            return sum((number(one, "replicas") or 1) * _hosts(part(one, "template", "spec")) for one in jobs)
-        if self.kind == "TrainJob":
-            return number(spec, "trainer", "numNodes") or 1
-        if self.kind == "MPIJob":
-            kinds: Mapping[str, Object] = part(spec, "mpiReplicaSpecs")
-            return sum(number(one, "replicas") or 1 for one in kinds.values())
-        return _hosts(spec)
+        return sum(pods.count for pods in pod_sets(self.found))
 
     def restarts(self) -> int:
         """How often its controller reports that it restarted the pods; the pods may show more."""
@@ -283,5 +274,50 @@ class Owner:
         return when(condition(self.found, "Suspended"), "lastTransitionTime")
 
 
-def _hosts(spec: Object) -> int:
+@dataclass(frozen=True)
+class PodSet:
+    """Pods of one template."""
+
+    count: int
+    template: Object
+
+    @property
+    def spec(self) -> Object:
+        found: Object = part(self.template, "spec")
+        return found
+
+    @property
+    def containers(self) -> list[Object]:
+        return items(self.spec, "containers")
+
+
+def pod_sets(main: Object) -> Iterator[PodSet]:
+    """The pods of a main object of any kind: what leads, if that differs, and then the rest."""
+    spec, kind = part(main, "spec"), text(main, "kind")
+    if kind == "JobSet":
+        for one in items(spec, "replicatedJobs"):
+            job = part(one, "template", "spec")
+            yield PodSet((number(one, "replicas") or 1) * _completions(job), part(job, "template"))
+    elif kind == "MPIJob":
+        for name in ("Launcher", "Worker"):
+            if replicas := part(spec, "mpiReplicaSpecs", name):
+                yield PodSet(number(replicas, "replicas") or 1, part(replicas, "template"))
+    elif kind == "TrainJob":  # the fields of the trainer, and those of our patch of its runtime
+        patch = next(iter(items(spec, "runtimePatches")), {})
+        jobs = items(patch, "trainingRuntimeSpec", "template", "spec", "replicatedJobs")
+        template = part(next(iter(jobs), {}), "template", "spec", "template")
+        trainer = part(spec, "trainer")
+        container = {
+            **next(iter(items(template, "spec", "containers")), {}),
+            "image": part(trainer, "image"),
+            "env": items(trainer, "env"),
+            "resources": part(trainer, "resourcesPerNode"),
+        }
+        pod = {**template, "spec": {**part(template, "spec"), "containers": [container]}}
+        yield PodSet(number(trainer, "numNodes") or 1, pod)
+    else:
+        yield PodSet(_completions(spec), part(spec, "template"))
+
+
+def _completions(spec: Object) -> int:
     return number(spec, "completions") or number(spec, "parallelism") or 1

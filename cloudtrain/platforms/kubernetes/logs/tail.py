@@ -5,9 +5,10 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING
+from itertools import chain
+from typing import TYPE_CHECKING, Any
 
 from cloudtrain.errors import PlatformError
 from cloudtrain.observe import Summary
@@ -16,7 +17,7 @@ from cloudtrain.platforms.kubernetes.api.errors import KubeNotFound
 from cloudtrain.platforms.kubernetes.life.objects import Snapshot
 from cloudtrain.platforms.kubernetes.logs.lines import Line, LineParser, Position
 from cloudtrain.platforms.kubernetes.logs.pod_log import Printed, Source
-from cloudtrain.platforms.kubernetes.logs.reader import EventReader, SourceState, may_be_event, sources
+from cloudtrain.platforms.kubernetes.logs.reader import EventReader, may_be_event, sources
 
 if TYPE_CHECKING:
     from cloudtrain.platforms.kubernetes.api.client import Api
@@ -43,7 +44,7 @@ READERS = 10
 
 
 class _Leaders:
-    """The logs of a job's leaders: what was read once is not read again."""
+    """The logs of a job's leaders: what was read once is not read again. Threads may share it."""
 
     def __init__(self, api: Api) -> None:
         self._api = api
@@ -56,15 +57,38 @@ class _Leaders:
         """The pods that had ended when they were read."""
         self._due_at = float("-inf")
 
-    def _unread(self, objects: Snapshot, most: int = 0) -> list[SourceState]:
-        """The leaders, or the newest ``most`` of them, whose logs may have grown; the oldest first."""
-        found = sorted((one for one in sources(objects) if one.is_leader), key=lambda one: one.began)
-        return [state for state in found[-most:] if state.source.uid not in self._is_complete]
+    def _read_new(self, objects: Snapshot, *, tail: int | None = None, most: int = 0) -> None:
+        """Read what is new of the leaders' logs, the oldest first. Raises PlatformError.
 
-    def _position(self, state: SourceState) -> Position:
-        position = self._positions.setdefault(state.source.uid, Position())
-        position.reconnect()
-        return position
+        Args:
+            tail: read at most this many lines from the end, and of a log that is longer, its beginning; None: all.
+            most: read only so many leaders, the newest.
+        """
+        found = sorted((one for one in sources(objects) if one.is_leader), key=lambda one: one.began)
+        for state in found[-most:]:
+            source = state.source
+            if source.uid in self._is_complete:
+                continue
+            is_first = source.uid not in self._positions
+            position = self._positions.setdefault(source.uid, Position())
+            position.reconnect()
+            with contextlib.suppress(KubeNotFound):  # the pod was deleted meanwhile
+                if tail is None:
+                    for lines in _read(self._api, source, since=position.since, is_whole=state.has_ended):
+                        self._add(source, position.new(lines))
+                else:
+                    self._read_ends(source, position, tail, is_first=is_first)
+                if state.has_ended:
+                    self._is_complete.add(source.uid)
+
+    def _read_ends(self, source: Source, position: Position, tail: int, *, is_first: bool) -> None:
+        limits: dict[str, Any] = {"idle": PATIENCE, "attempts": 2}
+        end = [*chain(*_read(self._api, source, LONGEST_TAIL, since=position.since, tail=tail, **limits))]
+        lines = position.new(end)
+        if is_first and len(end) >= tail:
+            head = chain(*_read(self._api, source, HEAD_BYTES, **limits))
+            lines = [*(line for line in head if (line.time or 0) < (end[0].time or 0)), *lines]
+        self._add(source, lines)
 
     def _add(self, source: Source, lines: Iterable[Line]) -> None:
         found = (Printed(line.time or 0, source, line.text) for line in lines if may_be_event(line))
@@ -74,7 +98,7 @@ class _Leaders:
 
 
 class RunningSummary(_Leaders):
-    """The summary of a job's events so far, from its leader's log. Threads may share it.
+    """The summary of a job's events so far, from its leader's log.
 
     The first call reads the end of the log, and its beginning; later ones what is new. Of a log that grows by more than
     2,000 lines between two calls, events in between are left out.
@@ -87,8 +111,7 @@ class RunningSummary(_Leaders):
         with self._lock:
             if time.monotonic() >= self._due_at:
                 try:
-                    for state in self._unread(objects, 2):
-                        self._read(state)
+                    self._read_new(objects, tail=TAIL_LINES, most=2)
                     self._failures = 0
                 except PlatformError:
                     self._failures += 1
@@ -96,25 +119,9 @@ class RunningSummary(_Leaders):
                 self._due_at = time.monotonic() + pause
             return self._summary
 
-    def _read(self, state: SourceState) -> None:
-        source, is_first = state.source, state.source.uid not in self._positions
-        position = self._position(state)
-        tail = _read(self._api, source, LONGEST_TAIL, since=position.since, tail=TAIL_LINES)
-        lines = position.new(tail)
-        if is_first and len(tail) >= TAIL_LINES:
-            begin = tail[0].time or 0
-            head = _read(self._api, source, HEAD_BYTES)
-            lines = [*(line for line in head if (line.time or 0) < begin), *lines]
-        self._add(source, lines)
-        if state.has_ended:
-            self._is_complete.add(source.uid)
-
 
 class GrowingTrends(_Leaders):
-    """The course of each metric of a job. Threads may share it.
-
-    The first call reads the logs of the job's leaders, later ones what is new.
-    """
+    """The course of each metric of a job, from all of its leaders' logs."""
 
     def __init__(self, api: Api, watch: JobWatch) -> None:
         super().__init__(api)
@@ -124,21 +131,10 @@ class GrowingTrends(_Leaders):
         """Raises PlatformError."""
         with self._lock:
             if time.monotonic() >= self._due_at:
-                for state in self._unread(self._watch.snapshot()):
-                    with contextlib.suppress(KubeNotFound):  # the pod was deleted meanwhile
-                        self._read(state)
+                self._read_new(self._watch.snapshot())
                 self._due_at = time.monotonic() + FRESH_TRENDS
             summary = self._summary or Summary()
             return {name: trend.series(summary.last) for name, trend in summary.trends.items()}
-
-    def _read(self, state: SourceState) -> None:
-        source, parser, position = state.source, LineParser(), self._position(state)
-        with self._api.pod_log(source.pod, source.container, since=position.since) as stream:
-            for chunk in stream.chunks():
-                self._add(source, position.new(parser.feed(chunk)))
-        if state.has_ended:  # else a line that is not complete yet arrives again
-            self._add(source, position.new(parser.rest()))
-            self._is_complete.add(source.uid)
 
 
 class LastLinesOf:
@@ -158,7 +154,9 @@ class LastLinesOf:
 
     def _end(self, source: Source) -> list[str]:
         try:
-            lines = _read(self._api, source, LONGEST_TAIL, tail=LAST_LINES)
+            lines = [
+                *chain(*_read(self._api, source, LONGEST_TAIL, tail=LAST_LINES, idle=PATIENCE, attempts=2))
+            ]
         except PlatformError:
             return []
         shown = (line.text for line in lines if line.time is not None and not may_be_event(line))
@@ -166,16 +164,20 @@ class LastLinesOf:
 
 
 def _read(
-    api: Api, source: Source, size: int, *, since: float | None = None, tail: int | None = None
-) -> list[Line]:
-    """Lines of a log, at most ``size`` bytes. Raises PlatformError."""
+    api: Api, source: Source, size: float = float("inf"), *, is_whole: bool = True, **how: Any
+) -> Iterator[list[Line]]:
+    """Lines of a log as they arrive, at most about ``size`` bytes. Raises PlatformError.
+
+    Args:
+        is_whole: whether the last line counts although it has no end: else it arrives again.
+        how: see `Api.pod_log`.
+    """
     parser = LineParser()
-    lines: list[Line] = []
-    where = (source.pod, source.container)
-    with api.pod_log(*where, since=since, tail=tail, idle=PATIENCE, attempts=2) as stream:
+    with api.pod_log(source.pod, source.container, **how) as stream:
         for chunk in stream.chunks():
-            lines += parser.feed(chunk)
+            yield parser.feed(chunk)
             size -= len(chunk)
             if size <= 0:
-                return lines
-    return [*lines, *parser.rest()]
+                return
+    if is_whole:
+        yield [*parser.rest()]
