@@ -108,8 +108,7 @@ class KubernetesPlatform:
     def logs(self, job_name: str, *, follow: bool = False) -> Iterator[str]:
         from cloudtrain.platforms.kubernetes.logs.reader import logs
 
-        job = self._job(job_name)
-        job.life.require()
+        job = self._job(job_name, must_exist=True)
         return logs(job.api, job.watch, follow=follow)
 
     def upkeep(self, job_name: str) -> AbstractContextManager[None]:
@@ -118,21 +117,17 @@ class KubernetesPlatform:
     def events(self, job_name: str, *, follow: bool = False) -> Iterator[dict[str, Any]]:
         from cloudtrain.platforms.kubernetes.logs.reader import events
 
-        job = self._job(job_name)
-        job.life.require()
+        job = self._job(job_name, must_exist=True)
         return events(job.api, job.watch, follow=follow)
 
     def metrics(self, job_name: str) -> Series:
         from cloudtrain.platforms.kubernetes.logs.reader import metrics
 
-        job = self._job(job_name)
-        job.life.require()
+        job = self._job(job_name, must_exist=True)
         return metrics(job.api, job.watch)
 
     def trends(self, job_name: str) -> Series:
-        job = self._job(job_name)
-        job.life.require()
-        return job.trends()
+        return self._job(job_name, must_exist=True).trends()
 
     def download(
         self, job_name: str, uri: str, folder: Path, progress: Progress | None = None
@@ -164,9 +159,16 @@ class KubernetesPlatform:
 
         return list_jobs(self._places)
 
-    def _job(self, job_name: str) -> OpenJob:
-        """Raises JobNotFound, PlatformError."""
-        return self._jobs.find(job_name)
+    def _job(self, job_name: str, *, must_exist: bool = False) -> OpenJob:
+        """Raises JobNotFound, PlatformError.
+
+        Args:
+            must_exist: also if the client has known it, and its pods are gone.
+        """
+        job = self._jobs.find(job_name)
+        if must_exist:
+            job.life.require()
+        return job
 
     @property
     def _jobs(self) -> OpenJobs:

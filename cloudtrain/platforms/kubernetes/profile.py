@@ -92,7 +92,7 @@ def _of_type(job: TrainingJob, types: Mapping[str, Any], given: Mapping[str, Any
             return {}  # the job says itself what it needs
         hint = f"{nearest(kind, types)} " if types else ""
         raise InvalidJob(
-            f"instance_type: cloudtrain does not know the GPUs and nodes of {kind}",
+            f"instance_type: the GPUs and nodes of {kind} are unknown",
             hint=f"{hint}Add it to {config_path()}: kubernetes: {{instance_types: {{{kind}: {{gpus: 8}}}}}}. Or set "
             "platform_options.gpus, and it only names the hosts.",
         )

@@ -147,7 +147,7 @@ def _pod_spec(api: Api, owner: Object, job_name: str) -> Object:
         found = next((pod["spec"] for pod in api.list(POD, labels=job_selector(job_name))[0]), {})
     if not found:
         raise NotFound(
-            f"job {job_name} has no pods any more that say which volumes it had",
+            f"job {job_name} has no pods left that show which volumes it had",
             hint="Copy its outputs with kubectl cp from a pod that mounts the volume.",
         )
     return found

@@ -110,7 +110,7 @@ def test_the_job_is_shown_to_the_cluster(kubernetes: Namespace, home: Path) -> N
     assert kubernetes.bench.list("jobs", kubernetes.name) == []
     assert found["names"].status == CheckStatus.OK
     assert "Job of batch/v1" in found["rendering"].what
-    assert "cannot be asked about" in problem(found, "image", CheckStatus.UNKNOWN)
+    assert "cannot be looked up in" in problem(found, "image", CheckStatus.UNKNOWN)
     grant(
         kubernetes.bench, kubernetes.name, "bob", [{"apiGroups": ["*"], "resources": ["*"], "verbs": ["*"]}]
     )

@@ -127,7 +127,7 @@ def private(request: FaultyRequest) -> None:
         (status(404, "MANIFEST_UNKNOWN"), False, CheckStatus.FAILED, "has no image"),
         (status(401, "UNAUTHORIZED"), False, CheckStatus.WARNING, "only to those with credentials"),
         (status(401, "UNAUTHORIZED"), True, CheckStatus.UNKNOWN, "is private: the pull secrets decide"),
-        (status(500, ""), False, CheckStatus.UNKNOWN, "cannot be asked"),
+        (status(500, ""), False, CheckStatus.UNKNOWN, "cannot be looked up"),
     ],
 )
 def test_registries(

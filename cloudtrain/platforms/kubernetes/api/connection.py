@@ -295,7 +295,7 @@ class ExecCredentials(httpx.Auth):
                 check=False,
             )
         except subprocess.TimeoutExpired:
-            hint = "Run it in a terminal: it may ask you something."
+            hint = "Run it in a terminal: it may need your input."
             raise self._error(f"did not end in {TIMEOUT:g} s", hint) from None
         except OSError as error:
             raise self._error(f"cannot be started: {error.strerror}") from None

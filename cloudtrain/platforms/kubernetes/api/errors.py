@@ -150,29 +150,26 @@ def object_error(
     if code == 409:
         # nothing can have changed before it is created: it is the quota that the server could not update
         is_create = asked.verb == "create" and reason == "Conflict"
-        what = (
-            f"the API server cannot create {asked.what} now"
-            if is_create
-            else f"{asked.what} has changed meanwhile"
-        )
+        what = f"{asked.what} has changed meanwhile"
+        if is_create:
+            what = f"the API server cannot create {asked.what} now"
         return KubeConflict(f"{what}: {message}", hint="Try again.", is_transient=is_create, **given)
     if code == 410 or reason in ("Expired", "Gone"):
         return KubeGone(f"the server no longer has this history: {message}", **{**given, "status": 410})
     causes = [cause for cause in details.get("causes") or [] if isinstance(cause, dict)]
     if code in (400, 413, 422):
-        texts = (
-            f"{one['field']}: {one['message']}" if one.get("field") else str(one["message"])
+        texts = [
+            ": ".join(filter(None, (one.get("field"), one.get("message"))))
             for one in causes
             if one.get("message")
-        )
+        ]
         why = "; ".join(list(dict.fromkeys(texts))[:5]) or message
         return KubeInvalid(f"the cluster refuses {asked.what}: {why}", **given)
     is_budget = any(cause.get("reason") == "DisruptionBudget" for cause in causes)
+    hint = "Try again. If it stays so, ask its administrators."
     return KubeError(
         f"the API server cannot {asked.verb} {asked.resource} now: {message or reason or f'HTTP {code}'}",
-        hint="A PodDisruptionBudget forbids it for now."
-        if is_budget
-        else "Try again. If it stays so, ask its administrators.",
+        hint="A PodDisruptionBudget forbids it for now." if is_budget else hint,
         is_transient=code in _TRANSIENT and not is_budget,
         retry_after=pause,
         **given,
@@ -194,13 +191,13 @@ def _retry_after(headers: Mapping[str, str]) -> float | None:
 
 
 def _unauthorized(at: Connection, given: Mapping[str, Any]) -> KubeUnauthorized:
-    hint = "It has expired, or was revoked: log in again, or get the kubeconfig again."
+    hints = {
+        "a client certificate": "It has expired, or is for another cluster: get the kubeconfig again.",
+        "no credentials": f"The context has no user: see {at.login.cluster.file}.",
+    }
+    hint = hints.get(at.method, "It has expired, or was revoked: log in again, or get the kubeconfig again.")
     if at.method.startswith("the program"):
         hint = f"Log in again, and try {at.method.removeprefix('the program ')} by hand."
-    elif at.method == "a client certificate":
-        hint = "It has expired, or is for another cluster: get the kubeconfig again."
-    elif at.method == "no credentials":
-        hint = f"The context has no user: see {at.login.cluster.file}."
     if at.server.startswith("http://"):
         hint = f"Write https:// in {at.login.cluster.file}, if the server speaks it."
     return KubeUnauthorized(
@@ -299,7 +296,7 @@ def network_error(error: BaseException, at: Connection) -> KubeUnreachable:
             hint="Check HTTPS_PROXY. NO_PROXY=HOST leaves it out.",
         )
     if kind == "UnsupportedProtocol":
-        return KubeUnreachable(f"{server} is not a URL that can be asked", hint=f"See {file}.")
+        return KubeUnreachable(f"{server} is not a URL of an API server", hint=f"See {file}.")
     if kind == "LocalProtocolError" or isinstance(error, ValueError):  # its message quotes the header
         return KubeUnreachable(
             f"the credentials of the context {context} have characters that HTTP does not allow",

@@ -79,6 +79,6 @@ def kind_of(obj: Mapping[str, Any]) -> Kind:
     kind = _KINDS.get((group, str(obj.get("kind"))))
     if kind is None or not version:
         raise PlatformError(
-            f"cloudtrain does not know objects of kind {obj.get('apiVersion')} {obj.get('kind')}"
+            f"cloudtrain does not support objects of kind {obj.get('apiVersion')} {obj.get('kind')}"
         )
     return Kind(kind.group, version, kind.kind, kind.plural, kind.namespaced)

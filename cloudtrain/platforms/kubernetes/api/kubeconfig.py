@@ -154,16 +154,15 @@ def _merge(config: Kubeconfig, path: Path, text: str) -> None:
             found.setdefault(entry["name"], Entry(values if isinstance(values, dict) else {}, path))
 
 
-def is_in_cluster(folder: Path | None = None) -> bool:
+def is_in_cluster() -> bool:
     """Whether this process runs in a pod that has a service account."""
-    folder = folder or SERVICE_ACCOUNT
-    return bool(os.environ.get("KUBERNETES_SERVICE_HOST")) and (folder / "token").is_file()
+    return bool(os.environ.get("KUBERNETES_SERVICE_HOST")) and (SERVICE_ACCOUNT / "token").is_file()
 
 
-def in_cluster(folder: Path | None = None) -> Login:
+def in_cluster() -> Login:
     """The settings of a pod: its service account. Raises PlatformError."""
-    folder = folder or SERVICE_ACCOUNT
-    if not is_in_cluster(folder):
+    folder = SERVICE_ACCOUNT
+    if not is_in_cluster():
         raise PlatformError(
             "this process does not run in a pod with a service account",
             hint=f"{folder}/token and KUBERNETES_SERVICE_HOST are missing. {_HOW}",

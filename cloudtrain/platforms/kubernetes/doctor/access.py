@@ -59,7 +59,7 @@ def check_version(cluster: Cluster) -> Finding:
     version, name = (major, minor), f"Kubernetes {text or f'{major}.{minor}'}"
     if version < (1, 21):
         return failed(
-            f"{name} has no Indexed Jobs: pods would not know their number",
+            f"{name} has no Indexed Jobs: pods would have no index",
             "Jobs need 1.24 or newer: ask the administrators for an upgrade, or use another cluster.",
         )
     if version >= (1, 26):
@@ -114,7 +114,7 @@ def rights(main: Kind, created: Sequence[Kind] = USUAL, *, has_queue: bool = Fal
             Right(kind, ("create",), _CREATED.get(kind.kind, "submit jobs"))
             for kind in dict.fromkeys(created)
         ),
-        Right(kinds.EVENT, ("list", "watch"), "say why a job waits", is_needed=False),
+        Right(kinds.EVENT, ("list", "watch"), "show why a job waits", is_needed=False),
         Right(kinds.POD, ("create",), "simulate preemptions", "eviction", is_needed=False),
         Right(kinds.RESOURCE_QUOTA, ("list",), "check quotas", is_needed=False),
         Right(kinds.VOLUME_CLAIM, ("get",), "check volumes", is_needed=False),
@@ -123,7 +123,7 @@ def rights(main: Kind, created: Sequence[Kind] = USUAL, *, has_queue: bool = Fal
     if main != kinds.JOB:
         found.append(Right(kinds.JOB, ("get", "patch"), "stop the Jobs that the operator makes"))
     if has_queue:
-        why = "say why Kueue holds a job back"
+        why = "show why Kueue holds a job back"
         found.append(Right(kinds.WORKLOAD, ("list", "watch", "patch"), why, is_needed=False))
         found.append(Right(kinds.LOCAL_QUEUE, ("get", "list"), "check the queue", is_needed=False))
     return found

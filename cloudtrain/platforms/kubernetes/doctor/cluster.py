@@ -78,7 +78,7 @@ def asked(cluster: Cluster, check: Callable[[Cluster], Finding]) -> Check:
         try:
             _ = cluster.api
         except CloudtrainError:
-            return unknown("the cluster cannot be asked")
+            return unknown("the cluster does not answer")
         try:
             return check(cluster)
         except KubeError as error:

@@ -212,7 +212,7 @@ def _claim_problem(
     if not class_name:
         return warning(
             f"{name} has no volume yet, and no storage class that makes one",
-            "kubectl describe pvc says what it waits for.",
+            "See what it waits for: kubectl describe pvc.",
         )
     try:
         found = cluster.find(kinds.STORAGE_CLASS, class_name)
@@ -225,7 +225,7 @@ def _claim_problem(
         )
     if found.get("volumeBindingMode") == "WaitForFirstConsumer":
         return None
-    return warning(f"{name} has no volume yet", f"kubectl describe pvc {name} says what it waits for.")
+    return warning(f"{name} has no volume yet", f"See what it waits for: kubectl describe pvc {name}.")
 
 
 def _modes(claim: Mapping[str, Any]) -> list[str]:
@@ -289,7 +289,7 @@ def check_image(image: str, has_pull_secrets: bool, cluster: Cluster) -> Finding
     if status == 404:
         return failed(f"{registry} has no image {image}", "Check image_uri: the repository and the tag.")
     if status not in (401, 403):
-        return unknown(f"{registry} cannot be asked about {image} from this machine")
+        return unknown(f"{image} cannot be looked up in {registry} from this machine")
     if has_pull_secrets:
         return unknown(f"{image} is private: the pull secrets decide")
     return warning(

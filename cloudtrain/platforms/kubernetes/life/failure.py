@@ -119,7 +119,7 @@ def _evicted(pod: Pod, message: str) -> Cause:
     if low and low["resource"] == "memory":
         hint = f"The memory of the node is full: {sets.format('memory')}"
         return FailureClass.OUT_OF_MEMORY, f"{where}: {message}", hint, SIGKILL_CODE
-    why = message or "Kubernetes does not say why"
+    why = message or "Kubernetes gives no reason"
     return FailureClass.PLATFORM, f"{where}: {why}", RESUMES, SIGKILL_CODE
 
 
@@ -194,7 +194,7 @@ def _from_exit(pod: Pod, last_lines: LastLines | None) -> FailureReport:
     """The report of a container of which only the exit code is known, and what it printed."""
     end = pod.end
     if end is None:
-        said = text(pod.found, "status", "message") or pod.why_gone or "Kubernetes does not say why"
+        said = text(pod.found, "status", "message") or pod.why_gone or "Kubernetes gives no reason"
         return FailureReport(FailureClass.PLATFORM, f"pod {pod.name} failed: {said}", RESUMES, host=pod.host)
     report = report_from_reason(end.message, end.code)
     if last_lines is not None and not end.message:
@@ -207,7 +207,7 @@ def _from_owner(owner: Owner) -> FailureReport:
     """The report of a job without pods: what its controller reports."""
     failed = owner.failed
     reason = text(failed, "reason")
-    said = ": ".join(filter(None, [reason, text(failed, "message")])) or "its controller does not say why"
+    said = ": ".join(filter(None, [reason, text(failed, "message")])) or "its controller gives no reason"
     hint = RESUMES
     if reason == "TrainingRuntimeNotSupported":
         hint = "Choose another training runtime: kubectl get clustertrainingruntimes"

@@ -138,8 +138,8 @@ class JobWatch:
         with self._lock:
             return self.snapshot() if self._listed is None else self._build("")
 
-    def wait(self, timeout: float, after: Snapshot | None = None) -> bool:
-        """Wait at most ``timeout`` seconds for a change since the snapshot ``after``; by default, this thread's last.
+    def wait(self, timeout: float) -> bool:
+        """Wait at most ``timeout`` seconds for a change since this thread's last snapshot.
 
         False if nothing has changed. Raises KubeError.
         """
@@ -149,7 +149,7 @@ class JobWatch:
                 if self._listed is None or time.monotonic() - self._listed > FRESH_SECONDS:
                     self._list()
                 self._start()
-        seen = after.change if after else getattr(self._seen, "change", 0)
+        seen = getattr(self._seen, "change", 0)
         with self._change:
             return self._change.wait_for(lambda: self._changes != seen, timeout)
 
@@ -296,7 +296,6 @@ class JobWatch:
             workloads[-1] if workloads else None,
             dict(self._unseen),
             problem,
-            self._seen.change,
             None if owner else self._deleted,
         )
 

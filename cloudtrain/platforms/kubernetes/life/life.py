@@ -48,7 +48,7 @@ TEND_SECONDS = 2.0
 LARGEST = 1 << 20
 REPORT_SIZE = 8192
 """In bytes: the largest report in an annotation."""
-GONE = "its object is gone: deleted, or kept for as long as platform_options.ttl says"
+GONE = "its object is gone: deleted, or its time to live (platform_options.ttl) is over"
 
 
 class JobLife:

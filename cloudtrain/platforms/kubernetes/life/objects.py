@@ -43,8 +43,6 @@ class Snapshot:
     """Why some of these are missing, by plural: the credentials may not list ``events``."""
     problem: str = ""
     """Why this is not up to date: the server does not answer now."""
-    change: int = 0
-    """How many changes came before it."""
     deleted: dict[str, Any] | None = None
     """The main object as it was last, if it was deleted while it was watched."""
 

@@ -7,7 +7,7 @@ Karpenter, and Kueue 0.6 to 0.18 (``kueue.x-k8s.io``, v1beta1 and v1beta2).
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from cloudtrain.platforms.kubernetes.api.refusals import refusal
@@ -57,13 +57,13 @@ Rules = Sequence[tuple[str, str, str, float | None]]
 """Patterns, the first one that matches; the sentence and the advice, with the groups of the pattern; the patience."""
 
 
-def first_match(rules: Rules, words: str, **facts: str) -> Why | None:
-    """The sentence of the first rule whose pattern ``words`` contain."""
+def first_match(rules: Rules, words: str, **facts: str) -> Why:
+    """The sentence of the first rule whose pattern ``words`` contain; the last rule fits all."""
     for pattern, sentence, advice, patience in rules:
         if found := re.search(pattern, words, re.IGNORECASE | re.DOTALL):
             given = {**facts, "said": words, **found.groupdict()}
             return Why(sentence.format(**given).strip(), advice.format(**given), patience)
-    return None
+    raise AssertionError(f"no rule fits {words!r}")
 
 
 # images: what the kubelet and the registry report
@@ -136,21 +136,19 @@ _PULLS: Rules = (
     (r".", "image {image} cannot be pulled ({said})", "It is tried again.", NETWORK_SECONDS),
     (r"", "image {image} cannot be pulled", "It is tried again.", NETWORK_SECONDS),
 )
-_IMAGE_STATES: Rules = (
-    ("InvalidImageName", "{image!r} is not the name of an image", "Correct the image of the job.", 0.0),
-    (
-        "ErrImageNeverPull",
+_IMAGE_STATES: Mapping[str, tuple[str, str, float]] = {
+    "InvalidImageName": ("{image!r} is not the name of an image", "Correct the image of the job.", 0.0),
+    "ErrImageNeverPull": (
         "image {image} is not on the node, and may not be pulled",
         "Set another image_pull_policy, or load the image on the nodes.",
         CONFIGURATION_SECONDS,
     ),
-    (
-        "SignatureValidationFailed",
-        "the signature of image {image} is not valid ({answer})",
+    "SignatureValidationFailed": (
+        "the signature of image {image} is not valid ({said})",
         "",
         CONFIGURATION_SECONDS,
     ),
-)
+}
 
 
 def registry_words(message: str) -> str:
@@ -173,11 +171,10 @@ def why_no_image(reason: str, message: str, image: str) -> Why:
         message: what the kubelet reports about the cause.
     """
     words = registry_words(message)
-    why = first_match(_IMAGE_STATES, reason, image=image, answer=words) or first_match(
-        _PULLS, words, image=image
-    )
-    assert why
-    return why
+    if reason in _IMAGE_STATES:
+        sentence, advice, patience = _IMAGE_STATES[reason]
+        return Why(sentence.format(image=image, said=words), advice, patience)
+    return first_match(_PULLS, words, image=image)
 
 
 # containers that the kubelet cannot create
@@ -219,9 +216,7 @@ _CONTAINERS: Rules = (
 
 def why_no_container(message: str) -> Why:
     """The sentence for a container that the kubelet cannot create."""
-    why = first_match(_CONTAINERS, message.strip())
-    assert why
-    return why
+    return first_match(_CONTAINERS, message.strip())
 
 
 # pods that the API server refuses
@@ -322,7 +317,7 @@ _SCHEDULERS: Rules = (
         "",
         None,
     ),
-    (r".", "the scheduler says: {said}", "", None),
+    (r".", "the scheduler reports: {said}", "", None),
     (r"", "the scheduler has not considered it yet", "", None),
 )
 
@@ -337,9 +332,7 @@ def why_unscheduled(message: str) -> Why:
     whole = match["why"] if match else message
     parts = [_COUNTED.fullmatch(one) for one in re.split(r", (?=\d+ )", whole.strip())]
     if match is None or None in parts:
-        why = first_match(_SCHEDULERS, whole.strip().rstrip("."))
-        assert why
-        return why
+        return first_match(_SCHEDULERS, whole.strip().rstrip("."))
     counted = [(int(one["count"]), one["why"].strip()) for one in parts if one]
     nodes = f"{match['fit']}/{match['all']} nodes"
     advice = _node_advice([why for _, why in counted], match["preemption"] or "")
@@ -491,7 +484,7 @@ def _no_quota(said: str, reason: str, queue: str) -> Why:
             f"the queue {queue} of Kueue does not exist in its namespace",
             "See the queues: kubectl get localqueues",
         )
-    return Why(f"Kueue says: {said}" if words else "Kueue has not considered it yet")
+    return Why(f"Kueue reports: {said}" if words else "Kueue has not considered it yet")
 
 
 def _checks(workload: Object) -> Why:

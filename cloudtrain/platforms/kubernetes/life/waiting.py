@@ -236,7 +236,7 @@ def _start_error(event: Object, job: str, since: float) -> Why:
         sentence = f"its node cannot give it a network: {message}"
         return Why(sentence, "It is tried again.", NETWORK_SECONDS, began)
     if reason not in _MOUNT_ERRORS:
-        return Why(f"Kubernetes says {reason}: {message}", "", None, began)
+        return Why(f"Kubernetes reports {reason}: {message}", "", None, began)
     missing = _MISSING.search(message)
     if missing and missing["name"] in (job, f"{job}-runtime"):
         # the main object is created first, and its pods may be faster than the objects that it owns

@@ -39,7 +39,7 @@ from cloudtrain.platforms.kubernetes.life.reasons import why_queued
         (
             "Inadmissible",
             "ClusterQueue research is inactive",
-            "Kueue says: ClusterQueue research is inactive",
+            "Kueue reports: ClusterQueue research is inactive",
         ),
     ],
 )

@@ -73,7 +73,7 @@ def test_the_examples_in_the_docstrings_hold():
             "its pods start together, and not all of them fit yet",
         ),
         ("no nodes available to schedule pods", "the cluster has no nodes"),
-        ("a plugin of tomorrow disagrees", "the scheduler says: a plugin of tomorrow disagrees"),
+        ("a plugin of tomorrow disagrees", "the scheduler reports: a plugin of tomorrow disagrees"),
         ("", "the scheduler has not considered it yet"),
     ],
 )

@@ -76,7 +76,7 @@ def test_an_instance_type_is_a_row_of_the_table(config: Path) -> None:
 
 
 def test_an_unknown_instance_type() -> None:
-    with pytest.raises(InvalidJob, match="does not know the GPUs and nodes of Standard_ND96") as raised:
+    with pytest.raises(InvalidJob, match="the GPUs and nodes of Standard_ND96 are unknown") as raised:
         options(instance_type="Standard_ND96")
     assert "kubernetes: {instance_types: {Standard_ND96: {gpus: 8}}}" in raised.value.hint
     assert options({"gpus": 8}, "Standard_ND96") == {"gpus": 8}
