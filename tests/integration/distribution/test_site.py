@@ -1,0 +1,44 @@
+"""The site is built from the pages and docstrings, and no link of it is broken."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+REPOSITORY = Path(__file__).parents[3]
+BUILD = [sys.executable, str(REPOSITORY / "scripts/build_site")]
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("site")
+    done = subprocess.run([*BUILD, str(folder)], capture_output=True, text=True, timeout=280)
+    assert done.returncode == 0, done.stdout + done.stderr  # a broken link, too, is an error
+    return folder
+
+
+def test_every_page_of_the_docs_is_in_the_navigation(site: Path) -> None:
+    home = (site / "index.html").read_text(encoding="utf-8")
+    pages = {page.relative_to(REPOSITORY).with_suffix("") for page in (REPOSITORY / "docs").rglob("*.md")}
+    assert [page for page in sorted(pages) if page.name != "README" and f'href="{page}/"' not in home] == []
+
+
+def test_docstrings_are_in_the_reference_and_in_the_search(site: Path) -> None:
+    page = (site / "docs/api/submit-jobs/index.html").read_text(encoding="utf-8")
+    assert 'id="cloudtrain.estimator.Estimator.fit"' in page
+    found = json.loads((site / "search/search_index.json").read_text(encoding="utf-8"))["docs"]
+    assert "docs/api/submit-jobs/#cloudtrain.job.Job.wait" in {entry["location"] for entry in found}
+
+
+def test_a_page_loads_nothing_from_other_servers(site: Path) -> None:
+    home = (site / "index.html").read_text(encoding="utf-8")
+    assert 'src="http' not in home and 'href="https://fonts' not in home
+
+
+def test_a_wrong_command_line_prints_the_usage() -> None:
+    done = subprocess.run([*BUILD, "--help"], capture_output=True, text=True)
+    assert (done.returncode, "scripts/build_site FOLDER" in done.stderr) == (1, True)
