@@ -271,6 +271,10 @@ class Estimator(SdkMembers):
             fields["inputs"] = _channels(inputs)
         if job_name is not None:
             fields["job_name"] = job_name
+        elif any(job.name == fields.get("job_name") for job in self.jobs):
+            fields.setdefault(
+                "base_job_name", fields.pop("job_name")
+            )  # as in the SDK, each fit starts a new job
         if experiment_config is not None:
             fields["experiment_config"] = to_builtins(experiment_config)
         return fields
@@ -294,7 +298,7 @@ class Estimator(SdkMembers):
             wait: return when the job has ended.
             logs: while waiting, print the job's state changes and the output of its ranks. False, or the SDK's
                 ``"None"``, prints nothing.
-            job_name: defaults to the base name and the time.
+            job_name: defaults to the constructor's for the first job, and to the base name and the time.
             experiment_config: the SageMaker experiment that the job belongs to.
 
         Raises:

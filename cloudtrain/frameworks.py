@@ -35,17 +35,7 @@ class PyTorch(Estimator):
         distribution: Mapping[str, Any] | None = None,
         **arguments: Any,
     ) -> None:
-        super().__init__(
-            entry_point=entry_point,
-            framework="pytorch",
-            framework_version=framework_version,
-            py_version=py_version,
-            source_dir=source_dir,
-            hyperparameters=hyperparameters,
-            image_uri=image_uri,
-            distribution=distribution,
-            **arguments,
-        )
+        super().__init__(framework="pytorch", **_named(locals()))
 
 
 class TensorFlow(Estimator):
@@ -69,15 +59,7 @@ class TensorFlow(Estimator):
         distribution: Mapping[str, Any] | None = None,
         **arguments: Any,
     ) -> None:
-        super().__init__(
-            framework="tensorflow",
-            framework_version=framework_version,
-            py_version=py_version,
-            model_dir=model_dir,
-            image_uri=image_uri,
-            distribution=distribution,
-            **arguments,
-        )
+        super().__init__(framework="tensorflow", **_named(locals()))
 
 
 class HuggingFace(Estimator):
@@ -105,19 +87,7 @@ class HuggingFace(Estimator):
         distribution: Mapping[str, Any] | None = None,
         **arguments: Any,
     ) -> None:
-        super().__init__(
-            entry_point=entry_point,
-            framework="huggingface",
-            transformers_version=transformers_version,
-            tensorflow_version=tensorflow_version,
-            pytorch_version=pytorch_version,
-            py_version=py_version,
-            source_dir=source_dir,
-            hyperparameters=hyperparameters,
-            image_uri=image_uri,
-            distribution=distribution,
-            **arguments,
-        )
+        super().__init__(framework="huggingface", **_named(locals()))
 
     @property
     def framework_version(self) -> str | None:
@@ -156,17 +126,7 @@ class MXNet(Estimator):
         distribution: Mapping[str, Any] | None = None,
         **arguments: Any,
     ) -> None:
-        super().__init__(
-            entry_point=entry_point,
-            framework="mxnet",
-            framework_version=framework_version,
-            py_version=py_version,
-            source_dir=source_dir,
-            hyperparameters=hyperparameters,
-            image_uri=image_uri,
-            distribution=distribution,
-            **arguments,
-        )
+        super().__init__(framework="mxnet", **_named(locals()))
 
 
 class SKLearn(Estimator):
@@ -192,16 +152,8 @@ class SKLearn(Estimator):
         image_uri_region: str | None = None,
         **arguments: Any,
     ) -> None:
-        super().__init__(
-            entry_point=entry_point,
-            framework="sklearn",
-            framework_version=framework_version,
-            py_version=py_version,
-            source_dir=source_dir,
-            hyperparameters=hyperparameters,
-            image_uri=image_uri or _image_in("sklearn", image_uri_region, framework_version, arguments),
-            **arguments,
-        )
+        image_uri = image_uri or _image_in("sklearn", image_uri_region, framework_version, arguments)
+        super().__init__(framework="sklearn", **_named(locals()))
 
 
 class XGBoost(Estimator):
@@ -229,16 +181,14 @@ class XGBoost(Estimator):
         image_uri_region: str | None = None,
         **arguments: Any,
     ) -> None:
-        super().__init__(
-            entry_point=entry_point,
-            framework="xgboost",
-            framework_version=framework_version,
-            py_version=py_version,
-            source_dir=source_dir,
-            hyperparameters=hyperparameters,
-            image_uri=image_uri or _image_in("xgboost", image_uri_region, framework_version, arguments),
-            **arguments,
-        )
+        image_uri = image_uri or _image_in("xgboost", image_uri_region, framework_version, arguments)
+        super().__init__(framework="xgboost", **_named(locals()))
+
+
+def _named(arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """The arguments of a constructor, its ``locals()``, as those of `Estimator`."""
+    own = ("self", "arguments", "image_uri_region", "__class__")
+    return {**{name: value for name, value in arguments.items() if name not in own}, **arguments["arguments"]}
 
 
 def _image_in(

@@ -25,64 +25,29 @@ Classes = type[Estimator] | Mapping[str, type[Estimator]] | None
 _FRAMEWORKS = {name for name, _ in ESTIMATORS.values()} - {"Estimator"}
 
 
-def attached_candidates(answer: Mapping[str, Any], session: Any, given: Classes) -> list[Candidate]:
-    """The estimators of a search, and what it tunes.
+def attached_search(
+    answer: Mapping[str, Any], session: Any, given: Classes
+) -> tuple[list[Candidate], dict[str, Any]]:
+    """The estimators of a search with what it tunes, and the arguments of a tuner that do not depend on them.
 
     Args:
         answer: the response of DescribeHyperParameterTuningJob.
         given: the classes of the estimators, in place of the recorded ones.
     """
     config = answer["HyperParameterTuningJobConfig"]
-    found = []
-    for definition in answer.get("TrainingJobDefinitions") or [answer["TrainingJobDefinition"]]:
-        name = definition.get("DefinitionName")
-        static = definition.get("StaticHyperParameters", {})
-        chosen = given.get(name or "") if isinstance(given, Mapping) else given
-        kind = chosen or _recorded_class(static)
-        is_framework = kind.__module__ == frameworks.__name__
-        ranges = definition.get("HyperParameterRanges") or config.get("ParameterRanges", {})
-        hints = {one["Name"]: one["ValueHint"] for one in ranges.get("AutoParameters", ())}
-        resources = definition.get("HyperParameterTuningResourceConfig") or definition["ResourceConfig"]
-        several = resources.get("InstanceConfigs", ())
-        body = {
-            **definition,
-            "HyperParameters": {**static, **hints},
-            "ResourceConfig": {**resources, **(several[0] if several else {})},
-        }
-        arguments = described_arguments(body, is_framework=is_framework)
-        arguments["hyperparameters"] = {
-            key: value
-            for key, value in arguments.get("hyperparameters", {}).items()
-            if key != "_tuning_objective_metric"
-        }
-        objective = definition.get("TuningObjective") or config["HyperParameterTuningJobObjective"]
-        found.append(
-            Candidate(
-                kind(**arguments, platform="sagemaker", sagemaker_session=session),
-                objective["MetricName"],
-                ranges_of(ranges, as_json=is_framework),
-                definition["AlgorithmSpecification"].get("MetricDefinitions"),
-                name=name,
-                is_auto=_is_auto(answer),
-                instance_configs=[
-                    InstanceConfig(one["InstanceCount"], one["InstanceType"], one["VolumeSizeInGB"])
-                    for one in several
-                ]
-                or None,
-            )
-        )
-    return found
-
-
-def attached_arguments(answer: Mapping[str, Any]) -> dict[str, Any]:
-    """The arguments of a tuner that do not depend on its estimators."""
-    config = answer["HyperParameterTuningJobConfig"]
     limits = config.get("ResourceLimits", {})
-    definition = (answer.get("TrainingJobDefinitions") or [answer.get("TrainingJobDefinition", {})])[0]
-    objective = definition.get("TuningObjective") or config["HyperParameterTuningJobObjective"]
-    return {
+    is_auto = bool(answer.get("Autotune", {}).get("Mode") == "Enabled")
+    definitions = [
+        {
+            "TuningObjective": config.get("HyperParameterTuningJobObjective"),
+            "HyperParameterRanges": config.get("ParameterRanges", {}),
+            **one,
+        }
+        for one in answer.get("TrainingJobDefinitions") or [answer["TrainingJobDefinition"]]
+    ]
+    return [_candidate(one, session, given, is_auto) for one in definitions], {
         "strategy": config["Strategy"],
-        "objective_type": objective["Type"],
+        "objective_type": definitions[0]["TuningObjective"]["Type"],
         "max_jobs": limits.get("MaxNumberOfTrainingJobs"),
         "max_parallel_jobs": limits.get("MaxParallelTrainingJobs", 1),
         "max_runtime_in_seconds": limits.get("MaxRuntimeInSeconds"),
@@ -94,12 +59,38 @@ def attached_arguments(answer: Mapping[str, Any]) -> dict[str, Any]:
         ),
         "early_stopping_type": config.get("TrainingJobEarlyStoppingType", "Off"),
         "random_seed": config.get("RandomSeed"),
-        "autotune": _is_auto(answer),
+        "autotune": is_auto,
     }
 
 
-def _is_auto(answer: Mapping[str, Any]) -> bool:
-    return bool(answer.get("Autotune", {}).get("Mode") == "Enabled")
+def _candidate(definition: Mapping[str, Any], session: Any, given: Classes, is_auto: bool) -> Candidate:
+    name, static = definition.get("DefinitionName"), definition.get("StaticHyperParameters", {})
+    chosen = given.get(name or "") if isinstance(given, Mapping) else given
+    kind = chosen or _recorded_class(static)
+    is_framework = kind.__module__ == frameworks.__name__
+    ranges = definition["HyperParameterRanges"]
+    hints = {one["Name"]: one["ValueHint"] for one in ranges.get("AutoParameters", ())}
+    resources = definition.get("HyperParameterTuningResourceConfig") or definition["ResourceConfig"]
+    several = resources.get("InstanceConfigs", ())
+    body = {
+        **definition,
+        "HyperParameters": {**static, **hints},
+        "ResourceConfig": {**resources, **(several[0] if several else {})},
+    }
+    arguments = described_arguments(body, is_framework=is_framework)
+    arguments.get("hyperparameters", {}).pop("_tuning_objective_metric", None)
+    configs = [
+        InstanceConfig(one["InstanceCount"], one["InstanceType"], one["VolumeSizeInGB"]) for one in several
+    ]
+    return Candidate(
+        kind(**arguments, platform="sagemaker", sagemaker_session=session),
+        definition["TuningObjective"]["MetricName"],
+        ranges_of(ranges, as_json=is_framework),
+        definition["AlgorithmSpecification"].get("MetricDefinitions"),
+        name=name,
+        is_auto=is_auto,
+        instance_configs=configs or None,
+    )
 
 
 def _recorded_class(static: Mapping[str, str]) -> type[Estimator]:

@@ -9,6 +9,7 @@ from typing import Any
 from cloudtrain.contract import FailureClass, FailureReport
 from cloudtrain.errors import CloudtrainError, TrainingFailed
 from cloudtrain.platforms.sagemaker import SageMakerPlatform, tuning
+from cloudtrain.platforms.sagemaker.submit import TUNING
 from cloudtrain.tuning.analytics import TuningJobAnalytics
 
 POLL_SECONDS = 0.5
@@ -37,11 +38,11 @@ class TuningJob:
 
     def describe(self) -> dict[str, Any]:
         """SageMaker's response to DescribeHyperParameterTuningJob."""
-        return tuning.describe(self.name, self.platform.aws)
+        return TUNING.describe(self.name, self.platform.aws)
 
     def stop_tuning_job(self) -> None:
         """Stop the tuning job and its training jobs. Returns immediately."""
-        tuning.stop(self.name, self.platform.aws)
+        TUNING.stop(self.name, self.platform.aws)
 
     def wait(
         self,

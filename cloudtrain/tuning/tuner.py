@@ -129,6 +129,8 @@ class HyperparameterTuner:
         )
         self.base_tuning_job_name = base_tuning_job_name
         self.latest_tuning_job: TuningJob | None = None
+        self.static_hyperparameters: dict[str, str] | None = None
+        self.static_hyperparameters_dict: dict[str, dict[str, str]] | None = None
 
     def __getattr__(self, name: str) -> Any:
         """The arguments are attributes, too. With several estimators, some are dicts: ``estimator_dict``."""
@@ -307,6 +309,13 @@ class HyperparameterTuner:
         """The request with the values of secrets. Raises InvalidJob for a value that SageMaker does not accept."""
         request = tuning_request(name, self._search, trials, with_values=True)
         check_request(request, trials[0].platform.aws, operation=TUNING)
+        if "TrainingJobDefinition" in request:
+            self.static_hyperparameters = request["TrainingJobDefinition"]["StaticHyperParameters"]
+        else:
+            self.static_hyperparameters_dict = {
+                one["DefinitionName"]: one["StaticHyperParameters"]
+                for one in request["TrainingJobDefinitions"]
+            }
         return request
 
     def _trials(
@@ -443,12 +452,12 @@ class HyperparameterTuner:
         Raises:
             JobNotFound: SageMaker has no search of this name.
         """
-        from cloudtrain.tuning.attach import attached_arguments, attached_candidates
+        from cloudtrain.tuning.attach import attached_search
 
         job = TuningJob(tuning_job_name, SageMakerPlatform(sagemaker_session))
         answer = job_details or job.describe()
-        first, *others = attached_candidates(answer, sagemaker_session, estimator_cls)
-        tuner = cls(first.estimator, first.objective_metric_name, first.ranges, **attached_arguments(answer))
+        (first, *others), arguments = attached_search(answer, sagemaker_session, estimator_cls)
+        tuner = cls(first.estimator, first.objective_metric_name, first.ranges, **arguments)
         tuner._candidates = [first, *others]
         tuner.latest_tuning_job = job
         return tuner

@@ -171,13 +171,13 @@ class SageMakerPlatform:
 
     def stop(self, job_name: str) -> None:
         from cloudtrain.platforms.sagemaker.queue.submit import stop_queued
-        from cloudtrain.platforms.sagemaker.submit import stop
+        from cloudtrain.platforms.sagemaker.submit import TRAINING
 
         route(
             job_name,
             self.aws,
             queued=lambda answer: stop_queued(answer, self.aws),
-            direct=lambda: stop(job_name, self.aws),
+            direct=lambda: TRAINING.stop(job_name, self.aws),
         )
 
     def preflight(

@@ -1,15 +1,16 @@
-"""Starts and stops training jobs."""
+"""Starts and stops training jobs and tuning jobs."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any
 
 from cloudtrain._secrets.hiding import ValueHider
 from cloudtrain.aws.aws import Aws
-from cloudtrain.aws.errors import aws_errors, error_code, is_not_found, job_errors, may_have_done
+from cloudtrain.aws.errors import aws_errors, error_code, found, is_not_found, may_have_done
 from cloudtrain.errors import CloudtrainError, InDoubt, JobExists, JobNotFound, PlatformError
 from cloudtrain.platforms.base import Request
 from cloudtrain.platforms.sagemaker.training_job import describe_training_job
@@ -29,32 +30,80 @@ def submit(request: Request, aws: Aws) -> None:
         InvalidJob: a field of the request is wrong.
         PlatformError: SageMaker refuses the job.
     """
-
     body, began = with_secrets(request), time.time()
     with hidden(request.secrets.values()):
         try:
-            _create(body, aws, began)
+            TRAINING.start(body, aws, began)
         except PlatformError as error:
             if not may_have_done(error) or not _has_started(body, aws, began, error):
                 raise
 
 
-def _create(body: Mapping[str, Any], aws: Aws, began: float) -> None:
-    """Send the request. Raises JobExists, InvalidJob, PlatformError."""
-    from botocore.exceptions import ClientError
+@dataclass(frozen=True)
+class JobKind:
+    """A kind of SageMaker's jobs, by the names that the API has for it."""
 
-    name, client = body["TrainingJobName"], aws.client("sagemaker")
-    with aws_errors(f"job {name} cannot be started"):
-        try:
-            client.create_training_job(**body)
-        except ClientError as error:
-            if error_code(error) != "ResourceInUse":
-                raise
-            if not is_repeated(body, client.describe_training_job(TrainingJobName=name), began):
-                raise JobExists(
-                    f"there is already a training job {name} in this account and region",
-                    hint="Without one, cloudtrain generates a unique name.",
-                ) from error
+    field: str
+    """The start of its fields: ``TrainingJob``."""
+    operation: str
+    """The end of its operations: ``training_job``."""
+    subject: str
+    """Its name in the errors of a request."""
+    what: str
+
+    def start(self, body: Mapping[str, Any], aws: Aws, began: float) -> None:
+        """Send the request. Raises JobExists, InvalidJob, PlatformError."""
+        from botocore.exceptions import ClientError
+
+        name = body[f"{self.field}Name"]
+        with aws_errors(f"{self.subject} {name} cannot be started"):
+            try:
+                self._call("create", aws, **body)
+            except ClientError as error:
+                if error_code(error) != "ResourceInUse":
+                    raise
+                answer = self._call("describe", aws, **{f"{self.field}Name": name})
+                if not is_repeated(
+                    body, {**answer, "TrainingJobStatus": answer[f"{self.field}Status"]}, began
+                ):
+                    raise JobExists(
+                        f"there is already a {self.what} {name} in this account and region",
+                        hint="Without one, cloudtrain generates a unique name.",
+                    ) from error
+
+    def describe(self, name: str, aws: Aws) -> dict[str, Any]:
+        """SageMaker's description of the job. Raises JobNotFound."""
+        with self.errors(name):
+            answer: dict[str, Any] = self._call("describe", aws, **{f"{self.field}Name": name})
+        return answer
+
+    def stop(self, name: str, aws: Aws) -> None:
+        """Stop the job: ranks get SIGTERM. Does nothing if it has ended or is stopping. Raises JobNotFound."""
+        from botocore.exceptions import ClientError
+
+        asked = {f"{self.field}Name": name}
+        with self.errors(name):
+            try:
+                self._call("stop", aws, **asked)
+            except ClientError as error:
+                # the message for a job that has ended varies, so check its state
+                if error_code(error) != "ValidationException" or is_not_found(error):
+                    raise
+                if self._call("describe", aws, **asked)[f"{self.field}Status"] == "InProgress":
+                    raise
+
+    @contextmanager
+    def errors(self, name: str) -> Iterator[None]:
+        """Like `aws_errors`, for a request about the job. Raises JobNotFound if it does not exist."""
+        with aws_errors(f"{self.subject} {name}"), found(f"{self.what} {name}"):
+            yield
+
+    def _call(self, verb: str, aws: Aws, **arguments: Any) -> Any:
+        return getattr(aws.client("sagemaker"), f"{verb}_{self.operation}")(**arguments)
+
+
+TRAINING = JobKind("TrainingJob", "training_job", "job", "training job")
+TUNING = JobKind("HyperParameterTuningJob", "hyper_parameter_tuning_job", "tuning job", "tuning job")
 
 
 def _has_started(body: Mapping[str, Any], aws: Aws, began: float, error: PlatformError) -> bool:
@@ -113,19 +162,3 @@ def _includes(answer: Any, asked: Any) -> bool:
     if isinstance(asked, (list, tuple)):
         return len(answer) == len(asked) and all(map(_includes, answer, asked))
     return bool(answer == asked)
-
-
-def stop(job_name: str, aws: Aws) -> None:
-    """Stop the job: its ranks get SIGTERM. Does nothing if it has ended or is stopping. Raises JobNotFound."""
-    from botocore.exceptions import ClientError
-
-    client = aws.client("sagemaker")
-    with job_errors(job_name):
-        try:
-            client.stop_training_job(TrainingJobName=job_name)
-        except ClientError as error:
-            # the message for a job that has ended varies, so check its state
-            if error_code(error) != "ValidationException" or is_not_found(error):
-                raise
-            if client.describe_training_job(TrainingJobName=job_name)["TrainingJobStatus"] == "InProgress":
-                raise

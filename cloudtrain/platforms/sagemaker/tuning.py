@@ -8,15 +8,13 @@ from __future__ import annotations
 import json
 import time
 import warnings
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from cloudtrain.aws.aws import Aws
-from cloudtrain.aws.errors import aws_errors, error_code, found, is_not_found
-from cloudtrain.errors import InvalidJob, JobExists
+from cloudtrain.errors import InvalidJob
 from cloudtrain.platforms.sagemaker.inputs import given
-from cloudtrain.platforms.sagemaker.submit import hidden, is_repeated
+from cloudtrain.platforms.sagemaker.submit import TUNING, hidden
 
 ESTIMATORS = {
     None: ("Estimator", "sagemaker.estimator"),
@@ -144,66 +142,13 @@ def create(body: Mapping[str, Any], aws: Aws, secrets: Iterable[str] = ()) -> No
         InvalidJob: a field of the request is wrong.
         PlatformError: SageMaker refuses the job.
     """
-    from botocore.exceptions import ClientError
-
-    name = body["HyperParameterTuningJobName"]
-    client, began = aws.client("sagemaker"), time.time()
-    with hidden(secrets), aws_errors(f"tuning job {name} cannot be started"):
-        try:
-            client.create_hyper_parameter_tuning_job(**body)
-        except ClientError as error:
-            if error_code(error) != "ResourceInUse":
-                raise
-            answer = client.describe_hyper_parameter_tuning_job(HyperParameterTuningJobName=name)
-            if not is_repeated(
-                body, {**answer, "TrainingJobStatus": answer["HyperParameterTuningJobStatus"]}, began
-            ):
-                raise JobExists(
-                    f"there is already a tuning job {name} in this account and region",
-                    hint="Without one, cloudtrain generates a unique name.",
-                ) from error
-
-
-def describe(name: str, aws: Aws) -> dict[str, Any]:
-    """SageMaker's response to DescribeHyperParameterTuningJob. Raises JobNotFound."""
-    with _errors(name):
-        answer: dict[str, Any] = aws.client("sagemaker").describe_hyper_parameter_tuning_job(
-            HyperParameterTuningJobName=name
-        )
-    return answer
-
-
-def stop(name: str, aws: Aws) -> None:
-    """Stop the tuning job and its training jobs. Does nothing if it has ended. Raises JobNotFound."""
-    from botocore.exceptions import ClientError
-
-    client = aws.client("sagemaker")
-    with _errors(name):
-        try:
-            client.stop_hyper_parameter_tuning_job(HyperParameterTuningJobName=name)
-        except ClientError as error:
-            if error_code(error) != "ValidationException" or is_not_found(error):
-                raise
-            answer = client.describe_hyper_parameter_tuning_job(HyperParameterTuningJobName=name)
-            if answer["HyperParameterTuningJobStatus"] == "InProgress":
-                raise
+    with hidden(secrets):
+        TUNING.start(body, aws, time.time())
 
 
 def training_jobs(name: str, aws: Aws) -> list[dict[str, Any]]:
     """SageMaker's summaries of the training jobs of a tuning job. Raises JobNotFound."""
-    rows: list[dict[str, Any]] = []
-    asked: dict[str, Any] = {"HyperParameterTuningJobName": name, "MaxResults": 100}
-    client = aws.client("sagemaker")
-    with _errors(name):
-        while True:
-            answer = client.list_training_jobs_for_hyper_parameter_tuning_job(**asked)
-            rows += answer["TrainingJobSummaries"]
-            if not answer.get("NextToken"):
-                return rows
-            asked["NextToken"] = answer["NextToken"]
-
-
-@contextmanager
-def _errors(name: str) -> Iterator[None]:
-    with aws_errors(f"tuning job {name}"), found(f"tuning job {name}"):
-        yield
+    pages = aws.client("sagemaker").get_paginator("list_training_jobs_for_hyper_parameter_tuning_job")
+    with TUNING.errors(name):
+        found = pages.paginate(HyperParameterTuningJobName=name, PaginationConfig={"PageSize": 100})
+        return [row for page in found for row in page["TrainingJobSummaries"]]

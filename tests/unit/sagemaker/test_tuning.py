@@ -215,7 +215,10 @@ def test_the_arguments_are_attributes(aws: None) -> None:
     assert found["Name"] == "lr"
     tuner.max_jobs, tuner.metric_definitions = 5, [{"Name": "loss", "Regex": "loss=(.*)"}]
     tuner.base_tuning_job_name = "mine"
+    tuner.estimator.set_hyperparameters(epochs=3)
+    assert tuner.static_hyperparameters is None
     body = tuner.prepare().body
+    assert tuner.static_hyperparameters == {"epochs": "3"}
     assert body["HyperParameterTuningJobName"].startswith("mine-")
     assert body["HyperParameterTuningJobConfig"]["ResourceLimits"]["MaxNumberOfTrainingJobs"] == 5
     definition = body["TrainingJobDefinition"]["AlgorithmSpecification"]
@@ -226,11 +229,13 @@ def test_the_arguments_are_attributes(aws: None) -> None:
         tuner.delete_endpoint()
 
 
-def test_the_attributes_of_several_estimators_are_dicts() -> None:
+def test_the_attributes_of_several_estimators_are_dicts(aws: None) -> None:
     tuner = HyperparameterTuner.create({"a": plain()}, {"a": "loss"}, {"a": RANGES})
     assert (tuner.objective_metric_name, tuner.objective_metric_name_dict) == (None, {"a": "loss"})
     assert tuner.hyperparameter_ranges() is None
     assert tuner.hyperparameter_ranges_dict().keys() == {"a"}
+    tuner.prepare()
+    assert (tuner.static_hyperparameters, tuner.static_hyperparameters_dict.keys()) == (None, {"a"})
 
 
 def test_only_estimators_of_algorithms_have_a_batch_size(aws: None) -> None:

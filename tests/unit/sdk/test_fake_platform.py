@@ -54,6 +54,14 @@ def test_fit_has_the_argument_order_of_the_sdk(script: str, capsys: pytest.Captu
     assert capsys.readouterr().out == "a line\n"
 
 
+def test_a_second_fit_starts_a_job_with_a_new_name(script: str) -> None:
+    estimator = Estimator(script, platform=FakePlatform(), job_name="mine")
+    names = [estimator.fit(wait=False).name for _ in range(3)]
+    assert names[0] == "mine"
+    assert all(name.startswith("mine-2") for name in names[1:])
+    assert len(set(names)) == 3
+
+
 def test_a_failure_without_a_reason(script: str) -> None:
     job = Estimator(script, platform=FakePlatform(JobStatus.FAILED)).fit(wait=False)
     assert job.describe().exit_code == 1
