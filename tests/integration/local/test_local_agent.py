@@ -89,7 +89,7 @@ def test_the_first_rank_that_fails_is_named(run_agent: RunAgent) -> None:
     assert (failure.rank, failure.exception_type, failure.exit_code) == (1, "ValueError", 1)
     assert failure.message == "it broke: ['--local_rank=1', '--x']"
     assert failure.traceback
-    assert "agent_rank" not in failure.traceback
+    assert "attached_rank" not in failure.traceback
     assert live_processes(job) == []
 
 
