@@ -84,7 +84,7 @@ class SlurmLauncher:
     def start_again(self, job: JobFiles) -> None:
         """Let a job continue that was interrupted, and that nothing on its nodes has put into the queue again.
 
-        Only for a client that waits for the job: see `QueuedJobs.upkeep`.
+        Only for a client that waits for the job: see `SlurmJobs.upkeep`.
 
         If two clients do this at the same moment, Slurm runs one submission after the other.
         """

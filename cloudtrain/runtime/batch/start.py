@@ -7,6 +7,7 @@ import shutil
 import socket
 import sys
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 
 from cloudtrain.errors import PlatformError
 from cloudtrain.runtime.start.allocation import find_allocation
@@ -81,16 +82,35 @@ def command(program: str, names: Sequence[str], runtime: str, folder: str) -> li
     if not program:
         return [*python, NODE, folder, names[0]]
     if program == SRUN:
-        count = len(names)
-        step = [
-            f"--nodes={count}",
-            f"--ntasks={count}",
-            "--ntasks-per-node=1",
-            "--cpu-bind=none",
-            "--mpi=none",
-        ]
-        return [SRUN, *step, "--export=ALL", "--kill-on-bad-exit=0", "--wait=0", *python, NODE, folder]
+        return srun_command(SRUN, len(names), [*python, NODE, folder])
     return [*python, RELAY, program, folder, *names]
+
+
+def srun_command(
+    srun: str,
+    nodes: int,
+    program: Sequence[str],
+    *,
+    cpus: int | None = None,
+    more: Sequence[str] = (),
+    epilog: Path | None = None,
+) -> list[str]:
+    """The command that runs ``program`` once on every node, with all that the job has there.
+
+    Slurm runs ``epilog`` on each node after that, even if it has killed the program.
+
+    Args:
+        cpus: of each node. srun of Slurm 22.05 and later does not take --cpus-per-task from the job.
+        more: options of the user. Options go before variables such as SLURM_CPU_BIND, which must not change the step.
+    """
+    return [
+        *(srun, f"--nodes={nodes}", f"--ntasks={nodes}", "--ntasks-per-node=1"),
+        *([f"--cpus-per-task={cpus}"] if cpus else []),
+        *("--cpu-bind=none", "--mpi=none", "--export=ALL", "--kill-on-bad-exit=0", "--wait=0"),
+        *([f"--task-epilog={epilog}"] if epilog else []),
+        *more,
+        *program,
+    ]
 
 
 def starters(program: str, names: Sequence[str], runtime: str, arguments: Sequence[str]) -> list[list[str]]:

@@ -17,6 +17,7 @@ from functools import cache
 from pathlib import Path
 
 from cloudtrain.errors import PlatformError
+from cloudtrain.runtime.batch.start import NODE, srun_command
 from cloudtrain.runtime.slurm.container import StepContainer, is_started_by_srun
 from cloudtrain.runtime.slurm.continuation import SlurmContinuation
 from cloudtrain.runtime.start.allocation import expand_nodelist
@@ -26,7 +27,6 @@ from cloudtrain.runtime.supervisor.folder import JobFolder
 from cloudtrain.runtime.supervisor.node_hosts import NodeHosts
 from cloudtrain.storage.atomic import replace_file
 
-NODE_PROGRAM = "cloudtrain.runtime.start.node"
 REMOVAL = "node-epilog.sh"
 """The script in the job's folder that removes what a killed node program has left on its node."""
 
@@ -51,17 +51,18 @@ class SlurmHosts(NodeHosts):
                 hint="Add the line that puts it on the PATH to platform_options.prologue or modules.",
             )
         folder = str(self._folder.path)
-        program = [NODE_PROGRAM, folder]
+        program = [NODE, folder]
         removal = self._folder.path / REMOVAL
         script = removal_script(folder, self._request.get("node_folder", ""))
         replace_file(removal, script.encode(), mode=0o700)
+        step = {"cpus": self._request.get("cpus_per_task"), "more": self._request.get("srun", ())}
         if is_started_by_srun(self._request):
-            base = srun_command(srun, len(self.names), self._request, [])
+            base = srun_command(srun, len(self.names), [], **step)
             self._step_container = StepContainer(base, self._request, self._folder.path)
             self._step_container.begin()
             return self._step_container.command(program)
         program = [sys.executable, self._request["bundled_runtime"], *program]
-        return srun_command(srun, len(self.names), self._request, program, removal)
+        return srun_command(srun, len(self.names), program, epilog=removal, **step)
 
     def finish(self, *, failed: bool) -> None:
         super().finish(failed=failed)
@@ -99,28 +100,6 @@ def _gpus(environ: Mapping[str, str]) -> int:
         r"(\d+)$", environ.get("SLURM_GPUS_PER_NODE", "") or environ.get("SLURM_GPUS_ON_NODE", "")
     )
     return int(found[1]) if found else 0
-
-
-def srun_command(
-    srun: str, nodes: int, request: Mapping[str, object], program: Sequence[str], epilog: Path | None = None
-) -> list[str]:
-    """The command that runs ``program`` once on every node, with all that the job has there.
-
-    Slurm runs ``epilog`` on each node after that, even if it has killed the program.
-
-    srun of Slurm 22.05 and later does not take --cpus-per-task from the job. Options go before variables such as
-    SLURM_CPU_BIND, which must not change the step.
-    """
-    cpus, more = request.get("cpus_per_task"), request.get("srun", ())
-    assert isinstance(more, Sequence)
-    return [
-        *(srun, f"--nodes={nodes}", f"--ntasks={nodes}", "--ntasks-per-node=1"),
-        *([f"--cpus-per-task={cpus}"] if cpus else []),
-        *("--cpu-bind=none", "--mpi=none", "--export=ALL", "--kill-on-bad-exit=0", "--wait=0"),
-        *([f"--task-epilog={epilog}"] if epilog else []),
-        *map(str, more),
-        *program,
-    ]
 
 
 def make_continuation(folder: JobFolder) -> SlurmContinuation:

@@ -14,6 +14,8 @@ from slurm_cluster import SlurmCluster
 
 from cloudtrain import Estimator, Job
 
+POLL = {"poll_seconds": 1}
+"""An end is seen within a second; by default, an answer of the queue counts for ten."""
 ONE_RANK = {"processes": {"processes_per_host": 1}}
 """On every node."""
 
@@ -23,7 +25,8 @@ def submit(folder: Path, script: str, job_name: str, *, nodes: int = 2, **argume
     source = folder / f"source-{job_name}"
     source.mkdir()
     (source / "train.py").write_text(textwrap.dedent(script))
-    values = {"platform": "slurm", "distribution": ONE_RANK, **arguments}
+    options = {**POLL, **arguments.pop("platform_options", {})}
+    values = {"platform": "slurm", "distribution": ONE_RANK, "platform_options": options, **arguments}
     return Estimator("train.py", source_dir=str(source), instance_count=nodes, **values).fit(
         job_name=job_name, wait=False
     )

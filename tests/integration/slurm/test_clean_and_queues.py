@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 from slurm_cluster import SlurmCluster
-from slurm_jobs import wait_for_end, wait_for_line, wait_until
+from slurm_jobs import POLL, wait_for_end, wait_for_line, wait_until
 
 from cloudtrain import Estimator, Job
 from cloudtrain.cli.clean import command
@@ -62,8 +62,8 @@ def test_jobs_that_wait_or_run_keep_their_folders_and_the_runtime(
     slurm: SlurmCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, platform: str
 ) -> None:
     if platform == "slurm":
-        running = submit(tmp_path, platform, "running")
-        waiting = submit(tmp_path, platform, "waiting", begin="now+1hour")
+        running = submit(tmp_path, platform, "running", **POLL)
+        waiting = submit(tmp_path, platform, "waiting", begin="now+1hour", **POLL)
     else:
         running = submit(tmp_path, platform, "running", cpus=8)
         wait_for_line(running, "begins")

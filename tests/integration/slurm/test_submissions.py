@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 from slurm_cluster import SlurmCluster
-from slurm_jobs import ONE_RANK, wait_for_end, wait_for_line, wait_until
+from slurm_jobs import ONE_RANK, POLL, wait_for_end, wait_for_line, wait_until
 
 from cloudtrain import Estimator, Job
 from cloudtrain.contract import JobStatus
@@ -70,7 +70,11 @@ class Site:
     def submit(self, name: str, *arguments: str) -> Job:
         script = str(self.folder / "train.py")
         estimator = Estimator(
-            script, platform=self.platform, arguments=list(arguments), distribution=ONE_RANK
+            script,
+            platform=self.platform,
+            arguments=list(arguments),
+            distribution=ONE_RANK,
+            platform_options=POLL if self.platform == "slurm" else {},
         )
         return estimator.fit(job_name=name, wait=False)
 

@@ -33,9 +33,11 @@ def test_a_job_of_the_other_cluster_is_neither_ended_nor_taken_for_another(
     waits = submit(tmp_path, SCRIPT.replace("SECONDS", "0"), "waits", nodes=1, platform_options=later)
     runs = submit(tmp_path, SCRIPT.replace("SECONDS", "600"), "runs", nodes=1, platform_options=FAST)
     wait_for_line(runs, "started")
-    other = slurm_of(Configuration(name="other"))
-    for _ in range(max(number_of(waits), number_of(runs))):  # the same numbers
-        other.wait(other.submit("exit 0"))
+    same_numbers = f"FirstJobId={number_of(waits)}"
+    other = slurm_of(Configuration(name="other", lines=(same_numbers,)))
+    for job in (waits, runs):
+        assert other.submit("exit 0") == number_of(job)
+        other.wait(number_of(job))
     listed = {job.name: job.status for job in get_platform("slurm").list()}
     assert listed == {"waits": JobStatus.PENDING, "runs": JobStatus.RUNNING}
     for job in (waits, runs):

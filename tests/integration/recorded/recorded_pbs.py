@@ -1,8 +1,7 @@
 #!/usr/bin/env python3
 """The commands of PBS Professional and Cobalt, which answer as recorded: no package of Debian has these schedulers.
 
-Linked under their names. Jobs are real processes of this machine, one for each node, with the node's name. Sources of
-what they print: qsub(1B), qstat(1B), pbsdsh(1B) and pbs_error.h of OpenPBS 23.06;
+Linked under their names. Sources of what they print: qsub(1B), qstat(1B), pbsdsh(1B) and pbs_error.h of OpenPBS 23.06;
 qsub.py, qstat.py and qdel.py of Cobalt 1.0; public outputs of both.
 """
 
@@ -10,18 +9,15 @@ from __future__ import annotations
 
 import getpass
 import itertools
-import json
 import os
 import re
 import signal
-import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
-STATE = Path(os.environ["RECORDED_STATE"])
+from recorded_processes import NODES, STATE, is_running, keep, kept_job, main, start, start_on
+
 IS_COBALT = os.environ["RECORDED"] == "cobalt"
-NODES = ["127.0.0.2", "127.0.0.3"]
 NUMBER = "101234" if IS_COBALT else "1042.pbs01"
 
 
@@ -41,7 +37,7 @@ def qsub(arguments: list[str]) -> int:
     (STATE / "asked").write_text("\n".join(given))
     name = re.search(r"^(?:-N |--jobname )(\S+)", "\n".join(given), re.MULTILINE)[1]  # type: ignore[index]
     pid = 0 if (STATE / "held").exists() else _run(script, count)
-    (STATE / "job").write_text(json.dumps({"pid": pid, "name": name, "folder": os.getcwd()}))
+    keep({"pid": pid, "name": name, "folder": os.getcwd()})
     print(NUMBER)
     return 0
 
@@ -49,30 +45,20 @@ def qsub(arguments: list[str]) -> int:
 def _run(script: Path, count: int) -> int:
     nodefile = STATE / "nodefile"
     nodefile.write_text("".join(f"{node}\n" for node in NODES[:count]))
-    kept = {name: os.environ[name] for name in ("HOME", "PATH", "RECORDED", "RECORDED_STATE")}
     own = (
         {"COBALT_JOBID": NUMBER, "COBALT_PARTNAME": ",".join(NODES[:count]), "COBALT_JOBSIZE": str(count)}
         if IS_COBALT
         else {"PBS_JOBID": NUMBER, "PBS_NODEFILE": str(nodefile), "PBS_ENVIRONMENT": "PBS_BATCH"}
     )
-    with open(STATE / "printed", "ab") as output:
-        process = subprocess.Popen(
-            [script.absolute()], env={**kept, **own}, cwd=kept["HOME"], stdin=subprocess.DEVNULL, stdout=output,
-            stderr=output, start_new_session=True,
-        )  # fmt: skip
-    return process.pid
+    return start(script, own)
 
 
 def qselect(arguments: list[str]) -> int:
     assert arguments == ["-u", getpass.getuser()]
-    job = _job()
-    if job and (not job["pid"] or _is_alive(job["pid"])):
+    job = kept_job()
+    if job and (not job["pid"] or is_running(job)):
         print(NUMBER)
     return 0
-
-
-def _job() -> Any:
-    return json.loads((STATE / "job").read_text()) if (STATE / "job").exists() else None
 
 
 def qstat(arguments: list[str]) -> int:
@@ -80,8 +66,8 @@ def qstat(arguments: list[str]) -> int:
     if (STATE / "away").exists():
         print("pbs_iff: cannot connect to host", file=sys.stderr)  # and exits with 0
         return 0
-    job = _job()
-    is_alive = bool(job) and bool(job["pid"]) and _is_alive(job["pid"])
+    job = kept_job()
+    is_alive = is_running(job)
     if IS_COBALT:
         assert arguments == ["-u", getpass.getuser(), "--header", "JobID:State:User:JobName:OutputPath"]
         if not job or (job["pid"] and not is_alive):
@@ -113,27 +99,20 @@ def qstat(arguments: list[str]) -> int:
     return 0
 
 
-def _is_alive(pid: int) -> bool:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except OSError:
-        return False
-
-
 def qrerun(arguments: list[str]) -> int:
     """The server starts a job again whose first node it has lost."""
-    job = _job()
+    job = kept_job()
     pid = _run(Path(job["folder"], "job.sh"), len((STATE / "nodefile").read_text().split()))
-    (STATE / "job").write_text(json.dumps({**job, "pid": pid}))
+    keep({**job, "pid": pid})
     return 0
 
 
 def qdel(arguments: list[str]) -> int:
-    job = _job()
+    job = kept_job()
     if job["pid"]:
         os.killpg(job["pid"], signal.SIGTERM)
     else:
-        (STATE / "job").write_text(json.dumps({**job, "pid": 2**22}))
+        keep({**job, "pid": 2**22})
         (STATE / "exit_status").write_text("271")
     if IS_COBALT:
         print(f"      Deleted Jobs\nJobID   User\n=============\n{arguments[-1]}  ada")
@@ -142,13 +121,7 @@ def qdel(arguments: list[str]) -> int:
 
 def on_all_nodes(command: list[str], nodes: list[str], environ: dict[str, str]) -> int:
     """Run a command once on each node, without input. Each has its own host name."""
-    started = [
-        subprocess.Popen(
-            ["unshare", "-u", "sh", "-c", 'hostname "$0" && exec "$@"', node, *command],
-            env=environ, stdin=subprocess.DEVNULL, cwd="/",
-        )
-        for node in nodes
-    ]  # fmt: skip
+    started = [start_on(node, command, environ) for node in nodes]
     return max(process.wait() for process in started)
 
 
@@ -163,6 +136,4 @@ def aprun(arguments: list[str]) -> int:
 
 
 if __name__ == "__main__":
-    commands = (qsub, qselect, qstat, qrerun, qdel, pbsdsh, aprun)
-    name = Path(sys.argv[0]).name
-    sys.exit(next(command for command in commands if command.__name__ == name)(sys.argv[1:]))
+    main(qsub, qselect, qstat, qrerun, qdel, pbsdsh, aprun)

@@ -6,79 +6,23 @@ import json
 import os
 import signal
 import subprocess
-import sys
 import tempfile
 import time
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import pytest
 from login_node import ALIAS, LoginNode
+from recorded_site import Site, make_site, wait_for_ranks
 
-from cloudtrain import Estimator, Job
 from cloudtrain.contract import FailureClass, JobStatus
 from cloudtrain.errors import PlatformError
 from cloudtrain.platforms.batch.control import log_out
 from cloudtrain.platforms.registry import get_platform
 
-COMMANDS = Path(__file__).with_name("recorded_lsf.py")
-
-SCRIPT = """
-import os, sys, time
-from cloudtrain import environment
-
-names = ("RANK", "WORLD_SIZE", "SM_CURRENT_HOST", "A_TOKEN", "FROM_PROLOGUE", "CUDA_VISIBLE_DEVICES")
-print("seen", *(os.environ.get(name) for name in names), flush=True)
-print("foreign", [name for name in os.environ if name.startswith("LSB_")], flush=True)
-if "--sleep" in sys.argv and os.environ["CLOUDTRAIN_ATTEMPT"] == "0":
-    time.sleep(60)
-(environment.model_dir() / os.environ["RANK"]).write_text("a part")
-"""
-
-if os.geteuid():
-    assert os.environ.get("CLOUDTRAIN_REQUIRE_ALL") != "1", "these tests need root"
-    pytest.skip("needs root: each node has its own host name", allow_module_level=True)
-
-
-@dataclass
-class Site:
-    state: Path
-    folder: Path
-
-    def submit(self, name: str, *arguments: str, wait: bool = True, **options: Any) -> Job:
-        return Estimator(
-            str(self.folder / "train.py"),
-            platform="lsf",
-            arguments=list(arguments),
-            instance_count=2,
-            distribution={"processes": {"processes_per_host": 1}},
-            environment={"A_TOKEN": "hf_s3cret"},
-            platform_options={"prologue": ["export FROM_PROLOGUE=yes"], "python": sys.executable, **options},
-            disable_output_compression=True,
-        ).fit(job_name=name, wait=wait)
-
-    def set(self, name: str, text: str = "") -> None:
-        (self.state / name).write_text(text)
-
-    @property
-    def job(self) -> dict[str, Any]:
-        found: dict[str, Any] = json.loads((self.state / "job").read_text())
-        return found
-
 
 @pytest.fixture
 def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Site:
-    commands, state = tmp_path / "bin", tmp_path / "state"
-    commands.mkdir()
-    state.mkdir()
-    for name in ("bsub", "bjobs", "bhist", "bkill", "brequeue", "blaunch"):
-        (commands / name).symlink_to(COMMANDS)
-    (tmp_path / "train.py").write_text(SCRIPT)
-    monkeypatch.setenv("PATH", f"{commands}:{os.environ['PATH']}")
-    monkeypatch.setenv("CLOUDTRAIN_HOME", str(tmp_path / "home"))
-    monkeypatch.setenv("RECORDED_STATE", str(state))
-    return Site(state, tmp_path)
+    return make_site("lsf", tmp_path, monkeypatch)
 
 
 def test_a_job_on_two_hosts(site: Site) -> None:
@@ -89,8 +33,7 @@ def test_a_job_on_two_hosts(site: Site) -> None:
         assert f"[rank {rank}] seen {rank} 2 {host} hf_s3cret yes of {host}" in lines
         assert f"[rank {rank}] foreign []" in lines
     assert not list(Path(job.describe().place).glob("relay-*")), "what the nodes were given is removed"
-    asked = (site.state / "asked").read_text().splitlines()
-    assert {"-J two-hosts", "-n 2", '-R "span[ptile=1]"', "-r"} <= {*asked}
+    assert {"-J two-hosts", "-n 2", '-R "span[ptile=1]"', "-r"} <= {*site.asked}
 
 
 @pytest.mark.parametrize("version", ["new", "old"])
@@ -107,7 +50,7 @@ def test_a_stop_in_the_queue(site: Site, version: str) -> None:
 
 def test_a_stop_of_a_running_job(site: Site) -> None:
     job = site.submit("running", "--sleep", wait=False)
-    _wait_for_ranks(job)
+    wait_for_ranks(job)
     job.stop()
     assert job.wait().describe().status == JobStatus.STOPPED
 
@@ -115,18 +58,11 @@ def test_a_stop_of_a_running_job(site: Site) -> None:
 def test_a_job_that_lsf_runs_again(site: Site) -> None:
     """Its first host was lost: the job continues, with its secrets, and counts that as an attempt."""
     job = site.submit("again", "--sleep", wait=False)
-    _wait_for_ranks(job)
+    wait_for_ranks(job)
     os.killpg(site.job["pid"], signal.SIGKILL)
     subprocess.run(["brequeue", "21680"], check=True)
     assert job.wait().describe().status == JobStatus.COMPLETED, job.logs()
     assert job.describe().attempt == 1
-
-
-def _wait_for_ranks(job: Job) -> None:
-    deadline = time.monotonic() + 60
-    while job.logs().count("seen") < 2:
-        assert time.monotonic() < deadline, job.logs()
-        time.sleep(0.1)
 
 
 @pytest.mark.parametrize("source", ["bjobs", "bhist"])
@@ -136,7 +72,7 @@ def test_lsf_explains_the_end_of_a_job(site: Site, source: str, monkeypatch: pyt
     job = site.submit("killed", wait=False)
     reason = "TERM_RUNLIMIT: job killed after reaching LSF run time limit"
     site.set("ended", json.dumps({"exit_reason": reason, "exit_code": "140"}))
-    site.set("job", json.dumps({**site.job, "pid": 4194304}))
+    site.lose_job()
     if source == "bhist":
         site.set("cleaned")
         assert job.describe().status == JobStatus.PENDING, "bjobs may show a job a little later"

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """The commands of LSF, which answer as recorded: LSF is not free software.
 
-Linked under their names. Jobs are real processes of this machine, one for each host, with the host's name. Sources of
-what they print: bsub(1), bjobs(1), bkill(1), bhist(1) and blaunch(8) of LSF 10.1; public outputs of all but blaunch.
+Linked under their names. Sources of what they print: bsub(1), bjobs(1), bkill(1), bhist(1) and blaunch(8) of LSF 10.1;
+public outputs of all but blaunch.
 """
 
 from __future__ import annotations
@@ -14,11 +14,9 @@ import re
 import signal
 import subprocess
 import sys
-from pathlib import Path
-from typing import Any
 
-STATE = Path(os.environ["RECORDED_STATE"])
-HOSTS = ["127.0.0.2", "127.0.0.3"]
+from recorded_processes import NODES, STATE, is_running, keep, kept_job, main, start, start_on
+
 NUMBER = "21680"
 
 
@@ -33,9 +31,9 @@ def bsub(arguments: list[str]) -> int:
     (STATE / "spooled").write_text(script)
     flags = dict(line.split(maxsplit=1) for line in given if " " in line)
     slots = int(re.search(r"ptile=(\d+)", "\n".join(given))[1])  # type: ignore[index]
-    hosts = HOSTS[: int(flags["-n"]) // slots]
+    hosts = NODES[: int(flags["-n"]) // slots]
     job = {"name": flags["-J"], "folder": os.getcwd(), "hosts": hosts, "slots": slots, "pid": 0}
-    _keep(job if (STATE / "held").exists() else {**job, "pid": _run(hosts, slots)})
+    keep(job if (STATE / "held").exists() else {**job, "pid": _run(hosts, slots)})
     if (STATE / "silent").exists():  # the answer is lost
         print("Failed in an LSF library call: Failed in sending/receiving a message", file=sys.stderr)
         return 255
@@ -45,7 +43,6 @@ def bsub(arguments: list[str]) -> int:
 
 def _run(hosts: list[str], slots: int) -> int:
     (STATE / "spooled").chmod(0o700)
-    kept = {name: os.environ[name] for name in ("HOME", "PATH", "RECORDED_STATE")}
     own = {
         "LSB_JOBID": NUMBER,
         "LSB_MCPU_HOSTS": " ".join(f"{host} {slots}" for host in hosts),
@@ -53,20 +50,7 @@ def _run(hosts: list[str], slots: int) -> int:
         "LSF_ENVDIR": "/opt/lsf/conf",
         "CUDA_VISIBLE_DEVICES": "of the first host",
     }
-    with open(STATE / "printed", "ab") as output:
-        process = subprocess.Popen(
-            [STATE / "spooled"], env={**kept, **own}, cwd=kept["HOME"], stdin=subprocess.DEVNULL, stdout=output,
-            stderr=output, start_new_session=True,
-        )  # fmt: skip
-    return process.pid
-
-
-def _keep(job: dict[str, Any]) -> None:
-    (STATE / "job").write_text(json.dumps(job))
-
-
-def _job() -> Any:
-    return json.loads((STATE / "job").read_text()) if (STATE / "job").exists() else None
+    return start(STATE / "spooled", own)
 
 
 def bjobs(arguments: list[str]) -> int:
@@ -83,7 +67,7 @@ def bjobs(arguments: list[str]) -> int:
     words = arguments[arguments.index("-o") + 1].split()
     fields = [word for word in words if not word.startswith("delimiter=")]
     wanted = arguments[arguments.index("-o") + 2 :]
-    job = _job()
+    job = kept_job()
     if (STATE / "cleaned").exists():
         job = None
     if job is None:
@@ -92,7 +76,7 @@ def bjobs(arguments: list[str]) -> int:
         else:
             print("No job found", file=sys.stderr)
         return 255
-    is_alive = bool(job["pid"]) and _is_alive(job["pid"])
+    is_alive = is_running(job)
     ended = json.loads((STATE / "ended").read_text()) if (STATE / "ended").exists() else {}
     row = {
         "jobid": NUMBER,
@@ -115,18 +99,11 @@ def bjobs(arguments: list[str]) -> int:
     return 0
 
 
-def _is_alive(pid: int) -> bool:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except OSError:
-        return False
-
-
 def bhist(arguments: list[str]) -> int:
     assert arguments == ["-n", "0", "-l", NUMBER]
     print(
         f"""
-Job <{NUMBER}>, Job Name <{_job()["name"]}>, User <{getpass.getuser()}>, Project <default>, Comm
+Job <{NUMBER}>, Job Name <{kept_job()["name"]}>, User <{getpass.getuser()}>, Project <default>, Comm
                      and <#!/bin/bash;exec python3>
 Tue Dec 23 14:46:43: Submitted from host <login1>, to Queue <normal>, CWD <$HOME>;
 Tue Dec 23 16:34:13: Exited with exit code 140. The CPU time used is 31911.0 seco
@@ -139,11 +116,11 @@ Tue Dec 23 16:34:13: Completed <exit>; TERM_RUNLIMIT: job killed after reaching
 
 
 def bkill(arguments: list[str]) -> int:
-    job = _job()
+    job = kept_job()
     if job["pid"]:
         os.killpg(job["pid"], signal.SIGTERM)
     else:
-        _keep({**job, "pid": 2**22})
+        keep({**job, "pid": 2**22})
     (STATE / "ended").write_text(
         json.dumps({"exit_reason": "TERM_OWNER: job killed by owner", "exit_code": "130"})
     )
@@ -152,21 +129,16 @@ def bkill(arguments: list[str]) -> int:
 
 
 def brequeue(arguments: list[str]) -> int:
-    job = _job()
-    _keep({**job, "pid": _run(job["hosts"], job["slots"])})
+    job = kept_job()
+    keep({**job, "pid": _run(job["hosts"], job["slots"])})
     return 0
 
 
 def blaunch(arguments: list[str]) -> int:
     assert os.environ["LSB_JOBID"] and arguments[0] == "-n" and arguments[2] == "-no-shell"
     host, command = arguments[1], arguments[3:]
-    return subprocess.call(
-        ["unshare", "-u", "sh", "-c", 'hostname "$0" && exec "$@"', host, *command],
-        env={**os.environ, "CUDA_VISIBLE_DEVICES": f"of {host}"}, stdin=subprocess.DEVNULL, cwd="/",
-    )  # fmt: skip
+    return start_on(host, command, {**os.environ, "CUDA_VISIBLE_DEVICES": f"of {host}"}).wait()
 
 
 if __name__ == "__main__":
-    commands = (bsub, bjobs, bhist, bkill, brequeue, blaunch)
-    name = Path(sys.argv[0]).name
-    sys.exit(next(command for command in commands if command.__name__ == name)(sys.argv[1:]))
+    main(bsub, bjobs, bhist, bkill, brequeue, blaunch)
