@@ -91,54 +91,59 @@ def _exit_code(kind: FailureClass) -> int:
     return 128 + (signal.SIGTERM if kind in (FailureClass.PREEMPTED, FailureClass.TIME_LIMIT) else 9)
 
 
+_NOT_BOOTED = (
+    FailureClass.HOST_LOST,
+    "a node of the job did not boot{nodes}",
+    "Submit the job again; leave a node that fails again out with platform_options.exclude.",
+)
+_CAUSES = {
+    "NODE_FAIL": (
+        FailureClass.HOST_LOST,
+        "a node of the job failed{nodes}",
+        f"{RESUMES} If the same node fails again, leave it out with platform_options.exclude.",
+    ),
+    "BOOT_FAIL": _NOT_BOOTED,
+    "RECONFIG_FAIL": _NOT_BOOTED,
+    TIMEOUT: (
+        FailureClass.TIME_LIMIT,
+        f"{TAKEN_BACK[FailureClass.TIME_LIMIT]}{{limit}}",
+        f"Increase max_run, up to the limit of the partition. {RESUMES}",
+    ),
+    "DEADLINE": (
+        FailureClass.TIME_LIMIT,
+        "the job could not end before its deadline",
+        "Set a later platform_options.deadline or a shorter max_run.",
+    ),
+    "OUT_OF_MEMORY": (
+        FailureClass.OUT_OF_MEMORY,
+        "Slurm ended the job because it used more memory than it was allocated{nodes}",
+        "Ask for more memory with platform_options.mem or mem_per_gpu, or use a smaller batch or fewer workers of data "
+        "loaders.",
+    ),
+    "PREEMPTED": (
+        FailureClass.PREEMPTED,
+        "Slurm gave the nodes of the job to a job of a higher priority",
+        f"{RESUMES} A partition or QOS that is not preempted keeps its nodes.",
+    ),
+    CANCELLED: (
+        FailureClass.KILLED,
+        "{cancelled}",
+        f"The user who cancelled it, or the administrators of the cluster, may know the reason. {RESUMES}",
+    ),
+}
+"""The states that give the reason themselves: the class, the message, and what to do."""
+
+
 def _cause(ending: Ending, number: str, said: str) -> tuple[FailureClass, str, str]:
-    on = f" (nodes: {ending.nodes})" if ending.nodes else ""
-    limit = f" of {ending.limit}" if ending.limit else ""
-    if ending.state == "NODE_FAIL":
-        return (
-            FailureClass.HOST_LOST,
-            f"a node of the job failed{on}",
-            f"{RESUMES} If the same node fails again, leave it out with platform_options.exclude.",
-        )
-    if ending.state in ("BOOT_FAIL", "RECONFIG_FAIL"):
-        return (
-            FailureClass.HOST_LOST,
-            f"a node of the job did not boot{on}",
-            "Submit the job again; leave a node that fails again out with platform_options.exclude.",
-        )
-    if ending.state == TIMEOUT:
-        return (
-            FailureClass.TIME_LIMIT,
-            f"{TAKEN_BACK[FailureClass.TIME_LIMIT]}{limit}",
-            f"Increase max_run, up to the limit of the partition. {RESUMES}",
-        )
-    if ending.state == "DEADLINE":
-        return (
-            FailureClass.TIME_LIMIT,
-            "the job could not end before its deadline",
-            "Set a later platform_options.deadline or a shorter max_run.",
-        )
-    if ending.state == "OUT_OF_MEMORY":
-        return (
-            FailureClass.OUT_OF_MEMORY,
-            f"Slurm ended the job because it used more memory than it was allocated{on}",
-            "Ask for more memory with platform_options.mem or mem_per_gpu, or use a smaller batch or fewer workers of "
-            "data loaders.",
-        )
-    if ending.state == "PREEMPTED":
-        return (
-            FailureClass.PREEMPTED,
-            "Slurm gave the nodes of the job to a job of a higher priority",
-            f"{RESUMES} A partition or QOS that is not preempted keeps its nodes.",
-        )
-    if ending.state == CANCELLED:
-        return (
-            FailureClass.KILLED,
-            cancelled_by(ending),
-            "The user who cancelled it, or the administrators of the cluster, may know the reason. "
-            + RESUMES,
-        )
-    return _failed(ending, number, said)
+    if ending.state not in _CAUSES:
+        return _failed(ending, number, said)
+    kind, message, hint = _CAUSES[ending.state]
+    facts = {
+        "nodes": f" (nodes: {ending.nodes})" if ending.nodes else "",
+        "limit": f" of {ending.limit}" if ending.limit else "",
+        "cancelled": cancelled_by(ending),
+    }
+    return kind, message.format(**facts), hint
 
 
 def cancelled_by(ending: Ending) -> str:

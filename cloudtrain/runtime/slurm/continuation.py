@@ -133,27 +133,27 @@ class SlurmContinuation:
 
     def takes_back(self) -> bool:
         try:
-            with open(self._output, "rb") as file:
-                file.seek(max(self._begin, _size(self._output) - LONGEST_TAIL))
-                if _TAKEN.search(file.read()):
-                    return True
+            return bool(self._notices() or _PREEMPTED.search(self._show()))
         except OSError:
             return False
-        return bool(_PREEMPTED.search(self._show()))
 
     def cause(self) -> FailureClass:
         """The reason that Slurm gives: in the output of the job, or else in its description of the job."""
-        with contextlib.suppress(OSError), open(self._output, "rb") as file:
-            file.seek(max(self._begin, _size(self._output) - LONGEST_TAIL))
-            found = _TAKEN.findall(file.read())
-            if found:
-                return _CAUSES.get(found[-1], FailureClass.PREEMPTED)
+        with contextlib.suppress(OSError):
+            if notices := self._notices():
+                return _CAUSES.get(notices[-1], FailureClass.PREEMPTED)
         shown = self._show()
         if _PREEMPTED.search(shown):
             return FailureClass.PREEMPTED
         end = re.search(r" EndTime=(\d+)", shown)
         is_near = end and int(end[1]) - time.time() < notice_seconds(self._stop_grace) + EARLY_SECONDS
         return FailureClass.TIME_LIMIT if is_near else FailureClass.PREEMPTED
+
+    def _notices(self) -> list[bytes]:
+        """Why slurmstepd ends the job, by its lines in the output of this submission. Raises OSError."""
+        with open(self._output, "rb") as file:
+            file.seek(max(self._begin, _size(self._output) - LONGEST_TAIL))
+            return _TAKEN.findall(file.read())
 
     def _show(self) -> str:
         """Slurm's description of the job, with times in seconds since the epoch."""
