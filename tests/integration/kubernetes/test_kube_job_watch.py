@@ -104,9 +104,7 @@ def test_watches_that_are_cut_or_expire(kubernetes: Namespace, watch: JobWatch) 
     make_pod(kubernetes, "toy-0-abcde")
     assert not until(watch, lambda found: len(found.pods) == 1).problem
     assert lists_and_watches(kubernetes)[0] == Counter(KINDS)
-    until(
-        watch, lambda _: kubernetes.proxy.expire_watches() and lists_and_watches(kubernetes)[0]["pods"] == 2
-    )
+    until(watch, lambda _: kubernetes.proxy.expire_watches() and lists_and_watches(kubernetes)[0]["pods"] > 1)
     make_pod(kubernetes, "toy-1-abcde")
     assert not until(watch, lambda found: len(found.pods) == 2).problem
 

@@ -21,8 +21,8 @@ from kube_schemas import validate_everywhere
 
 from cloudtrain.contract import Settings
 from cloudtrain.errors import InvalidJob
-from cloudtrain.platforms.kubernetes.render.operators import TOKEN_PATH
 from cloudtrain.platforms.kubernetes.render.render import render
+from cloudtrain.platforms.kubernetes.render.renderings import TOKEN_PATH
 from cloudtrain.spec import TrainingJob
 
 Object = dict[str, Any]
