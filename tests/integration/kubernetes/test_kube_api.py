@@ -91,5 +91,5 @@ def test_watch(api: Api) -> None:
     _, version = api.list(CONFIG_MAP)
     api.create(config_map("seen"))
     with api.watch(CONFIG_MAP, resource_version=version, timeout=5) as watch:
-        change, found = next(iter(watch))
+        change, found = next(watch.changes())
     assert (change, found["metadata"]["name"]) == ("ADDED", "seen")
