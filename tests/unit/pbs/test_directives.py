@@ -86,6 +86,8 @@ def test_cobalt() -> None:
         ("cobalt", {"directives": ["--env A=b"]}, "sets -env itself"),
         ("torque", {"directives": ["gpus=2"]}, "not an option of qsub"),
         ("pbs", {"queue": "a b"}, "queue"),
+        ("pbs", {"queue": "gpu\n"}, "queue"),
+        ("torque", {"directives": ["-l a\n"]}, "directives"),
         ("pbs", {"directives": ["-l a\n#PBS -V"]}, "directives"),
         ("pbs", {"partition": "main"}, "slurm"),
     ],
