@@ -20,7 +20,7 @@ from botocore.loaders import create_loader
 from cloudtrain.errors import StorageError
 from cloudtrain.platforms.supervised.idle import IdleSupervisor
 from cloudtrain.testing import S3Server
-from cloudtrain.testing._weed_options import find_weed
+from cloudtrain.testing._weed import find_weed
 
 if TYPE_CHECKING:
     from gcs_server import GCSServer

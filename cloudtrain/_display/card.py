@@ -1,6 +1,7 @@
-"""A job as a card of HTML: a pure function. Nothing in it is loaded from elsewhere, and it runs no script.
+"""A job as a card of HTML, and several as a table: pure functions.
 
-Everything that a job or a platform may have written is escaped, and bounded: a card stays small.
+Nothing in them is loaded from elsewhere, and they run no script. Everything that a job or a platform may have
+written is escaped, and bounded: they stay small.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from rich.filesize import decimal
 
 from cloudtrain._display.chart import chart
 from cloudtrain._display.facts import goodput_share, goodput_times, places
-from cloudtrain._display.markup import STYLE, Html, block, element, line, link
+from cloudtrain._display.markup import STYLE, Html, block, element, line, link, shortened
 from cloudtrain._display.view import JobView
 from cloudtrain.contract import FailureReport, JobStatus
 from cloudtrain.platforms import HostState, JobDescription, JobState
@@ -227,3 +228,47 @@ def span(seconds: float) -> str:
 def _moment(at: float) -> str:
     """Local time, with its date: a notebook may be read later."""
     return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(at))
+
+
+MOST_IN_TABLE = 4
+"""The metrics in one row."""
+HEADINGS = ("state", "job", "phase", "took", "metrics", "why")
+
+
+def table(views: Sequence[JobView], count: int) -> Html:
+    """A row for each job.
+
+    Args:
+        count: the number of all jobs, of which ``views`` are the first.
+    """
+    head = element("tr", *(element("th", heading, scope="col") for heading in HEADINGS))
+    body = [element("tr", *_cells(view)) for view in views]
+    return element(
+        "div",
+        element("style", STYLE),
+        element("table", element("thead", head), element("tbody", *body)),
+        *([element("p", f"and {count - len(views):,} more")] if count > len(views) else []),
+        class_="cloudtrain-job",
+        role="group",
+        aria_label=f"{count:,} jobs",
+    )
+
+
+def _cells(view: JobView) -> Iterator[Html]:
+    sign, _ = MARKS[view.description.status]
+    state, name, *others = _texts(view)
+    yield element("td", element("span", sign, aria_hidden="true"), Html(" "), element("b", state))
+    yield element("td", element("code", name))
+    for text in others:
+        yield element("td", line(text, LONGEST_NAME))
+
+
+def _texts(view: JobView) -> Iterator[str]:
+    description = view.description
+    yield str(description.status)
+    yield description.name
+    yield description.phase or ""
+    yield "" if view.seconds is None else span(view.seconds)
+    metrics = list(description.metrics.items())[:MOST_IN_TABLE]
+    yield ", ".join(f"{shortened(name, LONGEST_NAME)} {value:g}" for name, value in metrics)
+    yield description.failure.summary() if description.failure else description.reason

@@ -1,4 +1,4 @@
-"""The facts about a job, as pairs of a label and a text, in the order of their importance."""
+"""The facts about a job, as pairs of a label and a text, in the order of their importance, and as plain text."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from cloudtrain._display.sparkline import sparkline
 from cloudtrain._display.view import JobView
 from cloudtrain.contract import JobStatus
+from cloudtrain.contract.text import escape_line, escape_text
 from cloudtrain.observe import Goodput
 from cloudtrain.platforms import HostState, JobDescription
 
@@ -96,3 +97,28 @@ def goodput_times(found: Goodput) -> str:
 
 def _seconds(seconds: float) -> str:
     return f"{seconds:.1f} s" if seconds < 600 else f"{seconds / 60:,.1f} min"
+
+
+def text(view: JobView, notes: Sequence[tuple[str, str]] = ()) -> str:
+    """The facts about a job, as ``cloudtrain describe`` prints them, without colours."""
+    return "\n".join(_lines(view, notes))
+
+
+def _lines(view: JobView, notes: Sequence[tuple[str, str]]) -> Iterator[str]:
+    description = view.description
+    yield escape_line(f"Job {description.name} on {description.platform}")
+    for label, value in facts(view):
+        yield f"{escape_line(label):<13} {escape_line(value)}"
+    for warning in description.warnings:
+        yield escape_line(f"warning: {warning}")
+    failure = description.failure
+    if failure:
+        yield ""
+        yield escape_line(f"{failure.summary()}  [{failure.failure_class}]")
+        if failure.hint:
+            yield escape_text(failure.hint)
+        detail = failure.stacks or failure.traceback or "\n".join(failure.log_tail[-10:])
+        if detail:
+            yield f"\n{escape_text(detail.rstrip())}"
+    for note in notes:
+        yield escape_line(" ".join(note))

@@ -78,7 +78,7 @@ def table_bundle(jobs: Sequence[tuple[Platform, str]]) -> dict[str, str]:
     """Several jobs, by platform and name, as a table. Empty on a terminal, where the ``repr`` of the list is enough."""
     if is_terminal():
         return {}
-    from cloudtrain._display.table import table
+    from cloudtrain._display.card import table
 
     views = []
     for platform, job_name in jobs[:MOST_ROWS]:
@@ -89,7 +89,7 @@ def table_bundle(jobs: Sequence[tuple[Platform, str]]) -> dict[str, str]:
 
 def bundle(view: JobView, notes: Sequence[tuple[str, str]] = ()) -> dict[str, str]:
     from cloudtrain._display.card import card
-    from cloudtrain._display.text import text
+    from cloudtrain._display.facts import text
 
     return {"text/html": card(view, notes), "text/plain": text(view, notes)}
 

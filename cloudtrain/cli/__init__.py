@@ -27,6 +27,9 @@ SECTIONS = {
 }
 """The commands as ``--help`` lists them. Each is ``command`` in the module of its name, imported when it is used."""
 
+OF_ONE_JOB = ("describe", "logs", "wait", "preempt", "metrics", "download", "upload")
+"""The commands in the module ``jobs``."""
+
 COMMANDS = tuple(name for names in SECTIONS.values() for name in names)
 
 
@@ -63,7 +66,8 @@ class _Commands(click.Group):
     def get_command(self, context: click.Context, name: str) -> click.Command | None:
         if name not in COMMANDS:
             return None
-        command: click.Command = import_module(f"cloudtrain.cli.{name}").command
+        module, attribute = ("jobs", name) if name in OF_ONE_JOB else (name, "command")
+        command: click.Command = getattr(import_module(f"cloudtrain.cli.{module}"), attribute)
         return command
 
 

@@ -74,7 +74,7 @@ def _options(platform: str) -> Iterator[tuple[str, str, Any]]:
     from cloudtrain.errors import CloudtrainError, UnknownPlatform, nearest
     from cloudtrain.platforms import platform_names
     from cloudtrain.platforms.common.platform_options import options_of
-    from cloudtrain.spec.phrases import expected
+    from cloudtrain.spec.explain import expected
 
     struct = options_of(platform)
     if struct is None:

@@ -1,14 +1,17 @@
-"""A file or folder on this machine, or an object or prefix in S3, as a user names it."""
+"""A file or folder here, or an object or prefix in S3, as a user names it; and what ``cloudtrain s3 ls`` lists."""
 
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
 from cloudtrain.aws import owner_of
 from cloudtrain.errors import NotFound, StorageError
 from cloudtrain.storage import FileStore, ObjectInfo, S3Store, split_uri, uri_to_path
+from cloudtrain.storage.client import connection
+from cloudtrain.storage.errors import s3_errors
 from cloudtrain.storage.uri import split_bucket_uri, uri_scheme
 
 
@@ -129,3 +132,33 @@ def printable(text: str) -> str:
         char if char.isprintable() else char.encode("unicode_escape", "surrogatepass").decode()
         for char in text
     )
+
+
+def list_buckets() -> list[ObjectInfo]:
+    """All buckets of the account, with the time of their creation. Raises StorageError."""
+    with s3_errors("the list of buckets"):
+        found = connection().client.list_buckets().get("Buckets", [])
+    return [ObjectInfo(bucket["Name"], 0, bucket["CreationDate"].timestamp()) for bucket in found]
+
+
+def list_objects(uri: str, *, recursive: bool) -> tuple[str, Iterable[ObjectInfo]]:
+    """The URI of a folder, and what is in it; or a single object.
+
+    Raises:
+        NotFound: there is nothing at ``uri``.
+        StorageError: ``uri`` is not in S3.
+    """
+    location = Location.parse(uri)
+    tree = location.tree
+    if not isinstance(tree.store, S3Store):
+        raise StorageError(
+            f"{printable(uri)} is on this machine", hint="Use ls. S3 is at s3://bucket/prefix."
+        )
+    listed = tree.store.list() if recursive else tree.store.list_folder()
+    entries = [entry for entry in listed if entry.key]
+    if not entries and not location.is_bucket:
+        found = location.find_file()
+        if found is None:
+            raise NotFound(f"there is nothing at {printable(uri)}")
+        return found[0].store.uri, [found[1]]
+    return tree.store.uri, entries

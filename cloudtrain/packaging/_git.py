@@ -10,8 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from cloudtrain.packaging._git_command import LIMIT, run_git
-from cloudtrain.packaging._secret_files import secret_name
-from cloudtrain.packaging._secrets import secret_contents
+from cloudtrain.packaging._secrets import secret_contents, secret_name
 
 
 @dataclass(frozen=True)

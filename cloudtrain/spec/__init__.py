@@ -3,16 +3,6 @@
 from cloudtrain._secrets.names import is_secret_name
 from cloudtrain.spec._checks import DEFAULT_MAX_RUN
 from cloudtrain.spec.convert import convert
-from cloudtrain.spec.debugger import (
-    RULE_SOURCE,
-    CollectionConfig,
-    DebuggerHookConfig,
-    Profiler,
-    ProfilerConfig,
-    Rule,
-    TensorBoardOutputConfig,
-    TrainingCompilerConfig,
-)
 from cloudtrain.spec.distribution import (
     Agent,
     DataParallel,
@@ -28,7 +18,7 @@ from cloudtrain.spec.distribution import (
     SmDistributed,
     TorchDistributed,
 )
-from cloudtrain.spec.documents import parse_yaml, read_job_file
+from cloudtrain.spec.documents import apply_overrides, parse_yaml, read_job_file
 from cloudtrain.spec.inputs import (
     Channel,
     FileSystemInput,
@@ -38,10 +28,20 @@ from cloudtrain.spec.inputs import (
     TrainingInput,
 )
 from cloudtrain.spec.job import FIELDS, RUNTIMES, Source, TrainingJob, base_name
-from cloudtrain.spec.managed import MlflowConfig, ModelPackageConfig
 from cloudtrain.spec.names import check_job_name, new_job_name
-from cloudtrain.spec.overrides import apply_overrides
-from cloudtrain.spec.redact import REDACTED, is_secret, redact
+from cloudtrain.spec.sagemaker import (
+    RULE_SOURCE,
+    CollectionConfig,
+    DebuggerHookConfig,
+    MlflowConfig,
+    ModelPackageConfig,
+    Profiler,
+    ProfilerConfig,
+    Rule,
+    TensorBoardOutputConfig,
+    TrainingCompilerConfig,
+)
+from cloudtrain.spec.secrets import REDACTED, is_secret, redact
 
 __all__ = [
     "DEFAULT_MAX_RUN",

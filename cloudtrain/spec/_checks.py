@@ -7,8 +7,7 @@ import shlex
 from typing import TYPE_CHECKING
 
 from cloudtrain.errors import InvalidJob, nearest
-from cloudtrain.spec._arguments import check_channels
-from cloudtrain.spec._exec import check_arguments, check_environment, check_hyperparameters
+from cloudtrain.spec._exec import check_arguments, check_channels, check_environment, check_hyperparameters
 from cloudtrain.spec.distribution import Agent
 from cloudtrain.spec.inputs import TrainingInput
 from cloudtrain.spec.names import check_base_name, check_job_name

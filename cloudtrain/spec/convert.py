@@ -26,6 +26,6 @@ def convert(value: Any, kind: type[T], where: str = "") -> T:
         with _ALONE:
             return msgspec.convert(value, kind)
     except msgspec.ValidationError as error:
-        from cloudtrain.spec._explain import explain  # slow to import
+        from cloudtrain.spec.explain import explain  # slow to import
 
         raise explain(str(error), value, kind, where) from None

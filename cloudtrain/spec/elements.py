@@ -9,10 +9,9 @@ from typing import Any
 
 from cloudtrain.errors import InvalidJob, nearest
 from cloudtrain.spec.bounds import LONGEST_SHOWN
-from cloudtrain.spec.documents import parse_yaml, read_text
+from cloudtrain.spec.documents import parse_yaml, put_field, read_text
 from cloudtrain.spec.job import FIELDS
 from cloudtrain.spec.names import MAX_LENGTH
-from cloudtrain.spec.overrides import put_field
 
 Element = Mapping[str, Any]
 """The fields that one element sets, by their dotted paths: ``{"hyperparameters.lr": 0.1}``."""

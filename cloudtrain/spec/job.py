@@ -10,22 +10,23 @@ from msgspec import Meta, Struct
 
 from cloudtrain.contract.source import GB, SourceLimits
 from cloudtrain.errors import InvalidJob
-from cloudtrain.spec._arguments import argument_list, number_to_text, without_numpy
 from cloudtrain.spec._checks import check
+from cloudtrain.spec._exec import argument_list, number_to_text, without_numpy
 from cloudtrain.spec.bounds import check_values
 from cloudtrain.spec.convert import convert
-from cloudtrain.spec.debugger import (
+from cloudtrain.spec.distribution import Distribution
+from cloudtrain.spec.inputs import Channel, FileSystemInput, InstanceGroup, InstancePreference, TrainingInput
+from cloudtrain.spec.names import AUTO_IMAGE
+from cloudtrain.spec.sagemaker import (
     DebuggerHookConfig,
+    MlflowConfig,
+    ModelPackageConfig,
     ProfilerConfig,
     Rule,
     TensorBoardOutputConfig,
     TrainingCompilerConfig,
 )
-from cloudtrain.spec.distribution import Distribution
-from cloudtrain.spec.inputs import Channel, FileSystemInput, InstanceGroup, InstancePreference, TrainingInput
-from cloudtrain.spec.managed import MlflowConfig, ModelPackageConfig
-from cloudtrain.spec.names import AUTO_IMAGE
-from cloudtrain.spec.redact import REDACTED, redact
+from cloudtrain.spec.secrets import REDACTED, redact
 from cloudtrain.spec.variables import check_no_variables
 
 Positive = Annotated[int, Meta(ge=1)]
@@ -253,7 +254,7 @@ def _channel(name: str, channel: Any) -> TrainingInput | FileSystemInput:
     )
     where = f"inputs.{name}"
     if not isinstance(channel, (dict, TrainingInput, FileSystemInput)):
-        from cloudtrain.spec.phrases import given  # slow to import
+        from cloudtrain.spec.explain import given  # slow to import
 
         raise InvalidJob(f"{where}: expected a URI or a mapping, got {given(channel)}")
     return convert(channel, FileSystemInput, where) if is_mounted else convert(channel, TrainingInput, where)

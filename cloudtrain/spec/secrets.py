@@ -1,10 +1,12 @@
-"""The field ``secrets``: names of variables whose values come from the environment that submits the job."""
+"""Secrets: the field ``secrets``, which names variables of the submitting environment, and how others are hidden."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 
 from cloudtrain._secrets.formats import has_secret_format
+from cloudtrain._secrets.names import is_secret_name
+from cloudtrain._secrets.urls import HIDDEN, has_credentials
 from cloudtrain.errors import InvalidJob
 from cloudtrain.spec._exec import check_value, check_variable
 
@@ -47,3 +49,16 @@ def secret_values(names: Sequence[str], environ: Mapping[str, str]) -> dict[str,
         check_value("secrets", name, environ[name])
         values[name] = environ[name]
     return values
+
+
+REDACTED = HIDDEN
+
+
+def is_secret(name: str, value: str) -> bool:
+    """Whether a variable is a secret: by its name, or by a value that is a URL with credentials or a known token."""
+    return is_secret_name(name) or has_credentials(value) or has_secret_format(value)
+
+
+def redact(environment: Mapping[str, str]) -> dict[str, str]:
+    """``environment``, with the value of each likely secret replaced with ``***``."""
+    return {name: REDACTED if is_secret(name, value) else value for name, value in environment.items()}

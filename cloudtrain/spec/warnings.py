@@ -12,7 +12,7 @@ from cloudtrain._secrets.names import is_secret_name, split_name
 from cloudtrain._secrets.urls import has_credentials
 from cloudtrain._secrets.values import looks_random
 from cloudtrain.contract.hyperparameters import PLATFORM_PREFIX
-from cloudtrain.spec.redact import is_secret
+from cloudtrain.spec.secrets import is_secret
 
 if TYPE_CHECKING:
     from cloudtrain.spec.job import TrainingJob

@@ -1,9 +1,10 @@
-"""The bodies of S3 requests and responses as streams, without copying whole objects."""
+"""The bodies of requests and responses as streams, without copying whole objects."""
 
 from __future__ import annotations
 
 import io
-from collections.abc import Sequence
+from bisect import bisect_right
+from collections.abc import Iterator, Sequence
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any
 
@@ -17,54 +18,60 @@ BLOCK = 1 << 20
 """Bytes passed to the socket at a time: the HTTP client asks for 16 KiB only, at one call each."""
 
 
-class Body:
-    """The pieces of one object as a file for botocore to send; a retried request reads it again."""
+class Body(io.RawIOBase):
+    """The pieces of one object as a file for an HTTP client to send; a retried request reads it again."""
 
     def __init__(self, pieces: Sequence[memoryview]) -> None:
-        self._pieces = pieces
-        self._ends = list(accumulate(piece.nbytes for piece in pieces))
+        super().__init__()
+        self._pieces = [piece.cast("B") for piece in pieces]
+        self._ends = list(accumulate(piece.nbytes for piece in self._pieces))
         self._position = 0
-        self._piece = 0
 
     def __len__(self) -> int:
         return self._ends[-1] if self._ends else 0
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
 
     def tell(self) -> int:
         return self._position
 
     def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
         base = {io.SEEK_SET: 0, io.SEEK_CUR: self._position, io.SEEK_END: len(self)}[whence]
-        self._position, self._piece = base + offset, 0
+        self._position = base + offset
         return self._position
+
+    def readinto(self, buffer: Any) -> int:
+        """Copies at most the rest of one piece: for a reader that has its own buffer, such as Google's library."""
+        part = next(self._rest(), memoryview(b""))[: len(buffer)]
+        buffer[: part.nbytes] = part
+        self._position += part.nbytes
+        return part.nbytes
 
     def read(self, size: int = -1) -> bytes | memoryview:
         """The next block: a view of a large piece, or several small ones joined. Ignores ``size``."""
-        while self._piece < len(self._pieces) and self._ends[self._piece] <= self._position:
-            self._piece += 1
-        if self._piece == len(self._pieces):
-            return b""
-        rest = self._rest()
-        if rest.nbytes >= BLOCK:
-            block: bytes | memoryview = rest[:BLOCK]
-        else:
-            block = self._joined()
+        parts: list[memoryview] = []
+        room = BLOCK
+        for part in self._rest():
+            if part.nbytes > room:
+                parts += [] if parts else [part[:BLOCK]]
+                break
+            parts.append(part)
+            room -= part.nbytes
+        block: bytes | memoryview = parts[0] if len(parts) == 1 else b"".join(parts)
         self._position += len(block)
         return block
 
-    def _rest(self) -> memoryview:
-        piece = self._pieces[self._piece]
-        return piece[piece.nbytes - (self._ends[self._piece] - self._position) :]
-
-    def _joined(self) -> bytes:
-        """Small pieces, joined up to about one block."""
-        parts = [self._rest()]
-        size = parts[0].nbytes
-        for piece in self._pieces[self._piece + 1 :]:
-            if size + piece.nbytes > BLOCK:
-                break
-            parts.append(piece)
-            size += piece.nbytes
-        return b"".join(parts)
+    def _rest(self) -> Iterator[memoryview]:
+        """The rest of the pieces, from the position on."""
+        index = bisect_right(self._ends, self._position)
+        if index < len(self._pieces):
+            piece = self._pieces[index]
+            yield piece[piece.nbytes - (self._ends[index] - self._position) :]
+        yield from self._pieces[index + 1 :]
 
 
 class ObjectStream(io.RawIOBase):

@@ -11,16 +11,15 @@ import re
 import sys
 import threading
 import time
-from bisect import bisect_right
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from http.client import HTTPException
-from itertools import accumulate
 from json import JSONDecodeError
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, Callable
 
 from cloudtrain._system.files import replace
 from cloudtrain.errors import AccessDenied, NotFound, StorageError, Unreachable
+from cloudtrain.storage._streams import Body
 from cloudtrain.storage.atomic import is_temporary, temporary_sibling
 from cloudtrain.storage.base import AlteredBody, Data, ObjectInfo, Progress, opened
 from cloudtrain.storage.errors import file_errors, is_transient
@@ -92,9 +91,9 @@ class GCSStore:
 
     def write(self, key: str, data: Data, *, sha256: bytes | None = None) -> None:
         with _gcs_errors(self._uri(key)):
-            file = io.BytesIO(data) if isinstance(data, bytes) else io.BufferedReader(_Pieces(data), PART)
-            size = len(data) if isinstance(data, bytes) else sum(piece.nbytes for piece in data)
-            self._send(file, size, key)
+            body: Any = io.BytesIO(data) if isinstance(data, bytes) else Body(data)
+            size = len(data) if isinstance(data, bytes) else len(body)
+            self._send(io.BufferedReader(body, PART), size, key)
 
     def create(self, key: str, data: bytes) -> bool:
         from google.api_core.exceptions import PreconditionFailed
@@ -269,38 +268,6 @@ class _Ranges(io.RawIOBase):
         buffer[: len(data)] = data
         self._position += len(data)
         return len(data)
-
-
-class _Pieces(io.RawIOBase):
-    """The pieces of one object as a file, without copying the whole."""
-
-    def __init__(self, pieces: Sequence[memoryview]) -> None:
-        super().__init__()
-        self._pieces = [piece.cast("B") for piece in pieces]
-        self._ends = list(accumulate(piece.nbytes for piece in self._pieces))
-        self._position = 0
-
-    def readable(self) -> bool:
-        return True
-
-    def seekable(self) -> bool:
-        return True
-
-    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
-        size = self._ends[-1] if self._ends else 0
-        self._position = {io.SEEK_SET: 0, io.SEEK_CUR: self._position, io.SEEK_END: size}[whence] + offset
-        return self._position
-
-    def readinto(self, buffer: Any) -> int:
-        index = bisect_right(self._ends, self._position)
-        if index == len(self._pieces):
-            return 0
-        piece = self._pieces[index]
-        begin = piece.nbytes - (self._ends[index] - self._position)
-        part = piece[begin : begin + len(buffer)]
-        buffer[: part.nbytes] = part
-        self._position += part.nbytes
-        return part.nbytes
 
 
 class _Counted:

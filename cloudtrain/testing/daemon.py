@@ -25,8 +25,7 @@ from cloudtrain._system.signals import SIGKILL
 from cloudtrain.errors import StorageError, Unreachable
 from cloudtrain.storage import state_home
 from cloudtrain.testing._account import S3Account
-from cloudtrain.testing._weed import STOP_TIMEOUT, launch
-from cloudtrain.testing._weed_options import is_free, remove_sockets, write_private
+from cloudtrain.testing._weed import STOP_TIMEOUT, is_free, launch, remove_sockets, write_private
 
 ANSWER_TIMEOUT = 10.0
 """Seconds that a running server may take to respond."""

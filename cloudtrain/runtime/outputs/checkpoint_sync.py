@@ -21,7 +21,7 @@ from cloudtrain.observe import EventLog
 from cloudtrain.runtime.outputs.unsupported_outputs import NOT_UTF_8, Skipped, is_utf_8, opened
 from cloudtrain.storage import open_store
 from cloudtrain.storage.atomic import replace_file
-from cloudtrain.storage.unfinished import abort_abandoned_uploads
+from cloudtrain.storage.opening import abort_abandoned_uploads
 
 LARGEST_RECORD = 64 << 20
 """In bytes."""

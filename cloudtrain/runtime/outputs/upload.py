@@ -39,7 +39,7 @@ from cloudtrain.runtime.outputs.output_files import (
 )
 from cloudtrain.runtime.outputs.unsupported_outputs import Skipped, opened
 from cloudtrain.storage import join_uri, open_store
-from cloudtrain.storage.unfinished import abort_abandoned_uploads
+from cloudtrain.storage.opening import abort_abandoned_uploads
 
 if TYPE_CHECKING:
     from cloudtrain.observe import EventLog

@@ -16,7 +16,7 @@ from fault_places import open_place
 from fault_rounds import STORAGE, VICTIMS, play
 
 from cloudtrain.errors import StorageError
-from cloudtrain.testing._weed_options import find_weed
+from cloudtrain.testing._weed import find_weed
 
 SEED = 318
 """Its first 8 rounds include every victim and every fault of the storage."""

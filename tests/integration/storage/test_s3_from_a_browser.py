@@ -14,7 +14,7 @@ import pytest
 
 from cloudtrain.storage import open_store
 from cloudtrain.testing import S3Server
-from cloudtrain.testing._weed_options import SERVICES
+from cloudtrain.testing._weed import SERVICES
 
 CONTENT = b"what only the user may read " * 1000
 EVIL = "http://evil.example"

@@ -15,7 +15,7 @@ import boto3
 from s3_proxy import Answer, Exchange, s3_proxy
 
 from cloudtrain.storage import open_store
-from cloudtrain.storage.unfinished import ABANDONED_SECONDS, abort_abandoned_uploads
+from cloudtrain.storage.opening import ABANDONED_SECONDS, abort_abandoned_uploads
 from cloudtrain.testing import S3Server
 
 UPLOAD = """

@@ -18,7 +18,7 @@ from cloudtrain.cli._job_table import show_jobs
 from cloudtrain.cli._job_view import show_job
 from cloudtrain.cli._options import echo_json
 from cloudtrain.cli._view import print_line
-from cloudtrain.cli.metrics import _show as show_metrics
+from cloudtrain.cli.jobs import _show_metrics as show_metrics
 from cloudtrain.cli.stop import command as stop
 from cloudtrain.contract import FailureClass, FailureReport, JobStatus
 from cloudtrain.contract.text import escape_except_colours, escape_line, escape_text

@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 
+import click
 import pytest
 from click.testing import CliRunner
 
@@ -65,8 +66,8 @@ def test_an_interrupt_before_the_output_shows_how_to_attach(
 def test_every_command_ends_as_after_an_interrupt(
     arguments: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    name = arguments[0]
-    monkeypatch.setattr(f"cloudtrain.cli.{name}.command.callback", _interrupt)
+    command = cli.get_command(click.Context(cli), arguments[0])
+    monkeypatch.setattr(command, "callback", _interrupt)
     result = CliRunner().invoke(cli, arguments)
     assert (result.exit_code, result.stderr) == (130, "\nInterrupted.\n")
 

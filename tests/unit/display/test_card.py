@@ -6,9 +6,8 @@ import pytest
 from job_views import NOW, view
 from parsed_html import Element, parse
 
-from cloudtrain._display.card import card, span
-from cloudtrain._display.table import table
-from cloudtrain._display.text import text
+from cloudtrain._display.card import card, span, table
+from cloudtrain._display.facts import text
 from cloudtrain.contract import FailureClass, FailureReport, JobStatus
 from cloudtrain.observe import Goodput
 from cloudtrain.platforms import HostState, JobState

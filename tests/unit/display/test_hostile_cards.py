@@ -11,10 +11,9 @@ from hypothesis import strategies as st
 from job_views import NOW, view
 from parsed_html import parse
 
-from cloudtrain._display.card import card, problem_card
+from cloudtrain._display.card import card, problem_card, table
+from cloudtrain._display.facts import text
 from cloudtrain._display.markup import Html, link
-from cloudtrain._display.table import table
-from cloudtrain._display.text import text
 from cloudtrain.contract import FailureClass, FailureReport, JobStatus
 from cloudtrain.platforms import HostState, JobState
 

@@ -12,8 +12,7 @@ from secret_shapes import secret_files
 
 from cloudtrain.errors import InvalidSource
 from cloudtrain.packaging import pack
-from cloudtrain.packaging._secret_files import secret_name
-from cloudtrain.packaging._secrets import secret_contents
+from cloudtrain.packaging._secrets import secret_contents, secret_name
 
 SEEDS = range(20)
 REPOSITORY = Path(__file__).parents[3]

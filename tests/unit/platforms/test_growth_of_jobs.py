@@ -13,8 +13,8 @@ import pytest
 from audit import opened_files
 from click.testing import CliRunner
 
+from cloudtrain.cli.jobs import metrics
 from cloudtrain.cli.list import command
-from cloudtrain.cli.metrics import command as metrics
 from cloudtrain.contract import FailureClass, FailureReport, JobStatus
 from cloudtrain.index import IndexEntry, add_job
 from cloudtrain.observe import EventLog
