@@ -6,16 +6,13 @@ import contextlib
 import os
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from itertools import repeat
-from pathlib import Path
-from typing import Any
 
-from cloudtrain.contract import FailureReport, Settings
+from cloudtrain.contract import FailureReport
 from cloudtrain.contract.request_body import request_settings
-from cloudtrain.contract.text import one_line
 from cloudtrain.engine.client import EngineClient
 from cloudtrain.engine.engine import find_engine
 from cloudtrain.engine.pulling import ensure_image
@@ -25,70 +22,15 @@ from cloudtrain.observe.growing import Bookmark, new_lines
 from cloudtrain.platforms.container.container_host import ContainerHost
 from cloudtrain.platforms.container.inputs import Inputs
 from cloudtrain.platforms.container.specs import container_spec, job_labels, network_name
-from cloudtrain.platforms.supervised.pending_upload import upload_config
+from cloudtrain.platforms.supervised.pending_upload import save_outputs
 from cloudtrain.runtime.diagnose.ranks import report_error
 from cloudtrain.runtime.metrics import MetricFinder
 from cloudtrain.runtime.outputs.checkpoint_sync import CheckpointSync
-from cloudtrain.runtime.outputs.upload import upload_failure, upload_outputs
 from cloudtrain.runtime.phases import Phases
 from cloudtrain.runtime.supervisor.folder import JobFolder
 from cloudtrain.runtime.supervisor.hosts import FolderHosts, numbered_names
 from cloudtrain.storage import uri_scheme
 from cloudtrain.storage.retry_policy import Patience, using
-
-
-class Outputs:
-    """The outputs of one job."""
-
-    def __init__(
-        self,
-        folder: JobFolder,
-        request: Mapping[str, Any],
-        settings: Settings,
-        hosts: Sequence[str],
-        events: EventLog,
-    ) -> None:
-        self._folder = folder
-        self._path = request["checkpoint_path"]
-        self._hosts = tuple(hosts)
-        self._settings = settings
-        self._events = events
-        self._sync: CheckpointSync | None = None
-
-    def restore(self, checkpoints: Path, phases: Phases) -> None:
-        """Download the checkpoints of an earlier run to the folder ``checkpoints``, and start to upload new ones.
-
-        Does nothing if the checkpoint URI is that folder. Raises StorageError.
-        """
-        if uri_scheme(self._settings.checkpoint_uri) == "file":
-            return
-        uri = self._settings.checkpoint_uri
-        sync = CheckpointSync(checkpoints, uri, self._events, path=self._path, whole=True)
-        with phases("restore"):
-            sync.restore()
-        sync.start()
-        self._sync = sync
-
-    def save(self, hosts: list[str], attempt: int, phases: Phases, *, model: bool) -> list[str]:
-        """Upload the outputs of ``hosts``, all together, and then the last checkpoints. Returns warnings.
-
-        After a failure, when there is no ``model``, the checkpoints come first. Raises StorageError.
-        """
-        warnings = []
-        with phases("upload") as phase:
-            if not model:
-                warnings += self._flush()
-            settings = replace(self._settings, attempt=attempt)
-            configs = [upload_config(self._folder, settings, host, self._hosts) for host in hosts]
-            results = upload_outputs(configs, phase.add, model=model, scratch=self._folder.path)
-            results.record(self._events)
-            warnings += results.warnings
-            if model:
-                warnings += self._flush()
-        return warnings
-
-    def _flush(self) -> list[str]:
-        return self._sync.flush() if self._sync else []
 
 
 class _Cancelled(Exception):
@@ -110,7 +52,7 @@ class ContainerHosts(FolderHosts):
         self._phases = Phases(self._events)
         self._network = network_name(folder.name, folder.path)
         self._inputs = Inputs(folder, self._request, self._settings, self.names)
-        self._outputs = Outputs(folder, self._request, self._settings, self.names, self._events)
+        self._sync: CheckpointSync | None = None
         self._client: EngineClient | None = None
         self._hosts: dict[str, ContainerHost] = {}
         self._containers: list[str] = []
@@ -191,7 +133,7 @@ class ContainerHosts(FolderHosts):
         def bring_data() -> None:
             with using(Patience(warn=self._warn, until=self._end_of_start)):
                 self._inputs.bring(self._phases, check, say)
-                self._outputs.restore(self._inputs.checkpoints, self._phases)
+                self._restore()
 
         with ThreadPoolExecutor(1) as pool:
             data = pool.submit(bring_data)
@@ -204,6 +146,21 @@ class ContainerHosts(FolderHosts):
                 raise
         data.result()
         return client
+
+    def _restore(self) -> None:
+        """Download the checkpoints of an earlier run, and start to upload new ones. Raises StorageError.
+
+        Does nothing if the checkpoint URI is the folder of the containers.
+        """
+        uri = self._settings.checkpoint_uri
+        if uri_scheme(uri) == "file":
+            return
+        path = self._request["checkpoint_path"]
+        sync = CheckpointSync(self._inputs.checkpoints, uri, self._events, path=path, whole=True)
+        with self._phases("restore"):
+            sync.restore()
+        sync.start()
+        self._sync = sync
 
     def _begin(self, client: EngineClient, attempt: int, log: int) -> None:
         user, memory = client.user(), client.memory()
@@ -254,23 +211,20 @@ class ContainerHosts(FolderHosts):
     # -- after the containers have ended
 
     def _save(self, failed: bool) -> FailureReport | None:
-        """Upload the outputs. After a failure, only the leader's, without the model."""
-        hosts = list(self._hosts)
-        try:
-            saved = hosts[:1] if failed else hosts
-            for warning in self._outputs.save(saved, self._attempt, self._phases, model=not failed):
-                self._warn(warning)
-                self._say(warning)
-        except Exception as error:
-            if not failed:
-                if all(host.poll() == 0 for host in self._hosts.values()):
-                    folder = self._folder.path / "hosts"
-                    return upload_failure(error, hosts[0], self._folder.name, folder)
-                self._warn(f"the outputs of the stopped job could not be uploaded: {one_line(error)}")
-                return None
-            # report the job's own failure, not this one
-            self._warn(f"the outputs of the failed job could not be uploaded: {one_line(error)}")
-        return None
+        warnings, report = save_outputs(
+            self._folder,
+            replace(self._settings, attempt=self._attempt),
+            self.names,
+            self._phases,
+            failed=failed,
+            is_complete=all(host.poll() == 0 for host in self._hosts.values()),
+            flush=self._sync.flush if self._sync else list,
+        )
+        for warning in warnings:
+            self._warn(warning)
+            with contextlib.suppress(OSError):
+                self._folder.append_to_log(f"[cloudtrain] {warning}\n")
+        return report
 
     def _remove(self) -> None:
         if self._client is None:
@@ -284,10 +238,6 @@ class ContainerHosts(FolderHosts):
             remove(what)
         except PlatformError as error:
             self._warn(f"{error.message}; run `cloudtrain clean` to try again")
-
-    def _say(self, message: str) -> None:
-        with contextlib.suppress(OSError):
-            self._folder.append_to_log(f"[cloudtrain] {message}\n")
 
     def _warn(self, message: str) -> None:
         with contextlib.suppress(OSError):  # a full disk

@@ -13,7 +13,6 @@ from cloudtrain._system.owned import own_folder
 from cloudtrain._system.sockets import LOOPBACK
 from cloudtrain.contract import FailureReport, Settings
 from cloudtrain.contract.request_body import request_environment, request_settings
-from cloudtrain.contract.text import one_line
 from cloudtrain.observe import EventLog
 from cloudtrain.packaging.zipapp import RuntimeArchive, pack_runtime
 from cloudtrain.platforms.common.bundled_runtime import SOURCE_CHANNEL
@@ -28,8 +27,7 @@ from cloudtrain.platforms.hosts.transfer import (
     send_runtime,
 )
 from cloudtrain.platforms.local.supervisor import HostProcesses
-from cloudtrain.platforms.supervised.pending_upload import upload_config
-from cloudtrain.runtime.outputs.upload import upload_failure, upload_outputs
+from cloudtrain.platforms.supervised.pending_upload import save_outputs
 from cloudtrain.runtime.phases import Phases
 from cloudtrain.runtime.routes import interface_to
 from cloudtrain.runtime.supervisor.folder import JobFolder
@@ -179,21 +177,12 @@ class ListedHosts(HostProcesses):
     # -- after all have ended
 
     def _save(self, failed: bool) -> FailureReport | None:
-        """Upload the outputs of all hosts; after a failure, only the leader's, without the model."""
-        names = self.names[:1] if failed else self.names
         settings = replace(request_settings(self._request), attempt=self._attempt)
-        try:
-            with Phases(self._events)("upload") as phase:
-                configs = [upload_config(self._folder, settings, name, self.names) for name in names]
-                results = upload_outputs(configs, phase.add, model=not failed, scratch=self._folder.path)
-                results.record(self._events)
-            for warning in results.warnings:
-                self._warn(warning)
-        except Exception as error:
-            if not failed:
-                return upload_failure(error, names[0], self._folder.name, self._folder.path / "hosts")
-            self._warn(f"the outputs of the failed job could not be uploaded: {one_line(error)}")
-        return None
+        phases = Phases(self._events)
+        warnings, report = save_outputs(self._folder, settings, self.names, phases, failed=failed)
+        for warning in warnings:
+            self._warn(warning)
+        return report
 
     def _warn(self, message: str) -> None:
         with contextlib.suppress(OSError):  # a full disk

@@ -1,4 +1,4 @@
-"""Sends the outputs of a completed training that could not be uploaded at its end."""
+"""Uploads the outputs of a job from its folder: at its end, or later those that could not be uploaded then."""
 
 from __future__ import annotations
 
@@ -6,22 +6,20 @@ import contextlib
 import json
 import os
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from cloudtrain.contract import FailureClass, Host, JobStatus, Launcher, Settings
+from cloudtrain.contract import FailureClass, FailureReport, Host, JobStatus, Launcher, Settings
 from cloudtrain.contract.request_body import request_settings
+from cloudtrain.contract.text import one_line
 from cloudtrain.errors import PlatformError
 from cloudtrain.observe import EventLog
 from cloudtrain.runtime.host_config import HostConfig
+from cloudtrain.runtime.phases import Phases
 from cloudtrain.runtime.supervisor.folder import JobFolder
 from cloudtrain.runtime.supervisor.hosts import numbered_names, read_left
 from cloudtrain.runtime.supervisor.record import JobRecord
 from cloudtrain.storage import Progress, uri_scheme
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from cloudtrain.runtime.host_config import HostConfig
 
 
 def upload_config(folder: JobFolder, settings: Settings, host: str, hosts: Sequence[str]) -> HostConfig:
@@ -36,6 +34,46 @@ def upload_config(folder: JobFolder, settings: Settings, host: str, hosts: Seque
         launcher=Launcher(),
         distribution_hosts=tuple(hosts),
     )
+
+
+def save_outputs(
+    folder: JobFolder,
+    settings: Settings,
+    hosts: Sequence[str],
+    phases: Phases,
+    *,
+    failed: bool,
+    is_complete: bool = True,
+    flush: Callable[[], list[str]] = list,
+) -> tuple[list[str], FailureReport | None]:
+    """Upload the outputs of all hosts; after a failure, only the leader's, without the model.
+
+    Args:
+        is_complete: whether a job that has not failed has completed, and was not stopped.
+        flush: uploads the last checkpoints: after the model, or before the other outputs of a failed job.
+
+    Returns warnings, and the failure of a job that is complete but for its upload. A failed job keeps its own.
+    """
+    from cloudtrain.runtime.outputs.upload import upload_failure, upload_outputs
+
+    warnings: list[str] = []
+    saved = hosts[:1] if failed else hosts
+    try:
+        with phases("upload") as phase:
+            if failed:
+                warnings += flush()
+            configs = [upload_config(folder, settings, host, hosts) for host in saved]
+            results = upload_outputs(configs, phase.add, model=not failed, scratch=folder.path)
+            results.record(phase.events)
+            warnings += results.warnings
+            if not failed:
+                warnings += flush()
+    except Exception as error:
+        if not failed and is_complete:
+            return warnings, upload_failure(error, hosts[0], folder.name, folder.path / "hosts")
+        what = "failed" if failed else "stopped"
+        warnings.append(f"the outputs of the {what} job could not be uploaded: {one_line(error)}")
+    return warnings, None
 
 
 LOCK_SECONDS = 5.0

@@ -30,20 +30,8 @@ from cloudtrain.runtime.foreground.ranks import END_SIGNALS, GRACE_SECONDS, aske
 from cloudtrain.runtime.outer_variables import without_outer_mpi, without_outer_step
 from cloudtrain.runtime.output import say, write_all
 from cloudtrain.runtime.run_folder import LIBRARY
-from cloudtrain.runtime.start.messages import (
-    Abort,
-    Done,
-    Failed,
-    FrameReader,
-    Kill,
-    Message,
-    Notify,
-    Ranks,
-    Ready,
-    Refused,
-    Start,
-    Stop,
-)
+from cloudtrain.runtime.start import messages
+from cloudtrain.runtime.start.messages import Message
 
 POLL_SECONDS = 0.02
 READ_SIZE = 1 << 16
@@ -81,8 +69,8 @@ class Node:
     """For ssh; empty: this machine."""
     ranks: list[int]
     process: subprocess.Popen[bytes] | None = None
-    ready: Ready | None = None
-    done: Done | None = None
+    ready: messages.Ready | None = None
+    done: messages.Done | None = None
 
     outbox: queue.SimpleQueue[Message | None] = field(default_factory=queue.SimpleQueue)
     """Messages for the host, written by a thread: a host that is gone does not read. None closes the connection."""
@@ -157,12 +145,12 @@ class _Head:
         threading.Thread(target=self._read, args=(node,), daemon=True).start()
         threading.Thread(target=node.write, daemon=True).start()
         order = asdict(replace(self._order, ranks=len(node.ranks)))
-        node.outbox.put(Ranks(order, environment, os.getcwd(), self._secret))
+        node.outbox.put(messages.Ranks(order, environment, os.getcwd(), self._secret))
 
     def _read(self, node: Node) -> None:
         """Pass on the lines of a host, and put its messages into the inbox."""
         assert node.process and node.process.stdout
-        reader = FrameReader(lambda _, message: self._inbox.put((node, message)))
+        reader = messages.FrameReader(lambda _, message: self._inbox.put((node, message)))
         while data := os.read(node.process.stdout.fileno(), READ_SIZE):
             for lines in reader.read(data):
                 self._print(lines)
@@ -189,9 +177,9 @@ class _Head:
                 node, message = self._inbox.get(timeout=POLL_SECONDS)
             except queue.Empty:
                 continue
-            if isinstance(message, Ready):
+            if isinstance(message, messages.Ready):
                 node.ready = message
-            elif isinstance(message, Refused):
+            elif isinstance(message, messages.Refused):
                 raise PlatformError(
                     f"{node.name}: {message.message}",
                     hint=message.hint
@@ -213,7 +201,7 @@ class _Head:
         port = ports.pop("master")
         for number, node in enumerate(self._nodes):
             place = Place(node.ranks, size, number, len(self._nodes), address, port, ports)
-            node.outbox.put(Start(node.name, asdict(place)))
+            node.outbox.put(messages.Start(node.name, asdict(place)))
 
     def _address(self) -> str:
         """The address of the first host, as the others see it: that of ssh's connections."""
@@ -231,7 +219,7 @@ class _Head:
             except queue.Empty:
                 pass
             if self._failures.are_settled and not self._ended_by:
-                self._broadcast(Abort())
+                self._broadcast(messages.Abort())
                 self._wait_for_ends(GRACE_SECONDS)
                 return
             if time.monotonic() >= kill_at:
@@ -240,25 +228,25 @@ class _Head:
                 continue
             number = self._signals.get()
             if number == own_number("SIGUSR1"):
-                self._broadcast(Notify("signal SIGUSR1"))
+                self._broadcast(messages.Notify("signal SIGUSR1"))
                 continue
             if self._ended_by:
                 break
             self._ended_by = number
             kill_at = time.monotonic() + GRACE_SECONDS
             reason = END_SIGNALS[signal.Signals(number)]
-            self._broadcast(Stop(linux_number(number), reason))
+            self._broadcast(messages.Stop(linux_number(number), reason))
             say(asked_to_end(number))
-        self._broadcast(Kill())
+        self._broadcast(messages.Kill())
         self._wait_for_ends(END_SECONDS)
 
     def _take(self, node: Node, message: Message | None) -> None:
-        if isinstance(message, Done):
+        if isinstance(message, messages.Done):
             node.done = message
-        elif isinstance(message, Failed) and not self._ended_by:
+        elif isinstance(message, messages.Failed) and not self._ended_by:
             self._failures.add(FailureReport.from_dict(message.report))
-        elif (message is None or isinstance(message, Refused)) and not node.done:
-            node.done = Done([], False)
+        elif (message is None or isinstance(message, messages.Refused)) and not node.done:
+            node.done = messages.Done([], False)
             why = message.message if message else "its connection ended"
             if not self._ended_by:
                 self._failures.add(FailureReport.host_lost(node.name, why, time.time()))
@@ -271,7 +259,7 @@ class _Head:
             except queue.Empty:
                 if not self._signals.empty():
                     self._signals.get()
-                    self._broadcast(Kill())
+                    self._broadcast(messages.Kill())
 
     def _broadcast(self, message: Message) -> None:
         for node in self._nodes:

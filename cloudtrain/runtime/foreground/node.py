@@ -23,19 +23,8 @@ from cloudtrain.runtime.foreground.plan import Order, Place
 from cloudtrain.runtime.foreground.ranks import HostRanks
 from cloudtrain.runtime.output import write_all
 from cloudtrain.runtime.ports import free_port
-from cloudtrain.runtime.start.messages import (
-    Abort,
-    Done,
-    Failed,
-    Kill,
-    Message,
-    Notify,
-    Ranks,
-    Ready,
-    Refused,
-    Start,
-    Stop,
-)
+from cloudtrain.runtime.start import messages
+from cloudtrain.runtime.start.messages import Message
 
 POLL_SECONDS = 0.02
 
@@ -46,7 +35,7 @@ def main() -> int:
         signal.signal(number, signal.SIG_IGN)  # the head decides
     inbox: queue.SimpleQueue[Message] = queue.SimpleQueue()
     threading.Thread(target=_read, args=(inbox,), daemon=True).start()
-    signal.signal(signal.SIGTERM, lambda _number, _frame: inbox.put(Kill()))
+    signal.signal(signal.SIGTERM, lambda _number, _frame: inbox.put(messages.Kill()))
     adopt_orphans()
     folder = tempfile.mkdtemp(prefix="ct-run-")
     try:
@@ -54,7 +43,7 @@ def main() -> int:
     except (CloudtrainError, OSError, ValueError) as error:
         hint = error.hint if isinstance(error, CloudtrainError) else ""
         message = error.message if isinstance(error, CloudtrainError) else str(error)
-        _send(Refused(message, hint))
+        _send(messages.Refused(message, hint))
         return 1
     finally:
         shutil.rmtree(folder, ignore_errors=True)
@@ -62,10 +51,10 @@ def main() -> int:
 
 def _read(inbox: queue.SimpleQueue[Message]) -> None:
     """Runs in a thread, which still reads when the interpreter ends: that needs the lock of ``sys.stdin``."""
-    with open(0, "rb", closefd=False) as messages:
-        for line in messages:
+    with open(0, "rb", closefd=False) as lines:
+        for line in lines:
             inbox.put(Message.from_line(line))
-    inbox.put(Kill())
+    inbox.put(messages.Kill())
 
 
 def _send(message: Message) -> None:
@@ -74,7 +63,7 @@ def _send(message: Message) -> None:
 
 def _run(inbox: queue.SimpleQueue[Message], run: Path) -> int:
     first = inbox.get()
-    if not isinstance(first, Ranks):
+    if not isinstance(first, messages.Ranks):
         return 1
     os.environ.update(first.environment)
     order = Order.from_dict(first.order)
@@ -86,9 +75,9 @@ def _run(inbox: queue.SimpleQueue[Message], run: Path) -> int:
         if shutil.which(program.python) is None:
             raise FileNotFoundError(f"there is no interpreter {program.python}")
     ports = {name: free_port() for name in ("master", *SHARED_PORTS)}
-    _send(Ready(ports, os.environ.get("SSH_CONNECTION", "")))
+    _send(messages.Ready(ports, os.environ.get("SSH_CONNECTION", "")))
     start = inbox.get()
-    if not isinstance(start, Start):
+    if not isinstance(start, messages.Start):
         return 0
     ranks = HostRanks(order, run, start.name, Place(**start.place), first.secret)
     try:
@@ -96,7 +85,7 @@ def _run(inbox: queue.SimpleQueue[Message], run: Path) -> int:
         _watch(ranks, inbox)
     finally:
         ranks.end()
-    _send(Done(ranks.completed_ranks, ranks.launch.completed))
+    _send(messages.Done(ranks.completed_ranks, ranks.launch.completed))
     return 0
 
 
@@ -107,20 +96,20 @@ def _watch(ranks: HostRanks, inbox: queue.SimpleQueue[Message]) -> None:
         running = ranks.launch.running
         for report in ranks.look():
             failed = True
-            _send(Failed(report.to_dict()))
+            _send(messages.Failed(report.to_dict()))
         if not running and not failed:
             return
         try:
             message = inbox.get(timeout=POLL_SECONDS)
         except queue.Empty:
             continue
-        if isinstance(message, Stop):
+        if isinstance(message, messages.Stop):
             ranks.stop(message.signal, message.reason)
             if not running:
                 return
-        elif isinstance(message, Notify):
+        elif isinstance(message, messages.Notify):
             ranks.notify(message.reason)
-        elif isinstance(message, Abort):
+        elif isinstance(message, messages.Abort):
             ranks.wait_for_commits(inbox)
             return
         else:

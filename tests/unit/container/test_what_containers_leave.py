@@ -28,8 +28,7 @@ from cloudtrain.contract.documents import LARGEST_REPORT
 from cloudtrain.errors import StorageError
 from cloudtrain.observe import EventLog
 from cloudtrain.platforms.container import ContainerPlatform
-from cloudtrain.platforms.container.hosts import Outputs
-from cloudtrain.platforms.supervised.pending_upload import upload_pending
+from cloudtrain.platforms.supervised.pending_upload import save_outputs, upload_pending
 from cloudtrain.runtime.host_config import HostConfig
 from cloudtrain.runtime.outputs.checkpoint_sync import CheckpointSync
 from cloudtrain.runtime.outputs.host_outputs import OutputUpload
@@ -188,8 +187,6 @@ def test_checkpoints_that_cannot_be_uploaded_do_not_keep_the_model_from_its_plac
     (paths.model / "weights").write_text("weights")
     (paths.checkpoints / "last.pt").write_text("checkpoint")
     sync = synced(paths.checkpoints, saved)
-    outputs = Outputs(folder, {"checkpoint_path": "/opt/ml/checkpoints"}, settings, ["algo-1"], log)
-    outputs._sync = sync
     config = HostConfig(paths, settings, Host("algo-1", ("algo-1",)), {}, (), {}, Launcher(), ("algo-1",))
     alone, first = (OutputUpload(config, Phases(log), log, lambda message: None, sync, 0.0) for _ in range(2))
 
@@ -198,18 +195,40 @@ def test_checkpoints_that_cannot_be_uploaded_do_not_keep_the_model_from_its_plac
         first.share({"give": [[0, 1]], "compare": [], "parts": "token"})
         first.assemble({"givers": {"model": ["algo-1"]}, "warnings": []})
 
-    for upload in (
-        lambda: outputs.save(["algo-1"], 0, Phases(log), model=True),
-        lambda: alone.run(look_for_strays=False),
-        with_others,
-    ):
+    def by_supervisor() -> None:
+        warnings, report = save_outputs(
+            folder, settings, ["algo-1"], Phases(log), failed=False, flush=sync.flush
+        )
+        assert not warnings
+        assert report
+        assert report.failure_class == FailureClass.UPLOAD
+        raise StorageError(report.message)
+
+    for upload in (by_supervisor, lambda: alone.run(look_for_strays=False), with_others):
         with pytest.raises(StorageError, match="last"):
             upload()
         assert unpacked((out / "model.tar.gz").read_bytes()) == {"weights": b"weights"}
         (out / "model.tar.gz").unlink()
-    with pytest.raises(StorageError, match="last"):  # a failed job has no model, and resumes from checkpoints
-        outputs.save(["algo-1"], 0, Phases(log), model=False)
+    # a failed job has no model, and resumes from checkpoints
+    warnings, report = save_outputs(folder, settings, ["algo-1"], Phases(log), failed=True, flush=sync.flush)
+    assert report is None, "the job keeps its own failure"
+    assert len(warnings) == 1
+    assert "last" in warnings[0]
     assert not list(out.iterdir())
+
+
+def test_outputs_of_a_stopped_job_that_cannot_be_uploaded_are_a_warning(tmp_path: Path) -> None:
+    (tmp_path / "out").touch()
+    folder, log = JobFolder(tmp_path / "job"), EventLog(tmp_path / "events", "algo-1")
+    paths = folder.host("algo-1")
+    paths.make()
+    (paths.model / "weights").write_text("weights")
+    settings = Settings(output_uri=(tmp_path / "out").as_uri())
+    warnings, report = save_outputs(
+        folder, settings, ["algo-1"], Phases(log), failed=False, is_complete=False
+    )
+    assert report is None
+    assert warnings[0].startswith("the outputs of the stopped job could not be uploaded: ")
 
 
 def test_a_checkpoint_that_is_swapped_for_a_link_shows_nothing(tmp_path: Path, secret: Path) -> None:
