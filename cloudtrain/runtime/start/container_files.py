@@ -11,10 +11,10 @@ import signal
 import socket
 import subprocess
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from cloudtrain._system.files import READ_REGULAR, open_regular
 from cloudtrain._system.safe_open import Beneath
@@ -25,6 +25,7 @@ from cloudtrain.contract.paths import DEFAULT_BASE
 from cloudtrain.contract.request_body import request_settings
 from cloudtrain.errors import PlatformError
 from cloudtrain.runtime.digest import sha256_of
+from cloudtrain.runtime.start.messages import NodeJob
 from cloudtrain.runtime.start.node_container import (
     BY_SRUN,
     CHARLIECLOUD,
@@ -314,23 +315,8 @@ NOT_STARTED = 125
 INTERRUPTED = 128 + signal.SIGTERM
 
 
-class JobInContainer(Protocol):
-    """The fields of `messages.NodeJob` that a container needs."""
-
-    @property
-    def environment(self) -> Mapping[str, str]: ...
-    @property
-    def container(self) -> Mapping[str, Any]: ...
-    @property
-    def mounts(self) -> Sequence[str]: ...
-    @property
-    def shared(self) -> Sequence[str]: ...
-    @property
-    def runtime(self) -> str: ...
-
-
 def in_container(
-    job: JobInContainer, base: str, local: str, environment: Mapping[str, str]
+    job: NodeJob, base: str, local: str, environment: Mapping[str, str]
 ) -> tuple[list[str], dict[str, str]]:
     """The command line and the environment of the runtime, if it needs a program to start it: a container engine.
 

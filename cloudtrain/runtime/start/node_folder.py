@@ -91,15 +91,13 @@ def local_folder(parent: str, prefix: str = "cloudtrain-") -> Iterator[Path]:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def place_run_folder(base: Path, local: Path) -> None:
-    """Put the runtime's own files on this node: pipes, sockets and locks do not work on every network file system."""
-    unlink_run_folder(base)
+def _link_run_folder(base: Path, target: Path) -> None:
+    _unlink_run_folder(base)
     shutil.rmtree(base / "run", ignore_errors=True)
-    (local / "run").mkdir()
-    (base / "run").symlink_to(local / "run", target_is_directory=True)
+    (base / "run").symlink_to(target, target_is_directory=True)
 
 
-def unlink_run_folder(base: Path) -> None:
+def _unlink_run_folder(base: Path) -> None:
     """Remove the link, which leads to nothing without its node."""
     if (base / "run").is_symlink():
         (base / "run").unlink()
@@ -109,14 +107,16 @@ class HostFolder:
     """The folder of a host in the job's folder, which is also where it works."""
 
     def __init__(self, shared: Path, local: Path) -> None:
+        """Put the files of the runtime on this node: not every network file system has pipes, sockets and locks."""
         self.base = shared
-        place_run_folder(shared, local)
+        _link_run_folder(shared, local / "run")
+        (local / "run").mkdir()
 
     def copy(self) -> None:
         """Nothing is to be copied."""
 
     def close(self) -> None:
-        unlink_run_folder(self.base)
+        _unlink_run_folder(self.base)
 
 
 class LocalHostFolder(HostFolder):
@@ -128,9 +128,7 @@ class LocalHostFolder(HostFolder):
         self._position = 0
         self._copied_at = 0.0
         self._own.make()
-        unlink_run_folder(shared)
-        shutil.rmtree(shared / "run", ignore_errors=True)
-        (shared / "run").symlink_to(self._own.base / "run", target_is_directory=True)
+        _link_run_folder(shared, self._own.base / "run")
         for path in self._shared.input_config.iterdir():
             shutil.copy(path, self._own.input_config)
         self._shared.output.mkdir(parents=True, exist_ok=True)
@@ -152,7 +150,7 @@ class LocalHostFolder(HostFolder):
                 self._position += len(data)
 
     def close(self) -> None:
-        unlink_run_folder(self._shared.base)
+        _unlink_run_folder(self._shared.base)
         self._copied_at = float("-inf")
         self.copy()
         with contextlib.suppress(OSError), Beneath(self.base) as own:
