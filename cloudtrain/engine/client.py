@@ -38,7 +38,7 @@ _HINTS = (
 
 
 CAPABILITIES = ("CHOWN", "DAC_OVERRIDE", "FOWNER", "FSETID", "KILL", "SETGID", "SETUID")
-"""The rights of root that a training needs: to install packages, use others' files, start programs as another user.
+"""The rights of root that a run needs: to install packages, use others' files, start programs as another user.
 
 Engines give more by default: with MKNOD a container creates devices of this machine's disks, with NET_RAW it forges
 packets on the network of other containers, with SETFCAP and SETPCAP it hands privileges on.
@@ -140,7 +140,7 @@ class EngineClient:
         return int(self._info()["MemTotal"])
 
     def _info(self) -> dict[str, Any]:
-        with engine_errors("the engine does not say what it is"):
+        with engine_errors("the engine does not describe itself"):
             info: dict[str, Any] = self.api.info()
         return info
 
@@ -266,7 +266,7 @@ class Podman(EngineClient):
 
     def _check_gpus(self) -> None:
         """Podman's API ignores requests for devices before version 5.4: https://github.com/containers/podman/pull/25171."""
-        with engine_errors("the engine does not say what it is"):
+        with engine_errors("the engine does not describe itself"):
             version = str(self.api.version()["Version"])
         if tuple(int(number) for number in re.findall(r"\d+", version)[:2]) < (5, 4):
             raise PlatformError(
@@ -294,10 +294,10 @@ def engine_errors(what: str) -> Iterator[None]:
     try:
         yield
     except docker.errors.APIError as error:
-        said = str(error.explanation or error)
-        hint = next((hint for words, hint in _HINTS if words in said), "")
+        text = str(error.explanation or error)
+        hint = next((hint for words, hint in _HINTS if words in text), "")
         problem = _Missing if isinstance(error, docker.errors.NotFound) else PlatformError
-        raise problem(f"{what}: {said.strip()}", hint=hint) from error
+        raise problem(f"{what}: {text.strip()}", hint=hint) from error
     except (docker.errors.DockerException, requests.RequestException, OSError) as error:
         raise PlatformError(f"{what}: the container engine went away: {error}") from error
 

@@ -93,7 +93,7 @@ def find_engine(
         root: the folder that has ``run/``.
 
     Raises:
-        PlatformError: no engine answers; the hint says how to start one, or how to get access.
+        PlatformError: no engine answers; the hint is how to start one, or to get access.
     """
     kind = choice if choice in KINDS else None
     tried, hint = [], _START

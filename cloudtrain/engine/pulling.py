@@ -34,14 +34,14 @@ def ensure_image(
     phases: Callable[[str], AbstractContextManager[PullProgress]],
     check: Callable[[], object] = lambda: None,
 ) -> None:
-    """Pull ``image`` if ``pull`` (missing, always, never) asks for it.
+    """Pull ``image`` if ``pull`` (missing, always, never) requires it.
 
     Args:
         phases: begins the phase of the given name, which ends with the block.
         check: called at intervals. An exception that it raises ends the pull.
 
     Raises:
-        PlatformError: the image does not exist, or access to it is denied; the hint says how to log in.
+        PlatformError: the image does not exist, or access to it is denied; the hint is how to log in.
     """
     if pull != "always" and client.has_image(image):
         return
@@ -58,14 +58,14 @@ def ensure_image(
 
 def _pull(client: EngineClient, image: str, phase: PullProgress, check: Callable[[], object]) -> None:
     done: dict[str, int] = {}  # bytes of each layer
-    for said in client.api.pull(*_name_and_tag(image), stream=True, decode=True):
+    for update in client.api.pull(*_name_and_tag(image), stream=True, decode=True):
         check()
-        if "error" in said:
-            raise PlatformError(f"image {image} cannot be pulled: {said['error']}")
-        progress = said.get("progressDetail") or {}
-        if said.get("status") != "Downloading" or not progress.get("total"):
+        if "error" in update:
+            raise PlatformError(f"image {image} cannot be pulled: {update['error']}")
+        progress = update.get("progressDetail") or {}
+        if update.get("status") != "Downloading" or not progress.get("total"):
             continue
-        layer, current = said["id"], progress["current"]
+        layer, current = update["id"], progress["current"]
         if layer not in done:
             phase.add_total(progress["total"])
         phase.add(current - done.get(layer, 0))
@@ -80,9 +80,9 @@ def _name_and_tag(image: str) -> tuple[str, str]:
     return name, tag or "latest"
 
 
-def pull_hint(image: str, said: str) -> str:
-    """A hint for the error message ``said`` of a registry."""
-    words = said.lower()
+def pull_hint(image: str, message: str) -> str:
+    """A hint for the error ``message`` of a registry."""
+    words = message.lower()
     ecr = _ECR.match(image)
     if ecr:
         token = f"aws ecr get-login-password --region {ecr['region']}"

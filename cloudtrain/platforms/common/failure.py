@@ -29,7 +29,7 @@ _MPI_RANK = re.compile(r"\[\d+,(?:mpirank:)?(?P<rank>\d+)(?:,[\w.-]+)?\](?:<std\
 
 
 def report_from_reason(
-    said: str,
+    reason: str,
     code: int | None,
     advise: Callable[[FailureReport, str], FailureReport] = lambda report, _: report,
     facts: JobFacts = UNKNOWN,
@@ -37,18 +37,18 @@ def report_from_reason(
     """Parse the text in ``output/failure``, written by cloudtrain's runtime, AWS's toolkit or a script.
 
     Args:
-        code: the exit code of the container, if it is known.
+        code: the exit code of the container, if there is one.
         advise: completes the report of a text that neither cloudtrain nor AWS's toolkit wrote.
         facts: the facts that hints may name.
     """
-    ours = FailureReport.from_reason(said)
+    ours = FailureReport.from_reason(reason)
     if ours:
         return replace(ours, exit_code=ours.exit_code if ours.signal or not code else code)
-    match = _TOOLKIT.fullmatch(said)
+    match = _TOOLKIT.fullmatch(reason)
     if match:
         lines = tuple(match["message"].replace("\\n", "\n").strip().split("\n"))
         return _diagnosed(int(match["code"]), lines, facts)
-    text = said.strip()
+    text = reason.strip()
     report = _diagnosed(code or 1, tuple(text.split("\n")) if text else (), facts)
     message = (
         report.message if report.exception_type else text or f"the container exited with code {code or 1}"

@@ -45,7 +45,7 @@ TENSORFLOW_LAUNCHERS = {
     "multi_worker_mirrored_strategy": MIRRORED,
     "parameter_server": PARAMETER_SERVER,
 }
-"""The runtime's launchers, by the distribution that asks for them."""
+"""The runtime's launchers, by the distribution that uses them."""
 
 _OPTIONS = {field.name for field in fields(Launcher)} - {"name"}
 

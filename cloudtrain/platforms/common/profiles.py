@@ -23,11 +23,11 @@ from cloudtrain.spec import TrainingJob, convert
 INSTANCE_TYPES = "instance_types"
 
 NO_TYPES = ("local", "local_gpu")
-"""Instance types that say nothing about a cluster."""
+"""Instance types that choose nothing on a cluster."""
 
 Options = Mapping[str, Any]
 OfType = Callable[[TrainingJob, Mapping[str, Any], Options], dict[str, Any]]
-"""From a job, the table of instance types, and what the job and its profile say, to the options of its type."""
+"""From a job, the table of instance types, and the options of the job and its profile, to the options of its type."""
 
 
 class Section(Struct, frozen=True, forbid_unknown_fields=True):
@@ -51,7 +51,7 @@ class ProfileFile:
     options: type[Struct]
     """The options of a job on the platform, each of which a profile may have."""
     alternatives: tuple[tuple[str, ...], ...] = ()
-    """Options that say the same in different ways: one of a job replaces those of a profile."""
+    """Options that set the same in different ways: one of a job replaces those of a profile."""
     together: tuple[tuple[str, ...], ...] = ()
     """Alternatives that complete each other."""
 
@@ -129,7 +129,7 @@ def named_profile(section: Section, name: object) -> str:
 
 
 def types_of(job: TrainingJob) -> list[str]:
-    """The instance types of a job that say something about a cluster, each once."""
+    """The instance types of a job that choose something on a cluster, each once."""
     return [kind for kind in dict.fromkeys(job.instance_types) if kind not in NO_TYPES]
 
 

@@ -15,7 +15,7 @@ class RequestBudget:
         self._next = 0.0
 
     def wait(self) -> None:
-        """Wait for the turn of a request. Turns come in the order of the calls."""
+        """Wait for the turn of a request. Turns have the order of the calls."""
         with self._lock:
             now = time.monotonic()
             start = max(now, self._next)

@@ -57,7 +57,7 @@ _KNOWN = (
 
 
 def ssh_error(printed: str, name: str) -> tuple[str, Advice] | None:
-    """Why the client could not connect to ``name``; None if what it ``printed`` does not say."""
+    """Why the client could not connect to ``name``; None if what it ``printed`` is not in the table."""
     for pattern, message, advice in _KNOWN:
         if match := re.search(pattern, printed):
             found = match[1] if match.groups() and match[1] else ""

@@ -22,7 +22,7 @@ _FRAMEWORKS = {
 """The frameworks whose toolkit supports a distribution. All toolkits support the distributions not listed."""
 
 _ONE_PROCESS = ("sklearn", "xgboost")
-"""The frameworks whose toolkit starts the script once on each host, and knows no distribution."""
+"""The frameworks whose toolkit starts the script once on each host, and has no distribution."""
 
 _MIRRORED_SINCE = (2, 9)
 """The first version of TensorFlow whose toolkit supports ``MultiWorkerMirroredStrategy``."""

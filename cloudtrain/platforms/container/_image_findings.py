@@ -74,7 +74,7 @@ OLDEST_PYTHON = (3, 9)
 INSTALLED_LATER = "This is not a problem if requirements.txt installs it."
 
 _BROKEN = {"ImportError", "SyntaxError", "AttributeError"}
-"""Errors of an import that a job would have too. Others may come from the lack of data, hosts and network."""
+"""Errors of an import that a job would have too. Others may result from missing data, hosts or network."""
 
 
 def on_python(result: ProbeResult) -> Finding:

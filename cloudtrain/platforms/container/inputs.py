@@ -35,7 +35,7 @@ def engine_sees(url: str, mount: Path) -> bool:
     """Whether the engine at ``url`` sees ``mount``.
 
     An engine may run on another machine, in a virtual machine, or in another mount namespace. It would then silently
-    give containers the empty folder below the mount. False if this is not known.
+    give containers the empty folder below the mount. False if that cannot be determined.
     """
     parts = urlsplit(url)
     peer = getattr(socket, "SO_PEERCRED", None)  # Linux

@@ -117,7 +117,7 @@ def _own_program(job: TrainingJob) -> dict[str, Any]:
     source_file = ""
     if job.source:
         source_file = str(Paths(Path(DEFAULT_BASE)).channel(SOURCE_CHANNEL) / split_uri(job.source.uri)[1])
-    # the supervisor enforces the grace, whatever the image does
+    # the supervisor enforces the grace
     limited = msgspec.structs.replace(job, stop_grace=TrainingJob().stop_grace)
     region = os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION") or ""
     own = {"entrypoint": job.container_entry_point} if job.container_entry_point else {}

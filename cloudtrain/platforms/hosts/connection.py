@@ -65,7 +65,7 @@ _HINTS = {
 
 
 class HostDisconnected(Exception):
-    """The connection to a host has ended; the message says why."""
+    """The connection to a host has ended; the message is the reason."""
 
 
 @dataclass(frozen=True)
@@ -150,7 +150,7 @@ class Connection:
     def receive(self, timeout: float, within: float = float("inf")) -> tuple[bytes, bytes]:
         """The next frame that is not a beat.
 
-        Raises HostDisconnected, also after ``timeout`` seconds of silence, and if no frame comes ``within`` seconds.
+        Raises HostDisconnected, also after ``timeout`` seconds of silence, and if no frame arrives ``within`` seconds.
         """
         deadline = time.monotonic() + within
         while True:
@@ -186,7 +186,7 @@ class Connection:
             pipe.close()
 
     def problem(self) -> Problem:
-        """Why the connection has ended or gives no answer, as far as ssh or the host's shell says."""
+        """Why the connection has ended or gives no answer, as far as ssh or the host's shell prints it."""
         name, lines = self.host.name, self._complaint()
         text = "\n".join(lines)
         last = lines[-1] if lines else ""

@@ -27,7 +27,7 @@ class NamedHost:
 
     name: str
     slots: int | None = None
-    """The ranks that it may run; None if the list does not say."""
+    """The ranks that it may run; None if the list does not give them."""
     user: str = ""
     """The user to log in as; empty for that of ssh's configuration."""
 

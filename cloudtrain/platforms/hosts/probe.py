@@ -76,7 +76,7 @@ class Question:
 
 @dataclass
 class Answers:
-    """The connections that answered, what the hosts said, and the problems of the others, by name."""
+    """The connections that answered, the answers, and the problems of the others, by name."""
 
     connections: dict[str, Connection] = field(default_factory=dict)
     hellos: dict[str, dict[str, Any]] = field(default_factory=dict)
@@ -278,7 +278,7 @@ def check_hosts(body: Mapping[str, Any]) -> None:
 
 
 class HostChecks:
-    """The checks of hosts that are not this machine: one for each, and they all ask at the same time."""
+    """The checks of hosts that are not this machine: one for each, from one question to all."""
 
     def __init__(self, question: Question) -> None:
         self._question = question

@@ -68,7 +68,7 @@ class RemoteHost:
 
     Args:
         paths: the host's folder on this machine.
-        arrivals: takes the files that come back.
+        arrivals: takes the files that the host sends back.
         timeout: the seconds of silence after which the host is lost.
         on_leader: called with the address of the leader; None unless this host leads.
         on_poll: called whenever the supervisor looks at the host.

@@ -37,11 +37,11 @@ from cloudtrain.storage.atomic import replace_file
 
 NO_OPT_ML = "a host that is reached through ssh runs the job in another folder"
 ENDED = (0, 143)
-"""The exit codes of a runtime whose outputs count: it has completed, or was asked to end."""
+"""The exit codes of a runtime whose outputs count: it has completed, or was stopped."""
 
 
 class ListedHosts(HostProcesses):
-    """The hosts of one job. Their outputs come back, and are uploaded by this process."""
+    """The hosts of one job. They send their outputs back, and this process uploads them."""
 
     def __init__(self, folder: JobFolder, lock: int) -> None:
         self._question = question_of(folder.read_request())
@@ -52,7 +52,7 @@ class ListedHosts(HostProcesses):
         self._found = Answers()
         self._running: dict[str, RemoteHost] = {}
         self._leader = b""
-        """The address of the leader in this attempt, once the other hosts know it."""
+        """The address of the leader in this attempt, once the other hosts have it."""
         self._runtime: RuntimeArchive | None = None
         self._events = EventLog(folder.events, "supervisor")
         self._attempt = 0
@@ -165,7 +165,7 @@ class ListedHosts(HostProcesses):
         replace_file(self._folder.leader, address, mode=0o600)
 
     def _pass_on_leader(self) -> None:
-        """Send the leader's address to the other hosts as soon as it is known."""
+        """Send the leader's address to the other hosts as soon as it is there."""
         if self._leader:
             return
         with contextlib.suppress(OSError):

@@ -42,7 +42,7 @@ def in_folder(job: TrainingJob) -> TrainingJob:
 def resolve(job: TrainingJob) -> TrainingJob:
     """``job`` with the names of its hosts, their number, and the ranks that their slots allow.
 
-    Raises InvalidJob if there are no hosts, or fewer than the job asks for, or if their slots do not fit.
+    Raises InvalidJob if there are no hosts, or fewer than the job needs, or if their slots do not fit.
     """
     options = HostsOptions.of(job)
     hosts = options.named_hosts()
@@ -78,7 +78,7 @@ def render(job: TrainingJob) -> Request:
 
 
 def question_body(job: TrainingJob) -> dict[str, Any]:
-    """The part of a request that says where the hosts are, for a check without a job. Raises InvalidJob."""
+    """The part of a request that names the hosts, for a check without a job. Raises InvalidJob."""
     return {"settings": {}, "channels": {}, **_hosts(HostsOptions.of(job))}
 
 
@@ -105,7 +105,7 @@ def _check(job: TrainingJob, options: HostsOptions) -> None:
 
 
 def _with_ranks(job: TrainingJob, hosts: list[NamedHost]) -> TrainingJob:
-    """``job`` with as many ranks on every host as it has slots, unless the job says how many.
+    """``job`` with as many ranks on every host as it has slots, unless the job sets their number.
 
     Without a distribution, several slots mean ``processes``.
     """

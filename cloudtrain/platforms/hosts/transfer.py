@@ -1,4 +1,4 @@
-"""The files of a job that reach its hosts through ssh, and those that come back."""
+"""The files of a job that are sent to its hosts through ssh, and those that the hosts send back."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ SENT = "sent"
 CHECKPOINTS = "sent-checkpoints"
 """The folder of the checkpoints, if the host does not see that of this machine."""
 BACK = ("model/", "output/data/", "output/logs/", f"{CHECKPOINTS}/")
-"""Where files that come back may be."""
+"""The folders of files that a host may send back."""
 MOST_WAITING = 32
 """Frames that wait to be sent before more files are read."""
 
@@ -161,7 +161,7 @@ def fetch_archive(uri: str, folder: Path) -> Path:
 
 
 class Arrivals:
-    """Writes the files that come back from a host into its folder on this machine, which only the supervisor writes.
+    """Writes the files that a host sends back into its folder on this machine, which only the supervisor writes.
 
     Args:
         checkpoints: the folder of the job's checkpoints.

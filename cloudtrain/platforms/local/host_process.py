@@ -28,7 +28,7 @@ _RUN_RUNTIME = (
     "import sys; del sys.path[0]; sys.path.append(sys.argv[1]); import runpy;"
     " runpy.run_module('cloudtrain.runtime', run_name='__main__')"
 )
-"""As ``python -m``, but without the working folder on the path, and with this cloudtrain, whatever PYTHONPATH is."""
+"""As ``python -m``, but without the working folder on the path, and with this cloudtrain, not one of PYTHONPATH."""
 
 
 class NoOptMl(Exception):

@@ -73,7 +73,7 @@ class IdleSupervisor:
             FileExistsError: ``target`` exists.
             OSError: the folder cannot be renamed.
         """
-        # an earlier supervisor may have renamed the folder, and died before it said so
+        # an earlier supervisor may have renamed the folder, and died before it reported that
         folder = draft if draft.exists() else target
         message = json.dumps(
             {"folder": str(folder), "target": str(target), "environ": dict(environ)}

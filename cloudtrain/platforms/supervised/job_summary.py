@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 def to_cached(values: dict[str, Any]) -> bytes:
-    """``values`` for a file, with their hash: whatever changes a byte makes them count as missing."""
+    """``values`` for a file, with their hash: after any change of a byte, they count as missing."""
     text = json.dumps({"version": __version__, **values}, ensure_ascii=False)
     data = text.encode("utf-8", "backslashreplace")
     return hashlib.sha256(data).hexdigest().encode() + b"\n" + data

@@ -95,7 +95,7 @@ def old_jobs(before: float, ends: JobEnds) -> Iterator[Leftover]:
     for platform, folder in job_folders():
         try:
             if _changed(folder) >= before and not folder.read_record().status.is_final:
-                continue  # no need to ask its platform
+                continue  # no need to query its platform
             if not ends.has_ended(platform, folder):
                 continue
             record = folder.read_record()

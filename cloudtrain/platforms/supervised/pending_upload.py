@@ -131,7 +131,7 @@ def _upload_checkpoints(config: HostConfig, events: EventLog) -> list[str]:
     record = read_record(config.paths)
     if record is None and not config.host.leads:
         return [
-            f"{config.host.current}: its checkpoints are not uploaded: nothing says which of them are new"
+            f"{config.host.current}: its checkpoints are not uploaded: there is no record of which are new"
         ]
     host = config.host.current if config.host.count > 1 else ""
     sync = CheckpointSync(

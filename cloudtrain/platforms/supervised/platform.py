@@ -209,7 +209,7 @@ class SupervisedPlatform(ABC):
         yield from sorted(described, key=lambda job: job.submitted_at, reverse=True)
 
     def lost(self, job: JobFiles) -> FailureReport:
-        """Why a job ended without a final record. A platform that can ask its scheduler overrides this."""
+        """Why a job ended without a final record. A platform that can query its scheduler overrides this."""
         words = ""
         with contextlib.suppress(PlatformError):
             for line in job.lines(SUPERVISOR_LOG):
@@ -355,7 +355,7 @@ class SupervisedPlatform(ABC):
         )
 
     def _last_life(self, job: JobFiles, record: JobRecord) -> float:
-        """When a job without a final record ended. The next reader may come days later."""
+        """When a job without a final record ended. The next reader may look days later."""
         now = time.time()
         if isinstance(self._root, LocalRoot):
             seen = JobFolder(self._root.path / job.name).last_life()
@@ -374,7 +374,7 @@ def _by_number(host: str) -> str:
 
 
 def _output_uri(summary: Summary, settings: Settings, kind: str) -> str | None:
-    """The URI of the outputs of a kind, if they were uploaded. What events say about the URI does not count."""
+    """The URI of the outputs of a kind, if they were uploaded. The URI in events does not count."""
     if kind not in summary.uploaded or not settings.output_uri:
         return None
     return join_uri(settings.output_uri, settings.output_key(kind))

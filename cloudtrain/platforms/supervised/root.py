@@ -53,7 +53,7 @@ def follow_lines(read: Callable[[int], bytes], while_: Callable[[], bool] | None
     position = 0
     last_look = while_ is None
     while True:
-        # ask before reading, so as to see everything that was written before the answer
+        # check before reading: everything written before the check is seen
         last_look = last_look or (while_ is not None and not while_())
         data = read(position)
         while data:
@@ -197,7 +197,7 @@ class JobFiles:
 
     @property
     def is_stopped(self) -> bool:
-        """Whether the user asked for the stop."""
+        """Whether the user requested the stop."""
         return self.exists(STOP_MARK)
 
 

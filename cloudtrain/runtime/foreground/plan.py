@@ -188,8 +188,8 @@ def prepare(order: Order, run: Path, environ: Mapping[str, str], place: Place) -
     rendezvous, server_port = start_rendezvous(main.python, [HOST], order.ranks, environment, loopback=True)
     server = (LOOPBACK, server_port)
     environments = [
-        {**known, **horovod_environment(slot, HOST, server, "lo")}
-        for slot, known in zip(slots, plan.rank_environments)
+        {**own_place, **horovod_environment(slot, HOST, server, "lo")}
+        for slot, own_place in zip(slots, plan.rank_environments)
     ]
     return Prepared(replace(plan, rank_environments=tuple(environments)), rendezvous)
 
@@ -265,7 +265,7 @@ def _environment(
     if interface not in (name for _, name in socket.if_nameindex()):
         interface = ""
     environment = {
-        "PYTHONUNBUFFERED": "1",  # otherwise, the lines of a rank would come late, and many together
+        "PYTHONUNBUFFERED": "1",  # otherwise, the lines of a rank would be late, and many together
         **{f"{name}_SOCKET_IFNAME": interface for name in ("GLOO", "NCCL") if interface},
         **cpu_variables(place.size, gpus),
         **environ,

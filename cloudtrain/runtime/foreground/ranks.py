@@ -34,7 +34,7 @@ INTERRUPT_SECONDS = 10.0
 
 
 class HostRanks:
-    """Starts the ranks of this host, and reports those that fail. ``stopped``: they were asked to end."""
+    """Starts the ranks of this host, and reports those that fail. ``stopped``: they have been signalled to end."""
 
     def __init__(self, order: Order, run: Path, host: str, place: Place, secret: str) -> None:
         """
@@ -149,7 +149,7 @@ END_SIGNALS: dict[int, str] = {
 
 
 def asked_to_end(number: int) -> str:
-    """The line that says what a signal has started."""
+    """The line that a signal prints."""
     again = "; press it again to kill them" if number == signal.SIGINT else ""
     return f"{END_SIGNALS[number]}: the ranks have {GRACE_SECONDS:g} s to end{again}"
 

@@ -60,7 +60,7 @@ def _numbers(text: str) -> Iterator[str]:
 
 @dataclass(frozen=True)
 class Allocation:
-    """Hosts with their slots, in the scheduler's order. Slots are None if the scheduler does not say."""
+    """Hosts with their slots, in the scheduler's order. Slots are None if the scheduler does not give them."""
 
     variable: str
     """The variable that names the hosts."""
@@ -85,14 +85,16 @@ def find_allocation(environ: Mapping[str, str]) -> Allocation | None:
 
 
 def _slurm(nodes: str, environ: Mapping[str, str]) -> Allocation:
-    """SLURM_TASKS_PER_NODE counts only if tasks were asked for: otherwise, it depends on Slurm's version."""
+    """SLURM_TASKS_PER_NODE counts only if tasks were requested: otherwise, it depends on Slurm's version."""
     variable = "SLURM_JOB_NODELIST"
     try:
         names = expand_nodelist(nodes)
     except ValueError as error:
         raise _broken(variable, str(error)) from None
-    asked = any(environ.get(name) for name in ("SLURM_NTASKS", "SLURM_NPROCS", "SLURM_NTASKS_PER_NODE"))
-    tasks = environ.get("SLURM_TASKS_PER_NODE", "") if asked else ""
+    is_requested = any(
+        environ.get(name) for name in ("SLURM_NTASKS", "SLURM_NPROCS", "SLURM_NTASKS_PER_NODE")
+    )
+    tasks = environ.get("SLURM_TASKS_PER_NODE", "") if is_requested else ""
     if not tasks:
         return Allocation(variable, [(name, None) for name in names])
     try:
@@ -114,7 +116,7 @@ def _lsf(variable: str, words: Sequence[str]) -> Allocation:
 
 
 def _counted(variable: str, names: Sequence[str]) -> Allocation:
-    """A name for each slot. If every host is named once, that says nothing about slots."""
+    """A name for each slot. A list that names every host once does not give slots."""
     if not names:
         raise _broken(variable, "it names no host")
     slots = Counter(names)

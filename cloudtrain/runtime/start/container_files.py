@@ -49,7 +49,7 @@ GPU_VARIABLES = (
     "SLURM_STEP_GPUS",
     "PBS_GPUFILE",
 )
-"""Variables by which a scheduler says which GPUs a job has."""
+"""Variables in which a scheduler names the GPUs of a job."""
 
 TMP = "/tmp"
 AMD_DEVICE = "/dev/kfd"
@@ -60,7 +60,7 @@ LARGEST_ENVIRONMENT = 1_000_000
 
 
 def find_engine(container: Container, environ: Mapping[str, str]) -> str:
-    """The path of the engine's program on this node. Raises PlatformError, which says what was looked for where."""
+    """The path of the engine's program on this node. Raises PlatformError, which names the program and the PATH."""
     names = PROGRAMS[container.engine]
     path = environ.get("PATH", os.defpath)
     for name in names:
@@ -92,9 +92,9 @@ def pulled(container: Container, target: Path, environ: Mapping[str, str]) -> Co
         raise PlatformError(f"container: {container.image} cannot be pulled: {error}") from error
     if done.returncode or not target.exists():
         target.unlink(missing_ok=True)
-        said = done.stdout.decode("utf-8", "replace").strip().splitlines()[-3:]
+        lines = done.stdout.decode("utf-8", "replace").strip().splitlines()[-3:]
         raise PlatformError(
-            f"container: {container.image} cannot be pulled on {socket.gethostname()}: {' / '.join(said)}",
+            f"container: {container.image} cannot be pulled on {socket.gethostname()}: {' / '.join(lines)}",
             hint="Nodes of many clusters reach no registry: pull it on a login node, and set image_uri to the file.",
         )
     return replace(container, image=str(target))
@@ -353,10 +353,10 @@ def report_start(container: Mapping[str, Any], name: str, paths: Paths, code: in
         return
     engine, image = container["engine"], container["image"]
     message = f"{engine} did not run the runtime in {image}: exit code {code}"
-    hint = "The last lines of the log say why: cloudtrain logs JOB"
+    hint = "See the last lines of the log: cloudtrain logs JOB"
     with contextlib.suppress(OSError), Beneath(paths.base) as base:
-        said = base.read(key_of(paths, paths.failure), LARGEST_REPORT).decode("utf-8", "replace").strip()
-        message, hint = said.removeprefix("cloudtrain: "), ""
+        text = base.read(key_of(paths, paths.failure), LARGEST_REPORT).decode("utf-8", "replace").strip()
+        message, hint = text.removeprefix("cloudtrain: "), ""
     write_report(paths, report_of(name, f"container: {message}", hint, code))
 
 

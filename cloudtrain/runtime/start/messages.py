@@ -1,9 +1,9 @@
-"""The messages between the process that leads a run and the programs on its hosts, whatever carries them: srun or ssh.
+"""The messages between the process that leads a run and the programs on its hosts, over srun, ssh or another carrier.
 
 To a host, each message is a line of JSON. From the hosts, the outputs of all may arrive in one stream, in which a
-scheduler keeps short lines whole, and nothing else. So messages and output come back in frames: short lines with the
-number of the host. What is not a frame is passed on unchanged: lines of ranks, of a scheduler, of a login script, or of
-an interpreter that did not start.
+scheduler keeps short lines whole, and nothing else. So messages and output are sent back in frames: short lines with
+the number of the host. What is not a frame is passed on unchanged: lines of ranks, of a scheduler, of a login script,
+or of an interpreter that did not start.
 """
 
 from __future__ import annotations
@@ -195,7 +195,7 @@ class FrameReader:
 
     Args:
         take: called with each message, and the number of its host.
-        noise: lines that are left out: messages of the scheduler about what the user did not ask for.
+        noise: lines that are left out: messages of the scheduler that do not concern the user.
     """
 
     take: Callable[[int, Message], object]

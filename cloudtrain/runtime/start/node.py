@@ -84,7 +84,7 @@ def main() -> int:
     # scancel --signal reaches all processes on the nodes, but not the step. The runtime and its ranks answer this one
     signal.signal(signal.SIGUSR1, signal.SIG_IGN)
     for ending in (signal.SIGINT, signal.SIGHUP):
-        signal.signal(ending, lambda got, _: _say(Signal(got).frames(0)))
+        signal.signal(ending, lambda got, _: _send(Signal(got).frames(0)))
     folder = Path(sys.argv[1])
     name = sys.argv[2] if len(sys.argv) > 2 else os.environ[NAME]
     given = Input()
@@ -93,14 +93,14 @@ def main() -> int:
     number = job.names.index(name)
     settings = dict(job.settings)
     if len(job.names) > 1 and number == 0:
-        _say(Leader(free_port()).frames(0))
+        _send(Leader(free_port()).frames(0))
     if not job.container:
         import_runtime()
     if len(job.names) > 1:
         line = given.wait()
         leader = Message.from_line(line) if line else None
         if not isinstance(leader, Leader):  # a signal, or the step is gone
-            _say(Exit(-signal.SIGTERM).frames(number))
+            _send(Exit(-signal.SIGTERM).frames(number))
             return 0
         settings["CLOUDTRAIN_RENDEZVOUS"] = f"{job.names[0]}:{leader.port}"
     if job.srun:
@@ -110,7 +110,7 @@ def main() -> int:
         job.container.get("engine") in BY_SRUN
     )  # in the container already, which has nothing else of the job
     code = _run_host(Path(DEFAULT_BASE) if in_srun else folder / "hosts" / name, job, name, settings, given)
-    _say(Exit(code).frames(number))
+    _send(Exit(code).frames(number))
     return 0
 
 
@@ -137,7 +137,7 @@ def _run_host(shared: Path, job: NodeJob, name: str, settings: Mapping[str, str]
                 folder.close()
         return code
     except PlatformError as error:
-        _say(output_frames(number, f"[cloudtrain] {error.message}".encode()))
+        _send(output_frames(number, f"[cloudtrain] {error.message}".encode()))
         write_report(Paths(shared), report_of(name, error.message, error.hint, NOT_STARTED))
         return NOT_STARTED
 
@@ -204,7 +204,7 @@ def run(
                     continue
                 data = os.read(output, READ_SIZE)
                 *lines, rest = (rest + data).split(b"\n")
-                _say(b"".join(output_frames(number, line) for line in lines))
+                _send(b"".join(output_frames(number, line) for line in lines))
                 if not data:
                     selector.unregister(output)
                     is_open = False
@@ -213,7 +213,7 @@ def run(
                 if code is not None:
                     end_descendants()  # processes of a killed runtime that may hold the pipe
     if rest:
-        _say(output_frames(number, rest))
+        _send(output_frames(number, rest))
     os.close(output)
     return code
 
@@ -254,7 +254,7 @@ def _be_runtime(base: Path, environment: Mapping[str, str], target: int, command
         os._exit(code)
 
 
-def _say(data: bytes) -> None:
+def _send(data: bytes) -> None:
     """Write to the step, which may be gone."""
     with contextlib.suppress(OSError):
         while data:

@@ -1,6 +1,6 @@
 """How the runtime of a node starts in a container: its engine's command line and environment, as data.
 
-Nothing here looks at the machine. A step passes in what it knows of its node, and `container_node` asks the rest.
+Nothing here looks at the machine: `container_files` passes in the facts of the node.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class Mount:
 
     @classmethod
     def parse(cls, text: str) -> Mount:
-        """``/here``, ``/here:/there`` or ``/here:/there:ro``. Raises ValueError, which says what is wrong."""
+        """``/here``, ``/here:/there`` or ``/here:/there:ro``. Raises ValueError, which names the fault."""
         source, _, rest = text.partition(":")
         target, _, mode = rest.partition(":")
         if mode not in ("", "ro", "rw"):
@@ -155,7 +155,7 @@ def all_mounts(container: Container, node: Node) -> list[Mount]:
 
 
 def without_repeats(mounts: Iterable[Mount]) -> list[Mount]:
-    """``mounts`` without those that are in another one anyway; a folder comes before what is mounted in it."""
+    """``mounts`` without those that are in another one anyway; a folder precedes what is mounted in it."""
     found: list[Mount] = []
     for mount in sorted(set(mounts), key=lambda mount: (mount.target, mount.read_only)):
         above = [other for other in found if f"{mount.target}/".startswith(f"{other.target}/")]

@@ -64,15 +64,15 @@ ENTRIES = 200
 
 
 def fingerprint(path: str) -> str:
-    """A digest by which two machines know whether they see the same file or folder at ``path``; empty without one."""
+    """A digest that is equal on two machines that see the same file or folder at ``path``; empty without one."""
     try:
         entries = [(name, os.stat(f"{path}/{name}")) for name in sorted(os.listdir(path))[:ENTRIES]]
     except NotADirectoryError:
         entries = [("", os.stat(path))]
     except OSError:
         return ""
-    told = [(name, status.st_size, status.st_mtime_ns) for name, status in entries]
-    return hashlib.sha256(repr(told).encode()).hexdigest()
+    entries_seen = [(name, status.st_size, status.st_mtime_ns) for name, status in entries]
+    return hashlib.sha256(repr(entries_seen).encode()).hexdigest()
 
 
 def open_file(path: str) -> BinaryIO:
@@ -136,10 +136,10 @@ class RemoteStart:
         kind, content = self._frames.get()
         if kind != ASK:
             return 1
-        asked = json.loads(content)
-        self._timeout = asked["timeout"]
-        self._send(HELLO, json.dumps(self._hello(asked)).encode())
-        archive = asked["runtime"] and f"{state_folder()}/runtime/{asked['runtime']}/cloudtrain.pyz"
+        question = json.loads(content)
+        self._timeout = question["timeout"]
+        self._send(HELLO, json.dumps(self._hello(question)).encode())
+        archive = question["runtime"] and f"{state_folder()}/runtime/{question['runtime']}/cloudtrain.pyz"
         file: BinaryIO | None = None
         while True:
             kind, content = self._frames.get()
@@ -158,12 +158,12 @@ class RemoteStart:
             elif kind in (END, SIGNAL):  # a signal before the start cancels it
                 return 0
 
-    def _hello(self, asked: dict[str, Any]) -> dict[str, Any]:
+    def _hello(self, question: dict[str, Any]) -> dict[str, Any]:
         home = state_folder()
-        archive = f"{home}/runtime/{asked['runtime']}/cloudtrain.pyz"
-        folder, token = asked["folder"], ""
+        archive = f"{home}/runtime/{question['runtime']}/cloudtrain.pyz"
+        folder, token = question["folder"], ""
         if folder:
-            with contextlib.suppress(OSError), open_file(f"{folder}/{asked['token_file']}") as file:
+            with contextlib.suppress(OSError), open_file(f"{folder}/{question['token_file']}") as file:
                 token = file.read(100).decode("ascii", "replace")
         try:
             own_folder(home, create=True)
@@ -175,15 +175,15 @@ class RemoteStart:
             "executable": sys.executable,
             "time": time.time(),
             "addresses": own_addresses(),
-            "leader": resolve(asked["leader"]) if asked["leader"] else [],
+            "leader": resolve(question["leader"]) if question["leader"] else [],
             "client": os.environ.get("SSH_CONNECTION", "").partition(" ")[0],
             "home": home,
             "unwritable": unwritable,
             "free": free_space(folder if token else home),
-            "has_runtime": os.path.isfile(archive) and _sha256(archive) == asked["runtime"],
+            "has_runtime": os.path.isfile(archive) and _sha256(archive) == question["runtime"],
             "token": token,
-            "fingerprints": {path: fingerprint(path) for path in asked["paths"]},
-            "missing": _missing(asked["modules"]),
+            "fingerprints": {path: fingerprint(path) for path in question["paths"]},
+            "missing": _missing(question["modules"]),
         }
 
     # -- files
@@ -388,7 +388,7 @@ class RemoteStart:
                 self._sending.release()
 
     def _end(self, why: str) -> None:
-        """End this process and everything that it has started, whatever its other threads do."""
+        """End this process and everything that it has started, also if its other threads hang."""
         with self._ending:
             runtime = self._runtime
             if runtime and runtime.poll() is None:

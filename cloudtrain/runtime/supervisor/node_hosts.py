@@ -37,7 +37,7 @@ LINUX_SIGKILL = 9
 
 
 def _out_of_memory(line: str) -> dict[str, Any]:
-    """The fields of the report about a process that was killed for its use of memory, as ``line`` says."""
+    """The fields of the report about a process that was killed for its use of memory, from ``line``."""
     return {
         "failure_class": FailureClass.OUT_OF_MEMORY,
         "message": f"it used more memory than it was allocated: {line}",
@@ -49,7 +49,7 @@ def _out_of_memory(line: str) -> dict[str, Any]:
 
 
 class NodePrograms:
-    """The node programs of a job, which one command has started on all nodes. A thread reads what they say.
+    """The node programs of a job, which one command has started on all nodes. A thread reads what they send.
 
     Args:
         command: starts them, such as ``srun``; passes its input to all of them.
@@ -89,7 +89,7 @@ class NodePrograms:
             return self._exits.get(number)
         return -SIGKILL if self._kill_at is not None else found or 1
 
-    def said(self, number: int) -> bool:
+    def has_reported(self, number: int) -> bool:
         """Whether the program of a node has reported the end of its runtime."""
         return number in self._exits
 
@@ -106,9 +106,9 @@ class NodePrograms:
     def memory_kill(self) -> str:
         """The line of the scheduler about a process that was killed for its use of memory; empty if it has not.
 
-        The line that names a node counts most. It may come with the end of the step.
+        The line that names a node counts most. It may arrive with the end of the step.
         """
-        if self._all_said:
+        if self._all_reported:
             self._thread.join(KILL_SECONDS)
         lines = self._reader.memory_kills
         return next((line for line in lines if self.node_in(line)), lines[0] if lines else "")
@@ -132,13 +132,13 @@ class NodePrograms:
     def close(self) -> None:
         """End what is left of the command. Its nodes have ended, or do not answer."""
         with contextlib.suppress(subprocess.TimeoutExpired):
-            self._process.wait(KILL_SECONDS if self._all_said else 0)
+            self._process.wait(KILL_SECONDS if self._all_reported else 0)
         self._end()
         self._thread.join(KILL_SECONDS)
         self._process.wait()
 
     @property
-    def _all_said(self) -> bool:
+    def _all_reported(self) -> bool:
         return len(self._exits) == len(self._job.names)
 
     def _end(self) -> None:
@@ -195,7 +195,7 @@ class NodeHost:
         if line:
             host = self._programs.node_in(line) or name
             return replace(FailureReport.host_lost(host, "", time.time()), **_out_of_memory(line))
-        if not self._programs.said(self._number) and self._programs.is_cancelled:
+        if not self._programs.has_reported(self._number) and self._programs.is_cancelled:
             return FailureReport(
                 FailureClass.KILLED,
                 "someone cancelled the step of the job in Slurm, and not the job: scancel JOB.STEP",
@@ -204,7 +204,7 @@ class NodeHost:
                 exit_code=128 + LINUX_SIGKILL,
                 time=time.time(),
             )
-        if not self._programs.said(self._number):
+        if not self._programs.has_reported(self._number):
             return FailureReport.host_lost(
                 name, "its node did not report the end of its runtime: see job.log", time.time()
             )
