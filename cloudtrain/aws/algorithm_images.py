@@ -12,7 +12,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from cloudtrain.aws.registry import image_instance_type, instance_family, registry
+from cloudtrain.aws.image_data import image_instance_type, instance_family, registry
 from cloudtrain.errors import InvalidJob, nearest
 from cloudtrain.spec import TrainingJob
 

@@ -8,9 +8,16 @@ from __future__ import annotations
 import re
 
 from cloudtrain.aws.algorithm_images import ALGORITHM_FRAMEWORKS, framework_image
-from cloudtrain.aws.image_data import image_data, is_alias, numbers
+from cloudtrain.aws.image_data import (
+    ECR,
+    image_data,
+    image_instance_type,
+    instance_family,
+    is_alias,
+    numbers,
+    registry,
+)
 from cloudtrain.aws.image_pythons import check_python
-from cloudtrain.aws.registry import ECR, image_instance_type, instance_family, registry
 from cloudtrain.errors import InvalidJob
 from cloudtrain.spec import TrainingJob
 

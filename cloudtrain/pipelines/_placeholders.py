@@ -5,10 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import cache
+from importlib import import_module
 from typing import Any
 
-from cloudtrain.errors import InvalidJob
-from cloudtrain.pipelines._sdk import sdk_module
+from cloudtrain.errors import CloudtrainError, InvalidJob
 from cloudtrain.platforms.sagemaker.request_fields import SET_BY
 from cloudtrain.spec.variables import is_variable
 
@@ -233,3 +234,26 @@ def _put(body: dict[str, Any], place: _Place, variable: Any) -> None:
         elif isinstance(found, list):
             found = found[place.index]
     found[last] = variable.to_string() if "HyperParameters" in parents else variable
+
+
+_SDK_MODULES = {
+    "steps": ("sagemaker.mlops.workflow.steps", "sagemaker.workflow.steps"),
+    "properties": ("sagemaker.core.workflow.properties", "sagemaker.workflow.properties"),
+    "functions": ("sagemaker.core.workflow.functions", "sagemaker.workflow.functions"),
+}
+"""The modules of version 3, and of version 2."""
+
+
+@cache
+def sdk_module(name: str) -> Any:
+    """The module called ``name`` of the SDK. Raises CloudtrainError if none is installed."""
+    for place in _SDK_MODULES[name]:
+        try:
+            return import_module(place)
+        except ModuleNotFoundError as error:
+            if not (error.name or "").startswith("sagemaker"):
+                raise
+    raise CloudtrainError(
+        "a step of a pipeline needs the SageMaker SDK, whose Pipeline it goes into",
+        hint="Install it: pip install 'sagemaker<3', or pip install sagemaker for version 3.",
+    )

@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Any
 from msgspec import structs
 
 from cloudtrain.errors import InvalidJob
-from cloudtrain.pipelines._placeholders import Placeholders
-from cloudtrain.pipelines._sdk import sdk_module
+from cloudtrain.pipelines._placeholders import Placeholders, sdk_module
 from cloudtrain.platforms.sagemaker import SageMakerPlatform
 from cloudtrain.platforms.sagemaker.export import left_out_variables, step_arguments
 from cloudtrain.spec.variables import is_variable

@@ -37,7 +37,7 @@ _HERE = {
         "AmazonAlgorithmEstimatorBase FactorizationMachines IPInsights KMeans KNN LDA LinearLearner NTM Object2Vec PCA"
         " RandomCutForest"
     ),
-    "cloudtrain.sagemaker._jumpstart_estimator": "JumpStartEstimator",
+    "cloudtrain.sagemaker._jumpstart": "JumpStartEstimator",
     "cloudtrain.sagemaker._jumpstart_models": "And Identity Not Or list_jumpstart_models",
     "cloudtrain.sagemaker._record_sets": "FileSystemRecordSet RecordSet",
     "cloudtrain.sagemaker._recordio": "write_numpy_to_dense_tensor write_spmatrix_to_sparse_tensor",

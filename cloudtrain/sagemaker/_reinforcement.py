@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from cloudtrain.aws import Aws
-from cloudtrain.aws.registry import instance_family, registry
+from cloudtrain.aws.image_data import instance_family, registry
 from cloudtrain.errors import InvalidJob
 from cloudtrain.estimator import Estimator
 from cloudtrain.platforms.sagemaker.accounts import KnownAccounts

@@ -6,7 +6,6 @@ from cloudtrain._lazy import lazy
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from cloudtrain.tuning.analytics import TuningJobAnalytics
     from cloudtrain.tuning.configuration import (
         HyperbandStrategyConfig,
         InstanceConfig,
@@ -15,12 +14,11 @@ if TYPE_CHECKING:
         WarmStartConfig,
         WarmStartTypes,
     )
-    from cloudtrain.tuning.job import TuningJob
+    from cloudtrain.tuning.job import TuningJob, TuningJobAnalytics
     from cloudtrain.tuning.parameters import CategoricalParameter, ContinuousParameter, IntegerParameter
     from cloudtrain.tuning.tuner import HyperparameterTuner
 
 _NAMES = {
-    "analytics": ("TuningJobAnalytics",),
     "configuration": (
         "HyperbandStrategyConfig",
         "InstanceConfig",
@@ -29,7 +27,7 @@ _NAMES = {
         "WarmStartConfig",
         "WarmStartTypes",
     ),
-    "job": ("TuningJob",),
+    "job": ("TuningJob", "TuningJobAnalytics"),
     "parameters": ("CategoricalParameter", "ContinuousParameter", "IntegerParameter"),
     "tuner": ("HyperparameterTuner",),
 }

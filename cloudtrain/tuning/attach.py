@@ -10,8 +10,7 @@ from cloudtrain._sdk.attach import described_arguments
 from cloudtrain.contract import decode_hyperparameters
 from cloudtrain.estimator import Estimator
 from cloudtrain.platforms.sagemaker.tuning import ESTIMATORS
-from cloudtrain.tuning._names import base_of
-from cloudtrain.tuning._request import Candidate
+from cloudtrain.tuning._request import Candidate, base_of
 from cloudtrain.tuning.configuration import (
     InstanceConfig,
     StrategyConfig,

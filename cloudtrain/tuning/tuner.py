@@ -15,7 +15,6 @@ from cloudtrain.job import Job
 from cloudtrain.platforms import Request
 from cloudtrain.platforms.sagemaker import SageMakerPlatform, tuning
 from cloudtrain.platforms.sagemaker.check_request import TUNING, check_request
-from cloudtrain.tuning._names import check_tuning_job_name, new_tuning_job_name
 from cloudtrain.tuning._request import (
     Candidate,
     MetricDefinitions,
@@ -24,9 +23,10 @@ from cloudtrain.tuning._request import (
     Tags,
     Trial,
     TunerInputs,
+    check_tuning_job_name,
+    new_tuning_job_name,
     tuning_request,
 )
-from cloudtrain.tuning.analytics import TuningJobAnalytics, tuned_values
 from cloudtrain.tuning.configuration import (
     InstanceConfig,
     StrategyConfig,
@@ -34,7 +34,7 @@ from cloudtrain.tuning.configuration import (
     WarmStartConfig,
     WarmStartTypes,
 )
-from cloudtrain.tuning.job import TuningJob
+from cloudtrain.tuning.job import TuningJob, TuningJobAnalytics, tuned_values
 from cloudtrain.tuning.parameters import range_fields
 
 _OF_ESTIMATOR = {

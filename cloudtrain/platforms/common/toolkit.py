@@ -9,8 +9,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from cloudtrain.aws.image_data import numbers
-from cloudtrain.aws.registry import instance_family
+from cloudtrain.aws.image_data import instance_family, numbers
 from cloudtrain.errors import InvalidJob
 from cloudtrain.platforms.common.hyperparameters import model_dir
 from cloudtrain.platforms.common.toolkit_distribution import distribution_hyperparameters

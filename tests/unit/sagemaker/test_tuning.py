@@ -21,8 +21,7 @@ from cloudtrain import (
     WarmStartConfig,
 )
 from cloudtrain.errors import CloudtrainError, NotSupported
-from cloudtrain.tuning.analytics import training_job_row
-from cloudtrain.tuning.job import progress
+from cloudtrain.tuning.job import progress, training_job_row
 
 RANGES = {"lr": ContinuousParameter(0.001, 0.1)}
 ROLE = "arn:aws:iam::123456789012:role/Train"

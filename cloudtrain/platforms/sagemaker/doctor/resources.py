@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from cloudtrain.aws.errors import error_code
-from cloudtrain.aws.registry import ECR
+from cloudtrain.aws.image_data import ECR
 from cloudtrain.platforms.checks import MISSING_MODULES, CheckStatus, Finding
 from cloudtrain.platforms.sagemaker.describe import console
 from cloudtrain.platforms.sagemaker.doctor.account import Account
