@@ -34,6 +34,35 @@ def synchronous(start: Callable[P, Waits[T]]) -> Callable[P, T]:
     return call
 
 
+def single(several: Callable[..., Any], argument: str = "tensor") -> Callable[..., Any]:
+    """The function of one tensor that calls ``several``, a function of a list, and has the only result.
+
+    Args:
+        argument: the name of the tensor.
+    """
+
+    @functools.wraps(several)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        if args:
+            first, *rest = args
+        elif argument in kwargs:
+            first, rest = kwargs.pop(argument), []
+        else:
+            raise TypeError(f"{call.__name__}() needs its argument {argument!r}")
+        results = several([first], *rest, **kwargs)
+        return results[0] if isinstance(results, list) else results.then(lambda found: found[0])
+
+    call.__name__ = call.__qualname__ = several.__name__.replace("grouped_", "")
+    call.__doc__ = f"`{several.__name__}` of one {argument}.\n\n{several.__doc__}"
+    signature = inspect.signature(several)
+    listed, *others = signature.parameters.values()
+    one = listed.replace(name=argument, annotation=inspect.Parameter.empty)
+    call.__signature__ = signature.replace(  # type: ignore[attr-defined]
+        parameters=[one, *others], return_annotation=inspect.Signature.empty
+    )
+    return call
+
+
 def same_arguments(template: Callable[P, Any]) -> Callable[[Callable[..., T]], Callable[P, T]]:
     """Decorate a function that hands the arguments of ``template`` on, with their names and defaults."""
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-import warnings
+from collections.abc import Sequence
 from typing import Any
 
 from cloudtrain.distributed.errors import InvalidArgument
-from cloudtrain.distributed.reduce_op import Average, ReduceOp
+from cloudtrain.distributed.options import logger
+from cloudtrain.distributed.reduce_op import Average, ReduceOp, warn_deprecated
+from cloudtrain.observe.events import record_warning
 
 
 class Compressor:
@@ -49,6 +51,16 @@ class CastCompressor(Compressor):
         return cls.cast(tensor, ctx)
 
 
+def report_different_weights(names: Sequence[str], is_first: bool, what: str, remedy: str) -> None:
+    """Warn of the parameters ``names``, whose values differ between ranks; on one rank, and if there are any."""
+    if not names or not is_first:
+        return
+    more = f" and {len(names) - 1} more" if len(names) > 1 else ""
+    message = f"{what}: {names[0]}{more}. They stay different, because the ranks add equal steps. {remedy}"
+    logger.warning("%s", message)
+    record_warning(message)
+
+
 def check_predivide_factor(factor: float, op: ReduceOp) -> None:
     """Raises InvalidArgument."""
     if factor != 1.0 and op != Average:
@@ -62,8 +74,6 @@ def check_passes(passes: int) -> None:
 
 
 def warn_num_groups(num_groups: int) -> None:
-    """Emit the DeprecationWarning for ``num_groups``, attributed to the caller of the calling function."""
+    """Emit the DeprecationWarning for ``num_groups``, if it is given."""
     if num_groups != 0:
-        warnings.warn(
-            "Parameter `num_groups` has been replaced by `groups`", DeprecationWarning, stacklevel=3
-        )
+        warn_deprecated("Parameter `num_groups` has been replaced by `groups`")

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import sys
 import warnings
 from enum import IntEnum
 from typing import Any, NamedTuple
 
 from cloudtrain.distributed.errors import InvalidArgument
+
+_PACKAGE = __name__.rpartition(".")[0]
 
 
 class ReduceOp(IntEnum):
@@ -44,17 +47,19 @@ def known_op(op: ReduceOp | int) -> ReduceOp:
         raise InvalidArgument(f"op={op!r} is not a reduction", hint=f"Known: {known}.") from None
 
 
-def chosen_op(op: ReduceOp | int | None, average: bool | None, stacklevel: int = 4) -> ReduceOp:
-    """Return ``op``, else the operation that the deprecated ``average`` selects, else Average.
-
-    Args:
-        stacklevel: The frame that the DeprecationWarning is attributed to.
-    """
+def chosen_op(op: ReduceOp | int | None, average: bool | None) -> ReduceOp:
+    """Return ``op``, else the operation that the deprecated ``average`` selects, else Average."""
     if average is not None:
         if op is not None:
             raise InvalidArgument("The op parameter supersedes average. Please provide only one of them.")
-        warnings.warn(
-            "Parameter `average` has been replaced with `op`", DeprecationWarning, stacklevel=stacklevel
-        )
+        warn_deprecated("Parameter `average` has been replaced with `op`")
         return Average if average else Sum
     return Average if op is None else known_op(op)
+
+
+def warn_deprecated(message: str) -> None:
+    """Emit a DeprecationWarning, attributed to the script's line that called this package."""
+    level, frame = 1, sys._getframe()
+    while frame.f_back is not None and frame.f_globals.get("__name__", "").startswith(_PACKAGE):
+        level, frame = level + 1, frame.f_back
+    warnings.warn(message, DeprecationWarning, stacklevel=level)

@@ -12,7 +12,7 @@ from typing import Any
 import mxnet as mx
 
 import cloudtrain.distributed.numpy as core
-from cloudtrain.distributed._forms import same_arguments
+from cloudtrain.distributed._forms import same_arguments, single
 from cloudtrain.distributed.errors import InvalidArgument
 from cloudtrain.distributed.numpy import Average, ProcessSet, ReduceOp, global_process_set
 from cloudtrain.distributed.numpy._arrays import Array
@@ -38,36 +38,6 @@ class InvalidSplits(InvalidArgument, mx.MXNetError):  # type: ignore[misc]
     """Invalid splits in `alltoall`, where Horovod raises an MXNetError."""
 
 
-def allreduce(
-    tensor: Any,
-    average: bool | None = None,
-    name: str | None = None,
-    priority: int = 0,
-    prescale_factor: float = 1.0,
-    postscale_factor: float = 1.0,
-    process_set: ProcessSet = global_process_set,
-    op: ReduceOp | None = None,
-) -> Any:
-    """Reduce ``tensor`` across ranks. ``tensor`` is not changed.
-
-    Args:
-        tensor: Of the same shape and type on all ranks.
-        average: Deprecated. True means ``op=Average``, False means ``op=Sum``.
-        prescale_factor: Multiplies the input before the reduction.
-        postscale_factor: Multiplies the result.
-        op: Average (the default), Sum, Adasum (Gloo only), Min, Max or Product. An average of integers is rounded
-            towards zero.
-    """
-    factors = prescale_factor, postscale_factor
-    return like(tensor, _reduced([tensor], average, name, priority, *factors, process_set, op)[0])
-
-
-@same_arguments(allreduce)
-def allreduce_(tensor: Any, *args: Any, **options: Any) -> Any:
-    """`allreduce` in place. Return ``tensor``."""
-    return write(tensor, _reduced([tensor], *args, **options)[0])
-
-
 def grouped_allreduce(
     tensors: Sequence[Any],
     average: bool | None = None,
@@ -78,14 +48,23 @@ def grouped_allreduce(
     process_set: ProcessSet = global_process_set,
     op: ReduceOp | None = None,
 ) -> list[Any]:
-    """`allreduce` of several arrays in one operation."""
+    """Reduce each of ``tensors`` across ranks, in one operation. They are not changed.
+
+    Args:
+        tensors: Of the same shapes and types on all ranks.
+        average: Deprecated. True means ``op=Average``, False means ``op=Sum``.
+        prescale_factor: Multiplies the input before the reduction.
+        postscale_factor: Multiplies the result.
+        op: Average (the default), Sum, Adasum (Gloo only), Min, Max or Product. An average of integers is rounded
+            towards zero.
+    """
     factors = prescale_factor, postscale_factor
     return all_like(tensors, _reduced(tensors, average, name, priority, *factors, process_set, op))
 
 
 @same_arguments(grouped_allreduce)
 def grouped_allreduce_(tensors: Sequence[Any], *args: Any, **options: Any) -> list[Any]:
-    """`allreduce_` of several arrays in one operation."""
+    """`grouped_allreduce` in place. Return ``tensors``."""
     return list(map(write, tensors, _reduced(tensors, *args, **options)))
 
 
@@ -105,23 +84,13 @@ def _reduced(
     )
 
 
-def allgather(
-    tensor: Any,
-    name: str | None = None,
-    priority: int = 0,
-    process_set: ProcessSet = global_process_set,
-) -> Any:
-    """Concatenate the ranks' arrays along the first dimension, which may differ between ranks."""
-    return like(tensor, core.allgather(to_numpy(tensor), name=name, process_set=process_set))
-
-
 def grouped_allgather(
     tensors: Sequence[Any],
     name: str | None = None,
     priority: int = 0,
     process_set: ProcessSet = global_process_set,
 ) -> list[Any]:
-    """`allgather` of several arrays in one operation."""
+    """Concatenate the ranks' arrays along the first dimension, which may differ between ranks, in one operation."""
     gathered = core.grouped_allgather(all_to_numpy(tensors), name=name, process_set=process_set)
     return all_like(tensors, gathered)
 
@@ -184,24 +153,6 @@ def alltoall(
     return like(tensor, received), like(tensor, counts)
 
 
-def reducescatter(
-    tensor: Any,
-    op: ReduceOp = Average,
-    name: str | None = None,
-    priority: int = 0,
-    process_set: ProcessSet = global_process_set,
-    prescale_factor: float = 1.0,
-    postscale_factor: float = 1.0,
-) -> Any:
-    """Return this rank's rows of the reduced ``tensor``. The first ranks get one more.
-
-    Args:
-        op: Average or Sum.
-    """
-    factors = prescale_factor, postscale_factor
-    return grouped_reducescatter([tensor], op, name, priority, process_set, *factors)[0]
-
-
 def grouped_reducescatter(
     tensors: Sequence[Any],
     op: ReduceOp = Average,
@@ -211,12 +162,20 @@ def grouped_reducescatter(
     prescale_factor: float = 1.0,
     postscale_factor: float = 1.0,
 ) -> list[Any]:
-    """`reducescatter` of several arrays in one operation."""
+    """Return this rank's rows of each of the reduced ``tensors``, in one operation. The first ranks get one more.
+
+    Args:
+        op: Average or Sum.
+    """
     how = ScaledOp(op, prescale_factor, postscale_factor)
     shares = core.grouped_reducescatter(
         all_to_numpy(tensors), name=name, process_set=process_set, **how.arguments()
     )
     return all_like(tensors, shares)
+
+
+allreduce, allreduce_ = single(grouped_allreduce), single(grouped_allreduce_)
+allgather, reducescatter = single(grouped_allgather), single(grouped_reducescatter)
 
 
 def to_numpy(tensor: Any) -> Array:

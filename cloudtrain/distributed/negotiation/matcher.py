@@ -22,8 +22,9 @@ WITHOUT_JOINED = ("allreduce", "barrier", ADD_SET, REMOVE_SET, OPEN_LAYER_GROUP)
 
 RankResponse = tuple[int, CollectiveResponse]
 """A rank, and the response to it."""
-Combine = Callable[[CollectiveRequest, Sequence[Any], Sequence[Optional[bytes]]], bytes]
-"""Computes the result of small data from the request, and the `per_rank` and `payload` of every rank."""
+Combine = Callable[[dict[str, Any], Sequence[Optional[bytes]]], bytes]
+"""Reduces small data, given the `must_match` of the request and the `payload` of every rank; that of a rank that has
+joined is None, and counts as zeros."""
 
 
 @dataclass
@@ -46,7 +47,7 @@ class Matcher:
 
     Args:
         size: the number of ranks.
-        combine: computes the result where all ranks sent their data with the request.
+        combine: reduces the data of an allreduce that all ranks sent with the request.
     """
 
     def __init__(self, size: int, combine: Combine) -> None:
@@ -155,7 +156,7 @@ class Matcher:
         if None not in given:
             payloads = [op.requests[r].payload if r in op.requests else None for r in members]
             try:
-                response = replace(response, payload=self._combine(request, per_rank, payloads))
+                response = replace(response, payload=self._result(request, payloads))
             except Exception as error:  # any error: no rank may wait for a result that will not come
                 response = replace(response, error=f"{request.label}: {error!r}")
         elif not per_rank and given.count(None) == len(given):
@@ -163,6 +164,11 @@ class Matcher:
             response = replace(response, number=number, known=known)
         to_joined = replace(response, request=request) if joined else response
         return failed + [(rank, response if rank in op.requests else to_joined) for rank in members]
+
+    def _result(self, request: CollectiveRequest, payloads: Sequence[bytes | None]) -> bytes:
+        if request.kind == "allreduce":
+            return self._combine(request.must_match, payloads)
+        return b"".join(payload or b"" for payload in payloads)  # in a broadcast, only the root has data
 
     def _add_set(self, ranks: list[int]) -> int:
         for set_id, known in self._sets.items():

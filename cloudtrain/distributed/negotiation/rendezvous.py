@@ -24,7 +24,7 @@ from cloudtrain.distributed.negotiation.coordinator import Coordinator
 from cloudtrain.distributed.negotiation.matcher import Combine
 from cloudtrain.distributed.negotiation.secret import find_secret, private_folder, session_key
 from cloudtrain.distributed.negotiation.step_master import free_port
-from cloudtrain.distributed.options import logger
+from cloudtrain.distributed.options import logger, warn_after
 from cloudtrain.distributed.world import LOOPBACK, World
 from cloudtrain.link.authentication import BACKLOG
 from cloudtrain.link.handshake import NotAuthenticated
@@ -49,12 +49,10 @@ def connect(
     client: NegotiationClient,
     store: Store,
     world: World,
-    address: str,
     combine: Combine,
     *,
     start_timeout: float,
     timeout: float,
-    warn_after: float,
 ) -> None:
     """Connect ``client`` to the coordinator. All ranks call it.
 
@@ -64,7 +62,6 @@ def connect(
 
     Args:
         store: shared by all ranks.
-        address: the address of rank 0's host for the ranks of other machines.
         start_timeout: seconds to wait for the connection.
 
     Raises:
@@ -77,7 +74,10 @@ def connect(
     }
     secret = ranks_secret(os.environ) or step_master.secret() or find_secret(world.on_one_machine)
     if world.rank == 0:
-        listener = _listen(LOOPBACK if world.on_one_machine else address)
+        host = world.master_addr or os.environ.get("MASTER_ADDR") or socket.gethostname()
+        if world.on_one_machine:
+            host = LOOPBACK
+        listener = _listen(host)
         session, given = os.urandom(16).hex(), secret
         if not given:
             logger.warning("%s", NO_SECRET)
@@ -85,10 +85,9 @@ def connect(
         client.objects = Objects(session_key(secret, "objects", session))
         key = session_key(secret, "ranks", session)
         client.channel = Coordinator(
-            listener, key, world.size, combine, timeout=timeout, warn_after=warn_after, **callbacks
+            listener, key, world.size, combine, timeout=timeout, warn_after=warn_after(), **callbacks
         )
-        host, port = LOOPBACK if world.on_one_machine else address, listener.getsockname()[1]
-        store.set(STORE_KEY, json.dumps([host, port, session, "" if given else secret]))
+        store.set(STORE_KEY, json.dumps([host, listener.getsockname()[1], session, "" if given else secret]))
         return
     host, port, session, published = _read_address(store.get(STORE_KEY))
     where = f"rank {world.rank} could not join rank 0 at {host}:{port}"

@@ -1,9 +1,4 @@
-"""The interface of a backend, the handle of a running collective, and the collectives of a single rank.
-
-Arrays arrive validated: contiguous, numeric, in native byte order, and of a type that the operation is defined for.
-Results have the same types. Methods that return a handle return immediately. An error between ranks is raised as
-CollectiveError when the handle is waited for, or by a method that waits itself.
-"""
+"""The base class of the backends, and the handle of a running collective."""
 
 from __future__ import annotations
 
@@ -77,17 +72,16 @@ Exchanged = Handle[tuple[Array, list[int]]]
 """The rows received, and their counts by source rank."""
 
 
-def only(handle: Handle[list[T]]) -> Handle[T]:
-    """Unwrap the result of ``handle``, a list of one."""
-    return handle.then(lambda results: results[0])
+class SingleRank:
+    """The collectives of a process set with one rank. Backends override them for sets of several ranks.
 
-
-class Collectives(Protocol):
-    """Operations among the ranks of ``process_set``, which include this one. Ranks are matched by ``name``."""
+    Arrays arrive validated: contiguous, numeric, in native byte order, and of a type that the operation is defined for.
+    Results have the same types. Methods that return a handle return immediately. An error between ranks is raised as
+    CollectiveError when the handle is waited for, or by a method that waits itself. Ranks are matched by ``name``.
+    """
 
     def barrier(self, process_set: ProcessSet) -> None:
         """Wait for all ranks of the set."""
-        ...
 
     def allreduce(
         self,
@@ -104,82 +98,6 @@ class Collectives(Protocol):
         Args:
             must_match: What else must be the same on all ranks.
         """
-        ...
-
-    def allgather(self, arrays: Arrays, name: str | None, process_set: ProcessSet) -> Results:
-        """The result is a list of arrays. Inputs have a first dimension, which may differ between ranks."""
-        ...
-
-    def broadcast(
-        self, array: Array, root_rank: int, name: str | None, process_set: ProcessSet
-    ) -> Handle[Array]:
-        """The result is ``array``, overwritten. ``root_rank`` is a global rank of the set."""
-        ...
-
-    def alltoall(
-        self, array: Array, splits: Sequence[int], name: str | None, process_set: ProcessSet
-    ) -> Exchanged:
-        """The result is a pair: see `Exchanged`."""
-        ...
-
-    def reducescatter(
-        self, arrays: Arrays, how: ScaledOp, name: str | None, process_set: ProcessSet
-    ) -> Results:
-        """The result is the list of this rank's shares (see `share`). ``how.op`` is Average or Sum."""
-        ...
-
-
-class Backend(Collectives, Protocol):
-    """All ranks of a job, from ``init`` to ``shutdown``."""
-
-    name: str
-    """The value of ``init(backend=...)``."""
-
-    @property
-    def world(self) -> World: ...
-
-    @property
-    def objects(self) -> Objects:
-        """Packs objects for other ranks, and unpacks what other ranks packed."""
-        ...
-
-    def add_process_set(self, process_set: ProcessSet) -> None:
-        """Register the set with all ranks, and attach it. Raises InvalidArgument, CollectiveError."""
-        ...
-
-    def remove_process_set(self, process_set: ProcessSet) -> bool:
-        """Unregister the set with all ranks, and detach it. Return False if it is unknown."""
-        ...
-
-    def process_sets(self) -> list[ProcessSet]:
-        """The sets added and not removed."""
-        ...
-
-    def join(self) -> int:
-        """See `cloudtrain.distributed.numpy.join`."""
-        ...
-
-    def close(self) -> None:
-        """Leave the job, notify the other ranks, and detach all process sets."""
-        ...
-
-
-class SingleRank:
-    """`Collectives` of a process set with one rank."""
-
-    def barrier(self, process_set: ProcessSet) -> None:
-        pass
-
-    def allreduce(
-        self,
-        arrays: Arrays,
-        how: ScaledOp,
-        name: str | None,
-        process_set: ProcessSet,
-        *,
-        in_place: bool,
-        must_match: Mapping[str, Any] | None = None,
-    ) -> Results:
         results = list(arrays) if in_place else [array.copy() for array in arrays]
         _, prescale, postscale = how
         if prescale != 1.0 or postscale != 1.0:
@@ -191,12 +109,14 @@ class SingleRank:
         return Handle(None, lambda _: results)
 
     def allgather(self, arrays: Arrays, name: str | None, process_set: ProcessSet) -> Results:
+        """The result is a list of arrays. Inputs have a first dimension, which may differ between ranks."""
         results = [array.copy() for array in arrays]
         return Handle(None, lambda _: results)
 
     def broadcast(
         self, array: Array, root_rank: int, name: str | None, process_set: ProcessSet
     ) -> Handle[Array]:
+        """The result is ``array``, overwritten. ``root_rank`` is a global rank of the set."""
         return Handle(None, lambda _: array)
 
     def alltoall(
@@ -208,4 +128,46 @@ class SingleRank:
     def reducescatter(
         self, arrays: Arrays, how: ScaledOp, name: str | None, process_set: ProcessSet
     ) -> Results:
+        """The result is the list of this rank's shares (see `share`). ``how.op`` is Average or Sum."""
         return self.allreduce(arrays, how, name, process_set, in_place=False)
+
+
+class Backend(SingleRank):
+    """All ranks of a job, from ``init`` to ``shutdown``."""
+
+    name: str
+    """The value of ``init(backend=...)``."""
+
+    def __init__(self, world: World, objects: Objects) -> None:
+        self.world = world
+        self.objects = objects
+        """Packs objects for other ranks, and unpacks what other ranks packed."""
+        self.sets: list[ProcessSet] = []
+        """The process sets added and not removed."""
+
+    def add_process_set(self, process_set: ProcessSet) -> None:
+        """Register the set with all ranks, and attach it. Raises InvalidArgument, CollectiveError."""
+        self._register(process_set)
+        self.sets.append(process_set)
+
+    def remove_process_set(self, process_set: ProcessSet) -> bool:
+        """Unregister the set with all ranks, and detach it. Return False if it is unknown."""
+        if process_set not in self.sets or process_set.process_set_id is None:
+            return False
+        self._unregister(process_set, process_set.process_set_id)
+        self.sets.remove(process_set)
+        return True
+
+    def join(self) -> int:
+        """See `cloudtrain.distributed.numpy.join`."""
+        raise NotImplementedError
+
+    def close(self) -> None:
+        """Leave the job, notify the other ranks, and detach all process sets."""
+        raise NotImplementedError
+
+    def _register(self, process_set: ProcessSet) -> None:
+        raise NotImplementedError
+
+    def _unregister(self, process_set: ProcessSet, set_id: int) -> None:
+        raise NotImplementedError

@@ -10,7 +10,7 @@ from typing import Any
 from cloudtrain.distributed._accessors import WorldAccessors
 from cloudtrain.distributed.errors import InvalidArgument, NotInitialized
 from cloudtrain.distributed.negotiation.messages import GLOBAL
-from cloudtrain.distributed.numpy._backend import Backend, Collectives, SingleRank
+from cloudtrain.distributed.numpy._backend import Backend, SingleRank
 from cloudtrain.distributed.process_set import ProcessSet, process_sets_of, with_id
 from cloudtrain.distributed.world import World
 
@@ -60,7 +60,7 @@ cross_rank, cross_size = _accessors.cross_rank, _accessors.cross_size
 is_homogeneous = _accessors.is_homogeneous
 
 
-def collectives_of(process_set: ProcessSet) -> Collectives:
+def collectives_of(process_set: ProcessSet) -> SingleRank:
     """Return the collectives among the ranks of ``process_set``. Raises NotInitialized, InvalidArgument."""
     backend = current()
     if not isinstance(process_set, ProcessSet):
@@ -173,7 +173,7 @@ def remove_process_set(process_set: ProcessSet) -> bool:
 
 def process_set_by_id(set_id: int) -> ProcessSet:
     """Raises InvalidArgument if no set has this number."""
-    return with_id(set_id, [global_process_set, *current().process_sets()])
+    return with_id(set_id, [global_process_set, *current().sets])
 
 
 def barrier(process_set: ProcessSet = global_process_set) -> None:

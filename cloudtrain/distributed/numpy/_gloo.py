@@ -12,12 +12,11 @@ from torch import Tensor
 import cloudtrain.distributed.torch as hvd
 from cloudtrain.distributed.errors import InvalidArgument
 from cloudtrain.distributed.numpy._arrays import Array, copy_back, is_extension
-from cloudtrain.distributed.numpy._backend import Arrays, Exchanged, Handle, Results
+from cloudtrain.distributed.numpy._backend import Arrays, Backend, Exchanged, Handle, Results
 from cloudtrain.distributed.process_set import ProcessSet
 from cloudtrain.distributed.reduce_op import ScaledOp
 from cloudtrain.distributed.torch._reductions import reduce_tensors
 from cloudtrain.distributed.torch._state import current
-from cloudtrain.distributed.world import World
 
 _TYPES = {
     name: getattr(torch, name)
@@ -34,7 +33,7 @@ _WIDER = {"bool": "uint8", "uint16": "int32", "uint32": "int64"}
 """Types that Gloo cannot reduce, and types that hold all their values."""
 
 
-class GlooBackend:
+class GlooBackend(Backend):
     """`Backend` on ``torch.distributed``. Reuses the ranks if the script has already initialized torch's."""
 
     name = "gloo"
@@ -42,24 +41,13 @@ class GlooBackend:
     def __init__(self, start_timeout: float | None, timeout: float | None) -> None:
         self._owns_context = not hvd.is_initialized()
         hvd.init(backend="gloo", start_timeout=start_timeout, timeout=timeout)
-        self.world = World(
-            hvd.rank(), hvd.size(), hvd.local_rank(), hvd.local_size(), hvd.cross_rank(), hvd.cross_size()
-        )
-        self.objects = current().client.objects
-        self._sets: list[ProcessSet] = []
+        super().__init__(current().world, current().client.objects)
 
-    def add_process_set(self, process_set: ProcessSet) -> None:
-        self._sets.append(hvd.add_process_set(process_set))
+    def _register(self, process_set: ProcessSet) -> None:
+        hvd.add_process_set(process_set)
 
-    def remove_process_set(self, process_set: ProcessSet) -> bool:
-        if process_set not in self._sets:
-            return False
-        removed = hvd.remove_process_set(process_set)
-        self._sets.remove(process_set)
-        return removed
-
-    def process_sets(self) -> list[ProcessSet]:
-        return self._sets
+    def _unregister(self, process_set: ProcessSet, set_id: int) -> None:
+        hvd.remove_process_set(process_set)
 
     def join(self) -> int:
         return hvd.join()

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from cloudtrain.distributed._forms import same_arguments, synchronous
+from cloudtrain.distributed._forms import same_arguments, single, synchronous
 from cloudtrain.distributed._objects import purpose_of
 from cloudtrain.distributed.errors import InvalidArgument
 from cloudtrain.distributed.numpy._arrays import (
@@ -29,7 +29,7 @@ from cloudtrain.distributed.numpy._arrays import (
     to_wire,
     writable,
 )
-from cloudtrain.distributed.numpy._backend import Handle, only
+from cloudtrain.distributed.numpy._backend import Handle
 from cloudtrain.distributed.numpy._context import collectives_of, current, global_process_set
 from cloudtrain.distributed.process_set import ProcessSet
 from cloudtrain.distributed.reduce_op import Average, ReduceOp, ScaledOp, Sum
@@ -77,32 +77,6 @@ def poll(handle: Handle[Any]) -> bool:
     return handle.done()
 
 
-def allreduce_async(
-    array: Any,
-    *,
-    name: str | None = None,
-    op: ReduceOp = Average,
-    prescale_factor: float = 1.0,
-    postscale_factor: float = 1.0,
-    process_set: ProcessSet = global_process_set,
-) -> Handle[Array]:
-    """Start to reduce ``array`` across ranks. ``array`` is not changed.
-
-    Args:
-        array: Of the same shape and type on all ranks.
-        op: Average, Sum, Adasum (Gloo only), Min, Max or Product. An average of integers is rounded towards zero.
-        prescale_factor: Multiplies the input before the reduction.
-        postscale_factor: Multiplies the result.
-    """
-    return only(reduce_arrays([as_array(array)], name, op, prescale_factor, postscale_factor, process_set))
-
-
-@same_arguments(allreduce_async)
-def allreduce_async_(array: Array, **options: Any) -> Handle[Array]:
-    """`allreduce_async` in place. Do not access ``array`` before `synchronize`."""
-    return only(reduce_arrays([writable(array)], **options, in_place=True))
-
-
 def grouped_allreduce_async(
     arrays: Sequence[Any],
     *,
@@ -112,49 +86,62 @@ def grouped_allreduce_async(
     postscale_factor: float = 1.0,
     process_set: ProcessSet = global_process_set,
 ) -> Handle[list[Array]]:
-    """`allreduce_async` of several arrays in one operation. The result is a list."""
+    """Start to reduce each of ``arrays`` across ranks, in one operation. They are not changed.
+
+    Args:
+        arrays: Of the same shapes and types on all ranks.
+        op: Average, Sum, Adasum (Gloo only), Min, Max or Product. An average of integers is rounded towards zero.
+        prescale_factor: Multiplies the input before the reduction.
+        postscale_factor: Multiplies the result.
+    """
     return reduce_arrays(as_arrays(arrays), name, op, prescale_factor, postscale_factor, process_set)
 
 
 @same_arguments(grouped_allreduce_async)
 def grouped_allreduce_async_(arrays: Sequence[Array], **options: Any) -> Handle[list[Array]]:
-    """`grouped_allreduce_async` in place."""
+    """`grouped_allreduce_async` in place. Do not access ``arrays`` before `synchronize`."""
     as_arrays(arrays)
     return reduce_arrays([writable(array) for array in arrays], **options, in_place=True)
 
 
-@same_arguments(allreduce_async)
-def reducescatter_async(array: Any, **options: Any) -> Handle[Array]:
-    """Start to reduce ``array`` across ranks and scatter the rows of the result.
+def grouped_reducescatter_async(
+    arrays: Sequence[Any],
+    *,
+    name: str | None = None,
+    op: ReduceOp = Average,
+    prescale_factor: float = 1.0,
+    postscale_factor: float = 1.0,
+    process_set: ProcessSet = global_process_set,
+) -> Handle[list[Array]]:
+    """Start to reduce each of ``arrays`` across ranks and scatter the rows of the results, in one operation.
 
-    Rows are divided as evenly as possible; the first ranks get one more. Arguments as for `allreduce_async`, with
-    Average or Sum as ``op``.
+    Rows are divided as evenly as possible; the first ranks get one more. Arguments as for `grouped_allreduce_async`,
+    with Average or Sum as ``op``.
     """
-    return only(_scatter([as_array(array)], **options))
-
-
-@same_arguments(grouped_allreduce_async)
-def grouped_reducescatter_async(arrays: Sequence[Any], **options: Any) -> Handle[list[Array]]:
-    """`reducescatter_async` of several arrays in one operation. The result is a list."""
-    return _scatter(as_arrays(arrays), **options)
-
-
-def allgather_async(
-    array: Any, *, name: str | None = None, process_set: ProcessSet = global_process_set
-) -> Handle[Array]:
-    """Start to concatenate all ranks' arrays along the first dimension, in order of rank.
-
-    Only the first dimension may differ between ranks. A scalar counts as one row. Do not change ``array``
-    before `synchronize`.
-    """
-    return only(_gather([as_array(array)], name, process_set))
+    given = as_arrays(arrays)
+    collectives = collectives_of(process_set)
+    op = checked_op(op, given)
+    if op not in (Average, Sum):
+        raise InvalidArgument(f"reducescatter takes Average or Sum, not {op.name}")
+    if any(array.ndim == 0 for array in given):
+        raise InvalidArgument("reducescatter needs arrays with a first dimension to divide")
+    how = ScaledOp(op, prescale_factor, postscale_factor)
+    handle = collectives.reducescatter([to_wire(array) for array in given], how, name, process_set)
+    return handle.then(lambda results: list(map(from_wire, results, given)))
 
 
 def grouped_allgather_async(
     arrays: Sequence[Any], *, name: str | None = None, process_set: ProcessSet = global_process_set
 ) -> Handle[list[Array]]:
-    """`allgather_async` of several arrays in one operation. The result is a list."""
-    return _gather(as_arrays(arrays), name, process_set)
+    """Start to concatenate all ranks' arrays along the first dimension, in order of rank, in one operation.
+
+    Only the first dimension may differ between ranks. A scalar counts as one row. Do not change ``arrays``
+    before `synchronize`.
+    """
+    given = as_arrays(arrays)
+    wires = [to_wire(array).reshape(array.shape or (1,)) for array in given]
+    handle = collectives_of(process_set).allgather(wires, name, process_set)
+    return handle.then(lambda results: list(map(from_wire, results, given)))
 
 
 def broadcast_async(
@@ -204,11 +191,17 @@ def alltoall_async(
     return collectives.alltoall(to_wire(given), rows, name, process_set).then(finish)
 
 
-allreduce, allreduce_ = synchronous(allreduce_async), synchronous(allreduce_async_)
-grouped_allreduce = synchronous(grouped_allreduce_async)
-grouped_allreduce_ = synchronous(grouped_allreduce_async_)
-reducescatter = synchronous(reducescatter_async)
-grouped_reducescatter = synchronous(grouped_reducescatter_async)
+allreduce_async = single(grouped_allreduce_async, "array")
+allreduce_async_ = single(grouped_allreduce_async_, "array")
+reducescatter_async = single(grouped_reducescatter_async, "array")
+allgather_async = single(grouped_allgather_async, "array")
+
+allreduce, grouped_allreduce = synchronous(allreduce_async), synchronous(grouped_allreduce_async)
+allreduce_, grouped_allreduce_ = synchronous(allreduce_async_), synchronous(grouped_allreduce_async_)
+reducescatter, grouped_reducescatter = (
+    synchronous(reducescatter_async),
+    synchronous(grouped_reducescatter_async),
+)
 allgather, grouped_allgather = synchronous(allgather_async), synchronous(grouped_allgather_async)
 broadcast, broadcast_ = synchronous(broadcast_async), synchronous(broadcast_async_)
 alltoall = synchronous(alltoall_async)
@@ -261,32 +254,6 @@ def reduce_arrays(
     handle = collectives.allreduce(wires, how, name, process_set, in_place=in_place, must_match=must_match)
     if in_place:
         return handle.then(lambda results: list(map(copy_back, arrays, results)))
-    return handle.then(lambda results: list(map(from_wire, results, arrays)))
-
-
-def _scatter(
-    arrays: list[Array],
-    name: str | None = None,
-    op: ReduceOp = Average,
-    prescale_factor: float = 1.0,
-    postscale_factor: float = 1.0,
-    process_set: ProcessSet = global_process_set,
-) -> Handle[list[Array]]:
-    collectives = collectives_of(process_set)
-    op = checked_op(op, arrays)
-    if op not in (Average, Sum):
-        raise InvalidArgument(f"reducescatter takes Average or Sum, not {op.name}")
-    if any(array.ndim == 0 for array in arrays):
-        raise InvalidArgument("reducescatter needs arrays with a first dimension to divide")
-    wires = [to_wire(array) for array in arrays]
-    how = ScaledOp(op, prescale_factor, postscale_factor)
-    handle = collectives.reducescatter(wires, how, name, process_set)
-    return handle.then(lambda results: list(map(from_wire, results, arrays)))
-
-
-def _gather(arrays: list[Array], name: str | None, process_set: ProcessSet) -> Handle[list[Array]]:
-    wires = [to_wire(array).reshape(array.shape or (1,)) for array in arrays]
-    handle = collectives_of(process_set).allgather(wires, name, process_set)
     return handle.then(lambda results: list(map(from_wire, results, arrays)))
 
 

@@ -11,17 +11,15 @@ import numpy as np
 import tensorflow as tf
 
 import cloudtrain.distributed.numpy as hvd
-from cloudtrain.distributed._gradients import Compressor, check_predivide_factor
+from cloudtrain.distributed._gradients import Compressor, check_predivide_factor, report_different_weights
 from cloudtrain.distributed.errors import InvalidArgument
 from cloudtrain.distributed.numpy import _context as numpy_context
-from cloudtrain.distributed.options import logger
 from cloudtrain.distributed.process_set import ProcessSet
 from cloudtrain.distributed.reduce_op import Average, Max, ReduceOp, ScaledOp, Sum, known_op
 from cloudtrain.distributed.tensorflow._bridge import Compression
 from cloudtrain.distributed.tensorflow._context import global_process_set
 from cloudtrain.distributed.tensorflow._differentiable import no_op
 from cloudtrain.distributed.tensorflow.collectives import allreduce, reduce_group
-from cloudtrain.observe.events import record_warning
 from cloudtrain.observe.timeline import recorder
 
 
@@ -169,16 +167,13 @@ def warn_of_different_weights(variables: Sequence[Any], name: str, process_set: 
     different = [
         getattr(one, "path", one.name) for one, high, low in zip(variables, most, ~least) if high != low
     ]
-    if most[-1] == 0 or not different or process_set.rank() != 0:
-        return
-    more = f" and {len(different) - 1} more" if len(different) > 1 else ""
-    message = (
-        f"the ranks' weights differ: {different[0]}{more}. They stay different, because the ranks add equal steps. "
+    report_different_weights(
+        different,
+        process_set.rank() == 0 and most[-1] != 0,
+        "the ranks' weights differ",
         "Train the same variables in the same order on all ranks, and broadcast them (hvd.broadcast_variables, or "
-        "BroadcastGlobalVariablesCallback in fit), also after weights are restored"
+        "BroadcastGlobalVariablesCallback in fit), also after weights are restored",
     )
-    logger.warning("%s", message)
-    record_warning(message)
 
 
 def _scaled(gradient: Any, factor: float) -> Any:

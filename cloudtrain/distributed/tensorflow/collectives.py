@@ -116,7 +116,7 @@ def grouped_allreduce(
         device_dense,
         device_sparse,
         compression,
-        ScaledOp(chosen_op(op, average, stacklevel=5), float(prescale_factor), float(postscale_factor)),
+        ScaledOp(chosen_op(op, average), float(prescale_factor), float(postscale_factor)),
         process_set,
         name,
     )

@@ -27,7 +27,7 @@ from cloudtrain.distributed.torch._devices import choose_device
 from cloudtrain.distributed.torch._failures import abort, end_work, on_death, script_failed
 from cloudtrain.distributed.torch._handle import Handle
 from cloudtrain.distributed.torch._join import contribute
-from cloudtrain.distributed.torch._operation import combine
+from cloudtrain.distributed.torch._ops import combine
 from cloudtrain.distributed.torch._rendezvous import init_process_group, on_loopback, shared_store
 from cloudtrain.distributed.torch._state import Context, Groups, global_process_set
 from cloudtrain.distributed.world import World
@@ -145,11 +145,9 @@ def _connect(context: Context, start_timeout: float) -> None:
             context.client,
             shared_store(world, start_timeout),
             world,
-            world.master_addr or socket.gethostname(),
             combine,
             start_timeout=start_timeout,
             timeout=context.timeout,
-            warn_after=options.warn_after(),
         )
         ranks = list(range(world.size))
         negotiated = dist.new_group(ranks, timeout=timedelta(seconds=context.timeout))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import contextvars
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Any, Callable
 
 import torch
@@ -12,12 +12,12 @@ import torch.distributed as dist
 from torch import Tensor
 
 from cloudtrain.distributed.errors import InvalidArgument
-from cloudtrain.distributed.negotiation.messages import EAGER_BYTES, CollectiveRequest, CollectiveResponse
+from cloudtrain.distributed.negotiation.messages import EAGER_BYTES, CollectiveResponse
 from cloudtrain.distributed.process_set import ProcessSet
 from cloudtrain.distributed.reduce_op import ReduceOp
 from cloudtrain.distributed.torch import _state
 from cloudtrain.distributed.torch._handle import Handle, record_end
-from cloudtrain.distributed.torch._ops import backend_op, combine_payloads, dtype_name
+from cloudtrain.distributed.torch._ops import backend_op, dtype_name
 from cloudtrain.observe.timeline.recorder import Operation
 
 Launch = Callable[[Any, CollectiveResponse], Any]
@@ -103,15 +103,6 @@ def from_payload(payload: bytes | None, dtype: torch.dtype) -> Tensor:
     if not payload:
         return torch.empty(0, dtype=dtype)
     return torch.frombuffer(bytearray(payload), dtype=dtype)
-
-
-def combine(request: CollectiveRequest, per_rank: Sequence[Any], payloads: Sequence[bytes | None]) -> bytes:
-    """Compute the result of payloads (see `cloudtrain.distributed.negotiation.matcher.Combine`)."""
-    if request.kind == "broadcast":
-        return b"".join(filter(None, payloads))  # only the root sends data
-    if request.kind == "allgather":
-        return b"".join(payload or b"" for payload in payloads)
-    return combine_payloads(request.must_match, payloads)
 
 
 class _Ready:

@@ -34,8 +34,8 @@ def wire_type(dtype: torch.dtype) -> torch.dtype:
     return _WIRE_TYPES.get(dtype, dtype)
 
 
-def combine_payloads(must_match: dict[str, Any], payloads: Sequence[bytes | None]) -> bytes:
-    """Reduce the small tensors of all ranks in order of rank; a rank without one counts as zeros."""
+def combine(must_match: dict[str, Any], payloads: Sequence[bytes | None]) -> bytes:
+    """Reduce the small tensors of all ranks in order of rank: `cloudtrain.distributed.negotiation.matcher.Combine`."""
     if not any(payloads):
         return b""
     first = must_match["type"] if isinstance(must_match["type"], str) else must_match["type"][0]

@@ -15,7 +15,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from cloudtrain.distributed._forms import same_arguments, synchronous
+from cloudtrain.distributed._forms import same_arguments, single, synchronous
 from cloudtrain.distributed.errors import InvalidArgument
 from cloudtrain.distributed.negotiation.messages import CollectiveResponse
 from cloudtrain.distributed.process_set import ProcessSet
@@ -79,52 +79,6 @@ def barrier(process_set: ProcessSet = global_process_set) -> None:
         submit("barrier", None, process_set, {}, lambda group, response: None, lambda: None).wait()
 
 
-def allreduce_async(
-    tensor: Tensor,
-    average: bool | None = None,
-    name: str | None = None,
-    op: ReduceOp | None = None,
-    prescale_factor: float = 1.0,
-    postscale_factor: float = 1.0,
-    process_set: ProcessSet = global_process_set,
-) -> Handle:
-    """Start to reduce ``tensor`` over the ranks, without changing it.
-
-    Args:
-        tensor: of the same shape and type on all ranks.
-        average: deprecated; True is ``op=Average``, False is ``op=Sum``.
-        op: Average (the default), Sum, Adasum, Min, Max or Product. An average of integers is rounded towards zero.
-        prescale_factor: factor before the reduction.
-        postscale_factor: factor after the reduction.
-    """
-    return first(_reduce([tensor], average, name, op, prescale_factor, postscale_factor, process_set))
-
-
-@same_arguments(allreduce_async)
-def allreduce_async_(tensor: Tensor, *args: Any, **options: Any) -> Handle:
-    """`allreduce_async` in place; do not use ``tensor`` before `synchronize`."""
-    return first(_reduce([tensor], *args, **options, in_place=True))
-
-
-def allreduce_(
-    tensor: Tensor,
-    average: bool | None = None,
-    name: str | None = None,
-    op: ReduceOp | None = None,
-    prescale_factor: float = 1.0,
-    postscale_factor: float = 1.0,
-    process_set: ProcessSet = global_process_set,
-) -> Tensor:
-    """Reduce ``tensor`` over the ranks in place. Arguments as for `allreduce_async`."""
-    if in_same_order() and prescale_factor == postscale_factor == 1.0 and process_set.size() > 1:
-        op = chosen_op(op, average)
-        if plain(tensor, op):
-            return reduce_now_(tensor, op, name, group_of(process_set))
-    factors = prescale_factor, postscale_factor
-    result: Tensor = allreduce_async_(tensor, average, name, op, *factors, process_set).wait()
-    return result
-
-
 def grouped_allreduce_async(
     tensors: Sequence[Tensor],
     average: bool | None = None,
@@ -134,17 +88,22 @@ def grouped_allreduce_async(
     postscale_factor: float = 1.0,
     process_set: ProcessSet = global_process_set,
 ) -> Handle:
-    """`allreduce_async` of several tensors as one operation; the result is their list."""
+    """Start to reduce each of ``tensors`` over the ranks, as one operation, without changing them.
+
+    Args:
+        tensors: of the same shapes and types on all ranks.
+        average: deprecated; True is ``op=Average``, False is ``op=Sum``.
+        op: Average (the default), Sum, Adasum, Min, Max or Product. An average of integers is rounded towards zero.
+        prescale_factor: factor before the reduction.
+        postscale_factor: factor after the reduction.
+    """
     return _reduce(tensors, average, name, op, prescale_factor, postscale_factor, process_set)
 
 
 @same_arguments(grouped_allreduce_async)
 def grouped_allreduce_async_(tensors: Sequence[Tensor], *args: Any, **options: Any) -> Handle:
-    """`grouped_allreduce_async` in place."""
+    """`grouped_allreduce_async` in place; do not use ``tensors`` before `synchronize`."""
     return _reduce(tensors, *args, **options, in_place=True)
-
-
-grouped_allreduce_ = synchronous(grouped_allreduce_async_)
 
 
 def _reduce(
@@ -162,21 +121,42 @@ def _reduce(
     return reduce_tensors(listed(tensors), how, name, process_set, in_place=in_place)
 
 
-def allgather_async(
-    tensor: Tensor, name: str | None = None, process_set: ProcessSet = global_process_set
-) -> Handle:
-    """Start to concatenate all ranks' tensors along the first dimension, in order of rank.
+allreduce_async, allreduce_async_ = single(grouped_allreduce_async), single(grouped_allreduce_async_)
 
-    Only the first dimension may differ between ranks. A tensor without dimensions counts as one row.
-    """
-    return first(gather_tensors([tensor], name, process_set)[0])
+
+def allreduce_(
+    tensor: Tensor,
+    average: bool | None = None,
+    name: str | None = None,
+    op: ReduceOp | None = None,
+    prescale_factor: float = 1.0,
+    postscale_factor: float = 1.0,
+    process_set: ProcessSet = global_process_set,
+) -> Tensor:
+    """Reduce ``tensor`` over the ranks in place. Arguments as for `grouped_allreduce_async`."""
+    if in_same_order() and prescale_factor == postscale_factor == 1.0 and process_set.size() > 1:
+        op = chosen_op(op, average)
+        if plain(tensor, op):
+            return reduce_now_(tensor, op, name, group_of(process_set))
+    factors = prescale_factor, postscale_factor
+    result: Tensor = allreduce_async_(tensor, average, name, op, *factors, process_set).wait()
+    return result
+
+
+grouped_allreduce_ = synchronous(grouped_allreduce_async_)
 
 
 def grouped_allgather_async(
     tensors: Sequence[Tensor], name: str | None = None, process_set: ProcessSet = global_process_set
 ) -> Handle:
-    """`allgather_async` of several tensors as one operation; the result is their list."""
+    """Start to concatenate all ranks' tensors along the first dimension, in order of rank, as one operation.
+
+    Only the first dimension may differ between ranks. A tensor without dimensions counts as one row.
+    """
     return gather_tensors(listed(tensors), name, process_set)[0]
+
+
+allgather_async = single(grouped_allgather_async)
 
 
 def broadcast_async(
@@ -271,25 +251,6 @@ def alltoall_async(
     return handle.then(lambda pair: pair[0]) if splits is None else handle
 
 
-def reducescatter_async(
-    tensor: Tensor,
-    name: str | None = None,
-    op: ReduceOp = Average,
-    process_set: ProcessSet = global_process_set,
-    prescale_factor: float = 1.0,
-    postscale_factor: float = 1.0,
-) -> Handle:
-    """Start to reduce ``tensor`` over the ranks and give each rank its share of the rows.
-
-    Rows are divided as evenly as possible; the first ranks get one more.
-
-    Args:
-        op: Average or Sum.
-    """
-    how = ScaledOp(chosen_op(op, None), prescale_factor, postscale_factor)
-    return first(scatter_tensors([tensor], how, name, process_set))
-
-
 def grouped_reducescatter_async(
     tensors: Sequence[Tensor],
     name: str | None = None,
@@ -298,9 +259,18 @@ def grouped_reducescatter_async(
     prescale_factor: float = 1.0,
     postscale_factor: float = 1.0,
 ) -> Handle:
-    """`reducescatter_async` of several tensors as one operation; the result is their list."""
+    """Start to reduce each of ``tensors`` over the ranks and give each rank its share of the rows, as one operation.
+
+    Rows are divided as evenly as possible; the first ranks get one more.
+
+    Args:
+        op: Average or Sum.
+    """
     tensors, how = listed(tensors), ScaledOp(chosen_op(op, None), prescale_factor, postscale_factor)
     return scatter_tensors(tensors, how, name, process_set)
+
+
+reducescatter_async = single(grouped_reducescatter_async)
 
 
 def listed(tensors: Any) -> list[Tensor]:
@@ -308,11 +278,6 @@ def listed(tensors: Any) -> list[Tensor]:
     if isinstance(tensors, Tensor) or not tensors:
         raise InvalidArgument("a grouped operation takes a list of at least one tensor")
     return list(tensors)
-
-
-def first(handle: Handle) -> Handle:
-    """``handle`` with the only element of its list as the result."""
-    return handle.then(lambda results: results[0])
 
 
 def sparse_allreduce_async(

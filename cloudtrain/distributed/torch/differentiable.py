@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from cloudtrain.distributed._forms import single
 from cloudtrain.distributed._gradients import Compressor
 from cloudtrain.distributed.errors import InvalidArgument
 from cloudtrain.distributed.process_set import ProcessSet
@@ -36,25 +37,6 @@ __all__ = [
 Tensors = Sequence[Tensor]
 
 
-def allreduce(
-    tensor: Tensor,
-    average: bool | None = None,
-    name: str | None = None,
-    compression: type[Compressor] = Compression.none,
-    op: ReduceOp | None = None,
-    prescale_factor: float = 1.0,
-    postscale_factor: float = 1.0,
-    process_set: ProcessSet = global_process_set,
-) -> Tensor:
-    """``tensor`` reduced over the ranks. Arguments as for `allreduce_async`.
-
-    Differentiable for Average and Sum: the gradient is reduced in the same way.
-    """
-    how = ScaledOp(chosen_op(op, average), prescale_factor, postscale_factor)
-    [reduced] = _reduced([tensor], name, compression, how, process_set)
-    return reduced
-
-
 def grouped_allreduce(
     tensors: Sequence[Tensor],
     average: bool | None = None,
@@ -65,25 +47,33 @@ def grouped_allreduce(
     postscale_factor: float = 1.0,
     process_set: ProcessSet = global_process_set,
 ) -> list[Tensor]:
-    """`allreduce` of several tensors as one operation."""
-    how = ScaledOp(chosen_op(op, average), prescale_factor, postscale_factor)
-    return _reduced(listed(tensors), name, compression, how, process_set)
+    """Each of ``tensors`` reduced over the ranks, as one operation. Arguments as for `grouped_allreduce_async`.
 
-
-def allgather(
-    tensor: Tensor, name: str | None = None, process_set: ProcessSet = global_process_set
-) -> Tensor:
-    """All ranks' tensors concatenated along the first dimension. Arguments as for `allgather_async`.
-
-    Differentiable: the gradient is averaged over ranks, and each rank takes its rows.
+    Differentiable for Average and Sum: the gradient is reduced in the same way.
     """
-    return grouped_allgather([tensor], name, process_set)[0]
+    how = ScaledOp(chosen_op(op, average), prescale_factor, postscale_factor)
+
+    def reduce(own: Tensors, name: str | None = name) -> Tensors:
+        reduced: Tensors = reduce_tensors(own, how, name, process_set, in_place=False).wait()
+        return reduced
+
+    def reduce_too(gradients: Tensors) -> Tensors:
+        if how.op not in (Average, Sum):
+            raise InvalidArgument(
+                f"allreduce with op={how.op.name} has no gradient", hint="Detach the tensor before the call."
+            )
+        return reduce(gradients, None)
+
+    return _differentiable(reduce, reduce_too, listed(tensors), compression)
 
 
 def grouped_allgather(
     tensors: Sequence[Tensor], name: str | None = None, process_set: ProcessSet = global_process_set
 ) -> list[Tensor]:
-    """`allgather` of several tensors as one operation."""
+    """All ranks' tensors concatenated along the first dimension. Arguments as for `grouped_allgather_async`.
+
+    Differentiable: the gradient is averaged over ranks, and each rank takes its rows.
+    """
     tensors = listed(tensors)
     shapes, rows_of_ranks = [tensor.shape for tensor in tensors], []
 
@@ -151,24 +141,6 @@ def alltoall(
     return output if splits is None else (output, received[0])
 
 
-def reducescatter(
-    tensor: Tensor,
-    name: str | None = None,
-    compression: type[Compressor] = Compression.none,
-    op: ReduceOp = Average,
-    process_set: ProcessSet = global_process_set,
-    prescale_factor: float = 1.0,
-    postscale_factor: float = 1.0,
-) -> Tensor:
-    """This rank's share of the rows of the reduced ``tensor``. Arguments as for `reducescatter_async`.
-
-    Differentiable: the gradients of all shares are gathered.
-    """
-    return grouped_reducescatter(
-        [tensor], name, compression, op, process_set, prescale_factor, postscale_factor
-    )[0]
-
-
 def grouped_reducescatter(
     tensors: Sequence[Tensor],
     name: str | None = None,
@@ -178,7 +150,10 @@ def grouped_reducescatter(
     prescale_factor: float = 1.0,
     postscale_factor: float = 1.0,
 ) -> list[Tensor]:
-    """`reducescatter` of several tensors as one operation."""
+    """This rank's shares of the rows of the reduced ``tensors``. Arguments as for `grouped_reducescatter_async`.
+
+    Differentiable: the gradients of all shares are gathered.
+    """
     tensors = listed(tensors)
     how = ScaledOp(chosen_op(op, None), prescale_factor, postscale_factor)
 
@@ -196,26 +171,8 @@ def grouped_reducescatter(
     return _differentiable(scatter, gather, tensors, compression)
 
 
-def _reduced(
-    tensors: Tensors,
-    name: str | None,
-    compression: type[Compressor],
-    how: ScaledOp,
-    process_set: ProcessSet,
-) -> list[Tensor]:
-    def reduce(own: Tensors) -> Tensors:
-        reduced: Tensors = reduce_tensors(own, how, name, process_set, in_place=False).wait()
-        return reduced
-
-    def reduce_too(gradients: Tensors) -> Tensors:
-        if how.op not in (Average, Sum):
-            raise InvalidArgument(
-                f"allreduce with op={how.op.name} has no gradient", hint="Detach the tensor before the call."
-            )
-        reduced: Tensors = reduce_tensors(gradients, how, None, process_set, in_place=False).wait()
-        return reduced
-
-    return _differentiable(reduce, reduce_too, tensors, compression)
+allreduce, allgather = single(grouped_allreduce), single(grouped_allgather)
+reducescatter = single(grouped_reducescatter)
 
 
 def _average(gradients: Tensors, process_set: ProcessSet) -> list[Tensor]:

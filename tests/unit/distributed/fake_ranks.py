@@ -16,7 +16,7 @@ from cloudtrain.distributed.negotiation.client import NegotiationClient
 from cloudtrain.distributed.negotiation.matcher import Matcher
 from cloudtrain.distributed.negotiation.messages import GLOBAL, CollectiveRequest
 from cloudtrain.distributed.torch import _state
-from cloudtrain.distributed.torch._operation import combine
+from cloudtrain.distributed.torch._ops import combine
 from cloudtrain.distributed.world import World
 
 RANKS = 8

@@ -15,46 +15,35 @@ from mpi4py import MPI
 from cloudtrain.distributed.errors import InvalidArgument
 from cloudtrain.distributed.negotiation.messages import EAGER_BYTES, CollectiveResponse, described
 from cloudtrain.distributed.numpy._arrays import Array, accumulator_type, scale
-from cloudtrain.distributed.numpy._backend import Arrays, Exchanged, Handle, Results
+from cloudtrain.distributed.numpy._backend import Arrays, Backend, Exchanged, Handle, Results
 from cloudtrain.distributed.numpy._mpi.context import MPI_OPS, MpiContext
 from cloudtrain.distributed.process_set import ProcessSet
 from cloudtrain.distributed.reduce_op import Adasum, Average, ScaledOp
 from cloudtrain.distributed.sharding import share
 
 
-class MpiBackend:
+class MpiBackend(Backend):
     """`Backend` on MPI. Takes the arguments of `cloudtrain.distributed.numpy.init`."""
 
     name = "mpi"
 
     def __init__(self, comm: Any, start_timeout: float | None, timeout: float | None) -> None:
         self._context = MpiContext(comm, start_timeout, timeout)
-        self.world = self._context.world
-        self.objects = self._context.client.objects
-        self._sets: list[ProcessSet] = []
+        super().__init__(self._context.world, self._context.client.objects)
 
-    def add_process_set(self, process_set: ProcessSet) -> None:
-        ranks = process_set.check_new(self.world.size, self._sets)
+    def _register(self, process_set: ProcessSet) -> None:
+        ranks = process_set.check_new(self.world.size, self.sets)
         process_set.attach(self._context.add_set(ranks), ranks, self.world.rank)
-        self._sets.append(process_set)
 
-    def remove_process_set(self, process_set: ProcessSet) -> bool:
-        set_id = process_set.process_set_id
-        if process_set not in self._sets or set_id is None:
-            return False
+    def _unregister(self, process_set: ProcessSet, set_id: int) -> None:
         self._context.remove_set(set_id)
-        self._sets.remove(process_set)
         process_set.detach()
-        return True
-
-    def process_sets(self) -> list[ProcessSet]:
-        return self._sets
 
     def join(self) -> int:
         return self._context.join()
 
     def close(self) -> None:
-        for process_set in self._sets:
+        for process_set in self.sets:
             process_set.detach()
         self._context.close()
 

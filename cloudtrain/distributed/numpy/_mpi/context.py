@@ -23,7 +23,6 @@ from cloudtrain.distributed.negotiation.messages import (
     ADD_SET,
     GLOBAL,
     REMOVE_SET,
-    CollectiveRequest,
     CollectiveResponse,
     add_set,
     remove_set,
@@ -311,13 +310,11 @@ def zeros_for(must_match: dict[str, Any]) -> list[Array]:
     return [np.zeros(size, dtype) for dtype, size in sizes.items()]
 
 
-def combine(request: CollectiveRequest, per_rank: Sequence[Any], payloads: Sequence[bytes | None]) -> bytes:
-    """Compute the result of an operation from its payloads (see `cloudtrain.distributed.negotiation.matcher`)."""
-    if request.kind in ("broadcast", "allgather"):  # in a broadcast only the root has data
-        return b"".join(payload or b"" for payload in payloads)
-    types = request.must_match["type"]
+def combine(must_match: dict[str, Any], payloads: Sequence[bytes | None]) -> bytes:
+    """Reduce the small arrays of all ranks: `cloudtrain.distributed.negotiation.matcher.Combine`."""
+    types = must_match["type"]
     dtype = accumulator_type(types if isinstance(types, str) else types[0])  # the same for all of them
-    op = ReduceOp[request.must_match["operation"]]
+    op = ReduceOp[must_match["operation"]]
     given = [np.frombuffer(payload, dtype) for payload in payloads if payload is not None]
     if len(given) < len(payloads) and op not in (Average, Sum):
         given.append(np.zeros_like(given[0]))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import socket
 import time
 from collections.abc import Mapping
 
@@ -56,11 +55,9 @@ class Rendezvous:
             client,
             self,
             self.world,
-            os.environ.get("MASTER_ADDR") or socket.gethostname(),
             combine,
             start_timeout=self._timeout,
             timeout=timeout,
-            warn_after=options.warn_after(),
         )
 
     def set(self, key: str, value: str) -> None:

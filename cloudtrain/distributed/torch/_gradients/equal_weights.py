@@ -7,11 +7,10 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from cloudtrain.distributed.options import logger
+from cloudtrain.distributed._gradients import report_different_weights
 from cloudtrain.distributed.process_set import ProcessSet
 from cloudtrain.distributed.reduce_op import Max
 from cloudtrain.distributed.torch.collectives import allreduce_
-from cloudtrain.observe.events import record_warning
 
 _INTEGERS = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 
@@ -31,16 +30,12 @@ def warn_of_different_weights(
     allreduce_(ends, name="DistributedOptimizer.weights", op=Max, process_set=process_set)
     most, least = ends[0].tolist(), (~ends[1]).tolist()
     different = [name for name, high, low in zip(names, most, least) if high != low]
-    if not different or process_set.rank() != 0:
-        return
-    more = f" and {len(different) - 1} more" if len(different) > 1 else ""
-    message = (
-        f"the ranks start with different weights: {different[0]}{more}. They stay different, because the ranks add "
-        "equal steps. Call broadcast_parameters(model.state_dict(), root_rank=0) before the first step, after weights "
-        "are restored"
+    report_different_weights(
+        different,
+        process_set.rank() == 0,
+        "the ranks start with different weights",
+        "Call broadcast_parameters(model.state_dict(), root_rank=0) before the first step, after weights are restored",
     )
-    logger.warning("%s", message)
-    record_warning(message)
 
 
 def _sum_of_bits(parameter: Tensor) -> Tensor:
