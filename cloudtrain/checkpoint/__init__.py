@@ -18,7 +18,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from cloudtrain.checkpoint.checkpointer import Checkpoint, Checkpointer
     from cloudtrain.checkpoint.format.layout import is_checkpoint_key
-    from cloudtrain.checkpoint.tensors.shards import Shard
+    from cloudtrain.checkpoint.tensors.framework import Shard
 
 # Lazy, as the runtime needs only the layout of keys.
 __getattr__, __dir__ = lazy(
@@ -26,7 +26,7 @@ __getattr__, __dir__ = lazy(
     {
         "Checkpoint": "cloudtrain.checkpoint.checkpointer",
         "Checkpointer": "cloudtrain.checkpoint.checkpointer",
-        "Shard": "cloudtrain.checkpoint.tensors.shards",
+        "Shard": "cloudtrain.checkpoint.tensors.framework",
         "is_checkpoint_key": "cloudtrain.checkpoint.format.layout",
     },
 )

@@ -19,9 +19,8 @@ from cloudtrain.checkpoint.format import tree
 from cloudtrain.checkpoint.format.layout import MAX_STEP
 from cloudtrain.checkpoint.format.manifest import run_metadata
 from cloudtrain.checkpoint.format.tensor_files import FileGrouping
-from cloudtrain.checkpoint.retention import BestArgument, BestMetric, RetentionPolicy
+from cloudtrain.checkpoint.retention import BestArgument, BestMetric, Every, RetentionPolicy, schedule
 from cloudtrain.checkpoint.same_step import SameStep, on_several_hosts
-from cloudtrain.checkpoint.schedule import Every, schedule
 from cloudtrain.checkpoint.sharded.group import RankGroup
 from cloudtrain.checkpoint.sharded.saver import NO_SHARDS, Prepare, RankShards, ShardedSaver, own_shards
 from cloudtrain.checkpoint.store.store import CheckpointStore, PreparedSave

@@ -1,13 +1,74 @@
-"""Which checkpoints are kept, and which one is best."""
+"""When `Checkpointer.maybe_save` saves, which checkpoints are kept, and which one is best."""
 
 from __future__ import annotations
 
 import math
+import re
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import Union
 
 from cloudtrain.errors import CheckpointError
+
+Every = Union[int, str, timedelta, None]
+
+_UNITS = {"s": 1, "m": 60, "h": 3600}
+
+
+class Schedule:
+    """When a save is due: after a number of steps or of seconds, or never.
+
+    Attributes:
+        by_time: whether a save can become due at different steps on different ranks.
+    """
+
+    def __init__(self, steps: int | None = None, seconds: float | None = None) -> None:
+        self.by_time = seconds is not None
+        self._steps, self._seconds = steps, seconds
+        self._last: int | None = None
+        self._saved_at = time.monotonic()
+
+    def is_due(self, step: int) -> bool:
+        """Whether to save ``step``: at each multiple, or at the first step after it if steps are skipped.
+
+        Call it for every step, in ascending order.
+        """
+        if self._seconds is not None:
+            return time.monotonic() - self._saved_at >= self._seconds
+        if self._steps is None:
+            return False
+        last = step - 1 if self._last is None else self._last
+        due = step // self._steps > last // self._steps
+        if not due:
+            self._last = step
+        return due
+
+    def saved(self, step: int) -> None:
+        """Record that ``step`` has been saved or restored."""
+        self._last, self._saved_at = step, time.monotonic()
+
+
+def schedule(every: Every) -> Schedule:
+    """The schedule for a number of steps, or for a time such as ``"10m"``. With None no save is ever due."""
+    if every is None:
+        return Schedule()
+    if isinstance(every, int) and not isinstance(every, bool) and every > 0:
+        return Schedule(steps=every)
+    seconds = every.total_seconds() if isinstance(every, timedelta) else _seconds(every)
+    if not seconds > 0:
+        raise CheckpointError(
+            f"every={every!r} is neither a number of steps nor a time",
+            hint='Give steps as 500, or a time as "30s", "10m", "1.5h" or a timedelta.',
+        )
+    return Schedule(seconds=seconds)
+
+
+def _seconds(text: object) -> float:
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)([smh])", text) if isinstance(text, str) else None
+    return float(match[1]) * _UNITS[match[2]] if match else 0.0
+
 
 BestArgument = Union[str, "tuple[str, str]", None]
 

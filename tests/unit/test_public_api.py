@@ -300,7 +300,7 @@ def _written_names(module: str) -> list[str]:
     imported: dict[str, str] = {}
     for statement in ast.parse(path.read_text()).body:
         if isinstance(statement, ast.ImportFrom):
-            imported |= {alias.name: f"{statement.module}.{alias.name}" for alias in statement.names}
+            imported |= {each.asname or each.name: f"{statement.module}.{each.name}" for each in statement.names}
         elif isinstance(statement, ast.Assign) and ast.unparse(statement.targets[0]) == "__all__":
             names += ast.literal_eval(statement.value)
         elif isinstance(statement, ast.AugAssign) and ast.unparse(statement.target) == "__all__":
@@ -308,7 +308,7 @@ def _written_names(module: str) -> list[str]:
             assert attribute == "__all__"
             names += _written_names(imported[other])
     assert names, f"{path} has no __all__"
-    return sorted(names)
+    return sorted(set(names))
 
 
 def _can_be_elsewhere(package: str) -> None:

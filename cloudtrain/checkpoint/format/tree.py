@@ -26,8 +26,14 @@ from typing import Any, NamedTuple
 
 from cloudtrain.checkpoint.errors import Damaged, Unsupported
 from cloudtrain.checkpoint.tensors.chunks import Chunk, coverage_problem
-from cloudtrain.checkpoint.tensors.framework import Framework, Leaf, LocalShards, TensorSpec, framework_of
-from cloudtrain.checkpoint.tensors.shards import sharded_tensor
+from cloudtrain.checkpoint.tensors.framework import (
+    Framework,
+    Leaf,
+    LocalShards,
+    TensorSpec,
+    framework_of,
+    sharded_tensor,
+)
 from cloudtrain.contract.documents import LARGEST_NUMBER, Fields, is_count, parse_json
 from cloudtrain.errors import CheckpointError
 

@@ -14,8 +14,13 @@ from cloudtrain.checkpoint.format import tree
 from cloudtrain.checkpoint.format.manifest import Manifest, StoredObject
 from cloudtrain.checkpoint.format.tree import StoredChunk, children
 from cloudtrain.checkpoint.tensors.chunks import Chunk
-from cloudtrain.checkpoint.tensors.framework import LocalShards, TensorSpec, framework_named, framework_of
-from cloudtrain.checkpoint.tensors.shards import local_shards
+from cloudtrain.checkpoint.tensors.framework import (
+    LocalShards,
+    TensorSpec,
+    framework_named,
+    framework_of,
+    local_shards,
+)
 from cloudtrain.checkpoint.workers import WorkerPool
 from cloudtrain.errors import CheckpointError, NotFound
 from cloudtrain.observe import beat

@@ -1,4 +1,4 @@
-"""Torch tensors as bytes, an implementation of `cloudtrain.checkpoint.tensors.framework.Framework`.
+"""Torch tensors as bytes.
 
 Sharded tensors are DTensor (FSDP2, tensor parallelism) and ShardedTensor (FSDP1).
 """
@@ -18,40 +18,87 @@ import torch
 from cloudtrain._system.memory import private_memory
 from cloudtrain.checkpoint.errors import Unsupported
 from cloudtrain.checkpoint.tensors.chunks import Chunk
-from cloudtrain.checkpoint.tensors.framework import LocalShards, TensorSpec, framework_named
+from cloudtrain.checkpoint.tensors.framework import Framework, LocalShards, TensorSpec, framework_named
 from cloudtrain.errors import CheckpointError
 
 _PLAIN = (torch.Tensor, torch.nn.Parameter)
 
 
-def owns(value: Any) -> bool:
-    return isinstance(value, torch.Tensor)
+class TorchTensors(Framework):
+    def owns(self, value: Any) -> bool:
+        return isinstance(value, torch.Tensor)
 
+    def spec(self, value: torch.Tensor) -> TensorSpec:
+        # A subclass may hold more than its elements, or only this rank's part of them.
+        if type(value) not in _PLAIN:
+            raise Unsupported(f"a {type(value).__name__}, not a plain tensor")
+        if value.layout is not torch.strided or value.is_quantized or value.is_meta:
+            raise Unsupported("a sparse, quantized or meta tensor")
+        return _spec(value.dtype, value.shape)
 
-def spec(value: torch.Tensor) -> TensorSpec:
-    # A subclass may hold more than its elements, or only this rank's part of them.
-    if type(value) not in _PLAIN:
-        raise Unsupported(f"a {type(value).__name__}, not a plain tensor")
-    if value.layout is not torch.strided or value.is_quantized or value.is_meta:
-        raise Unsupported("a sparse, quantized or meta tensor")
-    return _spec(value.dtype, value.shape)
+    def identity(self, value: torch.Tensor) -> object:
+        address = value.data_ptr()
+        if not address:
+            return None
+        layout = (value.dtype, value.shape, value.stride(), value.is_conj(), value.is_neg())
+        return (address, value.device, *layout)
 
+    def address(self, value: torch.Tensor) -> int | None:
+        plain = value.is_cpu and value.is_contiguous() and not value.is_conj() and not value.is_neg()
+        return value.data_ptr() if plain else None  # 0 for an empty tensor
 
-def identity(value: torch.Tensor) -> object:
-    address = value.data_ptr()
-    if not address:
+    def on_device(self, value: torch.Tensor) -> bool:
+        return value.is_cuda
+
+    def pinned(self, nbytes: int) -> memoryview:
+        return pinned(nbytes)
+
+    def empty(self, spec: TensorSpec) -> torch.Tensor:
+        return torch.empty(spec.shape, dtype=_dtype(spec))
+
+    def within(self, spec: TensorSpec, memory: memoryview) -> torch.Tensor:
+        if not memory.nbytes:
+            return self.empty(spec)
+        return torch.frombuffer(memory, dtype=_dtype(spec)).view(spec.shape)
+
+    def memory(self, value: torch.Tensor) -> memoryview | None:
+        value = value.detach()
+        if value.device.type != "cpu" or not value.is_contiguous() or value.is_conj() or value.is_neg():
+            return None
+        # Not reshape: it keeps the stride of a single element, which view rejects.
+        return value.as_strided((value.numel(),), (1,)).view(torch.uint8).numpy().data
+
+    @torch.no_grad()
+    def copy(self, sources: Sequence[torch.Tensor], targets: Sequence[torch.Tensor]) -> Callable[[], None]:
+        devices = {source.device for source in sources if source.is_cuda}
+        streams = {device: _side_stream(device) for device in devices}
+        with contextlib.ExitStack() as stack:
+            for device, stream in streams.items():
+                stream.wait_stream(torch.cuda.current_stream(device))
+                stack.enter_context(torch.cuda.stream(stream))
+            for source, target in zip(sources, targets):
+                target.copy_(source, non_blocking=source.is_cuda)
+        events = [stream.record_event() for stream in streams.values()]
+        for device, stream in streams.items():
+            torch.cuda.current_stream(device).wait_stream(stream)
+
+        def wait() -> None:
+            for event in events:
+                event.synchronize()
+
+        return wait
+
+    def put(self, source: torch.Tensor, target: torch.Tensor, index: tuple[Any, ...]) -> None:
+        self.copy([source], [target[index]])()
+
+    def sharded(self, value: Any) -> LocalShards | None:
+        if type(value) in _PLAIN or not isinstance(value, torch.Tensor):
+            return None
+        if hasattr(value, "__create_chunk_list__") and hasattr(value, "device_mesh"):
+            return _from_dtensor(value)
+        if hasattr(value, "local_shards"):
+            return _from_sharded_tensor(value)
         return None
-    layout = (value.dtype, value.shape, value.stride(), value.is_conj(), value.is_neg())
-    return (address, value.device, *layout)
-
-
-def address(value: torch.Tensor) -> int | None:
-    plain = value.is_cpu and value.is_contiguous() and not value.is_conj() and not value.is_neg()
-    return value.data_ptr() if plain else None  # 0 for an empty tensor
-
-
-def on_device(value: torch.Tensor) -> bool:
-    return value.is_cuda
 
 
 def pinned(nbytes: int) -> memoryview:
@@ -75,59 +122,6 @@ def pinned(nbytes: int) -> memoryview:
     else:
         weakref.finalize(array, runtime.cudaHostUnregister, address).atexit = False
     return array.data
-
-
-def empty(spec: TensorSpec) -> torch.Tensor:
-    return torch.empty(spec.shape, dtype=_dtype(spec))
-
-
-def within(spec: TensorSpec, memory: memoryview) -> torch.Tensor:
-    if not memory.nbytes:
-        return empty(spec)
-    return torch.frombuffer(memory, dtype=_dtype(spec)).view(spec.shape)
-
-
-def memory(value: torch.Tensor) -> memoryview | None:
-    value = value.detach()
-    if value.device.type != "cpu" or not value.is_contiguous() or value.is_conj() or value.is_neg():
-        return None
-    # Not reshape: it keeps the stride of a single element, which view rejects.
-    return value.as_strided((value.numel(),), (1,)).view(torch.uint8).numpy().data
-
-
-@torch.no_grad()
-def copy(sources: Sequence[torch.Tensor], targets: Sequence[torch.Tensor]) -> Callable[[], None]:
-    devices = {source.device for source in sources if source.is_cuda}
-    streams = {device: _side_stream(device) for device in devices}
-    with contextlib.ExitStack() as stack:
-        for device, stream in streams.items():
-            stream.wait_stream(torch.cuda.current_stream(device))
-            stack.enter_context(torch.cuda.stream(stream))
-        for source, target in zip(sources, targets):
-            target.copy_(source, non_blocking=source.is_cuda)
-    events = [stream.record_event() for stream in streams.values()]
-    for device, stream in streams.items():
-        torch.cuda.current_stream(device).wait_stream(stream)
-
-    def wait() -> None:
-        for event in events:
-            event.synchronize()
-
-    return wait
-
-
-def put(source: torch.Tensor, target: torch.Tensor, index: tuple[Any, ...]) -> None:
-    copy([source], [target[index]])()
-
-
-def sharded(value: Any) -> LocalShards | None:
-    if type(value) in _PLAIN or not isinstance(value, torch.Tensor):
-        return None
-    if hasattr(value, "__create_chunk_list__") and hasattr(value, "device_mesh"):
-        return _from_dtensor(value)
-    if hasattr(value, "local_shards"):
-        return _from_sharded_tensor(value)
-    return None
 
 
 def _from_dtensor(value: Any) -> LocalShards:
@@ -162,7 +156,9 @@ def _local_shards(
 ) -> LocalShards:
     chunks = [(Chunk(tuple(offsets), tuple(shape)), local) for offsets, shape, local in parts]
     for chunk, local in chunks:
-        if spec(local).shape != chunk.shape:  # for example while FSDP has it gathered
+        if (
+            framework_named("torch").spec(local).shape != chunk.shape
+        ):  # for example while FSDP has it gathered
             raise Unsupported(f"a {type(value).__name__} whose local part has the shape {list(local.shape)}")
     present = tuple((chunk, local) for chunk, local in chunks if chunk.size)
     return LocalShards(value, whole, framework_named("torch"), present, owned)

@@ -20,20 +20,8 @@ from typing import Any
 from cloudtrain.distributed import _names
 from cloudtrain.distributed._gradients import Compressor
 from cloudtrain.distributed._names import *
-from cloudtrain.distributed.numpy import (
-    add_process_set,
-    barrier,
-    cross_rank,
-    cross_size,
-    is_homogeneous,
-    is_initialized,
-    local_rank,
-    local_size,
-    process_set_by_id,
-    rank,
-    remove_process_set,
-    size,
-)
+from cloudtrain.distributed.numpy import _context as numpy_context
+from cloudtrain.distributed.numpy._context import *
 from cloudtrain.distributed.tensorflow import _context, collectives, tape, variables
 from cloudtrain.distributed.tensorflow._bridge import Compression
 from cloudtrain.distributed.tensorflow._context import *
@@ -52,24 +40,9 @@ def __getattr__(name: str) -> Any:
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
-__all__ = [
-    "Compression",
-    "Compressor",
-    "DistributedOptimizer",
-    "add_process_set",
-    "barrier",
-    "cross_rank",
-    "cross_size",
-    "is_homogeneous",
-    "is_initialized",
-    "local_rank",
-    "local_size",
-    "process_set_by_id",
-    "rank",
-    "remove_process_set",
-    "size",
-]
+__all__ = ["Compression", "Compressor", "DistributedOptimizer"]
 __all__ += _names.__all__
+__all__ += numpy_context.__all__
 __all__ += _context.__all__
 __all__ += collectives.__all__
 __all__ += tape.__all__

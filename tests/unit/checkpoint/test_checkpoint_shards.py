@@ -12,7 +12,7 @@ import torch
 from cloudtrain.checkpoint import Checkpointer, Shard
 from cloudtrain.checkpoint.sharded.saver import RankShards, merged, own_shards
 from cloudtrain.checkpoint.tensors.chunks import Chunk
-from cloudtrain.checkpoint.tensors.shards import local_shards
+from cloudtrain.checkpoint.tensors.framework import local_shards
 from cloudtrain.checkpoint.torch import restore_or_broadcast
 from cloudtrain.errors import CheckpointError
 

@@ -11,10 +11,10 @@ import torch
 from checkpoint_trees import same
 
 from cloudtrain.checkpoint.format import tensor_files
-from cloudtrain.checkpoint.tensors import numpy as numpy_arrays
-from cloudtrain.checkpoint.tensors import torch as torch_tensors
+from cloudtrain.checkpoint.tensors.framework import framework_named
 from cloudtrain.errors import CheckpointError
 
+torch_tensors, numpy_arrays = framework_named("torch"), framework_named("numpy")
 BITS = torch.arange(48, dtype=torch.uint8)
 TORCH_DTYPES = [
     torch.bool, torch.int8, torch.int16, torch.int32, torch.int64,
