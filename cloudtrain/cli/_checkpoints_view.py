@@ -12,8 +12,7 @@ from rich.filesize import decimal
 from rich.table import Table
 from rich.text import Text
 
-from cloudtrain.checkpoint.inspect import CheckpointInfo, Damage
-from cloudtrain.checkpoint.prune import PrunePlan
+from cloudtrain.checkpoint.inspect import CheckpointInfo, Damage, PrunePlan
 from cloudtrain.checkpoint.tensors.framework import TensorSpec
 from cloudtrain.cli._job_view import shown
 from cloudtrain.contract.text import escape_line

@@ -7,6 +7,7 @@ framework has been, or when a checkpoint needs it: a job without torch never imp
 from __future__ import annotations
 
 import functools
+import importlib
 import math
 import operator
 import sys
@@ -22,6 +23,11 @@ FRAMEWORKS = ("torch", "numpy")
 """Frameworks whose names appear in checkpoints."""
 ARRAY_HOLDERS = ("keras", "tensorflow", "mxnet")
 """Frameworks whose variables are saved as NumPy arrays."""
+_CLASSES = {
+    "torch": ("torch", "TorchTensors"),
+    "numpy": ("arrays", "NumpyArrays"),
+    "variables": ("arrays", "Variables"),
+}
 
 
 class TensorSpec(NamedTuple):
@@ -162,13 +168,9 @@ def versions() -> dict[str, str]:
 
 @functools.cache  # a state may have tens of thousands of tensors
 def _framework(name: str) -> Framework:
-    if name == "torch":
-        from cloudtrain.checkpoint.tensors.torch import TorchTensors
-
-        return TorchTensors()
-    from cloudtrain.checkpoint.tensors.arrays import NumpyArrays, Variables
-
-    return NumpyArrays() if name == "numpy" else Variables()
+    module, kind = _CLASSES[name]
+    made: Framework = getattr(importlib.import_module(f"cloudtrain.checkpoint.tensors.{module}"), kind)()
+    return made
 
 
 @dataclass(frozen=True, eq=False)

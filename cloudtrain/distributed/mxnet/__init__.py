@@ -10,13 +10,13 @@ Arrays are sent by `cloudtrain.distributed.numpy`, over MPI (needs mpi4py) or Gl
 """
 
 from cloudtrain.distributed import _names
-from cloudtrain.distributed._accessors import BuildQueries
+from cloudtrain.distributed._api import BuildQueries
 from cloudtrain.distributed._gradients import Compressor
 from cloudtrain.distributed._names import *
 from cloudtrain.distributed.mxnet import collectives
 from cloudtrain.distributed.mxnet.collectives import *
+from cloudtrain.distributed.mxnet.collectives import allgather_object, broadcast_object, broadcast_parameters
 from cloudtrain.distributed.mxnet.optimizer import Compression, DistributedOptimizer, DistributedTrainer
-from cloudtrain.distributed.mxnet.state import allgather_object, broadcast_object, broadcast_parameters
 from cloudtrain.distributed.numpy import _context
 from cloudtrain.distributed.numpy._context import *
 

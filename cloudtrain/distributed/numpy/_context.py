@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from importlib.util import find_spec
 from typing import Any
 
-from cloudtrain.distributed._accessors import WorldAccessors
+from cloudtrain.distributed._api import WorldAccessors
 from cloudtrain.distributed.errors import InvalidArgument, NotInitialized
 from cloudtrain.distributed.negotiation.messages import GLOBAL
 from cloudtrain.distributed.numpy._backend import Backend, SingleRank

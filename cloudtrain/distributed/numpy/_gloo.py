@@ -11,8 +11,16 @@ from torch import Tensor
 
 import cloudtrain.distributed.torch as hvd
 from cloudtrain.distributed.errors import InvalidArgument
-from cloudtrain.distributed.numpy._arrays import Array, copy_back, is_extension
-from cloudtrain.distributed.numpy._backend import Arrays, Backend, Exchanged, Handle, Results
+from cloudtrain.distributed.numpy._backend import (
+    Array,
+    Arrays,
+    Backend,
+    Exchanged,
+    Handle,
+    Results,
+    copy_back,
+    is_extension,
+)
 from cloudtrain.distributed.process_set import ProcessSet
 from cloudtrain.distributed.reduce_op import ScaledOp
 from cloudtrain.distributed.torch._reductions import reduce_tensors

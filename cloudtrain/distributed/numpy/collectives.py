@@ -16,11 +16,12 @@ from typing import Any
 
 import numpy as np
 
-from cloudtrain.distributed._forms import same_arguments, single, synchronous
+from cloudtrain.distributed._api import same_arguments, single, synchronous
 from cloudtrain.distributed._objects import purpose_of
 from cloudtrain.distributed.errors import InvalidArgument
-from cloudtrain.distributed.numpy._arrays import (
+from cloudtrain.distributed.numpy._backend import (
     Array,
+    Handle,
     as_array,
     as_arrays,
     checked_op,
@@ -29,7 +30,6 @@ from cloudtrain.distributed.numpy._arrays import (
     to_wire,
     writable,
 )
-from cloudtrain.distributed.numpy._backend import Handle
 from cloudtrain.distributed.numpy._context import collectives_of, current, global_process_set
 from cloudtrain.distributed.process_set import ProcessSet
 from cloudtrain.distributed.reduce_op import Average, ReduceOp, ScaledOp, Sum

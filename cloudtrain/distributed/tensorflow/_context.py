@@ -10,18 +10,18 @@ import numpy as np
 import tensorflow as tf
 
 import cloudtrain.distributed.numpy as hvd
-from cloudtrain.distributed._accessors import BuildQueries
+from cloudtrain.distributed._api import BuildQueries
 from cloudtrain.distributed.errors import InvalidArgument
 from cloudtrain.distributed.numpy import _context as numpy_context
 from cloudtrain.distributed.process_set import ProcessSet
 from cloudtrain.distributed.tensorflow._bridge import (
     call_numpy,
+    choose_without_xla,
     host_memory_allowed,
     in_host_memory,
     no_autograph,
 )
 from cloudtrain.distributed.tensorflow._gpu import GpuCollectives
-from cloudtrain.distributed.tensorflow._keras_jit import choose_without_xla
 
 __all__ = [
     "ccl_built",

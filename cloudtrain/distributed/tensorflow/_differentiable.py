@@ -13,7 +13,7 @@ import tensorflow as tf
 
 import cloudtrain.distributed.numpy as hvd
 from cloudtrain.distributed.errors import InvalidArgument
-from cloudtrain.distributed.numpy._arrays import Array
+from cloudtrain.distributed.numpy._backend import Array
 from cloudtrain.distributed.numpy.collectives import reduce_arrays
 from cloudtrain.distributed.process_set import ProcessSet
 from cloudtrain.distributed.reduce_op import Average, ScaledOp, Sum

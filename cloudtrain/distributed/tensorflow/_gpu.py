@@ -17,7 +17,7 @@ import tensorflow as tf
 
 import cloudtrain.distributed.numpy as hvd
 from cloudtrain.distributed.errors import CollectiveError, InvalidArgument
-from cloudtrain.distributed.numpy._arrays import Array
+from cloudtrain.distributed.numpy._backend import Array
 from cloudtrain.distributed.reduce_op import Average, Max, Min, Product, ScaledOp, Sum
 from cloudtrain.distributed.tensorflow._bridge import check_not_compiled, waiting_function
 

@@ -17,10 +17,9 @@ from cloudtrain.distributed._gradients import Compressor, check_passes, warn_num
 from cloudtrain.distributed.errors import InvalidArgument
 from cloudtrain.distributed.process_set import ProcessSet
 from cloudtrain.distributed.reduce_op import Average, ReduceOp, Sum
-from cloudtrain.distributed.tensorflow._bridge import Compression, no_autograph
+from cloudtrain.distributed.tensorflow._bridge import Compression, choose_without_xla, no_autograph
 from cloudtrain.distributed.tensorflow._context import global_process_set
 from cloudtrain.distributed.tensorflow._gradients import GradientAccumulator, GradientReducer
-from cloudtrain.distributed.tensorflow._keras_jit import choose_without_xla
 
 
 def DistributedOptimizer(

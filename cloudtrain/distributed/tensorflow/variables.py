@@ -9,7 +9,7 @@ import tensorflow as tf
 
 import cloudtrain.distributed.numpy as hvd
 from cloudtrain.distributed.errors import InvalidArgument
-from cloudtrain.distributed.numpy._arrays import Array
+from cloudtrain.distributed.numpy._backend import Array
 from cloudtrain.distributed.process_set import ProcessSet
 from cloudtrain.distributed.tensorflow._bridge import call_numpy, in_graph_1, operation
 from cloudtrain.distributed.tensorflow._context import global_process_set, gpus_for

@@ -24,9 +24,9 @@ from cloudtrain.distributed.torch import (
     functions,
     objects,
 )
-from cloudtrain.distributed.torch._handle import Handle
 from cloudtrain.distributed.torch._init import *
 from cloudtrain.distributed.torch._join import join
+from cloudtrain.distributed.torch._launches import Handle
 from cloudtrain.distributed.torch._operation import same_order
 from cloudtrain.distributed.torch._state import *
 from cloudtrain.distributed.torch.collectives import *

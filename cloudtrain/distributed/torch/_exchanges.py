@@ -14,7 +14,7 @@ from cloudtrain.distributed.errors import InvalidArgument
 from cloudtrain.distributed.negotiation.messages import CollectiveResponse, described
 from cloudtrain.distributed.process_set import ProcessSet
 from cloudtrain.distributed.sharding import check_splits, even_splits
-from cloudtrain.distributed.torch._handle import CombinedWork, Handle
+from cloudtrain.distributed.torch._launches import CombinedWork, Handle
 from cloudtrain.distributed.torch._operation import (
     all_gather_into,
     alone,

@@ -25,8 +25,8 @@ from cloudtrain.distributed.process_set import ProcessSet, process_sets_of, with
 from cloudtrain.distributed.torch import _flight_recorder, _state
 from cloudtrain.distributed.torch._devices import choose_device
 from cloudtrain.distributed.torch._failures import abort, end_work, on_death, script_failed
-from cloudtrain.distributed.torch._handle import Handle
 from cloudtrain.distributed.torch._join import contribute
+from cloudtrain.distributed.torch._launches import Handle
 from cloudtrain.distributed.torch._ops import combine
 from cloudtrain.distributed.torch._rendezvous import init_process_group, on_loopback, shared_store
 from cloudtrain.distributed.torch._state import Context, Groups, global_process_set

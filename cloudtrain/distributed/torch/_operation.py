@@ -16,7 +16,7 @@ from cloudtrain.distributed.negotiation.messages import EAGER_BYTES, CollectiveR
 from cloudtrain.distributed.process_set import ProcessSet
 from cloudtrain.distributed.reduce_op import ReduceOp
 from cloudtrain.distributed.torch import _state
-from cloudtrain.distributed.torch._handle import Handle, record_end
+from cloudtrain.distributed.torch._launches import Handle, record_end
 from cloudtrain.distributed.torch._ops import backend_op, dtype_name
 from cloudtrain.observe.timeline.recorder import Operation
 

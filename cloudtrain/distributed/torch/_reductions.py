@@ -15,8 +15,7 @@ from cloudtrain.distributed.reduce_op import Adasum, Average, ReduceOp, ScaledOp
 from cloudtrain.distributed.sharding import share
 from cloudtrain.distributed.torch import _state
 from cloudtrain.distributed.torch._adasum import adasum_
-from cloudtrain.distributed.torch._handle import CombinedWork, Handle
-from cloudtrain.distributed.torch._launches import launch, launch_now
+from cloudtrain.distributed.torch._launches import CombinedWork, Handle, launch, launch_now
 from cloudtrain.distributed.torch._operation import (
     all_reduce,
     alone,

@@ -15,15 +15,14 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from cloudtrain.distributed._forms import same_arguments, single, synchronous
+from cloudtrain.distributed._api import same_arguments, single, synchronous
 from cloudtrain.distributed.errors import InvalidArgument
 from cloudtrain.distributed.negotiation.messages import CollectiveResponse
 from cloudtrain.distributed.process_set import ProcessSet
 from cloudtrain.distributed.reduce_op import Average, ReduceOp, ScaledOp, Sum, chosen_op
 from cloudtrain.distributed.torch import _state
 from cloudtrain.distributed.torch._exchanges import exchange, gather_tensors
-from cloudtrain.distributed.torch._handle import Handle
-from cloudtrain.distributed.torch._launches import launch
+from cloudtrain.distributed.torch._launches import Handle, launch
 from cloudtrain.distributed.torch._operation import (
     alone,
     as_bytes,

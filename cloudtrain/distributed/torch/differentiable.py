@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from cloudtrain.distributed._forms import single
+from cloudtrain.distributed._api import single
 from cloudtrain.distributed._gradients import Compressor
 from cloudtrain.distributed.errors import InvalidArgument
 from cloudtrain.distributed.process_set import ProcessSet

@@ -18,7 +18,7 @@ from cloudtrain.distributed.process_set import ProcessSet
 from cloudtrain.distributed.reduce_op import Sum
 from cloudtrain.distributed.torch import _state
 from cloudtrain.distributed.torch._gradients.parameters import describe
-from cloudtrain.distributed.torch._handle import Handle
+from cloudtrain.distributed.torch._launches import Handle
 from cloudtrain.distributed.torch._operation import alone, root_of
 from cloudtrain.distributed.torch._state import global_process_set
 from cloudtrain.distributed.torch.collectives import allreduce_, broadcast_async_

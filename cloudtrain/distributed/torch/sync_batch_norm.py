@@ -16,12 +16,11 @@ from cloudtrain.distributed.errors import InvalidArgument
 from cloudtrain.distributed.negotiation import messages
 from cloudtrain.distributed.reduce_op import ScaledOp, Sum
 from cloudtrain.distributed.torch import _state
-from cloudtrain.distributed.torch._agreed_order import AgreedOrder
 from cloudtrain.distributed.torch._failures import watch_stalls
-from cloudtrain.distributed.torch._handle import Handle
+from cloudtrain.distributed.torch._launches import Handle
 from cloudtrain.distributed.torch._operation import in_same_order, type_name
 from cloudtrain.distributed.torch._reductions import reduce_now_, reduce_tensors
-from cloudtrain.distributed.torch._state import Context, global_process_set
+from cloudtrain.distributed.torch._state import AgreedOrder, Context, global_process_set
 from cloudtrain.observe.heartbeat import enter_collective, leave_collective
 
 

@@ -10,10 +10,9 @@ from cloudtrain._lazy import lazy
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from cloudtrain.observe.timeline.clock import Offset
-    from cloudtrain.observe.timeline.merging import align, merge
     from cloudtrain.observe.timeline.recorder import Timeline
     from cloudtrain.observe.timeline.steps import RankStep, Step, find_steps
-    from cloudtrain.observe.timeline.traces import Trace, read_trace
+    from cloudtrain.observe.timeline.traces import Trace, align, merge, read_trace
 
 __getattr__, __dir__ = lazy(
     __name__,
@@ -23,9 +22,9 @@ __getattr__, __dir__ = lazy(
         "Step": "cloudtrain.observe.timeline.steps",
         "Timeline": "cloudtrain.observe.timeline.recorder",
         "Trace": "cloudtrain.observe.timeline.traces",
-        "align": "cloudtrain.observe.timeline.merging",
+        "align": "cloudtrain.observe.timeline.traces",
         "find_steps": "cloudtrain.observe.timeline.steps",
-        "merge": "cloudtrain.observe.timeline.merging",
+        "merge": "cloudtrain.observe.timeline.traces",
         "read_trace": "cloudtrain.observe.timeline.traces",
     },
 )

@@ -11,7 +11,7 @@ import pytest
 import cloudtrain.distributed.numpy
 import cloudtrain.distributed.torch
 from cloudtrain.distributed import NotInitialized, World
-from cloudtrain.distributed._accessors import WorldAccessors
+from cloudtrain.distributed._api import WorldAccessors
 
 FRAMEWORKS = [cloudtrain.distributed.numpy, cloudtrain.distributed.torch]
 NAMES = ["rank", "size", "local_rank", "local_size", "cross_rank", "cross_size", "is_homogeneous"]

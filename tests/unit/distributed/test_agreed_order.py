@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cloudtrain.distributed.torch._agreed_order import MOST, AgreedOrder
+from cloudtrain.distributed.torch._state import MOST, AgreedOrder
 
 
 class Layer:

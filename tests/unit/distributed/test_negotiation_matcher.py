@@ -24,9 +24,7 @@ from cloudtrain.distributed.negotiation.messages import (
 Responses = list[tuple[int, CollectiveResponse]]
 
 
-def joined_payloads(
-    request: CollectiveRequest, own: Sequence[Any], payloads: Sequence[bytes | None]
-) -> bytes:
+def joined_payloads(must_match: dict[str, Any], payloads: Sequence[bytes | None]) -> bytes:
     return b"|".join(payload or b"-" for payload in payloads)
 
 

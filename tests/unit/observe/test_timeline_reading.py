@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from cloudtrain.errors import StorageError
 from cloudtrain.observe.timeline import Offset, Trace, align, find_steps, merge, read_trace
 from cloudtrain.observe.timeline.clock import Clock, measure
-from cloudtrain.observe.timeline.merging import offset_at, trusted
+from cloudtrain.observe.timeline.traces import offset_at, trusted
 
 SECOND = 10**9
 

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from functools import cache
 from typing import Any
 
-from cloudtrain.distributed._accessors import BuildQueries
+from cloudtrain.distributed._api import BuildQueries
 
 _cache = cache
 _FRAMEWORKS = ("torch", "tensorflow", "mxnet")

@@ -14,8 +14,16 @@ from mpi4py import MPI
 
 from cloudtrain.distributed.errors import InvalidArgument
 from cloudtrain.distributed.negotiation.messages import EAGER_BYTES, CollectiveResponse, described
-from cloudtrain.distributed.numpy._arrays import Array, accumulator_type, scale
-from cloudtrain.distributed.numpy._backend import Arrays, Backend, Exchanged, Handle, Results
+from cloudtrain.distributed.numpy._backend import (
+    Array,
+    Arrays,
+    Backend,
+    Exchanged,
+    Handle,
+    Results,
+    accumulator_type,
+    scale,
+)
 from cloudtrain.distributed.numpy._mpi.context import MPI_OPS, MpiContext
 from cloudtrain.distributed.process_set import ProcessSet
 from cloudtrain.distributed.reduce_op import Adasum, Average, ScaledOp

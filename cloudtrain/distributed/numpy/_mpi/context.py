@@ -27,8 +27,7 @@ from cloudtrain.distributed.negotiation.messages import (
     add_set,
     remove_set,
 )
-from cloudtrain.distributed.numpy._arrays import Array, accumulator_type, reduce_in_order
-from cloudtrain.distributed.numpy._backend import Handle
+from cloudtrain.distributed.numpy._backend import Array, Handle, accumulator_type, reduce_in_order
 from cloudtrain.distributed.numpy._mpi.rendezvous import Rendezvous
 from cloudtrain.distributed.options import cycle_seconds
 from cloudtrain.distributed.process_set import ProcessSet

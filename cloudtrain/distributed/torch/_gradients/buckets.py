@@ -22,8 +22,7 @@ from torch import Tensor
 from cloudtrain.distributed._gradients import Compressor
 from cloudtrain.distributed.errors import GradientOrderError
 from cloudtrain.distributed.reduce_op import ReduceOp
-from cloudtrain.distributed.torch._handle import Handle
-from cloudtrain.distributed.torch._launches import launch
+from cloudtrain.distributed.torch._launches import Handle, launch
 from cloudtrain.distributed.torch._operation import all_reduce, uses_nccl
 from cloudtrain.distributed.torch._ops import scale_
 from cloudtrain.observe.timeline import recorder

@@ -33,9 +33,12 @@ from cloudtrain.distributed.torch._gradients.buckets import (
     accumulate,
     share_out,
 )
-from cloudtrain.distributed.torch._gradients.equal_weights import warn_of_different_weights
 from cloudtrain.distributed.torch._gradients.late_gradients import LateGradients
-from cloudtrain.distributed.torch._gradients.parameters import check_equal_on_all_ranks, describe
+from cloudtrain.distributed.torch._gradients.parameters import (
+    check_equal_on_all_ranks,
+    describe,
+    warn_of_different_weights,
+)
 from cloudtrain.distributed.torch._operation import group_of
 from cloudtrain.distributed.torch.collectives import allreduce_, sparse_allreduce_async
 

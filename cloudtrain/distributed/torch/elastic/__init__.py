@@ -14,8 +14,7 @@ With ``torchrun --max-restarts``, all ranks are restarted when one dies, and `ru
 """
 
 from cloudtrain.distributed.errors import HostsUpdatedInterrupt
-from cloudtrain.distributed.torch.elastic._run import run
 from cloudtrain.distributed.torch.elastic._sampler import ElasticSampler
-from cloudtrain.distributed.torch.elastic._state import ObjectState, State, TorchState
+from cloudtrain.distributed.torch.elastic._state import ObjectState, State, TorchState, run
 
 __all__ = ["ElasticSampler", "HostsUpdatedInterrupt", "ObjectState", "State", "TorchState", "run"]
