@@ -1,4 +1,11 @@
-"""Rendezvous: every rank finds rank 0's address, and connects its `NegotiationClient` to the coordinator there."""
+"""Rendezvous: every rank finds rank 0's address, and connects its `NegotiationClient` to the coordinator there.
+
+If the launcher does not set the address, rank 0 publishes it, with a fresh secret of the ranks, in a file that only its
+user can read, and the other ranks wait for it. For ranks of one host the file is in mpirun's session directory, or else
+in a folder of the user, named after the parent. For those of a Slurm step it is in the user's state folder, named after
+the step's start: a step that was requeued, or a second program of the same step, does not find the file of an earlier
+one. Once all ranks have signed in, it is removed.
+"""
 
 from __future__ import annotations
 
@@ -9,23 +16,29 @@ import os
 import socket
 import time
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Callable, Protocol
 
 from cloudtrain._system.sockets import create_server
 from cloudtrain.contract.rank import started_by_srun
+from cloudtrain.contract.slurm_step import step_id, step_key
 from cloudtrain.distributed._objects import Objects
 from cloudtrain.distributed.errors import CollectiveError
-from cloudtrain.distributed.negotiation import step_master
 from cloudtrain.distributed.negotiation.client import NegotiationClient
 from cloudtrain.distributed.negotiation.connection import CoordinatorConnection
 from cloudtrain.distributed.negotiation.coordinator import Coordinator
 from cloudtrain.distributed.negotiation.matcher import Combine
-from cloudtrain.distributed.negotiation.secret import find_secret, private_folder, session_key
-from cloudtrain.distributed.negotiation.step_master import free_port
+from cloudtrain.distributed.negotiation.secret import (
+    find_secret,
+    private_folder,
+    read_private,
+    session_key,
+    write_private,
+)
 from cloudtrain.distributed.options import logger, warn_after
 from cloudtrain.distributed.world import LOOPBACK, World
+from cloudtrain.errors import StorageError
 from cloudtrain.link.authentication import BACKLOG
 from cloudtrain.link.handshake import NotAuthenticated
 from cloudtrain.link.secret import RANKS_VARIABLE, fresh_secret, ranks_secret
@@ -35,6 +48,13 @@ NO_SECRET = (
     f"the ranks are on several machines and have no common secret: anyone who can reach the ports of rank 0 can join "
     f"them. Set {RANKS_VARIABLE} to the same random text on all hosts"
 )
+
+
+STEPS_FOLDER = "steps"
+"""In the state folder."""
+POLL_SECONDS = 0.02
+DISCARD_PORT = 9
+"""Nothing is sent to it: it only lets the kernel choose a route."""
 
 
 class Store(Protocol):
@@ -72,7 +92,7 @@ def connect(
         "lose": client.lose,
         "position": client.position,
     }
-    secret = ranks_secret(os.environ) or step_master.secret() or find_secret(world.on_one_machine)
+    secret = ranks_secret(os.environ) or published_secret() or find_secret(world.on_one_machine)
     if world.rank == 0:
         host = world.master_addr or os.environ.get("MASTER_ADDR") or socket.gethostname()
         if world.on_one_machine:
@@ -136,45 +156,137 @@ def _listen(address: str) -> socket.socket:
         return create_server("", 0, BACKLOG)
 
 
+@dataclass(frozen=True)
+class Master:
+    """Where rank 0 listens, as it has published it."""
+
+    address: str
+    port: int
+    secret: str
+
+
+_known: tuple[Path, Master] | None = None
+"""What this process has published or read, and where. It stays the same for a second ``init``, which uses the same
+store."""
+_published: Path | None = None
+
+
 def find_master(world: World, timeout: float, environ: Mapping[str, str] = os.environ) -> World:
-    """``world`` with the master address and port. If the launcher set no port, rank 0 chooses one, and the other
-    ranks of the host read it from the rendezvous file.
+    """``world`` with the master address and port: those of the launcher, or else those that rank 0 publishes.
 
     Raises:
-        CollectiveError: rank 0 wrote no port within ``timeout`` seconds, or another user owns the folder.
+        CollectiveError: rank 0 published nothing within ``timeout`` seconds, or the folder cannot be used.
     """
+    global _known
+    in_step = started_by_srun(environ)
     if world.size == 1 or (world.master_addr and world.master_port):
         return world
-    if started_by_srun(environ):
-        return step_master.find(world, timeout, environ)
-    address = world.master_addr or LOOPBACK
-    path = _rendezvous_file(environ)
-    if world.rank == 0:
-        from cloudtrain.storage.atomic import replace_file  # few ranks need it
-
-        port = free_port(address)
-        replace_file(path, f"{port}".encode())
-        atexit.register(_remove, path)
-        return replace(world, master_addr=address, master_port=port)
-    deadline = time.monotonic() + timeout
-    while time.monotonic() < deadline:
-        with contextlib.suppress(FileNotFoundError):
-            return replace(world, master_addr=address, master_port=int(path.read_text()))
-        time.sleep(0.01)
-    raise CollectiveError(
-        f"rank {world.rank} of {world.size}: rank 0 did not publish its port within {timeout:g} s",
-        hint="Set MASTER_ADDR and MASTER_PORT for all ranks (mpirun: -x MASTER_ADDR -x MASTER_PORT).",
-    )
+    hint = "Set MASTER_ADDR and MASTER_PORT for all ranks (mpirun: -x MASTER_ADDR -x MASTER_PORT)."
+    if in_step:
+        hint = (
+            f"All ranks of Slurm step {step_id(environ)} must call init. Set CLOUDTRAIN_HOME to a folder that you can "
+            f"write to and that all nodes share, or MASTER_ADDR, MASTER_PORT and {RANKS_VARIABLE} to the same values "
+            "for all ranks."
+        )
+    try:
+        path = _step_file(environ) if in_step else _host_file(environ)
+        master = _known[1] if _known and _known[0] == path else None
+        if world.rank == 0:
+            master = _publish(master or _new_master(world, environ), path)
+        elif master is None:
+            master = _read(world, path, timeout, hint)
+        _known = path, master
+    except (OSError, StorageError) as error:
+        raise CollectiveError(f"rank {world.rank} of {world.size}: {error}", hint=hint) from error
+    return replace(world, master_addr=master.address, master_port=world.master_port or master.port)
 
 
-def _rendezvous_file(environ: Mapping[str, str]) -> Path:
-    """The rendezvous file: in mpirun's session directory, or else in a folder of this user, named after the parent."""
+def published_secret() -> str:
+    """The secret of the ranks that rank 0 has published; empty if this process has not needed it."""
+    return _known[1].secret if _known else ""
+
+
+def all_have_read() -> None:
+    """Remove the file: every rank has signed in. On ranks that have not published it, nothing happens."""
+    global _published
+    if _published:
+        with contextlib.suppress(OSError):
+            _published.unlink()
+        _published = None
+
+
+atexit.register(all_have_read)
+
+
+def _step_file(environ: Mapping[str, str]) -> Path:
+    from cloudtrain.storage.state import state_home  # only these ranks need it
+
+    folder = state_home() / STEPS_FOLDER
+    folder.mkdir(mode=0o700, exist_ok=True)
+    return folder / step_key(environ)
+
+
+def _host_file(environ: Mapping[str, str]) -> Path:
     session = environ.get("PMIX_SERVER_TMPDIR")
     if session and os.path.isdir(session):
         return Path(session, "cloudtrain-master")
     return private_folder() / f"master-{os.getppid()}"
 
 
-def _remove(path: Path) -> None:
-    with contextlib.suppress(OSError):
-        path.unlink()
+def _new_master(world: World, environ: Mapping[str, str]) -> Master:
+    address = world.master_addr or (LOOPBACK if world.on_one_machine else own_address(environ))
+    port = world.master_port or free_port(LOOPBACK if address == LOOPBACK else "")
+    return Master(address, port, fresh_secret())
+
+
+def _publish(master: Master, path: Path) -> Master:
+    global _published
+    _published = path
+    write_private(path, json.dumps([master.address, master.port, master.secret]))
+    return master
+
+
+def _read(world: World, path: Path, timeout: float, hint: str) -> Master:
+    deadline = time.monotonic() + timeout
+    while time.monotonic() < deadline:
+        # NFS remembers for up to a minute that a file was missing, unless its folder is read.
+        os.listdir(path.parent)
+        text = read_private(path)
+        if text:
+            try:
+                address, port, secret = json.loads(text)
+                return Master(str(address), int(port), str(secret))
+            except (ValueError, TypeError):
+                raise CollectiveError(
+                    f"{path} does not have the address of rank 0", hint="Remove it, and restart the ranks."
+                ) from None
+        time.sleep(POLL_SECONDS)
+    raise CollectiveError(
+        f"rank {world.rank} of {world.size} on {socket.gethostname()}: rank 0 did not publish its address in "
+        f"{path.parent} within {timeout:g} s",
+        hint=hint,
+    )
+
+
+def free_port(address: str) -> int:
+    """A port that is free at ``address``, which is this machine's. Empty: at all addresses."""
+    with socket.socket() as probe:
+        probe.bind((address, 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+def own_address(environ: Mapping[str, str]) -> str:
+    """The address at which the other nodes of the step reach this one: that of the route to ``srun``.
+
+    If ``srun`` runs on this node, its address is already the one that the nodes use. Otherwise, the name of the node.
+    """
+    with contextlib.suppress(OSError, KeyError):
+        launcher = environ["SLURM_LAUNCH_NODE_IPADDR"]
+        [(family, kind, _, _, there), *_] = socket.getaddrinfo(launcher, DISCARD_PORT, type=socket.SOCK_DGRAM)
+        with socket.socket(family, kind) as probe:
+            probe.connect(there)
+            address = str(probe.getsockname()[0])
+        if not address.startswith("127.") and address != "::1":
+            return address
+    return environ.get("SLURMD_NODENAME") or socket.gethostname()

@@ -1,8 +1,7 @@
 """The secret of the ranks: from the job, or for ranks of one machine from a file that only their user can read.
 
 It never comes from a ``TCPStore``, which anyone who can reach its port can read. The only exception is ranks on
-several machines that were not given a secret: see `cloudtrain.distributed.negotiation.rendezvous`. For tasks of a
-Slurm step, see `cloudtrain.distributed.negotiation.step_master`.
+several machines that were not given a secret: see `cloudtrain.distributed.negotiation.rendezvous`.
 """
 
 from __future__ import annotations

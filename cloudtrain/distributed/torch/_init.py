@@ -16,10 +16,9 @@ import torch.distributed as dist
 from cloudtrain.contract.rank import LauncherEnv, with_rank
 from cloudtrain.distributed import _timeline, options
 from cloudtrain.distributed.errors import InvalidArgument
-from cloudtrain.distributed.negotiation import step_master
 from cloudtrain.distributed.negotiation.client import NegotiationClient
 from cloudtrain.distributed.negotiation.messages import GLOBAL, CollectiveResponse, add_set, remove_set
-from cloudtrain.distributed.negotiation.rendezvous import connect, find_master
+from cloudtrain.distributed.negotiation.rendezvous import all_have_read, connect, find_master
 from cloudtrain.distributed.options import cycle_seconds, logger
 from cloudtrain.distributed.process_set import ProcessSet, process_sets_of, with_id
 from cloudtrain.distributed.torch import _flight_recorder, _state
@@ -100,7 +99,7 @@ def init(
         if owns_group:
             world = on_loopback(find_master(world, start_timeout))
             init_process_group(world, device, backend, start_timeout, timeout)
-            step_master.all_have_read()
+            all_have_read()
             world = _with_cross_rank(world, start_timeout)
     backends = dist.get_backend_config() if dist.is_initialized() else ""
     timeout = timeout or options.default_timeout(backends)
