@@ -225,9 +225,7 @@ def _problem(store: Store, stored: StoredObject, progress: Progress | None) -> s
         return "is missing"
     except DamagedBody as error:
         return f"cannot be read: {error.message}"
-    if size != stored.size:
-        return f"has {size} bytes, not {stored.size}"
-    return "" if digest.hexdigest() == stored.sha256 else "differs from what was saved"
+    return stored.problem(size, digest.hexdigest())
 
 
 ABANDONED_SECONDS = 86400.0

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Callable
 
 from cloudtrain.distributed.errors import InvalidArgument
 from cloudtrain.distributed.options import logger
@@ -28,27 +28,31 @@ class Compressor:
         return tensor
 
 
-class CastCompressor(Compressor):
-    """Sends floating-point tensors in a shorter type. A framework supplies the cast."""
+def casting(
+    module: str, name: str, dtype: Any, is_floating: Callable[[Any], bool], cast: Callable[[Any, Any], Any]
+) -> type[Compressor]:
+    """The compressor that sends floating-point tensors as ``dtype``.
 
-    dtype: Any
-    """The type to send."""
+    That is IEEE half precision, with 11 bits of significand and at most 65504; or bfloat16, which has the range of
+    float32 and 8 bits of significand.
 
-    @staticmethod
-    def is_floating(tensor: Any) -> bool:
-        raise NotImplementedError
+    Args:
+        module: the module in which it is ``Compression.<name>``.
+        cast: returns a tensor in a type.
+    """
 
-    @staticmethod
-    def cast(tensor: Any, dtype: Any) -> Any:
-        raise NotImplementedError
+    class CastCompressor(Compressor):
+        @staticmethod
+        def compress(tensor: Any) -> tuple[Any, Any]:
+            return (cast(tensor, dtype) if is_floating(tensor) else tensor), tensor.dtype
 
-    @classmethod
-    def compress(cls, tensor: Any) -> tuple[Any, Any]:
-        return (cls.cast(tensor, cls.dtype) if cls.is_floating(tensor) else tensor), tensor.dtype
+        @staticmethod
+        def decompress(tensor: Any, ctx: Any) -> Any:
+            return cast(tensor, ctx)
 
-    @classmethod
-    def decompress(cls, tensor: Any, ctx: Any) -> Any:
-        return cls.cast(tensor, ctx)
+    CastCompressor.__name__ = f"{name.upper()}Compressor"
+    CastCompressor.__module__, CastCompressor.__qualname__ = module, f"Compression.{name}"
+    return CastCompressor
 
 
 def report_different_weights(names: Sequence[str], is_first: bool, what: str, remedy: str) -> None:

@@ -56,10 +56,14 @@ class StoredObject:
         self.verify_digest(len(data), hashlib.sha256(data).hexdigest())
 
     def verify_digest(self, size: int, sha256: str) -> None:
+        if problem := self.problem(size, sha256):
+            raise Damaged(f"{self.key} {problem}")
+
+    def problem(self, size: int, sha256: str) -> str:
+        """How an object of this size and hash differs from what was saved; empty if it does not."""
         if size != self.size:
-            raise Damaged(f"{self.key} has {size} bytes, not {self.size}")
-        if sha256 != self.sha256:
-            raise Damaged(f"{self.key} differs from what was saved")
+            return f"has {size} bytes, not {self.size}"
+        return "" if sha256 == self.sha256 else "differs from what was saved"
 
     def to_json(self) -> dict[str, Any]:
         return dict(vars(self))

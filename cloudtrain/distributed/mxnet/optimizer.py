@@ -11,32 +11,24 @@ import mxnet as mx
 import numpy as np
 
 import cloudtrain.distributed.numpy as core
-from cloudtrain.distributed._gradients import CastCompressor, Compressor
+from cloudtrain.distributed._gradients import Compressor, casting
 from cloudtrain.distributed.errors import InvalidArgument
 from cloudtrain.distributed.mxnet.collectives import all_to_numpy, write
 from cloudtrain.distributed.numpy import Average, ProcessSet, global_process_set
 from cloudtrain.observe.timeline import recorder
 
 
-class FP16Compressor(CastCompressor):
-    """Sends floating-point arrays as IEEE half precision: 11 bits of significand, at most 65504."""
-
-    dtype = "float16"
-
-    @staticmethod
-    def is_floating(tensor: Any) -> bool:
-        return bool(np.dtype(tensor.dtype).kind == "f")
-
-    @staticmethod
-    def cast(tensor: Any, dtype: Any) -> Any:
-        return tensor.astype(dtype)
-
-
 class Compression:
     """The built-in compressors. ``compression`` also accepts any other subclass of `Compressor`."""
 
     none = Compressor
-    fp16 = FP16Compressor
+    fp16 = casting(
+        __name__,
+        "fp16",
+        "float16",
+        lambda array: np.dtype(array.dtype).kind == "f",
+        lambda array, dtype: array.astype(dtype),
+    )
 
 
 class DistributedTrainer(mx.gluon.Trainer):  # type: ignore[misc]

@@ -18,7 +18,7 @@ import numpy as np
 import tensorflow as tf
 
 import cloudtrain.distributed.numpy as hvd
-from cloudtrain.distributed._gradients import CastCompressor, Compressor
+from cloudtrain.distributed._gradients import Compressor, casting
 from cloudtrain.distributed.errors import InvalidArgument
 from cloudtrain.distributed.numpy._backend import Array
 from cloudtrain.distributed.tensorflow._errors import remembered_errors, tensorflow_errors
@@ -154,32 +154,16 @@ def _warn_of_host_memory() -> None:
         )
 
 
-class FP16Compressor(CastCompressor):
-    """Sends floating-point tensors as IEEE half precision: 11 bits of significand, at most 65504."""
-
-    dtype = tf.float16
-
-    @staticmethod
-    def is_floating(tensor: Any) -> bool:
-        return bool(tensor.dtype.is_floating)
-
-    @staticmethod
-    def cast(tensor: Any, dtype: Any) -> Any:
-        return tf.cast(tensor, dtype)
-
-
-class BF16Compressor(FP16Compressor):
-    """Sends floating-point tensors as bfloat16: the range of float32, with 8 bits of significand."""
-
-    dtype = tf.bfloat16
+def _is_floating(tensor: Any) -> bool:
+    return bool(tensor.dtype.is_floating)
 
 
 class Compression:
     """The built-in compressors. ``compression`` also accepts any other subclass of `Compressor`."""
 
     none = Compressor
-    fp16 = FP16Compressor
-    bf16 = BF16Compressor
+    fp16 = casting(__name__, "fp16", tf.float16, _is_floating, tf.cast)
+    bf16 = casting(__name__, "bf16", tf.bfloat16, _is_floating, tf.cast)
 
 
 def waiting_function(

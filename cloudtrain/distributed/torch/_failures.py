@@ -16,7 +16,7 @@ import sys
 import threading
 import time
 import weakref
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import torch
@@ -39,15 +39,23 @@ POLL_SECONDS = 0.002
 STALL_POLL_SECONDS = 5.0
 
 
-@contextlib.contextmanager
-def collective_errors(label: str) -> Iterator[None]:
-    """Turn a failure of the backend into a CollectiveError that names the operation and the ranks."""
-    try:
-        yield
-    except CollectiveError:
-        raise
-    except RuntimeError as error:
-        raise collective_error(label, error) from error
+class collective_errors:
+    """A block in which a failure of the backend becomes a CollectiveError that names the operation and the ranks.
+
+    A class, because a step has many of these blocks, and a generator takes longer to enter.
+    """
+
+    __slots__ = ("_label",)
+
+    def __init__(self, label: str) -> None:
+        self._label = label
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        if isinstance(error, RuntimeError) and not isinstance(error, CollectiveError):
+            raise collective_error(self._label, error) from error
 
 
 def collective_error(label: str, error: RuntimeError) -> CollectiveError:

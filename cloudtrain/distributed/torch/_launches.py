@@ -10,11 +10,10 @@ import torch.distributed as dist
 from torch import Tensor
 from torch.distributed import Work
 
-from cloudtrain.distributed.errors import CollectiveError
 from cloudtrain.distributed.negotiation.client import Negotiation, SequenceNumbers
 from cloudtrain.distributed.reduce_op import ReduceOp
 from cloudtrain.distributed.torch import _gpu_times, _state
-from cloudtrain.distributed.torch._failures import check_alive, check_ended, collective_error
+from cloudtrain.distributed.torch._failures import check_alive, check_ended, collective_errors
 from cloudtrain.distributed.torch._ops import dtype_name
 from cloudtrain.distributed.torch._state import Context
 from cloudtrain.distributed.torch._thread_work import StreamWork, ThreadWork
@@ -70,15 +69,12 @@ class Handle:
         work: Any = self._work
         enter_collective()
         try:
-            if isinstance(work, Negotiation):
-                work = _state.current().client.wait(work)
-            if work is not None:
-                work.wait()
-                check_ended(self._label, work)
-        except CollectiveError:
-            raise
-        except RuntimeError as error:
-            raise collective_error(self._label, error) from error
+            with collective_errors(self._label):
+                if isinstance(work, Negotiation):
+                    work = _state.current().client.wait(work)
+                if work is not None:
+                    work.wait()
+                    check_ended(self._label, work)
         finally:
             leave_collective()
         if self._operation is not None:
@@ -206,15 +202,11 @@ def _launch(
     if timeline is not None:
         operation = timeline.operation(kind, name or "", facts or {})
         operation.copies = list(copies)
-    try:
+    with collective_errors(label):
         if tracked is None:
             works = [start(part) for part in parts]
         else:
             works = [each.carried_by(start(part)) for each, part in zip(tracked, parts)]
-    except CollectiveError:
-        raise
-    except RuntimeError as error:
-        raise collective_error(label, error) from error
     work = works[0] if len(works) == 1 else CombinedWork(works)
     if operation is not None:
         record_end(operation, work, group, parts[0][0].device if parts else None, parts)
@@ -225,13 +217,9 @@ def launch_now(label: str, group: Any, start: Start, part: Sequence[Tensor], **h
     """`launch` with a single part, and the wait for it in this thread, which costs less than a `Handle`."""
     work, operation = _launch(label, group, start, [part], **how)
     if work is not None:
-        try:
+        with collective_errors(label):
             work.wait()
             check_ended(label, work)
-        except CollectiveError:
-            raise
-        except RuntimeError as error:
-            raise collective_error(label, error) from error
     if operation is not None:
         if operation.ends_when_waited:
             operation.end()
