@@ -126,9 +126,7 @@ def measure(size: int, mode: str, operations: int) -> float:
         KEY,
         size,
         lambda *_: b"",
-        deliver=client.deliver,
-        lose=client.lose,
-        position=lambda: None,
+        client,
         timeout=60,
         warn_after=60,
     )

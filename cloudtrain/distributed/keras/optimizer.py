@@ -11,7 +11,7 @@ from cloudtrain.distributed.reduce_op import Average, ReduceOp
 from cloudtrain.distributed.tensorflow import optimizer as tensorflow_optimizer
 from cloudtrain.distributed.tensorflow._bridge import Compression
 from cloudtrain.distributed.tensorflow._context import global_process_set
-from cloudtrain.distributed.tensorflow.tape import weights_of_layers
+from cloudtrain.distributed.tensorflow.tape import with_local_layers
 
 
 def DistributedOptimizer(
@@ -79,38 +79,6 @@ def DistributedOptimizer(
     )
 
 
-def PartialDistributedOptimizer(
-    optimizer: Any,
-    name: str | None = None,
-    device_dense: str = "",
-    device_sparse: str = "",
-    compression: type[Compressor] = Compression.none,
-    sparse_as_dense: bool = False,
-    gradient_predivide_factor: float = 1.0,
-    op: ReduceOp = Average,
-    backward_passes_per_step: int = 1,
-    average_aggregated_gradients: bool = False,
-    groups: int | Sequence[Sequence[Any]] | None = None,
-    process_set: ProcessSet = global_process_set,
-    local_layers: Any = None,
-    scale_local_gradients: bool = True,
-) -> Any:
-    """`DistributedOptimizer` that excludes the gradients of ``local_layers``, a built layer or several."""
-    wrapped = DistributedOptimizer(
-        optimizer,
-        name,
-        device_dense,
-        device_sparse,
-        compression,
-        sparse_as_dense,
-        gradient_predivide_factor,
-        op,
-        backward_passes_per_step,
-        average_aggregated_gradients,
-        groups=groups,
-        process_set=process_set,
-        scale_local_gradients=scale_local_gradients,
-    )
-    for variable in weights_of_layers(local_layers):
-        wrapped.register_local_var(variable)
-    return wrapped
+PartialDistributedOptimizer = with_local_layers(
+    DistributedOptimizer, "register_local_var", without=["num_groups"]
+)

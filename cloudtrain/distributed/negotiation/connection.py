@@ -44,8 +44,21 @@ REST_SECONDS = 0.001
 """How long the background thread sleeps while another thread reads, and how soon after it the background resumes."""
 
 
+class Client(Protocol):
+    """What a connection needs of a `NegotiationClient`."""
+
+    def deliver(self, response: CollectiveResponse) -> None:
+        """Take a response to this rank; called in order."""
+
+    def lose(self, rank: int, why: str, died: bool = True) -> None:
+        """A rank has ended."""
+
+    def position(self) -> Any:
+        """This rank's position (see `SequenceNumbers.position`)."""
+
+
 class CoordinatorConnection:
-    """Sends requests to the coordinator and handles its messages. Arguments as for `Coordinator`.
+    """Sends requests to the coordinator and handles its messages, for ``client``.
 
     Raises:
         NotAuthenticated: it does not know the key.
@@ -57,13 +70,11 @@ class CoordinatorConnection:
         address: tuple[str, int],
         key: bytes,
         rank: int,
+        client: Client,
         *,
-        deliver: Callable[[CollectiveResponse], None],
-        lose: Callable[..., None],
-        position: Callable[[], Any],
         timeout: float,
     ) -> None:
-        self._deliver, self._lose, self._position = deliver, lose, position
+        self._client = client
         self._connection = _connect(address, key, time.monotonic() + timeout)
         self._lock = threading.Lock()
         self._closing = False
@@ -134,18 +145,18 @@ class CoordinatorConnection:
             for kind, content, payload in self._unpacker.feed(data):
                 if kind == NUMBERS:
                     for response in self._numbers.responses(content):
-                        self._deliver(response)
+                        self._client.deliver(response)
                 elif kind == RESPONSE:
                     response = unpack_response(content, payload)
                     self._numbers.learn(response)
-                    self._deliver(response)
+                    self._client.deliver(response)
                 elif kind == LOST:
-                    self._lose(*content)
+                    self._client.lose(*content)
                     self._closing = (
                         self._closing or content[0] == 0
                     )  # rank 0 has said why it closes the connection
                 elif kind == ASK_POSITIONS:
-                    self._send(pack(POSITION, self._position()))
+                    self._send(pack(POSITION, self._client.position()))
                 elif kind == ALL_POSITIONS:
                     self._positions = dict(content)
                     self._positions_received.set()
@@ -162,7 +173,7 @@ class CoordinatorConnection:
             self._closed = True
             self._time_received.set()
         if not data and not self._closing:
-            self._lose(0, why)
+            self._client.lose(0, why)
         return bool(data)
 
 

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, Callable
 
-from cloudtrain.distributed.negotiation.connection import PURPOSE, TICK_SECONDS, Reader, close_on_fork
+from cloudtrain.distributed.negotiation.connection import PURPOSE, TICK_SECONDS, Client, Reader, close_on_fork
 from cloudtrain.distributed.negotiation.matcher import Combine, Matcher, RankResponse
 from cloudtrain.distributed.negotiation.messages import (
     ALL_POSITIONS,
@@ -63,9 +63,7 @@ class Coordinator:
         key: ranks prove that they know it.
         size: the number of ranks.
         combine: see `Matcher`.
-        deliver: takes the responses to rank 0 itself, in order.
-        lose: called with a rank that ended, the reason, and whether it died (see `NegotiationClient.lose`).
-        position: returns rank 0's position (see `SequenceNumbers.position`).
+        client: of rank 0 itself.
         timeout: seconds that an operation may wait for ranks.
         warn_after: seconds after which a waiting operation is logged.
     """
@@ -76,16 +74,14 @@ class Coordinator:
         key: bytes,
         size: int,
         combine: Combine,
+        client: Client,
         *,
-        deliver: Callable[[CollectiveResponse], None],
-        lose: Callable[..., None],
-        position: Callable[[], Any],
         timeout: float,
         warn_after: float,
     ) -> None:
         self._size = size
         self._matcher = Matcher(size, combine)
-        self._deliver, self._lose, self._position = deliver, lose, position
+        self._client = client
         self._timeout, self._warn_after = timeout, warn_after
         self._ranks: dict[int, _RankConnection] = {}
         self._seen: set[int] = set()
@@ -196,7 +192,7 @@ class Coordinator:
             peer.send(b"".join(messages))
         own, self._own = self._own, []
         for response in own:
-            self._deliver(response)
+            self._client.deliver(response)
 
     def _send(self, peer: _RankConnection, data: bytes) -> None:
         if not peer.outgoing:
@@ -273,7 +269,7 @@ class Coordinator:
 
     def _lost(self, rank: int, why: str, died: bool = True) -> None:
         self._ranks.pop(rank, None)
-        self._lose(rank, why, died)
+        self._client.lose(rank, why, died)
         for peer in self._ranks.values():
             self._send(peer, pack(LOST, [rank, why, died]))
         self._respond(self._matcher.leave(rank, why))
@@ -286,7 +282,7 @@ class Coordinator:
         if now - self._asked_at < POSITION_SECONDS:
             return  # the answers to the last question are still coming
         self._asked_at = now
-        self._positions = {0: self._position()}
+        self._positions = {0: self._client.position()}
         for peer in self._ranks.values():
             self._send(peer, pack(ASK_POSITIONS, None))
 

@@ -18,7 +18,7 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Callable, Protocol
+from typing import Protocol
 
 from cloudtrain._system.sockets import create_server
 from cloudtrain.contract.rank import started_by_srun
@@ -87,11 +87,6 @@ def connect(
     Raises:
         CollectiveError: rank 0 is unreachable, or does not know the secret.
     """
-    callbacks: dict[str, Callable[..., Any]] = {
-        "deliver": client.deliver,
-        "lose": client.lose,
-        "position": client.position,
-    }
     secret = ranks_secret(os.environ) or published_secret() or find_secret(world.on_one_machine)
     if world.rank == 0:
         host = world.master_addr or os.environ.get("MASTER_ADDR") or socket.gethostname()
@@ -105,7 +100,7 @@ def connect(
         client.objects = Objects(session_key(secret, "objects", session))
         key = session_key(secret, "ranks", session)
         client.channel = Coordinator(
-            listener, key, world.size, combine, timeout=timeout, warn_after=warn_after(), **callbacks
+            listener, key, world.size, combine, client, timeout=timeout, warn_after=warn_after()
         )
         store.set(STORE_KEY, json.dumps([host, listener.getsockname()[1], session, "" if given else secret]))
         return
@@ -121,9 +116,7 @@ def connect(
     client.objects = Objects(session_key(secret, "objects", session))
     key = session_key(secret, "ranks", session)
     try:
-        client.channel = CoordinatorConnection(
-            (host, port), key, world.rank, timeout=start_timeout, **callbacks
-        )
+        client.channel = CoordinatorConnection((host, port), key, world.rank, client, timeout=start_timeout)
     except NotAuthenticated as error:
         raise CollectiveError(
             f"{where}: {error}",

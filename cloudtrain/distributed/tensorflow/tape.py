@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import functools
+import inspect
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import Any, Callable
 
 import tensorflow as tf
 
@@ -70,38 +72,34 @@ def DistributedGradientTape(
     return gradtape
 
 
-@no_autograph
-def PartialDistributedGradientTape(
-    gradtape: Any,
-    device_dense: str = "",
-    device_sparse: str = "",
-    compression: type[Compressor] = Compression.none,
-    sparse_as_dense: bool = False,
-    op: ReduceOp = Average,
-    gradient_predivide_factor: float = 1.0,
-    num_groups: int = 0,
-    groups: int | Sequence[Sequence[Any]] | None = None,
-    process_set: ProcessSet = global_process_set,
-    local_layers: Any = None,
-    scale_local_gradients: bool = True,
-) -> Any:
-    """`DistributedGradientTape` that excludes the gradients of ``local_layers``, a layer or several."""
-    tape = DistributedGradientTape(
-        gradtape,
-        device_dense,
-        device_sparse,
-        compression,
-        sparse_as_dense,
-        op,
-        gradient_predivide_factor,
-        num_groups,
-        groups,
-        process_set,
-        scale_local_gradients,
-    )
-    for variable in weights_of_layers(local_layers):
-        tape.register_local_source(variable)
-    return tape
+def with_local_layers(
+    template: Callable[..., Any], register: str, without: Sequence[str] = ()
+) -> Callable[..., Any]:
+    """``template`` with the argument ``local_layers`` before its last one: a layer, or several, to leave out.
+
+    Args:
+        register: The method of the result that excludes the gradient of a variable from the reduction.
+        without: Arguments that Horovod does not have here.
+    """
+    signature = inspect.signature(template)
+    *first, last = [one for one in signature.parameters.values() if one.name not in without]
+    local = inspect.Parameter("local_layers", inspect.Parameter.POSITIONAL_OR_KEYWORD, default=None)
+    signature = signature.replace(parameters=[*first, local, last])
+
+    @functools.wraps(template)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        given = signature.bind(*args, **kwargs).arguments
+        variables = weights_of_layers(given.pop("local_layers", None))
+        wrapped = template(**given)
+        for variable in variables:
+            getattr(wrapped, register)(variable)
+        return wrapped
+
+    call.__name__ = call.__qualname__ = f"Partial{template.__name__}"
+    call.__doc__ = f"`{template.__name__}` without the gradients of ``local_layers``, which are built layers."
+    call.__signature__ = signature  # type: ignore[attr-defined]
+    made: Callable[..., Any] = no_autograph(call)
+    return made
 
 
 def weights_of_layers(layers: Any) -> list[Any]:
@@ -113,6 +111,9 @@ def weights_of_layers(layers: Any) -> list[Any]:
             raise InvalidArgument("All local layers must be of tf.keras.layers.Layer type.")
         weights += layer.trainable_weights
     return weights
+
+
+PartialDistributedGradientTape = with_local_layers(DistributedGradientTape, "register_local_source")
 
 
 class _DistributedTape:

@@ -17,6 +17,7 @@ from cloudtrain.distributed.negotiation.messages import (
     HELLO,
     MESSAGE_BYTES,
     CollectiveRequest,
+    CollectiveResponse,
     pack,
     pack_numbers,
 )
@@ -38,22 +39,28 @@ class _Job:
             KEY,
             3,
             lambda *_: b"",
-            deliver=lambda _: None,
-            lose=lambda rank, why, died=True: self.ended.append((rank, why)),
-            position=lambda: "rank 0",
+            self,
             timeout=60,
             warn_after=60,
         )
 
+    def deliver(self, response: CollectiveResponse) -> None:
+        pass
+
+    def lose(self, rank: int, why: str, died: bool = True) -> None:
+        self.ended.append((rank, why))
+
+    def position(self) -> str:
+        return "rank 0"
+
     def join(self, rank: Any, key: bytes = KEY) -> NegotiationClient:
         client = NegotiationClient(lambda _: None, 60)
+        client.position = lambda: f"rank {rank}"  # type: ignore[method-assign,assignment,return-value]
         client.channel = CoordinatorConnection(
             self.address,
             key,
             rank,
-            deliver=client.deliver,
-            lose=client.lose,
-            position=lambda: f"rank {rank}",
+            client,
             timeout=10,
         )
         return client
