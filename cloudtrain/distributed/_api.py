@@ -1,4 +1,4 @@
-"""What the APIs of all frameworks have in common: queries of the world and the build, and forms of collectives."""
+"""The common parts of the APIs of all frameworks: queries of the world and the build, and forms of collectives."""
 
 from __future__ import annotations
 

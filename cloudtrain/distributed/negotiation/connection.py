@@ -45,7 +45,7 @@ REST_SECONDS = 0.001
 
 
 class Client(Protocol):
-    """What a connection needs of a `NegotiationClient`."""
+    """The methods of `NegotiationClient` that a connection calls."""
 
     def deliver(self, response: CollectiveResponse) -> None:
         """Take a response to this rank; called in order."""

@@ -159,8 +159,8 @@ class Master:
 
 
 _known: tuple[Path, Master] | None = None
-"""What this process has published or read, and where. It stays the same for a second ``init``, which uses the same
-store."""
+"""The file, and the master that this process has published there or read. It stays the same for a second ``init``,
+which uses the same store."""
 _published: Path | None = None
 
 
