@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any
 
 from cloudtrain.errors import PlatformError
 from cloudtrain.platforms.kubernetes.api.kinds import Kind
-from cloudtrain.platforms.kubernetes.api.refusals import refusal
 
 if TYPE_CHECKING:
     from cloudtrain.platforms.kubernetes.api.connection import Connection
@@ -130,6 +129,8 @@ def object_error(
     answer: Mapping[str, Any], asked: Asked, at: Connection, *, status: int = 0, pause: float | None = None
 ) -> KubeError:
     """The error for a ``Status`` object, which a watch gets inside its stream."""
+    from cloudtrain.platforms.kubernetes.api.refusals import refusal
+
     code = status or _number(answer.get("code"))
     reason, message = str(answer.get("reason") or ""), " ".join(str(answer.get("message") or "").split())
     details = answer.get("details")
