@@ -300,7 +300,9 @@ def _written_names(module: str) -> list[str]:
     imported: dict[str, str] = {}
     for statement in ast.parse(path.read_text()).body:
         if isinstance(statement, ast.ImportFrom):
-            imported |= {each.asname or each.name: f"{statement.module}.{each.name}" for each in statement.names}
+            imported |= {
+                each.asname or each.name: f"{statement.module}.{each.name}" for each in statement.names
+            }
         elif isinstance(statement, ast.Assign) and ast.unparse(statement.targets[0]) == "__all__":
             names += ast.literal_eval(statement.value)
         elif isinstance(statement, ast.AugAssign) and ast.unparse(statement.target) == "__all__":
