@@ -111,8 +111,7 @@ class _Dcp:
 
     def __init__(self, uri: str) -> None:
         import torch.distributed.checkpoint as dcp
-        from s3torchconnector import S3ClientConfig
-        from s3torchconnector import dcp as s3
+        from s3torchconnector import S3ClientConfig, dcp as s3
 
         self._dcp, self._s3 = dcp, s3
         self._uri = uri

@@ -11,150 +11,93 @@ from cloudtrain._version import __version__
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from cloudtrain import checkpoint as checkpoint
-    from cloudtrain import distributed as distributed
-    from cloudtrain import environment as environment
-    from cloudtrain import observe as observe
-    from cloudtrain import optimizers as optimizers
-    from cloudtrain import pipelines as pipelines
-    from cloudtrain import sagemaker as sagemaker
-    from cloudtrain import testing as testing
-    from cloudtrain.contract import FailureClass, FailureReport, JobStatus
-    from cloudtrain.errors import CloudtrainError, InvalidJob, TrainingFailed
-    from cloudtrain.estimator import Estimator
-    from cloudtrain.execution_role import get_execution_role
-    from cloudtrain.frameworks import HuggingFace, MXNet, PyTorch, SKLearn, TensorFlow, XGBoost
-    from cloudtrain.job import Job
-    from cloudtrain.sagemaker import image_uris
-    from cloudtrain.session import Session
+    from cloudtrain import (
+        checkpoint as checkpoint,
+        distributed as distributed,
+        environment as environment,
+        observe as observe,
+        optimizers as optimizers,
+        pipelines as pipelines,
+        sagemaker as sagemaker,
+        testing as testing,
+    )
+    from cloudtrain.contract import (
+        FailureClass as FailureClass,
+        FailureReport as FailureReport,
+        JobStatus as JobStatus,
+    )
+    from cloudtrain.errors import (
+        CloudtrainError as CloudtrainError,
+        InvalidJob as InvalidJob,
+        TrainingFailed as TrainingFailed,
+    )
+    from cloudtrain.estimator import Estimator as Estimator
+    from cloudtrain.execution_role import get_execution_role as get_execution_role
+    from cloudtrain.frameworks import (
+        HuggingFace as HuggingFace,
+        MXNet as MXNet,
+        PyTorch as PyTorch,
+        SKLearn as SKLearn,
+        TensorFlow as TensorFlow,
+        XGBoost as XGBoost,
+    )
+    from cloudtrain.job import Job as Job
+    from cloudtrain.sagemaker import image_uris as image_uris
+    from cloudtrain.session import Session as Session
     from cloudtrain.spec import (
-        CollectionConfig,
-        DebuggerHookConfig,
-        FileSystemInput,
-        InstanceGroup,
-        InstancePreference,
-        MlflowConfig,
-        ModelPackageConfig,
-        Profiler,
-        ProfilerConfig,
-        ShuffleConfig,
-        TensorBoardOutputConfig,
-        TrainingInput,
-        TrainingJob,
+        CollectionConfig as CollectionConfig,
+        DebuggerHookConfig as DebuggerHookConfig,
+        FileSystemInput as FileSystemInput,
+        InstanceGroup as InstanceGroup,
+        InstancePreference as InstancePreference,
+        MlflowConfig as MlflowConfig,
+        ModelPackageConfig as ModelPackageConfig,
+        Profiler as Profiler,
+        ProfilerConfig as ProfilerConfig,
+        ShuffleConfig as ShuffleConfig,
+        TensorBoardOutputConfig as TensorBoardOutputConfig,
+        TrainingInput as TrainingInput,
+        TrainingJob as TrainingJob,
     )
-    from cloudtrain.training_analytics import TrainingJobAnalytics
+    from cloudtrain.training_analytics import TrainingJobAnalytics as TrainingJobAnalytics
     from cloudtrain.tuning import (
-        CategoricalParameter,
-        ContinuousParameter,
-        HyperbandStrategyConfig,
-        HyperparameterTuner,
-        InstanceConfig,
-        IntegerParameter,
-        StrategyConfig,
-        TuningJobCompletionCriteriaConfig,
-        WarmStartConfig,
-        WarmStartTypes,
+        CategoricalParameter as CategoricalParameter,
+        ContinuousParameter as ContinuousParameter,
+        HyperbandStrategyConfig as HyperbandStrategyConfig,
+        HyperparameterTuner as HyperparameterTuner,
+        InstanceConfig as InstanceConfig,
+        IntegerParameter as IntegerParameter,
+        StrategyConfig as StrategyConfig,
+        TuningJobCompletionCriteriaConfig as TuningJobCompletionCriteriaConfig,
+        WarmStartConfig as WarmStartConfig,
+        WarmStartTypes as WarmStartTypes,
     )
-    from cloudtrain.upload import upload_data
+    from cloudtrain.upload import upload_data as upload_data
 
-__getattr__, __dir__ = lazy(
+__getattr__, __dir__, __all__ = lazy(
     __name__,
     {
-        "CategoricalParameter": "cloudtrain.tuning",
-        "CloudtrainError": "cloudtrain.errors",
-        "CollectionConfig": "cloudtrain.spec",
-        "ContinuousParameter": "cloudtrain.tuning",
-        "DebuggerHookConfig": "cloudtrain.spec",
-        "Estimator": "cloudtrain.estimator",
-        "FailureClass": "cloudtrain.contract",
-        "FailureReport": "cloudtrain.contract",
-        "FileSystemInput": "cloudtrain.spec",
-        "HuggingFace": "cloudtrain.frameworks",
-        "HyperbandStrategyConfig": "cloudtrain.tuning",
-        "HyperparameterTuner": "cloudtrain.tuning",
-        "InstanceConfig": "cloudtrain.tuning",
-        "InstanceGroup": "cloudtrain.spec",
-        "InstancePreference": "cloudtrain.spec",
-        "IntegerParameter": "cloudtrain.tuning",
-        "InvalidJob": "cloudtrain.errors",
-        "Job": "cloudtrain.job",
-        "JobStatus": "cloudtrain.contract",
-        "MXNet": "cloudtrain.frameworks",
-        "MlflowConfig": "cloudtrain.spec",
-        "ModelPackageConfig": "cloudtrain.spec",
-        "Profiler": "cloudtrain.spec",
-        "ProfilerConfig": "cloudtrain.spec",
-        "PyTorch": "cloudtrain.frameworks",
-        "SKLearn": "cloudtrain.frameworks",
-        "Session": "cloudtrain.session",
-        "ShuffleConfig": "cloudtrain.spec",
-        "StrategyConfig": "cloudtrain.tuning",
-        "TensorBoardOutputConfig": "cloudtrain.spec",
-        "TensorFlow": "cloudtrain.frameworks",
-        "TrainingFailed": "cloudtrain.errors",
-        "TrainingInput": "cloudtrain.spec",
-        "TrainingJob": "cloudtrain.spec",
-        "TrainingJobAnalytics": "cloudtrain.training_analytics",
-        "TuningJobCompletionCriteriaConfig": "cloudtrain.tuning",
-        "WarmStartConfig": "cloudtrain.tuning",
-        "WarmStartTypes": "cloudtrain.tuning",
-        "XGBoost": "cloudtrain.frameworks",
-        "checkpoint": "cloudtrain.checkpoint",
-        "distributed": "cloudtrain.distributed",
-        "environment": "cloudtrain.environment",
-        "get_execution_role": "cloudtrain.execution_role",
-        "image_uris": "cloudtrain.sagemaker",
-        "observe": "cloudtrain.observe",
-        "optimizers": "cloudtrain.optimizers",
-        "pipelines": "cloudtrain.pipelines",
-        "sagemaker": "cloudtrain.sagemaker",
-        "testing": "cloudtrain.testing",
-        "upload_data": "cloudtrain.upload",
+        "cloudtrain": "checkpoint distributed environment observe optimizers pipelines sagemaker testing",
+        "cloudtrain.contract": "FailureClass FailureReport JobStatus",
+        "cloudtrain.errors": "CloudtrainError InvalidJob TrainingFailed",
+        "cloudtrain.estimator": "Estimator",
+        "cloudtrain.execution_role": "get_execution_role",
+        "cloudtrain.frameworks": "HuggingFace MXNet PyTorch SKLearn TensorFlow XGBoost",
+        "cloudtrain.job": "Job",
+        "cloudtrain.sagemaker": "image_uris",
+        "cloudtrain.session": "Session",
+        "cloudtrain.spec": (
+            "CollectionConfig DebuggerHookConfig FileSystemInput InstanceGroup InstancePreference MlflowConfig "
+            "ModelPackageConfig Profiler ProfilerConfig ShuffleConfig TensorBoardOutputConfig TrainingInput "
+            "TrainingJob"
+        ),
+        "cloudtrain.training_analytics": "TrainingJobAnalytics",
+        "cloudtrain.tuning": (
+            "CategoricalParameter ContinuousParameter HyperbandStrategyConfig HyperparameterTuner "
+            "InstanceConfig IntegerParameter StrategyConfig TuningJobCompletionCriteriaConfig WarmStartConfig "
+            "WarmStartTypes"
+        ),
+        "cloudtrain.upload": "upload_data",
     },
 )
-
-__all__ = [
-    "CategoricalParameter",
-    "CloudtrainError",
-    "CollectionConfig",
-    "ContinuousParameter",
-    "DebuggerHookConfig",
-    "Estimator",
-    "FailureClass",
-    "FailureReport",
-    "FileSystemInput",
-    "HuggingFace",
-    "HyperbandStrategyConfig",
-    "HyperparameterTuner",
-    "InstanceConfig",
-    "InstanceGroup",
-    "InstancePreference",
-    "IntegerParameter",
-    "InvalidJob",
-    "Job",
-    "JobStatus",
-    "MXNet",
-    "MlflowConfig",
-    "ModelPackageConfig",
-    "Profiler",
-    "ProfilerConfig",
-    "PyTorch",
-    "SKLearn",
-    "Session",
-    "ShuffleConfig",
-    "StrategyConfig",
-    "TensorBoardOutputConfig",
-    "TensorFlow",
-    "TrainingFailed",
-    "TrainingInput",
-    "TrainingJob",
-    "TrainingJobAnalytics",
-    "TuningJobCompletionCriteriaConfig",
-    "WarmStartConfig",
-    "WarmStartTypes",
-    "XGBoost",
-    "__version__",
-    "get_execution_role",
-    "image_uris",
-    "upload_data",
-]
+__all__ += ["__version__"]

@@ -11,20 +11,25 @@ if TYPE_CHECKING:
     from typing import Any
 
 
-def lazy(package: str, names: Mapping[str, str]) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
-    """The ``__getattr__`` and ``__dir__`` of ``package``. ``names`` maps its public names to their modules.
+def lazy(
+    package: str, names: Mapping[str, str]
+) -> tuple[Callable[[str], Any], Callable[[], list[str]], list[str]]:
+    """The ``__getattr__``, ``__dir__`` and ``__all__`` of ``package``.
 
-    The name of a module of ``package`` maps to the module itself.
+    ``names`` has the public names by their module. Those of ``package`` itself are its own modules, not in ``__all__``.
 
-    >>> __getattr__, __dir__ = lazy(__name__, {"Estimator": "cloudtrain.estimator"})
+    >>> __getattr__, __dir__, __all__ = lazy(__name__, {"cloudtrain.errors": "InvalidJob TrainingFailed"})
     """
+    modules = {name: module for module, given in names.items() for name in given.split()}
 
     def get_attribute(name: str) -> Any:
-        if name not in names:
+        if name not in modules:
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
         from importlib import import_module
 
-        module = import_module(names[name])
-        return module if names[name] == f"{package}.{name}" else getattr(module, name)
+        if modules[name] == package:
+            return import_module(f"{package}.{name}")
+        return getattr(import_module(modules[name]), name)
 
-    return get_attribute, lambda: sorted(names)
+    public = sorted(name for name, module in modules.items() if module != package)
+    return get_attribute, lambda: sorted(modules), public

@@ -6,17 +6,13 @@ from cloudtrain._lazy import lazy
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from cloudtrain.aws.aws import Aws, owner_of
-    from cloudtrain.aws.errors import aws_errors, error_code
+    from cloudtrain.aws.aws import Aws as Aws, owner_of as owner_of
+    from cloudtrain.aws.errors import aws_errors as aws_errors, error_code as error_code
 
-__getattr__, __dir__ = lazy(
+__getattr__, __dir__, __all__ = lazy(
     __name__,
     {
-        "Aws": "cloudtrain.aws.aws",
-        "aws_errors": "cloudtrain.aws.errors",
-        "error_code": "cloudtrain.aws.errors",
-        "owner_of": "cloudtrain.aws.aws",
+        "cloudtrain.aws.aws": "Aws owner_of",
+        "cloudtrain.aws.errors": "aws_errors error_code",
     },
 )
-
-__all__ = ["Aws", "aws_errors", "error_code", "owner_of"]

@@ -16,19 +16,16 @@ from cloudtrain._lazy import lazy
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from cloudtrain.checkpoint.checkpointer import Checkpoint, Checkpointer
-    from cloudtrain.checkpoint.format.layout import is_checkpoint_key
-    from cloudtrain.checkpoint.tensors.framework import Shard
+    from cloudtrain.checkpoint.checkpointer import Checkpoint as Checkpoint, Checkpointer as Checkpointer
+    from cloudtrain.checkpoint.format.layout import is_checkpoint_key as is_checkpoint_key
+    from cloudtrain.checkpoint.tensors.framework import Shard as Shard
 
 # Lazy, as the runtime needs only the layout of keys.
-__getattr__, __dir__ = lazy(
+__getattr__, __dir__, __all__ = lazy(
     __name__,
     {
-        "Checkpoint": "cloudtrain.checkpoint.checkpointer",
-        "Checkpointer": "cloudtrain.checkpoint.checkpointer",
-        "Shard": "cloudtrain.checkpoint.tensors.framework",
-        "is_checkpoint_key": "cloudtrain.checkpoint.format.layout",
+        "cloudtrain.checkpoint.checkpointer": "Checkpoint Checkpointer",
+        "cloudtrain.checkpoint.format.layout": "is_checkpoint_key",
+        "cloudtrain.checkpoint.tensors.framework": "Shard",
     },
 )
-
-__all__ = ["Checkpoint", "Checkpointer", "Shard", "is_checkpoint_key"]

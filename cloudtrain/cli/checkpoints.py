@@ -134,8 +134,7 @@ def prune(place: str, keep: int | None, leftovers: bool, yes: bool, as_json: boo
 
     Objects to which a remaining checkpoint refers are kept. With --json nothing is deleted without --yes.
     """
-    from cloudtrain.checkpoint.inspect import plan_pruning
-    from cloudtrain.checkpoint.inspect import prune as apply_plan
+    from cloudtrain.checkpoint.inspect import plan_pruning, prune as apply_plan
 
     if keep is None and not leftovers:
         raise click.UsageError("specify what to delete: --keep N, --leftovers, or both")

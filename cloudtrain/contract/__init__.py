@@ -10,81 +10,53 @@ from cloudtrain._lazy import lazy
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from cloudtrain.contract.arguments import decode_arguments, encode_arguments, expand, placeholder_channels
-    from cloudtrain.contract.environment import script_environment
-    from cloudtrain.contract.failure import FailureClass, FailureReport
-    from cloudtrain.contract.host import Host, gpu_count, read_document
-    from cloudtrain.contract.hyperparameters import (
-        decode_hyperparameters,
-        encode_hyperparameters,
-        host_hyperparameters,
-        to_arguments,
-        user_hyperparameters,
+    from cloudtrain.contract.arguments import (
+        decode_arguments as decode_arguments,
+        encode_arguments as encode_arguments,
+        expand as expand,
+        placeholder_channels as placeholder_channels,
     )
-    from cloudtrain.contract.launcher import Launcher
-    from cloudtrain.contract.paths import Paths
-    from cloudtrain.contract.preemption import PREEMPTED, SPOT_VARIABLE, Notice
-    from cloudtrain.contract.processors import cpu_count
-    from cloudtrain.contract.rank import RankSlot
-    from cloudtrain.contract.settings import Settings
-    from cloudtrain.contract.source import SourceLimits
-    from cloudtrain.contract.status import JobStatus
+    from cloudtrain.contract.environment import script_environment as script_environment
+    from cloudtrain.contract.failure import FailureClass as FailureClass, FailureReport as FailureReport
+    from cloudtrain.contract.host import Host as Host, gpu_count as gpu_count, read_document as read_document
+    from cloudtrain.contract.hyperparameters import (
+        decode_hyperparameters as decode_hyperparameters,
+        encode_hyperparameters as encode_hyperparameters,
+        host_hyperparameters as host_hyperparameters,
+        to_arguments as to_arguments,
+        user_hyperparameters as user_hyperparameters,
+    )
+    from cloudtrain.contract.launcher import Launcher as Launcher
+    from cloudtrain.contract.paths import Paths as Paths
+    from cloudtrain.contract.preemption import (
+        PREEMPTED as PREEMPTED,
+        SPOT_VARIABLE as SPOT_VARIABLE,
+        Notice as Notice,
+    )
+    from cloudtrain.contract.processors import cpu_count as cpu_count
+    from cloudtrain.contract.rank import RankSlot as RankSlot
+    from cloudtrain.contract.settings import Settings as Settings
+    from cloudtrain.contract.source import SourceLimits as SourceLimits
+    from cloudtrain.contract.status import JobStatus as JobStatus
 
-__getattr__, __dir__ = lazy(
+__getattr__, __dir__, __all__ = lazy(
     __name__,
     {
-        "PREEMPTED": "cloudtrain.contract.preemption",
-        "SPOT_VARIABLE": "cloudtrain.contract.preemption",
-        "FailureClass": "cloudtrain.contract.failure",
-        "FailureReport": "cloudtrain.contract.failure",
-        "Host": "cloudtrain.contract.host",
-        "JobStatus": "cloudtrain.contract.status",
-        "Launcher": "cloudtrain.contract.launcher",
-        "Notice": "cloudtrain.contract.preemption",
-        "Paths": "cloudtrain.contract.paths",
-        "RankSlot": "cloudtrain.contract.rank",
-        "Settings": "cloudtrain.contract.settings",
-        "SourceLimits": "cloudtrain.contract.source",
-        "cpu_count": "cloudtrain.contract.processors",
-        "decode_arguments": "cloudtrain.contract.arguments",
-        "decode_hyperparameters": "cloudtrain.contract.hyperparameters",
-        "encode_arguments": "cloudtrain.contract.arguments",
-        "encode_hyperparameters": "cloudtrain.contract.hyperparameters",
-        "expand": "cloudtrain.contract.arguments",
-        "gpu_count": "cloudtrain.contract.host",
-        "host_hyperparameters": "cloudtrain.contract.hyperparameters",
-        "placeholder_channels": "cloudtrain.contract.arguments",
-        "read_document": "cloudtrain.contract.host",
-        "script_environment": "cloudtrain.contract.environment",
-        "to_arguments": "cloudtrain.contract.hyperparameters",
-        "user_hyperparameters": "cloudtrain.contract.hyperparameters",
+        "cloudtrain.contract.arguments": "decode_arguments encode_arguments expand placeholder_channels",
+        "cloudtrain.contract.environment": "script_environment",
+        "cloudtrain.contract.failure": "FailureClass FailureReport",
+        "cloudtrain.contract.host": "Host gpu_count read_document",
+        "cloudtrain.contract.hyperparameters": (
+            "decode_hyperparameters encode_hyperparameters host_hyperparameters to_arguments "
+            "user_hyperparameters"
+        ),
+        "cloudtrain.contract.launcher": "Launcher",
+        "cloudtrain.contract.paths": "Paths",
+        "cloudtrain.contract.preemption": "Notice PREEMPTED SPOT_VARIABLE",
+        "cloudtrain.contract.processors": "cpu_count",
+        "cloudtrain.contract.rank": "RankSlot",
+        "cloudtrain.contract.settings": "Settings",
+        "cloudtrain.contract.source": "SourceLimits",
+        "cloudtrain.contract.status": "JobStatus",
     },
 )
-
-__all__ = [
-    "PREEMPTED",
-    "SPOT_VARIABLE",
-    "FailureClass",
-    "FailureReport",
-    "Host",
-    "JobStatus",
-    "Launcher",
-    "Notice",
-    "Paths",
-    "RankSlot",
-    "Settings",
-    "SourceLimits",
-    "cpu_count",
-    "decode_arguments",
-    "decode_hyperparameters",
-    "encode_arguments",
-    "encode_hyperparameters",
-    "expand",
-    "gpu_count",
-    "host_hyperparameters",
-    "placeholder_channels",
-    "read_document",
-    "script_environment",
-    "to_arguments",
-    "user_hyperparameters",
-]

@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from cloudtrain.contract.documents import MOST_HOSTS, Fields
-from cloudtrain.contract.frameworks import MIRRORED, PARAMETER_SERVER
-from cloudtrain.contract.frameworks import TENSORFLOW_LAUNCHERS as TENSORFLOW
+from cloudtrain.contract.frameworks import MIRRORED, PARAMETER_SERVER, TENSORFLOW_LAUNCHERS as TENSORFLOW
 
 _KEYS = {
     "sagemaker_torch_distributed_enabled": "torchrun",

@@ -6,28 +6,22 @@ from cloudtrain._lazy import lazy
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from cloudtrain.engine.client import Bind, EngineClient, Spec, engine_errors
-    from cloudtrain.engine.engine import Engine, find_engine, find_engines
+    from cloudtrain.engine.client import (
+        Bind as Bind,
+        EngineClient as EngineClient,
+        Spec as Spec,
+        engine_errors as engine_errors,
+    )
+    from cloudtrain.engine.engine import (
+        Engine as Engine,
+        find_engine as find_engine,
+        find_engines as find_engines,
+    )
 
-__getattr__, __dir__ = lazy(
+__getattr__, __dir__, __all__ = lazy(
     __name__,
     {
-        "Bind": "cloudtrain.engine.client",
-        "Engine": "cloudtrain.engine.engine",
-        "EngineClient": "cloudtrain.engine.client",
-        "Spec": "cloudtrain.engine.client",
-        "engine_errors": "cloudtrain.engine.client",
-        "find_engine": "cloudtrain.engine.engine",
-        "find_engines": "cloudtrain.engine.engine",
+        "cloudtrain.engine.client": "Bind EngineClient Spec engine_errors",
+        "cloudtrain.engine.engine": "Engine find_engine find_engines",
     },
 )
-
-__all__ = [
-    "Bind",
-    "Engine",
-    "EngineClient",
-    "Spec",
-    "engine_errors",
-    "find_engine",
-    "find_engines",
-]

@@ -6,44 +6,26 @@ from cloudtrain._lazy import lazy
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from cloudtrain.observe.checkpointing import commits, committing
-    from cloudtrain.observe.events import EventLog, parse_event, parse_events, read_events
-    from cloudtrain.observe.goodput import Goodput, goodput_of
-    from cloudtrain.observe.heartbeat import beat
-    from cloudtrain.observe.progress import own_progress, report_step
-    from cloudtrain.observe.summary import Summary, summarize
+    from cloudtrain.observe.checkpointing import commits as commits, committing as committing
+    from cloudtrain.observe.events import (
+        EventLog as EventLog,
+        parse_event as parse_event,
+        parse_events as parse_events,
+        read_events as read_events,
+    )
+    from cloudtrain.observe.goodput import Goodput as Goodput, goodput_of as goodput_of
+    from cloudtrain.observe.heartbeat import beat as beat
+    from cloudtrain.observe.progress import own_progress as own_progress, report_step as report_step
+    from cloudtrain.observe.summary import Summary as Summary, summarize as summarize
 
-__getattr__, __dir__ = lazy(
+__getattr__, __dir__, __all__ = lazy(
     __name__,
     {
-        "EventLog": "cloudtrain.observe.events",
-        "Goodput": "cloudtrain.observe.goodput",
-        "Summary": "cloudtrain.observe.summary",
-        "beat": "cloudtrain.observe.heartbeat",
-        "commits": "cloudtrain.observe.checkpointing",
-        "committing": "cloudtrain.observe.checkpointing",
-        "goodput_of": "cloudtrain.observe.goodput",
-        "parse_event": "cloudtrain.observe.events",
-        "parse_events": "cloudtrain.observe.events",
-        "own_progress": "cloudtrain.observe.progress",
-        "read_events": "cloudtrain.observe.events",
-        "report_step": "cloudtrain.observe.progress",
-        "summarize": "cloudtrain.observe.summary",
+        "cloudtrain.observe.checkpointing": "commits committing",
+        "cloudtrain.observe.events": "EventLog parse_event parse_events read_events",
+        "cloudtrain.observe.goodput": "Goodput goodput_of",
+        "cloudtrain.observe.heartbeat": "beat",
+        "cloudtrain.observe.progress": "own_progress report_step",
+        "cloudtrain.observe.summary": "Summary summarize",
     },
 )
-
-__all__ = [
-    "EventLog",
-    "Goodput",
-    "Summary",
-    "beat",
-    "commits",
-    "committing",
-    "goodput_of",
-    "own_progress",
-    "parse_event",
-    "parse_events",
-    "read_events",
-    "report_step",
-    "summarize",
-]

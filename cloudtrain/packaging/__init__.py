@@ -6,33 +6,23 @@ from cloudtrain._lazy import lazy
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from cloudtrain.packaging._git import GitState
-    from cloudtrain.packaging._pack import SourceArchive, pack
-    from cloudtrain.packaging.entry_point import check_entry_point
-    from cloudtrain.packaging.zipapp import RUNTIME_FILE, RuntimeArchive, pack_runtime, runtime_sha256
+    from cloudtrain.packaging._git import GitState as GitState
+    from cloudtrain.packaging._pack import SourceArchive as SourceArchive, pack as pack
+    from cloudtrain.packaging.entry_point import check_entry_point as check_entry_point
+    from cloudtrain.packaging.zipapp import (
+        RUNTIME_FILE as RUNTIME_FILE,
+        RuntimeArchive as RuntimeArchive,
+        pack_runtime as pack_runtime,
+        runtime_sha256 as runtime_sha256,
+    )
 
 # lazy: the supervisor of a job in containers only needs the bundled runtime
-__getattr__, __dir__ = lazy(
+__getattr__, __dir__, __all__ = lazy(
     __name__,
     {
-        "GitState": "cloudtrain.packaging._git",
-        "RUNTIME_FILE": "cloudtrain.packaging.zipapp",
-        "RuntimeArchive": "cloudtrain.packaging.zipapp",
-        "SourceArchive": "cloudtrain.packaging._pack",
-        "check_entry_point": "cloudtrain.packaging.entry_point",
-        "pack": "cloudtrain.packaging._pack",
-        "pack_runtime": "cloudtrain.packaging.zipapp",
-        "runtime_sha256": "cloudtrain.packaging.zipapp",
+        "cloudtrain.packaging._git": "GitState",
+        "cloudtrain.packaging._pack": "SourceArchive pack",
+        "cloudtrain.packaging.entry_point": "check_entry_point",
+        "cloudtrain.packaging.zipapp": "RUNTIME_FILE RuntimeArchive pack_runtime runtime_sha256",
     },
 )
-
-__all__ = [
-    "RUNTIME_FILE",
-    "GitState",
-    "RuntimeArchive",
-    "SourceArchive",
-    "check_entry_point",
-    "pack",
-    "pack_runtime",
-    "runtime_sha256",
-]

@@ -9,51 +9,34 @@ from cloudtrain._lazy import lazy
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from cloudtrain.storage.base import ObjectInfo, Progress, Store
-    from cloudtrain.storage.file import FileStore
-    from cloudtrain.storage.opening import open_store
-    from cloudtrain.storage.s3 import S3Store
-    from cloudtrain.storage.state import state_home
-    from cloudtrain.storage.transfer import Select, download_tree, list_folder, list_tree, upload_tree
-    from cloudtrain.storage.uri import join_uri, split_uri, uri_scheme, uri_to_path
+    from cloudtrain.storage.base import ObjectInfo as ObjectInfo, Progress as Progress, Store as Store
+    from cloudtrain.storage.file import FileStore as FileStore
+    from cloudtrain.storage.opening import open_store as open_store
+    from cloudtrain.storage.s3 import S3Store as S3Store
+    from cloudtrain.storage.state import state_home as state_home
+    from cloudtrain.storage.transfer import (
+        Select as Select,
+        download_tree as download_tree,
+        list_folder as list_folder,
+        list_tree as list_tree,
+        upload_tree as upload_tree,
+    )
+    from cloudtrain.storage.uri import (
+        join_uri as join_uri,
+        split_uri as split_uri,
+        uri_scheme as uri_scheme,
+        uri_to_path as uri_to_path,
+    )
 
-__getattr__, __dir__ = lazy(
+__getattr__, __dir__, __all__ = lazy(
     __name__,
     {
-        "FileStore": "cloudtrain.storage.file",
-        "ObjectInfo": "cloudtrain.storage.base",
-        "Progress": "cloudtrain.storage.base",
-        "S3Store": "cloudtrain.storage.s3",
-        "Select": "cloudtrain.storage.transfer",
-        "Store": "cloudtrain.storage.base",
-        "download_tree": "cloudtrain.storage.transfer",
-        "join_uri": "cloudtrain.storage.uri",
-        "list_folder": "cloudtrain.storage.transfer",
-        "list_tree": "cloudtrain.storage.transfer",
-        "open_store": "cloudtrain.storage.opening",
-        "split_uri": "cloudtrain.storage.uri",
-        "state_home": "cloudtrain.storage.state",
-        "upload_tree": "cloudtrain.storage.transfer",
-        "uri_scheme": "cloudtrain.storage.uri",
-        "uri_to_path": "cloudtrain.storage.uri",
+        "cloudtrain.storage.base": "ObjectInfo Progress Store",
+        "cloudtrain.storage.file": "FileStore",
+        "cloudtrain.storage.opening": "open_store",
+        "cloudtrain.storage.s3": "S3Store",
+        "cloudtrain.storage.state": "state_home",
+        "cloudtrain.storage.transfer": "Select download_tree list_folder list_tree upload_tree",
+        "cloudtrain.storage.uri": "join_uri split_uri uri_scheme uri_to_path",
     },
 )
-
-__all__ = [
-    "FileStore",
-    "ObjectInfo",
-    "Progress",
-    "S3Store",
-    "Select",
-    "Store",
-    "download_tree",
-    "join_uri",
-    "list_folder",
-    "list_tree",
-    "open_store",
-    "split_uri",
-    "state_home",
-    "upload_tree",
-    "uri_scheme",
-    "uri_to_path",
-]

@@ -7,46 +7,31 @@ from cloudtrain._lazy import lazy
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from cloudtrain.tuning.configuration import (
-        HyperbandStrategyConfig,
-        InstanceConfig,
-        StrategyConfig,
-        TuningJobCompletionCriteriaConfig,
-        WarmStartConfig,
-        WarmStartTypes,
+        HyperbandStrategyConfig as HyperbandStrategyConfig,
+        InstanceConfig as InstanceConfig,
+        StrategyConfig as StrategyConfig,
+        TuningJobCompletionCriteriaConfig as TuningJobCompletionCriteriaConfig,
+        WarmStartConfig as WarmStartConfig,
+        WarmStartTypes as WarmStartTypes,
     )
-    from cloudtrain.tuning.job import TuningJob, TuningJobAnalytics
-    from cloudtrain.tuning.parameters import CategoricalParameter, ContinuousParameter, IntegerParameter
-    from cloudtrain.tuning.tuner import HyperparameterTuner
+    from cloudtrain.tuning.job import TuningJob as TuningJob, TuningJobAnalytics as TuningJobAnalytics
+    from cloudtrain.tuning.parameters import (
+        CategoricalParameter as CategoricalParameter,
+        ContinuousParameter as ContinuousParameter,
+        IntegerParameter as IntegerParameter,
+    )
+    from cloudtrain.tuning.tuner import HyperparameterTuner as HyperparameterTuner
 
-_NAMES = {
-    "configuration": (
-        "HyperbandStrategyConfig",
-        "InstanceConfig",
-        "StrategyConfig",
-        "TuningJobCompletionCriteriaConfig",
-        "WarmStartConfig",
-        "WarmStartTypes",
-    ),
-    "job": ("TuningJob", "TuningJobAnalytics"),
-    "parameters": ("CategoricalParameter", "ContinuousParameter", "IntegerParameter"),
-    "tuner": ("HyperparameterTuner",),
-}
 
-__getattr__, __dir__ = lazy(
-    __name__, {name: f"{__name__}.{module}" for module, names in _NAMES.items() for name in names}
+__getattr__, __dir__, __all__ = lazy(
+    __name__,
+    {
+        "cloudtrain.tuning.configuration": (
+            "HyperbandStrategyConfig InstanceConfig StrategyConfig TuningJobCompletionCriteriaConfig "
+            "WarmStartConfig WarmStartTypes"
+        ),
+        "cloudtrain.tuning.job": "TuningJob TuningJobAnalytics",
+        "cloudtrain.tuning.parameters": "CategoricalParameter ContinuousParameter IntegerParameter",
+        "cloudtrain.tuning.tuner": "HyperparameterTuner",
+    },
 )
-
-__all__ = [
-    "CategoricalParameter",
-    "ContinuousParameter",
-    "HyperbandStrategyConfig",
-    "HyperparameterTuner",
-    "InstanceConfig",
-    "IntegerParameter",
-    "StrategyConfig",
-    "TuningJob",
-    "TuningJobAnalytics",
-    "TuningJobCompletionCriteriaConfig",
-    "WarmStartConfig",
-    "WarmStartTypes",
-]

@@ -9,24 +9,22 @@ from cloudtrain._lazy import lazy
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from cloudtrain.observe.timeline.clock import Offset
-    from cloudtrain.observe.timeline.recorder import Timeline
-    from cloudtrain.observe.timeline.steps import RankStep, Step, find_steps
-    from cloudtrain.observe.timeline.traces import Trace, align, merge, read_trace
+    from cloudtrain.observe.timeline.clock import Offset as Offset
+    from cloudtrain.observe.timeline.recorder import Timeline as Timeline
+    from cloudtrain.observe.timeline.steps import RankStep as RankStep, Step as Step, find_steps as find_steps
+    from cloudtrain.observe.timeline.traces import (
+        Trace as Trace,
+        align as align,
+        merge as merge,
+        read_trace as read_trace,
+    )
 
-__getattr__, __dir__ = lazy(
+__getattr__, __dir__, __all__ = lazy(
     __name__,
     {
-        "Offset": "cloudtrain.observe.timeline.clock",
-        "RankStep": "cloudtrain.observe.timeline.steps",
-        "Step": "cloudtrain.observe.timeline.steps",
-        "Timeline": "cloudtrain.observe.timeline.recorder",
-        "Trace": "cloudtrain.observe.timeline.traces",
-        "align": "cloudtrain.observe.timeline.traces",
-        "find_steps": "cloudtrain.observe.timeline.steps",
-        "merge": "cloudtrain.observe.timeline.traces",
-        "read_trace": "cloudtrain.observe.timeline.traces",
+        "cloudtrain.observe.timeline.clock": "Offset",
+        "cloudtrain.observe.timeline.recorder": "Timeline",
+        "cloudtrain.observe.timeline.steps": "RankStep Step find_steps",
+        "cloudtrain.observe.timeline.traces": "Trace align merge read_trace",
     },
 )
-
-__all__ = ["Offset", "RankStep", "Step", "Timeline", "Trace", "align", "find_steps", "merge", "read_trace"]

@@ -7,8 +7,7 @@ from typing import Any
 
 from cloudtrain.contract import Launcher, encode_hyperparameters
 from cloudtrain.contract.agent import preset_command
-from cloudtrain.contract.frameworks import MIRRORED, PARAMETER_SERVER
-from cloudtrain.contract.frameworks import TENSORFLOW_LAUNCHERS as TENSORFLOW
+from cloudtrain.contract.frameworks import MIRRORED, PARAMETER_SERVER, TENSORFLOW_LAUNCHERS as TENSORFLOW
 from cloudtrain.contract.hyperparameters import ENCODING, ENCODINGS
 from cloudtrain.contract.paths import DEFAULT_BASE
 from cloudtrain.errors import InvalidJob

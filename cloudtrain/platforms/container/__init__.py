@@ -6,16 +6,13 @@ from cloudtrain._lazy import lazy
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from cloudtrain.engine.engine import Engine, find_engine
-    from cloudtrain.platforms.container.platform import ContainerPlatform
+    from cloudtrain.engine.engine import Engine as Engine, find_engine as find_engine
+    from cloudtrain.platforms.container.platform import ContainerPlatform as ContainerPlatform
 
-__getattr__, __dir__ = lazy(
+__getattr__, __dir__, __all__ = lazy(
     __name__,
     {
-        "ContainerPlatform": "cloudtrain.platforms.container.platform",
-        "Engine": "cloudtrain.engine.engine",
-        "find_engine": "cloudtrain.engine.engine",
+        "cloudtrain.engine.engine": "Engine find_engine",
+        "cloudtrain.platforms.container.platform": "ContainerPlatform",
     },
 )
-
-__all__ = ["ContainerPlatform", "Engine", "find_engine"]

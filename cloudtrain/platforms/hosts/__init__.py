@@ -6,8 +6,6 @@ from cloudtrain._lazy import lazy
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from cloudtrain.platforms.hosts.platform import HostsPlatform
+    from cloudtrain.platforms.hosts.platform import HostsPlatform as HostsPlatform
 
-__getattr__, __dir__ = lazy(__name__, {"HostsPlatform": "cloudtrain.platforms.hosts.platform"})
-
-__all__ = ["HostsPlatform"]
+__getattr__, __dir__, __all__ = lazy(__name__, {"cloudtrain.platforms.hosts.platform": "HostsPlatform"})

@@ -6,8 +6,11 @@ from cloudtrain._lazy import lazy
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from cloudtrain.platforms.kubernetes.platform import KubernetesPlatform
+    from cloudtrain.platforms.kubernetes.platform import KubernetesPlatform as KubernetesPlatform
 
-__getattr__, __dir__ = lazy(__name__, {"KubernetesPlatform": "cloudtrain.platforms.kubernetes.platform"})
-
-__all__ = ["KubernetesPlatform"]
+__getattr__, __dir__, __all__ = lazy(
+    __name__,
+    {
+        "cloudtrain.platforms.kubernetes.platform": "KubernetesPlatform",
+    },
+)

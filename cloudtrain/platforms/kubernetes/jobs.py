@@ -13,8 +13,7 @@ from cloudtrain.errors import JobNotFound, PlatformError
 from cloudtrain.platforms.common.ticket_files import TicketFiles
 from cloudtrain.platforms.kubernetes.api.errors import KubeForbidden, KubeNotFound
 from cloudtrain.platforms.kubernetes.api.kinds import JOB, JOB_SET, MPI_JOB, POD, TRAIN_JOB, Kind
-from cloudtrain.platforms.kubernetes.labels import ALL_JOBS
-from cloudtrain.platforms.kubernetes.labels import JOB as JOB_LABEL
+from cloudtrain.platforms.kubernetes.labels import ALL_JOBS, JOB as JOB_LABEL
 from cloudtrain.platforms.kubernetes.life.objects import is_of
 
 if TYPE_CHECKING:

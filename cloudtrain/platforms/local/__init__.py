@@ -6,8 +6,6 @@ from cloudtrain._lazy import lazy
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from cloudtrain.platforms.local.platform import LocalPlatform
+    from cloudtrain.platforms.local.platform import LocalPlatform as LocalPlatform
 
-__getattr__, __dir__ = lazy(__name__, {"LocalPlatform": "cloudtrain.platforms.local.platform"})
-
-__all__ = ["LocalPlatform"]
+__getattr__, __dir__, __all__ = lazy(__name__, {"cloudtrain.platforms.local.platform": "LocalPlatform"})

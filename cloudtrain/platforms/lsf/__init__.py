@@ -6,8 +6,6 @@ from cloudtrain._lazy import lazy
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from cloudtrain.platforms.lsf.platform import LsfPlatform
+    from cloudtrain.platforms.lsf.platform import LsfPlatform as LsfPlatform
 
-__getattr__, __dir__ = lazy(__name__, {"LsfPlatform": "cloudtrain.platforms.lsf.platform"})
-
-__all__ = ["LsfPlatform"]
+__getattr__, __dir__, __all__ = lazy(__name__, {"cloudtrain.platforms.lsf.platform": "LsfPlatform"})

@@ -6,11 +6,15 @@ from cloudtrain._lazy import lazy
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from cloudtrain.platforms.pbs.platform import CobaltPlatform, PbsPlatform, TorquePlatform
+    from cloudtrain.platforms.pbs.platform import (
+        CobaltPlatform as CobaltPlatform,
+        PbsPlatform as PbsPlatform,
+        TorquePlatform as TorquePlatform,
+    )
 
-__getattr__, __dir__ = lazy(
+__getattr__, __dir__, __all__ = lazy(
     __name__,
-    dict.fromkeys(("CobaltPlatform", "PbsPlatform", "TorquePlatform"), "cloudtrain.platforms.pbs.platform"),
+    {
+        "cloudtrain.platforms.pbs.platform": "CobaltPlatform PbsPlatform TorquePlatform",
+    },
 )
-
-__all__ = ["CobaltPlatform", "PbsPlatform", "TorquePlatform"]

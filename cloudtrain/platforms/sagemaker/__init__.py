@@ -6,8 +6,11 @@ from cloudtrain._lazy import lazy
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from cloudtrain.platforms.sagemaker.platform import SageMakerPlatform
+    from cloudtrain.platforms.sagemaker.platform import SageMakerPlatform as SageMakerPlatform
 
-__getattr__, __dir__ = lazy(__name__, {"SageMakerPlatform": "cloudtrain.platforms.sagemaker.platform"})
-
-__all__ = ["SageMakerPlatform"]
+__getattr__, __dir__, __all__ = lazy(
+    __name__,
+    {
+        "cloudtrain.platforms.sagemaker.platform": "SageMakerPlatform",
+    },
+)

@@ -6,8 +6,6 @@ from cloudtrain._lazy import lazy
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from cloudtrain.platforms.slurm.platform import SlurmPlatform
+    from cloudtrain.platforms.slurm.platform import SlurmPlatform as SlurmPlatform
 
-__getattr__, __dir__ = lazy(__name__, {"SlurmPlatform": "cloudtrain.platforms.slurm.platform"})
-
-__all__ = ["SlurmPlatform"]
+__getattr__, __dir__, __all__ = lazy(__name__, {"cloudtrain.platforms.slurm.platform": "SlurmPlatform"})

@@ -10,8 +10,7 @@ import msgspec
 from cloudtrain.errors import InvalidJob
 from cloudtrain.platforms.base import Request
 from cloudtrain.platforms.batch.cluster import Cluster
-from cloudtrain.platforms.batch.render import Script, batch_request, setup, step_command
-from cloudtrain.platforms.batch.render import check as check_job
+from cloudtrain.platforms.batch.render import Script, batch_request, check as check_job, setup, step_command
 from cloudtrain.platforms.common.hyperparameters import launcher_of
 from cloudtrain.platforms.slurm.directives import Directive, SlurmOptions, directives
 from cloudtrain.runtime.supervisor.folder import SUPERVISOR_LOG

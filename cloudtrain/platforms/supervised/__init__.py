@@ -10,41 +10,30 @@ from cloudtrain._lazy import lazy
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from cloudtrain.platforms.supervised.platform import HostLauncher, SupervisedPlatform
-    from cloudtrain.platforms.supervised.root import JobFiles, JobRoot
-    from cloudtrain.runtime.supervisor.continuation import Continuation
-    from cloudtrain.runtime.supervisor.folder import JobFolder
-    from cloudtrain.runtime.supervisor.hosts import FolderHosts, Hosts, RunningHost
-    from cloudtrain.runtime.supervisor.record import JobRecord
-    from cloudtrain.runtime.supervisor.supervise import supervise
+    from cloudtrain.platforms.supervised.platform import (
+        HostLauncher as HostLauncher,
+        SupervisedPlatform as SupervisedPlatform,
+    )
+    from cloudtrain.platforms.supervised.root import JobFiles as JobFiles, JobRoot as JobRoot
+    from cloudtrain.runtime.supervisor.continuation import Continuation as Continuation
+    from cloudtrain.runtime.supervisor.folder import JobFolder as JobFolder
+    from cloudtrain.runtime.supervisor.hosts import (
+        FolderHosts as FolderHosts,
+        Hosts as Hosts,
+        RunningHost as RunningHost,
+    )
+    from cloudtrain.runtime.supervisor.record import JobRecord as JobRecord
+    from cloudtrain.runtime.supervisor.supervise import supervise as supervise
 
-__getattr__, __dir__ = lazy(
+__getattr__, __dir__, __all__ = lazy(
     __name__,
     {
-        "Continuation": "cloudtrain.runtime.supervisor.continuation",
-        "FolderHosts": "cloudtrain.runtime.supervisor.hosts",
-        "HostLauncher": "cloudtrain.platforms.supervised.platform",
-        "Hosts": "cloudtrain.runtime.supervisor.hosts",
-        "JobFiles": "cloudtrain.platforms.supervised.root",
-        "JobFolder": "cloudtrain.runtime.supervisor.folder",
-        "JobRecord": "cloudtrain.runtime.supervisor.record",
-        "JobRoot": "cloudtrain.platforms.supervised.root",
-        "RunningHost": "cloudtrain.runtime.supervisor.hosts",
-        "SupervisedPlatform": "cloudtrain.platforms.supervised.platform",
-        "supervise": "cloudtrain.runtime.supervisor.supervise",
+        "cloudtrain.platforms.supervised.platform": "HostLauncher SupervisedPlatform",
+        "cloudtrain.platforms.supervised.root": "JobFiles JobRoot",
+        "cloudtrain.runtime.supervisor.continuation": "Continuation",
+        "cloudtrain.runtime.supervisor.folder": "JobFolder",
+        "cloudtrain.runtime.supervisor.hosts": "FolderHosts Hosts RunningHost",
+        "cloudtrain.runtime.supervisor.record": "JobRecord",
+        "cloudtrain.runtime.supervisor.supervise": "supervise",
     },
 )
-
-__all__ = [
-    "Continuation",
-    "FolderHosts",
-    "HostLauncher",
-    "Hosts",
-    "JobFiles",
-    "JobFolder",
-    "JobRecord",
-    "JobRoot",
-    "RunningHost",
-    "SupervisedPlatform",
-    "supervise",
-]

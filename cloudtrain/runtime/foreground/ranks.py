@@ -20,8 +20,7 @@ from cloudtrain.contract.text import escape_text
 from cloudtrain.runtime.descendants import end_descendants
 from cloudtrain.runtime.diagnose.first_cause import Failures
 from cloudtrain.runtime.diagnose.machine_faults import gpu_faults, memory_kill_count
-from cloudtrain.runtime.diagnose.ranks import HINTS as OF_JOBS
-from cloudtrain.runtime.diagnose.ranks import diagnose
+from cloudtrain.runtime.diagnose.ranks import HINTS as OF_JOBS, diagnose
 from cloudtrain.runtime.foreground.plan import Order, Place, prepare
 from cloudtrain.runtime.job_secret import write_ranks_secret
 from cloudtrain.runtime.launchers.agent_launches import make_launch

@@ -20,8 +20,7 @@ from cloudtrain.errors import InvalidJob, PlatformError
 from cloudtrain.platforms import Request, get_platform
 from cloudtrain.platforms.sagemaker import SageMakerPlatform
 from cloudtrain.platforms.sagemaker.capacity import Pace, Resubmission
-from cloudtrain.platforms.sagemaker.logs import Pace as LogPace
-from cloudtrain.platforms.sagemaker.logs import logs
+from cloudtrain.platforms.sagemaker.logs import Pace as LogPace, logs
 from cloudtrain.platforms.sagemaker.queue.request import QueueOptions
 from cloudtrain.platforms.sagemaker.resolve import check
 from cloudtrain.spec import TrainingJob

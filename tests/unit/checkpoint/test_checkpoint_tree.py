@@ -10,8 +10,7 @@ import numpy as np
 import pytest
 import torch
 from checkpoint_trees import same
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from cloudtrain.checkpoint.format import tree
 from cloudtrain.errors import CheckpointError

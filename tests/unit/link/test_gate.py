@@ -13,8 +13,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from cloudtrain.link import authentication as gates
-from cloudtrain.link import handshake, secret
+from cloudtrain.link import authentication as gates, handshake, secret
 from cloudtrain.link.authentication import Gate
 
 KEY = secret.derive("s", "control")

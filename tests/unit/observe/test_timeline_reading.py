@@ -8,8 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from cloudtrain.errors import StorageError
 from cloudtrain.observe.timeline import Offset, Trace, align, find_steps, merge, read_trace

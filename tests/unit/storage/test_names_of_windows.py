@@ -8,8 +8,7 @@ from pathlib import PureWindowsPath
 from urllib.parse import unquote, urlsplit
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from cloudtrain._system.paths import unusable_on_windows, without_slash
 from cloudtrain.errors import StorageError

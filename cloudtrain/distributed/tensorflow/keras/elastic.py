@@ -5,8 +5,7 @@ from __future__ import annotations
 from tensorflow import keras
 
 from cloudtrain.distributed.keras import _callbacks
-from cloudtrain.distributed.tensorflow.elastic import TensorFlowKerasState as KerasState
-from cloudtrain.distributed.tensorflow.elastic import run
+from cloudtrain.distributed.tensorflow.elastic import TensorFlowKerasState as KerasState, run
 
 (
     CommitStateCallback,
