@@ -168,7 +168,7 @@ PUBLIC = {
     "cloudtrain.platforms.pbs": "CobaltPlatform PbsPlatform TorquePlatform",
     "cloudtrain.platforms.kubernetes": "KubernetesPlatform",
     "cloudtrain.platforms.kubernetes.api": "",
-    "cloudtrain.platforms.kubernetes.doctor": "checks",
+    "cloudtrain.platforms.kubernetes.doctor": "",
     "cloudtrain.platforms.kubernetes.life": "",
     "cloudtrain.platforms.kubernetes.logs": "",
     "cloudtrain.platforms.kubernetes.render": "",
