@@ -139,7 +139,7 @@ def _server(world: World, timeout: float) -> Any:
 
     def open_store() -> None:
         try:
-            _resolve(world.master_addr, timeout)
+            _reach(world, timeout, serves=is_master)
             listener = None  # torch would listen on all interfaces
             if is_master and world.master_addr == LOOPBACK:
                 listener = socket.create_server((LOOPBACK, world.master_port), backlog=BACKLOG).detach()
@@ -171,15 +171,23 @@ def _server(world: World, timeout: float) -> Any:
     return opened[0]
 
 
-def _resolve(host: str, timeout: float) -> None:
-    """Wait until a host name can be resolved; the name of a pod may appear late. Raises OSError.
+def _reach(world: World, timeout: float, *, serves: bool) -> None:
+    """Wait until the store's host name resolves and, unless this rank serves it, its port accepts connections.
 
-    torch would wait too, but longer than its timeout, and would then abort a Python that is about to exit.
+    The name of a pod may appear late, and so may rank 0. torch would wait too, but longer than its timeout: it then
+    looks for the names of its C++ functions, for seconds on a busy machine, and aborts a Python that is about to exit.
+
+    Raises:
+        OSError: ``timeout`` seconds have passed.
     """
     end = time.monotonic() + timeout
     while True:
         try:
-            socket.getaddrinfo(host, None)
+            if serves:
+                socket.getaddrinfo(world.master_addr, None)
+            else:
+                address = (world.master_addr, world.master_port)
+                socket.create_connection(address, max(end - time.monotonic(), POLL_SECONDS)).close()
             return
         except OSError:
             if time.monotonic() > end:

@@ -112,15 +112,20 @@ class WorkQueue:
                 if not self._waiting:
                     self._thread = None
                     return
-                (run, future, work), self._busy = self._waiting.popleft(), True
-            work.began = recorder.now()
-            try:
-                run()
-            except BaseException as error:
-                future.set_exception(error)
-            else:
-                future.set_result(None)
+                self._busy = True
+            self._run_next()
             self._release()
+
+    def _run_next(self) -> None:
+        # Its frame ends with the work: a process group that an idle thread holds aborts Python at exit.
+        run, future, work = self._waiting.popleft()
+        work.began = recorder.now()
+        try:
+            run()
+        except BaseException as error:
+            future.set_exception(error)
+        else:
+            future.set_result(None)
 
     def _release(self) -> None:
         with self._changed:
