@@ -31,44 +31,9 @@ FLAKY = (
         "failed once on a machine with a load of 30: exit status 137",
     ),
     Flaky(
-        "integration/checkpoint/test_checkpoint_away.py::test_a_preempted_training_saves_until_the_grace_ends",
-        datetime.date(2027, 1, 22),
-        "measures the time until the process has ended, which a busy machine prolongs",
-    ),
-    Flaky(
-        "integration/distributed/test_distributed_failures.py::test_the_other_ranks_exit_with_an_error",
-        datetime.date(2027, 1, 22),
-        "under load, a rank that times out first is named in place of the one that disagrees",
-    ),
-    Flaky(
-        "integration/distributed/test_distributed_start.py::test_no_master",
-        datetime.date(2027, 1, 22),
-        "torch aborts at the exit of its interpreter",
-    ),
-    Flaky(
-        "integration/hosts/test_run_on_hosts.py::test_the_ranks_of_two_hosts",
-        datetime.date(2027, 1, 22),
-        "failed once on a machine with a load of 30, cause unknown",
-    ),
-    Flaky(
-        "integration/kubernetes/test_kube_job_watch.py",
-        datetime.date(2027, 1, 22),
-        "its waits end after 20 s, in which a busy API server may not open a watch again",
-    ),
-    Flaky(
         "integration/local/test_local_killed_submissions.py::test_a_killed_submission_leaves_a_job_or_a_free_name",
         datetime.date(2027, 1, 22),
         "a host's runtime exited with 1 once, cause unknown",
-    ),
-    Flaky(
-        "integration/local/test_local_outputs.py::test_a_host_that_is_killed_while_outputs_are_merged_leaves_no_archive",
-        datetime.date(2027, 1, 22),
-        "failed once on a machine with a load of 30, cause unknown",
-    ),
-    Flaky(
-        "integration/local/test_local_upload_later.py::test_what_could_not_be_uploaded_is_sent_later",
-        datetime.date(2027, 1, 22),
-        "failed once on a machine with a load of 30, cause unknown",
     ),
     Flaky(
         "integration/slurm/test_endings.py::test_each_ending_is_explained[accounting]",
@@ -79,21 +44,6 @@ FLAKY = (
         "integration/slurm/test_slurm_nodes.py::test_what_slurm_notices_late",
         datetime.date(2027, 1, 22),
         "Slurm and the supervisor notice the time limit at the same time",
-    ),
-    Flaky(
-        "integration/timeline/test_recorded_ranks.py",
-        datetime.date(2027, 1, 22),
-        "torch aborts at the exit of its interpreter",
-    ),
-    Flaky(
-        "unit/checkpoint/test_checkpoint_schedule.py::test_every_period",
-        datetime.date(2027, 1, 22),
-        "sleeps for 0.2 s, which a busy machine prolongs",
-    ),
-    Flaky(
-        "unit/platforms/slurm/test_queue_calls.py::test_places_count_as_a_second_call",
-        datetime.date(2027, 1, 22),
-        "measures a pause of 0.6 s, which a busy machine prolongs",
     ),
 )
 

@@ -128,9 +128,11 @@ def test_a_restore_waits_for_the_storage(storage: Storage, monkeypatch: pytest.M
 
 
 PREEMPTED = """
-    import sys, time
+    import atexit, sys, time
     import numpy as np
     from cloudtrain import environment
+
+    atexit.register(lambda: print(environment.preemption().deadline - time.time()))  # after all other functions
     from cloudtrain.checkpoint import Checkpointer
 
     checkpointer = Checkpointer(sys.argv[1], every=10**6)
@@ -153,12 +155,12 @@ def test_a_preempted_training_saves_until_the_grace_ends(
         assert training.stdout
         assert training.stdout.readline() == "trains\n"
         storage.away = True
-        began = time.monotonic()
         training.send_signal(signal.SIGTERM)
         if back:
             threading.Timer(back, setattr, (storage, "away", False)).start()
-        assert training.wait(30) == 75
-    assert time.monotonic() - began < 6
+        seconds_left, _ = training.communicate(timeout=60)
+        assert training.returncode == 75
+    assert float(seconds_left) > 0
     storage.away = False
     assert len(Checkpointer(storage.uri).steps()) == steps
 

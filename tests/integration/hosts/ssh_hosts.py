@@ -160,9 +160,9 @@ class SshHosts:
             assert time.monotonic() < deadline, log.read_text()
             time.sleep(0.02)
 
-    def wait_for_silence(self, seconds: float) -> None:
+    def wait_for_silence(self) -> None:
         """Wait until no host runs anything but its ssh server."""
-        deadline = time.monotonic() + seconds
+        deadline = time.monotonic() + 60
         while left := {name: found for name in self.names if (found := self.processes(name))}:
             assert time.monotonic() < deadline, left
             time.sleep(0.05)

@@ -100,7 +100,7 @@ def test_the_outputs_of_all_hosts_are_copied_back(hosts: SshHosts, seen: Seen) -
 
 
 def test_nothing_but_the_runtime_is_left_on_the_hosts(hosts: SshHosts, seen: Seen) -> None:
-    hosts.wait_for_silence(10)
+    hosts.wait_for_silence()
     for name in hosts.names:
         assert {path.name for path in (hosts.folder / f"state-{name}").iterdir()} == {"jobs", "runtime"}
         assert not any((hosts.folder / f"state-{name}/jobs").iterdir())
@@ -135,7 +135,7 @@ def test_a_job_by_mpirun_in_a_shared_folder(hosts: SshHosts) -> None:
     with tarfile.open(shared / "mpi/output/model.tar.gz") as tar:
         assert [item.name for item in tar if item.isfile()] == ["model.txt"]
     assert {path.name for path in (shared / "mpi").iterdir()} <= {"output", "checkpoints"}
-    hosts.wait_for_silence(10)
+    hosts.wait_for_silence()
 
 
 @pytest.mark.parametrize(

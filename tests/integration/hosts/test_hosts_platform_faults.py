@@ -50,7 +50,7 @@ def _refused(hosts: SshHosts, names: str, **options: Any) -> str:
     with pytest.raises(PlatformError) as caught:
         hosts.start("refused", {"hosts": names, **options})
     assert not hosts.job("refused").exists()
-    hosts.wait_for_silence(10)
+    hosts.wait_for_silence()
     return f"{caught.value.message}\n{caught.value.hint}"
 
 
@@ -141,7 +141,7 @@ def test_a_killed_supervisor_leaves_no_ranks(hosts: SshHosts) -> None:
     job = _start(hosts, "orphans", "n1,n2")
     assert len(hosts.processes("n2")) >= 3  # the runtime, the program that started it, and a rank
     os.kill(json.loads((hosts.job("orphans") / "state.json").read_text())["pid"], signal.SIGKILL)
-    hosts.wait_for_silence(15)
+    hosts.wait_for_silence()
     assert "the supervisor of the job is gone" in _failure(job).message
 
 
@@ -161,7 +161,7 @@ def test_a_host_that_is_killed_is_named(hosts: SshHosts) -> None:
     hosts.start_server(hosts.machines[2])
     assert (failure.failure_class, failure.host) == (FailureClass.HOST_LOST, "n3")
     assert "host n3 was lost" in failure.message
-    hosts.wait_for_silence(15)
+    hosts.wait_for_silence()
 
 
 @pytest.mark.soak
@@ -170,7 +170,7 @@ def test_an_unplugged_host_ends_its_ranks(hosts: SshHosts) -> None:
     job = _start(hosts, "unplugged", "n1,n2,n3", host_timeout=15)
     hosts.machines[1].unplug()
     assert "host n2 was lost" in _failure(job).message
-    hosts.wait_for_silence(45)
+    hosts.wait_for_silence()
     hosts.machines[1].plug()
 
 
@@ -184,7 +184,7 @@ def test_a_disk_that_fills_up_while_files_arrive(hosts: SshHosts) -> None:
         file.truncate(400 << 20)
     job = hosts.start("fills", {"hosts": "n3"}, inputs={"train": data.as_uri()})
     failure = _failure(job)
-    hosts.wait_for_silence(15)
+    hosts.wait_for_silence()
     hosts.execute("n3", "umount", "-l", str(state))
     assert failure.failure_class == FailureClass.DISK_FULL
     assert "n3: No space left on device" in failure.message

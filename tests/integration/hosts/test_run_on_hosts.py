@@ -69,14 +69,14 @@ def test_the_ranks_of_two_hosts(three_hosts: SshHosts, shared: Path) -> None:
     places = {(shared / f"place-{rank}").read_text() for rank in range(3)}
     assert len(places) == 1, places  # the same address, port, interface and secret
     assert not places.pop().startswith(("127.", "n1"))
-    three_hosts.wait_for_silence(10)
+    three_hosts.wait_for_silence()
 
     process = three_hosts.run(
         *command(three_hosts, "-H", "n1:2,n2:1", "-x", "GIVEN=", "python", "train.py", "fail")
     )
     _, errors = process.communicate(timeout=60)
     assert (process.returncode, errors.split("\n")[1]) == (7, "rank 2 on n2 exited with code 7  [user-error]")
-    three_hosts.wait_for_silence(10)
+    three_hosts.wait_for_silence()
 
 
 def test_programs_and_their_turns_on_hosts(three_hosts: SshHosts, shared: Path) -> None:
@@ -103,7 +103,7 @@ def test_they_train_together_and_the_first_failure_ends_them(three_hosts: SshHos
         assert line in out.splitlines(), out + errors
     assert "rank 2 on n2 raised FileNotFoundError" in errors
     assert "no common secret" not in out
-    three_hosts.wait_for_silence(10)
+    three_hosts.wait_for_silence()
 
 
 def test_ctrl_c_and_a_lost_connection_end_all_ranks(three_hosts: SshHosts, shared: Path) -> None:
@@ -119,7 +119,7 @@ def test_ctrl_c_and_a_lost_connection_end_all_ranks(three_hosts: SshHosts, share
         if number == signal.SIGINT:
             assert process.returncode == 130, out + errors
             assert out.count("saved") == 2
-        three_hosts.wait_for_silence(20)
+        three_hosts.wait_for_silence()
 
 
 def test_a_host_that_cannot_run_them(three_hosts: SshHosts, shared: Path) -> None:
@@ -143,7 +143,7 @@ def test_a_host_that_cannot_run_them(three_hosts: SshHosts, shared: Path) -> Non
         assert message in errors
         assert "Traceback" not in errors
     assert time.monotonic() - began < 60
-    three_hosts.wait_for_silence(10)
+    three_hosts.wait_for_silence()
 
 
 INTERRUPTS = """

@@ -50,13 +50,13 @@ def make_wheel(folder: Path, name: str, version: str = "1.0") -> Path:
     return path
 
 
-def wait_for_end(job: Job, timeout: float = 60) -> Job:
+def wait_for_end(job: Job, timeout: float = 120) -> Job:
     """Wait for the end of the job, successful or not."""
     wait_until(lambda: job.status.is_final, f"the end of {job.name}", timeout)
     return job
 
 
-def wait_until(condition: Callable[[], object], what: str, timeout: float = 30) -> None:
+def wait_until(condition: Callable[[], object], what: str, timeout: float = 120) -> None:
     deadline = time.monotonic() + timeout
     while not condition():
         assert time.monotonic() < deadline, f"waited {timeout} s for {what}"

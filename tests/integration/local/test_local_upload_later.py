@@ -35,7 +35,11 @@ TRAIN = """
 """
 
 
-SLOWLY = "import time; time.sleep(2)\n"
+WAITS = """
+    import os, time
+    while not os.path.exists("GO"):
+        time.sleep(0.05)
+"""
 
 
 class Storage:
@@ -61,23 +65,25 @@ def storage(s3: str, s3_server: S3Server, monkeypatch: pytest.MonkeyPatch) -> It
 
 
 def train(tmp_path: Path) -> str:
-    """A script that appends a line to the file ``trainings`` each time it is trained."""
-    return SLOWLY + textwrap.dedent(TRAIN).replace("TRAININGS", str(tmp_path / "trainings"))
+    """A script that waits for the file ``go``, and appends a line to the file ``trainings`` each time it runs."""
+    waits = WAITS.replace("GO", str(tmp_path / "go"))
+    return textwrap.dedent(waits + TRAIN).replace("TRAININGS", str(tmp_path / "trainings"))
 
 
 def trainings(tmp_path: Path) -> int:
     return len((tmp_path / "trainings").read_text().splitlines())
 
 
-def take_away_after_the_start(job: Job, storage: Storage) -> None:
+def take_away_after_the_start(job: Job, storage: Storage, tmp_path: Path) -> None:
     wait_until(lambda: events(job, "launch"), "the launch")
     storage.away = True
+    (tmp_path / "go").touch()
 
 
 @pytest.mark.parametrize("hosts", [1, 2])
 def test_a_job_waits_for_its_storage(hosts: int, run: Run, storage: Storage, s3: str, tmp_path: Path) -> None:
     job = run(train(tmp_path), instance_count=hosts, output_path=f"s3://{s3}/out", wait=False)
-    take_away_after_the_start(job, storage)
+    take_away_after_the_start(job, storage, tmp_path)
     wait_until(lambda: storage.missed > 3 or job.status.is_final, "the upload")
     threading.Timer(2.0, setattr, (storage, "away", False)).start()
     job.wait()
@@ -98,12 +104,12 @@ def test_what_could_not_be_uploaded_is_sent_later(
         output_path=f"s3://{s3}/out",
         checkpoint_s3_uri=f"s3://{s3}/checkpoints",
         max_retry_attempts=2,
-        max_run=8,
+        max_run=15,
         stop_grace=1,
         wait=False,
     )
-    take_away_after_the_start(job, storage)
-    wait_until(lambda: job.status.is_final, "the end", 60)
+    take_away_after_the_start(job, storage, tmp_path)
+    wait_until(lambda: job.status.is_final, "the end")
     failure = job.failure
     assert failure is not None
     assert (job.status, failure.failure_class) == (JobStatus.FAILED, FailureClass.UPLOAD)

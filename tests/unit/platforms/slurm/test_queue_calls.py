@@ -129,14 +129,16 @@ def test_unknown_is_not_ended(programs: Programs, file: Path) -> None:
 
 
 @pytest.mark.parametrize("code", [0, 1], ids=["answers", "fails"])
-def test_a_slow_scheduler_is_not_queried_again_immediately(programs: Programs, code: int) -> None:
+def test_a_slow_scheduler_is_not_queried_again_immediately(
+    programs: Programs, code: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The pause begins with the answer: else every look at a job would take as long as the first."""
     programs.says(
         "squeue", SQUEUE, "squeue: error: Socket timed out on send/recv operation" if code else "", code
     )
-    slow = programs.folder / "squeue"
-    slow.write_text(slow.read_text().replace("\n", "\nsleep 3\n", 1))
-    queue = queue_of(programs, poll_seconds=2 if code == 0 else 1)
+    now = time.time()
+    monkeypatch.setattr("time.time", lambda: now + 30 * len(programs.calls("squeue")))
+    queue = queue_of(programs, poll_seconds=20 if code == 0 else 10)
     for number in ("1", "2", "3"):
         assert queue.look(number, LONG_AGO).is_alive
     assert len(programs.calls("squeue")) == 1
@@ -221,15 +223,19 @@ def test_a_controller_that_restarts_changes_nothing(programs: Programs) -> None:
     assert queue.silence == ""
 
 
-def test_places_count_as_a_second_call(programs: Programs, file: Path) -> None:
-    queue = queue_of(programs, file, poll_seconds=0.5)
+def test_places_count_as_a_second_call(
+    programs: Programs, file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = time.time()
+    monkeypatch.setattr("time.time", lambda: now)
+    queue = queue_of(programs, file, poll_seconds=60)
     programs.says("squeue", SQUEUE)
     assert queue.place("2") is None  # the recorded text is not the order of the queue
     assert len(programs.calls("squeue")) == 2
-    time.sleep(0.6)
+    now += 61
     queue.look("2", LONG_AGO)
     assert len(programs.calls("squeue")) == 2
-    time.sleep(0.6)
+    now += 61
     queue.look("2", LONG_AGO)
     assert len(programs.calls("squeue")) == 3
 
