@@ -53,7 +53,7 @@ class _Answers(BaseHTTPRequestHandler):
 @contextmanager
 def metadata_service() -> Iterator[MetadataService]:
     with MetadataService(("127.0.0.1", 0), _Answers) as server:
-        thread = threading.Thread(target=server.serve_forever)
+        thread = threading.Thread(target=server.serve_forever, args=(0.05,))
         thread.start()
         try:
             yield server

@@ -1,4 +1,4 @@
-"""The thread that runs collectives beside the script's."""
+"""The thread that runs collectives while the script continues."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from cloudtrain.distributed.torch._thread_work import WorkQueue
 
 
 class Group:
-    """Stands for a process group, which aborts Python if a thread destroys it at exit."""
+    """In place of a process group, which aborts Python if a thread destroys it at exit."""
 
     def fail(self) -> None:
         raise ValueError("a rank has died")

@@ -262,7 +262,7 @@ class GitServer(BaseHTTPRequestHandler):
 def http(repository: Path) -> Iterator[str]:
     GitServer.root = repository.parent
     with ThreadingHTTPServer(("127.0.0.1", 0), GitServer) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
+        threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True).start()
         yield f"http://127.0.0.1:{server.server_port}/repo/.git"
         server.shutdown()
 
@@ -331,7 +331,7 @@ def test_a_server_that_leads_elsewhere_does_not_pass_the_token_on() -> None:
         ThreadingHTTPServer(("127.0.0.1", 0), Leading) as leading,
     ):
         for server in (elsewhere, leading):
-            threading.Thread(target=server.serve_forever, daemon=True).start()
+            threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True).start()
         with pytest.raises(InvalidSource, match="cannot be cloned"):
             script({"repo": f"http://127.0.0.1:{leading.server_port}/repo", "token": TOKEN})
         for server in (elsewhere, leading):
