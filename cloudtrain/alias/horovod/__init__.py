@@ -92,4 +92,4 @@ def _lazily(name: str, ours: ModuleType) -> Any:
     return get
 
 
-sys.meta_path.append(_Importer())
+sys.meta_path.insert(0, _Importer())  # before the folders that an earlier version may have left here
