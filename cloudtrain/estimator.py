@@ -388,7 +388,7 @@ class Estimator(SdkMembers):
         found = attached_arguments(job, model_channel_name, is_framework=is_framework)
         estimator = cls(**found, sagemaker_session=sagemaker_session)
         estimator.latest_training_job = job
-        with suppress(TrainingFailed):  # logs() and describe() say why
+        with suppress(TrainingFailed):  # logs() and describe() show why
             job.wait()
         return estimator
 

@@ -190,7 +190,7 @@ class _Newer(Exception):
 
 
 def _use(action: Callable[[sqlite3.Connection], T], consequence: str, *, writes: bool) -> T | None:
-    """The result of ``action``; None if the index is missing, or cannot be used, with a warning that says so."""
+    """The result of ``action``; None if the index is missing, or cannot be used, with a warning."""
     problem = ""
     for _ in range(2):
         try:

@@ -210,7 +210,7 @@ class Job:
         return [state for name in names for state in found.get(name) or ()]
 
     def stop(self) -> None:
-        """Ask the job to end: ranks get SIGTERM, and a grace period to write a checkpoint."""
+        """Stop the job: ranks get SIGTERM, and a grace period to write a checkpoint."""
         self.platform.stop(self.name)
 
     def preempt(self) -> None:

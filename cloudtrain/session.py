@@ -28,7 +28,7 @@ class NoSuchAttribute(NotSupported, AttributeError):
 
 
 class Session:
-    """An AWS account and region. Asks AWS nothing before it is needed.
+    """An AWS account and region. Calls AWS only when it is needed.
 
     The arguments have the names and positions of the SageMaker SDK, version 2.
 
@@ -102,7 +102,7 @@ class Session:
         return self.boto_session.resource("s3", region_name=self.boto_region_name)
 
     def account_id(self) -> str:
-        """The number of the account. Raises PlatformError if AWS does not say."""
+        """The number of the account. Raises PlatformError if AWS does not report it."""
         return self._aws.account
 
     def get_caller_identity_arn(self) -> str:
@@ -207,7 +207,7 @@ class Session:
         return dict(describe_training_job(job_name, self._aws))
 
     def stop_training_job(self, job_name: str) -> None:
-        """Ask the job to end. Raises JobNotFound."""
+        """Stop the job. Raises JobNotFound."""
         self._job(job_name).stop()
 
     def wait_for_job(self, job: str, poll: float = 30, timeout: float | None = None) -> dict[str, Any]:

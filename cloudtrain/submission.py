@@ -52,7 +52,7 @@ OnRead = Callable[[int], None]
 
 Say = Callable[[str], object]
 NOT_WAITING = "platform_options.capacity_retries has no effect: only a process that waits submits a job again"
-"""The warning for a job that asks to be submitted again by a process that does not wait for it."""
+"""The warning for a job that requests another submission by a process that does not wait for it."""
 
 
 @dataclass(frozen=True)

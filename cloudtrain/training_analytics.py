@@ -18,7 +18,7 @@ COLUMNS = ("timestamp", "metric_name", "value")
 
 
 class TrainingJobAnalytics:
-    """The metrics of one job. The platform is asked once, and again after `clear_cache`.
+    """The metrics of one job. The platform is queried once, and again after `clear_cache`.
 
     Args:
         training_job_name: a job of any platform that was submitted from this machine, or a SageMaker training job.
@@ -70,7 +70,7 @@ class TrainingJobAnalytics:
         return self._job.name
 
     def clear_cache(self) -> None:
-        """Ask the platform again when values are needed."""
+        """Query the platform again when values are needed."""
         self._series = None
 
     def rows(self, force_refresh: bool = False) -> list[dict[str, Any]]:

@@ -63,7 +63,7 @@ def places(view: JobView) -> Iterator[tuple[str, str]]:
 
 
 def _hosts(hosts: Sequence[HostState]) -> Iterator[tuple[str, str]]:
-    """The hosts about which the platform says more than their state; of many, first those that differ from most."""
+    """The hosts about which the platform reports more than their state; of many, first those that differ from most."""
     described = [host for host in hosts if host.message]
     if len(described) > MOST_HOSTS:
         common = Counter(host.state for host in described).most_common(1)[0][0]

@@ -42,7 +42,7 @@ SHORTEST_PAUSE, LONGEST_PAUSE = 0.5, 10.0
 PAUSE_SHARE = 0.02
 """The pause between two updates, between these two, as a share of the time that the card has been there."""
 MOST_ROWS = 50
-"""The most jobs of a table: each is asked for."""
+"""The most jobs of a table: each is queried."""
 SLOW_PAUSES = 10
 """The pauses between two queries for states, and for metrics of a platform without `Trends`: some cost money."""
 
@@ -98,7 +98,7 @@ def bundle(view: JobView, notes: Sequence[tuple[str, str]] = ()) -> dict[str, st
 def live_card(platform: Platform, job_name: str) -> Iterator[LiveCard | None]:
     """Show the card of a job while the body waits for it. None if this process is not the kernel of a notebook.
 
-    The last state of the card stays in the notebook. An interrupt says that the job continues, and how to attach.
+    The last state of the card stays in the notebook. An interrupt prints that the job continues, and how to attach.
     """
     shell = kernel_shell()
     key = (threading.get_ident(), platform.name, job_name)
@@ -167,7 +167,7 @@ class LiveCard:
             over.set()
 
     def finish(self) -> None:
-        """Show the last state. If the job continues, say how to attach to it."""
+        """Show the last state. If the job continues, print how to attach to it."""
         description = None
         with contextlib.suppress(CloudtrainError):
             description = self._platform.describe(self._job_name)

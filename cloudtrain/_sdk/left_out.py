@@ -17,7 +17,7 @@ _FRAMEWORKS = ("huggingface", "mxnet", "pytorch", "sklearn", "tensorflow", "xgbo
 
 
 def refusal(what: str, hint: str) -> NotSupported:
-    """The error for a feature of the SDK. ``hint`` says what to write instead."""
+    """The error for a feature of the SDK. ``hint`` is what to write instead."""
     return NotSupported(f"{what}: cloudtrain only trains, and leaves this out", hint=hint)
 
 
@@ -27,7 +27,7 @@ def code(*lines: str) -> str:
 
 
 class LeftOut:
-    """The methods that an `Estimator` has only to say what to use instead."""
+    """The methods that an `Estimator` has only to name what to use instead."""
 
     fields: dict[str, Any]
     latest_training_job: Job | None

@@ -54,7 +54,7 @@ _UNSET = (
 """Attributes that are None without the features that cloudtrain refuses as arguments."""
 
 _FLAGS = ("is_llmft_recipe", "is_nova_job", "is_nova_or_eval_recipe")
-"""Attributes that say which of AWS's own recipes an estimator runs: none."""
+"""Attributes that name which of AWS's own recipes an estimator runs: none."""
 
 _LISTS = ("arguments", "dependencies")
 """Arguments that are empty lists by default, to which a script may append."""
@@ -231,7 +231,7 @@ class SdkMembers(LeftOut):
         return TrainingJobAnalytics.of(self._latest())
 
     def enable_network_isolation(self) -> bool:
-        """Whether the job has no network, as the argument of this name says."""
+        """Whether the job has no network, as the argument of this name is set."""
         return bool(self._argument("enable_network_isolation"))
 
     def get_remote_debug_config(self) -> dict[str, bool] | None:

@@ -23,7 +23,7 @@ if sys.platform == "win32":
 else:
 
     def make_private(folder: Path, content: Collection[str]) -> None:
-        """Close a folder to other users, and say so on stderr if there is something in it.
+        """Close a folder to other users, and print that on stderr if there is something in it.
 
         Args:
             content: names; a folder that is used for nothing else contains one of them.

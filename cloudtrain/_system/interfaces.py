@@ -54,7 +54,7 @@ def interface_to(host: str) -> str:
 
 
 def is_loopback(host: str) -> bool:
-    """Whether the name of a host means this machine itself, whatever machine asks."""
+    """Whether the name of a host means this machine itself, on any machine."""
     with contextlib.suppress(OSError, ValueError):
         found = socket.getaddrinfo(host, None, type=socket.SOCK_DGRAM)
         return all(ipaddress.ip_address(str(entry[4][0])).is_loopback for entry in found)

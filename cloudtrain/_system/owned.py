@@ -38,7 +38,7 @@ class FolderIsOpen(Exception):
 if sys.platform == "win32":  # a folder in the user's profile has the right permissions
 
     def own_folder(path: str | Path, *, create: bool = False) -> str:
-        """Create a folder if asked. Returns its absolute path."""
+        """Create a folder if requested. Returns its absolute path."""
         if create:
             os.makedirs(path, exist_ok=True)
         return os.path.abspath(path)

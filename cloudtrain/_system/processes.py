@@ -83,7 +83,7 @@ else:
             return ""
 
     def exit_code(child: int) -> int | None:
-        """The exit code of a forked child, negative for a signal; None while it runs. Ask once after its end."""
+        """The exit code of a forked child, negative for a signal; None while it runs. Call it once after its end."""
         pid, status = os.waitpid(child, os.WNOHANG)
         return os.waitstatus_to_exitcode(status) if pid else None
 

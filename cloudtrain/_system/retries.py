@@ -1,6 +1,6 @@
 """File operations in a folder that fails for a moment, such as a shared one: one policy.
 
-A network file system may answer with an error while its server restarts or moves. Such an error says nothing about
+A network file system may answer with an error while its server restarts or moves. Such an error means nothing for
 the file: it is neither there nor gone, and a job whose files cannot be read has not ended.
 """
 

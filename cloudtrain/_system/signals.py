@@ -45,7 +45,7 @@ def handle(name: str, handler: Callable[[int, Any], object]) -> None:
 
 
 ENDING = tuple(getattr(signal, name) for name in ("SIGTERM", "SIGINT", "SIGHUP") if hasattr(signal, name))
-"""The signals that ask a process to end: by kill(1) or a scheduler, by Ctrl-C, and by a terminal that was closed."""
+"""The signals that request the end of a process: by kill(1) or a scheduler, by Ctrl-C, by a closed terminal."""
 
 
 @contextlib.contextmanager

@@ -1,4 +1,4 @@
-"""Access to an AWS account: session, clients, and errors that say what to do."""
+"""Access to an AWS account: session, clients, and errors with hints."""
 
 from __future__ import annotations
 

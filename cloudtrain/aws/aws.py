@@ -39,7 +39,7 @@ class Aws:
         session: a ``boto3.Session``, or anything that has one as ``boto_session``, as the SageMaker SDK's Session
             does. Defaults to boto3's default session: the environment, the profile, SSO, the role of the machine.
         bucket: the default bucket; defaults to ``sagemaker-<region>-<account>``.
-        memory: what to ask for the account first.
+        memory: where to look up the account first.
         prefix: the prefix in the default bucket for outputs.
     """
 

@@ -1,8 +1,8 @@
-"""How uploads to S3 ask to be encrypted.
+"""How uploads to S3 request encryption.
 
-Without a header, S3 encrypts as the bucket's settings say. The SageMaker SDK asks for ``aws:kms`` in every upload of a
-source, so that it may be refused by buckets that take any other. cloudtrain asks for a key that the job names, and
-otherwise only where S3 refuses an upload that asks for nothing.
+Without a header, S3 encrypts by the bucket's settings. The SageMaker SDK requests ``aws:kms`` in every upload of a
+source, so that it may be refused by buckets that take any other. cloudtrain requests a key that the job names, and
+otherwise only where S3 refuses an upload without a request.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ DEMANDED = ({"ServerSideEncryption": "aws:kms"}, {"ServerSideEncryption": "AES25
 """The arguments of uploads that policies of buckets demand, by AWS's own examples of such policies."""
 
 _NOT_BY_A_POLICY = re.compile("because no .* policy allows")
-"""In a message of S3: the caller lacks the permission, whatever the upload asks for."""
+"""In a message of S3: the caller lacks the permission, regardless of the upload's request."""
 
 
 def upload_key(uri: str, output_path: str | None, kms_key: str | None) -> str | None:
@@ -33,7 +33,7 @@ def may_demand_encryption(response: Mapping[str, Any], operation: str) -> bool:
     """Whether a bucket's policy may have refused an upload because of its encryption.
 
     Args:
-        response: of the error of S3, which does not say which statement of a policy denied the request.
+        response: of the error of S3, which does not name the statement of a policy that denied the request.
     """
     error = response.get("Error", {})
     return (

@@ -293,7 +293,7 @@ class Checkpointer:
         self._raise_error()
 
     def close(self) -> None:
-        """Save the last step, as ``save_at_end`` says, `wait`, and free the memory. It cannot save afterwards."""
+        """Save the last step according to ``save_at_end``, `wait`, and free the memory. It cannot save afterwards."""
         try:
             if self._process == os.getpid():
                 if self._sharded_saver is not None:

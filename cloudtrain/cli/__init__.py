@@ -59,7 +59,7 @@ class _Commands(click.Group):
     def invoke(self, context: click.Context) -> object:
         try:
             return super().invoke(context)
-        except KeyboardInterrupt:  # click would say that the command was aborted, with exit status 1
+        except KeyboardInterrupt:  # click would print that the command was aborted, with exit status 1
             click.echo("\nInterrupted.", err=True)
             sys.exit(INTERRUPTED)
 
@@ -125,7 +125,7 @@ def cli() -> None:
 
 
 def _show_warning(message: Warning | str, *_where: Any, **_more: Any) -> None:
-    """Print one line: where in the code a warning comes from says nothing to the user of a command."""
+    """Print one line: the place in the code is of no use to the user of a command."""
     click.echo(f"{click.style('Warning:', fg='yellow')} {escape_line(str(message))}", err=True)
 
 

@@ -39,7 +39,7 @@ def check_contradictions(
         launcher: the distribution that the options choose or refine.
 
     Raises:
-        InvalidJob: for the first contradiction; the message names both options, the hint says what to do.
+        InvalidJob: for the first contradiction; the message names both options, the hint is what to do.
     """
     _check_choices(options)
     paths = [text.partition("=")[0] for text in options["settings"]]

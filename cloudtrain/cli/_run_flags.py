@@ -1,6 +1,6 @@
 """The flags of ``cloudtrain run``: those of ``horovodrun`` and ``mpirun`` that people type.
 
-Each flag does what it says, or is accepted with a note on why it has no effect here, or is refused with what to do.
+Each flag has its usual effect, or is accepted with a note on why it has no effect here, or is refused with what to do.
 None is dropped silently. The table of the guide is compared with this one.
 """
 
@@ -21,11 +21,11 @@ class Effect(Enum):
     MPI = "mpi"
     """mpirun gets it, with ``--mpi``. Otherwise it has no effect."""
     HOLDS = "holds"
-    """It asks for something that is always so."""
+    """It requests what is always the case."""
     NOTE = "note"
     """It has no effect, for the reason in ``text``."""
     REFUSED = "refused"
-    """``text`` says what to do instead."""
+    """``text`` is what to do instead."""
 
 
 @dataclass(frozen=True)

@@ -251,7 +251,7 @@ def _number(given: str, flag: Flag, text: str) -> int:
 
 
 def _settle_mpi(options: RunOptions, unused: list[tuple[str, list[str]]]) -> None:
-    """Give mpirun its options, or say that they have no effect."""
+    """Give mpirun its options, or report that they have no effect."""
     for given, values in unused:
         name = given.lstrip("-")
         if values[:1] in (["plm_rsh_agent"], ["plm_ssh_agent"]):

@@ -9,7 +9,7 @@ import click
 
 
 class ScriptCommand(click.Command):
-    """Says for an unknown option how to pass it to the script."""
+    """Shows for an unknown option how to pass it to the script."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         given = list(args)

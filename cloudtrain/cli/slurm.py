@@ -24,7 +24,7 @@ def command() -> None:
 def login(name: str, keep: str) -> None:
     """Log in to NAME, and keep the login open for later commands.
 
-    NAME is a profile of your config file, or a Host of your ~/.ssh/config. ssh asks for everything that it needs:
+    NAME is a profile of your config file, or a Host of your ~/.ssh/config. ssh prompts for everything that it needs:
     passwords, codes, and whether a new host key is right. Needed only for clusters that your keys alone do not open.
     """
     from cloudtrain.platforms.batch.control import check_time, is_logged_in, lasts, log_in

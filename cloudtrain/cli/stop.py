@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from cloudtrain.platforms import JobDescription
 
 QUIET_SECONDS = 5.0
-"""After so long, the command says what it waits for."""
+"""Seconds after which the command prints what it waits for."""
 
 
 @click.command("stop")

@@ -210,7 +210,7 @@ def _first_few(names: Sequence[str]) -> str:
 
 @contextmanager
 def _interruptible(consequence: str) -> Iterator[None]:
-    """On Ctrl-C or a signal, say what it means for the job, and end like a program that the signal ended."""
+    """On Ctrl-C or a signal, print what it means for the job, and end like a program that the signal ended."""
     try:
         yield
     except KeyboardInterrupt:

@@ -1,4 +1,4 @@
-"""Reads JSON documents that may be damaged or hostile. Whatever is wrong is a ValueError that says where."""
+"""Reads JSON documents that may be damaged or hostile. Any error is a ValueError that names the place."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """The variables by which TensorFlow, JAX, Keras, XGBoost, Lightning and others find the world of a job.
 
-The ranks of a world have them with every launcher. None of them changes a script that does not ask for it.
+The ranks of a world have them with every launcher. None of them changes a script that does not read it.
 """
 
 from __future__ import annotations

@@ -38,7 +38,7 @@ def attach(world: World, ask: Ask | None, environ: Mapping[str, str] = os.enviro
     """Called by ``init``: start recording if `TIMELINE` names a file.
 
     Args:
-        ask: asks rank 0 for its time; None without other ranks.
+        ask: requests the time of rank 0; None without other ranks.
 
     Raises:
         InvalidArgument: the file cannot be written.
@@ -56,7 +56,7 @@ def attach(world: World, ask: Ask | None, environ: Mapping[str, str] = os.enviro
 
 
 def detach() -> None:
-    """Stop recording. Called before the ranks disconnect, because rank 0 is asked for its time once more."""
+    """Stop recording. Called before the ranks disconnect, because rank 0 sends its time once more."""
     global _attached
     _attached = None
     recorder.stop()

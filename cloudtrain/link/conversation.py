@@ -1,7 +1,7 @@
 """A conversation that outlives its connections: no message is lost, and none is handled twice.
 
 Each end numbers its messages and keeps them until the other end has acknowledged them. After a new connection, each end
-says how many messages it has received, and the other sends the rest again.
+reports how many messages it has received, and the other sends the rest again.
 
 An envelope is the number of the message (8 bytes; 0: it is not repeated), the number of the last message received
 from the other end (8 bytes), and the message.

@@ -1,4 +1,4 @@
-"""Marks checkpoints that are being committed, and says when the state of a process must not be saved.
+"""Marks checkpoints that are being committed, and tracks when the state of a process must not be saved.
 
 The runtime of a failing job waits for commits. A process marks a commit by a file in the host's run folder. The file
 name contains the process id, because a killed process leaves its file behind.

@@ -201,7 +201,7 @@ class GoodputMeter:
         """
         end = now if ended_at is None else ended_at
         if ended_at is None and self.last is not None and 0 <= now - self.last < 2 * INTERVAL:
-            end = self.last  # the next event says what the time since then was
+            end = self.last  # the next event shows what the time since then was
         wall = end - submitted_at
         if self.began is None or not wall > 0:
             return None

@@ -1,4 +1,4 @@
-"""Reads what is new in a file that grows: the whole file is read once, however often it is asked for."""
+"""Reads what is new in a file that grows: the whole file is read once, regardless of how often it is read."""
 
 from __future__ import annotations
 

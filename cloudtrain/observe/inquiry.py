@@ -44,7 +44,7 @@ def answer_with(describe: Callable[[], str]) -> None:
 
 
 def ask(heartbeat_path: str) -> bool:
-    """Ask the rank with this heartbeat file. Returns whether it may answer."""
+    """Query the rank with this heartbeat file. Returns whether it may answer."""
     with contextlib.suppress(OSError):
         os.unlink(_answer(heartbeat_path))
     try:

@@ -19,7 +19,7 @@ _NOT_INHERITED = re.compile(
     "GIT_(TRACE.*|CURL_VERBOSE|DIR|WORK_TREE|INDEX_FILE|PREFIX|COMMON_DIR|NAMESPACE|SHALLOW_FILE|OBJECT_DIRECTORY"
     "|ALTERNATE_OBJECT_DIRECTORIES|ASKPASS)|SSH_ASKPASS.*"
 )
-"""Variables that make git ask on a screen, print what it sends, or use another repository, as inside a hook."""
+"""Variables that make git prompt on a screen, print what it sends, or use another repository, as inside a hook."""
 
 _QUIET = {
     "GIT_TERMINAL_PROMPT": "0",
@@ -153,7 +153,7 @@ class _Git:
                 capture_output=True,
                 encoding="utf-8",
                 errors="replace",
-                start_new_session=True,  # without a terminal, ssh cannot ask either
+                start_new_session=True,  # without a terminal, ssh cannot prompt either
             )
         except FileNotFoundError:
             raise InvalidSource(

@@ -36,7 +36,7 @@ class _Level:
 
 
 class Tracked:
-    """The files below ``root`` that git tracks, and their folders. Git is asked when the first one is looked up."""
+    """The files below ``root`` that git tracks, and their folders. Git is called when the first one is looked up."""
 
     def __init__(self, root: str) -> None:
         self._root = root

@@ -78,7 +78,7 @@ def _to_script(path: Path) -> str:
         return _convert(notebook, path)
     except CloudtrainError:
         raise
-    except Exception as error:  # nbformat reads notebooks whose parts are not what the format says
+    except Exception as error:  # nbformat reads notebooks whose parts violate the format
         raise _not_a_notebook(path, error) from None
 
 

@@ -99,7 +99,7 @@ def _digest(data: bytes) -> str:
 def _zipapp() -> bytes:
     """The archive's bytes. They are not compressed: then they do not depend on zlib's version, and start faster.
 
-    Reading all files takes 0.1 s, and each element of an array asks for them.
+    Reading all files takes 0.1 s, and each element of an array needs them.
     """
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w", zipfile.ZIP_STORED) as archive:

@@ -108,7 +108,7 @@ class _Training:
 
 
 def _without_key(submission: Submission) -> Submission:
-    """``submission`` whose uploads name no key: S3 encrypts them as their bucket's settings say."""
+    """``submission`` whose uploads name no key: S3 encrypts them by their bucket's settings."""
     request, output = submission.request, dict(submission.request.body["OutputDataConfig"])
     del output["KmsKeyId"]
     return replace(

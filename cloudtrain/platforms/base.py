@@ -191,7 +191,7 @@ class Naming(Protocol):
 
 @runtime_checkable
 class JobWarnings(Protocol):
-    """The ability to warn about a job that the platform runs otherwise than its description says."""
+    """The ability to warn about a job that the platform runs otherwise than described."""
 
     def job_warnings(self, job: TrainingJob) -> list[str]:
         """Warnings, one sentence each. ``job`` is resolved."""
@@ -214,7 +214,7 @@ class Resubmission(Protocol):
     def resubmission(
         self, job: TrainingJob, request: Request
     ) -> Callable[[Callable[[str], object]], bool] | None:
-        """A function to call when the job, which was just submitted, has failed; None if it does not ask for this.
+        """A function to call when the job, which was just submitted, has failed; None if it does not request this.
 
         The function gets one that shows a line to the user. It may wait, then submits the job again under its name, and
         returns whether it did: not if the job failed for another reason. Raises PlatformError.

@@ -36,7 +36,7 @@ class CheckStatus(str, Enum):
 
 @dataclass(frozen=True)
 class Finding:
-    """The result of a check, a sentence about it, and a hint that says what to do."""
+    """The result of a check, a sentence about it, and a hint."""
 
     status: CheckStatus
     what: str

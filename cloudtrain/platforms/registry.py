@@ -52,7 +52,7 @@ def get_platform(name: str) -> Platform:
     """The platform called ``name``.
 
     Raises:
-        UnknownPlatform: no platform has this name, or it cannot be imported; the message says why.
+        UnknownPlatform: no platform has this name, or it cannot be imported; the message has the reason.
         PlatformError: the platform does not run on this system, or that of a third party lacks a part of the protocol
             `Platform`.
     """

@@ -155,7 +155,7 @@ def run(paths: Paths, environ: MutableMapping[str, str], inbox: Inbox) -> HostOu
 
 
 def _listeners(config: HostConfig, environ: MutableMapping[str, str]) -> contextlib.ExitStack:
-    """Prints and reports the events of this host meanwhile, if the platform asks for that."""
+    """Prints and reports the events of this host meanwhile, if the platform requests that."""
     listeners = contextlib.ExitStack()
     if config.settings.event_lines:
         from cloudtrain.runtime.event_printer import EventPrinter
@@ -262,7 +262,7 @@ def _take_part(
 
 
 def _is_interrupted(inbox: Inbox) -> bool:
-    """Whether this process has been asked to end. Takes all other messages out of the inbox."""
+    """Whether a signal to end has arrived. Takes all other messages out of the inbox."""
     while not inbox.empty():
         if inbox.get()["type"] in ("signal", "orphaned"):
             return True

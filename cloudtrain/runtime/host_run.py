@@ -104,7 +104,7 @@ class HostRun:
         self._gpus = 0
         self._done = False
         self._kill_at: float | None = None
-        """When ranks that have been asked to stop are killed."""
+        """When ranks that have received SIGTERM are killed."""
         self._stopping = False
         self._limit_reached: FailureReport | None = None
         """Why the leader stops the job, if it has reached a limit."""
@@ -114,7 +114,7 @@ class HostRun:
         self._chief_ended = False
         """Whether the script of a TensorFlow cluster has completed on the first host: the others have nothing to do."""
         self._end_workers_at: float | None = None
-        """When workers that still run are asked to end."""
+        """When workers that still run receive SIGTERM."""
         self._watchdog: Watchdog | None = None
         self._warned_of_loss = False
         self._hang_reported = False
@@ -454,7 +454,7 @@ class HostRun:
         return {"type": "stacks", "text": self._launch.stacks(), "ranks": ranks}
 
     def _stop(self) -> HostOutcome | None:
-        """Ask the ranks to stop within the grace period. Before the launch, end immediately."""
+        """Stop the ranks within the grace period. Before the launch, end immediately."""
         self._stopping = True
         grace = self._config.settings.stop_grace
         self._events.emit("stopping", grace=grace)

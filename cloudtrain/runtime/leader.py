@@ -118,7 +118,7 @@ class Leader:
         self._reached: set[str] = set()
         """The states after ``ready`` that all hosts have reached."""
         self._completed = True
-        """Whether all ranks that have ended so far exited with 0, even if they were asked to stop in the meantime."""
+        """Whether all ranks that have ended so far exited with 0, even if they were being stopped in the meantime."""
         self._ended: list[int] = []
         """The ranks that have ended with exit code 0."""
         self._merge = Merge(hosts)

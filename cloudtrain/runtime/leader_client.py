@@ -394,7 +394,7 @@ class LeaderClient:
             raise ConnectionResetError("the leader did not answer")
 
     def _connect(self, deadline: float) -> None:
-        """Connect, and ask to join or to return. The answer comes later.
+        """Connect, and request to join or to return. The answer comes later.
 
         Args:
             deadline: when to give up, on the clock of `time.monotonic`.

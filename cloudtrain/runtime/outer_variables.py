@@ -13,7 +13,7 @@ MPI = ("PMI_", "PMI2_", "PMIX_", "OMPI_", "ORTE_", "PRTE_", "HYDRA_", "HYDI_", "
 """Prefixes of the variables of a job and of its steps."""
 
 OF_THE_CLUSTER = ("SLURM_CONF", "SLURM_CONF_SERVER", "SLURM_TMPDIR")
-"""Variables that say where the cluster is, not what a job has of it."""
+"""Variables that locate the cluster, not what a job has of it."""
 
 _MPI_RANK = ("OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK")
 _PLACE = {

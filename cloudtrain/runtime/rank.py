@@ -233,7 +233,7 @@ def _ignore_stops() -> None:
 
 
 def _is_in_handler(trace: TracebackType | None) -> bool:
-    """Whether an exception comes from a handler of a signal that asks for the end."""
+    """Whether an exception comes from a handler of a signal to end."""
     import signal
 
     handlers = [signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1)]

@@ -1,4 +1,4 @@
-"""Restarts in place: after failures of the script no more often than the job says, after others always.
+"""Restarts in place: after failures of the script at most as often as the job permits, after others always.
 
 A kubelet or an operator that starts containers again by itself may count neither, or both. The container of a pod whose
 ``restartPolicy`` is ``OnFailure`` finds its volumes again, with the failure in them.
@@ -56,7 +56,7 @@ def start_again(code: int, environ: Mapping[str, str], is_asked_to_end: Callable
     Args:
         code: the exit code of this host.
         environ: the variables with which this process was started.
-        is_asked_to_end: whether a signal has asked this process to end. The hosts of a job that is stopped get their
+        is_asked_to_end: whether a signal to end has arrived. The hosts of a job that is stopped get their
             signals one after the other.
     """
     with contextlib.suppress(ValueError):

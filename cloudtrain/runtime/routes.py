@@ -34,7 +34,7 @@ def resolve(name: str) -> list[str]:
 
 
 def interface_to(address: str) -> str:
-    """The interface of the route to ``address``, or the one that has it; empty if Linux does not say."""
+    """The interface of the route to ``address``, or the one that has it; empty if Linux does not report it."""
     try:
         wanted = ipaddress.ip_address(address)
         family = socket.AF_INET if wanted.version == 4 else socket.AF_INET6

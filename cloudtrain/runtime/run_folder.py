@@ -128,7 +128,7 @@ def read_variables(folder: str, local: int) -> dict[str, str]:
 
 
 def stopping_path(folder: str) -> str:
-    """Exists once the ranks have been asked to stop: no more ranks may be started."""
+    """Exists once the ranks are being stopped: no more ranks may be started."""
     return f"{folder}/stopping"
 
 

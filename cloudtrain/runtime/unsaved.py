@@ -1,4 +1,4 @@
-"""Says what a notice costs a job that has no checkpoint yet."""
+"""Reports what a notice costs a job that has no checkpoint yet."""
 
 from __future__ import annotations
 

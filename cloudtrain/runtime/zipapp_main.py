@@ -6,7 +6,7 @@ unpacks the zipapp and runs MODULE from there as ``python -m`` does, by default 
 helpers and the ``horovod`` alias are started and found by path, so they have to be files. The process remains process 1
 of its container, which receives the signals.
 
-cloudtrain cannot be imported here yet. An older Python has to be able to read this file: it says what it needs.
+cloudtrain cannot be imported here yet. An older Python has to be able to read this file: it names what it needs.
 """
 
 import hashlib

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
 
 BLOCK = 1 << 20
-"""Bytes passed to the socket at a time: the HTTP client asks for 16 KiB only, at one call each."""
+"""Bytes passed to the socket at a time: the HTTP client reads 16 KiB only, at one call each."""
 
 
 class Body(io.RawIOBase):

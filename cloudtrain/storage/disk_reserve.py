@@ -19,7 +19,7 @@ SPARE_SIZE = 64 * 1024
 
 
 def is_full(error: BaseException) -> bool:
-    """Whether an error says that the disk, or the user's share of it, has no space left."""
+    """Whether an error means that the disk, or the user's share of it, has no space left."""
     return isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT)
 
 

@@ -1,4 +1,4 @@
-"""Holds a FUSE mount for as long as the process that asked for it lives.
+"""Holds a FUSE mount for as long as the process that requested it lives.
 
     python .../cloudtrain/storage/mount_guard.py FOLDER COMMAND...
 

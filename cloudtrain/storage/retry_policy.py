@@ -95,7 +95,7 @@ class Patience:
         interrupt.set()
 
     def answered(self) -> None:
-        """The service answers. If a warning has said that it does not, this is said too, once."""
+        """The service answers. If a warning has reported that it does not, this is reported too, once."""
         if self._away_since is None:
             return
         with self._lock:

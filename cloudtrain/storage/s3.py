@@ -347,7 +347,7 @@ class S3Store:
         found, wanted = self._head_object(key), self._extra_args.get("SSEKMSKeyId")
         if found is None or not wanted:
             return found is not None
-        used = found.get("SSEKMSKeyId", "")  # an ARN; an alias does not say of which key
+        used = found.get("SSEKMSKeyId", "")  # an ARN; an alias does not identify the key
         return used.endswith(wanted) or (bool(used) and "alias/" in wanted)
 
     @property

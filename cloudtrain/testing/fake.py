@@ -23,7 +23,7 @@ class FakePlatform:
         status: the state of every job, from the start.
         logs: what every job printed.
         failure: why every job failed; the status is then ``Failed``. A report of the class ``platform``, where
-            only the status says so.
+            only the status shows it.
         model_data: the URI of every job's model.
     """
 

@@ -150,7 +150,7 @@ class HyperparameterTuner:
         object.__setattr__(self, name, value)
 
     def _of_estimators(self, get: Callable[[Candidate], Any], *, as_dict: bool) -> Any:
-        """The value of the only estimator, or of all by name. None if it is asked for in the other way."""
+        """The value of the only estimator, or of all by name. None if it is read in the other way."""
         if as_dict == (self._candidates[0].name is None):
             return None
         return {one.name: get(one) for one in self._candidates} if as_dict else get(self._candidates[0])

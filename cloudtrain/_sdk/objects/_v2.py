@@ -88,7 +88,7 @@ def read_estimator(obj: Any, instance_type: str | None = None, *, finds_image: b
 
     Args:
         instance_type: replaces that of ``obj``.
-        finds_image: whether to ask the SDK for the image that local mode would run.
+        finds_image: whether the SDK is to choose the image that local mode would run.
     """
     kind = next((name for name in _classes(obj) if name in FRAMEWORKS), None)
     if kind is None or any("jumpstart" in base.__module__ for base in type(obj).__mro__):
@@ -102,7 +102,7 @@ def read_estimator(obj: Any, instance_type: str | None = None, *, finds_image: b
             hint="Pass the recipe's script as entry_point, and its values as hyperparameters.",
         )
     framework = FRAMEWORKS[kind]
-    # fit() sets a default path, which the user did not ask for
+    # fit() sets a default path, which the user did not set
     is_default_path = get(obj, "_is_output_path_set_from_default_bucket_and_prefix")
     version = get(obj, "framework_version") if framework else None
     session = get(obj, "sagemaker_session")
@@ -181,7 +181,7 @@ def _local_image(obj: Any) -> str | None:
         return get(obj, "image_uri")  # type: ignore[no-any-return]
     try:
         return str(find_image())
-    except Exception as error:  # the SDK may also ask AWS
+    except Exception as error:  # the SDK may also call AWS
         raise InvalidJob(
             f"from_sagemaker: the SDK finds no image: {error}", hint="Pass image_uri."
         ) from error

@@ -59,7 +59,7 @@ def encode(state: Any, root: str = "state") -> tuple[dict[str, Any], dict[str, L
     A tensor that appears in several places is stored once.
 
     Raises:
-        CheckpointError: a value that cannot be saved; the message says where it is.
+        CheckpointError: a value that cannot be saved; the message names its place.
     """
     document, leaves, sharded = encode_sharded(state, root)
     if sharded:

@@ -318,7 +318,7 @@ class Work(Protocol):
 class SequenceNumbers:
     """Numbers the collectives that this rank launches without negotiation, and keeps those that may be in flight.
 
-    All ranks launch them in the same order. Other ranks ask for this rank's position after a failure, to find the rank
+    All ranks launch them in the same order. Other ranks request this rank's position after a failure, to find the rank
     that is behind, and after they have joined, to take part.
     """
 
@@ -356,7 +356,7 @@ class SequenceNumbers:
         """The number and label of the oldest launch, if it has been in flight for at least ``seconds``."""
         before = time.monotonic() - seconds
         with self._lock:
-            # A GPU is asked only about what is old: another thread may be capturing a CUDA graph.
+            # A GPU is queried only about what is old: another thread may be capturing a CUDA graph.
             while self._in_flight and self._in_flight[0].since <= before:
                 if not self._in_flight[0].is_completed():
                     return self._first(), self._in_flight[0].label

@@ -154,7 +154,7 @@ class CoordinatorConnection:
                     self._client.lose(*content)
                     self._closing = (
                         self._closing or content[0] == 0
-                    )  # rank 0 has said why it closes the connection
+                    )  # rank 0 has sent why it closes the connection
                 elif kind == ASK_POSITIONS:
                     self._send(pack(POSITION, self._client.position()))
                 elif kind == ALL_POSITIONS:

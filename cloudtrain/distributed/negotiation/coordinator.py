@@ -94,9 +94,9 @@ class Coordinator:
         """Responses to deliver to rank 0 at the end of the turn."""
         self._positions: dict[int, Any] = {}
         self._asked_at = float("-inf")
-        """When the ranks were last asked for their positions; -inf once all have answered."""
+        """When the positions of the ranks were last requested; -inf once all have answered."""
         self._askers: list[tuple[float, int]] = []
-        """Ranks that asked for all positions, each with the time until which it waits for an answer."""
+        """Ranks that requested all positions, each with the time until which it waits for an answer."""
         self._answered = threading.Condition(self._lock)
         self._closing = False
         self._wake_reader, self._wake_writer = socket.socketpair()

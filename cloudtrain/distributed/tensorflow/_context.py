@@ -69,7 +69,7 @@ def init(
     Takes the arguments of `cloudtrain.distributed.numpy.init`. If TensorFlow sees GPUs and the job has several ranks,
     TensorFlow is restricted to GPU number ``local_rank`` with memory growth, and reductions run between the GPUs over
     NCCL. ``CLOUDTRAIN_TENSORFLOW_HOST_MEMORY=1`` copies them through host memory instead. With several ranks, models of
-    Keras 3 are compiled without XLA unless ``compile(jit_compile=True)`` asks for it.
+    Keras 3 are compiled without XLA unless ``compile(jit_compile=True)`` requests it.
 
     Raises:
         InvalidArgument: The environment or the arguments are contradictory, or TensorFlow has already run an

@@ -70,7 +70,7 @@ def collective_error(label: str, error: RuntimeError) -> CollectiveError:
 def _culprits() -> str:
     """The ranks that ended; if there are none, the ranks that are behind or ahead."""
     client = _state.current().client
-    # Ask right away: ranks that failed for the same reason as this one are about to exit, and are not the cause.
+    # Query right away: ranks that failed for the same reason as this one are about to exit, and are not the cause.
     positions = {} if client.left else client.positions()
     deadline = time.monotonic() + _LOSS_SECONDS
     while client.left.keys() <= positions.keys() and time.monotonic() < deadline:

@@ -113,7 +113,7 @@ def reduce_tensors(
 def reduce_now_(tensor: Tensor, op: ReduceOp, name: str | None, group: Any) -> Tensor:
     """The fast path of `reduce_tensors` for one `plain` tensor, in place and without negotiation."""
     wire_op = on_wire(op)
-    is_async = tensor.is_cuda or _state.current().waits_lazily  # only a work says when it is done
+    is_async = tensor.is_cuda or _state.current().waits_lazily  # only a work can report when it is done
     launch_now(
         f"allreduce of {name or 'a tensor'}",
         group,

@@ -57,7 +57,7 @@ def init_process_group(
 
     Args:
         device: this rank's. NCCL connects immediately and uses no other: a barrier does not have to guess it.
-        backend: None selects Gloo for CPU tensors, and for GPU tensors what `agree_on_backend` says.
+        backend: None selects Gloo for CPU tensors, and for GPU tensors the result of `agree_on_backend`.
         start_timeout: seconds to wait for the other ranks.
         timeout: seconds that one collective may take; 0 for the default of the backend.
 

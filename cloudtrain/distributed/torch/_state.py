@@ -138,7 +138,7 @@ class AgreedOrder:
 
     All ranks request the same exchanges. An exchange is negotiated the first time that it follows the one before it,
     and from then on it is `expected` there. Where two exchanges have followed the same one, each is always negotiated.
-    So a rank that leaves the order negotiates, and the error or the warning says so: exchanges that do not match are
+    So a rank that leaves the order negotiates, and the error or the warning reports it: exchanges that do not match are
     never started. Every rank decides by what it has requested since the last `restart`, which is the same on all ranks.
     """
 

@@ -99,7 +99,7 @@ class Timeline:
 
     Args:
         path: the file. It is overwritten; its folder is created.
-        ask: asks rank 0 for its time; None if there is only one rank.
+        ask: requests the time of rank 0; None if there is only one rank.
         mark_cycles: mark where one of Horovod's cycles would begin: at the first operation after ``cycle_ns``.
 
     Raises:

@@ -206,7 +206,7 @@ class ClusterPlatform(ABC, Generic[Jobs]):
         described: dict[str, JobDescription] = {}
         silent = set()
         for ticket in self._places():
-            if ticket.login in silent:  # it is not asked once more for another folder
+            if ticket.login in silent:  # it is not queried once more for another folder
                 continue
             try:
                 jobs = self._jobs(ticket)
@@ -269,7 +269,7 @@ class ClusterPlatform(ABC, Generic[Jobs]):
         job = msgspec.structs.replace(
             job, platform_options={**job.platform_options, "folder": jobs.cluster.folder}
         )
-        self._clusters.setdefault(ticket_of(job), jobs)  # the same cluster, asked once
+        self._clusters.setdefault(ticket_of(job), jobs)  # the same cluster, queried once
         return job
 
     def _jobs(self, ticket: Ticket) -> Jobs:

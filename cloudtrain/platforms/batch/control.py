@@ -58,12 +58,12 @@ def ssh_command(alias: str, *, options: tuple[str, ...] = (), idle: str = IDLE) 
 
 
 def batch_command(alias: str, *options: str) -> list[str]:
-    """Like `ssh_command`, for a call that asks the user nothing."""
+    """Like `ssh_command`, for a call that never prompts the user."""
     return ssh_command(alias, options=("-oBatchMode=yes", "-oLogLevel=ERROR", *options))
 
 
 def batch_environment() -> dict[str, str]:
-    """The environment of such a call: also the ssh of a jump host asks nothing."""
+    """The environment of such a call: the ssh of a jump host never prompts either."""
     return {**os.environ, "SSH_ASKPASS_REQUIRE": "never"}
 
 
@@ -160,7 +160,7 @@ def check_time(text: str) -> str:
 
 
 def log_in(alias: str, keep: str = KEEP) -> str:
-    """Log in, in the foreground: ssh asks for passwords, codes, and whether an unknown host key is right.
+    """Log in, in the foreground: ssh prompts for passwords, codes, and the confirmation of an unknown host key.
 
     Returns the name of the node that answers. The connection stays open until it was not used for the time ``keep``.
 

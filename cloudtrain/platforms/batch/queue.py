@@ -40,7 +40,7 @@ class Snapshot:
     asked: float = 0.0
     """When the last answer came, or did not come: the pause until the next call begins then, however long one takes."""
     taken: float = 0.0
-    """When ``text`` was asked for."""
+    """When ``text`` was requested."""
     text: str = ""
     """The output of the command that lists the jobs."""
     calls: int = 1
@@ -71,7 +71,7 @@ Kept = TypeVar("Kept", bound=Snapshot)
 
 
 class SnapshotFile(Generic[Kept]):
-    """Where the last answer is kept. Without a file, and where it cannot be used, each process asks for itself."""
+    """Where the last answer is kept. Without a file, and where it cannot be used, each process queries for itself."""
 
     def __init__(self, path: Path | None, kind: type[Kept]) -> None:
         self._path = path
@@ -79,7 +79,7 @@ class SnapshotFile(Generic[Kept]):
 
     @contextlib.contextmanager
     def taken(self, *, wait: bool) -> Iterator[bool]:
-        """Give whether this process is the one to ask. Another one may be asking.
+        """Whether this process is the one to query. Another one may be querying.
 
         Args:
             wait: for the other process, because there is no earlier answer to use meanwhile.
@@ -155,10 +155,10 @@ class Standing(Generic[AnyRow]):
     """A job in the queue: whether it lives, and its row."""
 
     is_alive: bool
-    """Whether the job is in the queue, or may be: false only if the scheduler said that it has ended or is unknown."""
+    """Whether the job is in the queue, or may be: false only if the scheduler reported its end, or no such job."""
     row: AnyRow | None = None
     taken: float = 0.0
-    """When the scheduler was asked, in seconds since the epoch; 0 if it never answered."""
+    """When the scheduler was queried, in seconds since the epoch; 0 if it never answered."""
 
 
 class SharedQueue(ABC, Generic[AnyRow, Kept]):
@@ -195,7 +195,7 @@ class SharedQueue(ABC, Generic[AnyRow, Kept]):
         ...
 
     def look(self, number: str, since: float) -> Standing[AnyRow]:
-        """Find a job in the queue. Asks the scheduler only if the last answer is too old.
+        """Find a job in the queue. Queries the scheduler only if the last answer is too old.
 
         Args:
             since: when the job was submitted, in seconds since the epoch.
@@ -228,11 +228,11 @@ class SharedQueue(ABC, Generic[AnyRow, Kept]):
             return self._rows, 0.0 if self._snapshot.failures or taken < since else taken
 
     def expire(self) -> None:
-        """Ask the scheduler again the next time: a job has been submitted, or stopped."""
+        """Query the scheduler again the next time: a job has been submitted, or stopped."""
         self._expired_at = time.time()
 
     def renew(self) -> None:
-        """Ask the scheduler now, even if it has not answered for a while: a user has asked for something."""
+        """Query the scheduler now, even if it has not answered for a while: a user waits for it."""
         with self._lock, self._file.taken(wait=True):
             self._snapshot = self._ask(self._snapshot)
             self._file.write(self._snapshot)

@@ -85,7 +85,7 @@ def _copy_folder(shell: Shell, path: str, target: Path, progress: Progress) -> N
 
 
 def _extract(stream: _Pieces, folder: Path, progress: Progress) -> None:
-    """Extract the regular files. Nothing is written outside ``folder``, whatever the archive says."""
+    """Extract the regular files. Nothing is written outside ``folder``, regardless of the archive."""
     try:
         with tarfile.open(fileobj=cast("IO[bytes]", stream), mode="r|") as archive:
             for member in archive:

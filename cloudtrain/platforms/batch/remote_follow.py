@@ -17,7 +17,7 @@ from cloudtrain.platforms.supervised.root import follow_lines
 from cloudtrain.runtime.supervisor.record import RECORD
 
 LOOK_SECONDS = 20.0
-"""How often the caller is asked whether the job is over: a job that is killed cannot write that itself."""
+"""Seconds between two calls that determine whether the job is over: a job that is killed cannot write that itself."""
 PATIENCE = 600.0
 """Seconds without a connection after which following ends with an error."""
 PAUSES = (0.5, 1.0, 2.0, 5.0, 15.0)
@@ -31,7 +31,7 @@ trap 'kill $t; exit 0' TERM
 until over; do sleep 1 & wait $!; done
 kill $t
 """
-"""Ends when the record of the job says when it ended, or the job is removed."""
+"""Ends when the record of the job has its end, or the job is removed."""
 
 
 def follow_remote(root: RemoteRoot, job: str, file: str, is_over: Callable[[], bool]) -> Iterator[str]:
@@ -40,7 +40,7 @@ def follow_remote(root: RemoteRoot, job: str, file: str, is_over: Callable[[], b
     After a broken connection, it continues with the next byte: no line is lost or repeated.
 
     Args:
-        is_over: whether the job has ended. Asked seldom.
+        is_over: whether the job has ended. Called seldom.
 
     Raises PlatformError if there is no connection for `PATIENCE` seconds, or the user has to log in.
     """

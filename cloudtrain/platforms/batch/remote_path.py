@@ -65,7 +65,7 @@ def quoted(path: str) -> str:
 
 
 OPEN = 48
-"""The exit code if another user could change or replace a folder. Stderr says which, and why."""
+"""The exit code if another user could change or replace a folder. Stderr names it, and the reason."""
 
 OWN_FOLDER = f"""open() {{ echo "$own $*" >&2; exit {OPEN}; }}
 own_folder() {{

@@ -104,7 +104,7 @@ class RemoteRoot:
 
     @cached_property
     def path(self) -> str:
-        """The folder of all jobs, absolute, as the cluster sees it. Asks once. Raises PlatformError."""
+        """The folder of all jobs, absolute, as the cluster sees it. Queried once. Raises PlatformError."""
         if "$" not in self.given and not self.given.startswith("~"):
             return posixpath.normpath(self.given)
         script = f'printf "%s\\0" "$root"; cd "$root/../.." 2>/dev/null || exit 0\n{_SHARED_FILES}'
@@ -257,7 +257,7 @@ chmod 644 "$t" && mv -f "$t" "$f"
         """The small files of a job, or of all jobs, and a job's events.
 
         A file that does not exist is missing in the result; something else than a file is None. A file of more than
-        `LARGEST_SMALL` bytes is left out: `read` asks for it alone. One damaged job cannot hide the others, or fill
+        `LARGEST_SMALL` bytes is left out: `read` requests it alone. One damaged job cannot hide the others, or fill
         the memory.
         """
         folder = "./*" if job_name is None else f"./{shlex.quote(job_name)}"

@@ -158,7 +158,7 @@ def setup(options: ClusterOptions) -> Iterator[str]:
 
 
 def ranks_on_node(job: TrainingJob, gpus: int | None) -> int:
-    """How many ranks each node has, as far as that is known here: one for each of ``gpus``, if the job does not say.
+    """How many ranks each node has, as far as that is known here: one for each of ``gpus``, if the job does not set it.
 
     Raises InvalidJob, as `launcher_of` does.
     """

@@ -45,7 +45,7 @@ class QueueEntry:
 
     Attributes:
         state: `WAITING`, `RUNNING` or `ENDED`.
-        why: why it is in this state, in a sentence without a full stop; empty if there is nothing to say.
+        why: why it is in this state, in a sentence without a full stop; empty if there is none.
         exit_status: what the scheduler recorded; None if it has none.
         owner: the user, without the host; empty if only jobs of this user are shown.
         folder: of its output, which is that from which it was submitted.
@@ -79,7 +79,7 @@ class Scheduler:
         program: the command that submits.
         submit: its call for the script in the current folder.
         by_hand: the same, for a user.
-        asks: the command that shows jobs, for messages.
+        asks: the command that lists jobs, for messages.
         query: its call for the jobs of ``$user``, and maybe others.
         parse: reads its answer. Raises ValueError if that is cut off, or something else.
         one: its call for one job, before the number; empty if its answer for an unknown job is the same as no answer.

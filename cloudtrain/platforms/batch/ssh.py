@@ -163,7 +163,7 @@ class SshShell:
     def stream(self, command: str) -> Iterator[Iterator[bytes]]:
         """See `Shell.stream`. The pieces end with the command; if the connection breaks, with ConnectionLost.
 
-        An empty piece says that nothing has come for a while. At the end, the command gets SIGTERM.
+        An empty piece means that nothing has arrived for a while. At the end, the command gets SIGTERM.
         """
         markers = _Markers()
         with tempfile.TemporaryFile() as errors:
@@ -217,7 +217,7 @@ class SshShell:
                 stdout=subprocess.PIPE,
                 stderr=errors,
                 env=batch_environment(),
-                start_new_session=True,  # without a terminal to ask on, and out of reach of Ctrl-C
+                start_new_session=True,  # without a terminal to prompt on, and out of reach of Ctrl-C
             )
         except OSError as error:
             raise no_ssh(error) from error

@@ -74,7 +74,7 @@ def _provide(cluster: Cluster, request: Request) -> None:
 
 
 def _left_out(names: Sequence[str]) -> str:
-    """The line that says which variables the job does not get; empty if it gets all of them."""
+    """The line that names the variables that the job does not get; empty if it gets all of them."""
     if not names:
         return ""
     shown = ", ".join([*names[:SHOWN], *(["..."] if names[SHOWN:] else [])])
@@ -167,7 +167,7 @@ class Named(Protocol):
 
     @property
     def folder(self) -> str:
-        """From which it was submitted, as an absolute path; empty if the scheduler does not say."""
+        """From which it was submitted, as an absolute path; empty if the scheduler does not report it."""
         ...
 
 
@@ -195,7 +195,7 @@ class Scheduler(Protocol):
     """The command that prints ``site=`` and the name that the scheduler gives itself."""
 
     def find(self, job: JobFiles) -> tuple[Submission | None, float]:
-        """The submission of a job in the queue, and when the scheduler was asked: 0 if it does not answer."""
+        """The submission of a job in the queue, and when the scheduler was queried: 0 if it does not answer."""
         ...
 
     def refusal(self, complaint: str) -> PlatformError:

@@ -56,7 +56,7 @@ def runtime_warnings(job: TrainingJob) -> list[str]:
 
 @contextmanager
 def explained(job: TrainingJob) -> Iterator[None]:
-    """Says why the toolkit runs a job, in an error about what it cannot do."""
+    """Explains why the toolkit runs a job, in an error about what it cannot do."""
     try:
         yield
     except InvalidJob as error:

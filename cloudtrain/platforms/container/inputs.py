@@ -83,7 +83,7 @@ class Inputs:
 
         Args:
             check: called at intervals. An exception that it raises ends the download.
-            say: writes a line to the job's log.
+            say: prints a line to the job's log.
 
         Raises:
             StorageError: an input cannot be downloaded.

@@ -1,4 +1,4 @@
-"""Asks all hosts of a job about themselves, at the same time: when it starts, and in checks before that."""
+"""Queries all hosts of a job for facts, at the same time: when it starts, and in checks before that."""
 
 from __future__ import annotations
 
@@ -267,7 +267,7 @@ def safe_folder() -> Iterator[None]:
 
 
 def check_hosts(body: Mapping[str, Any]) -> None:
-    """Ask all hosts of a request. Raises PlatformError if one cannot take part; the message has a sentence for each."""
+    """Query all hosts of a request. Raises PlatformError, with a sentence for each host that cannot take part."""
     with with_token(question_of(body)) as question:
         found = ask(question)
     found.close()

@@ -92,7 +92,7 @@ class ListedHosts(HostProcesses):
     # -- starts
 
     def _connect(self) -> None:
-        """Ask all hosts, once for each attempt, and choose the leader's address."""
+        """Query all hosts, once for each attempt, and choose the leader's address."""
         self._leader = b""
         self._runtime = self._runtime or pack_runtime(state_home() / "runtime")
         with with_token(replace(self._question, runtime=self._runtime.sha256)) as question:

@@ -17,7 +17,7 @@ from cloudtrain.platforms.kubernetes.life.objects import Snapshot
 from cloudtrain.platforms.kubernetes.logs.tail import GrowingTrends, LastLinesOf, RunningSummary
 
 MOST = 100
-"""Jobs that are kept: those asked about least recently are forgotten, and their watches end."""
+"""Jobs that are kept: those read least recently are forgotten, and their watches end."""
 
 
 @dataclass(frozen=True)

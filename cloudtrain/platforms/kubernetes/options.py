@@ -20,7 +20,7 @@ class KubernetesOptions(Struct, frozen=True, forbid_unknown_fields=True):
     """The options of a job on a Kubernetes cluster.
 
     Sizes and amounts have Kubernetes' notation: ``500m``, ``4``, ``32Gi``. What is not given here is left to the
-    cluster, except where the default says otherwise.
+    cluster, except where the default differs.
     """
 
     # where

@@ -89,7 +89,7 @@ def _of_type(job: TrainingJob, types: Mapping[str, Any], given: Mapping[str, Any
         if known is not None or kind in types:
             return FILE.merged(known or {}, types.get(kind, {}))
         if any(name in given for name in ("gpus", "resources", "node_selector")):
-            return {}  # the job says itself what it needs
+            return {}  # the job itself names what it needs
         hint = f"{nearest(kind, types)} " if types else ""
         raise InvalidJob(
             f"instance_type: the GPUs and nodes of {kind} are unknown",

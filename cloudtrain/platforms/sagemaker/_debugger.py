@@ -45,7 +45,7 @@ def debugger_fields(job: TrainingJob, output_path: str, region: str) -> dict[str
 
 
 def retired(job: TrainingJob) -> Iterator[str]:
-    """A warning, one sentence, for each field of ``job`` that asks for what AWS has retired."""
+    """A warning, one sentence, for each field of ``job`` that requests what AWS has retired."""
     if job.compiler_config:
         yield (
             "compiler_config: AWS makes no new releases of SageMaker Training Compiler, and does not update the "
@@ -61,7 +61,7 @@ def retired(job: TrainingJob) -> Iterator[str]:
 
 
 def _hook(job: TrainingJob, rules: list[Rule], output_path: str) -> dict[str, Any] | None:
-    """The hook that the job asks for, and the one that saves what its rules need."""
+    """The hook that the job requests, and the one that saves what its rules need."""
     hook = job.debugger_hook_config
     if hook is False or (hook is None and not rules):
         return None

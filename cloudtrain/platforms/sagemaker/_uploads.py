@@ -50,7 +50,7 @@ class Uploader:
     ) -> None:
         """Upload ``path`` as ``name``; with ``if_absent``, only if there is none.
 
-        Asks for encryption if S3 refuses the upload without. Creates the account's default bucket. Raises StorageError.
+        Requests encryption if S3 refuses the upload without. Creates the account's default bucket. Raises StorageError.
         """
         given = with_key(self._kms_key) if self._kms_key else {}
         try:

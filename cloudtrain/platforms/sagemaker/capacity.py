@@ -73,7 +73,7 @@ class Resubmission:
     def of(
         cls, job: TrainingJob, request: Request, aws: Aws, submit: Callable[[Request], None]
     ) -> Resubmission | None:
-        """The resubmission of a job that was just submitted; None if it does not ask for it."""
+        """The resubmission of a job that was just submitted; None if it does not request it."""
         options = QueueOptions.of(job)
         return cls(options, request, aws, submit) if options.capacity_retries else None
 
@@ -83,7 +83,7 @@ class Resubmission:
         Does nothing, and returns False, if it failed for another reason, or attempts or time are over.
 
         Args:
-            say: called with lines for the user.
+            say: called with each line for the user.
 
         Raises:
             PlatformError: the failed job cannot be deleted, or SageMaker refuses the request for another reason.
@@ -134,7 +134,7 @@ class Resubmission:
             raise
 
     def _find(self) -> Mapping[str, Any] | None:
-        """SageMaker's description of the job; None if there is none. Asks again while AWS has transient errors."""
+        """SageMaker's description of the job; None if there is none. Retries while AWS has transient errors."""
         patience = Patience(longest=self._pace.patience, first_pause=self._pace.deletion)
         try:
             return patiently(lambda: describe_training_job(self._request.job_name, self._aws), patience)

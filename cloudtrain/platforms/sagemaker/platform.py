@@ -227,7 +227,7 @@ class SageMakerPlatform:
     ) -> None:
         """Upload a file to ``uri``; with ``if_absent``, only if it does not exist. Creates the default bucket.
 
-        Asks for encryption with ``kms_key``, or, if a bucket refuses the upload without, with the account's key for S3.
+        Requests encryption with ``kms_key``, or, if a bucket refuses the upload without, with the account's key for S3.
         """
         from cloudtrain.platforms.sagemaker._uploads import Uploader
 

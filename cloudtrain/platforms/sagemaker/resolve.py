@@ -20,7 +20,7 @@ from cloudtrain.spec import TrainingJob
 def resolve(job: TrainingJob, aws: Aws) -> TrainingJob:
     """``job`` with a role, an image, an output path and a code location that need no further look-up.
 
-    Asks STS for the account only if the default bucket is needed, IAM for the role only if it is given by name, and
+    Queries STS for the account only if the default bucket is needed, IAM for the role only if it is given by name, and
     ECR only for the image ``auto``.
 
     Raises:
@@ -59,7 +59,7 @@ def check(job: TrainingJob) -> None:
 
 
 def _role_arn(job: TrainingJob, aws: Aws) -> str:
-    """The ARN of the role. For a name, IAM must be asked, because roles may have a path."""
+    """The ARN of the role. For a name, IAM must be queried, because roles may have a path."""
     assert job.role
     if "/" in job.role:
         return job.role

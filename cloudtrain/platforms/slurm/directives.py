@@ -328,7 +328,7 @@ def _raw(flags: Mapping[str, Any]) -> Iterator[Directive]:
 
 
 def check_srun_flags(flags: Sequence[str]) -> None:
-    """Raises InvalidJob for flags that would start other than one runtime on each node, or hide what it says."""
+    """Raises InvalidJob for flags that would start other than one runtime on each node, or hide its output."""
     for number, text in enumerate(flags):
         flag = text.partition("=")[0]
         is_long = flag.startswith("--")

@@ -43,7 +43,7 @@ echo ---; sinfo -h -o '{PARTITION_FORMAT}' 2>&1
 echo ---; scontrol show config 2>&1
 echo ---; python3 -c 'import sys; print(*sys.version_info[:3])' 2>&1
 """
-"""Asks everything with one command."""
+"""Queries everything with one command."""
 
 
 @dataclass(frozen=True)
@@ -86,7 +86,7 @@ def ask(shell: Shell) -> Facts:
 
 
 class _Asked:
-    """The facts, asked once for all checks, which run concurrently."""
+    """The facts, queried once for all checks, which run concurrently."""
 
     def __init__(self, open_cluster: Callable[[], Cluster]) -> None:
         self._open = open_cluster
@@ -115,7 +115,7 @@ def checks(
     asked = _Asked(open_cluster)
 
     def after(check: Callable[[Cluster, Facts], Finding]) -> Check:
-        """A check of the facts; unknown if there are none: `check_cluster` says why."""
+        """A check of the facts; unknown if there are none: `check_cluster` reports why."""
 
         def run() -> Finding:
             try:

@@ -68,7 +68,7 @@ class _News:
 
 
 class JobLife:
-    """Asks Slurm about the jobs of one cluster.
+    """Queries Slurm for the jobs of one cluster.
 
     Args:
         shell: runs Slurm's commands.
@@ -179,7 +179,7 @@ class JobLife:
     def closed(self, record: JobRecord, job: JobFiles) -> JobRecord:
         """A record that was closed with `lost`; a job that someone cancelled has stopped, and not failed.
 
-        One that lost its nodes is interrupted, as if its batch step had lived to say so.
+        One that lost its nodes is interrupted, as if its batch step had lived to record it.
         """
         failure = record.failure
         if record.status not in (JobStatus.FAILED, JobStatus.INTERRUPTED) or failure is None:
@@ -193,9 +193,9 @@ class JobLife:
         return record
 
     def explained(self, record: JobRecord, job: JobFiles) -> JobRecord:
-        """The final record of a job that a signal from outside ended, with what Slurm says about it.
+        """The final record of a job that a signal from outside ended, with Slurm's reason.
 
-        The same record if Slurm does not say more, or does not answer.
+        The same record if Slurm has no more, or does not answer.
         """
         if record.status != JobStatus.INTERRUPTED or record.reason != SIGNAL or record.failure:
             return record
@@ -208,7 +208,7 @@ class JobLife:
         if time.time() - (record.ended_at or 0.0) < EXPLAIN_SECONDS and (
             self.standing(job).is_alive or (is_unnamed and self._has_accounting(job))
         ):
-            return replace(record, status=JobStatus.STOPPING)  # Slurm is about to say why
+            return replace(record, status=JobStatus.STOPPING)  # Slurm is about to report why
         if ending is None or ending.state in ("COMPLETED", "FAILED"):  # the signal was not Slurm's
             return record
         if ending.state == CANCELLED:
@@ -253,7 +253,7 @@ class JobLife:
             raise PlatformError(f"Slurm did not send the signal to job {job.name}: {error}")
 
     def described(self, description: JobDescription, record: JobRecord, job: JobFiles) -> JobDescription:
-        """The description of a job that has not ended, with what Slurm says of it."""
+        """The description of a job that has not ended, with what Slurm reports of it."""
         submissions = recorded(job)
         if not submissions or description.status.is_final:
             return description
@@ -334,8 +334,8 @@ def clusters_of(job: JobFiles) -> list[str]:
 def signal_command(job_name: str, submissions: Sequence[Submission], name: str, *, unqueue: bool) -> str:
     """The line of commands that signals the batch step of a job, which passes the signal on to its hosts.
 
-    A controller that is away keeps each command waiting, so the line ends with the first that says so. Another job that
-    has got the number of this one is left alone.
+    A controller that is away keeps each command waiting, so the line ends with the first that fails to reach it.
+    Another job that has got the number of this one is left alone.
 
     Args:
         unqueue: also take the job out of the queue, if it waits there.
@@ -356,7 +356,7 @@ def signal_command(job_name: str, submissions: Sequence[Submission], name: str, 
 
 
 def _waits(standing: Standing[QueueRow], record: JobRecord) -> bool:
-    """Whether the job waits in the queue. One that has started since Slurm was asked does not."""
+    """Whether the job waits in the queue. One that has started since Slurm was queried does not."""
     if not standing.row or not standing.row.is_waiting:
         return False
     began = record.resumed_at or record.started_at

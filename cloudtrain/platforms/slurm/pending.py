@@ -183,7 +183,7 @@ def why_pending(reason: str, *, number: str = "", partition: str = "") -> Why:
 
 
 def _limit(word: str) -> Why | None:
-    """A limit of an account or a QOS: its name says whose, of what, and for what."""
+    """A limit of an account or a QOS: its name shows whose, of what, and for what."""
     match = _LIMIT.fullmatch(word)
     if not match or not match["what"]:
         return None

@@ -71,12 +71,12 @@ def _chosen(section: Section, own: Mapping[str, Any]) -> str:
 
 
 def _of_types(job: TrainingJob, types: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
-    """The options of the job's instance type. Raises InvalidJob for one that says nothing on this cluster."""
+    """The options of the job's instance type. Raises InvalidJob for one that is unknown on this cluster."""
     kinds = types_of(job)
     if not kinds or (len(kinds) == 1 and kinds[0] in types):
         return dict(types[kinds[0]]) if kinds else {}
     if any(given.get(name) for name in ("gpus", "gres", "partition")):
-        return {}  # the job says itself what it needs
+        return {}  # the job itself names what it needs
     if len(kinds) > 1:
         raise InvalidJob(
             f"instance_type: a job on slurm has hosts of one type, not {' and '.join(kinds)}",

@@ -61,14 +61,14 @@ _NO_ELEMENT = re.compile(r"^Job \S+ not found$", re.MULTILINE)
 
 @dataclass(frozen=True)
 class SlurmSnapshot(Snapshot):
-    """An answer of ``squeue``, and what other commands have said."""
+    """An answer of ``squeue``, and those of other commands."""
 
     places: Mapping[str, tuple[int, int]] = field(default_factory=dict)
     places_taken: float = 0.0
     endings: Mapping[str, Ending] = field(default_factory=dict)
-    """How jobs ended that have left the queue, as far as a process asked."""
+    """How jobs ended that have left the queue, as far as a process queried them."""
     has_accounting: bool = True
-    """False once ``sacct`` has said that there is none."""
+    """False once ``sacct`` has reported that there is none."""
 
     @classmethod
     def of(cls, values: Mapping[str, Any]) -> SlurmSnapshot:
@@ -87,7 +87,7 @@ class SlurmSnapshot(Snapshot):
 
 
 class Queue(SharedQueue[QueueRow, SlurmSnapshot]):
-    """The jobs of this user in Slurm. Asks the accounting for those that have left.
+    """The jobs of this user in Slurm. Queries the accounting for those that have left.
 
     Args:
         shell: runs Slurm's commands.
@@ -106,9 +106,9 @@ class Queue(SharedQueue[QueueRow, SlurmSnapshot]):
         self._cluster = cluster
         self._watched: set[str] = set()
         self._looked_up: dict[str, float] = {}
-        """The answer of the queue after which the accounting was last asked, if it did not take the job for alive."""
+        """The answer of the queue after which the accounting was last queried, if it did not take the job for alive."""
         self._asked_for: dict[str, float] = {}
-        """The answer of the queue after which the ending of this job was last asked for."""
+        """The answer of the queue after which the ending of this job was last queried."""
         self._absent: dict[str, int] = {}
         """In how many answers a job was not in the queue whose end the accounting has not confirmed."""
 
@@ -121,7 +121,7 @@ class Queue(SharedQueue[QueueRow, SlurmSnapshot]):
         return number not in self._snapshot.endings
 
     def ending(self, number: str) -> Ending | None:
-        """How a job ended that is not alive; None if Slurm does not know. Asks once for all jobs that have left."""
+        """How a job ended that is not alive; None if Slurm does not know. Queries once for all jobs that have left."""
         with self._lock:
             return self._ending(number, self._rows.get(number))
 
@@ -131,7 +131,7 @@ class Queue(SharedQueue[QueueRow, SlurmSnapshot]):
 
     @cached_property
     def site(self) -> str:
-        """The name of the cluster that answers; empty if that is unknown. Asks once."""
+        """The name of the cluster that answers; empty if that is unknown. Queried once."""
         with contextlib.suppress(PlatformError):
             return parse_site(self._shell.run(SITE, timeout=CALL_SECONDS).out)
         return ""
@@ -139,7 +139,7 @@ class Queue(SharedQueue[QueueRow, SlurmSnapshot]):
     def place(self, number: str) -> tuple[int, int] | None:
         """The place of a pending job in its partition, from 1, and the number of jobs that wait there, minutes ago.
 
-        This needs the pending jobs of all users, so it is rarely asked for. It counts as a call: the next one is later.
+        This needs the pending jobs of all users, so it is rarely queried. It counts as a call: the next one is later.
         """
         with self._lock:
             self._refresh()
@@ -165,7 +165,9 @@ class Queue(SharedQueue[QueueRow, SlurmSnapshot]):
         with self._file.taken(wait=False) as is_mine:
             taken = time.time()
             known = self._file.read()
-            if known and known.places_taken > self._snapshot.places_taken:  # another process has just asked
+            if (
+                known and known.places_taken > self._snapshot.places_taken
+            ):  # another process has just queried it
                 self._snapshot = known
                 return
             if not is_mine or self._snapshot.failures:
@@ -180,11 +182,11 @@ class Queue(SharedQueue[QueueRow, SlurmSnapshot]):
             self._file.write(self._snapshot)
 
     def _ending(self, number: str, row: QueueRow | None) -> Ending | None:
-        """How a job ended that has left the queue. Asks once for all that have."""
+        """How a job ended that has left the queue. Queries once for all that have."""
         if self._asked_for.get(number, -1.0) < self._snapshot.taken and number not in self._snapshot.endings:
             self._asked_for[number] = self._snapshot.taken
             with self._file.taken(wait=True):
-                self._snapshot = self._file.read() or self._snapshot  # another process may have asked
+                self._snapshot = self._file.read() or self._snapshot  # another process may have queried it
                 if number not in self._snapshot.endings:
                     has_answered = self._looked_up.get(number, -1.0) >= self._snapshot.taken or self._look_up(
                         number
@@ -205,7 +207,7 @@ class Queue(SharedQueue[QueueRow, SlurmSnapshot]):
         return None if found == GONE else found
 
     def _look_up(self, number: str) -> bool:
-        """Ask the accounting for all jobs that have left, also those that other processes watch.
+        """Query the accounting for all jobs that have left, also those that other processes watch.
 
         Returns whether it does not take this one for alive: it has answered, or there is none.
         """
@@ -231,7 +233,7 @@ class Queue(SharedQueue[QueueRow, SlurmSnapshot]):
         return number not in found
 
     def _look_at_controller(self, number: str, *, is_sure: bool) -> None:
-        """Ask the controller for a job that is not in the queue.
+        """Query the controller for a job that is not in the queue.
 
         Args:
             is_sure: the accounting does not contradict. Otherwise, the job has ended after some more answers.
@@ -252,7 +254,7 @@ class Queue(SharedQueue[QueueRow, SlurmSnapshot]):
 
 
 def _complaint(answer: Answer) -> str:
-    """The line of an error that says most, without the name of the program."""
+    """The most specific line of an error, without the name of the program."""
     lines = [line.strip() for line in answer.complaint.splitlines() if line.strip()]
     if not lines:
         return (

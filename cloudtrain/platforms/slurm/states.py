@@ -70,7 +70,7 @@ def is_ended(state: str) -> bool:
 
 
 def explain(ending: Ending, number: str, said: str = "") -> FailureReport:
-    """Why a job ended that wrote no outcome: always from what Slurm says, never from how long it ran.
+    """Why a job ended that wrote no outcome: always from what Slurm reports, never from how long it ran.
 
     Args:
         number: Slurm's number of the job, for commands.
@@ -147,7 +147,7 @@ def _cause(ending: Ending, number: str, said: str) -> tuple[FailureClass, str, s
 
 
 def cancelled_by(ending: Ending) -> str:
-    """Who cancelled the job, if Slurm says so."""
+    """Who cancelled the job, if Slurm reports it."""
     if ending.by in ("root", "0"):
         return "an administrator (root) cancelled the job in Slurm"
     return f"user {ending.by} cancelled the job in Slurm" if ending.by else "the job was cancelled in Slurm"

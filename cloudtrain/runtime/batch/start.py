@@ -19,7 +19,7 @@ RELAY_NODE = "cloudtrain.runtime.batch.relay_node"
 SRUN, PBSDSH, BLAUNCH, SSH, APRUN = "srun", "pbsdsh", "blaunch", "ssh", "aprun"
 
 _SSH = ("-n", "-oBatchMode=yes", "-oConnectTimeout=30")
-"""Host keys are checked as the user's configuration says. Nothing answers a question: it fails."""
+"""Host keys are checked by the user's configuration. A prompt fails."""
 
 
 def node_names(environ: Mapping[str, str]) -> list[str]:

@@ -33,7 +33,7 @@ _BACKEND = re.compile(r"gloo|nccl|connection (?:closed|reset) by peer|process gr
 """Messages of the backends of ``torch.distributed``."""
 
 _CAUSES = (FailureClass.OUT_OF_MEMORY, FailureClass.GPU_FAULT, FailureClass.GPU_SETUP, FailureClass.DISK_FULL)
-"""Classes of failures that no other rank can cause, whatever their messages say about NCCL."""
+"""Classes of failures that no other rank can cause, even if their messages mention NCCL."""
 
 MOST_RANKS = 8
 """The most ranks that a hint names."""

@@ -1,7 +1,7 @@
 """Finds ranks that hang: those that send no heartbeat, and the one among them that the others wait for.
 
-Each host watches its own ranks. When one of them is silent for too long, the leader asks every host for the stacks and
-the positions of its ranks, and names the rank that the others wait for, on whichever host it is.
+Each host watches its own ranks. When one of them is silent for too long, the leader collects the stacks and positions
+of all ranks from all hosts, and names the rank that the others wait for.
 """
 
 from __future__ import annotations

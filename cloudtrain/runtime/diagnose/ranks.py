@@ -34,7 +34,7 @@ _MISTAKES = (
     "UnboundLocalError",
     "ValueError",
 )
-"""Exceptions of mistakes in scripts, whatever their messages say about GPUs."""
+"""Exceptions of mistakes in scripts, even if their messages mention GPUs."""
 
 _OF_SCRIPTS = (
     FailureClass.SYNTAX_ERROR,
@@ -120,7 +120,7 @@ def diagnose(
         memory_kills: the number of processes on this host that the out-of-memory killer ended since the launch.
         gpu_faults: the faults of GPUs that the kernel of this host has logged since the launch: see `kernel_log`. They
             may be of other jobs' GPUs, or harmless: they explain only what a GPU can have caused.
-        facts: what hints may say about the job.
+        facts: facts of the job that hints may use.
     """
     killed_by = linux_number(-rank_exit.exit_code) if rank_exit.exit_code < 0 else None
     exit_code = rank_exit.exit_code if killed_by is None else 128 + killed_by
@@ -244,7 +244,7 @@ def diagnose_server(exit_code: int, log_tail: tuple[str, ...], host: str) -> Fai
 def _of_program(
     what: str, hint: str, exit_code: int, log_tail: tuple[str, ...], host: str, phase: str
 ) -> FailureReport:
-    """The report of a program that is not a rank. If it failed, its last line says why."""
+    """The report of a program that is not a rank. If it failed, its last line is the reason."""
     last = next((line.strip() for line in reversed(log_tail) if line.strip()), "")[:LONGEST_LAST_LINE]
     return FailureReport(
         FailureClass.USER_ERROR,
@@ -328,7 +328,7 @@ def _exception(rank_exit: RankExit) -> tuple[str | None, str, str]:
 
 
 def _last_code(traceback: str) -> str:
-    """The place of an exception that says nothing itself: the line of code, as of a plain ``assert``."""
+    """The place of an exception without a message: the line of code, as of a plain ``assert``."""
     found = _FRAME.findall(traceback)
     return f"{found[-1][2]} ({found[-1][0].rpartition('/')[2]}, line {found[-1][1]})" if found else ""
 

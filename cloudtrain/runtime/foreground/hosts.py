@@ -133,7 +133,7 @@ class _Head:
         command = [sys.executable, "-c", _NODE, LIBRARY]
         if node.destination:
             command = [*self._ssh, "-T", "--", node.destination, shlex.join(command)]
-        # ssh may ask for a password on the terminal, and so stays in its group: Ctrl-C must not end it
+        # ssh may prompt for a password on the terminal, and so stays in its group: Ctrl-C must not end it
         node.process = subprocess.Popen(
             command,
             stdin=subprocess.PIPE,

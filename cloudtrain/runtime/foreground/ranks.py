@@ -57,7 +57,7 @@ class HostRanks:
         self._started = time.monotonic()
         self.stopped = False
         self._interrupt_until = -math.inf
-        """Until then, ranks that are asked to end get SIGINT."""
+        """Until then, ranks that are to end get SIGINT."""
 
     @property
     def command(self) -> str:
@@ -98,7 +98,7 @@ class HostRanks:
             sys.stderr.flush()
 
     def stop(self, number: int, reason: str) -> None:
-        """Ask the ranks to end. After Ctrl-C, they get SIGINT, and SIGTERM if they are slow to end."""
+        """End the ranks. After Ctrl-C, they get SIGINT, and SIGTERM if they are slow to end."""
         self.stopped = True
         if number == signal.SIGINT:
             self._interrupt_until = time.monotonic() + INTERRUPT_SECONDS

@@ -160,7 +160,7 @@ class PipeChannel:
                         left = left[os.write(descriptor, left) :]
 
     def _order(self, epoch: int) -> list[ObjectInfo]:
-        """The objects of an epoch in order: shuffled differently for each, if the channel asks for it."""
+        """The objects of an epoch in order: shuffled differently for each, if the channel requests it."""
         entries = list(self._entries)
         shuffle = self._document.get("ShuffleConfig")
         if shuffle:
@@ -169,7 +169,7 @@ class PipeChannel:
 
 
 def _stream(store: Store, entries: Sequence[ObjectInfo], document: Mapping[str, Any]) -> Iterator[bytes]:
-    """The content of the objects, uncompressed and wrapped as the channel asks for."""
+    """The content of the objects, uncompressed and wrapped as the channel requests."""
     is_compressed = document.get("CompressionType") == "Gzip"
     is_wrapped = document.get("RecordWrapperType") == "RecordIO"
     for entry in entries:

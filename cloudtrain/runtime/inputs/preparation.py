@@ -99,7 +99,7 @@ class Preparation:
             say(message)
 
     def _bring_channel(self, name: str, uri: str, phase: Phase) -> None:
-        """Provide a channel in its input mode. FastFile copies the data if it cannot be mounted, and says so."""
+        """Provide a channel in its input mode. FastFile copies the data if it cannot be mounted, and reports that."""
         mode = self._config.channels.get(name, {}).get("TrainingInputMode")
         if mode == "Pipe":
             self.inputs.append(open_pipes(self._config, name, uri, self._on_pipe_error))

@@ -88,7 +88,7 @@ _WITH_RDMA = (
     "trn2",
     "trn2u",
 )
-"""Families whose adapter reads and writes the memory of the accelerators. Older libfabric has to be asked to."""
+"""Families whose adapter reads and writes the memory of the accelerators. Older libfabric does so only on request."""
 
 
 def efa_variables(instance_type: str | None) -> dict[str, str]:

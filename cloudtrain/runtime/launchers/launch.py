@@ -45,7 +45,7 @@ from cloudtrain.runtime.run_folder import (
 LINGER_SECONDS = 2.0
 """Seconds that a rank may take to end after its script has failed."""
 ANSWER_SECONDS = 1.0
-"""Seconds that a rank that hangs may take to say which collectives it is in."""
+"""Seconds that a rank that hangs may take to report which collectives it is in."""
 
 
 @dataclass(frozen=True)
@@ -328,7 +328,7 @@ class Launch:
                 spare.unlink(missing_ok=True)
 
     def stacks(self) -> str:
-        """Have every rank dump its Python stacks and say which collectives it is in, and collect both."""
+        """Have every rank dump its Python stacks and report which collectives it is in, and collect both."""
         self.signal_ranks(SIGQUIT)
         beats = [heartbeat_path(str(self.plan.run), slot.local_rank) for slot in self.plan.slots]
         asked = [beat for beat in beats if inquiry.ask(beat)]

@@ -141,7 +141,7 @@ def make_launch_plan(
 
 
 def ranks_on_host(config: HostConfig, environ: Mapping[str, str]) -> int:
-    """As many as GPUs or, without any, Neuron cores, unless the job says otherwise."""
+    """As many as GPUs or, without any, Neuron cores, unless the job sets another number."""
     accelerators = gpu_count(environ) or neuron_core_count(config.host.instance_type, environ)
     return config.launcher.ranks_on_host(accelerators)
 

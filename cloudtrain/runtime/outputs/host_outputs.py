@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class OutputUpload:
-    """The uploads of one host: alone, by `run`; with others, step by step as the leader says.
+    """The uploads of one host: alone, by `run`; with others, step by step on the leader's commands.
 
     Args:
         send: sends a message to the leader.

@@ -40,11 +40,11 @@ class Skipped:
         """A warning for each folder of outputs that is something else."""
 
     def add(self, name: str, why: str) -> None:
-        """``why`` says what it is: ``a named pipe``."""
+        """``why`` names what it is: ``a named pipe``."""
         self._found[name] = why
 
     def add_folder(self, name: str, kind: str) -> None:
-        """``kind`` says what is in place of the folder of outputs; empty if it is the folder above it."""
+        """``kind`` names what is in place of the folder of outputs; empty if it is the folder above it."""
         why = f"it is {kind}" if kind else f"{name.rpartition('/')[0]} is a link or a file"
         advice = "Copy the files into a folder of that name."
         self._folders[name] = f"nothing in {name} was uploaded: {why}, not a folder. {advice}"
@@ -128,7 +128,7 @@ MODEL_SUFFIXES = (
     ".skops",
 )  # fmt: skip
 MODEL_NAMES = ("pytorch_model.bin", "tf_model.h5", "model.bin", "model.json", "model.txt", "model.model")
-"""Names of models of Hugging Face, fastText, XGBoost and LightGBM whose suffix says little."""
+"""Names of models of Hugging Face, fastText, XGBoost and LightGBM whose suffix is ambiguous."""
 MODEL_FOLDERS = ("saved_model.pb", "_CHECKPOINT_METADATA", "_METADATA", "MLmodel")
 """Files that make their folder a model: TensorFlow's SavedModel, a checkpoint of Orbax, and a model of MLflow."""
 

@@ -38,7 +38,7 @@ from cloudtrain.storage.atomic import replace_file
 END_SECONDS = 120
 """The time for the end of a job beyond its grace: the last uploads, and the end of all processes."""
 EARLY_SECONDS = 60
-"""How much earlier than asked Slurm may send a signal."""
+"""How many seconds earlier than requested Slurm may send a signal."""
 LARGEST_PART = 3
 """The notice takes at most a third of the time."""
 

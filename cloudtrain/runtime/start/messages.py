@@ -151,7 +151,7 @@ class Done(Message):
 
 @dataclass(frozen=True)
 class Stop(Message):
-    """Ask the ranks to end, as after the signal with this Linux number."""
+    """End the ranks, as after the signal with this Linux number."""
 
     signal: int
     reason: str

@@ -4,7 +4,7 @@ request.json     the request, without secrets
 state.json       the job's record: status, attempt, times, failure
 lock             held by the supervisor while it is alive, and created again if it is removed; its time is when it
                  was last seen alive
-stop             the user asked for the stop
+stop             the user has requested the stop
 .cloudtrain-*    spare files for the final record, until the job has ended
 supervisor.log   output of the supervisor, if it fails itself
 job.log          the output of all ranks, merged

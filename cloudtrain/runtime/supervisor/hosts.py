@@ -54,7 +54,7 @@ class Hosts(Protocol):
     resources: str
     """The processors and the memory of each host, such as ``4 CPUs, 8 GB of memory``; empty if they are unknown."""
     upload: bool
-    """Whether the runtimes upload the outputs. Otherwise, `finish` does, and what they say about uploads is ignored."""
+    """Whether the runtimes upload the outputs. Otherwise, `finish` does, and their events of uploads are ignored."""
 
     def prepare(self) -> None:
         """Create the folders and the configuration of every host, for a new attempt."""

@@ -28,7 +28,7 @@ LARGEST = 64 << 20
 
 
 def lost_late(report: FailureReport) -> str:
-    """The warning about a host or a supervisor that was lost after the job was asked to end."""
+    """The warning about a host or a supervisor that was lost after the stop of the job began."""
     return f"{report.message}. The job was ending: what was not saved by then is lost"
 
 
@@ -110,7 +110,7 @@ class JobRecord:
 
 
 def read_record(read: Callable[[], bytes], folder: str) -> JobRecord:
-    """The record that ``read`` returns. If it cannot be read, that of a failed job, which says so.
+    """The record that ``read`` returns. If it cannot be read, that of a failed job, which has the reason.
 
     Raises FileNotFoundError if there is none, and PlatformError if the file system fails.
     """

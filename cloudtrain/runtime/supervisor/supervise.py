@@ -56,9 +56,9 @@ INTERRUPTED = 128 + signal.SIGTERM
 LOST = "interrupted without a notice"
 
 TAKEN_BACK_SECONDS = 2.0
-"""How long after SIGTERM, or the kill of a rank, the scheduler may take to say that it takes the hosts back."""
+"""How long after SIGTERM, or the kill of a rank, the scheduler may take to report that it takes the hosts back."""
 ASK_SECONDS = 0.5
-"""How often it is asked meanwhile."""
+"""Seconds between two queries of it meanwhile."""
 CRASH_SECONDS = 3.0
 """How long the other hosts may take to notice that a host has crashed."""
 
@@ -123,7 +123,7 @@ class Supervisor:
         """The first host whose runtime ended without a report."""
         self._crashed_at = 0.0
         self._lost_late: dict[str, FailureReport] = {}
-        """The hosts that were lost after this attempt was asked to end, which does not fail the job."""
+        """The hosts that were lost after the end of this attempt was requested, which does not fail the job."""
         self._leader_failed_at: float | None = None
         self._looked_at = 0.0
         self._stop_marked = self._clock_was_set = False
@@ -328,7 +328,7 @@ class Supervisor:
             self._signalled, self._preempted = False, True
 
     def _was_taken_back(self, failure: FailureReport | None) -> bool:
-        """Whether the scheduler takes the hosts back. It sends SIGTERM, to ranks too, and may say why only later."""
+        """Whether the scheduler takes the hosts back. It sends SIGTERM, to ranks too, and may report why only later."""
         if not self._continuation or self._completed or self._has_stop_mark:
             return False
         deadline = time.monotonic() + TAKEN_BACK_SECONDS
@@ -357,7 +357,7 @@ class Supervisor:
 
     @property
     def _has_stop_mark(self) -> bool:
-        """Whether the user asked for the stop, as far as the folder can be read."""
+        """Whether the user has requested the stop, as far as the folder can be read."""
         if not self._stop_marked:
             with contextlib.suppress(OSError):
                 self._stop_marked = exists(self._folder.stop_mark)
@@ -376,13 +376,13 @@ class Supervisor:
         self._stop_runtimes()
 
     def _stop_runtimes(self) -> None:
-        """Ask every host to end within the grace."""
+        """Request every host to end within the grace."""
         self._kill_at = time.monotonic() + self._stop_grace + self._hosts.end_seconds
         for process in self._runtimes.values():
             process.send_signal(signal.SIGTERM)
 
     def _look_into_folder(self) -> None:
-        """Copy the hosts' events, and end the job if that is asked for there, if the last look was not just before."""
+        """Copy the hosts' events, and end the job if that is requested there, if the last look was not just before."""
         now = time.monotonic()
         if now - self._looked_at < self._hosts.look_seconds:
             return
@@ -440,7 +440,7 @@ class Supervisor:
         """The report on which the hosts agreed; if there is none, a report of the lost host.
 
         The other hosts can only report that a host was lost, not why. Reports of hosts that did not fail do not count:
-        the exit code says whether a host failed. Neither does a host that was lost after all were asked to end.
+        the exit code shows whether a host failed. Neither does a host that was lost after the end of all was requested.
         """
         self._look_for_crash()
         for name, process in self._runtimes.items():

@@ -149,7 +149,7 @@ class Api:
     ) -> dict[str, Any]:
         """Create an object, and return it as the server has it.
 
-        If the answer is lost, the server is asked whether the object is there: it is never created twice. A caller that
+        If the answer is lost, the server is queried for the object: it is never created twice. A caller that
         has to know that itself gives the annotation `CREATE_ID`.
 
         Args:
@@ -225,7 +225,7 @@ class Api:
                 raise
 
     def evict(self, pod: str) -> None:
-        """Ask for the eviction of a pod. Raises KubeNotFound; KubeError if a PodDisruptionBudget forbids it."""
+        """Request the eviction of a pod. Raises KubeNotFound; KubeError if a PodDisruptionBudget forbids it."""
         version = "v1" if self.server_version()[:2] >= (1, 22) else "v1beta1"
         body = {
             "apiVersion": f"policy/{version}",
@@ -298,7 +298,7 @@ class Api:
         return self._transport.stream(call)
 
     def allowed(self, verb: str, kind: Kind, name: str = "", subresource: str = "") -> bool:
-        """Whether the credentials allow ``verb`` on this kind in the namespace. Asks the server."""
+        """Whether the credentials allow ``verb`` on this kind in the namespace. Queries the server."""
         attributes = {
             "verb": verb,
             "group": kind.group,

@@ -39,7 +39,7 @@ except ImportError as error:
     ) from error
 
 TIMEOUT = 120.0
-"""The seconds that a program may take if it cannot ask the user anything."""
+"""The seconds that a program may take if it cannot prompt the user."""
 
 EARLY = 30.0
 """Credentials are renewed this many seconds before they expire."""
@@ -52,7 +52,7 @@ UNENCRYPTED = "none are sent without encryption"
 
 @dataclass
 class Connection:
-    """A client for one context, and what errors say about it."""
+    """A client for one context, and its name in errors."""
 
     http: httpx.Client = field(repr=False)
     login: Login
@@ -146,7 +146,7 @@ def _tls(login: Login, cluster: Cluster, user: User) -> ssl.SSLContext:
     for path in (cluster.certificate_auth, user.client_cert, user.client_key):
         try:
             if path:
-                open(path, "rb").close()  # ssl does not say which file is missing
+                open(path, "rb").close()  # ssl does not name the missing file
         except OSError as error:
             raise PlatformError(
                 f"a certificate of the context {login.context} cannot be read: {path}: {error.strerror}",

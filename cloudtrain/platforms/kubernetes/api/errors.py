@@ -1,4 +1,4 @@
-"""Answers of the API server, and failures of the network, as errors that say what to do."""
+"""Answers of the API server, and failures of the network, as errors with hints."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _TRANSIENT = {429, 500, 502, 503, 504}
 
 
 class KubeError(PlatformError):
-    """The API server refused a request, or cannot be asked."""
+    """The API server refused a request, or cannot be reached."""
 
     def __init__(
         self,
@@ -47,7 +47,7 @@ class KubeError(PlatformError):
         self.is_transient = is_transient
         """Whether the same request may succeed later."""
         self.retry_after = retry_after
-        """After how many seconds, if the server said so."""
+        """The seconds of a Retry-After header, if there is one."""
 
 
 class KubeNotFound(KubeError):
@@ -75,7 +75,7 @@ class KubeInvalid(KubeError):
 
 
 class KubeGone(KubeError):
-    """The server no longer has the history that a watch asked for: list again."""
+    """The server no longer has the history that a watch requested: list again."""
 
 
 class KubeUnreachable(KubeError):
@@ -178,7 +178,7 @@ def object_error(
 
 
 def _retry_after(headers: Mapping[str, str]) -> float | None:
-    """The seconds that a Retry-After header asks for, at most `LONGEST_PAUSE`."""
+    """The seconds of a Retry-After header, at most `LONGEST_PAUSE`."""
     value = headers.get("Retry-After", "").strip()
     try:
         seconds = (

@@ -46,7 +46,7 @@ class Entry:
 
 @dataclass(frozen=True)
 class Login:
-    """All that one context says."""
+    """All settings of one context."""
 
     context: str
     namespace: str

@@ -130,7 +130,7 @@ def rights(main: Kind, created: Sequence[Kind] = USUAL, *, has_queue: bool = Fal
 
 
 def check_rights(wanted: Sequence[Right], cluster: Cluster) -> Finding:
-    """Ask about each verb. The hint is the Role for those that are missing."""
+    """Query each verb. The hint is the Role for those that are missing."""
     api = cluster.api
     questions = [(right, verb) for right in wanted for verb in right.verbs]
     with ThreadPoolExecutor(AT_ONCE) as pool:

@@ -160,7 +160,7 @@ def check_devices(cluster: Cluster) -> Finding:
 
 
 def check_nodes(pods: Sequence[PodSet], cluster: Cluster) -> Finding:
-    """Whether the cluster has nodes for all pods. Whether they are free is for its scheduler to say."""
+    """Whether the cluster has nodes for all pods. Whether they are free is for its scheduler to decide."""
     nodes = [Node.of(node) for node in cluster.list(NODE)]
     for group in pods:
         shown, total = _shown(group), 0

@@ -26,7 +26,7 @@ def checks(job: TrainingJob, request: Request | None) -> Mapping[str, Check]:
     options = KubernetesOptions.of(job)
     body = request.body if request else {}
     cluster = Cluster(body.get("context") or options.context, body.get("namespace") or options.namespace)
-    # the check of the context fails if the cluster cannot be asked; for the others, that is unknown
+    # the check of the context fails if the cluster cannot be queried; for the others, that is unknown
     found: dict[str, Check] = {"context": partial(access.check_context, cluster)}
     found["version"] = asked(cluster, access.check_version)
     for name, check in _of_request(job, request) if request else _of_cluster():

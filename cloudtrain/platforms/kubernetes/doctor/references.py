@@ -309,7 +309,7 @@ def _nodes_with(image: str, cluster: Cluster) -> list[str]:
                 names & set(one.get("names") or []) for one in (node.get("status") or {}).get("images") or []
             )
         ]
-    except CloudtrainError:  # the check of the nodes says why
+    except CloudtrainError:  # the check of the nodes reports why
         return []
 
 

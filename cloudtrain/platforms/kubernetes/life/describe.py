@@ -264,7 +264,7 @@ def _text(settings: Mapping[str, Any], name: str) -> str | None:
 def _output(
     settings: Mapping[str, Any], ending: Ending | None, summary: Summary | None, kind: str
 ) -> str | None:
-    """The URI of the outputs of a kind, if they were uploaded. What the job says about the URI does not count."""
+    """The URI of the outputs of a kind, if they were uploaded. The URI that the job reports does not count."""
     folder = _text(settings, "output_uri")
     uploaded = {**(summary.uploaded if summary else {}), **(ending.uploaded if ending else {})}
     if kind not in uploaded or not folder:
@@ -321,7 +321,7 @@ class StateLog:
         return list(self.states)
 
     def _begin(self, owner: Owner, pods: list[Pod], verdict: Verdict) -> None:
-        """The states before anybody asked."""
+        """The states before the first query."""
         if verdict.status != JobStatus.PENDING:
             self.states.append(JobState(owner.created, "Pending"))
             started = [pod.started for pod in pods if pod.started is not None]

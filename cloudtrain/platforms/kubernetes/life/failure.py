@@ -155,9 +155,9 @@ def find_failure(owner: Owner, pods: Sequence[Pod], last_lines: LastLines | None
 
 
 def is_explained(pods: Sequence[Pod]) -> bool:
-    """Whether a pod ended by itself, or through Kubernetes: not because it was asked to, or another one ended.
+    """Whether a pod ended by itself, or through Kubernetes: not because Kubernetes or another pod ended it.
 
-    A follower that fails alone, or is killed, ends the job, and Kubernetes then asks the leader to end.
+    A follower that fails alone, or is killed, ends the job, and Kubernetes then ends the leader.
     """
     return any(cause_of(pod) or (pod.end and pod.end.code not in (0, SIGKILL_CODE, *_ECHOES)) for pod in pods)
 

@@ -1,4 +1,4 @@
-"""One job's objects in memory, as long as someone asks for them."""
+"""One job's objects in memory, as long as they are read."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from cloudtrain.platforms.kubernetes.api.client import Api
 
 IDLE_SECONDS = 30.0
-"""The watches end if no one has asked for so long."""
+"""Seconds without a reader after which the watches end."""
 
 FRESH_SECONDS = 3.0
 """A list younger than this is as good as a new one."""
@@ -79,7 +79,7 @@ class JobWatch:
     """The objects of one job. Threads may share it.
 
     The first `snapshot` lists: a command that describes a job once needs no more. From the second on they are watched.
-    The watches end when no one has asked for 30 s, and begin again when someone asks.
+    The watches end after 30 s without a reader, and begin again with the next one.
     """
 
     def __init__(self, api: Api, kind: Kind, name: str) -> None:
@@ -134,7 +134,7 @@ class JobWatch:
             return self._build(self._problem())
 
     def known(self) -> Snapshot:
-        """The job's objects as this process knows them; like `snapshot` if it does not know any. Asks no server."""
+        """The job's objects as this process knows them; like `snapshot` if it has none. Queries no server."""
         with self._lock:
             return self.snapshot() if self._listed is None else self._build("")
 
@@ -229,7 +229,7 @@ class JobWatch:
         ).start()
 
     def _keep_alive(self, stop: threading.Event) -> None:
-        """End the watches when no one asks, and replace connections after a pause."""
+        """End the watches without readers, and replace connections after a pause."""
         while not stop.wait(TICK):
             with self._lock:
                 if stop.is_set():

@@ -242,7 +242,7 @@ class JobLife:
             end(self._api, self._kind, look.owner.found, look.objects.workload, note)
 
     def _keep_ending(self, look: Look) -> None:
-        """Note how a stopped job ended in its main object: Kubernetes deletes the pods that say so."""
+        """Note how a stopped job ended in its main object: Kubernetes deletes the pods that show it."""
         owner = look.owner
         if owner.stopped_at is None or annotation(owner.found, ENDING):
             return
@@ -268,7 +268,7 @@ def remember(description: JobDescription, place: str) -> None:
         place: its cluster, namespace and kind: other jobs there may have the same name.
     """
     values = description.to_dict()
-    with contextlib.suppress(OSError):  # a full disk: the next one who asks does it
+    with contextlib.suppress(OSError):  # a full disk: the next caller does it
         write_file(_path(description.name), to_cached({"place": place, "description": values}))
 
 

@@ -141,13 +141,13 @@ def _first_time(event: Object, *paths: tuple[str, ...]) -> float:
 
 
 def event_time(event: Object) -> float:
-    """When an event happened last; 0 if it does not say."""
+    """When an event happened last; 0 if it has no time."""
     last = ("series", "lastObservedTime"), ("lastTimestamp",), ("eventTime",), ("firstTimestamp",)
     return _first_time(event, *last, ("metadata", "creationTimestamp"))
 
 
 def first_event_time(event: Object) -> float:
-    """When an event happened for the first time; 0 if it does not say."""
+    """When an event happened for the first time; 0 if it has no time."""
     return _first_time(event, ("firstTimestamp",), ("eventTime",)) or event_time(event)
 
 

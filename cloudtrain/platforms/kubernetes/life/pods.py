@@ -141,7 +141,7 @@ class Pod:
 
     @property
     def disruption(self) -> Object | None:
-        """The condition that says who took the pod away; None if no one did."""
+        """The condition that names what took the pod away; None if no one did."""
         return holds(self.found, "DisruptionTarget")
 
     @property

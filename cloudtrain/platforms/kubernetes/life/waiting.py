@@ -201,7 +201,7 @@ def _no_image(pod: Pod, waiting: Waiting, about: Sequence[Object], since: float)
         if text(one, "reason") in ("InspectFailed", "ErrImageNeverPull")
         or (text(one, "reason") == "Failed" and text(one, "message").startswith("Failed to pull image"))
     ]
-    # while a node pulls it again, the state still says how it failed before
+    # while a node pulls it again, the state still shows how it failed before
     pulled_at = max((event_time(one) for one in about if text(one, "reason") == "Pulling"), default=0.0)
     if failures and pulled_at > max(map(event_time, failures)):
         return Why(f"node {pod.node} pulls image {image} again", since=pulled_at)

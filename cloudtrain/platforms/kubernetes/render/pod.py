@@ -211,7 +211,7 @@ def _sources(env_from: list[str]) -> list[dict[str, Any]]:
 
 
 def _pod_security(options: KubernetesOptions) -> dict[str, Any]:
-    """Passes the restricted Pod Security Standard, unless the options say otherwise."""
+    """Passes the restricted Pod Security Standard, unless the options override it."""
     user = options.run_as_user
     group = user if options.run_as_group is None else options.run_as_group
     files = group if options.fs_group is None else options.fs_group
@@ -234,7 +234,7 @@ def _container_security(options: KubernetesOptions) -> dict[str, Any]:
 
 
 def _resources(options: KubernetesOptions, has_ranks: bool) -> dict[str, Any]:
-    """The container's ``resources``; empty if the job asks for none. Raises InvalidJob.
+    """The container's ``resources``; empty if the job requests none. Raises InvalidJob.
 
     Requests are limits, too: a host that uses more memory is the one that ends, ranks start as many threads as they
     have processors, and with both, the node evicts other pods first and may pin the processors.
@@ -335,7 +335,7 @@ def check_path(field: str, uri: str | None, volumes: list[Volume], *, writes: bo
 def _pod_volumes(parts: Parts, has_ranks: bool) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
     """The pod's ``volumes`` and the container's ``volumeMounts``. Raises InvalidJob.
 
-    A node does not mount huge pages for a pod that asks for none.
+    A node does not mount huge pages for a pod that requests none.
     """
     volumes: list[dict[str, Any]] = []
     mounts: list[dict[str, Any]] = []

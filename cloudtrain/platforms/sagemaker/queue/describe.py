@@ -114,7 +114,7 @@ def _of_service_job(answer: Mapping[str, Any], aws: Aws | None = None) -> JobDes
     """The description of a service job by itself.
 
     Args:
-        aws: asks for its position in the queue, if given.
+        aws: queries its position in the queue, if given.
     """
     status = _status(answer)
     failure = _failure(answer) if status == JobStatus.FAILED else None

@@ -60,7 +60,7 @@ def search(job_name: str, aws: Aws) -> dict[str, Any] | None:
 
 
 def is_busy(error: PlatformError) -> bool:
-    """Whether Batch is there and may be asked, but did not answer for now."""
+    """Whether Batch is there and may be queried, but did not answer for now."""
     from botocore.exceptions import ClientError
 
     cause = error.__cause__

@@ -27,7 +27,7 @@ STOPPED_BY_USER = "stopped with cloudtrain"
 def submit_to_queue(request: Request, aws: Aws) -> None:
     """Put the job into its queue.
 
-    Batch accepts any number of service jobs of the same name, so the queue is asked first. A job of this name that an
+    Batch accepts any number of service jobs of the same name, so the queue is queried first. A job of this name that an
     identical request has put there counts as success: its response may have been lost.
 
     Raises:

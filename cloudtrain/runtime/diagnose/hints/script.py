@@ -339,5 +339,5 @@ IMPORTS = (
 )
 """Modules that Python does not find.
 
-A module that may be the user's own is never said to belong in requirements.txt without that condition: a stranger can
+A module that may be the user's own is never advised for requirements.txt without that condition: a stranger can
 publish a package of the same name."""

@@ -35,7 +35,7 @@ class Hint:
     exit_code: int | None = None
     """The exit code of a script that ends itself after printing an error, instead of raising an exception."""
     failure_class: FailureClass | None = None
-    """More precise than what the type of the exception says."""
+    """More precise than the type of the exception."""
 
     @property
     def placeholders(self) -> set[str]:
