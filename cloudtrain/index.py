@@ -37,7 +37,7 @@ LOCKED_SECONDS = 5.0
 RECORD = "state.json"
 """The file that makes a folder that of a job: see `cloudtrain.runtime.supervisor.record`."""
 NOT_DAMAGED = "locked|busy|readonly|unable to open|permission|disk|memory"
-"""In SQLite's errors that come from around the file. Its error codes need Python 3.11."""
+"""In errors of SQLite whose cause is outside of the file. Its error codes need Python 3.11."""
 COLUMNS = "name, platform, submitted_at"
 SUBMISSIONS = "submissions"
 FOUND = "found"

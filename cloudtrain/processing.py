@@ -1,7 +1,7 @@
 """Processing jobs, with the classes of the SageMaker SDK: a script that reads and writes folders, on any platform.
 
 A processing job is a job like every other. On SageMaker it is a training job, so that it runs on the instances, in the
-images and with the role of the trainings, and its log, failure report and metrics are those of every job.
+images and with the role of training jobs, and its log, failure report and metrics are those of every job.
 """
 
 from __future__ import annotations

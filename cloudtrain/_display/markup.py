@@ -1,4 +1,4 @@
-"""HTML from data: whatever is not HTML already is escaped, so that no text of a job becomes part of the page."""
+"""HTML from data: all that is not HTML already is escaped, so that no text of a job becomes part of the page."""
 
 from __future__ import annotations
 

@@ -59,7 +59,7 @@ else:
             os.mkfifo(path / name, 0o600)
 
     def set_permissions(descriptor: int, mode: int) -> None:
-        """Give an open file or folder these permissions, whatever the umask is. Raises OSError."""
+        """Give an open file or folder these permissions, regardless of the umask. Raises OSError."""
         os.fchmod(descriptor, mode)
 
     def is_empty(pipe: int) -> bool:

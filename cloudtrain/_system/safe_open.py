@@ -270,7 +270,7 @@ class Beneath:
         return self._children("", lambda key, why: None)
 
     def make_pipe(self, name: str, mode: int) -> None:
-        """Create a named pipe with these permissions, whatever the umask is. Raises OSError."""
+        """Create a named pipe with these permissions, regardless of the umask. Raises OSError."""
         make_pipe(self._path, self._top, name)
         reader = self._open_pipe(name, os.O_RDONLY)
         try:

@@ -1,4 +1,4 @@
-"""Signals. Reports name them by Linux's numbers, because jobs run on Linux, whatever system reads the report."""
+"""Signals. Reports name them by Linux's numbers, because jobs run on Linux, and any system may read a report."""
 
 from __future__ import annotations
 

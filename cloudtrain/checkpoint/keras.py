@@ -55,7 +55,7 @@ class CheckpointCallback(keras.callbacks.Callback):  # type: ignore[misc]
     """Saves at the end of every epoch, and immediately when the job is about to be stopped.
 
     Args:
-        every: also save after this many batches within an epoch. A training that resumes from such a checkpoint
+        every: also save after this many batches within an epoch. A run that resumes from such a checkpoint
             repeats that epoch's data from the start, as Keras cannot skip batches.
     """
 

@@ -75,7 +75,7 @@ def spread(
 
     Args:
         ranks: 0 for all slots.
-        per_host: the ranks on each host, whatever its slots are; 0 for as many as it has slots.
+        per_host: the ranks on each host, regardless of its slots; 0 for as many as it has slots.
         oversubscribe: whether hosts may have more ranks than slots. Then all get equally many.
 
     Raises InvalidJob if there are too few, or if the hosts would have different numbers of ranks.

@@ -53,7 +53,7 @@ def shard_indices(
             raise InvalidArgument(f"shard_indices: {name} is {value}")
     order = np.arange(count)
     if shuffle:
-        # Not a Generator: its stream may change with the NumPy version (NEP 19), in the middle of a training.
+        # Not a Generator: its stream may change with the NumPy version (NEP 19), in the middle of a run.
         order = np.random.RandomState([seed, epoch]).permutation(count)
     left = order[done:]
     equal = len(left) // size if drop_last else -(-len(left) // size)

@@ -102,7 +102,7 @@ def _receive(connection: socket.socket, count: int, deadline: float) -> bytes:
 
 
 class Examination:
-    """The server's part on one connection, as the data comes. Never waits.
+    """The server's part on one connection, as data arrives. Never waits.
 
     Args:
         connection: a non-blocking socket.

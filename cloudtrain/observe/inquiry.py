@@ -71,7 +71,7 @@ def _serve(pipe: int, path: str, describe: Callable[[], str]) -> None:
     while os.read(pipe, 1):
         try:
             text = describe()
-        except Exception as error:  # whatever state the rank is in
+        except Exception as error:  # in any state of the rank
             text = f"{type(error).__name__}: {error}"
         with contextlib.suppress(OSError):
             with open(f"{path}.new", "w", errors="backslashreplace") as file:

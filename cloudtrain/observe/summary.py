@@ -87,7 +87,7 @@ class HostProgress:
 class Summary:
     """Phases and hosts are those of the last attempt; metrics and uploads those of the whole job.
 
-    Its size is bounded, whatever the events are.
+    Its size is bounded, regardless of the events.
     """
 
     phase: str | None = None

@@ -34,7 +34,7 @@ FLUSH_SECONDS = 10.0
 class OutputForwarder:
     """Copies everything that this process prints to the leader. Use as a context manager, which closes the client.
 
-    Whatever is printed before `attach` waits.
+    Output before `attach` waits.
     """
 
     def __init__(self, host: str, target: int = 1) -> None:

@@ -51,7 +51,7 @@ class Stream:
     tail: deque[str] = field(default_factory=lambda: deque(maxlen=TAIL_LINES))
     pending: bytes = b""
     changed: float = 0.0
-    """When the last output came, on the monotonic clock."""
+    """When the last output arrived, on the monotonic clock."""
     hider: StreamHider = field(default_factory=lambda: StreamHider(NOTHING_HIDDEN))
 
     @property

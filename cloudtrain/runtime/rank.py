@@ -225,7 +225,7 @@ def _follows_preemption(error: BaseException) -> bool:
 
 
 def _ignore_stops() -> None:
-    """The script has succeeded: a stop or a preemption that comes while the interpreter ends changes nothing."""
+    """The script has succeeded: a stop or a preemption that arrives while the interpreter ends changes nothing."""
     import signal
 
     for number in (signal.SIGTERM, signal.SIGUSR1):

@@ -91,7 +91,7 @@ def _is_transient_exception(error: Exception) -> bool:
         return "CERTIFICATE_VERIFY_FAILED" not in str(error)
     if (
         type(error) is exceptions.HTTPClientError
-    ):  # whatever was raised while the request was sent, also by a progress report
+    ):  # anything raised while the request was sent, also by a progress report
         cause = error.kwargs.get("error")
         if isinstance(cause, CloudtrainError):
             return False

@@ -44,7 +44,7 @@ _TRANSIENT_CODES = {
     "ThrottlingException",
     "TooManyRequests",
 }
-"""Error codes of a service that is overloaded or was cut off, and of a clock that will be set, whatever the status."""
+"""Error codes of a service that is overloaded or was cut off, and of a clock that will be set, with any status."""
 _NOT_IMPLEMENTED = 501
 _TOO_MANY_REQUESTS = 429
 

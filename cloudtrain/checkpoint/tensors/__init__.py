@@ -1,4 +1,4 @@
-"""The tensors of a state, whatever framework made them, and their copies in host memory."""
+"""The tensors of a state, of any framework, and their copies in host memory."""
 
 from __future__ import annotations
 

@@ -85,7 +85,7 @@ class Coordinator:
         self._timeout, self._warn_after = timeout, warn_after
         self._ranks: dict[int, _RankConnection] = {}
         self._seen: set[int] = set()
-        """All ranks that were ever connected. None of them may come again."""
+        """All ranks that were ever connected. None of them may connect again."""
         self._lock = threading.RLock()
         self._turns = 0
         self._outgoing: list[_RankConnection] = []

@@ -157,7 +157,7 @@ class Matcher:
             payloads = [op.requests[r].payload if r in op.requests else None for r in members]
             try:
                 response = replace(response, payload=self._result(request, payloads))
-            except Exception as error:  # any error: no rank may wait for a result that will not come
+            except Exception as error:  # any error: no rank may wait for a result that will not arrive
                 response = replace(response, error=f"{request.label}: {error!r}")
         elif not per_rank and given.count(None) == len(given):
             number, known = self.numbers.of(request)

@@ -137,7 +137,7 @@ def _abort_later(context: Context, rank: int) -> None:
 
 
 def give_up() -> None:
-    """Abort all groups after a failure: what was launched may wait for ranks that will not come."""
+    """Abort all groups after a failure: what was launched may wait for ranks that will not join."""
     context = _state.current_or_none()
     if context is not None and context.waits_lazily:
         abort(context)

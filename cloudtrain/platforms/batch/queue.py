@@ -38,7 +38,7 @@ class Snapshot:
     """An answer, and what became of the attempts to get another. Times are in seconds since the epoch."""
 
     asked: float = 0.0
-    """When the last answer came, or did not come: the pause until the next call begins then, however long one takes."""
+    """When the last answer arrived, or a query failed: the pause until the next call begins then."""
     taken: float = 0.0
     """When ``text`` was requested."""
     text: str = ""

@@ -68,7 +68,7 @@ class _Feed:
         self._last_seen = time.monotonic()
 
     def read(self, position: int) -> bytes:
-        """The next bytes, after a while at most; nothing if none came, or at the end."""
+        """The next bytes, after a while at most; nothing if none arrived, or at the end."""
         if self.ended:
             self.close()
             return self._root.read_part(f"{self._job}/{self._file}", position)

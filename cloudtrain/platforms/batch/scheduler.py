@@ -156,7 +156,7 @@ class BatchQueue(SharedQueue[QueueEntry, Snapshot]):
         """The answers for single jobs, after the present answer for all."""
         self._single_of = -1.0
         self._absent: dict[str, int] = {}
-        """How many times neither a job nor an error came in answer to the number of a job."""
+        """How many times neither a job nor an error was the answer to the number of a job."""
 
     def look(self, number: str, since: float) -> Standing[QueueEntry]:
         found = super().look(short_number(number), since)

@@ -129,7 +129,7 @@ class Shell(Protocol):
         ...
 
     def stream(self, command: str) -> AbstractContextManager[Iterator[bytes]]:
-        """Start ``command``, which may never end, such as ``tail -F``. Gives its output in pieces as they come.
+        """Start ``command``, which may never end, such as ``tail -F``. Gives its output in pieces as they arrive.
 
         An empty piece means that nothing has arrived for a while. The command is ended with the context. Raises
         PlatformError if the machine cannot be reached, or no longer.

@@ -1,7 +1,7 @@
 """One ``squeue`` for all jobs of this user: the command, and what it prints.
 
 The columns are fixed, and the same in Slurm 22.05 to 26.05. ``--json`` changes between versions. ``%s`` as the format
-of times gives seconds since the epoch, whatever the time zone of the login node. The reason is last, because a site may
+of times gives seconds since the epoch, in any time zone of the login node. The reason is last, because a site may
 put any text there.
 
 Jobs that have left the queue are in ``sacct``, in one call for all of them, or in ``scontrol`` where there is no

@@ -122,7 +122,7 @@ LogTail = Callable[[int], Sequence[str]]
 
 
 class Position(NamedTuple):
-    """How far a rank has come. Hosts send it to the leader as a JSON array."""
+    """The position of a rank. Hosts send it to the leader as a JSON array."""
 
     rank: int
     entered: int

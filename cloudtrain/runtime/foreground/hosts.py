@@ -162,7 +162,7 @@ class _Head:
             write_all(1, lines)
 
     def _wait_until_ready(self) -> bool:
-        """Returns False if a signal came first. Raises PlatformError."""
+        """Returns False if a signal arrived first. Raises PlatformError."""
         deadline = time.monotonic() + START_SECONDS
         while not all(node.ready for node in self._nodes):
             if not self._signals.empty():

@@ -141,7 +141,7 @@ class PipeChannel:
     def _open(self, epoch: int) -> Any:
         """The writing end of a pipe, once it has a reader."""
         while not self._stop.is_set():
-            # otherwise this would wait for a reader that may never come
+            # otherwise this would wait for a reader that may never open it
             with contextlib.suppress(OSError):  # ENXIO: there is no reader
                 return os.fdopen(self._folder.open_pipe(self._name(epoch)), "wb", buffering=0)
             self._stop.wait(POLL_SECONDS)

@@ -1,7 +1,7 @@
 """Launches with another project's launcher: one command on each host, which starts the ranks of that host.
 
 The command starts `cloudtrain.runtime.rank` in place of the script, as each rank. So the runtime watches the ranks as
-with every launcher, whatever the agent does.
+with every launcher, regardless of the agent.
 """
 
 from __future__ import annotations

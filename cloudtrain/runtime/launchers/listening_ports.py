@@ -1,9 +1,9 @@
 """Closes ports that TensorFlow and mpirun open on all interfaces.
 
-TensorFlow's server of a process listens on all interfaces, whatever its address is, and executes the functions that it
+TensorFlow's server of a process listens on all interfaces, regardless of its address, and executes functions that it
 receives: it is bound to the loopback interface if its address is there.
 
-Open MPI's daemons (ORTE, PRRTE) listen on all interfaces, whatever their settings are, and execute the commands of
+Open MPI's daemons (ORTE, PRRTE) listen on all interfaces, regardless of their settings, and execute the commands of
 anyone who connects. With one host, no daemon ever connects: the kernel can drop what arrives. mpirun itself would
 fail without the socket. To MPICH's mpirun, its own proxy connects: its port is closed to other machines only.
 

@@ -6,7 +6,7 @@ ended. Where they have neither, a client does so that waits for the job: no othe
 further submissions wait in the queue already: see `cloudtrain.platforms.slurm.launcher`.
 
 Slurm's time limit may come from the job, the partition, a QOS or an administrator: only the running job knows it. The
-script requests a notice as if the limit were long. In a shorter one, that comes too early, and counts later.
+script requests a notice as if the limit were long. In a shorter one, that arrives too early, and counts later.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class TimeLimit:
         return self.end - self.start
 
     def spare_seconds(self, stop_grace: float, now: float) -> float:
-        """How long the job may still train after a notice that came at ``now``; 0 if that is not too early."""
+        """How long the job may still train after a notice that arrived at ``now``; 0 if that is not too early."""
         asked, needed = notice_seconds(stop_grace), notice_seconds(stop_grace, self.seconds)
         left = self.end - now
         if needed == asked or left > asked + EARLY_SECONDS:  # a long limit, or not a notice of its end

@@ -25,7 +25,7 @@ class Continuation(Protocol):
     place: str
     """This submission, for the log: ``Slurm job 4711 on node-1, node-2``."""
     notice_seconds: float
-    """A notice that comes this close to the end of ``max_run`` ends the job: nothing is left to continue for."""
+    """A notice that arrives this close to the end of ``max_run`` ends the job: nothing is left to continue for."""
 
     def takes_back(self) -> bool:
         """Whether a signal to end means that the scheduler takes the hosts back, so that the job is to continue.
@@ -43,7 +43,7 @@ class Continuation(Protocol):
         ...
 
     def spare_seconds(self) -> float:
-        """How long this submission may still train after a notice, which may come too early for a short limit."""
+        """How long this submission may still train after a notice, which may arrive too early for a short limit."""
         ...
 
     def check_next(self, cause: FailureClass) -> None:

@@ -103,7 +103,7 @@ class Supervisor:
         self._signal = SIGNAL
         """Why a signal ends the job: `SIGNAL`, `HANGUP` or `INTERRUPT`."""
         self._noticed = False
-        """Whether a notice of a preemption has come that does not count yet."""
+        """Whether a notice of a preemption has arrived that does not count yet."""
         self._give_up_at: float | None = None
         """When it counts."""
         self._preempted = False

@@ -1,4 +1,4 @@
-"""Gradients that come after those of the same step have been reduced.
+"""Gradients that arrive after those of the same step have been reduced.
 
 For example, a script computes the gradients of two parts of a model in two backward passes. The gradients of a step are
 reduced after the first one, because the optimizer cannot foresee the second.
@@ -29,7 +29,7 @@ class LateGradients:
         self._process_set = process_set
         self._slots: dict[Slot, None] = {}
         self._names: list[str] = []
-        """Of the gradients launched last, in the order in which they came."""
+        """Of the gradients launched last, in the order of their arrival."""
         self._waits: list[Callable[[], object]] = []
         self._hooked: list[tuple[Any, Any]] = []
         """Nodes, which live only as long as something refers to them, and the handles of their hooks."""
@@ -45,11 +45,11 @@ class LateGradients:
                 self._hooked.append((node, node.register_prehook(lambda grads: _multiplied(grads, size))))
 
     def add(self, slot: Slot) -> None:
-        """The gradient of ``slot`` has come."""
+        """The gradient of ``slot`` is there."""
         self._slots[slot] = None
 
     def launch(self) -> None:
-        """Start to average what has come; the same on all ranks."""
+        """Start to average what is there; the same on all ranks."""
         label = "late gradients"
         self._names = [slot.name for slot in self._slots]
         dense: dict[torch.device, list[tuple[str, Tensor]]] = {}

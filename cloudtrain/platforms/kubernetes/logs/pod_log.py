@@ -1,4 +1,4 @@
-"""Reads the log of one container in a thread, to its end, whatever happens to connections meanwhile."""
+"""Reads the log of one container in a thread, to its end, also when connections are cut."""
 
 from __future__ import annotations
 
