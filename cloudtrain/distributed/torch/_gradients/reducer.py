@@ -72,8 +72,8 @@ class GradientReducer:
     """Hooks parameters, fills buckets, launches them in a fixed order, and waits for them.
 
     Each step reduces every bucket once: at the end of the last backward pass, or in `synchronize`. Gradients of the
-    same step that arrive later are reduced one more time. They contain the average of the first time, which is the same on
-    all ranks; an average leaves it as it is.
+    same step that arrive later are reduced one more time. They contain the first average, which is the same on all
+    ranks; an average leaves it as it is.
 
     Buckets are created at the end of the first step, when the ranks can agree on which gradients are sparse. Sparse
     gradients are reduced one by one, negotiated by name.
