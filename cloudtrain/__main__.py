@@ -21,15 +21,23 @@ ELSEWHERE = (
 """Options of ``cloudtrain submit`` with which a job may not run as processes of this machine, or not at all."""
 
 
+INSIDE_A_JOB = {"CLOUDTRAIN_RUN_DIR", "CLOUDTRAIN_CLOCK"}
+"""Variables that the supervisor of another job must not start with."""
+
+
 def runs_here(arguments: Sequence[str]) -> bool:
     """Whether they clearly submit a script as processes of this machine. Imports little."""
     own = [*arguments, "--"][: [*arguments, "--"].index("--")]
     options = {argument.partition("=")[0] for argument in own}
-    if own[:1] != ["submit"] or not options.isdisjoint(ELSEWHERE) or "CLOUDTRAIN_RUN_DIR" in os.environ:
+    if own[:1] != ["submit"] or not options.isdisjoint(ELSEWHERE) or not INSIDE_A_JOB.isdisjoint(os.environ):
         return False
     from cloudtrain.config import is_configured
+    from cloudtrain.errors import CloudtrainError
 
-    return any(argument.endswith(".py") for argument in own) and not is_configured()
+    try:
+        return any(argument.endswith(".py") for argument in own) and not is_configured()
+    except CloudtrainError:  # the command reports it
+        return False
 
 
 def main() -> None:

@@ -65,6 +65,9 @@ class Body(io.RawIOBase):
         self._position += len(block)
         return block
 
+    def readall(self) -> bytes:
+        return b"".join(iter(self.read, b""))
+
     def _rest(self) -> Iterator[memoryview]:
         """The rest of the pieces, from the position on."""
         index = bisect_right(self._ends, self._position)

@@ -87,6 +87,8 @@ def _lazily(name: str, ours: ModuleType) -> Any:
     def get(attribute: str) -> Any:
         if f"{name}.{attribute}".partition(".")[2] in _MODULES:
             return import_module(f"{name}.{attribute}")
+        if attribute.startswith("__"):  # such as __all__: `import *` takes all public names
+            raise AttributeError(f"module {name!r} has no attribute {attribute!r}")
         return getattr(ours, attribute)
 
     return get

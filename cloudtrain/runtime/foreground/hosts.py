@@ -151,11 +151,13 @@ class _Head:
         """Pass on the lines of a host, and put its messages into the inbox."""
         assert node.process and node.process.stdout
         reader = messages.FrameReader(lambda _, message: self._inbox.put((node, message)))
-        while data := os.read(node.process.stdout.fileno(), READ_SIZE):
-            for lines in reader.read(data):
-                self._print(lines)
-        self._print(reader.end())
-        self._inbox.put((node, None))
+        try:
+            while data := os.read(node.process.stdout.fileno(), READ_SIZE):
+                for lines in reader.read(data):
+                    self._print(lines)
+            self._print(reader.end())
+        finally:
+            self._inbox.put((node, None))
 
     def _print(self, lines: bytes) -> None:
         with self._writing:

@@ -27,7 +27,7 @@ _MEMORY_KILL = re.compile(
 )
 _CANCEL = re.compile(rb"error: \*\*\* STEP \S+ ON \S+ CANCELLED AT \S+ \*\*\*$")
 """A step of Slurm that someone has cancelled. With another cause, such as a time limit, the line ends with that."""
-_FRAME = re.compile(rb"\x02(\d+)([omOM])(.*)\n", re.DOTALL)
+_FRAME = re.compile(rb"\x02(\d{1,9})([omOM])(.*)\n", re.DOTALL)
 
 
 @dataclass(frozen=True)

@@ -123,6 +123,12 @@ def named(path: str) -> Any:
     return value
 
 
+def test_a_star_import_has_all_public_names() -> None:
+    names: dict[str, Any] = {}
+    exec("from horovod.torch import *", names)
+    assert {"allreduce", "check_extension", "init"} <= set(names)
+
+
 @pytest.mark.parametrize("name", SIGNATURES)
 def test_parameters(name: str) -> None:
     """Additional parameters may follow, with defaults."""

@@ -31,6 +31,8 @@ class Fault(NamedTuple):
     """Whether it then ends as if that were all: an API server says no more if it loses a kubelet."""
     says: bytes = b""
     """The kubelet's own line, instead of the log."""
+    delay: float = 0.0
+    """Seconds before the answer."""
 
 
 class ContainerLog:
@@ -152,6 +154,7 @@ class _Handler(BaseHTTPRequestHandler):
         with log.changed:
             log.requests.append(query)
             fault = log.faults.pop(0) if log.faults else Fault()
+        time.sleep(fault.delay)
         if fault.status:
             return self._refuse(fault.status, "try again")
         self.send_response(200)

@@ -295,6 +295,24 @@ def test_a_refusal_is_an_error(kubelet_logs: KubeletLogs, api: Api) -> None:
         list(logs(api, objects, follow=True))
 
 
+def test_a_late_refusal_of_the_log_of_a_job_that_has_ended_is_an_error(
+    kubelet_logs: KubeletLogs, api: Api
+) -> None:
+    objects = Objects(1)
+    kubelet_logs.logs[objects.add(0, state="terminated")].faults = [Fault(403, delay=1.0)]
+    objects.end()
+    with pytest.raises(PlatformError, match="may not get pods/log"):
+        list(logs(api, objects, follow=True))
+
+
+def test_lines_before_the_first_complaint_of_a_kubelet_are_read(kubelet_logs: KubeletLogs, api: Api) -> None:
+    objects = Objects(1)
+    log = kubelet_logs.logs[objects.add(0)]
+    log.print("an hour ago", at=time.time_ns() - 3600 * SECOND)
+    log.faults = [Fault(says=b"unable to retrieve container logs")]
+    Reader(api, objects).until("[j-0] an hour ago")
+
+
 def test_a_refusal_after_a_restart_of_the_api_server_passes(kubelet_logs: KubeletLogs, api: Api) -> None:
     """It does not know all roles yet."""
     objects = Objects(1)

@@ -10,7 +10,7 @@ import pytest
 from click.testing import CliRunner
 from local_jobs import Run
 
-from cloudtrain.cli import describe
+from cloudtrain.cli.jobs import describe
 from cloudtrain.contract import JobStatus
 from cloudtrain.job import Job
 from cloudtrain.observe import Goodput
@@ -60,9 +60,9 @@ def test_a_restart_is_lost_time_and_steps_before_the_checkpoint_are_not(run: Run
     steps = events_of(job, "step")
     assert (steps[0]["step"], steps[-1]["step"]) == (1, 60)
     assert [event["step"] for event in events_of(job, "restored")] == [None, 40]
-    shown = CliRunner().invoke(describe.command, [job.name])
+    shown = CliRunner().invoke(describe, [job.name])
     assert f"time          steps {found.productive:.1f} s, " in shown.stderr
-    record = json.loads(CliRunner().invoke(describe.command, [job.name, "--json"]).stdout)
+    record = json.loads(CliRunner().invoke(describe, [job.name, "--json"]).stdout)
     assert record["goodput"]["lost"] == found.lost
 
 

@@ -190,6 +190,11 @@ def test_a_command_starts_it_early_only_for_a_job_that_clearly_runs_here(
     assert runs_here(command.split()) == early
 
 
+def test_a_config_that_cannot_be_looked_for_is_left_to_the_command(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CONFIG_HOME", f"/{'a' * 300}")
+    assert not runs_here(["submit", "train.py"])
+
+
 def test_a_dry_run_starts_none(script: str) -> None:
     before = children()
     Estimator(script, platform=LocalPlatform()).prepare()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shlex
 import socket
@@ -118,7 +119,8 @@ ForceCommand {sh}
         """Kill the processes of all sessions, with what the sessions started left alone."""
         assert self.sshd
         for pid in children(self.sshd.pid):
-            os.kill(pid, 9)
+            with contextlib.suppress(ProcessLookupError):  # it has ended meanwhile
+                os.kill(pid, 9)
 
 
 def children(pid: int) -> list[int]:

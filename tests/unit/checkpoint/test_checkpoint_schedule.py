@@ -54,6 +54,7 @@ def test_steps_are_counted_from_a_restored_one(tmp_path: Path) -> None:
 def test_every_period(tmp_path: Path, every: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     checkpointer = saver(tmp_path, every=every)
     assert not checkpointer.maybe_save(1, {})
+    monkeypatch.setattr("cloudtrain.observe.heartbeat._last", 0.0)  # restored: it would be in the future
     monotonic = time.monotonic
     monkeypatch.setattr("time.monotonic", lambda: monotonic() + 600)
     assert checkpointer.maybe_save(2, {})

@@ -59,6 +59,12 @@ def test_memory_of_an_object() -> None:
     assert metadata["managedFields"] == [{}]
 
 
+def test_keys_that_users_choose_are_kept() -> None:
+    selector = {"env": "prod", "pool": "gpu"}
+    pod = {"kind": "Pod", "metadata": {"labels": selector}, "spec": {"nodeSelector": selector}}
+    assert slim(pod) == pod
+
+
 def test_memory_of_an_event() -> None:
     found = {
         "metadata": {"name": "a", "uid": "1", "managedFields": [{}]},

@@ -19,6 +19,12 @@ from cloudtrain.runtime.start.messages import (
 )
 
 
+def test_a_frame_with_an_absurd_host_is_output() -> None:
+    reader = FrameReader(lambda host, message: pytest.fail("a message"))
+    line = b"\x02" + b"9" * 5000 + b'm{"type":"Exit","code":1}\n'
+    assert b"".join(reader.read(line)) == line
+
+
 def test_frames_of_several_hosts_in_one_stream() -> None:
     got: list[tuple[int, Message]] = []
     reader = FrameReader(lambda host, message: got.append((host, message)), noise=(b"srun: noise",))

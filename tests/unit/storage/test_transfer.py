@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,6 +11,7 @@ import pytest
 
 from cloudtrain.errors import NotFound, StorageError
 from cloudtrain.storage import FileStore, ObjectInfo, Progress, download_tree, list_tree, upload_tree
+from cloudtrain.storage._streams import Body
 from cloudtrain.storage.transfer import MAX_WORKERS, download_entries
 
 FILES = {"a": b"1", "a-b": b"22", "a.d/x": b"", "deep/er/ü é%": b"333", "deep/z": b"4444"}
@@ -47,6 +49,11 @@ def test_round_trip(prefix: str, tmp_path: Path) -> None:
     assert [entry.key for entry in up] == sorted(FILES)
     assert up == down == list_tree(store, prefix)
     assert sum(moved) == 2 * sum(map(len, FILES.values()))
+
+
+def test_the_body_of_an_upload_is_a_raw_stream() -> None:
+    body = Body([memoryview(b"abc"), memoryview(b"de")])
+    assert io.BufferedReader(body, 10).read() == b"abcde"
 
 
 def test_a_prefix_is_a_folder_not_the_start_of_a_name(tmp_path: Path) -> None:

@@ -65,6 +65,8 @@ WORKLOAD_LABEL = "kueue.x-k8s.io/job-uid"
 _OF_METADATA = {"managedFields", "kubectl.kubernetes.io/last-applied-configuration"}
 _OF_PODS = {"env", "envFrom", "volumeMounts", "command", "args", "securityContext"}
 _OF_PODS |= {"volumes", "affinity", "tolerations", "topologySpreadConstraints"}
+_OF_USERS = ("nodeSelector", "labels", "matchLabels")
+"""Mappings whose keys users choose."""
 DEEPEST = 20
 LONGEST_TEXT = 4096
 """Characters of a text in an event. Those of Kubernetes have at most 1,024; the API accepts a megabyte."""
@@ -362,7 +364,11 @@ def slim(found: dict[str, Any]) -> dict[str, Any]:
 def _without(value: Any, names: Collection[str], depth: int = 0) -> Any:
     """``value`` without the fields of these names, to a depth that no object of Kubernetes needs."""
     if depth < DEEPEST and isinstance(value, dict):
-        return {key: _without(one, names, depth + 1) for key, one in value.items() if key not in names}
+        return {
+            key: one if key in _OF_USERS else _without(one, names, depth + 1)
+            for key, one in value.items()
+            if key not in names
+        }
     if depth < DEEPEST and isinstance(value, list):
         return [_without(one, names, depth + 1) for one in value]
     return value

@@ -142,8 +142,8 @@ class PodLog:
 
     @property
     def is_over(self) -> bool:
-        """Whether the log is read to its end, and all its lines are in the merge."""
-        return self._is_closed and not self._held
+        """Whether the log is read to its end, and all its lines are in the merge. An error that ended it is not."""
+        return self._is_closed and not self._held and self._error is None
 
     def next_page(self, limit: int, until: float, *, is_partial: bool) -> tuple[list[Printed], bool]:
         """See `LogStream.next_page`. Raises CloudtrainError if the log cannot be read."""
@@ -296,7 +296,8 @@ class PodLog:
 
     def _pass_on(self, lines: Sequence[Line]) -> None:
         """Hold new lines for the merge. Waits while the reader of the merged log is slower than this one."""
-        new = self._position.new(self._dated(lines))
+        new = self._position.new([line for line in lines if line.time is not None])
+        new += self._complaints_of(lines)
         self._count += len(new)
         with self._changed:
             self._heard_at = time.monotonic()
@@ -310,18 +311,20 @@ class PodLog:
         with self._changed:
             self._changed.wait_for(lambda: self._size <= HELD_BYTES or self._is_closed)
 
-    def _dated(self, lines: Sequence[Line]) -> Sequence[Line]:
-        """``lines`` with those of the kubelet itself as lines of the log, when they arrive for the first time."""
+    def _complaints_of(self, lines: Sequence[Line]) -> list[Line]:
+        """The lines of the kubelet itself as lines of the log, when they arrive for the first time.
+
+        They are not part of the position: the next request asks for the container's lines since its own last one.
+        """
         complaints = [line.text for line in lines if line.time is None]
         if not complaints:
-            return lines
+            return []
         self._complaint = complaints[-1]
         new = [text for text in complaints if text not in self._complaints]
         new = new[: MOST_COMPLAINTS - len(self._complaints)]
         self._complaints.update(new)
         at = self._position.latest or time.time_ns()
-        dated = [Line(at, b"(kubelet) " + text) for text in dict.fromkeys(new)]
-        return [*(line for line in lines if line.time is not None), *dated]
+        return [Line(at, b"(kubelet) " + text) for text in dict.fromkeys(new)]
 
     def _pause(self, failures: int, error: KubeError | None) -> None:
         """Longer after each failure; shorter once the container has ended, because the job may wait for this."""

@@ -69,7 +69,6 @@ class _Leaders:
             source = state.source
             if source.uid in self._is_complete:
                 continue
-            is_first = source.uid not in self._positions
             position = self._positions.setdefault(source.uid, Position())
             position.reconnect()
             with contextlib.suppress(KubeNotFound):  # the pod was deleted meanwhile
@@ -77,18 +76,20 @@ class _Leaders:
                     for lines in _read(self._api, source, since=position.since, is_whole=state.has_ended):
                         self._add(source, position.new(lines))
                 else:
-                    self._read_ends(source, position, tail, is_first=is_first)
+                    self._read_ends(source, position, tail)
                 if state.has_ended:
                     self._is_complete.add(source.uid)
 
-    def _read_ends(self, source: Source, position: Position, tail: int, *, is_first: bool) -> None:
+    def _read_ends(self, source: Source, position: Position, tail: int) -> None:
         limits: dict[str, Any] = {"idle": PATIENCE, "attempts": 2}
+        is_first = position.since is None
         end = [*chain(*_read(self._api, source, LONGEST_TAIL, since=position.since, tail=tail, **limits))]
-        lines = position.new(end)
+        head: list[Line] = []
         if is_first and len(end) >= tail:
-            head = chain(*_read(self._api, source, HEAD_BYTES, **limits))
-            lines = [*(line for line in head if (line.time or 0) < (end[0].time or 0)), *lines]
-        self._add(source, lines)
+            head = [*chain(*_read(self._api, source, HEAD_BYTES, **limits))]
+        before = [line for line in head if (line.time or 0) < (end[0].time or 0)]
+        # only now: after a failure of a read, the next call reads both again
+        self._add(source, [*before, *position.new(end)])
 
     def _add(self, source: Source, lines: Iterable[Line]) -> None:
         found = (Printed(line.time or 0, source, line.text) for line in lines if may_be_event(line))
