@@ -108,12 +108,17 @@ MODULES = {
 @pytest.fixture(autouse=True)
 def _on_path(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Put the alias first, as on a machine without the real Horovod."""
-    before = {name for name in sys.modules if name.partition(".")[0] == "horovod"}
-    assert not before
+    before = _take_out()
     monkeypatch.syspath_prepend(str(ALIAS))
     yield
-    for name in [name for name in sys.modules if name.partition(".")[0] == "horovod"]:
-        del sys.modules[name]
+    _take_out()
+    sys.modules.update(before)
+
+
+def _take_out() -> dict[str, Any]:
+    """Remove the modules of any Horovod that an earlier test has imported."""
+    found = [name for name in sys.modules if name.partition(".")[0] == "horovod"]
+    return {name: sys.modules.pop(name) for name in found}
 
 
 def named(path: str) -> Any:
