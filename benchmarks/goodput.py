@@ -39,7 +39,7 @@ BUCKET = "goodput"
 RANKS = 2
 PACE_SECONDS = 20.0
 HANG_SECONDS = 60.0
-"""Both runs are restarted if no step is done for so long."""
+"""Seconds without a step after which both runs are restarted."""
 
 
 @dataclass

@@ -44,9 +44,9 @@ def main() -> None:
     try:
         if runs_here(sys.argv[1:]):
             # its imports take as long as those of the command
-            from cloudtrain.platforms.supervised.early import start_early
+            from cloudtrain.platforms.supervised.early import LOCAL_SUPERVISOR, start_early
 
-            start_early("cloudtrain.platforms.local.supervisor")
+            start_early(LOCAL_SUPERVISOR)
         # most of the start: Ctrl-C must not show a traceback here either
         from cloudtrain import cli
 

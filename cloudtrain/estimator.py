@@ -272,9 +272,8 @@ class Estimator(SdkMembers):
         if job_name is not None:
             fields["job_name"] = job_name
         elif any(job.name == fields.get("job_name") for job in self.jobs):
-            fields.setdefault(
-                "base_job_name", fields.pop("job_name")
-            )  # as in the SDK, each fit starts a new job
+            # as in the SDK, each fit starts a new job
+            fields.setdefault("base_job_name", fields.pop("job_name"))
         if experiment_config is not None:
             fields["experiment_config"] = to_builtins(experiment_config)
         return fields

@@ -11,6 +11,7 @@ from cloudtrain.platforms.base import Request
 from cloudtrain.platforms.checks import CheckStatus
 from cloudtrain.platforms.local import render as rendering
 from cloudtrain.platforms.supervised import SupervisedPlatform
+from cloudtrain.platforms.supervised.early import LOCAL_SUPERVISOR
 from cloudtrain.platforms.supervised.machine import SupervisorProcess
 from cloudtrain.platforms.supervised.root import LocalRoot
 from cloudtrain.spec import TrainingJob
@@ -26,7 +27,7 @@ class LocalPlatform(SupervisedPlatform):
 
     def __init__(self) -> None:
         root = LocalRoot(self.name)
-        self._supervisor = SupervisorProcess(root, "cloudtrain.platforms.local.supervisor")
+        self._supervisor = SupervisorProcess(root, LOCAL_SUPERVISOR)
         super().__init__(root, self._supervisor)
 
     def warm_up(self) -> None:

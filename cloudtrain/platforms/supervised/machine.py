@@ -14,11 +14,7 @@ from cloudtrain.errors import PlatformError
 from cloudtrain.platforms.base import Request
 from cloudtrain.platforms.common.machine_checks import check_bucket, check_input
 from cloudtrain.platforms.supervised.client_environ import client_environ
-from cloudtrain.platforms.supervised.idle import (
-    ACKNOWLEDGE_SECONDS,
-    START_SECONDS,
-    IdleSupervisor,
-)
+from cloudtrain.platforms.supervised.idle import ACKNOWLEDGE_SECONDS, START_SECONDS, IdleSupervisor
 from cloudtrain.platforms.supervised.root import JobFiles, LocalRoot
 from cloudtrain.runtime.supervisor.folder import JobFolder
 from cloudtrain.runtime.supervisor.record import JobRecord

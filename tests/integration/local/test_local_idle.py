@@ -17,10 +17,8 @@ from cloudtrain.contract import JobStatus
 from cloudtrain.errors import InvalidSource
 from cloudtrain.platforms.local import LocalPlatform
 from cloudtrain.platforms.supervised import JobFolder
-from cloudtrain.platforms.supervised.early import start_early, started_early
+from cloudtrain.platforms.supervised.early import LOCAL_SUPERVISOR, start_early, started_early
 from cloudtrain.platforms.supervised.idle import IdleSupervisor
-
-SUPERVISOR = "cloudtrain.platforms.local.supervisor"
 
 pytestmark = pytest.mark.usefixtures("own_interpreter")
 
@@ -35,7 +33,7 @@ def children() -> set[int]:
                 parent = int((entry / "stat").read_text().rpartition(")")[2].split()[1])
             except OSError:
                 continue
-            if parent == os.getpid() and words[3:5] == [SUPERVISOR.encode(), b""]:
+            if parent == os.getpid() and words[3:5] == [LOCAL_SUPERVISOR.encode(), b""]:
                 found.add(int(entry.name))
     return found
 
@@ -158,12 +156,12 @@ def resources() -> tuple[str, int, int]:
 
 def test_a_command_takes_the_supervisor_that_it_started_before_its_imports(script: str) -> None:
     before = children()
-    start_early(SUPERVISOR)
+    start_early(LOCAL_SUPERVISOR)
     idle = started_after(before)
     platform = LocalPlatform()
     platform.warm_up()
     assert children() - before == {idle}
-    assert started_early(SUPERVISOR) is None
+    assert started_early(LOCAL_SUPERVISOR) is None
 
 
 @pytest.mark.parametrize(
