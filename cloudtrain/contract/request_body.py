@@ -13,6 +13,7 @@ from dataclasses import replace
 from typing import Any
 
 from cloudtrain.contract import Settings
+from cloudtrain.contract.channels import request_channels
 from cloudtrain.contract.documents import MOST_HOSTS, Fields, parse_json
 from cloudtrain.contract.text import escape_line
 
@@ -62,10 +63,7 @@ def request_settings(body: Mapping[str, Any]) -> Settings:
     if body.get("settings") is None:  # a job submitted before requests had settings
         return Settings.from_environ(body.get("environment", {}))
     settings = Settings.from_dict(body["settings"])
-    channels = tuple(
-        (name, entry["uri"]) for name, entry in (body.get("channels") or {}).items() if entry.get("uri")
-    )
-    return replace(settings, channels=channels)
+    return replace(settings, channels=tuple((one.name, one.uri) for one in request_channels(body)))
 
 
 def request_environment(body: Mapping[str, Any]) -> dict[str, str]:

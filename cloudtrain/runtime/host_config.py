@@ -23,6 +23,7 @@ from cloudtrain.contract import (
     to_arguments,
     user_hyperparameters,
 )
+from cloudtrain.contract.channels import ChannelInput
 from cloudtrain.contract.documents import Fields, is_program_text
 from cloudtrain.contract.hyperparameters import ENCODING, check_hyperparameters
 from cloudtrain.errors import InvalidJob
@@ -84,6 +85,11 @@ class HostConfig:
                 f"the job's configuration cannot be read: {error}",
                 hint=f"Check the files in {paths.input_config}, and the variables CLOUDTRAIN_*.",
             ) from None
+
+    @property
+    def inputs(self) -> list[ChannelInput]:
+        """The channels that this host fetches."""
+        return [ChannelInput(name, uri, self.channels.get(name, {})) for name, uri in self.settings.channels]
 
     @property
     def has_ranks(self) -> bool:

@@ -38,9 +38,10 @@ def immediately(check: Callable[[], Finding]) -> Finding:
 
 def check_input(name: str, uri: str) -> Finding:
     """Raises StorageError if the channel is missing or empty."""
+    from cloudtrain.contract.channels import ChannelInput
     from cloudtrain.runtime.inputs.fetch import locate
 
-    locate(uri, name)
+    locate(ChannelInput(name, uri))
     return Finding(CheckStatus.OK, uri)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import socket
 import struct
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -13,13 +13,14 @@ from urllib.parse import urlsplit
 from cloudtrain._system.safe_open import Beneath
 from cloudtrain._system.sockets import connect_unix
 from cloudtrain.contract import Paths, Settings
+from cloudtrain.contract.channels import ChannelInput, request_channels
 from cloudtrain.contract.paths import DEFAULT_BASE
 from cloudtrain.engine.client import Bind
 from cloudtrain.engine.engine import find_engine
 from cloudtrain.errors import StorageError
 from cloudtrain.platforms.common.bundled_runtime import SOURCE_CHANNEL
 from cloudtrain.platforms.container.runtime_files import open_up, runtime_binds
-from cloudtrain.runtime.inputs.fetch import locate, shard
+from cloudtrain.runtime.inputs.fetch import locate, share_of
 from cloudtrain.runtime.inputs.pipes import OnError, PipeChannel
 from cloudtrain.runtime.phases import Phase, Phases
 from cloudtrain.runtime.supervisor.folder import JobFolder
@@ -67,7 +68,8 @@ class Inputs:
         self._folder = folder
         self._request = request
         self._hosts = hosts
-        self._settings = settings
+        self._checkpoint_uri = settings.checkpoint_uri
+        self._channels = request_channels(request)
         self._binds: list[Bind] = []
         self._mounts: list[S3Mount] = []
         self._pipes: list[PipeChannel] = []
@@ -75,7 +77,7 @@ class Inputs:
     @property
     def checkpoints(self) -> Path:
         """The checkpoint folder, which all hosts share."""
-        uri = self._settings.checkpoint_uri
+        uri = self._checkpoint_uri
         return uri_to_path(uri) if uri_scheme(uri) == "file" else self._folder.path / "checkpoints"
 
     def bring(self, phases: Phases, check: Check, say: Say) -> None:
@@ -98,10 +100,10 @@ class Inputs:
             self._binds.append(self._source(self._request["source"]))
         for volume in self._request["volumes"]:
             self._binds.append(Bind.parse(volume))
-        if self._settings.channels:
+        if self._channels:
             with phases("fetch") as phase:
-                for name, uri in self._settings.channels:
-                    self._bring_channel(name, uri, phase, check, say)
+                for channel in self._channels:
+                    self._bring_channel(channel, phase, check, say)
         if not self.checkpoints.exists():
             self.checkpoints.mkdir(parents=True)
             open_up(self.checkpoints, 0o666)
@@ -115,9 +117,9 @@ class Inputs:
         """
         for mount in self._mounts:
             mount.start()
-        for name, uri in self._settings.channels:
-            if self._request["channels"][name]["TrainingInputMode"] == "Pipe":
-                self._open_pipes(name, uri, on_error)
+        for channel in self._channels:
+            if channel.mode == "Pipe":
+                self._open_pipes(channel, on_error)
 
     def close(self) -> None:
         """End what `open` began. The containers have ended."""
@@ -126,19 +128,26 @@ class Inputs:
         for mount in self._mounts:
             mount.stop()
 
-    def _open_pipes(self, name: str, uri: str, on_error: OnError) -> None:
-        base, found = locate(uri, name)
-        document = self._request["channels"][name]
-        entries = sorted(found, key=lambda entry: entry.key)
-        sharded = document["S3DistributionType"] == "ShardedByS3Key"
-        for rank, host in enumerate(self._hosts):
+    def _open_pipes(self, channel: ChannelInput, on_error: OnError) -> None:
+        base, found = locate(channel)
+        entries = list(found)
+        for host in self._hosts:
             paths = self._folder.host(host)
-            own = shard(entries, rank, len(self._hosts)) if sharded else entries
             pipes = PipeChannel(
-                paths.channel(name), base, own, document, on_error, mode=0o666, beneath=paths.base
+                paths.channel(channel.name),
+                base,
+                self._share(channel, entries, host),
+                channel.document,
+                on_error,
+                mode=0o666,
+                beneath=paths.base,
             )
             self._pipes.append(pipes)
             pipes.start()
+
+    def _share(self, channel: ChannelInput, entries: Iterable[ObjectInfo], host: str) -> list[ObjectInfo]:
+        """The objects that ``host`` gets."""
+        return list(share_of(channel, entries, self._hosts.index(host), len(self._hosts)))
 
     def of(self, host: str) -> list[Bind]:
         """The mounts of one host, for a new attempt. Creates the mount points, and makes the folders writable."""
@@ -162,39 +171,34 @@ class Inputs:
             open_up(path, 0o444)
         return Bind(str(path), str(INSIDE.channel(SOURCE_CHANNEL) / name), read_only=True)
 
-    def _bring_channel(self, name: str, uri: str, phase: Phase, check: Check, say: Say) -> None:
-        base, found = locate(uri, name)
-        config = self._request["channels"][name]
-        if config["TrainingInputMode"] == "Pipe":
+    def _bring_channel(self, channel: ChannelInput, phase: Phase, check: Check, say: Say) -> None:
+        base, found = locate(channel)
+        if channel.mode == "Pipe":
             return
-        sharded = config["S3DistributionType"] == "ShardedByS3Key" and len(self._hosts) > 1
-        if uri_scheme(uri) == "file":
-            if sharded:
-                self._mount_parts(name, uri_to_path(base), list(found))
-            else:
-                self._mount_whole(name, uri_to_path(uri))
-            return
-        if config["TrainingInputMode"] == "FastFile":
+        is_local = uri_scheme(channel.uri) == "file"
+        folder = uri_to_path(base) if is_local else None
+        if channel.mode == "FastFile" and not is_local:
             try:
-                folder = self._mount(name, base)
+                folder = self._mount(channel.name, base)
             except StorageError as error:
-                say(f"channel {name}: FastFile copies the data: {error.message}")
-            else:
-                if sharded:
-                    self._mount_parts(name, folder, list(found))
-                else:
-                    self._mount_whole(name, folder if base == uri else folder / split_uri(uri)[1])
-                return
-        entries = list(found)
-        if not sharded:
-            folder = self._folder.path / "data" / name
-            _download(base, entries, folder, phase, check)
-            open_up(folder, 0o444)
-            self._binds.append(Bind(str(folder), str(INSIDE.channel(name)), read_only=True))
-            return
-        for rank, host in enumerate(self._hosts):
-            part = shard(entries, rank, len(self._hosts))
-            _download(base, part, self._folder.host(host).channel(name), phase, check)
+                say(f"channel {channel.name}: FastFile copies the data: {error.message}")
+        is_sharded = channel.is_sharded and len(self._hosts) > 1
+        if folder and is_sharded:
+            self._mount_parts(channel, folder, list(found))
+        elif folder:
+            self._mount_whole(
+                channel.name, folder if base == channel.uri else folder / split_uri(channel.uri)[1]
+            )
+        elif is_sharded:
+            entries = list(found)
+            for host in self._hosts:
+                target = self._folder.host(host).channel(channel.name)
+                _download(base, self._share(channel, entries, host), target, phase, check)
+        else:
+            target = self._folder.path / "data" / channel.name
+            _download(base, list(found), target, phase, check)
+            open_up(target, 0o444)
+            self._mount_whole(channel.name, target)
 
     def _mount(self, name: str, uri: str) -> Path:
         """Mount a folder of S3 on this machine, for the engine. Raises StorageError if that cannot be done."""
@@ -216,17 +220,17 @@ class Inputs:
         bind = Bind(str(path), str(target if path.is_dir() else target / path.name), read_only=True)
         self._binds.append(bind)
 
-    def _mount_parts(self, name: str, folder: Path, entries: Sequence[ObjectInfo]) -> None:
+    def _mount_parts(self, channel: ChannelInput, folder: Path, entries: Sequence[ObjectInfo]) -> None:
         """Mount the whole folder outside the channel, and link each host's own files into its channel."""
-        whole = WHOLE_CHANNELS / name
+        whole = WHOLE_CHANNELS / channel.name
         self._binds.append(Bind(str(folder), str(whole), read_only=True))
-        for rank, host in enumerate(self._hosts):
+        for host in self._hosts:
             paths = self._folder.host(host)
-            channel = paths.channel(name).relative_to(paths.base)
+            target = paths.channel(channel.name).relative_to(paths.base)
             with Beneath(paths.base) as base:
-                for entry in shard(entries, rank, len(self._hosts)):
-                    check_key(entry.key, name)
-                    base.link(f"{channel}/{entry.key}", f"{whole}/{entry.key}")
+                for entry in self._share(channel, entries, host):
+                    check_key(entry.key, channel.name)
+                    base.link(f"{target}/{entry.key}", f"{whole}/{entry.key}")
 
 
 def _download(base: str, entries: Sequence[ObjectInfo], folder: Path, phase: Phase, check: Check) -> None:

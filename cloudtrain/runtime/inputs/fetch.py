@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
+from cloudtrain.contract.channels import ChannelInput
 from cloudtrain.contract.source import SourceLimits
 from cloudtrain.errors import NotFound, StorageError
 from cloudtrain.runtime.digest import sha256_of
@@ -48,21 +49,19 @@ def fetch_source(config: HostConfig) -> None:
         archive.unlink()
 
 
-def locate(uri: str, channel: str = "") -> tuple[str, Iterator[ObjectInfo]]:
+def locate(channel: ChannelInput) -> tuple[str, Iterator[ObjectInfo]]:
     """Resolve a channel's URI to the URI of a folder and the objects in it that belong to the channel.
 
     ``s3://bucket/train`` is the object ``train`` if it exists, else everything below ``train/``; if there is nothing,
     every object whose name begins with ``train``, as on SageMaker.
 
     Raises:
-        NotFound: there is nothing at ``uri``; the message names the channel, if given.
+        NotFound: there is nothing at the URI; the message names the channel.
     """
     try:
-        return _locate(uri)
+        return _locate(channel.uri)
     except NotFound as error:
-        if not channel:
-            raise
-        raise NotFound(f"channel {channel!r}: {error.message}", hint=error.hint) from None
+        raise NotFound(f"channel {channel.name!r}: {error.message}", hint=error.hint) from None
 
 
 def _locate(uri: str) -> tuple[str, Iterator[ObjectInfo]]:
@@ -85,68 +84,71 @@ def _locate(uri: str) -> tuple[str, Iterator[ObjectInfo]]:
     )
 
 
-def shard(entries: Iterable[ObjectInfo], host_rank: int, host_count: int) -> list[ObjectInfo]:
-    """Every ``host_count``-th object, by key: ``ShardedByS3Key``."""
-    return sorted(entries, key=lambda entry: entry.key)[host_rank::host_count]
+def share_of(
+    channel: ChannelInput, found: Iterable[ObjectInfo], host_rank: int, host_count: int
+) -> Iterable[ObjectInfo]:
+    """The objects of one host: all that were ``found``, or with ``ShardedByS3Key`` every ``host_count``-th, by key."""
+    if not channel.is_sharded:
+        return found
+    return sorted(found, key=lambda entry: entry.key)[host_rank::host_count]
 
 
-def fetch_channel(config: HostConfig, name: str, uri: str, on_total: Progress, progress: Progress) -> None:
+def _locate_share(config: HostConfig, channel: ChannelInput) -> tuple[str, Iterable[ObjectInfo]]:
+    """The URI of a folder, and the objects in it that this host gets. Raises NotFound."""
+    base, found = locate(channel)
+    return base, share_of(channel, found, config.host.rank, config.host.count)
+
+
+def fetch_channel(config: HostConfig, channel: ChannelInput, on_total: Progress, progress: Progress) -> None:
     """Put a channel's data into its folder; ``file://`` data is linked, not copied.
 
     Raises:
-        NotFound: there is nothing at ``uri``; the message names the channel.
+        NotFound: there is nothing at the channel's URI; the message names the channel.
         StorageError: the data cannot be read, or does not fit on the disk.
     """
     from cloudtrain.storage.transfer import download_entries
 
-    folder = config.paths.channel(name)
-    base, found = locate(uri, name)
-    sharded = config.channels.get(name, {}).get("S3DistributionType") == "ShardedByS3Key"
-    entries = shard(found, config.host.rank, config.host.count) if sharded else found
-    if uri_scheme(uri) == "file":
-        _link(folder, uri_to_path(base), entries, whole=base == uri and not sharded)
+    folder = config.paths.channel(channel.name)
+    base, share = _locate_share(config, channel)
+    if uri_scheme(channel.uri) == "file":
+        _link(folder, uri_to_path(base), share, whole=base == channel.uri and not channel.is_sharded)
         return
-    entries = list(entries)
+    entries = list(share)
     on_total(sum(entry.size for entry in entries))
     download_entries(open_store(base), entries, folder, progress=progress)
 
 
-def mount_channel(config: HostConfig, name: str, uri: str) -> S3Mount:
+def mount_channel(config: HostConfig, channel: ChannelInput) -> S3Mount:
     """Make a channel in S3 available as files that are read on demand: FastFile mode.
 
     Raises:
-        NotFound: there is nothing at ``uri``.
+        NotFound: there is nothing at the channel's URI.
         StorageError: the machine cannot mount it. Fetch it instead.
     """
     from cloudtrain.storage.mount import S3Mount, why_no_mounts
 
     if why := why_no_mounts():
         raise StorageError(why)
-    base, found = locate(uri, name)
-    sharded = config.channels[name].get("S3DistributionType") == "ShardedByS3Key"
-    entries = shard(found, config.host.rank, config.host.count) if sharded else found
+    base, share = _locate_share(config, channel)
     # the channel is a link: the folder that holds all channels may be mounted elsewhere, too
-    source = config.paths.base / "mounts" / name
+    source = config.paths.base / "mounts" / channel.name
     mount = S3Mount(base, source)
     mount.start()
     try:
-        _link(config.paths.channel(name), source, entries, whole=base == uri and not sharded)
+        whole = base == channel.uri and not channel.is_sharded
+        _link(config.paths.channel(channel.name), source, share, whole=whole)
     except BaseException:
         mount.stop()
         raise
     return mount
 
 
-def open_pipes(config: HostConfig, name: str, uri: str, on_error: OnError) -> PipeChannel:
-    """Start to feed the pipes of a channel in Pipe mode. Raises NotFound if there is nothing at ``uri``."""
+def open_pipes(config: HostConfig, channel: ChannelInput, on_error: OnError) -> PipeChannel:
+    """Start to feed the pipes of a channel in Pipe mode. Raises NotFound if there is nothing at its URI."""
     from cloudtrain.runtime.inputs.pipes import PipeChannel  # not every client of this module has pipes
 
-    base, found = locate(uri, name)
-    document = config.channels[name]
-    entries = sorted(found, key=lambda entry: entry.key)
-    if document.get("S3DistributionType") == "ShardedByS3Key":
-        entries = shard(entries, config.host.rank, config.host.count)
-    pipes = PipeChannel(config.paths.channel(name), base, entries, document, on_error)
+    base, share = _locate_share(config, channel)
+    pipes = PipeChannel(config.paths.channel(channel.name), base, share, channel.document, on_error)
     pipes.start()
     return pipes
 

@@ -16,7 +16,7 @@ import selectors
 import stat
 import struct
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Callable
 
@@ -47,7 +47,7 @@ class PipeChannel:
     Args:
         stem: the path of the pipes without the number of the epoch: ``.../input/data/train``.
         base: the URI of the folder of the objects.
-        entries: the objects, sorted by key.
+        entries: the objects.
         document: the channel in ``inputdataconfig.json``.
         on_error: called in the thread if the data cannot be read. The pipe stays open, so that its reader does not take
             the interruption for the end of the data: end the job.
@@ -59,7 +59,7 @@ class PipeChannel:
         self,
         stem: Path,
         base: str,
-        entries: Sequence[ObjectInfo],
+        entries: Iterable[ObjectInfo],
         document: Mapping[str, Any],
         on_error: OnError,
         *,
@@ -71,7 +71,7 @@ class PipeChannel:
         self._folder: Beneath
         """The folder of the pipes, from `start` to `stop`."""
         self._store = open_store(base)
-        self._entries = entries
+        self._entries = sorted(entries, key=lambda entry: entry.key)
         self._document = document
         self._on_error = on_error
         self._mode = mode

@@ -13,6 +13,7 @@ from cloudtrain.runtime.output import say
 from cloudtrain.storage import uri_scheme
 
 if TYPE_CHECKING:
+    from cloudtrain.contract.channels import ChannelInput
     from cloudtrain.observe import EventLog
     from cloudtrain.runtime.host_config import HostConfig
     from cloudtrain.runtime.inputs.pipes import PipeChannel
@@ -61,8 +62,8 @@ class Preparation:
                 self._warn_about_opt_ml()
         if config.settings.channels:
             with self._phases("fetch") as phase:
-                for name, uri in config.settings.channels:
-                    self._bring_channel(name, uri, phase)
+                for channel in config.inputs:
+                    self._bring_channel(channel, phase)
         if config.settings.checkpoint_uri:
             from cloudtrain.runtime.outputs.checkpoint_sync import CheckpointSync, record_path
 
@@ -98,23 +99,22 @@ class Preparation:
             self._events.emit("warning", message=message)
             say(message)
 
-    def _bring_channel(self, name: str, uri: str, phase: Phase) -> None:
+    def _bring_channel(self, channel: ChannelInput, phase: Phase) -> None:
         """Provide a channel in its input mode. FastFile copies the data if it cannot be mounted, and reports that."""
-        mode = self._config.channels.get(name, {}).get("TrainingInputMode")
-        if mode == "Pipe":
-            self.inputs.append(open_pipes(self._config, name, uri, self._on_pipe_error))
+        if channel.mode == "Pipe":
+            self.inputs.append(open_pipes(self._config, channel, self._on_pipe_error))
             return
-        if mode == "FastFile" and uri_scheme(uri) == "s3":
+        if channel.mode == "FastFile" and uri_scheme(channel.uri) == "s3":
             try:
-                self.inputs.append(mount_channel(self._config, name, uri))
+                self.inputs.append(mount_channel(self._config, channel))
             except NotFound:
                 raise
             except StorageError as error:
                 if self._config.host.leads:
-                    say(f"channel {name}: FastFile copies the data: {error.message}")
+                    say(f"channel {channel.name}: FastFile copies the data: {error.message}")
             else:
                 return
-        fetch_channel(self._config, name, uri, phase.add_total, phase.add)
+        fetch_channel(self._config, channel, phase.add_total, phase.add)
 
 
 def _say_nothing(_line: str) -> None:

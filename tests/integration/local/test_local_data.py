@@ -11,6 +11,7 @@ from local_jobs import Run, folder, wait_until, write
 
 from cloudtrain import JobStatus, TrainingInput
 from cloudtrain.contract import Paths
+from cloudtrain.contract.channels import ChannelInput
 from cloudtrain.errors import AccessDenied, NotFound, StorageError
 from cloudtrain.observe import EventLog, read_events
 from cloudtrain.platforms import get_platform
@@ -74,7 +75,7 @@ def test_a_prefix_is_listed_once_and_one_object_never(
     connection().client.meta.events.register(
         "before-call.s3", lambda model, **_: asked.append(model.name), unique_id="asked"
     )
-    fetch_channel(config, "train", uri.format(s3), lambda _: None, lambda _: None)
+    fetch_channel(config, ChannelInput("train", uri.format(s3)), lambda _: None, lambda _: None)
     connection().client.meta.events.unregister("before-call.s3", unique_id="asked")
     assert (config.paths.channel("train") / "b").read_text() == "b"
     assert asked.count("GetObject") >= 1
@@ -84,7 +85,7 @@ def test_a_prefix_is_listed_once_and_one_object_never(
 def test_a_prefix_may_end_inside_a_name_as_on_sagemaker(s3: str, data: Path, tmp_path: Path) -> None:
     upload_tree(data, open_store(f"s3://{s3}/data"))
     config = HostConfig.read(Paths(tmp_path / "ml"), {})
-    fetch_channel(config, "train", f"s3://{s3}/da", lambda _: None, lambda _: None)
+    fetch_channel(config, ChannelInput("train", f"s3://{s3}/da"), lambda _: None, lambda _: None)
     assert (config.paths.channel("train") / "data" / "b").read_text() == "b"
 
 
