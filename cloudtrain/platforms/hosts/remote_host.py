@@ -18,6 +18,7 @@ from cloudtrain._system.signals import SIGKILL
 from cloudtrain.contract import FailureClass, FailureReport, Paths
 from cloudtrain.platforms.hosts.connection import Connection, HostDisconnected, Problem
 from cloudtrain.platforms.hosts.transfer import Arrivals, send_files
+from cloudtrain.runtime.diagnose.first_cause import lost_report
 from cloudtrain.runtime.job_secret import SECRET_FILE
 from cloudtrain.runtime.output import Stream, write_all
 from cloudtrain.runtime.start.remote_start import (
@@ -137,10 +138,7 @@ class RemoteHost:
 
     def lost(self, name: str) -> FailureReport:
         if self._code not in (LOST_CODE, None) and not self._why:
-            ending = f"its runtime exited with code {self._code}: see job.log"
-            if self._code and self._code < 0:
-                ending = f"its runtime was killed by signal {-self._code}"
-            report = FailureReport.host_lost(name, ending, time.time())
+            report = lost_report(name, self._code)
         elif FULL in self._why:
             report = FailureReport(
                 FailureClass.DISK_FULL,

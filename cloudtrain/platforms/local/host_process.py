@@ -11,15 +11,12 @@ import os
 import signal
 import subprocess
 import sys
-import time
 import traceback
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
 
 from cloudtrain._system.processes import FORKS_SAFELY, exit_code, fork
 from cloudtrain._system.signals import ENDING, blocked
-from cloudtrain.contract import FailureReport
 from cloudtrain.platforms.local import namespace
 from cloudtrain.runtime.entrypoint import main  # loaded once, for all forked hosts
 from cloudtrain.runtime.run_folder import LIBRARY
@@ -115,11 +112,8 @@ class HostProcess:
             self.returncode = exit_code(self.pid)
         return self.returncode
 
-    def lost(self, name: str) -> FailureReport:
-        code = self.returncode or 0
-        ending = f"was killed by signal {-code}" if code < 0 else f"exited with code {code}"
-        report = FailureReport.host_lost(name, f"its runtime {ending}: see job.log", time.time())
-        return replace(report, exit_code=code) if code > 0 else report
+    def lost(self, name: str) -> None:
+        """Only its exit code is known."""
 
     def send_signal(self, number: int) -> None:
         if self.poll() is None:

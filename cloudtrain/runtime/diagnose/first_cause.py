@@ -1,15 +1,25 @@
-"""Decides which failure of an attempt is the cause of the others."""
+"""Decides why an attempt failed: among the failures of its ranks and hosts, and among the ends of its runtimes.
+
+The leader collects failures (`Failures`), and all hosts report the cause that it has chosen. The supervisor sees the
+runtimes from outside (`HostEnds`): it takes that report, or else the end of the first runtime that left none.
+"""
 
 from __future__ import annotations
 
 import re
 import signal
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Callable
 
+from cloudtrain._system.signals import SIGKILL
 from cloudtrain.contract import FailureClass, FailureReport
+from cloudtrain.contract.failure import signal_name
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from cloudtrain.runtime.supervisor.hosts import RunningHost
 
 SETTLE_SECONDS = 0.7
 """Seconds for which failures are collected after the first one, before one is chosen as the cause."""
@@ -37,6 +47,21 @@ _CAUSES = (FailureClass.OUT_OF_MEMORY, FailureClass.GPU_FAULT, FailureClass.GPU_
 
 MOST_RANKS = 8
 """The most ranks that a hint names."""
+
+INTERRUPTED = 128 + signal.SIGTERM
+"""The exit code of a runtime that was stopped."""
+CRASH_SECONDS = 3.0
+"""How long the other hosts may take to notice that a host has crashed."""
+
+NOT_WORTH_A_RETRY = (
+    FailureClass.SYNTAX_ERROR,
+    FailureClass.IMPORT_ERROR,
+    FailureClass.REQUIREMENTS,
+    FailureClass.MISSING_DATA,
+    FailureClass.GPU_SETUP,
+    FailureClass.UPLOAD,
+)
+"""Failures that would happen again, or after which the training is complete."""
 
 
 class Failures:
@@ -95,9 +120,9 @@ def is_consequence(report: FailureReport) -> bool:
         return False
     if report.signal is not None:
         aborted = report.failure_class == FailureClass.COLLECTIVE_TIMEOUT
-        return aborted or report.exit_code == 128 + signal.SIGTERM
+        return aborted or report.exit_code == INTERRUPTED
     if report.exception_type is None:
-        return report.exit_code == 128 + signal.SIGTERM
+        return report.exit_code == INTERRUPTED
     if _ADDRESS_IN_USE.search(report.message):
         return False
     return report.exception_type in LOST_PARTNER or bool(COLLECTIVE.search(report.message))
@@ -121,3 +146,127 @@ def is_lost_partner(error: BaseException) -> bool:
     if type(error).__name__ in LOST_PARTNER:
         return True
     return isinstance(error, RuntimeError) and bool(_BACKEND.search(str(error)))
+
+
+class HostEnds:
+    """The runtimes of all hosts in one attempt, and how they ended.
+
+    Args:
+        runtimes: by host, the leader first.
+        report: the failure that the runtime of a host reported, its own or that of the job; None without one.
+        is_ending: whether the end of the attempt was requested. Then, the loss of a host does not count.
+        host_timeout: the seconds after which hosts give up a leader that does not answer.
+        clock: monotonic, in seconds.
+    """
+
+    def __init__(
+        self,
+        runtimes: Mapping[str, RunningHost],
+        report: Callable[[str], FailureReport | None],
+        is_ending: Callable[[], bool],
+        host_timeout: float,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._runtimes = runtimes
+        self._report = report
+        self._is_ending = is_ending
+        self._host_timeout = host_timeout
+        self._clock = clock
+        self.is_stopped = self.is_killed = False
+        """Whether all runtimes were requested to end, and were killed because they did not."""
+        self.lost_late: dict[str, FailureReport] = {}
+        """The hosts that were lost after the end was requested."""
+        self._lost: FailureReport | None = None
+        """The first host that was lost before."""
+        self._lost_at = 0.0
+        self._leader_failed_at: float | None = None
+
+    @property
+    def are_running(self) -> bool:
+        return any(runtime.poll() is None for runtime in self._runtimes.values())
+
+    @property
+    def are_completed(self) -> bool:
+        codes = [runtime.poll() for runtime in self._runtimes.values()]
+        return bool(codes) and not any(codes)
+
+    def look(self) -> None:
+        """Note the first host that was lost."""
+        for name, runtime in self._runtimes.items() if self._lost is None else ():
+            code = runtime.poll()
+            if code in (None, 0, INTERRUPTED) or self._was_ended(code) or self._report(name):
+                continue
+            report = runtime.lost(name) or lost_report(name, code)
+            if self._is_ending():
+                self.lost_late.setdefault(name, report)
+            else:
+                self._lost, self._lost_at = report, self._clock()
+                return
+
+    def _was_ended(self, code: int) -> bool:
+        """Whether a runtime was stopped before it had a signal handler, or killed because it did not end."""
+        return (code == -signal.SIGTERM and self.is_stopped) or (code == -SIGKILL and self.is_killed)
+
+    @property
+    def wait_in_vain(self) -> bool:
+        """Whether a host was lost and the others do not notice, or the leader failed before it could listen."""
+        now = self._clock()
+        if self._lost and now - self._lost_at > CRASH_SECONDS:
+            return True
+        if next(iter(self._runtimes.values())).poll() in (None, 0, INTERRUPTED):
+            self._leader_failed_at = None
+            return False
+        self._leader_failed_at = self._leader_failed_at or now
+        return now - self._leader_failed_at > self._host_timeout + CRASH_SECONDS
+
+    def failure(self) -> FailureReport | None:
+        """The report on which the hosts agreed; if there is none, a report of the lost host. All have ended.
+
+        The other hosts can only report that a host was lost, not why. Reports of hosts that did not fail do not count:
+        the exit code shows whether a host failed. Neither does a host that was lost after the end of all was requested.
+        """
+        self.look()
+        for name, runtime in self._runtimes.items():
+            code = runtime.poll()
+            is_stopped = code == INTERRUPTED and self.is_stopped
+            report = None if code == 0 or is_stopped else self._report(name)
+            if report is None:
+                continue
+            report = replace(report, exit_code=code) if code and code > 0 else report
+            if report.failure_class != FailureClass.HOST_LOST:
+                return report
+            if self._lost or not self._is_ending():
+                return self._lost or report
+            self.lost_late.setdefault(report.host or name, report)
+        return self._lost
+
+
+def lost_report(name: str, code: int) -> FailureReport:
+    """The report of a host of which only the exit code of its runtime is known; negative for a signal."""
+    ending = f"was killed by {signal_name(-code)}" if code < 0 else f"exited with code {code}"
+    report = FailureReport.host_lost(name, f"its runtime {ending}: see job.log", time.time())
+    return replace(report, exit_code=code) if code > 0 else report
+
+
+def with_memory_kill(report: FailureReport, line: str) -> FailureReport:
+    """``report`` as one of a process that was killed for its use of memory: the scheduler reports it in ``line``."""
+    return replace(
+        report,
+        failure_class=FailureClass.OUT_OF_MEMORY,
+        message=f"it used more memory than it was allocated: {line}",
+        hint="Ask for more memory, on Slurm with platform_options.mem or mem_per_gpu, or use a smaller batch or fewer "
+        "workers of data loaders.",
+        signal=SIGKILL,
+        exit_code=128 + SIGKILL,
+    )
+
+
+def was_interrupted(report: FailureReport, code: int, *, by_keyboard: bool) -> bool:
+    """Whether a rank failed by the signal that ends the job, and not by itself.
+
+    Args:
+        code: the exit code of a process that the signal ends.
+        by_keyboard: whether it is SIGINT, for which Python raises KeyboardInterrupt.
+    """
+    is_by_signal = code in (128 + (report.signal or 0), report.exit_code)
+    return is_by_signal or (by_keyboard and report.exception_type == "KeyboardInterrupt")

@@ -35,8 +35,8 @@ class RunningHost(Protocol):
         """Send a signal. Does nothing if the runtime has ended."""
         ...
 
-    def lost(self, name: str) -> FailureReport:
-        """A report for host ``name``, which ended without writing one."""
+    def lost(self, name: str) -> FailureReport | None:
+        """The evidence on host ``name``, which ended without a report; None for no more than its exit code."""
         ...
 
 

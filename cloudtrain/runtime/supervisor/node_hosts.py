@@ -17,9 +17,10 @@ from typing import IO, Any
 
 from cloudtrain._system.interfaces import is_loopback
 from cloudtrain._system.processes import signal_group
-from cloudtrain._system.signals import LINUX, SIGKILL
+from cloudtrain._system.signals import SIGKILL
 from cloudtrain.contract import FailureClass, FailureReport
 from cloudtrain.contract.request_body import request_environment, request_settings
+from cloudtrain.runtime.diagnose.first_cause import with_memory_kill
 from cloudtrain.runtime.start.container_files import check_shared, needed_mounts, pulled, shared_files
 from cloudtrain.runtime.start.messages import Exit, FrameReader, Leader, Message, NodeJob, Signal
 from cloudtrain.runtime.start.node_container import Container
@@ -31,21 +32,6 @@ IMAGE = "image"
 """The file of a job with the image that its first node has pulled."""
 KILL_SECONDS = 5.0
 """How long the node programs may take to end after their runtimes were killed."""
-
-
-LINUX_SIGKILL = 9
-
-
-def _out_of_memory(line: str) -> dict[str, Any]:
-    """The fields of the report about a process that was killed for its use of memory, from ``line``."""
-    return {
-        "failure_class": FailureClass.OUT_OF_MEMORY,
-        "message": f"it used more memory than it was allocated: {line}",
-        "hint": "Ask for more memory, on Slurm with platform_options.mem or mem_per_gpu, or use a smaller batch or "
-        "fewer workers of data loaders.",
-        "signal": LINUX_SIGKILL,
-        "exit_code": 128 + LINUX_SIGKILL,
-    }
 
 
 class NodePrograms:
@@ -189,30 +175,25 @@ class NodeHost:
         if self._number == 0:  # the command passes it on to all nodes
             self._programs.send_signal(number)
 
-    def lost(self, name: str) -> FailureReport:
-        code = self.poll() or 0
+    def lost(self, name: str) -> FailureReport | None:
         line = self._programs.memory_kill()
         if line:
             host = self._programs.node_in(line) or name
-            return replace(FailureReport.host_lost(host, "", time.time()), **_out_of_memory(line))
-        if not self._programs.has_reported(self._number) and self._programs.is_cancelled:
+            return with_memory_kill(FailureReport.host_lost(host, "", time.time()), line)
+        if self._programs.has_reported(self._number):
+            return None
+        if self._programs.is_cancelled:
             return FailureReport(
                 FailureClass.KILLED,
                 "someone cancelled the step of the job in Slurm, and not the job: scancel JOB.STEP",
                 "The user who cancelled it, or the administrators of the cluster, may know the reason. "
                 "Submit the job again: it resumes from its last checkpoint.",
-                exit_code=128 + LINUX_SIGKILL,
+                exit_code=128 + SIGKILL,
                 time=time.time(),
             )
-        if not self._programs.has_reported(self._number):
-            return FailureReport.host_lost(
-                name, "its node did not report the end of its runtime: see job.log", time.time()
-            )
-        ending = (
-            f"was killed by {LINUX.get(-code, f'signal {-code}')}" if code < 0 else f"exited with code {code}"
+        return FailureReport.host_lost(
+            name, "its node did not report the end of its runtime: see job.log", time.time()
         )
-        report = FailureReport.host_lost(name, f"its runtime {ending}: see job.log", time.time())
-        return replace(report, exit_code=code) if code > 0 else report
 
 
 class NodeHosts(FolderHosts):
@@ -240,14 +221,9 @@ class NodeHosts(FolderHosts):
 
     def report(self, name: str) -> FailureReport | None:
         found = super().report(name)
-        if (
-            found
-            and found.signal == LINUX_SIGKILL
-            and self._programs
-            and (line := self._programs.memory_kill())
-        ):
-            return replace(found, **_out_of_memory(line))
-        return found
+        is_killed = found and found.signal == SIGKILL
+        line = self._programs.memory_kill() if is_killed and self._programs else ""
+        return with_memory_kill(found, line) if found and line else found
 
     @abstractmethod
     def command(self) -> list[str]:

@@ -12,6 +12,7 @@ import os
 import shutil
 import signal
 import time
+from collections.abc import Mapping
 from dataclasses import asdict, replace
 from functools import cached_property
 from typing import Any
@@ -24,6 +25,12 @@ from cloudtrain.contract.preemption import PREEMPT
 from cloudtrain.contract.request_body import request_settings
 from cloudtrain.errors import PlatformError
 from cloudtrain.observe import EventLog, goodput_of, steady
+from cloudtrain.runtime.diagnose.first_cause import (
+    INTERRUPTED,
+    NOT_WORTH_A_RETRY,
+    HostEnds,
+    was_interrupted,
+)
 from cloudtrain.runtime.outputs.upload import UPLOAD_SECONDS
 from cloudtrain.runtime.supervisor.continuation import PREEMPTED, TAKEN_BACK, Continuation
 from cloudtrain.runtime.supervisor.folder import JobFolder
@@ -52,27 +59,12 @@ FULL_BELOW = 1_000_000
 LAST_UPLOAD_SECONDS = 60.0
 """How long uploads may continue after the grace of a stop or of ``max_run``."""
 
-INTERRUPTED = 128 + signal.SIGTERM
 LOST = "interrupted without a notice"
 
 TAKEN_BACK_SECONDS = 2.0
 """How long after SIGTERM, or the kill of a rank, the scheduler may take to report that it takes the hosts back."""
 ASK_SECONDS = 0.5
 """Seconds between two queries of it meanwhile."""
-CRASH_SECONDS = 3.0
-"""How long the other hosts may take to notice that a host has crashed."""
-
-NOT_WORTH_A_RETRY = (
-    FailureClass.SYNTAX_ERROR,
-    FailureClass.IMPORT_ERROR,
-    FailureClass.REQUIREMENTS,
-    FailureClass.MISSING_DATA,
-    FailureClass.GPU_SETUP,
-    FailureClass.UPLOAD,
-)
-"""Failures that would happen again, or after which the training is complete."""
-
-
 _REASONS = {SIGHUP: HANGUP, signal.SIGINT: INTERRUPT}
 _CODES = {reason: 128 + number for number, reason in _REASONS.items()}
 
@@ -117,14 +109,7 @@ class Supervisor:
         self._not_continued: PlatformError | None = None
         """Why the scheduler does not start the next attempt, although there is one left."""
         retry_policy.default.warn = self._warn
-        self._killed = False
-        """Whether the runtimes did not end in time, and were killed for that."""
-        self._crashed: FailureReport | None = None
-        """The first host whose runtime ended without a report."""
-        self._crashed_at = 0.0
-        self._lost_late: dict[str, FailureReport] = {}
-        """The hosts that were lost after the end of this attempt was requested, which does not fail the job."""
-        self._leader_failed_at: float | None = None
+        self._ends = self._watch({})
         self._looked_at = 0.0
         self._stop_marked = self._clock_was_set = False
 
@@ -141,7 +126,8 @@ class Supervisor:
                 failure = None if failure and failure.signal == signal.SIGTERM else failure
                 self._signalled, self._preempted = False, True
                 self._ended_by = self._max_run_is_over if self._is_near_max_run else ""
-            if failure and self._was_interrupted(failure):
+            code = _CODES.get(self._signal)
+            if failure and code and was_interrupted(failure, code, by_keyboard=self._signal == INTERRUPT):
                 failure = None
             budget = RETRIES if failure else PREEMPTIONS
             why = failure.summary() if failure else TAKEN_BACK[self._cause]
@@ -152,7 +138,7 @@ class Supervisor:
             if failure and is_stopped and not is_last:  # without the stop, it would be retried
                 self._warn(f"before the stop, this attempt failed: {why}")
                 failure = None
-            if self._completed or self._ended_by or is_stopped or is_last:
+            if self._ends.are_completed or self._ended_by or is_stopped or is_last:
                 break
             if failure is None and self._continuation and not self._may_continue(self._continuation):
                 break
@@ -221,9 +207,7 @@ class Supervisor:
 
     def _run_attempt(self) -> FailureReport | None:
         """Carry out the attempt that the record has the number of. None if no host failed."""
-        self._crashed = self._kill_at = None
-        self._preempted = self._killed = False
-        self._lost_late = {}
+        self._kill_at, self._preempted = None, False
         self._update()
         self._events.emit("attempt", attempt=self._record.attempt)
         until = time.monotonic() + RETRY_SECONDS
@@ -237,7 +221,7 @@ class Supervisor:
             if not (failure and _found_no_space(failure)) or self._signalled or time.monotonic() > until:
                 break
             time.sleep(1)  # another program's files may be gone
-        for lost in self._lost_late.values():
+        for lost in self._ends.lost_late.values():
             self._warn(lost_late(lost))
         return failure
 
@@ -259,13 +243,14 @@ class Supervisor:
 
     def _attempt(self, attempt: int) -> FailureReport | None:
         """Run all hosts once. None if no host failed."""
-        self._runtimes = {}
+        self._runtimes, self._ends = {}, self._watch({})
         again(self._hosts.prepare)
         self._host_events.begin()
         if not self._has_stop_mark:
             with again(self._folder.open_log) as log:
                 self._runtimes = dict(self._hosts.start(attempt, log.fileno()))
-        while any(process.poll() is None for process in self._runtimes.values()):
+        self._ends = self._watch(self._runtimes)
+        while self._ends.are_running:
             time.sleep(POLL_SECONDS)
             self._judge_signal()
             self._judge_notice()
@@ -276,14 +261,15 @@ class Supervisor:
             if time.monotonic() > self._run_by:
                 self._end_early(self._max_run_is_over)
             self._look_into_folder()
-            self._look_for_crash()
-            self._look_for_failed_leader()
+            self._ends.look()
+            if self._kill_at is None and self._ends.wait_in_vain:
+                self._stop_runtimes()
             if self._kill_at is not None and time.monotonic() > self._kill_at:
-                self._killed = True
+                self._ends.is_killed = True
                 for process in self._runtimes.values():
                     process.send_signal(SIGKILL)
         self._host_events.finish()
-        failure = self._failure()
+        failure = self._ends.failure()
         self._upload_until = min(self._run_by, time.monotonic() + UPLOAD_SECONDS)
         self._cut_at = self._run_by + self._stop_grace + LAST_UPLOAD_SECONDS
         retry_policy.default.until, retry_policy.default.cut = self._end_of_upload, self._cut_of_upload
@@ -291,6 +277,9 @@ class Supervisor:
             return self._hosts.finish(failed=failure is not None) or failure
         finally:
             retry_policy.default.until = retry_policy.default.cut = None
+
+    def _watch(self, runtimes: Mapping[str, RunningHost]) -> HostEnds:
+        return HostEnds(runtimes, self._hosts.report, self._is_ending, self._host_timeout)
 
     def _end_of_upload(self) -> float:
         """The monotonic time until which `Hosts.finish` waits for storage that is unavailable."""
@@ -329,7 +318,7 @@ class Supervisor:
 
     def _was_taken_back(self, failure: FailureReport | None) -> bool:
         """Whether the scheduler takes the hosts back. It sends SIGTERM, to ranks too, and may report why only later."""
-        if not self._continuation or self._completed or self._has_stop_mark:
+        if not self._continuation or self._ends.are_completed or self._has_stop_mark:
             return False
         deadline = time.monotonic() + TAKEN_BACK_SECONDS
         if self._ended_by == self._signal == SIGNAL and self._kill_at is not None:
@@ -341,14 +330,6 @@ class Supervisor:
                 return False
             time.sleep(ASK_SECONDS)
         return True
-
-    def _was_interrupted(self, failure: FailureReport) -> bool:
-        """Whether a rank failed by the SIGINT or SIGHUP that ends the job."""
-        code = _CODES.get(self._signal)
-        if code is None:
-            return False
-        is_by_signal = code in (128 + (failure.signal or 0), failure.exit_code)
-        return is_by_signal or (self._signal == INTERRUPT and failure.exception_type == "KeyboardInterrupt")
 
     @property
     def _is_stopped(self) -> bool:
@@ -377,6 +358,7 @@ class Supervisor:
 
     def _stop_runtimes(self) -> None:
         """Request every host to end within the grace."""
+        self._ends.is_stopped = True
         self._kill_at = time.monotonic() + self._stop_grace + self._hosts.end_seconds
         for process in self._runtimes.values():
             process.send_signal(signal.SIGTERM)
@@ -407,67 +389,12 @@ class Supervisor:
                 f"the clock of this machine was set {way} by {abs(ahead):.0f} s: this job keeps the time of before"
             )
 
-    def _look_for_crash(self) -> None:
-        """End the job if a runtime ended without an outcome and the others do not notice."""
-        if self._crashed is None:
-            for name, process in self._runtimes.items():
-                code = process.poll()
-                if code == -signal.SIGTERM and self._kill_at is not None:
-                    continue  # stopped before it had a signal handler
-                if code == -SIGKILL and self._killed:
-                    continue
-                if code in (None, 0, INTERRUPTED) or self._hosts.report(name):
-                    continue
-                if self._is_ending():
-                    self._lost_late.setdefault(name, process.lost(name))
-                    continue
-                self._crashed = process.lost(name)
-                self._crashed_at = time.monotonic()
-        elif self._kill_at is None and time.monotonic() - self._crashed_at > CRASH_SECONDS:
-            self._stop_runtimes()
-
-    def _look_for_failed_leader(self) -> None:
-        """End hosts that still wait for a leader that failed before it could listen."""
-        leader = next(iter(self._runtimes.values()))
-        if leader.poll() in (None, 0, INTERRUPTED) or self._kill_at is not None:
-            self._leader_failed_at = None
-            return
-        self._leader_failed_at = self._leader_failed_at or time.monotonic()
-        if time.monotonic() - self._leader_failed_at > self._host_timeout + CRASH_SECONDS:
-            self._stop_runtimes()
-
-    def _failure(self) -> FailureReport | None:
-        """The report on which the hosts agreed; if there is none, a report of the lost host.
-
-        The other hosts can only report that a host was lost, not why. Reports of hosts that did not fail do not count:
-        the exit code shows whether a host failed. Neither does a host that was lost after the end of all was requested.
-        """
-        self._look_for_crash()
-        for name, process in self._runtimes.items():
-            code = process.poll()
-            is_stopped = code == INTERRUPTED and self._kill_at is not None
-            report = None if code == 0 or is_stopped else self._hosts.report(name)
-            if report is None:
-                continue
-            report = replace(report, exit_code=code) if code and code > 0 else report
-            if report.failure_class != FailureClass.HOST_LOST:
-                return report
-            if self._crashed or not self._is_ending():
-                return self._crashed or report
-            self._lost_late.setdefault(report.host or name, report)
-        return self._crashed
-
-    @property
-    def _completed(self) -> bool:
-        codes = [process.poll() for process in self._runtimes.values()]
-        return bool(codes) and not any(codes)
-
     def _finish(self, failure: FailureReport | None) -> None:
         stopped = self._has_stop_mark
         reason = ""
         if failure is not None:
             status, code = JobStatus.FAILED, failure.exit_code or 1
-        elif self._completed:
+        elif self._ends.are_completed:
             status, code = JobStatus.COMPLETED, 0
         else:
             why = self._ended_by or (self._signal if self._signalled else PREEMPTED)
