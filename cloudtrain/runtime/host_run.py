@@ -141,74 +141,87 @@ class HostRun:
 
     def _handle(self, message: Message) -> HostOutcome | None:
         """Handle one message; an outcome ends the run."""
-        kind, upload = message["type"], self._upload
-        if kind == "prepared":
-            self._get_ready()
-        elif kind == "start":
-            self._start(message)
-        elif kind == "spawn" and isinstance(self._launch, MpirunLaunch):
+        handler = _HANDLERS.get(message["type"])
+        return handler(self, message) if handler else None
+
+    # -- messages of this host
+
+    def _on_step(self, message: Message) -> None:
+        """A step of the upload has ended, or the preparation or the upload has failed."""
+        self._leader.send(message)
+
+    def _on_listed(self, message: Message) -> None:
+        strays = self._upload.strays() if self._upload and not self._ends_early else []
+        self._leader.send({"strays": strays, **message})
+
+    def _on_signal(self, _message: Message) -> None:
+        self._leader.send({"type": "stopping"})
+
+    def _on_noticed(self, message: Message) -> None:
+        deadline = time.time() + self._config.settings.stop_grace
+        self._leader.send({"deadline": deadline, **message})
+
+    def _on_orphaned(self, _message: Message) -> HostOutcome:
+        why = "the process that started its runtime has ended"
+        report = FailureReport.host_lost(self._config.host.current, why, steady.now())
+        return HostOutcome(JobStatus.FAILED, report)
+
+    def _on_lost(self, message: Message) -> HostOutcome:
+        host = self._config.host
+        report = FailureReport.host_lost(host.leader, f"the leader is gone: {message['why']}", steady.now())
+        return HostOutcome(JobStatus.FAILED, report, is_announced=host.current == host.hosts[1])
+
+    # -- messages of the leader
+
+    def _on_spawn(self, message: Message) -> None:
+        if isinstance(self._launch, MpirunLaunch):
             self._launch.start_agent(["/bin/sh", "-c", message["command"]])
-        elif kind == "finish" and upload:
-            self._phases.end("train")
-            self._warn_of_ignored_failure()
-            retry_policy.default.limit = UPLOAD_SECONDS
-            if self._config.host.count == 1:
-                self._upload_in_background(
-                    lambda: upload.run(look_for_strays=not self._ends_early), "uploaded"
-                )
-            else:
-                self._upload_in_background(upload.list_files, "listed")
-        elif kind == "share" and upload:
+
+    def _on_finish(self, _message: Message) -> None:
+        upload = self._upload
+        if not upload:
+            return
+        self._phases.end("train")
+        self._warn_of_ignored_failure()
+        retry_policy.default.limit = UPLOAD_SECONDS
+        if self._config.host.count == 1:
+            self._upload_in_background(lambda: upload.run(look_for_strays=not self._ends_early), "uploaded")
+        else:
+            self._upload_in_background(upload.list_files, "listed")
+
+    def _on_share(self, message: Message) -> None:
+        if upload := self._upload:
             self._upload_in_background(lambda: upload.share(message), "shared")
-        elif kind == "assemble" and upload:
+
+    def _on_assemble(self, message: Message) -> None:
+        if upload := self._upload:
             self._upload_in_background(lambda: upload.assemble(message), "uploaded")
-        elif kind == "listed" and upload:
-            self._leader.send({"strays": [] if self._ends_early else upload.strays(), **message})
-        elif kind in ("shared", "uploaded"):
-            self._leader.send(message)
-        elif kind == "complete":
-            if self._limit_reached or (self._stopping and not message["completed"]):
-                return self._stopped()
-            return HostOutcome(JobStatus.COMPLETED)
-        elif kind == "failed":
-            self._leader.send(message)
-        elif kind == "signal":
-            self._leader.send({"type": "stopping"})
-        elif kind == "stop":
-            if "report" in message:
-                self._limit_reached = FailureReport.from_dict(message["report"])
-            return self._stop()
-        elif kind == "noticed":
-            deadline = time.time() + self._config.settings.stop_grace
-            self._leader.send({"deadline": deadline, **message})
-        elif kind == "notice":
-            self._notify_ranks(Notice(message["deadline"], message["reason"]))
-        elif kind == "end-workers":
-            self._chief_ended = True
-            self._end_workers_at = time.monotonic() + CHIEF_SECONDS
-        elif kind == "leave":
-            self._kill_at = time.monotonic() + LEAVE_SECONDS
-        elif kind == "dump":
-            self._leader.send(self._describe_ranks())
-        elif kind == "abort":
-            if self._upload:
-                self._leader.send({"type": "saving"})
-            self._wait_for_commits()
-            report = FailureReport.from_dict(message["report"])
-            leads = self._config.host.leads
-            return HostOutcome(JobStatus.FAILED, report, is_announced=leads, is_decided=not leads)
-        elif kind == "orphaned":
-            why = "the process that started its runtime has ended"
-            return HostOutcome(
-                JobStatus.FAILED, FailureReport.host_lost(self._config.host.current, why, steady.now())
-            )
-        elif kind == "lost":
-            host = self._config.host
-            report = FailureReport.host_lost(
-                host.leader, f"the leader is gone: {message['why']}", steady.now()
-            )
-            return HostOutcome(JobStatus.FAILED, report, is_announced=host.current == host.hosts[1])
-        return None
+
+    def _on_complete(self, message: Message) -> HostOutcome:
+        if self._limit_reached or (self._stopping and not message["completed"]):
+            return self._stopped()
+        return HostOutcome(JobStatus.COMPLETED)
+
+    def _on_notice(self, message: Message) -> None:
+        self._notify_ranks(Notice(message["deadline"], message["reason"]))
+
+    def _on_end_workers(self, _message: Message) -> None:
+        self._chief_ended = True
+        self._end_workers_at = time.monotonic() + CHIEF_SECONDS
+
+    def _on_leave(self, _message: Message) -> None:
+        self._kill_at = time.monotonic() + LEAVE_SECONDS
+
+    def _on_dump(self, _message: Message) -> None:
+        self._leader.send(self._describe_ranks())
+
+    def _on_abort(self, message: Message) -> HostOutcome:
+        if self._upload:
+            self._leader.send({"type": "saving"})
+        self._wait_for_commits()
+        report = FailureReport.from_dict(message["report"])
+        leads = self._config.host.leads
+        return HostOutcome(JobStatus.FAILED, report, is_announced=leads, is_decided=not leads)
 
     # -- phases, in a background thread
 
@@ -268,7 +281,7 @@ class HostRun:
         if printed:
             self._warn(f"a process that the script started ended with {printed[0]}: {printed[1]}")
 
-    def _get_ready(self) -> None:
+    def _on_prepared(self, _message: Message) -> None:
         if not self._config.has_ranks:
             self._leader.send({"type": "ready"})
             return
@@ -318,7 +331,7 @@ class HostRun:
 
     # -- ranks
 
-    def _start(self, message: Message) -> None:
+    def _on_start(self, message: Message) -> None:
         if not self._config.has_ranks:
             self._wait_for_the_ranks()
             return
@@ -453,8 +466,10 @@ class HostRun:
         ranks = self._watchdog.describe(self._launch.exits, self._output.tail)
         return {"type": "stacks", "text": self._launch.stacks(), "ranks": ranks}
 
-    def _stop(self) -> HostOutcome | None:
+    def _on_stop(self, message: Message) -> HostOutcome | None:
         """Stop the ranks within the grace period. Before the launch, end immediately."""
+        if "report" in message:
+            self._limit_reached = FailureReport.from_dict(message["report"])
         self._stopping = True
         grace = self._config.settings.stop_grace
         self._events.emit("stopping", grace=grace)
@@ -538,3 +553,27 @@ class HostRun:
                 exit_code=outcome.exit_code_with(self._config.settings.restart_exit_code),
                 **({"failure": outcome.failure.summary()} if outcome.failure else {}),
             )
+
+
+_HANDLERS: dict[str, Callable[[HostRun, Message], HostOutcome | None]] = {
+    "prepared": HostRun._on_prepared,
+    "listed": HostRun._on_listed,
+    **dict.fromkeys(("shared", "uploaded", "failed"), HostRun._on_step),
+    "signal": HostRun._on_signal,
+    "noticed": HostRun._on_noticed,
+    "orphaned": HostRun._on_orphaned,
+    "lost": HostRun._on_lost,
+    "start": HostRun._on_start,
+    "spawn": HostRun._on_spawn,
+    "finish": HostRun._on_finish,
+    "share": HostRun._on_share,
+    "assemble": HostRun._on_assemble,
+    "complete": HostRun._on_complete,
+    "stop": HostRun._on_stop,
+    "notice": HostRun._on_notice,
+    "end-workers": HostRun._on_end_workers,
+    "leave": HostRun._on_leave,
+    "dump": HostRun._on_dump,
+    "abort": HostRun._on_abort,
+}
+"""By the type of a message."""

@@ -167,63 +167,82 @@ class Leader:
         return not (self._links.joined or late) or (self._clock() > self._end_by and not self._saving)
 
     def _handle(self, link: HostLink, message: Message) -> None:
-        kind = message["type"]
-        if kind == "join":
-            self._expected.discard(link.host)
-            if self._decision == "stop":
-                link.send(self._stop)
-            elif self._abortion:
-                link.send(self._abortion)
-        elif kind == "gone":
-            if self._end_by is None and not (self._decision == "stop" and not self._started):
-                self._report_lost(link.host, message["why"])
-        elif kind in ("ready", "done", "listed", "shared", "uploaded"):
-            link.state = kind
-            self._completed &= message.get("completed", True)
-            self._strays.setdefault(link.host, []).extend(Fields(message).texts("strays", ()))
-            if kind == "ready" and link.host == self._ranked[0]:
-                # the host of rank 0 decides for all
-                self._start.update({name: message.get(name) for name in ("horovod", "ports")})
-            if kind == "ready" and link.host in self._ranked and "tasks" in message:
-                self._start.setdefault("tasks", {})[link.host] = message["tasks"]
-            if kind == "ready" and link.host in self._ranked and "gpus" in message:
-                self._gpus[link.host] = (int(message["gpus"]), int(message["ranks"]))
-        elif kind == "saving":
-            link.state = kind
-        elif kind == "ended":
-            self._ended += [int(rank) for rank in Fields(message).items("ranks")]
-        elif kind == "files":
-            self._merge.add_files(link.host, message["files"])
-        elif kind == "digests":
-            self._merge.add_digests(link.host, message["digests"])
-        elif kind == "failed" and not self._leaving:
-            # on the leader's clock: those of the hosts may differ, and the earliest failure is the cause
-            happened = steady.now() - float(message.get("ago", 0.0))
-            report = FailureReport.from_dict({**message["report"], "time": happened})
-            hangs = report.failure_class == FailureClass.HANG and not self._failures.reports
-            if hangs:
-                self._broadcast({"type": "dump"})
-            self._fail(report, STACKS_SECONDS if hangs else SETTLE_SECONDS)
-        elif kind == "lines" and self._output:
+        handler = _HANDLERS.get(message["type"])
+        if handler:
+            handler(self, link, message)
+
+    def _on_join(self, link: HostLink, _message: Message) -> None:
+        self._expected.discard(link.host)
+        if self._decision == "stop":
+            link.send(self._stop)
+        elif self._abortion:
+            link.send(self._abortion)
+
+    def _on_gone(self, link: HostLink, message: Message) -> None:
+        if self._end_by is None and not (self._decision == "stop" and not self._started):
+            self._report_lost(link.host, message["why"])
+
+    def _on_ready(self, link: HostLink, message: Message) -> None:
+        self._on_state(link, message)
+        if link.host == self._ranked[0]:  # the host of rank 0 decides for all
+            self._start.update({name: message.get(name) for name in ("horovod", "ports")})
+        if link.host in self._ranked and "tasks" in message:
+            self._start.setdefault("tasks", {})[link.host] = message["tasks"]
+        if link.host in self._ranked and "gpus" in message:
+            self._gpus[link.host] = (int(message["gpus"]), int(message["ranks"]))
+
+    def _on_state(self, link: HostLink, message: Message) -> None:
+        link.state = message["type"]
+        self._completed &= message.get("completed", True)
+        self._strays.setdefault(link.host, []).extend(Fields(message).texts("strays", ()))
+
+    def _on_ended(self, _link: HostLink, message: Message) -> None:
+        self._ended += [int(rank) for rank in Fields(message).items("ranks")]
+
+    def _on_files(self, link: HostLink, message: Message) -> None:
+        self._merge.add_files(link.host, message["files"])
+
+    def _on_digests(self, link: HostLink, message: Message) -> None:
+        self._merge.add_digests(link.host, message["digests"])
+
+    def _on_failed(self, _link: HostLink, message: Message) -> None:
+        if self._leaving:
+            return
+        # on the leader's clock: those of the hosts may differ, and the earliest failure is the cause
+        happened = steady.now() - float(message.get("ago", 0.0))
+        report = FailureReport.from_dict({**message["report"], "time": happened})
+        hangs = report.failure_class == FailureClass.HANG and not self._failures.reports
+        if hangs:
+            self._broadcast({"type": "dump"})
+        self._fail(report, STACKS_SECONDS if hangs else SETTLE_SECONDS)
+
+    def _on_lines(self, link: HostLink, message: Message) -> None:
+        if self._output:
             self._output.put(link.host, Fields(message).text("text"))
-        elif kind == "stacks":
-            self._stacks[link.host] = Fields(message).text("text")
-            if "ranks" in message:
-                self._hang.add(link.host, message["ranks"])
-        elif kind == "noticed":
-            fields = Fields(message)
-            deadline, reason = fields.time("deadline"), fields.text("reason")
-            self._broadcast({"type": "notice", "deadline": deadline, "reason": reason})
-        elif kind == "stopping":
-            self._decide(self._stop)
-        elif kind == "leaving":
-            self._leaving = True
-            self._failures.excuse()
-            self._decide(self._stop)
-        elif kind == "left":
-            self._broadcast({"type": "leave"})
-        elif kind == "chief-ended":
-            self._broadcast({"type": "end-workers"})
+
+    def _on_stacks(self, link: HostLink, message: Message) -> None:
+        self._stacks[link.host] = Fields(message).text("text")
+        if "ranks" in message:
+            self._hang.add(link.host, message["ranks"])
+
+    def _on_noticed(self, _link: HostLink, message: Message) -> None:
+        fields = Fields(message)
+        deadline, reason = fields.time("deadline"), fields.text("reason")
+        self._broadcast({"type": "notice", "deadline": deadline, "reason": reason})
+
+    def _on_stopping(self, _link: HostLink, _message: Message) -> None:
+        self._decide(self._stop)
+
+    def _on_leaving(self, _link: HostLink, _message: Message) -> None:
+        self._leaving = True
+        self._failures.excuse()
+        self._decide(self._stop)
+
+    def _on_left(self, _link: HostLink, _message: Message) -> None:
+        self._broadcast({"type": "leave"})
+
+    def _on_chief_ended(self, _link: HostLink, _message: Message) -> None:
+        self._broadcast({"type": "end-workers"})
 
     def _fail(self, report: FailureReport, settle: float = SETTLE_SECONDS) -> None:
         self._failures.add(report, settle)
@@ -334,3 +353,23 @@ class Leader:
 
     def _broadcast(self, message: Message) -> None:
         self._links.broadcast(message)
+
+
+_HANDLERS: dict[str, Callable[[Leader, HostLink, Message], None]] = {
+    "join": Leader._on_join,
+    "gone": Leader._on_gone,
+    "ready": Leader._on_ready,
+    **dict.fromkeys(("done", "listed", "shared", "uploaded", "saving"), Leader._on_state),
+    "ended": Leader._on_ended,
+    "files": Leader._on_files,
+    "digests": Leader._on_digests,
+    "failed": Leader._on_failed,
+    "lines": Leader._on_lines,
+    "stacks": Leader._on_stacks,
+    "noticed": Leader._on_noticed,
+    "stopping": Leader._on_stopping,
+    "leaving": Leader._on_leaving,
+    "left": Leader._on_left,
+    "chief-ended": Leader._on_chief_ended,
+}
+"""By the type of a message from a host."""
