@@ -154,8 +154,11 @@ class HostRun:
         strays = self._upload.strays() if self._upload and not self._ends_early else []
         self._leader.send({"strays": strays, **message})
 
-    def _on_signal(self, _message: Message) -> None:
+    def _on_signal(self, message: Message) -> HostOutcome | None:
+        """Tell the leader, which stops all hosts. Where each of them receives the signal, none waits for it."""
         self._leader.send({"type": "stopping"})
+        is_for_all = not self._config.settings.restart_exit_code
+        return self._on_stop(message) if self._launch and is_for_all else None
 
     def _on_noticed(self, message: Message) -> None:
         deadline = time.time() + self._config.settings.stop_grace
@@ -470,6 +473,8 @@ class HostRun:
         """Stop the ranks within the grace period. Before the launch, end immediately."""
         if "report" in message:
             self._limit_reached = FailureReport.from_dict(message["report"])
+        if self._stopping:
+            return None
         self._stopping = True
         grace = self._config.settings.stop_grace
         self._events.emit("stopping", grace=grace)
