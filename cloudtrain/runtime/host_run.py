@@ -155,7 +155,7 @@ class HostRun:
         self._leader.send({"strays": strays, **message})
 
     def _on_signal(self, message: Message) -> HostOutcome | None:
-        """Tell the leader, which stops all hosts. Where each of them receives the signal, none waits for it."""
+        """The leader stops all hosts. Where each of them receives the signal, none waits for the decision."""
         self._leader.send({"type": "stopping"})
         is_for_all = not self._config.settings.restart_exit_code
         return self._on_stop(message) if self._launch and is_for_all else None
