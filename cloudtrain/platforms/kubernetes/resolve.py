@@ -10,7 +10,7 @@ import msgspec
 
 from cloudtrain.errors import InvalidJob, PlatformError
 from cloudtrain.platforms.common.ignored import OF_SAGEMAKER
-from cloudtrain.platforms.kubernetes.api.kinds import JOB_SET, MPI_JOB, TRAIN_JOB, Kind
+from cloudtrain.platforms.kubernetes.api.kinds import JOB_SET, MPI_JOB, TRAIN_JOB
 from cloudtrain.platforms.kubernetes.options import KubernetesOptions
 from cloudtrain.platforms.kubernetes.profile import with_profile
 from cloudtrain.platforms.kubernetes.render.render import RENDERINGS, check
@@ -129,7 +129,7 @@ def choose(requested: str, cluster: Api | None) -> Choice:
 def _requested(rendering: str, cluster: Api | None) -> Choice:
     if rendering in _OPERATORS and cluster:
         kind, name, installation = _OPERATORS[rendering]
-        if not _has(cluster, kind):
+        if not cluster.has(kind):
             raise InvalidJob(
                 f"platform_options.rendering: the cluster has no {kind.kind} of the version {kind.api_version}",
                 hint=f"It comes with {name}: {installation}. Or leave out rendering: a Job needs no operator.",
@@ -138,19 +138,13 @@ def _requested(rendering: str, cluster: Api | None) -> Choice:
 
 
 def _found(cluster: Api) -> Choice:
-    others = [name for name in ("trainjob", "mpijob") if _has(cluster, _OPERATORS[name][0])]
+    others = [name for name in ("trainjob", "mpijob") if cluster.has(_OPERATORS[name][0])]
     also = f"; rendering: {' or '.join(others)} is possible, too" if others else ""
-    if not _has(cluster, JOB_SET):
+    if not cluster.has(JOB_SET):
         return Choice("job", f"the cluster has no JobSet, and a Job needs no operator{also}")
     if not cluster.allowed("create", JOB_SET):
         return Choice("job", f"the cluster has JobSet, but you may not create {JOB_SET.resource}{also}")
     return Choice("jobset", f"the cluster has JobSet, which starts all hosts again together{also}")
-
-
-def _has(cluster: Api, kind: Kind) -> bool:
-    """Whether the cluster has ``kind`` in the version that we render."""
-    found = cluster.served(kind)
-    return found is not None and found.version == kind.version
 
 
 def _code_location(job: TrainingJob, options: KubernetesOptions) -> str | None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import base64
-import json
 from pathlib import Path
 from typing import Any
 
@@ -50,12 +48,12 @@ def problem(found: dict[str, Finding], check: str, status: CheckStatus = CheckSt
     return f"{finding.what}. {finding.hint}"
 
 
-def make_node(place: Namespace, name: str, gpus: int, **spec: Any) -> None:
+def make_node(place: Namespace, name: str, gpus: int) -> None:
     """A node with GPUs, of this test only: nodes have no namespace."""
     labels = {"pool": place.name}
     place.bench.create("nodes", None, {"metadata": {"name": name, "labels": labels}})
     place.bench.patch(
-        "nodes", None, name, {"spec": {"taints": [], **spec}}
+        "nodes", None, name, {"spec": {"taints": []}}
     )  # until its kubelet says that it is ready
     allocatable = {
         "cpu": "8",
@@ -74,7 +72,6 @@ def test_a_cluster_in_sentences(kubernetes: Namespace, home: Path) -> None:
     assert found["context"] == Finding(CheckStatus.OK, where)
     assert "v1.20.2 has no Indexed Jobs" in problem(found, "version")
     assert found["operators"].status == CheckStatus.OK
-    assert found["quota"].what == "the namespace has no quota that applies"
     assert found["rights"].status in (CheckStatus.OK, CheckStatus.WARNING)
 
 
@@ -141,25 +138,18 @@ def test_quotas(kubernetes: Namespace, home: Path) -> None:
 
 def test_nodes(kubernetes: Namespace, home: Path) -> None:
     bench, name = kubernetes.bench, kubernetes.name
-    small, large, tainted = (f"{name}-{kind}" for kind in ("small", "large", "tainted"))
+    small, large = f"{name}-small", f"{name}-large"
     make_node(kubernetes, small, 2)
     make_node(kubernetes, large, 8)
-    make_node(kubernetes, tainted, 8, taints=[{"key": "gpu", "value": "yes", "effect": "NoSchedule"}])
     try:
         selector = {"node_selector": {"pool": name}}
-        assert "2 pods with 2 nvidia.com/gpu fit" in look(home, gpus=2, **selector)["nodes"].what
-        told = problem(look(home, gpus=8, **selector), "nodes", CheckStatus.WARNING)
-        assert "2 pods with 8 nvidia.com/gpu, and only 1 fit on the nodes" in told
-        tolerations = [{"key": "gpu", "operator": "Exists"}]
-        assert "2 pods" in look(home, gpus=8, tolerations=tolerations, **selector)["nodes"].what
+        assert look(home, gpus=8, **selector)["nodes"].what == "a pod of the job fits on a node"
         told = problem(look(home, gpus=16, **selector), "nodes", CheckStatus.WARNING)
-        assert f"{small}: has 2 nvidia.com/gpu" in told
-        assert f"{large}: has 8 nvidia.com/gpu" in told
-        assert f"{tainted}: the taint gpu=yes is not tolerated" in told
+        assert f"no node has 16 nvidia.com/gpu and the label pool={name}" in told
         told = problem(look(home, node_selector={"pool": "none"}), "nodes", CheckStatus.WARNING)
-        assert "no label pool=none" in told
+        assert "no node has the label pool=none" in told
     finally:
-        for node in (small, large, tainted):
+        for node in (small, large):
             bench.delete("nodes", None, node)
 
 
@@ -182,19 +172,15 @@ def test_what_the_pods_name(kubernetes: Namespace, home: Path) -> None:
     assert "the cluster does not have Kueue" in problem(found, "queue")
     annotations = {"eks.amazonaws.com/role-arn": "arn:aws:iam::1:role/r"}
     bench.create("serviceaccounts", name, {"metadata": {"name": "robot", "annotations": annotations}})
-    config = base64.b64encode(json.dumps({"auths": {"ghcr.io": {"auth": "c2VzYW1l"}}}).encode()).decode()
-    kind = "kubernetes.io/dockerconfigjson"
-    secret = {"metadata": {"name": "registry"}, "type": kind, "data": {".dockerconfigjson": config}}
-    bench.create("secrets", name, secret)
+    bench.create("secrets", name, {"metadata": {"name": "registry"}})
     bench.create("secrets", name, {"metadata": {"name": "wandb"}, "stringData": {"token": "x"}})
     resources = {"requests": {"storage": "1Gi"}}
     claim = {"accessModes": ["ReadWriteOnce"], "resources": resources, "storageClassName": "none"}
     bench.create("persistentvolumeclaims", name, {"metadata": {"name": "data"}, "spec": claim})
     found = look(home, **options)
     assert found["service account"].what == "robot, with the role arn:aws:iam::1:role/r"
-    told = problem(found, "pull secrets", CheckStatus.WARNING)
-    assert "registry have credentials for ghcr.io; the image is in 127.0.0.1:1" in told
+    assert found["pull secrets"] == Finding(CheckStatus.OK, "registry")
     assert "the Secret wandb has no key key. Its keys: token." in problem(found, "secrets")
     told = problem(found, "volumes", CheckStatus.WARNING)
     assert "data can be mounted on one node at a time (ReadWriteOnce), and the job has 2 pods" in told
-    assert "there is no storage class none" in problem(look(home, hosts=1, **options), "volumes")
+    assert look(home, hosts=1, **options)["volumes"].status == CheckStatus.OK

@@ -11,17 +11,14 @@ import pytest
 from faulty_server import Answer, FaultyRequest, FaultyServer, faulty_server, json_answer, status
 
 from cloudtrain.platforms import CheckStatus, Finding
-from cloudtrain.platforms.kubernetes.doctor.access import (
-    check_context,
-    check_operators,
-    check_queue,
-    check_version,
-)
-from cloudtrain.platforms.kubernetes.doctor.cluster import Cluster
-from cloudtrain.platforms.kubernetes.doctor.references import (
-    anonymous_token,
+from cloudtrain.platforms.kubernetes.api.client import Api
+from cloudtrain.platforms.kubernetes.doctor.access import check_context, check_operators, check_version
+from cloudtrain.platforms.kubernetes.doctor.image import anonymous_token, check_image
+from cloudtrain.platforms.kubernetes.doctor.pods import (
     check_credentials,
-    check_image,
+    check_nodes,
+    check_queue,
+    check_quota,
     check_volumes,
 )
 from cloudtrain.platforms.kubernetes.life.objects import PodSet
@@ -38,9 +35,9 @@ def server() -> Iterator[FaultyServer]:
 
 
 @pytest.fixture
-def cluster(server: FaultyServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Cluster:
+def api(server: FaultyServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Api:
     monkeypatch.setenv("KUBECONFIG", str(server.kubeconfig(tmp_path / "config")))
-    return Cluster(None, None)
+    return Api.connect()
 
 
 def install(server: FaultyServer, group: str, version: str, *kinds: str) -> None:
@@ -60,53 +57,50 @@ def install(server: FaultyServer, group: str, version: str, *kinds: str) -> None
         ("33+", CheckStatus.OK, "Kubernetes v1"),
     ],
 )
-def test_versions(
-    server: FaultyServer, cluster: Cluster, minor: str, expected: CheckStatus, text: str
-) -> None:
+def test_versions(server: FaultyServer, api: Api, minor: str, expected: CheckStatus, text: str) -> None:
     server.answers["GET", "/version"].clear()
     server.will("GET", "/version", json_answer({"major": "1", "minor": minor, "gitVersion": f"v1.{minor}"}))
-    found = check_version(cluster)
+    found = check_version(api)
     assert found.status == expected
     assert text in found.what
 
 
 @pytest.mark.soak
-def test_a_namespace_that_is_missing_or_being_deleted(server: FaultyServer, cluster: Cluster) -> None:
-    assert "there is no namespace ns" in check_context(cluster).what
+def test_a_namespace_that_is_missing_or_being_deleted(server: FaultyServer, api: Api) -> None:
+    assert "there is no namespace ns" in check_context(api).what
     server.will("GET", "/api/v1/namespaces/ns", json_answer({"status": {"phase": "Terminating"}}))
-    assert check_context(cluster).what == "the namespace ns is being deleted"
+    assert check_context(api).what == "the namespace ns is being deleted"
 
 
-def test_operators(server: FaultyServer, cluster: Cluster) -> None:
+def test_operators(server: FaultyServer, api: Api) -> None:
     install(server, "jobset.x-k8s.io", "v1alpha2", "JobSet")
     install(server, "kueue.x-k8s.io", "v1beta1", "Workload", "LocalQueue")
-    assert check_operators(cluster) == Finding(
+    assert check_operators(api) == Finding(
         CheckStatus.OK, "JobSet (jobset.x-k8s.io/v1alpha2), Kueue (kueue.x-k8s.io/v1beta1)"
     )
 
 
 @pytest.mark.soak
-def test_an_operator_of_another_version(server: FaultyServer, cluster: Cluster) -> None:
+def test_an_operator_of_another_version(server: FaultyServer, api: Api) -> None:
     install(server, "kubeflow.org", "v1", "MPIJob")
-    found = check_operators(cluster)
+    found = check_operators(api)
     assert found.status == CheckStatus.WARNING
     assert "MPI operator has v1, and cloudtrain uses v2beta1" in found.what
 
 
-def test_queues(server: FaultyServer, cluster: Cluster) -> None:
-    main = {"metadata": {"labels": {"kueue.x-k8s.io/queue-name": "gpus"}}}
+def test_queues(server: FaultyServer, api: Api) -> None:
     install(server, "kueue.x-k8s.io", "v1beta2", "Workload", "LocalQueue")
     queues = {"items": [{"metadata": {"name": "gpu"}}], "metadata": {}}
     server.will("GET", QUEUE.rpartition("/")[0], json_answer(queues))
-    missing = check_queue(main, cluster)
+    missing = check_queue("gpus", api)
     assert missing == Finding(
         CheckStatus.FAILED, "there is no LocalQueue gpus in the namespace ns", "Did you mean 'gpu'?"
     )
     stopped = {"conditions": [{"type": "Active", "status": "False", "message": "ClusterQueue is stopped"}]}
     active = {"conditions": [{"type": "Active", "status": "True"}], "pendingWorkloads": 3}
     server.will("GET", QUEUE, json_answer({"status": stopped}), json_answer({"status": active}))
-    assert check_queue(main, cluster).what == "the queue gpus admits no jobs: ClusterQueue is stopped"
-    assert check_queue(main, cluster).what == "the queue gpus is active; 3 jobs wait in it"
+    assert check_queue("gpus", api).what == "the queue gpus admits no jobs: ClusterQueue is stopped"
+    assert check_queue("gpus", api).what == "the queue gpus is active; 3 jobs wait in it"
 
 
 def private(request: FaultyRequest) -> None:
@@ -132,7 +126,7 @@ def private(request: FaultyRequest) -> None:
 )
 def test_registries(
     server: FaultyServer,
-    cluster: Cluster,
+    api: Api,
     answer: Answer,
     has_secrets: bool,
     expected: CheckStatus,
@@ -140,16 +134,16 @@ def test_registries(
 ) -> None:
     server.will("HEAD", "/v2/team/train/manifests/v1", answer)
     server.will("GET", "/token", json_answer({"token": "anonymous"}))
-    found = check_image(f"{server.url.removeprefix('http://')}/team/train:v1", has_secrets, cluster)
+    found = check_image(f"{server.url.removeprefix('http://')}/team/train:v1", has_secrets)
     assert found.status == expected
     assert text in found.what
 
 
 @pytest.mark.parametrize("document", [b"[" * 60_000, b" " * 100_000, b"[]", b"no json"])
-def test_a_registry_that_answers_anything(server: FaultyServer, cluster: Cluster, document: bytes) -> None:
+def test_a_registry_that_answers_anything(server: FaultyServer, api: Api, document: bytes) -> None:
     server.will("HEAD", "/v2/team/train/manifests/v1", private)
     server.will("GET", "/token", lambda request: request.send(200, document))
-    found = check_image(f"{server.url.removeprefix('http://')}/team/train:v1", False, cluster)
+    found = check_image(f"{server.url.removeprefix('http://')}/team/train:v1", False)
     assert found.status != CheckStatus.OK
 
 
@@ -162,51 +156,77 @@ def test_a_registry_leads_to_no_service_of_this_machine(server: FaultyServer, ho
     assert not server.seen
 
 
-def test_an_image_that_nodes_have_already(server: FaultyServer, cluster: Cluster) -> None:
-    images = [{"names": ["docker.io/library/python:3.12"]}]
-    node = {"metadata": {"name": "n1"}, "status": {"images": images}}
-    server.will("GET", "/api/v1/nodes", json_answer({"items": [node], "metadata": {}}))
-    found = check_image("python:3.12", False, cluster)
-    assert found == Finding(CheckStatus.OK, "python:3.12 is already on n1")
+def requesting(count: int, selector: dict[str, str], **amounts: str) -> list[PodSet]:
+    containers = [{"resources": {"requests": amounts, "limits": amounts}}]
+    return [PodSet(count, {"spec": {"nodeSelector": selector, "containers": containers}})]
 
 
-def claim(*modes: str, phase: str = "Bound", storage_class: str | None = None) -> dict[str, Any]:
-    return {"spec": {"accessModes": modes, "storageClassName": storage_class}, "status": {"phase": phase}}
+def test_a_quota_counts_all_pods_of_a_job(server: FaultyServer, api: Api) -> None:
+    hard, used = {"requests.memory": "8Gi", "limits.cpu": "8", "pods": "3"}, {"limits.cpu": "6"}
+    quotas = [
+        {"metadata": {"name": "team"}, "status": {"hard": hard, "used": used}},
+        {
+            "metadata": {"name": "other"},
+            "spec": {"scopes": ["Terminating"]},
+            "status": {"hard": {"pods": "0"}},
+        },
+    ]
+    server.will("GET", "/api/v1/namespaces/ns/resourcequotas", json_answer({"items": quotas, "metadata": {}}))
+    assert check_quota(requesting(2, {}, memory="4Gi"), api).status == CheckStatus.OK
+    waiting = check_quota(requesting(2, {}, cpu="2"), api)
+    assert waiting.what == "the job waits for quota: team: 4 limits.cpu, 6 of 8 in use"
+    never = check_quota(requesting(2, {}, memory="5Gi"), api)
+    assert never.status == CheckStatus.FAILED
+    assert "team: 10 GiB requests.memory, 0 GiB of 8 GiB in use" in never.what.replace("0 MiB", "0 GiB")
+    assert check_quota(requesting(4, {}), api).status == CheckStatus.FAILED
+
+
+def test_nodes_that_fit_one_pod_are_enough(server: FaultyServer, api: Api) -> None:
+    nodes = [
+        {
+            "metadata": {"name": name, "labels": {"pool": name}},
+            "spec": {"unschedulable": name == "closed"},
+            "status": {"allocatable": {"cpu": "8", "nvidia.com/gpu": gpus}},
+        }
+        for name, gpus in {"small": "2", "closed": "8"}.items()
+    ]
+    server.will("GET", "/api/v1/nodes", json_answer({"items": nodes, "metadata": {}}))
+    assert check_nodes(requesting(2, {"pool": "small"}, cpu="8"), api).status == CheckStatus.OK
+    found = check_nodes(requesting(1, {"pool": "closed"}, cpu="1"), api)
+    assert found.what == "no node has 1 cpu and the label pool=closed"
+    assert check_nodes(requesting(1, {}, **{"nvidia.com/gpu": "8"}), api).status == CheckStatus.WARNING
+
+
+def claim(*modes: str, phase: str = "Bound") -> dict[str, Any]:
+    return {"spec": {"accessModes": modes}, "status": {"phase": phase}}
 
 
 @pytest.mark.parametrize(
     ("found", "expected", "text"),
     [
         (claim("ReadWriteMany"), CheckStatus.OK, "data (ReadWriteMany"),
+        (claim("ReadOnlyMany"), CheckStatus.OK, "data (ReadOnlyMany"),
         (claim("ReadWriteOnce"), CheckStatus.WARNING, "on one node at a time"),
-        (claim("ReadWriteOncePod"), CheckStatus.FAILED, "by one pod (ReadWriteOncePod), and the job has 2"),
-        (claim("ReadOnlyMany"), CheckStatus.FAILED, "can only be read"),
         (claim("ReadWriteMany", phase="Lost"), CheckStatus.FAILED, "the volume of data is lost"),
-        (claim("ReadWriteMany", phase="Pending"), CheckStatus.WARNING, "no storage class that makes one"),
-        (claim("ReadWriteMany", phase="Pending", storage_class="lazy"), CheckStatus.OK, "data"),
+        (claim("ReadWriteMany", phase="Pending"), CheckStatus.OK, "data"),
     ],
 )
 def test_claims(
-    server: FaultyServer, cluster: Cluster, found: dict[str, Any], expected: CheckStatus, text: str
+    server: FaultyServer, api: Api, found: dict[str, Any], expected: CheckStatus, text: str
 ) -> None:
     server.will("GET", "/api/v1/namespaces/ns/persistentvolumeclaims/data", json_answer(found))
-    lazy = json_answer({"volumeBindingMode": "WaitForFirstConsumer"})
-    server.will("GET", "/apis/storage.k8s.io/v1/storageclasses/lazy", lazy)
-    volumes = [{"name": "v", "persistentVolumeClaim": {"claimName": "data"}}]
-    mounts = [{"name": "v", "mountPath": "/data"}]
-    pods = [PodSet(2, {"spec": {"volumes": volumes, "containers": [{"volumeMounts": mounts}]}})]
-    finding = check_volumes(pods, cluster)
+    finding = check_volumes(["data"], 2, api)
     assert finding.status == expected
     assert text in finding.what
 
 
-def test_credentials_of_pods(server: FaultyServer, cluster: Cluster) -> None:
+def test_credentials_of_pods(server: FaultyServer, api: Api) -> None:
     account = "/api/v1/namespaces/ns/serviceaccounts/default"
     role = {"metadata": {"annotations": {"iam.gke.io/gcp-service-account": "robot@project"}}}
     server.will("GET", account, json_answer({"metadata": {}}), json_answer(role))
 
     def found(**container: Any) -> Finding:
-        return check_credentials([PodSet(1, {"spec": {"containers": [container]}})], cluster)
+        return check_credentials([PodSet(1, {"spec": {"containers": [container]}})], api)
 
     assert found().status == CheckStatus.WARNING
     assert found().what == "the service account default has the role robot@project"

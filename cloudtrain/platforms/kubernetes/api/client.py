@@ -316,8 +316,8 @@ class Api:
         return bool((self.create(review).get("status") or {}).get("allowed"))
 
     def has(self, kind: Kind) -> bool:
-        """Whether the cluster has this kind, in any version."""
-        return self.served(kind) is not None
+        """Whether the cluster has this kind in this version."""
+        return self.served(kind) == kind
 
     def served(self, kind: Kind) -> Kind | None:
         """This kind at its version if the cluster has that, else at the version that the cluster prefers; or None."""

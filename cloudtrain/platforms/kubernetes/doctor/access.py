@@ -1,25 +1,26 @@
-"""Checks of the connection and of the user's rights, of operators and queues, and the cluster's opinion of the job."""
+"""Checks of the connection, of the server's version and operators, and of the user's rights."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Any
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
-from cloudtrain.errors import nearest
-from cloudtrain.platforms.checks import Finding
+from cloudtrain.platforms.checks import CheckStatus, Finding
 from cloudtrain.platforms.kubernetes.api import kinds
-from cloudtrain.platforms.kubernetes.api.errors import (
-    KubeAlreadyExists,
-    KubeError,
-    KubeForbidden,
-    KubeInvalid,
-)
-from cloudtrain.platforms.kubernetes.api.kinds import Kind, kind_of
-from cloudtrain.platforms.kubernetes.doctor.cluster import Cluster, failed, ok, unknown, warning
-from cloudtrain.platforms.kubernetes.labels import QUEUE
-from cloudtrain.platforms.kubernetes.life.objects import PodSet, part
+from cloudtrain.platforms.kubernetes.api.errors import KubeForbidden, KubeNotFound
+from cloudtrain.platforms.kubernetes.api.kinds import Kind
+from cloudtrain.platforms.kubernetes.life.objects import text
+
+if TYPE_CHECKING:
+    from cloudtrain.platforms.kubernetes.api.client import Api
+
+ok = partial(Finding, CheckStatus.OK)
+warning = partial(Finding, CheckStatus.WARNING)
+failed = partial(Finding, CheckStatus.FAILED)
+unknown = partial(Finding, CheckStatus.UNKNOWN)
 
 LOOK = ("get", "list", "watch")
 AT_ONCE = 8
@@ -35,12 +36,19 @@ OPERATORS = {
 }
 
 
-def check_context(cluster: Cluster) -> Finding:
+def find(api: Api, kind: Kind, name: str) -> dict[str, Any] | None:
+    """One object; None if there is none. Raises KubeError."""
+    try:
+        return api.get(kind, name)
+    except KubeNotFound:
+        return None
+
+
+def check_context(api: Api) -> Finding:
     """Where jobs would go, and how the client logs in. Raises PlatformError."""
-    api = cluster.api
     where = f"context {api.context}, namespace {api.namespace}, at {api.server}, with {api.method}"
     try:
-        found = cluster.find(kinds.NAMESPACE, api.namespace)
+        found = find(api, kinds.NAMESPACE, api.namespace)
     except KubeForbidden:
         return ok(where)
     if found is None:
@@ -48,15 +56,15 @@ def check_context(cluster: Cluster) -> Finding:
             f"there is no namespace {api.namespace} ({where})",
             f"Set platform_options.namespace to one that exists, or: kubectl create namespace {api.namespace}",
         )
-    if (found.get("status") or {}).get("phase") == "Terminating":
+    if text(found, "status", "phase") == "Terminating":
         return failed(f"the namespace {api.namespace} is being deleted", "Use another one.")
     return ok(where)
 
 
-def check_version(cluster: Cluster) -> Finding:
+def check_version(api: Api) -> Finding:
     """The server's version, and what jobs lack on an old one."""
-    major, minor, text = cluster.api.server_version()
-    version, name = (major, minor), f"Kubernetes {text or f'{major}.{minor}'}"
+    major, minor, full = api.server_version()
+    version, name = (major, minor), f"Kubernetes {full or f'{major}.{minor}'}"
     if version < (1, 21):
         return failed(
             f"{name} has no Indexed Jobs: pods would have no index",
@@ -129,9 +137,8 @@ def rights(main: Kind, created: Sequence[Kind] = USUAL, *, has_queue: bool = Fal
     return found
 
 
-def check_rights(wanted: Sequence[Right], cluster: Cluster) -> Finding:
+def check_rights(wanted: Sequence[Right], api: Api) -> Finding:
     """Query each verb. The hint is the Role for those that are missing."""
-    api = cluster.api
     questions = [(right, verb) for right in wanted for verb in right.verbs]
     with ThreadPoolExecutor(AT_ONCE) as pool:
         answers = pool.map(
@@ -167,9 +174,9 @@ def role(wanted: Sequence[Right], namespace: str) -> str:
     )
 
 
-def check_operators(cluster: Cluster) -> Finding:
+def check_operators(api: Api) -> Finding:
     """Which operators there are, in which version. None is needed."""
-    served = {name: found for name, kind in OPERATORS.items() if (found := cluster.api.served(kind))}
+    served = {name: found for name, kind in OPERATORS.items() if (found := api.served(kind))}
     shown = ", ".join(f"{name} ({found.api_version})" for name, found in served.items())
     others = [
         f"{name} has {found.version}, and cloudtrain uses {OPERATORS[name].version}"
@@ -182,84 +189,3 @@ def check_operators(cluster: Cluster) -> Finding:
             "Jobs run as plain Jobs there, which need no operator. Upgrade it, or cloudtrain.",
         )
     return ok(shown or "none: jobs run as plain Jobs, which need no operator")
-
-
-def check_main_kind(main: Mapping[str, Any], why: str, cluster: Cluster) -> Finding:
-    """The kind of object that the job becomes."""
-    kind = kind_of(main)
-    served = cluster.api.served(kind)
-    if served is None or served.version != kind.version:
-        return failed(
-            f"the cluster does not have {kind.kind} of {kind.api_version}",
-            "Set platform_options.rendering: job, which every cluster has, or install the operator.",
-        )
-    return ok(f"{kind.kind} of {kind.api_version}: {why}")
-
-
-def check_queue(main: Mapping[str, Any], cluster: Cluster) -> Finding:
-    """The Kueue queue of the job."""
-    name = main["metadata"]["labels"][QUEUE]
-    kind = cluster.api.served(kinds.LOCAL_QUEUE)
-    if kind is None:
-        return failed(
-            f"the job has the queue {name}, and the cluster does not have Kueue",
-            "The job would stay suspended: remove platform_options.queue.",
-        )
-    queue = cluster.find(kind, name)
-    if queue is None:
-        try:
-            names = [item["metadata"]["name"] for item in cluster.list(kind)]
-        except KubeError:
-            names = []
-        return failed(
-            f"there is no LocalQueue {name} in the namespace {cluster.api.namespace}",
-            (nearest(name, names) if names else "") or "kubectl get localqueues lists them.",
-        )
-    status = queue.get("status") or {}
-    for condition in status.get("conditions") or []:
-        if condition.get("type") == "Active" and condition.get("status") == "False":
-            return failed(
-                f"the queue {name} admits no jobs: {condition.get('message')}",
-                "Ask the administrators, or choose another queue.",
-            )
-    return ok(f"the queue {name} is active; {status.get('pendingWorkloads') or 0} jobs wait in it")
-
-
-def check_gang(main: Mapping[str, Any], group: Mapping[str, Any], cluster: Cluster) -> Finding:
-    """The scheduler that starts all hosts together."""
-    kind = kind_of(group)
-    if not cluster.api.has(kind):
-        return failed(
-            f"the cluster does not have {kind.kind} of {kind.api_version}, which platform_options.gang needs",
-            "Remove platform_options.gang, or ask the administrators to install the scheduler.",
-        )
-    return ok(f"all {main['kind']} pods start together, through {kind.group}")
-
-
-def check_admission(main: Mapping[str, Any], pods: Sequence[PodSet], cluster: Cluster) -> Finding:
-    """Create the main object, and one pod if the user may, as a dry run: schema, webhooks and policies decide."""
-    api, what = cluster.api, main["kind"]
-    warnings: list[str] = []
-    try:
-        api.create(main, dry_run=True, warnings=warnings)
-        if what != "TrainJob" and api.allowed("create", kinds.POD):
-            metadata = {
-                "generateName": f"{main['metadata']['name']}-",
-                "namespace": main["metadata"]["namespace"],
-                "labels": part(pods[0].template, "metadata", "labels"),
-            }
-            pod = {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": dict(pods[0].spec)}
-            api.create(pod, dry_run=True)
-            what += " and its pods"
-    except KubeAlreadyExists as error:
-        return failed(error.message, "Choose another job_name, or delete it.")
-    except KubeInvalid as error:
-        return failed(error.message, error.hint)
-    except KubeForbidden as error:
-        return unknown(error.message)
-    if warnings:
-        return warning(
-            f"the cluster accepts the {what}, and warns: {'; '.join(dict.fromkeys(warnings))}",
-            "The pods may be refused when they are created.",
-        )
-    return ok(f"the cluster accepts the {what} (a dry run)")

@@ -2,20 +2,54 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
+from typing import TYPE_CHECKING
 
+from cloudtrain.errors import CloudtrainError, PlatformError
 from cloudtrain.platforms.base import Request
 from cloudtrain.platforms.checks import Check, Finding
+from cloudtrain.platforms.kubernetes.api.errors import KubeError, KubeForbidden
 from cloudtrain.platforms.kubernetes.api.kinds import JOB, kind_of
-from cloudtrain.platforms.kubernetes.doctor import access, capacity, references
-from cloudtrain.platforms.kubernetes.doctor.cluster import Cluster, asked, ok
+from cloudtrain.platforms.kubernetes.doctor import access, pods as of_pods
+from cloudtrain.platforms.kubernetes.doctor.access import ok, unknown
+from cloudtrain.platforms.kubernetes.doctor.image import check_image
 from cloudtrain.platforms.kubernetes.labels import QUEUE
-from cloudtrain.platforms.kubernetes.life.objects import pod_sets
+from cloudtrain.platforms.kubernetes.life.objects import pod_sets, text
 from cloudtrain.platforms.kubernetes.options import KubernetesOptions
 from cloudtrain.spec import TrainingJob
 
-_ClusterCheck = Callable[[Cluster], Finding]
+if TYPE_CHECKING:
+    from cloudtrain.platforms.kubernetes.api.client import Api
+
+_ClusterCheck = Callable[["Api"], Finding]
+
+
+class _Cluster:
+    """The connection of all checks, which is made once. Threads share it."""
+
+    def __init__(self, context: str | None, namespace: str | None) -> None:
+        self._where = context, namespace
+        self._lock = threading.Lock()
+        self._found: Api | CloudtrainError | None = None
+
+    @property
+    def api(self) -> Api:
+        """Its API, which has answered. Raises CloudtrainError."""
+        from cloudtrain.platforms.kubernetes.api.client import Api
+
+        with self._lock:
+            if self._found is None:
+                try:
+                    api = Api.connect(*self._where)
+                    api.server_version()
+                    self._found = api
+                except CloudtrainError as error:
+                    self._found = error
+        if isinstance(self._found, CloudtrainError):
+            raise self._found
+        return self._found
 
 
 def checks(job: TrainingJob, request: Request | None) -> Mapping[str, Check]:
@@ -25,55 +59,67 @@ def checks(job: TrainingJob, request: Request | None) -> Mapping[str, Check]:
     """
     options = KubernetesOptions.of(job)
     body = request.body if request else {}
-    cluster = Cluster(body.get("context") or options.context, body.get("namespace") or options.namespace)
-    # the check of the context fails if the cluster cannot be queried; for the others, that is unknown
-    found: dict[str, Check] = {"context": partial(access.check_context, cluster)}
-    found["version"] = asked(cluster, access.check_version)
+    cluster = _Cluster(body.get("context") or options.context, body.get("namespace") or options.namespace)
+    found: dict[str, Check] = {"context": lambda: access.check_context(cluster.api)}
+    found["version"] = partial(_unless_denied, cluster, access.check_version)
     for name, check in _of_request(job, request) if request else _of_cluster():
-        found[name] = asked(cluster, check)
-    return {**found, **(dict(references.storage_checks(job)) if request else {})}
+        found[name] = partial(_unless_denied, cluster, check)
+    return {**found, **(dict(of_pods.storage_checks(job)) if request else {})}
+
+
+def _unless_denied(cluster: _Cluster, check: _ClusterCheck) -> Finding:
+    """The finding of ``check``; unknown where the user may not look, or the cluster does not answer."""
+    try:
+        api = cluster.api
+    except CloudtrainError:  # the check of the context reports why
+        return unknown("the cluster does not answer")
+    try:
+        return check(api)
+    except KubeError as error:
+        return unknown(error.message, "" if isinstance(error, KubeForbidden) else error.hint)
+    except PlatformError as error:
+        return Finding.of(error)
 
 
 def _of_cluster() -> Iterator[tuple[str, _ClusterCheck]]:
     yield "rights", partial(access.check_rights, access.rights(JOB))
     yield "operators", access.check_operators
-    yield "quota", partial(capacity.check_quota, [])
-    yield "GPUs", capacity.check_devices
+    yield "GPUs", of_pods.check_devices
 
 
 def _of_request(job: TrainingJob, request: Request) -> Iterator[tuple[str, _ClusterCheck]]:
     objects = request.body["objects"]
     main, pods = objects[0], list(pod_sets(objects[0]))
-    kinds = {item["kind"]: item for item in objects}
-    labels = main["metadata"].get("labels") or {}
+    groups = [item for item in objects if item["kind"] == "PodGroup"]
+    queue = text(main, "metadata", "labels", QUEUE)
     created = [kind_of(item) for item in objects if item is not main]
-    wanted = access.rights(kind_of(main), created, has_queue=QUEUE in labels)
+    wanted = access.rights(kind_of(main), created, has_queue=bool(queue))
     yield "rights", partial(access.check_rights, wanted)
-    yield "rendering", partial(access.check_main_kind, main, str(request.body.get("why", "")))
+    yield "rendering", partial(of_pods.check_main_kind, main, str(request.body.get("why", "")))
     yield "operators", access.check_operators
-    if QUEUE in labels:
-        yield "queue", partial(access.check_queue, main)
-    if "PodGroup" in kinds:
-        yield "gang", partial(access.check_gang, main, kinds["PodGroup"])
+    if queue:
+        yield "queue", partial(of_pods.check_queue, queue)
+    if groups:
+        yield "gang", partial(of_pods.check_gang, main, groups[0])
     count = sum(group.count for group in pods)
     names = f"{main['metadata']['name']} and the names of its {count} pod{'s' * (count != 1)}"
     yield "names", lambda _: ok(f"{names} are short enough for DNS")  # `render` has checked it
-    yield "admission", partial(access.check_admission, main, pods)
-    yield "quota", partial(capacity.check_quota, pods)
-    yield "nodes", partial(capacity.check_nodes, pods)
+    yield "admission", partial(of_pods.check_admission, main, pods)
+    yield "quota", partial(of_pods.check_quota, pods)
+    yield "nodes", partial(of_pods.check_nodes, pods)
     spec, own = pods[-1].spec, [item["metadata"]["name"] for item in objects]
-    image = str(spec["containers"][0].get("image"))
     secrets = [str(one["name"]) for one in spec.get("imagePullSecrets") or []]
-    yield "image", partial(references.check_image, image, bool(secrets))
+    image = str(spec["containers"][0].get("image"))
+    yield "image", lambda _: check_image(image, bool(secrets))
     if secrets:
-        yield "pull secrets", partial(references.check_pull_secrets, image, secrets)
+        yield "pull secrets", partial(of_pods.check_pull_secrets, secrets)
     if account := spec.get("serviceAccountName"):
-        yield "service account", partial(references.check_service_account, account)
+        yield "service account", partial(of_pods.check_service_account, account)
     if priority := spec.get("priorityClassName"):
-        yield "priority class", partial(references.check_priority, priority)
-    if references.claims_of(pods):
-        yield "volumes", partial(references.check_volumes, pods)
-    if any(references.sources(own, pods)):
-        yield "secrets", partial(references.check_sources, own, pods)
-    if references.uses_s3(job):
-        yield "S3 credentials", partial(references.check_credentials, pods)
+        yield "priority class", partial(of_pods.check_priority, priority)
+    if claims := of_pods.claims_of(pods):
+        yield "volumes", partial(of_pods.check_volumes, claims, count)
+    if sources := sorted(set(of_pods.sources(own, pods)), key=str):
+        yield "secrets", partial(of_pods.check_sources, sources)
+    if of_pods.uses_s3(job):
+        yield "S3 credentials", partial(of_pods.check_credentials, pods)

@@ -23,12 +23,10 @@ class Cluster:
     ) -> None:
         self.kinds, self.version, self.may_create, self.answers = kinds, version, may_create, answers
 
-    def served(self, kind: Kind) -> Kind | None:
+    def has(self, kind: Kind) -> bool:
         if not self.answers:
             raise PlatformError("no answer from https://10.0.0.1\nmore")
-        if kind not in self.kinds:
-            return None
-        return Kind(kind.group, self.version or kind.version, kind.kind, kind.plural)
+        return kind in self.kinds and self.version in ("", kind.version)
 
     def allowed(self, verb: str, kind: Kind, name: str = "") -> bool:
         assert (verb, kind) == ("create", JOB_SET)
