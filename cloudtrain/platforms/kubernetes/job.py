@@ -1,8 +1,8 @@
 """One job of a cluster, described from memory while someone waits for it.
 
-What describes a job, lists it or reads its logs writes nothing to the cluster. `JobLife.upkeep` does, for a client
-that waits for the job; so do `JobLife.stop` and `JobLife.preempt`. The final descriptions of jobs are kept by the
-client that saw them: a main object is deleted when its TTL is over.
+What describes a job, lists it or reads its logs writes nothing to the cluster. `KubernetesJob.upkeep` does, for a
+client that waits for the job; so do `stop` and `preempt`. The final descriptions of jobs are kept by the client that
+saw them: a main object is deleted when its TTL is over.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import shlex
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -18,9 +18,7 @@ from typing import TYPE_CHECKING
 from cloudtrain._system.files import read_regular
 from cloudtrain.contract import FailureClass, FailureReport, JobStatus
 from cloudtrain.errors import JobNotFound, PlatformError
-from cloudtrain.observe import Summary
 from cloudtrain.platforms.base import JobDescription, JobState
-from cloudtrain.platforms.common.failure import LastLines
 from cloudtrain.platforms.kubernetes.api.errors import KubeForbidden, KubeNotFound
 from cloudtrain.platforms.kubernetes.api.kinds import Kind
 from cloudtrain.platforms.kubernetes.labels import ENDING, FAILED
@@ -33,16 +31,17 @@ from cloudtrain.platforms.kubernetes.life.describe import (
     told_otherwise,
 )
 from cloudtrain.platforms.kubernetes.life.failure import SIGTERM_CODE, deleted, leaders_ending
+from cloudtrain.platforms.kubernetes.life.job_watch import JobWatch
 from cloudtrain.platforms.kubernetes.life.objects import Object, Snapshot, annotation, name_of, text, uid_of
 from cloudtrain.platforms.kubernetes.life.pods import current, newest
 from cloudtrain.platforms.kubernetes.life.stop import end, insist, preempt, replaced, stop
+from cloudtrain.platforms.kubernetes.logs.tail import GrowingTrends, LastLinesOf, RunningSummary
 from cloudtrain.platforms.supervised.job_summary import from_cached, to_cached, to_description
 from cloudtrain.storage import state_home
 from cloudtrain.storage.atomic import write_file
 
 if TYPE_CHECKING:
     from cloudtrain.platforms.kubernetes.api.client import Api
-    from cloudtrain.platforms.kubernetes.life.job_watch import JobWatch
 
 TEND_SECONDS = 2.0
 LARGEST = 1 << 20
@@ -51,34 +50,20 @@ REPORT_SIZE = 8192
 GONE = "its object is gone: deleted, or its time to live (platform_options.ttl) is over"
 
 
-class JobLife:
-    """A job of a cluster: what it is, what became of it, and how to end it.
+class KubernetesJob:
+    """A job of a cluster: where it is, its objects, its logs, and how to end it. Threads may share it.
 
     Args:
         kind: of its main object.
         uid: of its main object, if this client has created it: another one of the name is described, but never ended.
-        last_lines: returns the last lines of a host, or of every host.
-        summary: returns the summary of the events in the leader's log, or None if there is none.
     """
 
-    def __init__(
-        self,
-        api: Api,
-        kind: Kind,
-        name: str,
-        watch: JobWatch,
-        *,
-        uid: str = "",
-        last_lines: LastLines | None = None,
-        summary: Callable[[Snapshot], Summary | None] | None = None,
-    ) -> None:
-        self.name = name
-        self._api = api
-        self._kind = kind
-        self._watch = watch
-        self._uid = uid
-        self._last_lines = last_lines
-        self._summary = summary
+    def __init__(self, api: Api, kind: Kind, name: str, uid: str = "", watch: JobWatch | None = None) -> None:
+        self.api, self.kind, self.name, self.uid = api, kind, name, uid
+        self.watch = watch = watch or JobWatch(api, kind, name)
+        self.trends = GrowingTrends(api, watch)
+        self._summary = RunningSummary(api)
+        self._last_lines = LastLinesOf(api, watch)
         self._lock = threading.Lock()
         self._log = StateLog()
         self._last: Snapshot | None = None
@@ -91,9 +76,8 @@ class JobLife:
             return self._gone()
         status = look.verdict.status
         is_told = status.is_final and leaders_ending(look.owner, newest(look.pods))
-        asks = self._summary is not None and status != JobStatus.PENDING and not is_told
-        summary = self._summary(look.objects) if self._summary and asks else None
-        found = describe(look, summary=summary, command=self._command(look.owner.found))
+        summary = None if status == JobStatus.PENDING or is_told else self._summary(look.objects)
+        found = describe(look, summary=summary, command=command_for(self.api, self.kind, look.owner.found))
         if status.is_final and (self._final is None or self._final.status != status):
             remember(found, self._place)
         self._final = found if status.is_final else None
@@ -112,25 +96,22 @@ class JobLife:
         found = self._gone()
         reason = found.failure.summary() if found.failure else found.reason
         with self._lock:
-            return self._log.end(JobState(found.ended_at or self._api.now(), str(found.status), reason))
+            return self._log.end(JobState(found.ended_at or self.api.now(), str(found.status), reason))
 
     def stop(self) -> None:
         """Stop the job with its grace; does nothing if it has ended. Raises JobNotFound, PlatformError."""
         try:
             objects = self._objects()
         except KubeForbidden:  # it may list no pods, which a stop does not need
-            objects = self._owner_alone()
+            objects = None
+            with contextlib.suppress(KubeNotFound):
+                objects = Snapshot(self.api.get(self.kind, self.name))
         if objects is None:
             if self._final or self._last:
                 return
             raise self._not_found()
         self._refuse_another(objects)
-        stop(self._api, self._kind, objects)
-
-    def _owner_alone(self) -> Snapshot | None:
-        with contextlib.suppress(KubeNotFound):
-            return Snapshot(self._api.get(self._kind, self.name))
-        return None
+        stop(self.api, self.kind, objects)
 
     def preempt(self) -> None:
         """Evict the job's pods. Raises JobNotFound; PlatformError if none runs, or they are protected."""
@@ -138,7 +119,7 @@ class JobLife:
         if objects is None:
             raise self._not_found()
         self._refuse_another(objects)
-        preempt(self._api, self.name, current(pods_of(objects)))
+        preempt(self.api, self.name, current(pods_of(objects)))
 
     def _refuse_another(self, objects: Snapshot) -> None:
         """Raises PlatformError if someone else has created a job of this name since."""
@@ -146,11 +127,11 @@ class JobLife:
             raise replaced(self.name)
 
     def _is_another(self, objects: Snapshot) -> bool:
-        return bool(self._uid) and uid_of(objects.owner) != self._uid
+        return bool(self.uid) and uid_of(objects.owner) != self.uid
 
     def _objects(self, *, newest: bool = False) -> Snapshot | None:
         """The objects of the job; None if it is gone, but was there."""
-        objects = self._watch.snapshot(newest=newest)
+        objects = self.watch.snapshot(newest=newest)
         if objects.owner is None or name_of(objects.owner) != self.name:  # it names files on this machine
             if self._last:  # it may have ended since the last look
                 seen = objects.deleted if uid_of(self._last.owner) == uid_of(objects.deleted) else None
@@ -166,7 +147,7 @@ class JobLife:
         objects = self._objects()
         if objects is None:
             return None
-        look = look_at(objects, self._api.now(), self._last_lines)
+        look = look_at(objects, self.api.now(), self._last_lines)
         with self._lock:
             self._log.update(look)
         return look
@@ -192,12 +173,12 @@ class JobLife:
             if look is not None and not self._is_another(look.objects):
                 self._give_up(look)
                 self._keep_ending(look)
-                insist(self._api, self._kind, look.objects, current(look.pods), look.now)
+                insist(self.api, self.kind, look.objects, current(look.pods), look.now)
 
     def _gone(self) -> JobDescription:
         """The description of a job whose main object is gone, and that this client has known."""
         if self._final is None and self._last is not None:
-            self._final = self._ended_by_deletion(look_at(self._last, self._api.now()))
+            self._final = self._ended_by_deletion(look_at(self._last, self.api.now()))
             remember(self._final, self._place)
         found = self._final or recall(self.name, self._place)
         if found is None:
@@ -207,7 +188,7 @@ class JobLife:
     def _ended_by_deletion(self, look: Look) -> JobDescription:
         if not look.verdict.status.is_final and (verdict := told_otherwise(look)):
             look = replace(look, verdict=verdict)
-        found = describe(look, command=self._command(look.owner.found))
+        found = describe(look, command=command_for(self.api, self.kind, look.owner.found))
         if found.status.is_final:
             return found
         found = replace(found, exit_code=SIGTERM_CODE, ended_at=look.now, phase=None)
@@ -218,15 +199,12 @@ class JobLife:
 
     @property
     def _place(self) -> str:
-        return f"{self._api.context}/{self._api.namespace}/{self._kind.resource}"
-
-    def _command(self, owner: Object) -> str:
-        return command_for(self._api, self._kind, owner)
+        return f"{self.api.context}/{self.api.namespace}/{self.kind.resource}"
 
     def _not_found(self) -> JobNotFound:
         return JobNotFound(
-            f"there is no {self._kind.kind} {self.name} in namespace {self._api.namespace}"
-            + (f" of context {self._api.context}" if self._api.context else ""),
+            f"there is no {self.kind.kind} {self.name} in namespace {self.api.namespace}"
+            + (f" of context {self.api.context}" if self.api.context else ""),
             hint="It was deleted, or its time to live after the end (platform_options.ttl) is over. Its outputs and "
             "checkpoints remain where they were uploaded.",
         )
@@ -239,7 +217,7 @@ class JobLife:
         report = FailureReport(FailureClass.PLATFORM, verdict.why.sentence, verdict.why.advice, time=look.now)
         note = {FAILED: report.shortened(REPORT_SIZE).to_json()}
         with contextlib.suppress(PlatformError):
-            end(self._api, self._kind, look.owner.found, look.objects.workload, note)
+            end(self.api, self.kind, look.owner.found, look.objects.workload, note)
 
     def _keep_ending(self, look: Look) -> None:
         """Note how a stopped job ended in its main object: Kubernetes deletes the pods that show it."""
@@ -250,7 +228,7 @@ class JobLife:
         if ending:
             patch = {"metadata": {"uid": uid_of(owner.found), "annotations": {ENDING: ending.to_json()}}}
             with contextlib.suppress(PlatformError):
-                self._api.patch(self._kind, self.name, patch)
+                self.api.patch(self.kind, self.name, patch)
 
 
 def command_for(api: Api, kind: Kind, owner: Object | None) -> str:

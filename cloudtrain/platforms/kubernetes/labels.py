@@ -30,6 +30,9 @@ UNRELEASED = "cloudtrain/unreleased"
 QUEUE = "kueue.x-k8s.io/queue-name"
 """Kueue's label of the main object: its queue."""
 
+WORKLOAD_LABEL = "kueue.x-k8s.io/job-uid"
+"""Kueue's label of a Workload: the uid of its main object."""
+
 NO_SIDECAR = {"sidecar.istio.io/inject": "false"}
 """On pods: a proxy of Istio would run on when the script has ended, and the job would never be complete."""
 

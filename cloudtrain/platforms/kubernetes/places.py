@@ -4,20 +4,24 @@ from __future__ import annotations
 
 import builtins
 import contextlib
+import threading
+from collections import OrderedDict
 from collections.abc import Hashable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from cloudtrain.contract.documents import Fields
 from cloudtrain.errors import JobNotFound, PlatformError
+from cloudtrain.platforms.base import JobDescription
 from cloudtrain.platforms.common.ticket_files import TicketFiles
 from cloudtrain.platforms.kubernetes.api.errors import KubeForbidden, KubeNotFound
 from cloudtrain.platforms.kubernetes.api.kinds import JOB, JOB_SET, MPI_JOB, POD, TRAIN_JOB, Kind
 from cloudtrain.platforms.kubernetes.labels import ALL_JOBS, JOB as JOB_LABEL
-from cloudtrain.platforms.kubernetes.life.objects import is_of
+from cloudtrain.platforms.kubernetes.life.objects import Snapshot, is_of
 
 if TYPE_CHECKING:
     from cloudtrain.platforms.kubernetes.api.client import Api
+    from cloudtrain.platforms.kubernetes.job import KubernetesJob
 
 KINDS = {"job": JOB, "jobset": JOB_SET, "trainjob": TRAIN_JOB, "mpijob": MPI_JOB}
 """The kind of the main object of each rendering."""
@@ -51,31 +55,42 @@ class Tickets(TicketFiles[Ticket]):
         return ticket.context, ticket.namespace
 
 
-@dataclass(frozen=True)
-class Place:
-    """Where a job is: its main object is of ``kind``, in the namespace of ``api``."""
-
-    api: Api
-    kind: Kind
-    uid: str = ""
-    """Of the object that this client created; empty if it does not know."""
-
-
-@dataclass(frozen=True)
-class Listed:
-    """A job in a list: its main object, and the pods that it has now."""
-
-    place: Place
-    owner: dict[str, Any]
-    pods: tuple[dict[str, Any], ...]
+MOST = 100
+"""Jobs that are kept open: those read least recently are forgotten, and their watches end."""
 
 
 class Places:
-    """The places of all jobs, and the connections to their clusters. Threads may share it."""
+    """The places of all jobs, the connections to their clusters, and the jobs that are open. Threads may share it."""
 
     def __init__(self) -> None:
         self.tickets = Tickets()
         self._apis: dict[tuple[str, str], Api] = {}
+        self._lock = threading.Lock()
+        self._open: OrderedDict[str, KubernetesJob] = OrderedDict()
+
+    def job(self, job_name: str) -> KubernetesJob:
+        """The job of this name, which is watched once for all callers. Raises JobNotFound, PlatformError."""
+        with self._lock:
+            found = self._open.get(job_name)
+            if found:
+                self._open.move_to_end(job_name)
+                return found
+        opened = self.find(job_name)
+        with self._lock:
+            found = self._open.setdefault(job_name, opened)
+            while len(self._open) > MOST:
+                self._open.popitem(last=False)[1].watch.close()
+        return found
+
+    def forget(self, job_name: str) -> None:
+        """The next job of this name is another one."""
+        from cloudtrain.platforms.kubernetes.job import forget
+
+        with self._lock:
+            found = self._open.pop(job_name, None)
+        forget(job_name)
+        if found:
+            found.watch.close()
 
     def api(self, context: str = "", namespace: str = "") -> Api:
         """The API of a namespace; by default, of the current context. Raises PlatformError."""
@@ -89,19 +104,21 @@ class Places:
             api = self._apis.setdefault(named, api)
         return api
 
-    def find(self, job_name: str) -> Place:
-        """The place of a job, which may have been deleted since this client submitted it.
+    def find(self, job_name: str) -> KubernetesJob:
+        """A job, which may have been deleted since this client submitted it.
 
         A job that another client submitted is looked for where `list` looks, as each kind of object; one whose
         submission was interrupted, in its namespace.
 
         Raises JobNotFound, PlatformError.
         """
+        from cloudtrain.platforms.kubernetes.job import KubernetesJob
+
         ticket = self.tickets.read(job_name)
-        own: Place | None = None
+        own: KubernetesJob | None = None
         if ticket:
             api = self.api(ticket.context, ticket.namespace)
-            own = Place(api, KINDS.get(ticket.rendering, JOB), ticket.uid)
+            own = KubernetesJob(api, KINDS.get(ticket.rendering, JOB), job_name, ticket.uid)
             if own.uid:
                 return own
         errors: list[PlatformError] = []
@@ -111,7 +128,7 @@ class Places:
                     with contextlib.suppress(KubeNotFound, *([] if kind == JOB else [KubeForbidden])):
                         found = api.get(kind, job_name)
                         if found["metadata"].get("labels", {}).get(JOB_LABEL) == job_name:
-                            return Place(api, kind)
+                            return KubernetesJob(api, kind, job_name)
             except PlatformError as error:
                 errors.append(error)
         if own:
@@ -126,23 +143,23 @@ class Places:
             "kubectl config set-context --current --namespace NAMESPACE",
         )
 
-    def list(self) -> Iterator[Listed]:
-        """The jobs of the current context, and of all namespaces to which this client submitted jobs.
+    def list(self) -> Iterator[JobDescription]:
+        """The jobs of the current context, and of all namespaces to which this client submitted jobs, the newest first.
 
         A cluster that does not answer is left out, unless it is the only one. Raises PlatformError.
         """
-        errors: list[PlatformError] = []
+        errors: builtins.list[PlatformError] = []
+        found: builtins.list[JobDescription] = []
         answered = False
         for api in self._all(errors):
             try:
-                found = [*_listed(api)]
+                found += _listed(api)
+                answered = True
             except PlatformError as error:
                 errors.append(error)
-                continue
-            answered = True
-            yield from found
         if errors and not answered:
             raise errors[0]
+        return iter(sorted(found, key=lambda job: job.submitted_at, reverse=True))
 
     def _all(self, errors: builtins.list[PlatformError]) -> builtins.list[Api]:
         """The API of each place of `list`. Those that cannot be used add to ``errors``."""
@@ -160,8 +177,11 @@ def _served(api: Api) -> Iterator[Kind]:
     return (kind for kind in KINDS.values() if kind == JOB or api.has(kind))
 
 
-def _listed(api: Api) -> Iterator[Listed]:
-    """The jobs of one namespace. Raises PlatformError."""
+def _listed(api: Api) -> list[JobDescription]:
+    """The jobs of one namespace, from one list of each kind and one of pods. Raises PlatformError."""
+    from cloudtrain.platforms.kubernetes.job import command_for
+    from cloudtrain.platforms.kubernetes.life.describe import describe, look_at
+
     owners = []
     for kind in _served(api):
         try:
@@ -176,6 +196,9 @@ def _listed(api: Api) -> Iterator[Listed]:
     if owners:
         for pod in api.list(POD, labels=ALL_JOBS)[0]:
             pods.setdefault(pod["metadata"].get("labels", {}).get(JOB_LABEL, ""), []).append(pod)
+    described = []
     for kind, item in owners:
-        own = (pod for pod in pods.get(item["metadata"]["name"], ()) if is_of(item, pod))
-        yield Listed(Place(api, kind), item, tuple(own))
+        own = tuple(pod for pod in pods.get(item["metadata"]["name"], ()) if is_of(item, pod))
+        look = look_at(Snapshot(item, own), api.now())
+        described.append(describe(look, command=command_for(api, kind, item)))
+    return described

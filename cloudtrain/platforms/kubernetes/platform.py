@@ -7,6 +7,7 @@ import contextlib
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,18 +18,14 @@ from cloudtrain.storage import Progress, uri_scheme, uri_to_path
 
 if TYPE_CHECKING:
     from cloudtrain.platforms.checks import Check
-    from cloudtrain.platforms.kubernetes.jobs import Places, Ticket
-    from cloudtrain.platforms.kubernetes.open_jobs import OpenJob, OpenJobs
+    from cloudtrain.platforms.kubernetes.job import KubernetesJob
+    from cloudtrain.platforms.kubernetes.places import Places, Ticket
 
 
 class KubernetesPlatform:
     """Runs jobs as Jobs, JobSets, TrainJobs or MPIJobs of a Kubernetes cluster. The API's objects are the truth."""
 
     name = "kubernetes"
-
-    def __init__(self) -> None:
-        self._known: Places | None = None
-        self._open: OpenJobs | None = None
 
     def base_name(self, base: str) -> str:
         from cloudtrain.platforms.kubernetes.render.parts import LONGEST_BASE, nearest_name
@@ -58,13 +55,13 @@ class KubernetesPlatform:
         return checks(job, request)
 
     def submit(self, request: Request) -> None:
-        from cloudtrain.platforms.kubernetes import jobs
+        from cloudtrain.platforms.kubernetes.places import Ticket
         from cloudtrain.platforms.kubernetes.submit import submit
 
         body, tickets = request.body, self._places.tickets
         api = self._places.api(body["context"], body["namespace"])
         known = tickets.read(request.job_name)
-        ticket = jobs.Ticket(api.context, api.namespace, body["rendering"])
+        ticket = Ticket(api.context, api.namespace, body["rendering"])
         if known and replace(known, uid="") != ticket:
             self._require_end(request.job_name, known)
         urls = {}
@@ -72,7 +69,7 @@ class KubernetesPlatform:
             from cloudtrain.platforms.kubernetes.delivery import deliver
 
             urls = deliver(body)
-        self._jobs.forget(request.job_name)
+        self._places.forget(request.job_name)
         # written first: a job that runs can always be found
         tickets.write(request.job_name, ticket)
         try:
@@ -89,7 +86,7 @@ class KubernetesPlatform:
     def _require_end(self, job_name: str, known: Ticket) -> None:
         """A name leads to one job only: refuse it while it is that of a job elsewhere. Raises JobExists."""
         try:
-            if self._job(job_name).life.describe().status.is_final:
+            if self._job(job_name).describe().status.is_final:
                 return
         except PlatformError:
             return  # it was deleted, or that is unknown
@@ -100,19 +97,19 @@ class KubernetesPlatform:
         )
 
     def describe(self, job_name: str) -> JobDescription:
-        return self._job(job_name).life.describe()
+        return self._job(job_name).describe()
 
     def states(self, job_name: str) -> builtins.list[JobState]:
-        return self._job(job_name).life.states()
+        return self._job(job_name).states()
+
+    def upkeep(self, job_name: str) -> AbstractContextManager[None]:
+        return self._job(job_name).upkeep()
 
     def logs(self, job_name: str, *, follow: bool = False) -> Iterator[str]:
         from cloudtrain.platforms.kubernetes.logs.reader import logs
 
         job = self._job(job_name, must_exist=True)
         return logs(job.api, job.watch, follow=follow)
-
-    def upkeep(self, job_name: str) -> AbstractContextManager[None]:
-        return self._job(job_name).life.upkeep()
 
     def events(self, job_name: str, *, follow: bool = False) -> Iterator[dict[str, Any]]:
         from cloudtrain.platforms.kubernetes.logs.reader import events
@@ -141,7 +138,7 @@ class KubernetesPlatform:
         job = self._job(job_name)
         path = uri_to_path(uri).as_posix()
         try:
-            return download(job.api, job.place.kind, job_name, path, folder, progress)
+            return download(job.api, job.kind, job_name, path, folder, progress)
         except KubeNotFound:
             raise NotFound(
                 f"{path} is on a volume of the cluster, and the job that mounted it is deleted",
@@ -149,39 +146,27 @@ class KubernetesPlatform:
             ) from None
 
     def stop(self, job_name: str) -> None:
-        self._job(job_name).life.stop()
+        self._job(job_name).stop()
 
     def preempt(self, job_name: str) -> None:
-        self._job(job_name).life.preempt()
+        self._job(job_name).preempt()
 
     def list(self) -> Iterator[JobDescription]:
-        from cloudtrain.platforms.kubernetes.open_jobs import list_jobs
+        return self._places.list()
 
-        return list_jobs(self._places)
-
-    def _job(self, job_name: str, *, must_exist: bool = False) -> OpenJob:
+    def _job(self, job_name: str, *, must_exist: bool = False) -> KubernetesJob:
         """Raises JobNotFound, PlatformError.
 
         Args:
-            must_exist: also if the client has known it, and its pods are gone.
+            must_exist: raise JobNotFound also if this client has known the job, and its pods are gone.
         """
-        job = self._jobs.find(job_name)
+        job = self._places.job(job_name)
         if must_exist:
-            job.life.require()
+            job.require()
         return job
 
-    @property
-    def _jobs(self) -> OpenJobs:
-        from cloudtrain.platforms.kubernetes.open_jobs import OpenJobs
-
-        if self._open is None:
-            self._open = OpenJobs(self._places)
-        return self._open
-
-    @property
+    @cached_property
     def _places(self) -> Places:
-        from cloudtrain.platforms.kubernetes.jobs import Places
+        from cloudtrain.platforms.kubernetes.places import Places
 
-        if self._known is None:
-            self._known = Places()
-        return self._known
+        return Places()

@@ -41,9 +41,9 @@ from cloudtrain.platforms.kubernetes.api.errors import (
 )
 from cloudtrain.platforms.kubernetes.api.kinds import CONFIG_MAP, JOB, JOB_SET, POD
 from cloudtrain.platforms.kubernetes.api.watch import Reflector
-from cloudtrain.platforms.kubernetes.jobs import Places, Ticket
+from cloudtrain.platforms.kubernetes.job import KubernetesJob, recall, remember
 from cloudtrain.platforms.kubernetes.life.job_watch import JobWatch
-from cloudtrain.platforms.kubernetes.life.life import JobLife, recall, remember
+from cloudtrain.platforms.kubernetes.places import Places, Ticket
 from cloudtrain.submission import Submission, prepare
 
 MAPS = "/api/v1/namespaces/ns/configmaps"
@@ -188,7 +188,7 @@ def test_who_may_not_list_pods_may_stop_a_job(server: FaultyServer, api: Api) ->
     server.will("GET", PODS, status(403, "Forbidden"))
     for method in ("GET", "PATCH"):
         server.will(method, f"{JOBS}/toy", json_answer(TOY))
-    JobLife(api, JOB, "toy", JobWatch(api, JOB, "toy")).stop()
+    KubernetesJob(api, JOB, "toy").stop()
     assert len(server.asked("PATCH", f"{JOBS}/toy")) == 1
 
 

@@ -18,7 +18,7 @@ from cloudtrain.errors import JobExists
 from cloudtrain.index import find_job
 from cloudtrain.job import Job
 from cloudtrain.platforms.kubernetes.api.errors import KubeForbidden
-from cloudtrain.platforms.kubernetes.jobs import Places, Ticket
+from cloudtrain.platforms.kubernetes.places import Places, Ticket
 from cloudtrain.submission import prepare
 
 NAMES = ("race-0", "race-1", "race-2")

@@ -22,11 +22,10 @@ from cloudtrain.platforms import Preemption, States
 from cloudtrain.platforms.kubernetes import KubernetesPlatform
 from cloudtrain.platforms.kubernetes.api.client import Api
 from cloudtrain.platforms.kubernetes.api.kinds import JOB, MPI_JOB, WORKLOAD
-from cloudtrain.platforms.kubernetes.jobs import Ticket, Tickets
-from cloudtrain.platforms.kubernetes.life.job_watch import JobWatch
-from cloudtrain.platforms.kubernetes.life.life import JobLife, forget
+from cloudtrain.platforms.kubernetes.job import KubernetesJob, forget
 from cloudtrain.platforms.kubernetes.life.objects import Snapshot
 from cloudtrain.platforms.kubernetes.life.stop import stop
+from cloudtrain.platforms.kubernetes.places import Ticket, Tickets
 from cloudtrain.submission import prepare
 
 LABELS = {"app.kubernetes.io/managed-by": "cloudtrain", "cloudtrain/job": "train"}
@@ -272,7 +271,7 @@ def test_kueue_does_not_start_a_stopped_job_again(kubernetes: Namespace) -> None
         },
     }
     kubernetes.bench.call("POST", WORKLOAD.path(kubernetes.name), workload)
-    life = JobLife(api, MPI_JOB, "train", JobWatch(api, MPI_JOB, "train"))
+    life = KubernetesJob(api, MPI_JOB, "train")
     found = life.describe()
     assert found.reason.startswith(
         "Kueue has too little free quota in the queue team-a: 8 cpu of flavor default"

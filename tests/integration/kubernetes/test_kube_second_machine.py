@@ -12,7 +12,7 @@ from test_kube_submit import prepared
 from cloudtrain.contract import JobStatus
 from cloudtrain.job import Job
 from cloudtrain.platforms.kubernetes import KubernetesPlatform
-from cloudtrain.platforms.kubernetes.jobs import Places
+from cloudtrain.platforms.kubernetes.places import Places
 
 
 def test_jobs_of_all_kinds_are_found_without_tickets(

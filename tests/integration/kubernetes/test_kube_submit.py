@@ -19,7 +19,7 @@ from cloudtrain.errors import CloudtrainError, JobExists
 from cloudtrain.job import Job
 from cloudtrain.platforms.kubernetes import KubernetesPlatform
 from cloudtrain.platforms.kubernetes.delivery import with_files
-from cloudtrain.platforms.kubernetes.jobs import Places
+from cloudtrain.platforms.kubernetes.places import Places
 from cloudtrain.submission import Submission, prepare
 
 OWNED = ("services", "configmaps", "secrets", "networkpolicies")

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from cloudtrain.platforms.kubernetes.api.errors import KubeError, KubeForbidden, KubeTooLarge
 from cloudtrain.platforms.kubernetes.api.kinds import EVENT, POD, WORKLOAD, Kind
 from cloudtrain.platforms.kubernetes.api.watch import Reflector
-from cloudtrain.platforms.kubernetes.labels import QUEUE, job_selector
+from cloudtrain.platforms.kubernetes.labels import QUEUE, WORKLOAD_LABEL, job_selector
 from cloudtrain.platforms.kubernetes.life.objects import (
     Snapshot,
     event_time,
@@ -59,8 +59,6 @@ PAUSE = 15.0
 
 ENDED = ("Complete", "Completed", "Succeeded", "Failed")
 """The conditions of a Job, a JobSet, a TrainJob or an MPIJob that has ended."""
-
-WORKLOAD_LABEL = "kueue.x-k8s.io/job-uid"
 
 _OF_METADATA = {"managedFields", "kubectl.kubernetes.io/last-applied-configuration"}
 _OF_PODS = {"env", "envFrom", "volumeMounts", "command", "args", "securityContext"}

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from cloudtrain.errors import PlatformError
 from cloudtrain.platforms.kubernetes.api.errors import KubeConflict, KubeError, KubeInvalid, KubeNotFound
 from cloudtrain.platforms.kubernetes.api.kinds import JOB, WORKLOAD, Kind, kind_of
-from cloudtrain.platforms.kubernetes.labels import QUEUE, STOPPED
+from cloudtrain.platforms.kubernetes.labels import STOPPED, WORKLOAD_LABEL
 from cloudtrain.platforms.kubernetes.life.objects import (
     Object,
     Owner,
@@ -107,9 +107,12 @@ def end(api: Api, kind: Kind, owner: Object, workload: Object | None, note: Mapp
     Raises PlatformError if the cluster refuses it.
     """
     found = Owner(owner)
-    jobs = (
-        [] if found.is_suspended else [job for name in child_jobs(owner) if (job := _child(api, name, owner))]
-    )
+    jobs = []
+    for name in [] if found.is_suspended else child_jobs(owner):
+        with contextlib.suppress(KubeNotFound):
+            job = api.get(JOB, name)
+            if uid_of(owner) in (one.get("uid") for one in items(job, "metadata", "ownerReferences")):
+                jobs.append(job)
     if found.is_suspended or not (jobs or found.kind == "Job"):
         _suspend(api, kind, owner, workload, note)
         return
@@ -120,21 +123,15 @@ def end(api: Api, kind: Kind, owner: Object, workload: Object | None, note: Mapp
             api.patch(JOB, name_of(job), patch)
 
 
-def _child(api: Api, name: str, owner: Object) -> Object | None:
-    """The Job of this name, if it belongs to ``owner``."""
-    with contextlib.suppress(KubeNotFound):
-        job = api.get(JOB, name)
-        uids = [one.get("uid") for one in items(job, "metadata", "ownerReferences")]
-        return job if uid_of(owner) in uids else None
-    return None
-
-
 def _suspend(api: Api, kind: Kind, owner: Object, workload: Object | None, note: Mapping[str, str]) -> None:
     if workload is not None:
         _deactivate(api, workload)  # else Kueue would start it again
     found = _patch(api, kind, owner, stop_patch(owner, note, suspend=True))
-    if found is not None and Owner(owner).queue and workload is None:
-        _deactivate_of(api, found)
+    if found is None or workload is not None or not Owner(owner).queue:
+        return
+    if served := api.served(WORKLOAD):  # Kueue may just have made one
+        for made in api.list(served, labels=f"{WORKLOAD_LABEL}={uid_of(found)}")[0]:
+            _deactivate(api, made)
 
 
 def _patch(api: Api, kind: Kind, owner: Object, patch: Mapping[str, Any]) -> Object | None:
@@ -160,19 +157,10 @@ def replaced(name: str) -> PlatformError:
 
 def _deactivate(api: Api, workload: Object) -> None:
     """Keep Kueue from starting a job again. Raises PlatformError."""
-    if part(workload, "spec", "active") is False:
-        return
-    kind = kind_of(workload) if workload.get("apiVersion") else WORKLOAD
-    with contextlib.suppress(KubeNotFound):
-        patch = {"metadata": {"uid": uid_of(workload)}, "spec": {"active": False}}
-        api.patch(kind, name_of(workload), patch)
-
-
-def _deactivate_of(api: Api, owner: Object) -> None:
-    """The same for a Workload that Kueue has just made."""
-    if api.has(WORKLOAD) and text(owner, "metadata", "labels", QUEUE):
-        for workload in api.list(WORKLOAD, labels=f"kueue.x-k8s.io/job-uid={uid_of(owner)}")[0]:
-            _deactivate(api, workload)
+    if part(workload, "spec", "active") is not False:
+        with contextlib.suppress(KubeNotFound):
+            patch = {"metadata": {"uid": uid_of(workload)}, "spec": {"active": False}}
+            api.patch(kind_of(workload), name_of(workload), patch)
 
 
 def preempt(api: Api, name: str, pods: Sequence[Pod]) -> None:

@@ -11,9 +11,9 @@ from recorded_jobs import BEGAN, Objects, at, event, job, pod
 
 from cloudtrain.errors import JobNotFound
 from cloudtrain.platforms.kubernetes.api.kinds import JOB
+from cloudtrain.platforms.kubernetes.job import KubernetesJob
 from cloudtrain.platforms.kubernetes.life.describe import describe, look_at
 from cloudtrain.platforms.kubernetes.life.job_watch import LONGEST_TEXT, slim_event
-from cloudtrain.platforms.kubernetes.life.life import JobLife
 from cloudtrain.platforms.kubernetes.life.objects import parse_time
 from cloudtrain.platforms.kubernetes.life.pods import INDEX
 
@@ -27,7 +27,7 @@ def test_an_object_of_another_name_is_not_the_job(tmp_path: Path, monkeypatch: p
     owner["metadata"] = {**owner["metadata"], "name": "../../../outside"}
     watch = SimpleNamespace(snapshot=lambda **_: Objects(owner))
     with pytest.raises(JobNotFound):
-        JobLife(cast(Any, API), JOB, "train", watch).describe()
+        KubernetesJob(cast(Any, API), JOB, "train", watch=cast(Any, watch)).describe()
     assert not list(tmp_path.rglob("outside*"))
 
 

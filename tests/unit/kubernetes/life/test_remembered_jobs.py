@@ -12,9 +12,10 @@ from recorded_jobs import BEGAN, Objects, ended, event, failed_with, job, pod, t
 from cloudtrain.contract import FailureClass, FailureReport, JobStatus
 from cloudtrain.contract.ending import Ending
 from cloudtrain.platforms.base import JobDescription
+from cloudtrain.platforms.kubernetes.api.errors import KubeNotFound
 from cloudtrain.platforms.kubernetes.api.kinds import JOB
+from cloudtrain.platforms.kubernetes.job import GONE, KubernetesJob, forget, recall, remember
 from cloudtrain.platforms.kubernetes.life.describe import describe, look_at
-from cloudtrain.platforms.kubernetes.life.life import GONE, JobLife, forget, recall, remember
 from cloudtrain.storage import state_home
 
 RAISED = FailureReport(FailureClass.USER_ERROR, "no batches", rank=1, host="train-0", exit_code=1)
@@ -43,12 +44,16 @@ def test_a_job_is_remembered_in_its_place_only():
     assert recall("train", "prod/ml/jobs.batch") is None
 
 
+def _no_log(*_: object, **__: object) -> None:
+    raise KubeNotFound("the pod is gone")
+
+
 def _second_look(gone: Objects) -> JobDescription:
     """The description of a job that ran at the first look, at the second."""
     looks = iter([Objects(job(hosts=1), [pod("train-0")]), gone])
     watch = SimpleNamespace(snapshot=lambda **_: next(looks))
-    api = SimpleNamespace(context="c", namespace="n", now=lambda: BEGAN + 300)
-    life = JobLife(cast(Any, api), JOB, "train", cast(Any, watch))
+    api = SimpleNamespace(context="c", namespace="n", now=lambda: BEGAN + 300, pod_log=_no_log)
+    life = KubernetesJob(cast(Any, api), JOB, "train", watch=cast(Any, watch))
     assert life.describe().status == JobStatus.RUNNING
     return life.describe()
 
