@@ -212,6 +212,7 @@ class LineStream:
         self._asked = asked
         self._at = at
         self._is_closed = False
+        self.rest = b""
 
     def __enter__(self) -> LineStream:
         return self
@@ -222,15 +223,25 @@ class LineStream:
 
     def __iter__(self) -> Iterator[bytes]:
         """The lines, with their ends. Raises KubeUnreachable if the connection breaks."""
-        rest = b""
-        for chunk in self.chunks():
-            *lines, rest = (rest + chunk).split(b"\n")
-            yield from (line + b"\n" for line in lines)
-            if len(rest) > LONGEST_LINE:
-                yield rest
-                rest = b""
-        if rest and not self._is_closed:
-            yield rest
+        for lines in self.batches():
+            yield from lines
+        if self.rest and not self._is_closed:
+            yield self.rest
+
+    def batches(self, longest: int = LONGEST_LINE) -> Iterator[list[bytes]]:
+        """The lines that each part of the answer completes, with their ends; `rest` has the bytes of an unfinished one.
+
+        A line of more than ``longest`` bytes arrives in pieces, which do not depend on how its bytes arrive. All but
+        the last are without an end. Raises KubeUnreachable if the connection breaks.
+        """
+        for chunk in self._chunks():
+            *complete, last = (self.rest + chunk).split(b"\n")
+            lines = []
+            for line in complete:
+                *begun, end = _pieces(line, longest) if len(line) > longest else (line,)
+                lines += [*begun, end + b"\n"]
+            *begun, self.rest = _pieces(last, longest)
+            yield lines + begun
 
     def changes(self) -> Iterator[tuple[str, dict[str, Any]]]:
         """Those of a watch: ``ADDED``, ``MODIFIED``, ``DELETED`` or ``BOOKMARK``, and the object.
@@ -249,8 +260,7 @@ class LineStream:
                 raise object_error(found, self._asked, self._at)
             yield kind, found
 
-    def chunks(self) -> Iterator[bytes]:
-        """The bytes as they arrive. Raises KubeUnreachable if the connection breaks."""
+    def _chunks(self) -> Iterator[bytes]:
         import httpx2 as httpx
 
         try:
@@ -271,3 +281,7 @@ class LineStream:
         if connection is not None:
             with contextlib.suppress(OSError):  # closed already
                 socket.socket.shutdown(connection, socket.SHUT_RDWR)
+
+
+def _pieces(line: bytes, size: int) -> list[bytes]:
+    return [line[at : at + size] for at in range(0, len(line), size)] or [b""]

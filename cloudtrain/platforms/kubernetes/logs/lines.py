@@ -12,11 +12,11 @@ from __future__ import annotations
 import calendar
 import re
 from collections import Counter, deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from typing import NamedTuple
 
 LONGEST_LINE = 1 << 20
-"""Bytes after which a line continues as another one, so that 200 pods cannot fill the memory."""
+"""In bytes: a longer one arrives in pieces, so that 200 pods cannot fill the memory."""
 
 _STAMP = re.compile(rb"(\d{4})-(\d\d)-(\d\d)T(\d\d):(\d\d):(\d\d)(?:\.(\d{1,9}))?(Z|[+-]\d\d:\d\d) ")
 """RFC 3339; a kubelet uses the time zone of its node."""
@@ -35,62 +35,31 @@ class Line(NamedTuple):
 
 
 class LineParser:
-    """Splits the bytes of one answer into lines."""
+    """Reads the times of the lines of one answer."""
 
     def __init__(self) -> None:
-        self._parts: list[bytes] = []
-        """The unfinished line."""
-        self._size = 0
         self._continues: int | None = None
         """The time of a line whose beginning was too long, and has been returned."""
         self._second = (b"", 0)
 
-    def feed(self, data: bytes) -> list[Line]:
-        """The lines that are complete with ``data``."""
-        first, *rest = data.split(b"\n")
-        self._parts.append(first)
-        self._size += len(first)
-        lines: list[Line] = []
-        if not rest and self._size <= LONGEST_LINE:
-            return lines
-        text = b"".join(self._parts)
-        while len(text) > LONGEST_LINE:  # in pieces that do not depend on how the bytes arrive
-            piece, text = self._parse(text[:LONGEST_LINE]), text[LONGEST_LINE:]
-            lines.append(piece)
-            self._continues = piece.time
-        if rest:
-            *complete, last = rest
-            lines.append(self._parse(text))
-            self._continues = None
-            lines += map(self._parse, complete)
-            text = last
-        self._parts, self._size = [text], len(text)
-        return lines
-
-    @property
-    def pending(self) -> bytes:
-        """The unfinished line."""
-        return b"".join(self._parts)
-
-    def rest(self) -> Iterator[Line]:
-        """The unfinished line as a complete one, if there is one."""
-        if text := self.pending:
-            yield self._parse(text)
-        self._parts, self._size, self._continues = [], 0, None
+    def lines(self, given: Iterable[bytes]) -> list[Line]:
+        """Lines as `LineStream.batches` yields them, without their ends."""
+        found = []
+        for line in given:
+            text = line.removesuffix(b"\n")
+            one = self._parse(text) if self._continues is None else Line(self._continues, text)
+            self._continues = one.time if text is line else None
+            found.append(one)
+        return found
 
     def _parse(self, line: bytes) -> Line:
-        if self._continues is not None:
-            return Line(self._continues, line)
         # nearly all lines have the second of the line before, and nine digits
         if line[:19] == self._second[0] and line[29:31] == b"Z " and line[20:29].isdigit():
             return Line(self._second[1] + int(line[20:29]), line[31:])
         match = _STAMP.match(line)
-        if match is None:
-            if line.endswith(b"Z") or line[-6:-5] in (b"+", b"-"):  # an empty line may lack the space
-                match = _STAMP.match(line + b" ")
-            if match is None:
-                return Line(None, line)
-        return self._stamped(match, line)
+        if match is None and (line.endswith(b"Z") or line[-6:-5] in (b"+", b"-")):
+            match = _STAMP.match(line + b" ")  # an empty line may lack the space
+        return Line(None, line) if match is None else self._stamped(match, line)
 
     def _stamped(self, match: re.Match[bytes], line: bytes) -> Line:
         *numbers, fraction, zone = match.groups()

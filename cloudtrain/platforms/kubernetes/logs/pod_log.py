@@ -17,7 +17,7 @@ from cloudtrain.platforms.kubernetes.api.errors import (
     KubeNotFound,
     KubeUnauthorized,
 )
-from cloudtrain.platforms.kubernetes.logs.lines import Line, LineParser, Position
+from cloudtrain.platforms.kubernetes.logs.lines import LONGEST_LINE, Line, LineParser, Position
 
 if TYPE_CHECKING:
     from cloudtrain.platforms.kubernetes.api.client import Api
@@ -101,6 +101,8 @@ class PodLog:
         """Why it cannot be read now; None if it can."""
         self._position = Position()
         self._parser = LineParser()
+        self._rest = b""
+        """The unfinished line at the end of the last answer."""
         self._read_at = time.monotonic()
         """When an answer ended, the last time."""
         self._count = 0
@@ -224,16 +226,15 @@ class PodLog:
         while not self._stopped.is_set():
             try:
                 self._read(follow=False)
-                self._pass_on([*self._parser.rest()])
+                self._pass_on_rest()
+                return
             except KubeNotFound:
                 return
             except KubeError as error:
-                failures += 1
                 if not error.is_transient or time.monotonic() - began > LAST_SECONDS:
                     raise
+                failures += 1
                 self._pause(failures, error)
-            else:
-                return
 
     def _read_to_end(self) -> None:
         failures, last_since = 0, 0.0
@@ -255,19 +256,19 @@ class PodLog:
                 continue
             if is_last:
                 # an API server that loses a kubelet in the middle ends the answer: only a second one shows it
-                ends = None if self._trouble else (self._position.missing, self._parser.pending)
+                ends = None if self._trouble else (self._position.missing, self._rest)
                 is_whole = ends is not None and ends in ((0, b""), last)
                 last = ends
                 # or the node is lost, or has removed the log
                 if is_whole or self._is_gone or time.monotonic() - last_since > LAST_SECONDS:
-                    self._pass_on([*self._parser.rest()])
+                    self._pass_on_rest()
                     return
             failures += 1
             self._pause(failures, self._trouble)
 
     def _read(self, *, follow: bool) -> None:
         """Read one answer to its end. Raises KubeError."""
-        self._parser, self._complaint = LineParser(), b""
+        self._parser, self._rest, self._complaint = LineParser(), b"", b""
         self._position.reconnect()
         where = (self.source.pod, self.source.container)
         with self._api.pod_log(*where, follow=follow, since=self._position.since, attempts=1) as stream:
@@ -278,14 +279,14 @@ class PodLog:
                 if self._stopped.is_set():
                     return
                 self._silent_since = time.monotonic()
-                for chunk in stream.chunks():
+                for lines in stream.batches(LONGEST_LINE):
                     self._silent_since = None
-                    self._pass_on(self._parser.feed(chunk))
+                    self._pass_on(self._parser.lines(lines))
                     if self._stopped.is_set():
                         return
                     self._silent_since = time.monotonic()
             finally:
-                self._stream = self._silent_since = None
+                self._stream, self._silent_since, self._rest = None, None, stream.rest
                 self._read_at = time.monotonic()
         if self._complaint:
             raise KubeError(f"the kubelet cannot read the log of pod {self.source.pod}", is_transient=True)
@@ -310,6 +311,9 @@ class PodLog:
             self._news.set()
         with self._changed:
             self._changed.wait_for(lambda: self._size <= HELD_BYTES or self._is_closed)
+
+    def _pass_on_rest(self) -> None:
+        self._pass_on(self._parser.lines([self._rest] if self._rest else []))
 
     def _complaints_of(self, lines: Sequence[Line]) -> list[Line]:
         """The lines of the kubelet itself as lines of the log, when they arrive for the first time.

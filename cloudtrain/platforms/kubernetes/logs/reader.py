@@ -135,23 +135,23 @@ class _PodLogs:
                 log.stop()
 
 
-def read_logs(api: Api, objects: Snapshot, choose: Choose, wants: Wants) -> Generator[Printed, None, None]:
-    """The lines that the job's pods have printed so far, in the order of their times. Raises PlatformError."""
-    with _PodLogs(api, choose, wants, follow=False) as logs:
-        logs.look(objects)
-        yield from logs.lines()
+def merged(
+    api: Api, watch: JobWatch, choose: Choose, wants: Wants, *, follow: bool
+) -> Generator[Printed, None, None]:
+    """The lines that the job's pods have printed so far, in the order of their times.
 
-
-def follow_logs(api: Api, watch: JobWatch, choose: Choose, wants: Wants) -> Generator[Printed, None, None]:
-    """The lines that the job's pods print, until it has ended. Waits for pods that have not started yet.
-
-    Lines printed long ago are in order; new ones are, too, but for those that arrive late by more than half a second.
+    With ``follow``, until the job has ended: it waits for pods that have not started yet. Lines printed long ago are in
+    order; new ones are, too, but for those that arrive late by more than half a second.
 
     Raises:
         PlatformError: the credentials do not permit reading logs, or the API server has not answered for long.
     """
     final_since, looked = None, float("-inf")
-    with _PodLogs(api, choose, wants, follow=True) as logs:
+    with _PodLogs(api, choose, wants, follow=follow) as logs:
+        if not follow:
+            logs.look(watch.known())
+            yield from logs.lines()
+            return
         while True:
             logs.news.clear()
             if watch.wait(0.0) or time.monotonic() - looked > LOOK_SECONDS or final_since:
@@ -203,12 +203,7 @@ def events(api: Api, watch: JobWatch, *, follow: bool) -> Generator[dict[str, An
     Raises:
         PlatformError: the credentials do not permit reading logs, or the API server does not answer.
     """
-    found = (
-        follow_logs(api, watch, is_leader, may_be_event)
-        if follow
-        else read_logs(api, watch.known(), is_leader, may_be_event)
-    )
-    with closing(found):
+    with closing(merged(api, watch, is_leader, may_be_event, follow=follow)) as found:
         yield from EventReader().events(found)
 
 
@@ -238,12 +233,10 @@ def logs(api: Api, watch: JobWatch, *, follow: bool) -> Generator[str, None, Non
     Raises:
         PlatformError: the credentials do not permit reading logs, or the API server does not answer.
     """
-    objects = watch.known()
-    choose = is_leader if text(objects.owner, "kind") == MPI_JOB.kind else _is_any
-    found = (
-        follow_logs(api, watch, choose, _is_shown) if follow else read_logs(api, objects, choose, _is_shown)
-    )
-    with closing(found):  # ends the connections as soon as the caller leaves
+    is_launched = text(watch.known().owner, "kind") == MPI_JOB.kind
+    choose = is_leader if is_launched else lambda state: True
+    # closing ends the connections as soon as the caller leaves
+    with closing(merged(api, watch, choose, _is_shown, follow=follow)) as found:
         yield from map(shown, found)
 
 
@@ -253,10 +246,6 @@ def shown(found: Printed) -> str:
     if "\r" in given:  # a progress bar overwrites its line
         given = given.rstrip("\r").rpartition("\r")[2]
     return given if _RANK.match(given) else f"[{found.source.host}] {given}"
-
-
-def _is_any(state: SourceState) -> bool:
-    return True
 
 
 def _is_shown(line: Line) -> bool:

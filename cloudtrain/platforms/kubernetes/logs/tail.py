@@ -15,7 +15,7 @@ from cloudtrain.observe import Summary
 from cloudtrain.platforms.base import Series
 from cloudtrain.platforms.kubernetes.api.errors import KubeNotFound
 from cloudtrain.platforms.kubernetes.life.objects import Snapshot
-from cloudtrain.platforms.kubernetes.logs.lines import Line, LineParser, Position
+from cloudtrain.platforms.kubernetes.logs.lines import LONGEST_LINE, Line, LineParser, Position
 from cloudtrain.platforms.kubernetes.logs.pod_log import Printed, Source
 from cloudtrain.platforms.kubernetes.logs.reader import EventReader, may_be_event, sources
 
@@ -175,10 +175,10 @@ def _read(
     """
     parser = LineParser()
     with api.pod_log(source.pod, source.container, **how) as stream:
-        for chunk in stream.chunks():
-            yield parser.feed(chunk)
-            size -= len(chunk)
+        for lines in stream.batches(LONGEST_LINE):
+            yield parser.lines(lines)
+            size -= sum(map(len, lines))
             if size <= 0:
                 return
-    if is_whole:
-        yield [*parser.rest()]
+        if is_whole and stream.rest:
+            yield parser.lines([stream.rest])
