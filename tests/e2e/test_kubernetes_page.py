@@ -15,8 +15,7 @@ from kube_roles import RULES
 from msgspec.structs import fields
 from pages import PASSED, lock_line, parametrize_pages
 
-from cloudtrain.platforms.kubernetes.options import KubernetesOptions
-from cloudtrain.platforms.kubernetes.profile import FILE
+from cloudtrain.platforms.kubernetes.options import FILE, KubernetesOptions
 from cloudtrain.spec import TrainingJob
 
 PAGE = "docs/guides/kubernetes.md"

@@ -13,8 +13,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from cloudtrain.platforms.base import Request
-from cloudtrain.platforms.kubernetes.delivery import with_files
 from cloudtrain.platforms.kubernetes.labels import JOB_SECRET, START_KEY
+from cloudtrain.platforms.kubernetes.submit import with_files
 
 _SECRET = """\
 # The Secret is not shown. Before you apply these objects by hand, make it:

@@ -28,7 +28,7 @@ class KubernetesPlatform:
     name = "kubernetes"
 
     def base_name(self, base: str) -> str:
-        from cloudtrain.platforms.kubernetes.render.parts import LONGEST_BASE, nearest_name
+        from cloudtrain.platforms.kubernetes.render.objects import LONGEST_BASE, nearest_name
 
         return nearest_name(base, LONGEST_BASE)
 
@@ -66,7 +66,7 @@ class KubernetesPlatform:
             self._require_end(request.job_name, known)
         urls = {}
         if body["files"]["delivery"] == "s3":
-            from cloudtrain.platforms.kubernetes.delivery import deliver
+            from cloudtrain.platforms.kubernetes.submit import deliver
 
             urls = deliver(body)
         self._places.forget(request.job_name)

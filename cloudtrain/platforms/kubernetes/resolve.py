@@ -11,8 +11,7 @@ import msgspec
 from cloudtrain.errors import InvalidJob, PlatformError
 from cloudtrain.platforms.common.ignored import OF_SAGEMAKER
 from cloudtrain.platforms.kubernetes.api.kinds import JOB_SET, MPI_JOB, TRAIN_JOB
-from cloudtrain.platforms.kubernetes.options import KubernetesOptions
-from cloudtrain.platforms.kubernetes.profile import with_profile
+from cloudtrain.platforms.kubernetes.options import KubernetesOptions, with_profile
 from cloudtrain.platforms.kubernetes.render.render import RENDERINGS, check
 from cloudtrain.spec import TrainingJob
 from cloudtrain.storage import join_uri, uri_scheme

@@ -18,8 +18,8 @@ from kube_schemas import validate_everywhere
 from cloudtrain.errors import CloudtrainError, JobExists
 from cloudtrain.job import Job
 from cloudtrain.platforms.kubernetes import KubernetesPlatform
-from cloudtrain.platforms.kubernetes.delivery import with_files
 from cloudtrain.platforms.kubernetes.places import Places
+from cloudtrain.platforms.kubernetes.submit import with_files
 from cloudtrain.submission import Submission, prepare
 
 OWNED = ("services", "configmaps", "secrets", "networkpolicies")

@@ -13,17 +13,22 @@ from pod_objects import Objects
 from cloudtrain.observe.event_lines import encode_event
 from cloudtrain.platforms.kubernetes.api.client import Api
 from cloudtrain.platforms.kubernetes.api.errors import KubeForbidden
-from cloudtrain.platforms.kubernetes.logs import tail
-from cloudtrain.platforms.kubernetes.logs.reader import events, metrics
-from cloudtrain.platforms.kubernetes.logs.tail import GrowingTrends, LastLinesOf, RunningSummary
+from cloudtrain.platforms.kubernetes.logs import reader
+from cloudtrain.platforms.kubernetes.logs.reader import (
+    GrowingTrends,
+    LastLinesOf,
+    RunningSummary,
+    events,
+    metrics,
+)
 
 SECOND = 10**9
 
 
 @pytest.fixture
 def api(log_api: Api, monkeypatch: pytest.MonkeyPatch) -> Api:
-    monkeypatch.setattr(tail, "FRESH_SECONDS", 0.0)
-    monkeypatch.setattr(tail, "FRESH_TRENDS", 0.0)
+    monkeypatch.setattr(reader, "FRESH_SECONDS", 0.0)
+    monkeypatch.setattr(reader, "FRESH_TRENDS", 0.0)
     return log_api
 
 

@@ -22,7 +22,7 @@ from botocore.config import Config
 from cloudtrain.contract.ending import Ending
 from cloudtrain.packaging import runtime_sha256
 from cloudtrain.platforms.kubernetes import pod_start
-from cloudtrain.platforms.kubernetes.delivery import deliver
+from cloudtrain.platforms.kubernetes.submit import deliver
 from cloudtrain.platforms.kubernetes.labels import BOTO3_URL, POD_START, RUNTIME_URL, SOURCE_URL
 from cloudtrain.storage import open_store
 
@@ -349,7 +349,7 @@ def test_a_url_is_signed_again_as_boto3_signs_it(
 
 def test_urls_lead_to_the_endpoint_of_the_client(s3: str) -> None:
     open_store(f"s3://{s3}/a b").write("ü?&.txt", b"data")
-    from cloudtrain.platforms.kubernetes.delivery import presign
+    from cloudtrain.platforms.kubernetes.submit import presign
 
     url = presign(f"s3://{s3}/a b/ü?&.txt")
     assert urlsplit(url).netloc == urlsplit(os.environ["AWS_ENDPOINT_URL_S3"]).netloc

@@ -6,8 +6,8 @@ from fractions import Fraction
 
 import pytest
 
+from cloudtrain.platforms.kubernetes.api.refusals import parse_quantity, show_quantity
 from cloudtrain.platforms.kubernetes.doctor.pods import requests_of
-from cloudtrain.platforms.kubernetes.quantities import parse_quantity, show_quantity
 
 
 @pytest.mark.parametrize(

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from cloudtrain.packaging import pack_runtime, runtime_sha256
-from cloudtrain.platforms.kubernetes.delivery import with_files
 from cloudtrain.platforms.kubernetes.labels import RUNTIME_KEY, runtime_map
+from cloudtrain.platforms.kubernetes.submit import with_files
 from cloudtrain.storage import state_home
 
 

@@ -56,14 +56,14 @@ REFUSALS = [
 def test_refusals_are_sentences(message: str, sentence: str) -> None:
     found = refusal(message)
     assert found is not None
-    assert found[0] == sentence
-    assert found[1].endswith(".")
+    assert found.sentence == sentence
+    assert found.advice.endswith(".")
 
 
 def test_the_error_of_a_quota_shows_how_to_look_at_it() -> None:
     found = refusal(REFUSALS[0][0])
     assert found is not None
-    assert "kubectl describe quota gpus" in found[1]
+    assert "kubectl describe quota gpus" in found.advice
 
 
 def test_other_messages_do_not_count_as_refusals() -> None:

@@ -24,9 +24,9 @@ from cloudtrain.platforms.kubernetes.api.errors import (
     KubeInvalid,
 )
 from cloudtrain.platforms.kubernetes.api.kinds import Kind, kind_of
+from cloudtrain.platforms.kubernetes.api.refusals import parse_quantity, show_quantity
 from cloudtrain.platforms.kubernetes.doctor.access import failed, find, ok, unknown, warning
 from cloudtrain.platforms.kubernetes.life.objects import PodSet, condition, part, text
-from cloudtrain.platforms.kubernetes.quantities import parse_quantity, show_quantity
 from cloudtrain.spec import TrainingJob
 from cloudtrain.storage import uri_scheme
 

@@ -8,11 +8,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from cloudtrain.contract import FailureClass, FailureReport, JobStatus
-from cloudtrain.contract.documents import Fields, parse_json
+from cloudtrain.contract.documents import parse_json
 from cloudtrain.contract.ending import Ending
 from cloudtrain.observe import Goodput, Summary
 from cloudtrain.platforms.base import HostState, JobDescription, JobState
 from cloudtrain.platforms.common.failure import LastLines
+from cloudtrain.platforms.kubernetes.api.refusals import Why
 from cloudtrain.platforms.kubernetes.labels import SETTINGS
 from cloudtrain.platforms.kubernetes.life import reasons
 from cloudtrain.platforms.kubernetes.life.failure import (
@@ -26,7 +27,6 @@ from cloudtrain.platforms.kubernetes.life.failure import (
 )
 from cloudtrain.platforms.kubernetes.life.objects import EventIndex, Owner, Snapshot, annotation, text
 from cloudtrain.platforms.kubernetes.life.pods import Pod, all_pods, current, newest
-from cloudtrain.platforms.kubernetes.life.reasons import Why
 from cloudtrain.platforms.kubernetes.life.waiting import why_pod, why_stuck, why_waiting
 from cloudtrain.storage import join_uri
 
@@ -58,13 +58,9 @@ class Look:
 
 
 def look_at(objects: Snapshot, now: float, last_lines: LastLines | None = None) -> Look:
-    """A job whose main object exists.
-
-    Args:
-        last_lines: see `find_failure`.
-    """
-    pods = pods_of(objects, gone=True)
-    return Look(objects, now, Owner(objects.owner or {}), pods, judge(objects, pods, now, last_lines))
+    """A job whose main object exists. ``last_lines``: see `find_failure`."""
+    pods, owner = pods_of(objects, gone=True), Owner(objects.owner or {})
+    return Look(objects, now, owner, pods, _judge(owner, objects, pods, now, last_lines))
 
 
 def settings_of(owner: Owner) -> Mapping[str, Any]:
@@ -76,24 +72,16 @@ def settings_of(owner: Owner) -> Mapping[str, Any]:
 
 
 def pods_of(objects: Snapshot, *, gone: bool = False) -> list[Pod]:
-    """All pods of a job, with its leader known.
-
-    Args:
-        gone: also those that were deleted, as they were last.
-    """
+    """All pods of a job, with its leader known; with ``gone`` also those that were deleted, as they were last."""
     hosts = settings_of(Owner(objects.owner or {})).get("hosts")
     leader = hosts[0] if isinstance(hosts, list) and hosts and isinstance(hosts[0], str) else ""
     return all_pods(objects.pods, leader, objects.gone if gone else ())
 
 
-def judge(objects: Snapshot, pods: Sequence[Pod], now: float, last_lines: LastLines | None = None) -> Verdict:
-    """The outcome of a job so far.
-
-    Args:
-        pods: all pods, with those that are gone: see `pods_of`.
-        last_lines: see `find_failure`.
-    """
-    owner = Owner(objects.owner or {})
+def _judge(
+    owner: Owner, objects: Snapshot, pods: Sequence[Pod], now: float, last_lines: LastLines | None
+) -> Verdict:
+    """The outcome of a job so far. ``pods`` are all pods, with those that are gone."""
     latest = current(pods)
     live = [pod for pod in latest if not pod.is_over]
     stuck = why_stuck(live, now)
@@ -175,12 +163,7 @@ def attempts(owner: Owner, pods: Sequence[Pod], objects: Snapshot) -> int:
 
 
 def describe(look: Look, *, summary: Summary | None = None, command: str = "") -> JobDescription:
-    """The description of a job.
-
-    Args:
-        summary: of the events in the leader's log; None if it has not been read.
-        command: shows the main object.
-    """
+    """The description of a job, with the summary of the events in its leader's log, and a ``command`` that shows it."""
     owner, pods, verdict, objects, now = look.owner, look.pods, look.verdict, look.objects, look.now
     settings = settings_of(owner)
     latest = newest(pods) if verdict.status.is_final else current(pods)
@@ -205,8 +188,11 @@ def describe(look: Look, *, summary: Summary | None = None, command: str = "") -
         hosts=[HostState(pod.host, pod.state(), _about(pod, events)) for pod in latest],
         step=summary.step if summary else None,
         metrics=dict(known.metrics) if known and known.metrics else dict(summary.metrics) if summary else {},
-        goodput=_goodput(known)
-        or (summary.meter.result(owner.created, None, now) if summary and running else None),
+        goodput=Goodput(**known.goodput)
+        if known and known.goodput
+        else summary.meter.result(owner.created, None, now)
+        if summary and running
+        else None,
         model_data=_output(settings, ending, summary, "model"),
         output_data=_output(settings, ending, summary, "output"),
         warnings=_warnings(objects, known, summary),
@@ -239,21 +225,6 @@ def _about(pod: Pod, events: EventIndex) -> str:
     if not pod.is_over and not pod.is_running and not pod.is_deleted:
         facts.append(why_pod(pod, events).sentence)
     return ", ".join(facts)
-
-
-def _goodput(ending: Ending | None) -> Goodput | None:
-    if not ending or not ending.goodput:
-        return None
-    given = Fields(ending.goodput)
-    with contextlib.suppress(ValueError):
-        return Goodput(
-            given.number("goodput"),
-            given.number("wall"),
-            given.number("productive"),
-            given.mapping("lost", {}),
-            given.text("measured_by", "script"),
-        )
-    return None
 
 
 def _text(settings: Mapping[str, Any], name: str) -> str | None:

@@ -8,9 +8,17 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
-from cloudtrain.platforms.kubernetes.api.refusals import refusal
+from cloudtrain.platforms.kubernetes.api.refusals import (
+    CONFIGURATION_SECONDS,
+    Rule,
+    Rules,
+    Why,
+    first_match,
+    parse_quantity,
+    refusal,
+    show_quantity,
+)
 from cloudtrain.platforms.kubernetes.life.objects import (
     Object,
     condition,
@@ -21,49 +29,9 @@ from cloudtrain.platforms.kubernetes.life.objects import (
     text,
     when,
 )
-from cloudtrain.platforms.kubernetes.quantities import parse_quantity, show_quantity
 
-CONFIGURATION_SECONDS = 180.0
-"""How long an error that does not heal by itself may last while a client waits: someone may repair it meanwhile."""
 NETWORK_SECONDS = 1800.0
-"""The same for an error that may heal, but usually does not."""
-
-
-@dataclass(frozen=True)
-class Why:
-    """Why a job waits: a sentence, what to do about it, and whether it can resolve itself."""
-
-    sentence: str
-    advice: str = ""
-    patience: float | None = None
-    """Seconds after which a job that still waits for this is given up; None: never."""
-    since: float | None = None
-    """Since when, in seconds since the epoch, as far as it is known."""
-
-    def __str__(self) -> str:
-        return f"{self.sentence.rstrip('.')}. {self.advice}" if self.advice else self.sentence
-
-    @property
-    def is_error(self) -> bool:
-        """Whether waiting alone may not help."""
-        return self.patience is not None
-
-    def is_hopeless(self, now: float) -> bool:
-        """Whether it has lasted too long to resolve itself."""
-        return self.patience is not None and self.since is not None and now - self.since > self.patience
-
-
-Rules = Sequence[tuple[str, str, str, float | None]]
-"""Patterns, the first one that matches; the sentence and the advice, with the groups of the pattern; the patience."""
-
-
-def first_match(rules: Rules, words: str, **facts: str) -> Why:
-    """The sentence of the first rule whose pattern ``words`` contain; the last rule fits all."""
-    for pattern, sentence, advice, patience in rules:
-        if found := re.search(pattern, words, re.IGNORECASE | re.DOTALL):
-            given = {**facts, "said": words, **found.groupdict()}
-            return Why(sentence.format(**given).strip(), advice.format(**given), patience)
-    raise AssertionError(f"no rule fits {words!r}")
+"""How long an error may last that may heal, but usually does not: see `CONFIGURATION_SECONDS`."""
 
 
 # images: what the kubelet and the registry report
@@ -82,20 +50,19 @@ _PREFIXES = re.compile(
 _LONGEST = 300
 
 _PULLS: Rules = (
-    (
+    Rule(
         r"toomanyrequests|too many requests|\b429\b|pull rate limit|HAP429",
         "the registry limits how often image {image} may be pulled ({said})",
         "It is tried again until the limit allows it. With credentials (platform_options.image_pull_secrets) or a "
         "mirror of the image, the limit is higher.",
-        None,
     ),
-    (
+    Rule(
         r"no match for platform|no matching manifest|exec format error",
         "image {image} does not exist for the processors of the node ({said})",
         "Build it for them, for example: docker build --platform linux/amd64",
         CONFIGURATION_SECONDS,
     ),
-    (
+    Rule(
         r"pull access denied|may require (?:authorization|'?docker login)|insufficient_scope|unauthorized|"
         r"authentication required|access (?:to the resource )?is denied|\b40[13]\b|no basic auth|forbidden|denied:",
         "the registry denies access to image {image}, or it does not exist ({said})",
@@ -103,38 +70,37 @@ _PULLS: Rules = (
         "kubectl create secret docker-registry NAME --docker-server=... --docker-username=... --docker-password=...",
         CONFIGURATION_SECONDS,
     ),
-    (
+    Rule(
         r"no such host|server misbehaving",
         "the registry of image {image} has no address ({said})",
         "Check the name of the registry, and the DNS of the nodes.",
         NETWORK_SECONDS,
     ),
-    (
+    Rule(
         r"x509|certificate|HTTP response to HTTPS client",
         "the nodes do not trust the registry of image {image} ({said})",
         "The container runtime of the nodes must know the registry's certificate, or that it has none.",
         NETWORK_SECONDS,
     ),
-    (
+    Rule(
         r"no space left",
         "a node has no disk space for image {image} ({said})",
         "Ask the administrators of the cluster, or use a smaller image.",
         NETWORK_SECONDS,
     ),
-    (
+    Rule(
         r"manifest unknown|name unknown|not found|does not exist|NotFound",
         "image {image} does not exist ({said})",
         "Check its name and its tag.",
         CONFIGURATION_SECONDS,
     ),
-    (
+    Rule(
         r"timeout|timed out|connection refused|connection reset|unreachable|EOF|deadline exceeded|50[0-4]",
         "the registry of image {image} does not answer ({said})",
         "It is tried again.",
         NETWORK_SECONDS,
     ),
-    (r".", "image {image} cannot be pulled ({said})", "It is tried again.", NETWORK_SECONDS),
-    (r"", "image {image} cannot be pulled", "It is tried again.", NETWORK_SECONDS),
+    Rule(r".", "image {image} cannot be pulled ({said})", "It is tried again.", NETWORK_SECONDS),
 )
 _IMAGE_STATES: Mapping[str, tuple[str, str, float]] = {
     "InvalidImageName": ("{image!r} is not the name of an image", "Correct the image of the job.", 0.0),
@@ -174,49 +140,52 @@ def why_no_image(reason: str, message: str, image: str) -> Why:
     if reason in _IMAGE_STATES:
         sentence, advice, patience = _IMAGE_STATES[reason]
         return Why(sentence.format(image=image, said=words), advice, patience)
-    return first_match(_PULLS, words, image=image)
+    unknown = Why(f"image {image} cannot be pulled", "It is tried again.", NETWORK_SECONDS)
+    return first_match(_PULLS, words, image=image) or unknown
 
 
 # containers that the kubelet cannot create
 
 _CONTAINERS: Rules = (
-    (
+    Rule(
         r"couldn't find key (?P<key>\S+) in (?P<kind>Secret|ConfigMap) (?:[^/\s]+/)?(?P<name>\S+)",
         "the {kind} {name} has no key {key}",
         "Add the key, or correct its name in the job.",
         CONFIGURATION_SECONDS,
     ),
-    (
+    Rule(
         r'secret "(?P<name>[^"]+)" not found',
         "the Secret {name} does not exist in its namespace",
         "Create it: kubectl create secret generic {name} ...",
         CONFIGURATION_SECONDS,
     ),
-    (
+    Rule(
         r'configmap "(?P<name>[^"]+)" not found',
         "the ConfigMap {name} does not exist in its namespace",
         "Create it: kubectl create configmap {name} ...",
         CONFIGURATION_SECONDS,
     ),
-    (
+    Rule(
         r"non-numeric user",
         "its image has a user by name, of which Kubernetes cannot say that it is not root ({said})",
         "Set platform_options.run_as_user to the number of that user: docker run --rm IMAGE id -u",
         CONFIGURATION_SECONDS,
     ),
-    (
+    Rule(
         r"runAsNonRoot",
         "its image runs as root, which its pods may not ({said})",
         "Set platform_options.run_as_user to a number other than 0.",
         CONFIGURATION_SECONDS,
     ),
-    (r"", "its container cannot start: {said}", "It is tried again.", NETWORK_SECONDS),
 )
 
 
 def why_no_container(message: str) -> Why:
     """The sentence for a container that the kubelet cannot create."""
-    return first_match(_CONTAINERS, message.strip())
+    unknown = Why(
+        f"its container cannot start: {message.strip()}".strip(), "It is tried again.", NETWORK_SECONDS
+    )
+    return first_match(_CONTAINERS, message.strip()) or unknown
 
 
 # pods that the API server refuses
@@ -234,7 +203,7 @@ def why_not_created(message: str) -> Why:
     match = _FORBIDDEN.fullmatch(message.strip())
     said = (match["said"] if match else message.strip().removeprefix("Error creating: ")).strip()
     if found := refusal(said):
-        return Why(found.sentence, found.advice, CONFIGURATION_SECONDS if found.lasts else None)
+        return found
     if match:
         return Why(f"the cluster refuses its pods: {said}", "", CONFIGURATION_SECONDS)
     return Why(f"its pods could not be created: {said}", "The controller tries again.")
@@ -292,33 +261,27 @@ _NODE_REASONS: tuple[tuple[str, str, str], ...] = (
 _VERBS = {"have": "has", "are": "is", "lack": "lacks", "run": "runs"}
 
 _SCHEDULERS: Rules = (
-    (
+    Rule(
         r'\Apersistentvolumeclaim "(?P<name>[^"]+)" not found',
         "the PersistentVolumeClaim {name} does not exist in its namespace",
         "Create it, or correct its name in the job: kubectl get pvc",
-        None,
     ),
-    (
+    Rule(
         r"unbound immediate PersistentVolumeClaims",
         "its PersistentVolumeClaim is not bound to a volume",
         "See why with: kubectl describe pvc. Often the storage class is missing, or has no space.",
-        None,
     ),
-    (r"no nodes available to schedule pods", "the cluster has no nodes", "", None),
-    (
+    Rule(r"no nodes available to schedule pods", "the cluster has no nodes"),
+    Rule(
         r"scheduling gates|\ASchedulingGated\Z",
         "a scheduling gate holds it back",
         "Its owner must remove the gate; Kueue does so itself.",
-        None,
     ),
-    (
+    Rule(
         r"pod group is not ready|minMember|minAvailable",
         "its pods start together, and not all of them fit yet ({said})",
-        "",
-        None,
     ),
-    (r".", "the scheduler reports: {said}", "", None),
-    (r"", "the scheduler has not considered it yet", "", None),
+    Rule(r".", "the scheduler reports: {said}"),
 )
 
 
@@ -332,7 +295,8 @@ def why_unscheduled(message: str) -> Why:
     whole = match["why"] if match else message
     parts = [_COUNTED.fullmatch(one) for one in re.split(r", (?=\d+ )", whole.strip())]
     if match is None or None in parts:
-        return first_match(_SCHEDULERS, whole.strip().rstrip("."))
+        unknown = Why("the scheduler has not considered it yet")
+        return first_match(_SCHEDULERS, whole.strip().rstrip(".")) or unknown
     counted = [(int(one["count"]), one["why"].strip()) for one in parts if one]
     nodes = f"{match['fit']}/{match['all']} nodes"
     advice = _node_advice([why for _, why in counted], match["preemption"] or "")

@@ -7,6 +7,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import replace
 
+from cloudtrain.platforms.kubernetes.api.refusals import CONFIGURATION_SECONDS, Why
 from cloudtrain.platforms.kubernetes.labels import JOB, QUEUE
 from cloudtrain.platforms.kubernetes.life.objects import (
     EventIndex,
@@ -26,11 +27,9 @@ from cloudtrain.platforms.kubernetes.life.objects import (
 )
 from cloudtrain.platforms.kubernetes.life.pods import Pod, Waiting
 from cloudtrain.platforms.kubernetes.life.reasons import (
-    CONFIGURATION_SECONDS,
     CREATE_ERRORS,
     NETWORK_SECONDS,
     PULL_ERRORS,
-    Why,
     scale_up,
     why_no_container,
     why_no_image,

@@ -27,8 +27,7 @@ from cloudtrain.platforms.kubernetes.labels import (
     runtime_map,
 )
 from cloudtrain.platforms.kubernetes.options import KubernetesOptions
-from cloudtrain.platforms.kubernetes.render.objects import documents, gang_kind, gang_of
-from cloudtrain.platforms.kubernetes.render.parts import Parts, refuse_if
+from cloudtrain.platforms.kubernetes.render.objects import Parts, documents, gang_kind, gang_of, refuse_if
 from cloudtrain.spec.secrets import REDACTED
 from cloudtrain.storage import uri_scheme
 from cloudtrain.storage.uri import uri_to_path

@@ -13,8 +13,7 @@ from cloudtrain.platforms.common.request import base_settings, new_request
 from cloudtrain.platforms.common.runtime_choice import choose_runtime
 from cloudtrain.platforms.kubernetes.manifests import ManifestRequest
 from cloudtrain.platforms.kubernetes.options import KubernetesOptions
-from cloudtrain.platforms.kubernetes.render.objects import dependents
-from cloudtrain.platforms.kubernetes.render.parts import RESTART_EXIT_CODE, Parts, refuse_if
+from cloudtrain.platforms.kubernetes.render.objects import RESTART_EXIT_CODE, Parts, dependents, refuse_if
 from cloudtrain.platforms.kubernetes.render.pod import TERMINATION_LOG, check_path, volumes_of
 from cloudtrain.platforms.kubernetes.render.renderings import (
     JobSetRendering,

@@ -11,14 +11,15 @@ from cloudtrain.errors import InvalidJob
 from cloudtrain.platforms.kubernetes.api.kinds import JOB, JOB_SET, MPI_JOB, TRAIN_JOB, Kind
 from cloudtrain.platforms.kubernetes.labels import LAUNCHER, ROLE, SETTINGS, START, job_labels
 from cloudtrain.platforms.kubernetes.options import KubernetesOptions
-from cloudtrain.platforms.kubernetes.render.objects import gang_of, service
-from cloudtrain.platforms.kubernetes.render.parts import (
+from cloudtrain.platforms.kubernetes.render.objects import (
     LONGEST,
     RESTART_EXIT_CODE,
     HostNames,
     Parts,
+    gang_of,
     name_of,
     refuse_if,
+    service,
 )
 from cloudtrain.platforms.kubernetes.render.pod import pod_template
 from cloudtrain.spec import TrainingJob

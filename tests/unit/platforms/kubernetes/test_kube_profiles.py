@@ -11,7 +11,7 @@ import moto
 import pytest
 
 from cloudtrain.errors import InvalidJob
-from cloudtrain.platforms.kubernetes.profile import NODE_LABEL, known_type, with_profile
+from cloudtrain.platforms.kubernetes.options import NODE_LABEL, known_type, with_profile
 from cloudtrain.spec import TrainingJob
 
 CONFIG = """
