@@ -26,7 +26,7 @@ _CHALLENGE = re.compile(r'(\w+)="([^"]*)"')
 
 
 def check_image(image: str, has_pull_secrets: bool) -> Finding:
-    """What the registry of an image answers without credentials."""
+    """The answer of the image's registry to a client without credentials."""
     status, registry = _ask_registry(image), _registry_of(image)
     if status == 200:
         return ok(f"{image} is public")

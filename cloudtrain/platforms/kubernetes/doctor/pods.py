@@ -145,7 +145,7 @@ def requests_of(spec: Mapping[str, Any], *fields: str) -> dict[str, Fraction]:
 
 
 def check_quota(pods: Sequence[PodSet], api: Api) -> Finding:
-    """What all pods together request, against each ResourceQuota: a dry run counts one pod.
+    """Compare the requests of all pods together with each ResourceQuota: a dry run counts one pod.
 
     Quotas with a scope count some pods only, and are left out.
     """
@@ -182,7 +182,7 @@ def _wanted(pods: Sequence[PodSet], resource: str) -> Fraction:
 
 
 def _allocatable(node: Mapping[str, Any]) -> dict[str, Fraction]:
-    """What a node has for pods."""
+    """The resources that a node has for pods."""
     amounts = part(node, "status", "allocatable").items()
     return {name: _amount(value) for name, value in amounts}
 
@@ -220,7 +220,7 @@ def check_nodes(pods: Sequence[PodSet], api: Api) -> Finding:
     return ok("a pod of the job fits on a node")
 
 
-# what the pods name: one that is missing lets them wait forever
+# the objects that the pods name: one that is missing lets them wait forever
 
 
 def check_service_account(name: str, api: Api) -> Finding:
