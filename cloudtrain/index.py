@@ -15,10 +15,11 @@ import re
 import sqlite3
 import stat
 import warnings
-from collections.abc import Callable, Container, Iterable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from functools import partial
+from operator import itemgetter
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -29,6 +30,8 @@ from cloudtrain.storage import state_home
 from cloudtrain.storage.atomic import is_temporary
 
 T = TypeVar("T")
+Row = tuple[str, str, float]
+"""The `COLUMNS` of a submission."""
 
 VERSION = 2
 """Of the schema: since 2, each submission has its own row, so that one that fails removes no other."""
@@ -96,19 +99,20 @@ def remember_found(entries: Sequence[IndexEntry]) -> None:
 
 def find_job(name: str) -> IndexEntry | None:
     """The newest job with this name: one that was submitted from this machine, else one that was listed; or None."""
-    found = _read("WHERE name = ?", name)
+    found = [IndexEntry(*row) for row in _read("WHERE name = ?", name)]
     found += _found_in_state(name, {(entry.name, entry.platform) for entry in found})
-    found = found or _read("WHERE name = ?", name, table=FOUND)
+    found = found or [IndexEntry(*row) for row in _read("WHERE name = ?", name, table=FOUND)]
     return max(found, key=lambda entry: entry.submitted_at, default=None)
 
 
-def list_jobs() -> list[IndexEntry]:
-    """All jobs that were submitted from this machine, newest first."""
-    oldest_first = sorted(_read(), key=lambda entry: entry.submitted_at)
-    found = {(entry.name, entry.platform): entry for entry in oldest_first}
+def list_jobs(limit: int | None = None) -> list[IndexEntry]:
+    """All jobs that were submitted from this machine, newest first; at most ``limit``."""
+    rows = sorted(_read(), key=itemgetter(2))
+    found = {(name, platform): submitted_at for name, platform, submitted_at in rows}  # the last one counts
     for entry in _found_in_state(known=found):
-        found.setdefault((entry.name, entry.platform), entry)
-    return sorted(found.values(), key=lambda entry: entry.submitted_at, reverse=True)
+        found[entry.name, entry.platform] = entry.submitted_at
+    newest = sorted(found.items(), key=itemgetter(1), reverse=True)[:limit]
+    return [IndexEntry(*job, submitted_at) for job, submitted_at in newest]
 
 
 def _found_in_state(
@@ -124,9 +128,9 @@ def _found_in_state(
             files = _names(f"{home}/{folder}/{platform}") if name is None else [f"{name}{suffix}"]
             for file in files:
                 job = file[: len(file) - len(suffix)]
-                if not file.endswith(suffix) or is_temporary(file) or {"/", os.sep} & {*job}:
+                if (job, platform) in known or not file.endswith(suffix):
                     continue
-                if (job, platform) not in known:
+                if not (is_temporary(file) or {"/", os.sep} & {*job}):
                     with contextlib.suppress(OSError, ValueError):
                         changed = os.lstat(f"{home}/{folder}/{platform}/{file}{proof}").st_mtime
                         yield IndexEntry(job, platform, changed)
@@ -139,8 +143,8 @@ def _names(folder: str) -> list[str]:
         return []
 
 
-def _read(where: str = "", *values: str, table: str = SUBMISSIONS) -> list[IndexEntry]:
-    """The rows; none if the index does not exist or cannot be used. Writes nothing, except a damaged index."""
+def _read(where: str = "", *values: str, table: str = SUBMISSIONS) -> list[Row]:
+    """The rows that are not damaged; none if the index cannot be used. Writes nothing, except a damaged index."""
 
     def read(database: sqlite3.Connection) -> list[Any]:
         name = table if _version(database) else "jobs"
@@ -149,7 +153,7 @@ def _read(where: str = "", *values: str, table: str = SUBMISSIONS) -> list[Index
         return database.execute(f"SELECT {COLUMNS} FROM {name} {where}", values).fetchall()
 
     rows = _use(read, "only jobs with a folder or a ticket on this machine are found", writes=False)
-    return [*_entries(rows or ())]
+    return [row for row in rows or () if _is_whole(*row)]
 
 
 def _write(change: Callable[[sqlite3.Connection], T], consequence: str) -> T | None:
@@ -261,8 +265,5 @@ def _warn(message: str) -> None:
     warnings.warn(message, stacklevel=2)
 
 
-def _entries(rows: Iterable[Any]) -> Iterator[IndexEntry]:
-    """The jobs in ``rows``, without those that are damaged."""
-    for name, platform, submitted_at in rows:
-        if isinstance(name, str) and isinstance(platform, str) and is_number(submitted_at):
-            yield IndexEntry(name, platform, submitted_at)
+def _is_whole(name: object, platform: object, submitted_at: object) -> bool:
+    return isinstance(name, str) and isinstance(platform, str) and is_number(submitted_at)

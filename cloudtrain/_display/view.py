@@ -7,6 +7,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from cloudtrain.contract import JobStatus
 from cloudtrain.errors import PlatformError
 from cloudtrain.platforms import (
     JobDescription,
@@ -18,6 +19,13 @@ from cloudtrain.platforms import (
     States,
     Trends,
 )
+
+STATUS_COLOURS = {
+    JobStatus.COMPLETED: "green",
+    JobStatus.FAILED: "red",
+    JobStatus.STOPPED: "yellow",
+    JobStatus.INTERRUPTED: "yellow",
+}
 
 
 @dataclass(frozen=True)

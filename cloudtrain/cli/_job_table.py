@@ -11,8 +11,7 @@ from datetime import datetime
 
 import click
 
-from cloudtrain._display.view import duration
-from cloudtrain.cli._job_view import STATUS_COLOURS
+from cloudtrain._display.view import STATUS_COLOURS, duration
 from cloudtrain.contract.text import escape_line
 from cloudtrain.platforms import JobDescription
 

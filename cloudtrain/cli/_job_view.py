@@ -6,18 +6,11 @@ from rich.console import Console
 from rich.text import Text
 
 from cloudtrain._display.facts import facts
-from cloudtrain._display.view import look_at
-from cloudtrain.contract import FailureReport, JobStatus
+from cloudtrain._display.view import STATUS_COLOURS, look_at
+from cloudtrain.contract import FailureReport
 from cloudtrain.contract.text import escape_line, escape_text
 from cloudtrain.job import Job
 from cloudtrain.platforms import JobDescription
-
-STATUS_COLOURS = {
-    JobStatus.COMPLETED: "green",
-    JobStatus.FAILED: "red",
-    JobStatus.STOPPED: "yellow",
-    JobStatus.INTERRUPTED: "yellow",
-}
 
 
 def show_job(job: Job, description: JobDescription | None = None, *, warnings: bool = True) -> None:

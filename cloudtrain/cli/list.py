@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -10,7 +11,7 @@ from cloudtrain.cli._options import echo_json, json_option
 
 if TYPE_CHECKING:
     from cloudtrain.index import IndexEntry
-    from cloudtrain.platforms import JobDescription, Platform
+    from cloudtrain.platforms import JobDescription, Outlines, Platform
 
     Found = tuple[str, str, JobDescription | str]
     """The name and the platform of a job, and its description or why that is unknown."""
@@ -38,7 +39,7 @@ def command(limit: int, place: str | None, as_json: bool) -> None:
     """List the jobs submitted from this machine, newest first."""
     from cloudtrain.cli._job_table import show_jobs
 
-    found = _on_platform(place, limit) if place else _of_this_machine(limit)
+    found = _on_platform(place, limit) if place else _of_this_machine(limit, whole=as_json)
     if as_json:
         echo_json([_record(*row) for row in found])
     elif place and not found:
@@ -59,30 +60,45 @@ def _on_platform(name: str, limit: int) -> list[Found]:
     return [(job.name, job.platform, job) for job in jobs]
 
 
-def _of_this_machine(limit: int) -> list[Found]:
-    """The jobs submitted from this machine."""
-    import time
-    from concurrent.futures import Future, ThreadPoolExecutor
-
+def _of_this_machine(limit: int, *, whole: bool) -> list[Found]:
+    """The jobs submitted from this machine: their whole descriptions, or as much as a table shows."""
     from cloudtrain.index import list_jobs
+    from cloudtrain.platforms import Outlines
 
-    entries = list_jobs()[:limit]
-    platforms = {name: _platform(name) for name in {entry.platform for entry in entries}}
-    slow: set[str] = set()
-    described: list[JobDescription | str | Future[JobDescription | str]] = []
-    with ThreadPoolExecutor(PARALLEL_REQUESTS) as pool:
-        for entry in entries:
-            if entry.platform in slow:
-                described.append(pool.submit(_describe, entry, platforms[entry.platform]))
-                continue
-            began = time.monotonic()
-            described.append(_describe(entry, platforms[entry.platform]))
-            if time.monotonic() - began > SLOW_SECONDS:
-                slow.add(entry.platform)
-    return [
-        (entry.name, entry.platform, found.result() if isinstance(found, Future) else found)
-        for entry, found in zip(entries, described, strict=True)
-    ]
+    entries = list_jobs(limit)
+    described: dict[IndexEntry, JobDescription | str] = {}
+    for name in {entry.platform for entry in entries}:
+        jobs, platform = [entry for entry in entries if entry.platform == name], _platform(name)
+        if isinstance(platform, Outlines) and not whole:
+            found = _outlines(platform, [entry.name for entry in jobs])
+        else:
+            found = _describe_all(platform, [entry.name for entry in jobs])
+        described.update(zip(jobs, found, strict=True))
+    return [(entry.name, entry.platform, described[entry]) for entry in entries]
+
+
+def _outlines(platform: Outlines, names: list[str]) -> list[JobDescription | str]:
+    try:
+        return [
+            _reason(found) if isinstance(found, Exception) else found for found in platform.outlines(names)
+        ]
+    except Exception as error:
+        return [_reason(error)] * len(names)
+
+
+def _describe_all(platform: Platform | str, names: list[str]) -> list[JobDescription | str]:
+    import time
+
+    described = []
+    for name in names:
+        began = time.monotonic()
+        described.append(_describe(name, platform))
+        if time.monotonic() - began > SLOW_SECONDS:
+            from concurrent.futures import ThreadPoolExecutor
+
+            with ThreadPoolExecutor(PARALLEL_REQUESTS) as pool:
+                return [*described, *pool.map(partial(_describe, platform=platform), names[len(described) :])]
+    return described
 
 
 def _platform(name: str) -> Platform | str:
@@ -95,12 +111,12 @@ def _platform(name: str) -> Platform | str:
         return _reason(error)
 
 
-def _describe(entry: IndexEntry, platform: Platform | str) -> JobDescription | str:
+def _describe(name: str, platform: Platform | str) -> JobDescription | str:
     """The job's description, or why there is none. One broken platform must not hide the jobs of the others."""
     if isinstance(platform, str):
         return platform
     try:
-        return platform.describe(entry.name)
+        return platform.describe(name)
     except Exception as error:
         return _reason(error)
 

@@ -36,7 +36,7 @@ class _Known(msgspec.Struct, frozen=True):
 
 
 _DECODER = msgspec.json.Decoder(dict[str, _Known])
-"""Made here, because threads must not make it at the same time: see `cloudtrain.spec.convert`."""
+"""Made here, because threads must not make it at the same time: see `cloudtrain.spec.conversion`."""
 
 
 @dataclass(frozen=True)

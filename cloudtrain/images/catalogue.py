@@ -14,7 +14,7 @@ import yaml
 from msgspec import Struct
 
 from cloudtrain.errors import InvalidJob, nearest
-from cloudtrain.spec.convert import convert
+from cloudtrain.spec.conversion import convert
 
 CONTAINERS = Path(__file__).with_name("containers")
 """The folder ``containers/`` of the repository: a link in a clone, a copy in an installed cloudtrain."""

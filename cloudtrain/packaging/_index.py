@@ -41,7 +41,7 @@ class _Record(msgspec.Struct, frozen=True):
 
 
 _DECODER = msgspec.json.Decoder(_Record)
-"""Made here, because threads must not make it at the same time: see `cloudtrain.spec.convert`."""
+"""Made here, because threads must not make it at the same time: see `cloudtrain.spec.conversion`."""
 
 
 def take_fingerprint(members: Sequence[ArchiveMember], walked_at: int) -> TreeFingerprint:

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
         JobWarnings as JobWarnings,
         Metrics as Metrics,
         Naming as Naming,
+        Outlines as Outlines,
         PendingOutputs as PendingOutputs,
         Platform as Platform,
         Preemption as Preemption,
@@ -50,7 +51,7 @@ __getattr__, __dir__, __all__ = lazy(
     {
         "cloudtrain.platforms.base": (
             "AccountStorage Arrays Downloads Events Export HostState JobDescription JobState JobWarnings "
-            "Metrics Naming PendingOutputs Platform Preemption Preflight Prices Request Requests Resolver "
+            "Metrics Naming Outlines PendingOutputs Platform Preemption Preflight Prices Request Requests Resolver "
             "Resubmission Series States Trends Upkeep WarmUp"
         ),
         "cloudtrain.platforms.checks": "Check CheckStatus Finding run_checks",

@@ -12,11 +12,12 @@ from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 from cloudtrain.contract import FailureReport, JobStatus
 from cloudtrain.observe import Goodput
 from cloudtrain.platforms.described_names import DescribedNames
-from cloudtrain.spec import TrainingJob
 from cloudtrain.storage import Progress, Store
 
 if TYPE_CHECKING:
+    from cloudtrain.errors import CloudtrainError
     from cloudtrain.platforms.checks import Check
+    from cloudtrain.spec import TrainingJob
 
 
 @dataclass(frozen=True)
@@ -162,6 +163,15 @@ class Platform(Protocol):
 
     def list(self) -> Iterator[JobDescription]:
         """All jobs that the platform knows, the newest first."""
+        ...
+
+
+@runtime_checkable
+class Outlines(Protocol):
+    """The ability to describe thousands of jobs for a table."""
+
+    def outlines(self, job_names: Sequence[str]) -> Iterator[JobDescription | CloudtrainError]:
+        """The status, times, failure and reason of each job, in the order of the names; or why they are unknown."""
         ...
 
 

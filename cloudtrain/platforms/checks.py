@@ -5,12 +5,15 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
-from concurrent.futures import Future
 from dataclasses import dataclass
 from enum import Enum
+from typing import TYPE_CHECKING
 
 from cloudtrain._secrets.urls import hide_credentials
 from cloudtrain.errors import CloudtrainError
+
+if TYPE_CHECKING:
+    from concurrent.futures import Future
 
 TIMEOUT = 30.0
 
@@ -75,6 +78,8 @@ def run_checks(checks: Mapping[str, Check], timeout: float = TIMEOUT) -> Iterato
 
 
 def _start(check: Check) -> Future[Finding]:
+    from concurrent.futures import Future
+
     future: Future[Finding] = Future()
 
     def run() -> None:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from cloudtrain.errors import InvalidJob, nearest
 from cloudtrain.spec._exec import check_arguments, check_channels, check_environment, check_hyperparameters
+from cloudtrain.spec.bounds import DEFAULT_MAX_RUN
 from cloudtrain.spec.distribution import Agent
 from cloudtrain.spec.inputs import TrainingInput
 from cloudtrain.spec.names import check_base_name, check_job_name
@@ -98,9 +99,6 @@ def check_agent(agent: Agent) -> None:
             hint="docs/reference/launchers.md lists the placeholders. The command is split like a shell command.",
         ) from None
 
-
-DEFAULT_MAX_RUN = 86400
-"""The ``max_run`` of SageMaker's SDK, in seconds; the default also on machines without a scheduler."""
 
 URI_FIELDS = ("output_path", "code_location", "checkpoint_s3_uri", "model_uri")
 

@@ -7,6 +7,8 @@ from typing import Any
 
 from cloudtrain.errors import InvalidJob
 
+DEFAULT_MAX_RUN = 86400
+"""The ``max_run`` of SageMaker's SDK, in seconds; the default also on machines without a scheduler."""
 LARGEST_DOCUMENT = 4 << 20
 """In bytes. A job may have 1 MiB of arguments."""
 DEEPEST = 64

@@ -13,7 +13,7 @@ from cloudtrain.errors import InvalidJob
 from cloudtrain.spec._checks import check
 from cloudtrain.spec._exec import argument_list, number_to_text, without_numpy
 from cloudtrain.spec.bounds import check_values
-from cloudtrain.spec.convert import convert
+from cloudtrain.spec.conversion import convert
 from cloudtrain.spec.distribution import Distribution
 from cloudtrain.spec.inputs import Channel, FileSystemInput, InstanceGroup, InstancePreference, TrainingInput
 from cloudtrain.spec.names import AUTO_IMAGE

@@ -152,7 +152,7 @@ PUBLIC = {
     """,
     "cloudtrain.platforms": """
         AccountStorage Arrays Change Check CheckStatus Downloads Events Export Finding HostState JobDescription
-        JobState JobWarnings Metrics Naming
+        JobState JobWarnings Metrics Naming Outlines
         PendingOutputs Platform Preemption Preflight Prices Request Requests Resolver Resubmission Series States Trends
         Upkeep
         WarmUp changes get_platform job_checks platform_names print_states run_checks

@@ -8,16 +8,14 @@ from typing import TYPE_CHECKING
 
 from cloudtrain.errors import InvalidJob
 from cloudtrain.platforms.base import Request
-from cloudtrain.platforms.checks import CheckStatus
-from cloudtrain.platforms.local import render as rendering
 from cloudtrain.platforms.supervised import SupervisedPlatform
 from cloudtrain.platforms.supervised.early import LOCAL_SUPERVISOR
 from cloudtrain.platforms.supervised.machine import SupervisorProcess
 from cloudtrain.platforms.supervised.root import LocalRoot
-from cloudtrain.spec import TrainingJob
 
 if TYPE_CHECKING:
     from cloudtrain.platforms.checks import Check
+    from cloudtrain.spec import TrainingJob
 
 
 class LocalPlatform(SupervisedPlatform):
@@ -34,15 +32,20 @@ class LocalPlatform(SupervisedPlatform):
         self._supervisor.warm_up()
 
     def resolve(self, job: TrainingJob) -> TrainingJob:
+        from cloudtrain.platforms.local import render as rendering
+
         return rendering.resolve(super().resolve(job))
 
     def render(self, job: TrainingJob) -> Request:
+        from cloudtrain.platforms.local import render as rendering
+
         return rendering.render(job)
 
     def submit(self, request: Request) -> None:
         """Also raises InvalidJob if ``platform_options.python`` cannot run the script."""
         python: str = request.body["python"]
         if python != sys.executable:
+            from cloudtrain.platforms.checks import CheckStatus
             from cloudtrain.platforms.local.doctor import check_python
 
             finding = check_python(python)

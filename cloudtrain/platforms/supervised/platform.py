@@ -11,16 +11,19 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Protocol
 
-import msgspec
-
 from cloudtrain.contract import FailureClass, FailureReport, JobStatus, Settings
 from cloudtrain.contract.preemption import PREEMPT, STOP
 from cloudtrain.contract.request_body import argument_details, request_settings
 from cloudtrain.errors import CloudtrainError, JobExists, JobNotFound, PlatformError
 from cloudtrain.observe import Summary, parse_events, steady
 from cloudtrain.platforms.base import HostState, JobDescription, Request, Series
-from cloudtrain.platforms.supervised.job_summary import read_summary, recall, remember
-from cloudtrain.platforms.supervised.pending_upload import is_pending, upload_pending
+from cloudtrain.platforms.supervised.job_summary import (
+    FEW_JOBS,
+    KnownOutlines,
+    read_summary,
+    recall,
+    remember,
+)
 from cloudtrain.platforms.supervised.root import JobFiles, JobRoot, LocalRoot, follow_lines
 from cloudtrain.runtime.supervisor.folder import (
     EVENTS,
@@ -31,13 +34,14 @@ from cloudtrain.runtime.supervisor.folder import (
     JobFolder,
 )
 from cloudtrain.runtime.supervisor.record import RECORD, STOPPED_BY_USER, JobRecord, lost_late
-from cloudtrain.spec import DEFAULT_MAX_RUN, TrainingJob
+from cloudtrain.spec.bounds import DEFAULT_MAX_RUN
 from cloudtrain.spec.names import clean
 from cloudtrain.storage import Progress, join_uri
 from cloudtrain.storage.disk_reserve import is_full
 
 if TYPE_CHECKING:
     from cloudtrain.platforms.checks import Check
+    from cloudtrain.spec import TrainingJob
 
 
 class HostLauncher(Protocol):
@@ -89,6 +93,8 @@ class SupervisedPlatform(ABC):
     def resolve(self, job: TrainingJob) -> TrainingJob:
         """``job`` with the URIs of its outputs and checkpoints, which default to its own folder, and its time limit."""
         assert job.job_name, "a job is named before it is resolved"
+        import msgspec
+
         root = self._root.uri
         return msgspec.structs.replace(
             job,
@@ -177,6 +183,8 @@ class SupervisedPlatform(ABC):
 
     def upload_outputs(self, job_name: str, progress: Progress | None = None) -> Mapping[str, str]:
         """Upload the outputs of a completed training that could not be uploaded at its end: see `PendingOutputs`."""
+        from cloudtrain.platforms.supervised.pending_upload import is_pending, upload_pending
+
         job = self._existing(job_name)
         record = self._settled(job)
         if is_pending(record):
@@ -201,12 +209,46 @@ class SupervisedPlatform(ABC):
         return Request(self.name, job_name, self._existing(job_name).request())
 
     def list(self) -> Iterator[JobDescription]:
-        known = [JobFiles(self._root, name) for name in self._root.names() if clean(name) == name]
-        described = []
-        for job in known:
-            with contextlib.suppress(JobNotFound):  # it was removed in the meantime
-                described.append(recall(job) or self._look_at(job))
-        yield from sorted(described, key=lambda job: job.submitted_at, reverse=True)
+        known = []
+        for found in self.outlines([name for name in self._root.names() if clean(name) == name]):
+            if isinstance(found, JobDescription):
+                known.append(found)
+            elif not isinstance(found, JobNotFound):  # else it was removed in the meantime
+                raise found
+        for job in sorted(known, key=lambda job: job.submitted_at, reverse=True):
+            with contextlib.suppress(JobNotFound):
+                yield self.describe(job.name)
+
+    def outlines(self, job_names: Sequence[str]) -> Iterator[JobDescription | CloudtrainError]:
+        """See `Outlines`: from the record of each job alone."""
+        known = None
+        if isinstance(self._root, LocalRoot) and len(job_names) > FEW_JOBS:
+            known = KnownOutlines(self._root.path, self.name)
+        for name in job_names:
+            try:
+                yield known.get(name, self._outline) if known else self._outline(name)
+            except CloudtrainError as error:
+                yield error
+        if known:
+            known.store()
+
+    def _outline(self, job_name: str) -> JobDescription:
+        try:
+            record = self._current(self._named(job_name))
+        except JobNotFound:
+            raise self._no_job(job_name) from None
+        failure = record.failure and replace(record.failure, traceback="", log_tail=(), stacks="")
+        return JobDescription(
+            job_name,
+            self.name,
+            record.status,
+            record.submitted_at,
+            record.started_at,
+            record.ended_at,
+            failure=failure,
+            reason=record.reason,
+            looked_at=steady.now_on(record.clock),
+        )
 
     def lost(self, job: JobFiles) -> FailureReport:
         """Why a job ended without a final record. A platform that can query its scheduler overrides this."""
@@ -240,11 +282,7 @@ class SupervisedPlatform(ABC):
         )
 
     def _look_at(self, job: JobFiles) -> JobDescription:
-        record = self._settled(job)
-        if (
-            record.status == JobStatus.RUNNING and job.is_stopped
-        ):  # its supervisor may be uploading the outputs
-            record = replace(record, status=JobStatus.STOPPING)
+        record = self._current(job)
         summary, request, damage = Summary(), dict[str, Any](), []
         try:
             summary = read_summary(job)
@@ -305,6 +343,15 @@ class SupervisedPlatform(ABC):
             lambda position: job.read_part(file, position),
             while_=(lambda: not self._settled(job).status.is_final) if follow else None,
         )
+
+    def _current(self, job: JobFiles) -> JobRecord:
+        """The job's record, as readers see it."""
+        record = self._settled(job)
+        if (
+            record.status == JobStatus.RUNNING and job.is_stopped
+        ):  # its supervisor may be uploading the outputs
+            return replace(record, status=JobStatus.STOPPING)
+        return record
 
     def _settled(self, job: JobFiles) -> JobRecord:
         """The job's record. If the job died without a final record, writes one."""

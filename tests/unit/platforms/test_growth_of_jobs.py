@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
+import shutil
 import sys
 import time
 from pathlib import Path
@@ -16,10 +18,11 @@ from click.testing import CliRunner
 from cloudtrain.cli.jobs import metrics
 from cloudtrain.cli.list import command
 from cloudtrain.contract import FailureClass, FailureReport, JobStatus
-from cloudtrain.index import IndexEntry, add_job
+from cloudtrain.index import IndexEntry, add_job, list_jobs
 from cloudtrain.observe import EventLog
 from cloudtrain.platforms import JobDescription
 from cloudtrain.platforms.local import LocalPlatform
+from cloudtrain.platforms.supervised.job_summary import OUTLINES, from_cached, to_cached
 from cloudtrain.runtime.supervisor.folder import JobFolder
 from cloudtrain.runtime.supervisor.record import JobRecord
 
@@ -179,19 +182,106 @@ def test_a_job_that_has_just_ended_is_looked_at_again() -> None:
     assert LocalPlatform().describe("job").model_data == "file:///out/model.tar.gz"
 
 
-def test_many_jobs_are_listed_from_two_files_each() -> None:
-    jobs = 1000
+@pytest.fixture
+def few_jobs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A look at more than five jobs is one at many."""
+    monkeypatch.setattr("cloudtrain.platforms.supervised.job_summary.FEW_JOBS", 5)
+    monkeypatch.setattr("cloudtrain.platforms.supervised.platform.FEW_JOBS", 5)
+
+
+def test_many_jobs_are_listed_from_their_records_and_later_from_one_file(few_jobs: None) -> None:
+    jobs = 50
+    for number in range(jobs):
+        make_job(f"job-{number}", status=JobStatus.FAILED, exit_code=1, failure=FAILURE)
+        add_job(IndexEntry(f"job-{number}", "local", float(number)))
+    arguments = ["-n", str(jobs)]
+    looks = []
+    for files in ({"state.json", ".outlines.json"}, {".outlines.json"}):
+        with opened_files() as opened:
+            looks.append(CliRunner().invoke(command, arguments))
+        names = {Path(path).name for path in opened if "/jobs/local/" in path}
+        assert {name for name in names if not name.startswith(".cloudtrain-tmp-")} == files
+    assert looks[0].exit_code == looks[1].exit_code == 0, looks[1].exception
+    assert looks[0].stdout == looks[1].stdout
+    assert len(looks[1].stdout.splitlines()) == jobs + 1
+    assert looks[1].stdout.count("rank 1 on algo-1 raised ValueError: boom") == jobs
+
+
+def list_rows(jobs: int) -> dict[str, list[str]]:
+    listed = CliRunner().invoke(command, ["-n", str(jobs)])
+    assert listed.exit_code == 0, listed.exception
+    return {line.split()[0]: line.split()[1:] for line in listed.stdout.splitlines()[1:]}
+
+
+@pytest.fixture
+def listed_jobs(few_jobs: None) -> int:
+    """So many jobs have ended, and were listed."""
+    jobs = 12
     for number in range(jobs):
         make_job(f"job-{number}")
         add_job(IndexEntry(f"job-{number}", "local", float(number)))
-    arguments = ["-n", str(jobs)]
-    first = CliRunner().invoke(command, arguments)
-    with opened_files() as opened:
-        second = CliRunner().invoke(command, arguments)
-    assert first.exit_code == second.exit_code == 0, second.exception
-    assert first.stdout == second.stdout
-    assert len(second.stdout.splitlines()) == jobs + 1
-    assert len([path for path in opened if "/jobs/local/" in path]) == 2 * jobs
+    assert {row[1] for row in list_rows(jobs).values()} == {"Completed"}
+    return jobs
+
+
+def test_a_list_shows_what_happened_to_jobs_since_the_last_one(listed_jobs: int) -> None:
+    make_job("running", status=JobStatus.RUNNING, ended_at=None)
+    lock = JobFolder.of("local", "running").lock()
+    assert lock is not None
+    JobFolder.of("local", "job-3").write_record(JobRecord(JobStatus.STOPPED, submitted_at=3.0, ended_at=8.0))
+    shutil.rmtree(JobFolder.of("local", "job-4").path)
+    JobFolder.of("local", "job-5").path.joinpath("state.json").write_text("{")
+    rows = list_rows(listed_jobs + 1)
+    assert [rows[name][1] for name in ("running", "job-3", "job-4", "job-5", "job-6")] == [
+        "Running", "Stopped", "Unknown", "Failed", "Completed",
+    ]  # fmt: skip
+    JobFolder.of("local", "running").stop_mark.touch()
+    assert list_rows(listed_jobs + 1)["running"][1] == "Stopping"
+    os.close(lock)
+    assert list_rows(listed_jobs + 1)["running"][1] == "Stopped"
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        b"",
+        b"{",
+        b"\xff" * 100,
+        to_cached({}),
+        to_cached({"jobs": None}),
+        to_cached({"jobs": {"job-1": None, "job-2": [], "job-3": [None], "job-4": 7}}),
+        None,
+    ],
+)
+def test_a_list_survives_damage_of_what_it_keeps(listed_jobs: int, damage: bytes | None) -> None:
+    kept = JobFolder.of("local", "job-1").path.with_name(OUTLINES)
+    if damage is None:  # each row is one of another form, with the right stat data
+        rows = from_cached(kept.read_bytes())
+        assert rows
+        for number, row in enumerate(rows["jobs"].values()):
+            row[1 + number % 6 :] = [[{}], "x", float("nan"), 7, None][number % 5 :]
+        damage = to_cached({"jobs": rows["jobs"]})
+    kept.write_bytes(damage)
+    assert {row[1] for row in list_rows(listed_jobs).values()} == {"Completed"}
+
+
+def test_a_list_needs_no_space_on_the_disk(monkeypatch: pytest.MonkeyPatch, listed_jobs: int) -> None:
+    def full(*_: object, **__: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    JobFolder.of("local", "job-1").path.with_name(OUTLINES).unlink()
+    monkeypatch.setattr("cloudtrain.platforms.supervised.job_summary.replace_file", full)
+    assert {row[1] for row in list_rows(listed_jobs).values()} == {"Completed"}
+
+
+def test_a_later_submission_counts_and_damaged_rows_do_not(listed_jobs: int) -> None:
+    add_job(IndexEntry("job-0", "local", 1e6))
+    assert [entry.name for entry in list_jobs(3)] == [
+        "job-0",
+        f"job-{listed_jobs - 1}",
+        f"job-{listed_jobs - 2}",
+    ]
+    assert len(list_jobs()) == listed_jobs
 
 
 def test_the_table_cuts_no_name_and_wraps_the_reasons(capsys: pytest.CaptureFixture[str]) -> None:
