@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import os
+import re
 import secrets
 import signal
 import socket
@@ -25,16 +27,31 @@ from cloudtrain.testing._weed import find_weed
 if TYPE_CHECKING:
     from gcs_server import GCSServer
 
-pytest_plugins = ["botocore_data", "end_of_run", "pages", "second_try", "selection"]
+pytest_plugins = ["botocore_data", "cpu_times", "end_of_run", "pages", "second_try", "selection"]
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     # A shell without job control starts background commands like this. The commands under test would inherit it.
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
+_numbers = itertools.count()
+
+
+def _new_folder(factory: pytest.TempPathFactory, name: str) -> Path:
+    """A folder with a number. pytest searches all others for the next number, for 3 ms after a thousand tests."""
+    folder = factory.getbasetemp() / f"{name}_{next(_numbers)}"
+    folder.mkdir(0o700)
+    return folder
+
+
+@pytest.fixture
+def tmp_path(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return _new_folder(tmp_path_factory, re.sub(r"\W", "_", request.node.name)[:26])
+
+
 @pytest.fixture(autouse=True)
 def _own_home(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
-    home = tmp_path_factory.mktemp("home")
+    home = _new_folder(tmp_path_factory, "h")
     for name in [name for name in os.environ if name.startswith("AWS_")]:
         monkeypatch.delenv(name)
     monkeypatch.delenv("CLOUDTRAIN_RUNTIME", raising=False)
