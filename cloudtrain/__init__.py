@@ -42,6 +42,7 @@ if TYPE_CHECKING:
         XGBoost as XGBoost,
     )
     from cloudtrain.job import Job as Job
+    from cloudtrain.observe.metric_log import log as log
     from cloudtrain.sagemaker import image_uris as image_uris
     from cloudtrain.session import Session as Session
     from cloudtrain.spec import (
@@ -85,6 +86,7 @@ __getattr__, __dir__, __all__ = lazy(
         "cloudtrain.frameworks": "HuggingFace MXNet PyTorch SKLearn TensorFlow XGBoost",
         "cloudtrain.job": "Job",
         "cloudtrain.sagemaker": "image_uris",
+        "cloudtrain.observe.metric_log": "log",
         "cloudtrain.session": "Session",
         "cloudtrain.spec": (
             "CollectionConfig DebuggerHookConfig FileSystemInput InstanceGroup InstancePreference MlflowConfig "

@@ -82,9 +82,9 @@ class TrainingJobAnalytics:
             points = self._series.get(name, ())
             if not points:
                 warnings.warn(f"job {self.name} has no values of the metric {name}", stacklevel=3)
-            first = points[0][0] if points else 0.0
+            first = points[0].time if points else 0.0
             rows += [
-                dict(zip(COLUMNS, (moment - first, name, value), strict=True)) for moment, value in points
+                dict(zip(COLUMNS, (point.time - first, name, point.value), strict=True)) for point in points
             ]
         return rows
 
@@ -117,7 +117,7 @@ class TrainingJobAnalytics:
         start = self._start.timestamp() if self._start else float("-inf")
         end = self._end.timestamp() if self._end else float("inf")
         return {
-            name: [point for point in points if start <= point[0] <= end]
+            name: [point for point in points if start <= point.time <= end]
             for name, points in platform.metrics(self.name).items()
         }
 

@@ -188,7 +188,7 @@ def _host(host: HostState) -> Html:
 def _metrics(view: JobView) -> Iterator[Html]:
     metrics = view.description.metrics
     for name, value in list(metrics.items())[:MOST_METRICS]:
-        course = [one for _, one in view.series.get(name, ())]
+        course = [point.value for point in view.series.get(name, ())]
         picture = chart(name, course) if len(course) > 1 else Html("")
         yield from _row(name, Html(f"{element('span', f'{value:g}', class_='number')} {picture}"))
     if len(metrics) > MOST_METRICS:

@@ -26,7 +26,7 @@ def facts(view: JobView) -> Iterator[tuple[str, str]]:
     if description.phase:
         yield "phase", description.phase
     for name, value in description.metrics.items():
-        yield name, f"{value:g}  {sparkline([one for _, one in view.series.get(name, ())])}".rstrip()
+        yield name, f"{value:g}  {sparkline([point.value for point in view.series.get(name, ())])}".rstrip()
     if view.seconds is not None:
         phases = ", ".join(f"{name} {took:.1f}" for name, took in description.phases.items() if took >= 0.05)
         yield "took", f"{view.seconds:.1f} s" + (f" ({phases})" if phases else "")

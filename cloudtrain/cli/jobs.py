@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from cloudtrain.cli._options import echo_json, job_argument, json_option, platform_option
 
 if TYPE_CHECKING:
+    from cloudtrain.observe.metric_series import Point
     from cloudtrain.platforms import Series
 
 HEADINGS = ("METRIC", "LAST", "MIN", "MAX", "VALUES", "OVER TIME")
@@ -89,7 +90,7 @@ def preempt(job: str, as_json: bool) -> None:
 @platform_option
 @json_option
 def metrics(job: str, platform: str | None, as_json: bool) -> None:
-    """Show the metrics of JOB over time, as defined by its metric_definitions."""
+    """Show the metrics of JOB over time: those that its script logs, or that its metric_definitions find."""
     from cloudtrain.errors import PlatformError
     from cloudtrain.job import Job
     from cloudtrain.platforms import Metrics
@@ -99,7 +100,7 @@ def metrics(job: str, platform: str | None, as_json: bool) -> None:
         raise PlatformError(f"the platform {attached.platform.name} does not record metrics over time")
     series = attached.platform.metrics(job)
     if as_json:
-        echo_json({name: [{"time": at, "value": value} for at, value in series[name]] for name in series})
+        echo_json({name: [_point(point) for point in series[name]] for name in series})
     else:
         _show_metrics(job, series)
 
@@ -152,17 +153,28 @@ def upload(job: str, as_json: bool) -> None:
         click.echo(f"{job} has no outputs", err=True)
 
 
+def _point(point: Point) -> dict[str, Any]:
+    """A point as data for JSON: its time and value, and what is known of a step that the script logged."""
+    if point.step is None:
+        return {"time": point.time, "value": point.value}
+    return {name: value for name, value in point._asdict().items() if value is not None}
+
+
 def _show_metrics(job: str, series: Series) -> None:
     """Print one row per metric."""
     if not series:
-        click.echo(f"Job {job} has no metrics yet. Its metric_definitions define them.", err=True)
+        click.echo(
+            f"Job {job} has no metrics yet. Its script logs them with cloudtrain.log, or its metric_definitions find "
+            "them in its output.",
+            err=True,
+        )
         return
     from cloudtrain._display.sparkline import sparkline
     from cloudtrain.contract.text import escape_line
 
     rows: list[tuple[str, ...]] = [HEADINGS]
     for name, points in series.items():
-        values = [value for _, value in points]
+        values = [point.value for point in points]
         numbers = (f"{value:g}" for value in (values[-1], min(values), max(values)))
         rows.append((escape_line(name), *numbers, str(len(values)), sparkline(values)))
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]

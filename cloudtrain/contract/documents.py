@@ -63,13 +63,13 @@ class Fields:
     def number(self, name: str, *default: float | None, least: float = -LARGEST_NUMBER) -> Any:
         return self._get(name, default, lambda value: is_number(value) and value >= least, "a number")
 
-    def any_number(self, name: str) -> Any:
+    def any_number(self, name: str, *default: float | None) -> Any:
         """A number of any size, or NaN: a value that a script printed."""
 
         def fits(value: object) -> bool:
             return isinstance(value, float) or (isinstance(value, int) and is_number(value))
 
-        return self._get(name, (), fits, "a number")
+        return self._get(name, default, fits, "a number")
 
     def time(self, name: str, *default: float | None) -> Any:
         """Seconds since the epoch."""

@@ -162,6 +162,14 @@ def _check_metric(given: Fields) -> None:
     given.text("name")
     given.time("time")
     given.any_number("value")
+    given.integer("rank", None, least=-1)
+    given.integer("step", None, least=-LARGEST_NUMBER)
+    given.integer("ranks", None, least=1)
+    given.integer("slowest", None, least=-1)
+    given.number("lag", None)
+    given.boolean("late", None)
+    for name in ("min", "max"):
+        given.any_number(name, None)
 
 
 def _check_kind(given: Fields) -> None:

@@ -36,7 +36,8 @@ class Progress:
         path = os.environ.get(VARIABLE)
         self._log = EventLog(Path(path), os.environ.get("SM_CURRENT_HOST", "")) if path else None
         self._steps = 0
-        self._number: int | None = None
+        self.number: int | None = None
+        """The last step that was reported."""
         self._done_at = 0.0
         """When the last step was done, on the clock of `time.monotonic`."""
         self._due_at = -math.inf
@@ -50,7 +51,7 @@ class Progress:
         """A step is done."""
         self._steps += 1
         if number is not None:
-            self._number = number
+            self.number = number
         self._done_at = now = time.monotonic()
         if now >= self._due_at:
             if not self._reported_steps:
@@ -60,7 +61,7 @@ class Progress:
 
     def saved(self, number: int) -> None:
         """The state after step ``number`` is being saved."""
-        if self._number != number or self._steps == self._steps_at_save:
+        if self.number != number or self._steps == self._steps_at_save:
             self.step(number)  # it was not reported: the script may only save
         self._steps_at_save = self._steps
 
@@ -72,7 +73,7 @@ class Progress:
         self._reported_steps = self._steps
         self._due_at = now + min(max(SHARE * (now - self._began_at), FIRST_INTERVAL), INTERVAL)
         ago = now - self._done_at
-        self._emit("step", ago, step=self._number, stalled=round(self._stalled, 3), pid=self._process)
+        self._emit("step", ago, step=self.number, stalled=round(self._stalled, 3), pid=self._process)
 
     @contextlib.contextmanager
     def stalled(self) -> Iterator[None]:
@@ -99,22 +100,26 @@ class Progress:
             self._emit("restored", 0.0, step=restored[-1] if restored else None, seconds=seconds)
 
     def _emit(self, event: str, ago: float, **fields: object) -> None:
-        if self._log is None or not _is_rank_0():
+        if self._log is None or current_rank() != 0:
             return
         log = EventLog(self._log.path, self._log.source, clock=lambda: steady.now() - ago)
         with contextlib.suppress(OSError):  # a full disk must not end the training
             log.emit(event, **fields)
 
 
-def _is_rank_0() -> bool:
-    """Whether this is rank 0 of ``torch.distributed`` if the script has initialized it, else of its launcher."""
+def current_rank() -> int:
+    """The rank of this process in ``torch.distributed`` if the script has initialized it, else in its launcher.
+
+    -1 if the launcher's variable is not a number.
+    """
     from cloudtrain.contract.rank import LauncherEnv, with_rank
 
     dist = sys.modules.get("torch.distributed")
     if dist is not None and dist.is_available() and dist.is_initialized():
-        return bool(dist.get_rank() == 0)
+        return int(dist.get_rank())
     environ = with_rank(os.environ)
-    return environ.get(LauncherEnv.detect(environ).rank, "0") == "0"
+    rank = environ.get(LauncherEnv.detect(environ).rank, "0")
+    return int(rank) if rank.isdecimal() else -1
 
 
 _own: Progress | None = None

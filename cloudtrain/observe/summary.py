@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from cloudtrain.observe.goodput import KINDS, GoodputMeter
+from cloudtrain.observe.metric_series import Point
 
 MOST_POINTS = 80
 """Twice the width of a sparkline."""
@@ -41,9 +42,10 @@ class Trend:
             pairs = zip(self.points[::2], self.points[1::2])
             self.points = [(second[0], _mean(first[1], second[1])) for first, second in pairs]
 
-    def series(self, time: float) -> list[tuple[float, float]]:
+    def series(self, time: float) -> list[Point]:
         """The points, and one for the latest values, which gets this ``time``."""
-        return [*self.points, (time, self._mean())] if self.count else list(self.points)
+        latest = [(time, self._mean())] if self.count else []
+        return [Point(*point) for point in (*self.points, *latest)]
 
     def _mean(self) -> float:
         return self.total / self.finite if self.finite else math.nan
@@ -100,6 +102,8 @@ class Summary:
     """The last step that the script reported."""
     metrics: dict[str, float] = field(default_factory=dict)
     """The last value of each metric."""
+    logged: dict[str, tuple[int, float, int]] = field(default_factory=dict)
+    """The last step of each metric that ``cloudtrain.log`` logged, the mean, and the number of ranks in it."""
     uploaded: dict[str, str] = field(default_factory=dict)
     """The URI of each kind of output: ``model``, ``output``."""
     warnings: list[str] = field(default_factory=list)
@@ -115,7 +119,7 @@ class Summary:
         try:
             kind = event["event"]
             if kind == "metric":
-                self._add_metric(_text(event["name"]), event["value"], event.get("time", 0.0))
+                self._add_metric(_text(event["name"]), event)
             elif kind == "attempt":
                 self.phases.clear()
                 self.hosts.clear()
@@ -143,7 +147,19 @@ class Summary:
             with contextlib.suppress(KeyError, TypeError, ValueError, OverflowError):
                 self.meter.add(event)
 
-    def _add_metric(self, name: str, value: float, time: float) -> None:
+    def _add_metric(self, name: str, event: dict[str, Any]) -> None:
+        value, step, ranks = event["value"], event.get("step"), event.get("ranks") or 1
+        time = self.last = event.get("time", 0.0)
+        before = self.logged.get(name)
+        if (
+            step is not None and before and before[0] == step
+        ):  # another host has logged it; the trend has its mean
+            total = before[2] + ranks
+            value = (before[1] * before[2] + value * ranks) / total
+            self.logged[name], self.metrics[name] = (step, value, total), value
+            return
+        if event.get("late"):
+            return
         trend = self.trends.get(name)
         if trend is None:
             if len(self.trends) == MOST_NAMES:
@@ -151,7 +167,8 @@ class Summary:
             trend = self.trends[name] = Trend()
         trend.add(time, value)
         self.metrics[name] = value
-        self.last = time
+        if step is not None:
+            self.logged[name] = (step, value, ranks)
 
     def _add_phase(self, name: str, event: dict[str, Any]) -> None:
         if event["state"] == "began":

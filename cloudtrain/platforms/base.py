@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from cloudtrain.contract import FailureReport, JobStatus
 from cloudtrain.observe import Goodput
+from cloudtrain.observe.metric_series import Point
 from cloudtrain.platforms.described_names import DescribedNames
 from cloudtrain.storage import Progress, Store
 
@@ -352,8 +353,8 @@ class States(Protocol):
         ...
 
 
-Series = Mapping[str, Sequence[tuple[float, float]]]
-"""The values of each metric over time: pairs of seconds since the epoch and value, in order."""
+Series = Mapping[str, Sequence[Point]]
+"""The values of each metric over time, in order."""
 
 
 @runtime_checkable

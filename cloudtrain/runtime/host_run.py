@@ -47,6 +47,7 @@ from cloudtrain.runtime.launchers.launch_plan import (
 )
 from cloudtrain.runtime.leader_client import Inbox, LeaderClient
 from cloudtrain.runtime.leader_links import Message
+from cloudtrain.runtime.logged_metrics import LoggedMetrics
 from cloudtrain.runtime.metrics import MetricFinder
 from cloudtrain.runtime.outcome import HostOutcome, without_secrets
 from cloudtrain.runtime.output import OutputMerger, say
@@ -95,6 +96,7 @@ class HostRun:
         self._output = OutputMerger(1, config.paths.logs, self._metrics, self._on_output_error, self._hider)
         self._preparation = Preparation(config, environ, self._phases, events, self._on_pipe_error)
         self._rendezvous: subprocess.Popen[bytes] | None = None
+        self._logged: LoggedMetrics | None = None
         self._launch: Launch | None = None
         self._launched_at = self._launched = 0.0
         """When the ranks were launched: in seconds since the epoch, as files have it, and on `time.monotonic`."""
@@ -349,6 +351,7 @@ class HostRun:
         self._events.emit("launch", command=show_command(plan), ranks=[slot.rank for slot in plan.slots])
         self._memory_kills = memory_kill_count()
         self._launched_at, self._launched = time.time(), time.monotonic()
+        self._logged = LoggedMetrics(str(plan.run), plan.slots, self._events)
         try:
             launch.start()
         except BaseException:
@@ -535,6 +538,8 @@ class HostRun:
             channel.stop()
         if self._launch:
             end_descendants()
+            if self._logged:
+                self._logged.close()
             self._launch.clean_up()
             self._output.close()
         if self._metrics:

@@ -22,7 +22,8 @@ PUBLIC = {
         InvalidJob Job JobStatus MXNet MlflowConfig ModelPackageConfig
         Profiler ProfilerConfig PyTorch SKLearn Session ShuffleConfig StrategyConfig TensorBoardOutputConfig TensorFlow
         TrainingFailed TrainingInput TrainingJob TrainingJobAnalytics TuningJobCompletionCriteriaConfig
-        WarmStartConfig WarmStartTypes XGBoost __version__ get_execution_role image_uris upload_data
+        WarmStartConfig WarmStartTypes XGBoost __version__ get_execution_role image_uris log
+        upload_data
     """,
     "cloudtrain.aws": """
         Aws aws_errors error_code owner_of

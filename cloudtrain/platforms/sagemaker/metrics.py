@@ -14,6 +14,7 @@ from typing import Any
 
 from cloudtrain.aws.aws import Aws
 from cloudtrain.aws.errors import aws_errors
+from cloudtrain.observe.metric_series import Point
 from cloudtrain.platforms.base import Series
 from cloudtrain.platforms.sagemaker.training_job import describe_training_job
 
@@ -53,13 +54,13 @@ def metrics(
     names = list(names or metric_names(answer))
     if not names:
         return {}
-    found: defaultdict[str, list[tuple[float, float]]] = defaultdict(list)
+    found: defaultdict[str, list[Point]] = defaultdict(list)
     with aws_errors(f"the metrics of job {job_name}"):
         pages = aws.client("cloudwatch").get_paginator("get_metric_data")
         for page in pages.paginate(**metric_query(names, answer, datetime.now(timezone.utc), interval)):
             for result in page["MetricDataResults"]:
                 moments = (moment.timestamp() for moment in result["Timestamps"])
-                found[names[int(result["Id"][1:])]] += zip(moments, result["Values"], strict=True)
+                found[names[int(result["Id"][1:])]] += map(Point, moments, result["Values"])
     return {name: sorted(found[name]) for name in names if found[name]}
 
 

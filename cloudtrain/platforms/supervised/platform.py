@@ -16,6 +16,7 @@ from cloudtrain.contract.preemption import PREEMPT, STOP
 from cloudtrain.contract.request_body import argument_details, request_settings
 from cloudtrain.errors import CloudtrainError, JobExists, JobNotFound, PlatformError
 from cloudtrain.observe import Summary, parse_events, steady
+from cloudtrain.observe.metric_series import metric_series
 from cloudtrain.platforms.base import HostState, JobDescription, Request, Series
 from cloudtrain.platforms.supervised.job_summary import (
     FEW_JOBS,
@@ -157,11 +158,7 @@ class SupervisedPlatform(ABC):
         return parse_events(self._lines(self._existing(job_name), EVENTS, follow))
 
     def metrics(self, job_name: str) -> Series:
-        found: dict[str, list[tuple[float, float]]] = {}
-        for event in self.events(job_name):
-            if event["event"] == "metric":
-                found.setdefault(event["name"], []).append((event["time"], event["value"]))
-        return found
+        return metric_series(self.events(job_name))
 
     def trends(self, job_name: str) -> Series:
         summary = read_summary(self._existing(job_name))

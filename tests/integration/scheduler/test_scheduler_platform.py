@@ -87,7 +87,7 @@ def test_a_job_waits_in_the_queue_and_runs_on_the_scheduler_s_nodes(cluster: Clu
     for rank, node in enumerate(NODES):
         assert f"[rank {rank}] rank {rank} on {node} s3cret" in lines
     assert described.metrics == {"loss": 0.5}
-    assert {value for _, value in cluster.platform.metrics("queued")["loss"]} == {0.5}
+    assert {point.value for point in cluster.platform.metrics("queued")["loss"]} == {0.5}
     assert (described.model_data or "").endswith("/queued/output/model")
     [model] = job.download(tmp_path)
     assert {path.name: path.read_text() for path in model.iterdir()} == {

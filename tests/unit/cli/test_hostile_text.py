@@ -24,6 +24,7 @@ from cloudtrain.contract import FailureClass, FailureReport, JobStatus
 from cloudtrain.contract.text import escape_except_colours, escape_line, escape_text
 from cloudtrain.errors import PlatformError, TrainingFailed
 from cloudtrain.job import Job
+from cloudtrain.observe.metric_series import Point
 from cloudtrain.platforms import CheckStatus, Finding, HostState, JobDescription, JobState
 from cloudtrain.platforms.states import state_line
 from cloudtrain.testing import FakePlatform
@@ -128,5 +129,5 @@ def test_markup_in_names_is_not_interpreted(capsys: pytest.CaptureFixture[str]) 
 
 def test_the_long_name_of_one_metric_makes_no_other_row_long(capsys: pytest.CaptureFixture[str]) -> None:
     names = [f"m{number}" for number in range(1000)]
-    show_metrics("a-job", {name: [(0.0, 1.0)] for name in [*names, "n" * 10_000]})
+    show_metrics("a-job", {name: [Point(0.0, 1.0)] for name in [*names, "n" * 10_000]})
     assert len(capsys.readouterr().out) < 200_000

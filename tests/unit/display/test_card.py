@@ -10,6 +10,7 @@ from cloudtrain._display.card import card, span, table
 from cloudtrain._display.facts import text
 from cloudtrain.contract import FailureClass, FailureReport, JobStatus
 from cloudtrain.observe import Goodput
+from cloudtrain.observe.metric_series import Point
 from cloudtrain.platforms import HostState, JobState
 
 
@@ -19,7 +20,7 @@ def _rows(page: Element) -> dict[str, Element]:
 
 def test_a_running_job() -> None:
     found = view(
-        {"loss": [(NOW, 3.0), (NOW, 2.0), (NOW, 1.0)]}, phase="train", phases={"fetch": 7.2, "unpack": 0.01}, step=1200,
+        {"loss": [Point(NOW, 3.0), Point(NOW, 2.0), Point(NOW, 1.0)]}, phase="train", phases={"fetch": 7.2, "unpack": 0.01}, step=1200,
         metrics={"loss": 1.0, "accuracy": 0.5}, hosts=[HostState("algo-1", "train"), HostState("algo-2", "train")],
         goodput=Goodput(0.875, 80, 70, {"queue": 10.0}, "steps"), attempt=1, place="https://console.example.org/1",
         states=[JobState(NOW, "Pending", "no GPUs"), JobState(NOW, "Starting", "pulls the image")],
@@ -84,7 +85,7 @@ def test_many_metrics_are_counted() -> None:
 
 
 def test_an_old_card_is_small() -> None:
-    series = {"loss": [(NOW, number % 7) for number in range(100_000)]}
+    series = {"loss": [Point(NOW, number % 7) for number in range(100_000)]}
     assert len(card(view(series, metrics={"loss": 1.0}))) < 5000
 
 
@@ -94,7 +95,7 @@ def test_nothing_is_loaded_from_elsewhere() -> None:
 
 
 def test_the_text_has_the_same_facts() -> None:
-    found = view({"loss": [(NOW, 2.0), (NOW, 1.0)]}, metrics={"loss": 1.0}, warnings=["the disk is full"])
+    found = view({"loss": [Point(NOW, 2.0), Point(NOW, 1.0)]}, metrics={"loss": 1.0}, warnings=["the disk is full"])
     lines = text(found, [("Attach:", "job.wait()")]).splitlines()
     assert lines == [
         "Job train-1 on fake",

@@ -14,6 +14,7 @@ from cloudtrain._display.card import card, problem_card, table
 from cloudtrain._display.facts import text
 from cloudtrain._display.markup import Html, link
 from cloudtrain.contract import FailureClass, FailureReport, JobStatus
+from cloudtrain.observe.metric_series import Point
 from cloudtrain.platforms import HostState, JobState
 
 TAGS = {
@@ -99,7 +100,7 @@ def test_any_text_is_only_shown(evil: str) -> None:
 def test_any_numbers_make_a_card(
     values: list[float], last: float, done: int, total: int, step: int | None
 ) -> None:
-    series = {"loss": [(NOW, value) for value in values]}
+    series = {"loss": [Point(NOW, value) for value in values]}
     hosts = [HostState("algo-1", "fetch", done=done, total=total)]
     found = view(series, metrics={"loss": last}, phase="fetch", hosts=hosts, step=step)
     _check(card(found))

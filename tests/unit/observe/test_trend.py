@@ -18,10 +18,10 @@ def test_a_trend_has_the_means_of_all_values_in_order(count: int) -> None:
         if number == count // 2:
             trend = Trend.from_list(json.loads(json.dumps(trend.to_list())))
     series = trend.series(float(count))
-    values = [value for _, value in series]
+    values = [point.value for point in series]
     assert len(series) <= MOST_POINTS
     assert values == sorted(values)
-    assert [time for time, _ in series] == sorted(time for time, _ in series)
+    assert [point.time for point in series] == sorted(point.time for point in series)
     assert values[-1] >= count - 1 - trend.size
     whole = trend.size * sum(value for _, value in trend.points) + trend.total
     assert whole == pytest.approx(sum(range(count)))

@@ -21,6 +21,7 @@ from cloudtrain.errors import PlatformError
 from cloudtrain.observe import Summary
 from cloudtrain.observe.event_lines import parse_event_line
 from cloudtrain.observe.events import MARK, Event
+from cloudtrain.observe.metric_series import metric_series
 from cloudtrain.platforms.base import Series
 from cloudtrain.platforms.common.log_merge import LogMerge
 from cloudtrain.platforms.kubernetes.api.errors import KubeNotFound
@@ -221,11 +222,7 @@ def events(api: Api, watch: JobWatch, *, follow: bool) -> Generator[dict[str, An
 
 def metrics(api: Api, watch: JobWatch) -> Series:
     """All values of each metric that were printed: at most one a second. Raises PlatformError."""
-    found: dict[str, list[tuple[float, float]]] = {}
-    for event in events(api, watch, follow=False):
-        if event["event"] == "metric":
-            found.setdefault(event["name"], []).append((event["time"], event["value"]))
-    return found
+    return metric_series(events(api, watch, follow=False))
 
 
 def is_leader(state: SourceState) -> bool:

@@ -1,0 +1,169 @@
+"""Records the metrics that the ranks of this host log with ``cloudtrain.log``: one event per metric and step."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import os
+import threading
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from cloudtrain._system.files import READ_REGULAR, open_regular
+from cloudtrain.contract import RankSlot
+from cloudtrain.contract.documents import LARGEST_NUMBER, parse_json
+from cloudtrain.observe import EventLog
+from cloudtrain.observe.events import to_line
+from cloudtrain.observe.growing import Bookmark, new_lines
+from cloudtrain.observe.metric_log import LONGEST_NAME, metrics_path
+from cloudtrain.runtime.run_folder import heartbeat_path
+
+INTERVAL = 1.0
+"""Seconds between two looks at the files."""
+MOST_LOOKS = 5
+"""How often the thread looks for the ranks that have not logged a step."""
+MOST_NAMES = 1000
+"""The most metrics. Others are ignored: their number is up to the script."""
+MOST_LINES = 100_000
+"""Lines of one rank that are read at a time: a script may write as many as it likes."""
+CHUNK = 1 << 20
+
+
+@dataclass
+class _Step:
+    """The values of one metric at one step, by rank: the value and its time."""
+
+    is_late: bool
+    """Whether the step has been recorded without these values."""
+    values: dict[int, tuple[float, float]] = field(default_factory=dict)
+    looks: int = 0
+    """How often the thread has looked for further values."""
+
+
+@dataclass
+class _Metric:
+    """The state of one metric."""
+
+    last: dict[int, int] = field(default_factory=dict)
+    """The last step of each rank that logs it."""
+    recorded: float = -math.inf
+    """The highest step that has been recorded."""
+    looks: int = 0
+
+    def add(self, step: int, rank: int) -> bool:
+        """Note that ``rank`` logged ``step``. Returns whether this is too late for the record of the step."""
+        if step <= self.last.get(rank, step - 1):  # the script has gone back, as after a restore
+            self.recorded = min(self.recorded, step - 1)
+            self.last = {other: min(last, step - 1) for other, last in self.last.items()}
+        self.last[rank] = step
+        return step <= self.recorded
+
+
+class LoggedMetrics:
+    """Reads the files of this host's ranks in a thread, until `close`. Create it before they start.
+
+    A step is recorded when all ranks that log the metric have logged it, or after `MOST_LOOKS` seconds.
+    """
+
+    def __init__(self, run: str, slots: Sequence[RankSlot], events: EventLog) -> None:
+        paths = [metrics_path(heartbeat_path(run, slot.local_rank)) for slot in slots]
+        for path in paths:
+            with contextlib.suppress(OSError):
+                os.unlink(path)  # of an earlier attempt
+        self._files = {path: Bookmark() for path in paths}
+        self._events = events
+        self._metrics: dict[str, _Metric] = {}
+        self._steps: dict[tuple[str, int], _Step] = {}
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="logged-metrics", daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        """Record what is left: the ranks have ended."""
+        self._ended.set()
+        self._thread.join()
+
+    def _run(self) -> None:
+        ended = False
+        while not ended:
+            ended = self._ended.wait(INTERVAL)
+            for path, mark in self._files.items():
+                for line in _read(path, mark):
+                    self._add(line)
+            lines = [to_line(event) for event in self._due(ended)]
+            if lines:
+                try:
+                    self._events.append(b"".join(lines))
+                except OSError:  # a full disk: the job continues without them
+                    continue
+
+    def _add(self, line: str) -> None:
+        for moment, step, rank, name, value in _parse(line):
+            if name not in self._metrics and len(self._metrics) == MOST_NAMES:
+                continue
+            is_late = self._metrics.setdefault(name, _Metric()).add(step, rank)
+            self._steps.setdefault((name, step), _Step(is_late)).values[rank] = (value, moment)
+
+    def _due(self, ended: bool) -> Iterator[dict[str, Any]]:
+        """The events of the steps that are complete, in the order in which they began."""
+        for metric in self._metrics.values():
+            metric.looks += 1
+        for (name, step), found in list(self._steps.items()):
+            metric = self._metrics[name]
+            found.looks += 1
+            # at first, it is unknown which ranks log it
+            ranks = len(metric.last) if metric.looks > MOST_LOOKS else len(self._files)
+            if ended or len(found.values) >= ranks or found.looks > MOST_LOOKS:
+                del self._steps[name, step]
+                metric.recorded = max(metric.recorded, step)
+                yield self._event(name, step, found)
+
+    def _event(self, name: str, step: int, found: _Step) -> dict[str, Any]:
+        values = found.values
+        numbers = [value for value, _ in values.values()]
+        slowest = max(values, key=lambda rank: values[rank][1])
+        last = values[slowest][1]
+        fields: dict[str, Any] = {"rank": slowest if len(values) == 1 else None, "step": step}
+        if len(values) > 1:
+            first = min(moment for _, moment in values.values())
+            fields |= {"ranks": len(values), "min": min(numbers), "max": max(numbers)}
+            fields |= {"slowest": slowest, "lag": round(last - first, 3)}
+        if found.is_late:
+            fields["late"] = True
+        event = self._events.record("metric", name=name, value=sum(numbers) / len(numbers), **fields)
+        return {**event, "time": last}
+
+
+def _read(path: str, mark: Bookmark) -> Iterator[str]:
+    """The new lines of a file that a script may have replaced by anything; none for other than a regular file."""
+    try:
+        descriptor = open_regular(path, READ_REGULAR)
+    except OSError:
+        return
+    read = 0
+    try:
+        for lines in new_lines(lambda position: os.pread(descriptor, CHUNK, position), mark):
+            yield from lines
+            read += len(lines)
+            if read > MOST_LINES:
+                return
+    except OSError:
+        return
+    finally:
+        os.close(descriptor)
+
+
+def _parse(line: str) -> list[tuple[float, int, int, str, float]]:
+    """The time, step, rank, name and value of each metric in a line; none if a script wrote something else."""
+    try:
+        moment, step, rank, values = parse_json(line)
+        if not all(isinstance(number, int) and abs(number) <= LARGEST_NUMBER for number in (step, rank)):
+            return []
+        return [
+            (float(moment), step, rank, name, float(value))
+            for name, value in values.items()
+            if 0 < len(name) <= LONGEST_NAME
+        ]
+    except (TypeError, ValueError, AttributeError, OverflowError):
+        return []

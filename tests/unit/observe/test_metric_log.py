@@ -1,0 +1,121 @@
+"""``cloudtrain.log``: what reaches the file of a rank, and what a failing disk does to the script."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from cloudtrain.observe.heartbeat import VARIABLE
+from cloudtrain.observe.metric_log import MetricLog, log, metrics_path
+
+LIBRARY = str(Path(__file__).parents[3])
+
+
+def run(tmp_path: Path, script: str, **environ: str) -> tuple[list[Any], str]:
+    """The whole lines that a process with ``script`` writes, and its stderr."""
+    environment = {"PYTHONPATH": LIBRARY, VARIABLE: str(tmp_path / "beat"), "PATH": "", **environ}
+    done = subprocess.run(
+        [sys.executable, "-c", f"import cloudtrain\n{script}"],
+        env=environment,
+        check=True,
+        text=True,
+        stderr=subprocess.PIPE,
+    )
+    path = Path(metrics_path(str(tmp_path / "beat")))
+    lines = path.read_text().split("\n")[:-1] if path.is_file() else []
+    return [json.loads(line) for line in lines if line.endswith("]")], done.stderr
+
+
+def test_each_call_is_a_line_with_time_step_and_rank(tmp_path: Path) -> None:
+    lines, errors = run(
+        tmp_path, "cloudtrain.log(step=7, loss=0.5, n=3)\ncloudtrain.log({'a/b': 1})", RANK="2"
+    )
+    assert [line[1:] for line in lines] == [[7, 2, {"loss": 0.5, "n": 3.0}], [1, 2, {"a/b": 1.0}]]
+    assert errors == ""
+
+
+def test_all_values_of_a_fast_script_are_kept(tmp_path: Path) -> None:
+    lines, _ = run(tmp_path, "for step in range(20_000): cloudtrain.log(step=step, loss=1 / (step + 1))")
+    assert [line[1] for line in lines] == list(range(20_000))
+
+
+def test_a_forked_process_has_its_own_log(tmp_path: Path) -> None:
+    script = """
+import os, sys, time
+cloudtrain.log(step=1, a=1)
+if not os.fork():
+    cloudtrain.log(step=2, b=2)
+    sys.exit()
+os.wait()
+"""
+    lines, _ = run(tmp_path, script)
+    assert sorted(line[3].popitem() for line in lines) == [("a", 1.0), ("b", 2.0)]
+
+
+def test_a_full_disk_loses_values_with_one_warning(tmp_path: Path) -> None:
+    script = """
+import resource, time
+resource.setrlimit(resource.RLIMIT_FSIZE, (1000, -1))
+for step in range(2000):
+    cloudtrain.log(step=step, loss=1)
+    if step == 1000:
+        time.sleep(1.5)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (-1, -1))  # there is space again
+"""
+    lines, errors = run(tmp_path, script)
+    assert [line[1] for line in lines][-999:] == list(range(1001, 2000))
+    assert len(lines) < 1100
+    assert errors.startswith("[cloudtrain] metrics of cloudtrain.log() are lost: ")
+    assert errors.count("\n") == 1
+
+
+def test_a_missing_folder_does_not_reach_the_script(tmp_path: Path) -> None:
+    _, errors = run(tmp_path, "cloudtrain.log(step=1, loss=1)", **{VARIABLE: str(tmp_path / "no" / "beat")})
+    assert errors.count("\n") == 1
+
+
+def test_outside_a_job_nothing_happens(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(VARIABLE, raising=False)
+    monkeypatch.chdir(tmp_path)
+    log(step=1, loss=0.5)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("value", [np.float32(0.5), np.array([0.5]).sum(), True, np.int64(1)])
+def test_numbers_of_numpy_are_numbers(tmp_path: Path, value: Any) -> None:
+    found = MetricLog(str(tmp_path / "file"), pytest.fail)
+    found.add(1, {"x": value})
+    found.close()
+    [_, _, _, values] = json.loads((tmp_path / "file").read_text())
+    assert values == {"x": float(value)}
+
+
+def test_torch_tensors_with_one_element_are_numbers(tmp_path: Path) -> None:
+    import torch
+
+    found = MetricLog(str(tmp_path / "file"), pytest.fail)
+    loss = torch.tensor([0.25], requires_grad=True)
+    found.add(1, {"loss": loss.sum()})
+    with pytest.raises(TypeError, match=r"log\(\): loss must be a number"):
+        found.add(2, {"loss": torch.zeros(3)})
+    found.close()
+    assert json.loads((tmp_path / "file").read_text())[3] == {"loss": 0.25}
+
+
+@pytest.mark.parametrize("value", ["0.5", None, [1, 2], {}])
+def test_other_values_are_refused_by_name(tmp_path: Path, value: Any) -> None:
+    found = MetricLog(str(tmp_path / "file"), pytest.fail)
+    with pytest.raises(TypeError, match="loss must be a number or a tensor"):
+        found.add(1, {"loss": value})
+
+
+@pytest.mark.parametrize("name", ["", "a\nb", "x" * 256])
+def test_names_that_no_table_can_show_are_refused(tmp_path: Path, name: str) -> None:
+    with pytest.raises(ValueError, match="a metric needs a name"):
+        MetricLog(str(tmp_path / "file"), pytest.fail).add(1, {name: 1.0})

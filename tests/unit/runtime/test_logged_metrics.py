@@ -1,0 +1,133 @@
+"""The runtime's reading of what ranks log: which ranks a step has, and files that a script has spoiled."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cloudtrain.contract import RankSlot
+from cloudtrain.observe import EventLog, read_events
+from cloudtrain.observe.metric_log import metrics_path
+from cloudtrain.observe.metric_series import Point, metric_series
+from cloudtrain.runtime import logged_metrics
+from cloudtrain.runtime.logged_metrics import LoggedMetrics
+from cloudtrain.runtime.run_folder import heartbeat_path
+
+
+class Ranks:
+    """The files of two ranks, and their reader."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.events = folder / "events.jsonl"
+        slots = tuple(RankSlot.on_host(0, 1, 2))
+        self.reader = LoggedMetrics(str(folder), slots, EventLog(self.events, "algo-1"))
+
+    def path(self, rank: int) -> Path:
+        return Path(metrics_path(heartbeat_path(str(self.folder), rank)))
+
+    def write(self, rank: int, *lines: str) -> None:
+        with open(self.path(rank), "a") as file:
+            file.write("".join(f"{line}\n" for line in lines))
+
+    def log(self, rank: int, step: int, value: float, name: str = "loss", at: float = 1000.0) -> None:
+        self.write(rank, json.dumps([at, step, rank, {name: value}]))
+
+    def series(self) -> dict[str, list[Point]]:
+        self.reader.close()
+        return metric_series(read_events(self.events))
+
+
+@pytest.fixture
+def ranks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Ranks:
+    monkeypatch.setattr(logged_metrics, "INTERVAL", 0.02)
+    return Ranks(tmp_path)
+
+
+def wait_until(found: Callable[[], Any]) -> None:
+    end = time.monotonic() + 20
+    while not found():
+        assert time.monotonic() < end
+        time.sleep(0.01)
+
+
+def test_a_step_of_two_ranks_has_mean_bounds_and_the_slowest(ranks: Ranks) -> None:
+    ranks.log(0, 1, 1.0)
+    ranks.log(1, 1, 3.0, at=1000.25)
+    assert ranks.series() == {"loss": [Point(1000.25, 2.0, 1, 1.0, 3.0, 2, 1, 0.25)]}
+
+
+def test_a_metric_of_one_rank_has_no_bounds(ranks: Ranks) -> None:
+    ranks.log(0, 10, 0.9, name="val/accuracy")
+    assert ranks.series() == {"val/accuracy": [Point(1000.0, 0.9, 10, slowest=0)]}
+
+
+def test_a_rank_that_is_far_behind_is_added_to_the_recorded_step(ranks: Ranks) -> None:
+    ranks.log(0, 1, 1.0)
+    ranks.log(0, 2, 1.0)
+    wait_until(lambda: len(read_events(ranks.events)) == 2)
+    ranks.log(1, 1, 3.0)
+    ranks.log(1, 2, 3.0)
+    assert [point[1:6] for point in ranks.series()["loss"]] == [(2.0, 1, 1.0, 3.0, 2), (2.0, 2, 1.0, 3.0, 2)]
+
+
+def test_steps_after_a_restore_in_the_same_process_replace_earlier_ones(ranks: Ranks) -> None:
+    for step in (1, 2, 3):
+        ranks.log(0, step, 1.0)
+        ranks.log(1, step, 1.0)
+    wait_until(lambda: len(read_events(ranks.events)) == 3)
+    for rank in (1, 0):
+        ranks.log(rank, 2, 5.0)
+    assert [(point.step, point.value, point.ranks) for point in ranks.series()["loss"]] == [
+        (1, 1.0, 2),
+        (2, 5.0, 2),
+    ]
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        *("", "not JSON", "[]", "null", '{"a": 1}', '[1000, 1, 0, {"loss": "x"}]', '[1000, 1, 0, {"": 1}]'),
+        *('[1000, 1e400, 0, {"loss": 1}]', '["now", 1, 0, {"loss": 1}]', '[-1, 1, 0, {"loss": 1}]'),
+        *("[1000, 1, 0, [1]]", "[" * 50_000, "x" * 200_000, '[1000, 1, 0, {"loss": ' + "9" * 400 + "}]"),
+        *('[1000, "1", 0, {"loss": 1}]', '[1000, true, 0, {"loss": 1}]', '[1e300, 1, 0, {"loss": 1}]'),
+    ],
+)
+def test_other_lines_are_ignored(ranks: Ranks, line: str) -> None:
+    ranks.write(0, line)
+    ranks.log(0, 5, 0.5)
+    assert [(point.step, point.value) for point in ranks.series()["loss"]] == [(5, 0.5)]
+
+
+def test_values_that_are_not_finite_are_kept(ranks: Ranks) -> None:
+    ranks.write(0, '[1000, 1, 0, {"a": NaN, "b": Infinity}]')
+    found = ranks.series()
+    assert str(found["a"][0].value) == "nan"
+    assert found["b"][0].value == float("inf")
+
+
+@pytest.mark.parametrize("kind", ["pipe", "link", "folder"])
+def test_a_file_that_is_replaced_is_not_read(ranks: Ranks, kind: str) -> None:
+    path = ranks.path(0)
+    if kind == "pipe":
+        os.mkfifo(path)
+    elif kind == "link":
+        (ranks.folder / "other").write_text('[1000, 1, 0, {"stolen": 1}]\n')
+        path.symlink_to(ranks.folder / "other")
+    else:
+        path.mkdir()
+    ranks.log(1, 1, 2.0)
+    assert {name: len(points) for name, points in ranks.series().items()} == {"loss": 1}
+
+
+def test_the_number_of_metrics_is_limited(ranks: Ranks) -> None:
+    for number in range(3):
+        names = {f"{number}-{index}": 1.0 for index in range(500)}
+        ranks.write(0, json.dumps([1000, number, 0, names]))
+    assert len(ranks.series()) == logged_metrics.MOST_NAMES
