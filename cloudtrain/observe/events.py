@@ -116,21 +116,32 @@ def parse_event(line: str | bytes) -> Event:
     return record
 
 
+_NUMBER = r"(-?\d{1,20}(?:\.\d{1,20})?(?:e[-+]\d{1,3})?)"
 _FORM = (
     r'\{"time": (\d{1,11}\.\d{1,3}), "source": "([\w.-]{1,255})", "event": "metric", "name": "([\w./-]{1,255})", '
-    r'"value": (-?\d{1,20}(?:\.\d{1,20})?(?:e[-+]\d{1,3})?), "rank": (\d{1,9}|null)\}'
+    rf'"value": {_NUMBER}, "rank": (\d{{1,9}}|null)(?:, "step": (-?\d{{1,15}})(?:, "ranks": (\d{{1,9}}), '
+    rf'"min": {_NUMBER}, "max": {_NUMBER}, "slowest": (\d{{1,9}}), "lag": {_NUMBER})?)?\}}'
 )
 """A metric as a runtime writes it, unless its name or its value is unusual: several times faster to read than JSON."""
 _METRIC = re.compile(_FORM, re.ASCII)
 _METRIC_BYTES = re.compile(_FORM.encode())
 
 
-def _metric(time: Any, source: Any, name: Any, value: Any, rank: Any) -> Event:
+def _metric(
+    time: Any, source: Any, name: Any, value: Any, rank: Any, step: Any = None, ranks: Any = None, *rest: Any
+) -> Event:
     if isinstance(source, bytes):
         source, name, rank = source.decode(), name.decode(), rank.decode()
-    number = None if rank == "null" else int(rank)
-    values = {"time": float(time), "source": source, "event": "metric"}
-    return {**values, "name": name, "value": float(value), "rank": number}
+    event: Event = {"time": float(time), "source": source, "event": "metric", "name": name}
+    event["value"] = float(value)
+    event["rank"] = None if rank == "null" else int(rank)
+    if step is not None:
+        event["step"] = int(step)
+    if ranks is not None:
+        least, most, slowest, lag = rest
+        event |= {"ranks": int(ranks), "min": float(least), "max": float(most)}
+        event |= {"slowest": int(slowest), "lag": float(lag)}
+    return event
 
 
 def read_events(path: Path) -> list[Event]:
@@ -162,8 +173,10 @@ def _check_metric(given: Fields) -> None:
     given.text("name")
     given.time("time")
     given.any_number("value")
+    if "step" not in given:
+        return
+    given.integer("step", least=-LARGEST_NUMBER)
     given.integer("rank", None, least=-1)
-    given.integer("step", None, least=-LARGEST_NUMBER)
     given.integer("ranks", None, least=1)
     given.integer("slowest", None, least=-1)
     given.number("lag", None)

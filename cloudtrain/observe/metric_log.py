@@ -65,7 +65,7 @@ class MetricLog:
         """Whether the file ends within a line, because the disk was full."""
 
     def add(self, step: int | None, values: Mapping[str, Any]) -> None:
-        """Keep the values of one call for the next write. Raises TypeError or ValueError for one that is not a number."""
+        """Keep the values of one call for the next write. Raises TypeError or ValueError as `log` does."""
         if not values.keys() <= self._names:
             for name in values:
                 _check_name(name)

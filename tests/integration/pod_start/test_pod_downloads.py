@@ -22,8 +22,8 @@ from botocore.config import Config
 from cloudtrain.contract.ending import Ending
 from cloudtrain.packaging import runtime_sha256
 from cloudtrain.platforms.kubernetes import pod_start
-from cloudtrain.platforms.kubernetes.submit import deliver
 from cloudtrain.platforms.kubernetes.labels import BOTO3_URL, POD_START, RUNTIME_URL, SOURCE_URL
+from cloudtrain.platforms.kubernetes.submit import deliver
 from cloudtrain.storage import open_store
 
 SCRIPT = """

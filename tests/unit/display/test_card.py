@@ -20,7 +20,8 @@ def _rows(page: Element) -> dict[str, Element]:
 
 def test_a_running_job() -> None:
     found = view(
-        {"loss": [Point(NOW, 3.0), Point(NOW, 2.0), Point(NOW, 1.0)]}, phase="train", phases={"fetch": 7.2, "unpack": 0.01}, step=1200,
+        {"loss": [Point(NOW, 3.0), Point(NOW, 2.0), Point(NOW, 1.0)]},
+        phase="train", phases={"fetch": 7.2, "unpack": 0.01}, step=1200,
         metrics={"loss": 1.0, "accuracy": 0.5}, hosts=[HostState("algo-1", "train"), HostState("algo-2", "train")],
         goodput=Goodput(0.875, 80, 70, {"queue": 10.0}, "steps"), attempt=1, place="https://console.example.org/1",
         states=[JobState(NOW, "Pending", "no GPUs"), JobState(NOW, "Starting", "pulls the image")],
@@ -95,7 +96,9 @@ def test_nothing_is_loaded_from_elsewhere() -> None:
 
 
 def test_the_text_has_the_same_facts() -> None:
-    found = view({"loss": [Point(NOW, 2.0), Point(NOW, 1.0)]}, metrics={"loss": 1.0}, warnings=["the disk is full"])
+    found = view(
+        {"loss": [Point(NOW, 2.0), Point(NOW, 1.0)]}, metrics={"loss": 1.0}, warnings=["the disk is full"]
+    )
     lines = text(found, [("Attach:", "job.wait()")]).splitlines()
     assert lines == [
         "Job train-1 on fake",

@@ -50,7 +50,7 @@ def _everywhere(evil: str) -> Any:
         log_tail=(evil, evil), stacks=evil, phase=evil,
     )  # fmt: skip
     return view(
-        {evil: [(NOW, 1.0), (NOW, 2.0), (NOW, math.nan)]},
+        {evil: [Point(NOW, 1.0), Point(NOW, 2.0), Point(NOW, math.nan)]},
         name=evil, platform=evil, status=JobStatus.FAILED, failure=failure, reason=evil, phase=evil, phases={evil: 1.0},
         hosts=[HostState(evil, evil, evil, 1, 2)] * 9, metrics={evil: 1.0}, model_data=evil, output_data=evil,
         warnings=[evil], checkpoint_uri=evil, git_commit=evil, place=evil, details={evil: evil},

@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from cloudtrain.observe import EventLog, parse_event, read_events, summarize
+from cloudtrain.observe import EventLog, events, parse_event, read_events, summarize
+from cloudtrain.observe.events import to_line
 
 
 def test_many_writers_never_mix_their_lines(tmp_path: Path) -> None:
@@ -95,6 +96,27 @@ def test_a_line_that_is_nearly_a_metric_is_none(end: str) -> None:
     line = '{"time": 1.5, "source": "a", "event": "metric", "name": "loss", "value": 1, "rank": 0' + end
     with contextlib.suppress(ValueError):
         assert parse_event(line) == json.loads(line)
+
+
+@pytest.mark.parametrize("step", [0, -7, 10**14])
+@pytest.mark.parametrize("ranks", [{}, {"ranks": 8, "min": -1.5, "max": 1e-7, "slowest": 3, "lag": 0.25}])
+@pytest.mark.parametrize("encode", [str, str.encode])
+def test_a_logged_metric_is_read_as_json_has_it(
+    step: int, ranks: dict[str, float], encode: Callable[[str], str | bytes], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    event = {
+        "time": 1.5,
+        "source": "algo-1",
+        "event": "metric",
+        "name": "val/loss",
+        "value": 0.5,
+        "rank": None,
+    }
+    event.update(step=step, **ranks)
+    line = encode(to_line(event).decode().rstrip())
+    assert parse_event(line) == event
+    monkeypatch.setattr(events, "parse_json", pytest.fail)  # no metric takes the slow way
+    assert parse_event(line) == event
 
 
 def test_events_never_replace_a_device() -> None:
