@@ -58,6 +58,7 @@ ELASTIC = """
 """
 
 
+@pytest.mark.soak  # integration/elastic does the same without a job, and the test above restarts ranks of a job
 def test_two_hosts_resume_from_the_last_commit(run: Run) -> None:
     one_rank = {"torch_distributed": {"processes_per_host": 1, "max_restarts": 2}}
     job = wait_for_end(run(ELASTIC, wait=False, instance_count=2, distribution=one_rank), 120)

@@ -70,8 +70,12 @@ def temporary() -> Iterator[Path]:
         yield Path(folder)
 
 
+IN_CI = ("torchrun", "mpirun 4", "mpirun 5")
+"""The ranks of the other launches listen as those of torchrun do, and they have no agent."""
+
+
 @pytest.fixture(
-    params=[pytest.param(name, marks=[pytest.mark.soak] if "two" in name else []) for name in LAUNCHES]
+    params=[pytest.param(name, marks=[] if name in IN_CI else [pytest.mark.soak]) for name in LAUNCHES]
 )
 def waiting(
     request: pytest.FixtureRequest,
