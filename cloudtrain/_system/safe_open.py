@@ -296,13 +296,13 @@ class Beneath:
         folder = os.open(
             ".", open_folder, dir_fd=self._top
         )  # a duplicate would share the position of a listing
-        for name in names:
-            try:
-                with _not_swapped("/".join(names)):
+        with _not_swapped("/".join(names)):
+            for name in names:
+                try:
                     inner = os.open(name, open_folder, dir_fd=folder)
-            finally:
-                os.close(folder)
-            folder = inner
+                finally:
+                    os.close(folder)
+                folder = inner
         return folder
 
     @contextlib.contextmanager
