@@ -9,7 +9,6 @@ import shlex
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any
 
 from cloudtrain.contract import FailureReport
@@ -144,7 +143,7 @@ class Scheduler:
 
 
 class BatchQueue(SharedQueue[QueueEntry, Snapshot]):
-    """The jobs of this user on one cluster."""
+    """The jobs of this user on one cluster, and the commands of its scheduler."""
 
     def __init__(self, scheduler: Scheduler, shell: Shell) -> None:
         server = "".join(os.environ.get(name, "") for name in scheduler.variables)
@@ -211,22 +210,6 @@ class BatchQueue(SharedQueue[QueueEntry, Snapshot]):
         first, _, rest = text.partition("\n")
         user = first.removeprefix("User: ")
         return {number: row for number, row in self._scheduler.parse(rest).items() if row.owner in ("", user)}
-
-
-class Commands:
-    """The commands of the scheduler of a cluster.
-
-    Args:
-        shell: where they are.
-    """
-
-    def __init__(self, scheduler: Scheduler, shell: Shell) -> None:
-        self._scheduler = scheduler
-        self._shell = shell
-
-    @cached_property
-    def queue(self) -> BatchQueue:
-        return BatchQueue(self._scheduler, self._shell)
 
     def ended(self, number: str) -> QueueEntry | None:
         """The record of a job that has ended; None if the scheduler keeps none. Raises PlatformError."""

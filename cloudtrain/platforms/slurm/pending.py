@@ -6,7 +6,12 @@ https://slurm.schedmd.com/job_reason_codes.html, of the versions 22.05 to 26.05
 from __future__ import annotations
 
 import re
+import time
 from dataclasses import dataclass
+from datetime import datetime
+
+from cloudtrain.contract import JobStatus
+from cloudtrain.platforms.slurm.squeue import QueueRow
 
 NOTHING = "Nothing to do."
 ADMINS = "Ask the administrators of the cluster"
@@ -211,3 +216,45 @@ def _limit(word: str) -> Why | None:
         f"{whose} has reached the limit for {each} ({what})",
         f"It starts when other jobs end. See the limits: {see}",
     )
+
+
+NEWS_SECONDS = 300.0
+"""How far an expected start has to move to be announced again: it changes with every pass of the scheduler."""
+
+
+def reason_of(row: QueueRow, status: JobStatus) -> str:
+    """The sentence why a job in Slurm's queue does not run; empty if it does."""
+    if row.is_waiting:
+        why = why_pending(row.reason, number=row.number, partition=row.partition)
+        return f"back in the queue: {why}" if status != JobStatus.PENDING else str(why)
+    if row.state == "SUSPENDED":
+        return "suspended by Slurm: another job uses its nodes now"
+    if row.state == "STOPPED":
+        return "stopped by a signal, with its nodes kept"
+    if row.state in ("CONFIGURING", "POWER_UP_NODE"):
+        return f"its nodes are booting: {row.nodes}"
+    if row.state == "COMPLETING":
+        return "it is ending"
+    return f"it starts on {row.nodes}" if status == JobStatus.PENDING and row.nodes else ""
+
+
+def has_moved(announced: float | None, start: float | None) -> bool:
+    if announced is None or start is None:
+        return announced is not start
+    left = max(announced - time.time(), 0.0)
+    return abs(start - announced) > max(NEWS_SECONDS, left / 10)
+
+
+def moment(seconds: float) -> str:
+    """``at 14:30``, with the date if that is another day, and how long it takes: ``(in 2.5 h)``."""
+    then, now = datetime.fromtimestamp(seconds), datetime.now()
+    at = f"{then:%H:%M}" if then.date() == now.date() else f"{then:%Y-%m-%d %H:%M}"
+    return f"at {at} (in {_span(seconds - time.time())})"
+
+
+def _span(seconds: float) -> str:
+    """A rough duration: ``40 min``, ``2.5 h``, ``3 days``."""
+    hours = seconds / 3600
+    if hours < 1.5:
+        return f"{seconds / 60:.0f} min"
+    return f"{hours:.1f} h" if hours < 48 else f"{hours / 24:.0f} days"

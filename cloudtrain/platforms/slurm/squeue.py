@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from cloudtrain.platforms.slurm.states import PENDING, Ending, is_ended, is_waiting
@@ -287,3 +287,46 @@ def _ending(
         name=name if folder or name != UNNAMED else "",
         folder=folder,
     )
+
+
+AWAY = ("Unable to contact", "timed out")
+"""In the messages of Slurm's commands if the controller does not answer."""
+
+
+def signal_command(job_name: str, submissions: Sequence[Submission], name: str, *, unqueue: bool) -> str:
+    """The line of commands that signals the batch step of a job, which passes the signal on to its hosts.
+
+    A controller that is away keeps each command waiting, so the line ends with the first that fails to reach it.
+    Another job that has got the number of this one is left alone.
+
+    Args:
+        unqueue: also take the job out of the queue, if it waits there.
+    """
+    lines = [f"{own(one, job_name)}; own{index}=$?" for index, one in enumerate(submissions)]
+    if unqueue:
+        lines += [f"[ $own{index} = 0 ] && {{ {_unqueue(one)}; }}" for index, one in enumerate(submissions)]
+    running = (
+        "" if unqueue else " --state=RUNNING"
+    )  # scancel would wait until a job that waits runs, and signal it then
+    lines += [
+        f"[ $own{index} = 0 ] && say scancel --batch{running} --signal={name}{_names(one)}"
+        for index, one in enumerate(submissions)
+    ]
+    away = "|".join(f'*"{message}"*' for message in AWAY)
+    say = f'say() {{ said=$("$@" 2>&1) && return; echo "$said" >&2; case $said in {away}) exit 1;; esac; }}'
+    return "\n".join([say, own_function(), *lines])
+
+
+def _names(one: Submission) -> str:
+    return f"{on_cluster(one.cluster)} {shlex.quote(one.number)}"
+
+
+def _unqueue(one: Submission) -> str:
+    """The command that takes a submission out of the queue, if it waits there.
+
+    Elements of an array that wait are one entry of the queue. Of that, ``scancel --state=PENDING`` cancels all.
+    """
+    if "_" not in one.number:
+        return f"say scancel --state=PENDING{_names(one)}"
+    state = f"squeue --noheader --format=%t{on_cluster(one.cluster)} --jobs={shlex.quote(one.number)}"
+    return f'[ "$(timeout {OWN_SECONDS:g} {state} 2>/dev/null)" = PD ] && say scancel{_names(one)}'

@@ -249,17 +249,22 @@ class SupervisedPlatform(ABC):
 
     def lost(self, job: JobFiles) -> FailureReport:
         """Why a job ended without a final record. A platform that can query its scheduler overrides this."""
-        words = ""
-        with contextlib.suppress(PlatformError):
-            for line in job.lines(SUPERVISOR_LOG):
-                words = line.strip() or words
+        words = self._last_words(job) or "it was killed, or the machine was restarted"
         return FailureReport(
             FailureClass.KILLED,
-            f"the supervisor of the job is gone: {words or 'it was killed, or the machine was restarted'}",
+            f"the supervisor of the job is gone: {words}",
             "Submit the job again: it resumes from its last checkpoint.",
             exit_code=137,
             time=time.time(),
         )
+
+    def _last_words(self, job: JobFiles) -> str:
+        """The last line that the supervisor printed; empty if there is none."""
+        words = ""
+        with contextlib.suppress(PlatformError):
+            for line in job.lines(SUPERVISOR_LOG):
+                words = line.strip() or words
+        return words
 
     def _existing(self, job_name: str) -> JobFiles:
         job = self._named(job_name)

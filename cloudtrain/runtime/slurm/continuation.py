@@ -3,7 +3,7 @@
 ``scontrol requeue`` puts the job into the queue again under its number, also one that PreemptMode=CANCEL is ending.
 Where the nodes do not have it, or the cluster refuses, sbatch submits the job again, to start when this submission has
 ended. Where they have neither, a client does so that waits for the job: no other one submits anything. With a chain,
-further submissions wait in the queue already: see `cloudtrain.platforms.slurm.launcher`.
+further submissions wait in the queue already: see `cloudtrain.platforms.slurm.jobs`.
 
 Slurm's time limit may come from the job, the partition, a QOS or an administrator: only the running job knows it. The
 script requests a notice as if the limit were long. In a shorter one, that arrives too early, and counts later.

@@ -12,11 +12,10 @@ from slurm_cluster import Configuration, SlurmCluster
 from slurm_fixtures import SlurmOf
 
 from cloudtrain.contract import FailureClass, FailureReport, JobStatus
+from cloudtrain.platforms.batch.cluster import Cluster, LocalBatchRoot
 from cloudtrain.platforms.batch.shell import LocalShell
-from cloudtrain.platforms.slurm.life import JobLife
-from cloudtrain.platforms.slurm.queue import Queue
+from cloudtrain.platforms.slurm.jobs import SlurmJobs
 from cloudtrain.platforms.supervised import JobFiles, JobRecord
-from cloudtrain.platforms.supervised.root import LocalRoot
 
 
 class Watched:
@@ -24,9 +23,8 @@ class Watched:
 
     def __init__(self, slurm: SlurmCluster, folder: Path) -> None:
         self._slurm = slurm
-        self._root = LocalRoot("slurm", folder)
-        shell = LocalShell(slurm.env)
-        self._life = JobLife(shell, lambda cluster: Queue(shell, cluster=cluster, poll_seconds=0.5))
+        self._root = LocalBatchRoot("slurm", folder)
+        self._life = SlurmJobs(Cluster(LocalShell(slurm.env), self._root, str(folder)), poll_seconds=0.5)
 
     def submit(self, script: str, *options: str) -> tuple[int, JobFiles]:
         name = f"job-{len(self._root.names())}"

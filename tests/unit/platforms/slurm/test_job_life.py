@@ -13,10 +13,10 @@ from slurm_texts import HEADER, NO_CONTROLLER, NO_JOB, SACCT, SQUEUE, Programs
 from cloudtrain.contract import FailureClass, JobStatus
 from cloudtrain.contract.preemption import PREEMPT, STOP
 from cloudtrain.errors import PlatformError
+from cloudtrain.platforms.batch.cluster import Cluster, LocalBatchRoot
 from cloudtrain.platforms.batch.shell import LocalShell
 from cloudtrain.platforms.batch.submitting import is_same, recorded
-from cloudtrain.platforms.slurm.life import JobLife
-from cloudtrain.platforms.slurm.queue import Queue
+from cloudtrain.platforms.slurm.jobs import SlurmJobs
 from cloudtrain.platforms.slurm.squeue import QueueRow, signs
 from cloudtrain.platforms.supervised import JobFiles, JobRecord
 from cloudtrain.platforms.supervised.root import LocalRoot
@@ -38,9 +38,9 @@ def programs(tmp_path: Path) -> Programs:
 
 
 @pytest.fixture
-def life(programs: Programs) -> JobLife:
-    shell = LocalShell(programs.environ)
-    return JobLife(shell, lambda cluster: Queue(shell, cluster=cluster, poll_seconds=60))
+def life(programs: Programs, tmp_path: Path) -> SlurmJobs:
+    root = LocalBatchRoot("slurm", tmp_path / "jobs")
+    return SlurmJobs(Cluster(LocalShell(programs.environ), root, str(tmp_path)), poll_seconds=60)
 
 
 def job_of(folder: Path, *numbers: str) -> JobFiles:
@@ -73,7 +73,7 @@ def job_of(folder: Path, *numbers: str) -> JobFiles:
     ],
 )
 def test_a_signal_from_outside_is_explained(
-    life: JobLife,
+    life: SlurmJobs,
     tmp_path: Path,
     number: str,
     status: JobStatus,
@@ -91,7 +91,7 @@ def test_a_signal_from_outside_is_explained(
     [("1", JobStatus.STOPPING), ("12", JobStatus.STOPPED), ("14", JobStatus.INTERRUPTED)],
 )
 def test_a_job_that_has_just_ended_waits_for_the_reason_of_slurm(
-    life: JobLife, tmp_path: Path, number: str, status: JobStatus
+    life: SlurmJobs, tmp_path: Path, number: str, status: JobStatus
 ) -> None:
     assert (
         life.explained(replace(ENDED, ended_at=time.time()), job_of(tmp_path / "jobs", number)).status
@@ -100,7 +100,7 @@ def test_a_job_that_has_just_ended_waits_for_the_reason_of_slurm(
 
 
 def test_a_stop_whose_mark_is_written_late_is_a_stop(
-    life: JobLife, programs: Programs, tmp_path: Path
+    life: SlurmJobs, programs: Programs, tmp_path: Path
 ) -> None:
     job = job_of(tmp_path / "jobs", "18")
     job.write("stop", b"")
@@ -109,24 +109,24 @@ def test_a_stop_whose_mark_is_written_late_is_a_stop(
     assert programs.calls() == []
 
 
-def test_a_final_record_needs_no_scheduler(life: JobLife, programs: Programs, tmp_path: Path) -> None:
+def test_a_final_record_needs_no_scheduler(life: SlurmJobs, programs: Programs, tmp_path: Path) -> None:
     job = job_of(tmp_path / "jobs", "18")
     record = JobRecord(
         JobStatus.COMPLETED, LONG_AGO, started_at=LONG_AGO, ended_at=LONG_AGO + 60, exit_code=0
     )
     assert life.explained(record, job) is record
-    assert [state.name for state in life.states(record, job)] == ["Pending", "Running", "Completed"]
+    assert [state.name for state in life.states_of(record, job)] == ["Pending", "Running", "Completed"]
     assert programs.calls() == []
 
 
-def test_of_several_submissions_the_one_that_runs_counts(life: JobLife, tmp_path: Path) -> None:
+def test_of_several_submissions_the_one_that_runs_counts(life: SlurmJobs, tmp_path: Path) -> None:
     standing = life.standing(job_of(tmp_path / "jobs", "14", "1", "7"))
     assert standing.row and standing.row.number == "1"
     standing = life.standing(job_of(tmp_path / "others", "7", "2"))
     assert standing.row and standing.row.number == "2"  # the other one waits for it
 
 
-def test_states_change_only_with_news(life: JobLife, programs: Programs, tmp_path: Path) -> None:
+def test_states_change_only_with_news(life: SlurmJobs, programs: Programs, tmp_path: Path) -> None:
     job, record = job_of(tmp_path / "jobs", "2"), JobRecord(JobStatus.PENDING, LONG_AGO)
     queue = life.queue()
 
@@ -135,7 +135,7 @@ def test_states_change_only_with_news(life: JobLife, programs: Programs, tmp_pat
             "squeue", HEADER + f"2|N/A|PENDING|{start:.0f}|N/A|1|7|main|2||a-job|/jobs/a-job|{reason}\n"
         )
         queue.expire()
-        [state] = life.states(record, job)
+        [state] = life.states_of(record, job)
         return state.time, state.message
 
     start = time.time() + 7200
@@ -150,7 +150,7 @@ def test_states_change_only_with_news(life: JobLife, programs: Programs, tmp_pat
 
 
 def test_a_stop_without_an_answer_is_reported_and_sent_once(
-    life: JobLife, programs: Programs, tmp_path: Path
+    life: SlurmJobs, programs: Programs, tmp_path: Path
 ) -> None:
     programs.says("scancel", error=NO_CONTROLLER, code=1)
     job = job_of(tmp_path / "jobs", "2", "3")
@@ -167,7 +167,9 @@ def test_a_stop_without_an_answer_is_reported_and_sent_once(
     assert "--signal=USR1" in programs.calls("scancel")[-1]
 
 
-def test_another_job_with_the_number_is_left_alone(life: JobLife, programs: Programs, tmp_path: Path) -> None:
+def test_another_job_with_the_number_is_left_alone(
+    life: SlurmJobs, programs: Programs, tmp_path: Path
+) -> None:
     """A controller that has lost its state gives the same numbers again."""
     job = job_of(tmp_path / "jobs", "2", "18")
     for text in (SQUEUE, SACCT):
@@ -189,7 +191,7 @@ def test_another_job_with_the_number_is_left_alone(life: JobLife, programs: Prog
     ids=["interrupted", "unknown", "earlier", "cancelled", "forgotten"],
 )
 def test_a_job_continues_only_if_its_batch_step_requested_it(
-    life: JobLife, programs: Programs, tmp_path: Path, number: str, mark: str, is_to_continue: bool
+    life: SlurmJobs, programs: Programs, tmp_path: Path, number: str, mark: str, is_to_continue: bool
 ) -> None:
     """It was not cancelled since: Slurm forgets such a job after some minutes."""
     programs.says("scontrol", error=NO_JOB, code=1)
@@ -217,7 +219,7 @@ def test_a_job_is_found_by_its_name_or_its_folder(name: str, folder: str, job_na
     assert not is_same(QueueRow("1", "RUNNING", name="sweep", folder="/jobs/sweep-0"), *signs("sweep-3", "1"))
 
 
-def test_a_job_without_a_number_is_being_submitted_for_a_while(life: JobLife, tmp_path: Path) -> None:
+def test_a_job_without_a_number_is_being_submitted_for_a_while(life: SlurmJobs, tmp_path: Path) -> None:
     job = job_of(tmp_path / "jobs")
     assert not life.standing(job).is_alive
     assert "the job was never submitted" in life.lost(job).message
@@ -225,7 +227,7 @@ def test_a_job_without_a_number_is_being_submitted_for_a_while(life: JobLife, tm
     assert life.standing(job).is_alive
 
 
-def test_a_job_whose_number_the_client_never_got(life: JobLife, tmp_path: Path) -> None:
+def test_a_job_whose_number_the_client_never_got(life: SlurmJobs, tmp_path: Path) -> None:
     job = job_of(tmp_path / "jobs")
     assert not life.standing(job).is_alive
     assert "the job was never submitted" in life.lost(job).message

@@ -10,7 +10,7 @@ from slurm_texts import Programs
 
 from cloudtrain.errors import InvalidJob
 from cloudtrain.platforms.slurm.directives import SlurmOptions, limit_directives
-from cloudtrain.platforms.slurm.launcher import chain_dependency
+from cloudtrain.platforms.slurm.jobs import chain_dependency
 from cloudtrain.platforms.slurm.platform import SlurmPlatform
 from cloudtrain.platforms.slurm.time_limits import limit_seconds
 from cloudtrain.runtime.slurm.continuation import TimeLimit, parse_time_limit

@@ -8,7 +8,7 @@ import pytest
 from slurm_texts import HEADER, ROWS, SACCT, SCONTROL, SQUEUE
 
 from cloudtrain.contract import FailureClass
-from cloudtrain.platforms.slurm.launcher import refused
+from cloudtrain.platforms.slurm.jobs import refused
 from cloudtrain.platforms.slurm.pending import why_pending
 from cloudtrain.platforms.slurm.squeue import is_table, parse_order, parse_sacct, parse_scontrol, parse_squeue
 from cloudtrain.platforms.slurm.states import Ending, explain
