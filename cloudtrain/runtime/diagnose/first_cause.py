@@ -172,7 +172,7 @@ class HostEnds:
         self._is_ending = is_ending
         self._host_timeout = host_timeout
         self._clock = clock
-        self.is_stopped = self.is_killed = False
+        self._is_stopped = self._is_killed = False
         """Whether all runtimes were requested to end, and were killed because they did not."""
         self.lost_late: dict[str, FailureReport] = {}
         """The hosts that were lost after the end was requested."""
@@ -190,6 +190,13 @@ class HostEnds:
         codes = [runtime.poll() for runtime in self._runtimes.values()]
         return bool(codes) and not any(codes)
 
+    def send_signal(self, number: int) -> None:
+        """Send SIGTERM or SIGKILL to all runtimes: their ends by it are no failures."""
+        self._is_stopped = True
+        self._is_killed |= number == SIGKILL
+        for runtime in self._runtimes.values():
+            runtime.send_signal(number)
+
     def look(self) -> None:
         """Note the first host that was lost."""
         for name, runtime in self._runtimes.items() if self._lost is None else ():
@@ -205,7 +212,7 @@ class HostEnds:
 
     def _was_ended(self, code: int) -> bool:
         """Whether a runtime was stopped before it had a signal handler, or killed because it did not end."""
-        return (code == -signal.SIGTERM and self.is_stopped) or (code == -SIGKILL and self.is_killed)
+        return (code == -signal.SIGTERM and self._is_stopped) or (code == -SIGKILL and self._is_killed)
 
     @property
     def wait_in_vain(self) -> bool:
@@ -228,7 +235,7 @@ class HostEnds:
         self.look()
         for name, runtime in self._runtimes.items():
             code = runtime.poll()
-            is_stopped = code == INTERRUPTED and self.is_stopped
+            is_stopped = code == INTERRUPTED and self._is_stopped
             report = None if code == 0 or is_stopped else self._report(name)
             if report is None:
                 continue

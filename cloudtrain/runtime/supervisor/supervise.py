@@ -12,7 +12,7 @@ import os
 import shutil
 import signal
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, replace
 from functools import cached_property
 from typing import Any
@@ -78,8 +78,10 @@ class Supervisor:
         hosts: Hosts,
         continuation: Continuation | None = None,
         lock: int | None = None,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._folder = folder
+        self._clock = clock
         self._lock = lock
         self._hosts = hosts
         self._continuation = continuation
@@ -90,7 +92,6 @@ class Supervisor:
         self._events = EventLog(folder.events, "supervisor")
         self._host_events = HostEvents(folder, self._events, hosts.names, uploads=hosts.upload)
         self._record: JobRecord = folder.read_record()
-        self._runtimes: dict[str, RunningHost] = {}
         self._signalled = False
         self._signal = SIGNAL
         """Why a signal ends the job: `SIGNAL`, `HANGUP` or `INTERRUPT`."""
@@ -104,7 +105,7 @@ class Supervisor:
         """Why the job has to end early."""
         self._kill_at: float | None = None
         self._run_by = self._upload_until = self._cut_at = float("inf")
-        self._resumed = time.monotonic()
+        self._resumed = self._clock()
         """When this submission began to run."""
         self._not_continued: PlatformError | None = None
         """Why the scheduler does not start the next attempt, although there is one left."""
@@ -158,7 +159,7 @@ class Supervisor:
         is_spent = False
         if (
             record.resumed_at is not None
-        ):  # its supervisor was lost with its host, and the scheduler starts it again
+        ):  # its supervisor was lost with its host, and the scheduler restarts it
             seen = self._folder.last_life() or now
             ran = record.ran + min(max(seen - record.resumed_at, 0.0), now - record.resumed_at)
             record = replace(record, ran=ran)
@@ -178,8 +179,8 @@ class Supervisor:
         }
         self._update(status=JobStatus.RUNNING, started_at=started_at, resumed_at=now, **me)
         # a step of the clock must not end the job
-        self._run_by = time.monotonic() + (self._request.get("max_run") or float("inf")) - record.ran
-        self._resumed = time.monotonic()
+        self._run_by = self._clock() + (self._request.get("max_run") or float("inf")) - record.ran
+        self._resumed = self._clock()
         if self._continuation and record.attempt:
             self._say(f"[cloudtrain] attempt {record.attempt + 1}: {self._continuation.place}")
         return is_spent
@@ -193,7 +194,7 @@ class Supervisor:
 
     def _hand_over(self, continuation: Continuation) -> bool:
         """Leave the next attempt to the scheduler. Returns whether there will be one."""
-        ran = self._record.ran + time.monotonic() - self._resumed
+        ran = self._record.ran + self._clock() - self._resumed
         budget = PREEMPTIONS.describe(self._record, self._request)
         self._say(f"[cloudtrain] {TAKEN_BACK[self._cause]}; waiting to restart, {budget}")
         self._events.emit("queued", since=steady.now())
@@ -210,7 +211,7 @@ class Supervisor:
         self._kill_at, self._preempted = None, False
         self._update()
         self._events.emit("attempt", attempt=self._record.attempt)
-        until = time.monotonic() + RETRY_SECONDS
+        until = self._clock() + RETRY_SECONDS
         while True:
             try:
                 failure = self._attempt(self._record.attempt)
@@ -218,7 +219,7 @@ class Supervisor:
                 if not is_full(error):
                     raise
                 failure = self._disk_is_full(error)
-            if not (failure and _found_no_space(failure)) or self._signalled or time.monotonic() > until:
+            if not (failure and _found_no_space(failure)) or self._signalled or self._clock() > until:
                 break
             time.sleep(1)  # another program's files may be gone
         for lost in self._ends.lost_late.values():
@@ -237,19 +238,18 @@ class Supervisor:
             return
         if self._give_up_at is None:
             spare = self._continuation.spare_seconds() if self._continuation else 0.0
-            self._give_up_at = time.monotonic() + spare
-        if time.monotonic() >= self._give_up_at:
+            self._give_up_at = self._clock() + spare
+        if self._clock() >= self._give_up_at:
             self._noticed, self._give_up_at, self._preempted = False, None, True
 
     def _attempt(self, attempt: int) -> FailureReport | None:
         """Run all hosts once. None if no host failed."""
-        self._runtimes, self._ends = {}, self._watch({})
+        self._ends = self._watch({})
         again(self._hosts.prepare)
         self._host_events.begin()
         if not self._has_stop_mark:
             with again(self._folder.open_log) as log:
-                self._runtimes = dict(self._hosts.start(attempt, log.fileno()))
-        self._ends = self._watch(self._runtimes)
+                self._ends = self._watch(self._hosts.start(attempt, log.fileno()))
         while self._ends.are_running:
             time.sleep(POLL_SECONDS)
             self._judge_signal()
@@ -258,19 +258,17 @@ class Supervisor:
                 self._end_early(self._signal)
             elif self._preempted and self._kill_at is None:
                 self._give_up_hosts()
-            if time.monotonic() > self._run_by:
+            if self._clock() > self._run_by:
                 self._end_early(self._max_run_is_over)
             self._look_into_folder()
             self._ends.look()
             if self._kill_at is None and self._ends.wait_in_vain:
                 self._stop_runtimes()
-            if self._kill_at is not None and time.monotonic() > self._kill_at:
-                self._ends.is_killed = True
-                for process in self._runtimes.values():
-                    process.send_signal(SIGKILL)
+            if self._kill_at is not None and self._clock() > self._kill_at:
+                self._ends.send_signal(SIGKILL)
         self._host_events.finish()
         failure = self._ends.failure()
-        self._upload_until = min(self._run_by, time.monotonic() + UPLOAD_SECONDS)
+        self._upload_until = min(self._run_by, self._clock() + UPLOAD_SECONDS)
         self._cut_at = self._run_by + self._stop_grace + LAST_UPLOAD_SECONDS
         retry_policy.default.until, retry_policy.default.cut = self._end_of_upload, self._cut_of_upload
         try:
@@ -279,18 +277,18 @@ class Supervisor:
             retry_policy.default.until = retry_policy.default.cut = None
 
     def _watch(self, runtimes: Mapping[str, RunningHost]) -> HostEnds:
-        return HostEnds(runtimes, self._hosts.report, self._is_ending, self._host_timeout)
+        return HostEnds(runtimes, self._hosts.report, self._is_ending, self._host_timeout, self._clock)
 
     def _end_of_upload(self) -> float:
         """The monotonic time until which `Hosts.finish` waits for storage that is unavailable."""
         if self._is_ending():
-            self._upload_until = min(self._upload_until, time.monotonic() + self._stop_grace)
+            self._upload_until = min(self._upload_until, self._clock() + self._stop_grace)
         return self._upload_until
 
     def _cut_of_upload(self) -> float:
         """The monotonic time at which `Hosts.finish` has to end, even if the storage answers."""
         if self._is_ending():
-            self._cut_at = min(self._cut_at, time.monotonic() + self._stop_grace + LAST_UPLOAD_SECONDS)
+            self._cut_at = min(self._cut_at, self._clock() + self._stop_grace + LAST_UPLOAD_SECONDS)
         return self._cut_at
 
     def _give_up_hosts(self) -> None:
@@ -303,7 +301,7 @@ class Supervisor:
     @property
     def _is_near_max_run(self) -> bool:
         notice = self._continuation.notice_seconds if self._continuation else 0.0
-        return time.monotonic() > self._run_by - notice
+        return self._clock() > self._run_by - notice
 
     @property
     def _max_run_is_over(self) -> str:
@@ -320,13 +318,13 @@ class Supervisor:
         """Whether the scheduler takes the hosts back. It sends SIGTERM, to ranks too, and may report why only later."""
         if not self._continuation or self._ends.are_completed or self._has_stop_mark:
             return False
-        deadline = time.monotonic() + TAKEN_BACK_SECONDS
+        deadline = self._clock() + TAKEN_BACK_SECONDS
         if self._ended_by == self._signal == SIGNAL and self._kill_at is not None:
             deadline = self._kill_at - self._stop_grace - self._hosts.end_seconds + TAKEN_BACK_SECONDS
         elif failure is None or failure.signal != signal.SIGTERM:
             return False
         while not self._continuation.takes_back():
-            if time.monotonic() > deadline:
+            if self._clock() > deadline:
                 return False
             time.sleep(ASK_SECONDS)
         return True
@@ -358,14 +356,12 @@ class Supervisor:
 
     def _stop_runtimes(self) -> None:
         """Request every host to end within the grace."""
-        self._ends.is_stopped = True
-        self._kill_at = time.monotonic() + self._stop_grace + self._hosts.end_seconds
-        for process in self._runtimes.values():
-            process.send_signal(signal.SIGTERM)
+        self._kill_at = self._clock() + self._stop_grace + self._hosts.end_seconds
+        self._ends.send_signal(signal.SIGTERM)
 
     def _look_into_folder(self) -> None:
         """Copy the hosts' events, and end the job if that is requested there, if the last look was not just before."""
-        now = time.monotonic()
+        now = self._clock()
         if now - self._looked_at < self._hosts.look_seconds:
             return
         self._looked_at = now
@@ -419,10 +415,9 @@ class Supervisor:
 
     def _disk_is_full(self, error: OSError) -> FailureReport:
         """The report of an attempt that could not begin. Its hosts, if any, are ended."""
-        for process in self._runtimes.values():
-            process.send_signal(SIGKILL)
+        self._ends.send_signal(SIGKILL)
         self._hosts.finish(failed=True)
-        self._runtimes = {}
+        self._ends = self._watch({})
         return FailureReport(
             FailureClass.DISK_FULL,
             f"attempt {self._record.attempt} cannot start: {error}",
