@@ -191,7 +191,7 @@ class HostEnds:
         return bool(codes) and not any(codes)
 
     def send_signal(self, number: int) -> None:
-        """Send SIGTERM or SIGKILL to all runtimes: their ends by it are no failures."""
+        """Send SIGTERM or SIGKILL to all runtimes: an end by it does not count as a failure."""
         self._is_stopped = True
         self._is_killed |= number == SIGKILL
         for runtime in self._runtimes.values():

@@ -42,15 +42,26 @@ class Message:
 
     @staticmethod
     def from_line(line: bytes) -> Message:
-        """Raises ValueError if the line is not a message, or a field has another type."""
+        """Raises ValueError if the line is not a message, or a field or its elements have another type."""
         content = parse_json(line)
         if not isinstance(content, dict):
             raise ValueError("a message is an object")
         kind = _TYPES.get(str(content.pop("type", "")))
-        wanted = {one.name: str(one.type).partition("[")[0] for one in fields(kind)} if kind else {}
-        if kind is None or wanted != {name: type(value).__name__ for name, value in content.items()}:
+        wanted = {one.name: str(one.type) for one in fields(kind)} if kind else {}
+        is_it = wanted.keys() == content.keys() and all(_fits(content[name], wanted[name]) for name in wanted)
+        if kind is None or not is_it:
             raise ValueError("no message has such fields")
         return kind(**content)
+
+
+def _fits(value: Any, kind: str) -> bool:
+    """Whether a value has a type such as ``int``, ``list[str]`` or ``dict[str, Any]``. The keys of JSON are texts."""
+    outer, _, inner = kind.rstrip("]").partition("[")
+    if type(value).__name__ != outer:
+        return False
+    element = inner.rpartition(", ")[2]
+    elements = value.values() if isinstance(value, dict) else value
+    return element in ("", "Any") or all(type(one).__name__ == element for one in elements)
 
 
 @dataclass(frozen=True)

@@ -67,7 +67,8 @@ def test_a_message_from_its_line(message: Message) -> None:
 @pytest.mark.parametrize(
     "content",
     [[], 1, {}, {"type": []}, {"type": "Message"}, {"type": "Exit"}, {"type": "Exit", "code": "1"},
-     {"type": "Exit", "code": True}, {"type": "Exit", "code": 1, "more": 1}],
+     {"type": "Exit", "code": True}, {"type": "Exit", "code": 1, "more": 1},
+     {"type": "Done", "completed": ["1"], "all": True}, {"type": "Ready", "ports": {"agent": "1"}, "ssh": ""}],
 )  # fmt: skip
 def test_anything_else_is_output(content: object) -> None:
     line = json.dumps(content).encode()
