@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, ClassVar
 
 from cloudtrain._system.signals import SIGKILL
@@ -14,7 +15,7 @@ from cloudtrain.platforms.base import JobState, Request
 from cloudtrain.platforms.batch.cluster import Cluster, open_cluster
 from cloudtrain.platforms.batch.cluster_platform import ClusterJobs, ClusterPlatform, Ticket
 from cloudtrain.platforms.batch.render import BatchOptions, check, render
-from cloudtrain.platforms.batch.scheduler import WAITING, BatchQueue, QueueEntry, Scheduler
+from cloudtrain.platforms.batch.scheduler import SCHEDULER_LOG, WAITING, BatchQueue, QueueEntry, Scheduler
 from cloudtrain.platforms.batch.submitting import is_same, never_queued, recorded
 from cloudtrain.platforms.common.platform_options import check_own_options
 from cloudtrain.platforms.supervised.root import JobFiles
@@ -112,12 +113,17 @@ def over_limit(platform: str, limit: str, *, is_memory: bool = False) -> Failure
     """The report of a job that its scheduler has ended because it was over a limit."""
     message = f"{platform} ended the job: it used more {limit} than it had asked for"
     if is_memory:
-        hint, signal = "Ask for more with platform_options.mem.", SIGKILL
-        return FailureReport(
-            FailureClass.OUT_OF_MEMORY, message, hint, exit_code=128 + signal, time=time.time()
-        )
+        hint, code = "Ask for more with platform_options.mem.", 128 + SIGKILL
+        return FailureReport(FailureClass.OUT_OF_MEMORY, message, hint, exit_code=code, time=time.time())
     hint = f"Raise max_run, or choose a queue with a longer limit. {RESUBMIT}"
-    return FailureReport(FailureClass.KILLED, message, hint, exit_code=128 + LINUX_SIGTERM, time=time.time())
+    return replace(ended_by(message, 128 + LINUX_SIGTERM), hint=hint)
+
+
+def ended_by(message: str, exit_code: int, *, could_start: bool = True) -> FailureReport:
+    """The report of a job that its scheduler has ended, or ``could_start`` not at all."""
+    kind = FailureClass.KILLED if could_start else FailureClass.PLATFORM
+    hint = RESUBMIT if could_start else f"See {SCHEDULER_LOG} in the folder of the job."
+    return FailureReport(kind, message, hint, exit_code=exit_code, time=time.time())
 
 
 class ScheduledPlatform(ClusterPlatform[ScheduledJobs]):

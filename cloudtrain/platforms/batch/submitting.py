@@ -28,14 +28,15 @@ from cloudtrain.platforms.batch.shell import Answer, ConnectionLost, Shell
 from cloudtrain.platforms.supervised.root import JobFiles
 from cloudtrain.runtime.supervisor.folder import LOG, SUPERVISOR_LOG
 from cloudtrain.runtime.supervisor.record import JobRecord
-from cloudtrain.runtime.supervisor.secrets_file import SECRETS, secrets_to_json
 from cloudtrain.runtime.supervisor.submissions import (
     ANSWERS,
+    SECRETS,
     SUBMISSIONS,
     Submission,
     parse_answers,
     parse_site,
     parse_submissions,
+    secrets_to_json,
     submissions_to_json,
 )
 from cloudtrain.storage import state_home

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import re
-import time
 from collections.abc import Iterator
 from typing import Literal
 
-from cloudtrain.contract import FailureClass, FailureReport
+from cloudtrain.contract import FailureReport
 from cloudtrain.platforms.batch.render import WORD, BatchOptions, ranks_on_node
-from cloudtrain.platforms.batch.scheduled import RESUBMIT, ScheduledPlatform, over_limit
+from cloudtrain.platforms.batch.scheduled import ScheduledPlatform, ended_by, over_limit
 from cloudtrain.platforms.batch.scheduler import SCHEDULER_LOG, QueueEntry, Scheduler, limit_minutes
 from cloudtrain.platforms.batch.submitting import SCRIPT
 from cloudtrain.platforms.lsf.queue import SHOW, parse_bhist, parse_bjobs
@@ -89,13 +88,8 @@ def explain(entry: QueueEntry) -> FailureReport | None:
         return over_limit("lsf", LIMITS[reason], is_memory=reason in ("TERM_MEMLIMIT", "TERM_SWAP"))
     if not reason.startswith("TERM_"):
         return None
-    return FailureReport(
-        FailureClass.PLATFORM if reason in CANNOT_START else FailureClass.KILLED,
-        f"lsf ended the job ({reason}): {why.strip() or 'no reason is recorded'}",
-        "See scheduler.log in the folder of the job." if reason in CANNOT_START else RESUBMIT,
-        exit_code=entry.exit_status or 1,
-        time=time.time(),
-    )
+    message = f"lsf ended the job ({reason}): {why.strip() or 'no reason is recorded'}"
+    return ended_by(message, entry.exit_status or 1, could_start=reason not in CANNOT_START)
 
 
 LSF = Scheduler(

@@ -38,11 +38,8 @@ LONGEST_NAME = 15
 
 OWN = {
     "N": "set job_name",
-    "o": "cloudtrain logs shows the output",
-    "e": "cloudtrain logs shows the output",
-    "j": "cloudtrain logs shows the output",
-    "J": "each element is a separate job: cloudtrain submit --array",
-    "t": "each element is a separate job: cloudtrain submit --array",
+    **dict.fromkeys(("o", "e", "j"), "cloudtrain logs shows the output"),
+    **dict.fromkeys(("J", "t"), "each element is a separate job: cloudtrain submit --array"),
     "v": "set environment, or secrets",
     "V": "the variables of this terminal are not those of the job: set environment, or secrets",
     "I": "cloudtrain runs no interactive jobs",

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import re
-import time
 from dataclasses import replace
 from functools import partial
 
-from cloudtrain.contract import FailureClass, FailureReport
+from cloudtrain.contract import FailureReport
 from cloudtrain.errors import InvalidJob
 from cloudtrain.platforms.batch.render import BatchOptions
-from cloudtrain.platforms.batch.scheduled import RESUBMIT, ScheduledPlatform, over_limit
+from cloudtrain.platforms.batch.scheduled import ScheduledPlatform, ended_by, over_limit
 from cloudtrain.platforms.batch.scheduler import SCHEDULER_LOG, QueueEntry, Scheduler
 from cloudtrain.platforms.batch.submitting import SCRIPT
 from cloudtrain.platforms.pbs.directives import (
@@ -43,27 +42,18 @@ else qstat -f; fi"""
 
 def explain(platform: str, entry: QueueEntry) -> FailureReport | None:
     """Why the scheduler ended a job."""
-    status, now = entry.exit_status, time.time()
+    status = entry.exit_status
     if status is None:
         return None
     if limit := LIMITS.get(platform, {}).get(status):
         return over_limit(platform, limit, is_memory=limit in ("memory", "vmem"))
     why = entry.why or "no reason is recorded"
     if status >= 256:  # PBS Professional and Torque add 256 to the number of a signal
-        return FailureReport(
-            FailureClass.KILLED,
-            f"{platform} reports that signal {status - 256} ended the job: {why}",
-            RESUBMIT,
-            exit_code=128 + status - 256,
-            time=now,
-        )
+        number = status - 256
+        return ended_by(f"{platform} reports that signal {number} ended the job: {why}", 128 + number)
     if status < 0:
-        return FailureReport(
-            FailureClass.PLATFORM,
-            f"{platform} could not run the job (exit status {status}): {why}",
-            "See scheduler.log in the folder of the job.",
-            time=now,
-        )
+        message = f"{platform} could not run the job (exit status {status}): {why}"
+        return ended_by(message, 1, could_start=False)
     return None
 
 

@@ -13,8 +13,12 @@ from cloudtrain.runtime.supervisor.claim import Claim
 from cloudtrain.runtime.supervisor.continuation import Continuation
 from cloudtrain.runtime.supervisor.folder import JobFolder
 from cloudtrain.runtime.supervisor.hosts import Hosts
-from cloudtrain.runtime.supervisor.secrets_file import read_secrets, remove_secrets
-from cloudtrain.runtime.supervisor.submissions import Submission, note_submission
+from cloudtrain.runtime.supervisor.submissions import (
+    Submission,
+    note_submission,
+    read_secrets,
+    remove_secrets,
+)
 from cloudtrain.runtime.supervisor.supervise import supervise
 
 MakeHosts = Callable[[JobFolder, Mapping[str, str]], Hosts]

@@ -1,13 +1,18 @@
-"""The submissions of a job to a scheduler, kept in ``batch.json``: one, and another for each further attempt."""
+"""The submissions of a job to a scheduler, and its secrets on their way to its first node.
+
+``batch.json`` has one submission, and another for each further attempt.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from cloudtrain._system.files import read_regular
 from cloudtrain.contract.documents import Fields, parse_json
 from cloudtrain.storage.atomic import replace_file
 
@@ -82,3 +87,28 @@ def note_submission(folder: Path, submission: Submission) -> None:
     new = with_submission(known, submission)
     if new != known:
         replace_file(path, new, mode=0o600)
+
+
+SECRETS = "secrets.json"
+"""The variables that are secrets, in a file that only its owner can read. It stays until the job has ended, because a
+scheduler may start the job again, on another node."""
+LARGEST = 16 << 20
+
+
+def secrets_to_json(secrets: Mapping[str, str]) -> bytes:
+    return json.dumps({"variables": dict(secrets)}).encode()
+
+
+def remove_secrets(folder: Path) -> None:
+    """Remove the file of a job that has ended."""
+    with contextlib.suppress(OSError):
+        (folder / SECRETS).unlink()
+
+
+def read_secrets(folder: Path) -> dict[str, str]:
+    """The variables in the file of a job. Without the file, there are none."""
+    try:
+        data = read_regular(folder / SECRETS, LARGEST)
+    except OSError:
+        return {}
+    return dict(Fields(parse_json(data)).text_mapping("variables", {}))
