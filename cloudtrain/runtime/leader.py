@@ -26,8 +26,8 @@ import os
 import socket
 import threading
 import time
-from collections.abc import Iterable, Iterator, Mapping
-from typing import Callable, Protocol
+from collections.abc import Iterator, Mapping
+from typing import Callable
 
 from cloudtrain.contract import FailureClass, FailureReport, Settings
 from cloudtrain.contract.documents import Fields
@@ -41,6 +41,7 @@ from cloudtrain.runtime.outputs.merge import MODEL, Merge, differing_message, st
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from cloudtrain.runtime.forwarding import ForwardedOutput
     from cloudtrain.runtime.limits import Limits
 
 BEAT_SECONDS = 2.0
@@ -51,14 +52,6 @@ LATE_SECONDS = 30.0
 DISCONNECT_SECONDS = 15.0
 """The least seconds that the leader waits for hosts to disconnect, after its final message. A host that the network
 has cut off has its ``host_timeout`` to return and to receive the message."""
-
-
-class HostLines(Protocol):
-    """Prints the lines of other hosts: `cloudtrain.runtime.forwarding`."""
-
-    def put(self, host: str, text: str) -> None: ...
-
-    def printed(self) -> Iterable[tuple[str, int]]: ...
 
 
 class Leader:
@@ -90,7 +83,7 @@ class Leader:
         join_timeout: float,
         host_timeout: float = Settings.host_timeout,
         restarts: bool = False,
-        output: HostLines | None = None,
+        output: ForwardedOutput | None = None,
         limits: Limits | None = None,
         say: Say = say,
         clock: Callable[[], float] = time.monotonic,

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import builtins
 import warnings
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
-from dataclasses import dataclass, replace
-from datetime import datetime
+from collections.abc import Callable, Hashable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
@@ -16,42 +14,20 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 import msgspec
 
 from cloudtrain.config import read_config
-from cloudtrain.contract import JobStatus
 from cloudtrain.contract.documents import Fields
-from cloudtrain.contract.preemption import STOP
 from cloudtrain.contract.text import escape_line
 from cloudtrain.errors import CloudtrainError, JobExists, JobNotFound, PlatformError
-from cloudtrain.observe import Summary
 from cloudtrain.platforms.base import JobDescription, JobState, Request, Series
-from cloudtrain.platforms.batch.cluster import Cluster
-from cloudtrain.platforms.batch.queue import SharedQueue, Standing
+from cloudtrain.platforms.batch.cluster_jobs import ClusterJobs
 from cloudtrain.platforms.batch.remote_download import download_remote
-from cloudtrain.platforms.batch.remote_follow import follow_remote
-from cloudtrain.platforms.batch.remote_root import RemoteRoot
 from cloudtrain.platforms.batch.shell import ConnectionLost
-from cloudtrain.platforms.batch.submitting import (
-    SUBMIT_SECONDS,
-    AnyQueued,
-    Submitter,
-    find_by_folder,
-    find_unrecorded,
-    forget_secrets,
-    is_same,
-    recorded,
-)
 from cloudtrain.platforms.common.ticket_files import TicketFiles
-from cloudtrain.platforms.supervised import SupervisedPlatform
-from cloudtrain.platforms.supervised.root import JobFiles, LocalRoot
-from cloudtrain.runtime.supervisor.claim import is_claimed
-from cloudtrain.runtime.supervisor.folder import STOP_MARK
-from cloudtrain.runtime.supervisor.record import RECORD, JobRecord
-from cloudtrain.runtime.supervisor.submissions import Submission
 from cloudtrain.spec import TrainingJob
 from cloudtrain.spec.names import clean
 from cloudtrain.storage import Progress, uri_scheme
 
 if TYPE_CHECKING:
-    from cloudtrain.platforms.checks import Check
+    pass
 
 
 @dataclass(frozen=True)
@@ -82,175 +58,7 @@ class Tickets(TicketFiles[Ticket]):
         return ticket.login, ticket.folder
 
 
-class ClusterJobs(SupervisedPlatform, Generic[AnyQueued]):
-    """The jobs on one cluster, in one folder, and the `HostLauncher` that hands them to its scheduler.
-
-    The scheduler knows why they wait, and limits their time.
-    """
-
-    default_max_run = None
-    product: str
-    """The name of the scheduler, for messages."""
-    program: str
-    """The command that submits."""
-    site = ":"
-    """The command that prints ``site=`` and the name that the scheduler gives itself, unless the number has it."""
-
-    def __init__(self, cluster: Cluster) -> None:
-        super().__init__(cluster.root, self)
-        self.cluster = cluster
-        self._submitter = Submitter(cluster, self)
-
-    @abstractmethod
-    def start(self, draft: JobFiles, request: Request) -> None:
-        """See `HostLauncher.start`."""
-        ...
-
-    @abstractmethod
-    def signal(self, job: JobFiles, name: str) -> None:
-        """See `HostLauncher.signal`."""
-        ...
-
-    @abstractmethod
-    def refusal(self, complaint: str) -> PlatformError:
-        """The error for a job that the scheduler did not take."""
-        ...
-
-    @abstractmethod
-    def queue(self, cluster: str = "") -> SharedQueue[AnyQueued, Any]:
-        """The queue of a cluster, for a scheduler of several; empty for the default one."""
-        ...
-
-    @abstractmethod
-    def signs(self, job_name: str, number: str) -> tuple[list[str], list[str]]:
-        """The names and the folders that the queue may show for a job with this number: see `is_same`."""
-        ...
-
-    def is_alive(self, job: JobFiles) -> bool:
-        """See `HostLauncher.is_alive`."""
-        is_alive = self.standing(job).is_alive
-        if not is_alive and isinstance(self._root, RemoteRoot):
-            self._root.forget()  # files that were read before may be older than its end
-        return is_alive
-
-    def standing(self, job: JobFiles) -> Standing[AnyQueued]:
-        """The job in the queue. One that has no number yet is being submitted.
-
-        Of a job with several submissions, one that runs comes before one that waits for it to end.
-        """
-        return self._standing(job)[0]
-
-    def _standing(self, job: JobFiles) -> tuple[Standing[AnyQueued], Submission | None]:
-        submissions = recorded(job)
-        if not submissions:
-            lost, may_come = find_unrecorded(job, self.find)
-            if lost is None:
-                return Standing(may_come), None
-            submissions = [lost]
-        found = [(self._look(job, one), one) for one in submissions]
-        alive = [pair for pair in found if pair[0].is_alive]
-        return min(alive, key=lambda pair: self._rank(pair[0])) if alive else found[-1]
-
-    def _look(self, job: JobFiles, one: Submission) -> Standing[AnyQueued]:
-        """A submission in the queue. Another job with its number is not it."""
-        found = self.queue(one.cluster).look(one.number, one.time)
-        if found.row and not is_same(found.row, *self.signs(job.name, one.number)):
-            return Standing(False, taken=found.taken)
-        return found
-
-    def _rank(self, standing: Standing[AnyQueued]) -> int:
-        """Which submission of a job counts: the one with the least."""
-        return 0
-
-    def find(self, job: JobFiles) -> tuple[Submission | None, float]:
-        """See `submitting.Scheduler.find`."""
-        since, first_asked = job.record().submitted_at, float("inf")
-        for cluster in self._clusters_of(job):
-            rows, asked = self.queue(cluster).rows(since)
-            first_asked = min(first_asked, asked)
-            number = self._find_in(rows, job, since)
-            if number:
-                return Submission(number, cluster, since), asked
-        return None, first_asked
-
-    def _clusters_of(self, job: JobFiles) -> Sequence[str]:
-        """The clusters of the scheduler that may have the job; one empty name for the default one."""
-        return [""]
-
-    def _find_in(self, rows: Mapping[str, AnyQueued], job: JobFiles, since: float) -> str:
-        """The number of the job in a queue; empty if it is not there."""
-        folder = self.cluster.job_folder(job.name)
-        return find_by_folder(
-            rows, self.signs(job.name, "")[0], folder, since, is_here=not self.cluster.login
-        )
-
-    def _not_unqueued(
-        self, job: JobFiles, why: str, *, how: str = "run the command again later"
-    ) -> PlatformError:
-        """The error for a job that may wait in the queue after the stop."""
-        return PlatformError(
-            why,
-            hint="The job is marked to stop: if it runs, it stops now; if it waits, it stops when it starts. To "
-            f"take it out of the queue, {how}: cloudtrain stop {job.name}",
-        )
-
-    def preflight(
-        self, job: TrainingJob, request: Request | None, imports: Sequence[str]
-    ) -> Mapping[str, Check]:
-        return {}  # the platform's
-
-    @abstractmethod
-    def states(self, job_name: str) -> builtins.list[JobState]:
-        """See `States.states`."""
-        ...
-
-    def remembering(self, job_name: str | None) -> AbstractContextManager[None]:
-        """Read the files of a job on a cluster with one command."""
-        if not isinstance(self._root, RemoteRoot) or (job_name and clean(job_name) != job_name):
-            return nullcontext()
-        return self._root.remembering(job_name)
-
-    def _lines(self, job: JobFiles, file: str, follow: bool) -> Iterator[str]:
-        if follow and isinstance(self._root, RemoteRoot):
-            return follow_remote(self._root, job.name, file, lambda: self._settled(job).status.is_final)
-        return super()._lines(job, file, follow)
-
-    def _closed(self, job: JobFiles, record: JobRecord) -> JobRecord:
-        with suppress(OSError):  # a full disk, or a folder that was removed
-            forget_secrets(self.cluster, job)
-        return super()._closed(job, record)
-
-    def stop(self, job_name: str) -> None:
-        """Also stops a job that is alive although its record is final."""
-        job = self._existing(job_name)
-        if self._settled(job).status.is_final and not self._is_alive(job):
-            return
-        job.write(STOP_MARK, b"")
-        self.signal(job, STOP)
-
-    def has(self, job_name: str) -> bool:
-        return self._named(job_name).exists(RECORD)
-
-    def _description(
-        self, job: JobFiles, record: JobRecord, summary: Summary, request: Mapping[str, Any]
-    ) -> JobDescription:
-        found = super()._description(job, record, summary, request)
-        if record.status != JobStatus.PENDING or recorded(job):
-            return found
-        until = datetime.fromtimestamp(record.submitted_at + SUBMIT_SECONDS)
-        return replace(
-            found,
-            reason=f"it is not in the queue: unless it is by {until:%H:%M}, its submission was interrupted",
-        )
-
-    def _is_alive(self, job: JobFiles) -> bool:
-        """Also a job that its scheduler denies, as that of another cluster may, is alive while its batch step is."""
-        if super()._is_alive(job):
-            return True
-        return isinstance(self._root, LocalRoot) and is_claimed(self._root.path / job.name)
-
-
-Jobs = TypeVar("Jobs", bound="ClusterJobs[Any]")
+Jobs = TypeVar("Jobs", bound=ClusterJobs[Any])
 
 
 class ClusterPlatform(ABC, Generic[Jobs]):

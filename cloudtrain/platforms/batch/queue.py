@@ -140,28 +140,45 @@ SKEW_SECONDS = 5.0
 """How far the clocks of this machine and the cluster may differ."""
 
 
-class Row(Protocol):
+class Named(Protocol):
+    """A job in a queue, or the record of one, with what identifies it."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def folder(self) -> str:
+        """From which it was submitted, as an absolute path; empty if the scheduler does not report it."""
+        ...
+
+
+class Queued(Named, Protocol):
     """A job in the queue, or one that has just left it."""
+
+    @property
+    def submitted(self) -> float | None:
+        """In seconds since the epoch."""
+        ...
 
     @property
     def is_ended(self) -> bool: ...
 
 
-AnyRow = TypeVar("AnyRow", bound=Row)
+AnyQueued = TypeVar("AnyQueued", bound=Queued)
 
 
 @dataclass(frozen=True)
-class Standing(Generic[AnyRow]):
+class Standing(Generic[AnyQueued]):
     """A job in the queue: whether it lives, and its row."""
 
     is_alive: bool
     """Whether the job is in the queue, or may be: false only if the scheduler reported its end, or no such job."""
-    row: AnyRow | None = None
+    row: AnyQueued | None = None
     taken: float = 0.0
     """When the scheduler was queried, in seconds since the epoch; 0 if it never answered."""
 
 
-class SharedQueue(ABC, Generic[AnyRow, Kept]):
+class SharedQueue(ABC, Generic[AnyQueued, Kept]):
     """The jobs of this user in the queue of a scheduler.
 
     Args:
@@ -180,7 +197,7 @@ class SharedQueue(ABC, Generic[AnyRow, Kept]):
         self._poll_seconds = poll_seconds
         self._lock = threading.Lock()
         self._snapshot: Kept = self.kind()  # type: ignore[assignment]
-        self._rows: Mapping[str, AnyRow] = {}
+        self._rows: Mapping[str, AnyQueued] = {}
         self._parsed_of = -1.0
         self._expired_at = 0.0
 
@@ -190,11 +207,11 @@ class SharedQueue(ABC, Generic[AnyRow, Kept]):
         ...
 
     @abstractmethod
-    def _parse(self, text: str) -> Mapping[str, AnyRow]:
+    def _parse(self, text: str) -> Mapping[str, AnyQueued]:
         """The jobs in such an answer, by number."""
         ...
 
-    def look(self, number: str, since: float) -> Standing[AnyRow]:
+    def look(self, number: str, since: float) -> Standing[AnyQueued]:
         """Find a job in the queue. Queries the scheduler only if the last answer is too old.
 
         Args:
@@ -219,7 +236,7 @@ class SharedQueue(ABC, Generic[AnyRow, Kept]):
         """Whether a job that is not in the queue may still be alive."""
         return False
 
-    def rows(self, since: float) -> tuple[Mapping[str, AnyRow], float]:
+    def rows(self, since: float) -> tuple[Mapping[str, AnyQueued], float]:
         """The jobs of this user, by number, and when the scheduler gave them: after ``since``, else 0."""
         with self._lock:
             if self._snapshot.taken < since <= time.time():

@@ -13,7 +13,8 @@ from cloudtrain.contract.preemption import PREEMPT
 from cloudtrain.errors import PlatformError
 from cloudtrain.platforms.base import JobState, Request
 from cloudtrain.platforms.batch.cluster import Cluster, open_cluster
-from cloudtrain.platforms.batch.cluster_platform import ClusterJobs, ClusterPlatform, Ticket
+from cloudtrain.platforms.batch.cluster_jobs import ClusterJobs
+from cloudtrain.platforms.batch.cluster_platform import ClusterPlatform, Ticket
 from cloudtrain.platforms.batch.render import BatchOptions, check, render
 from cloudtrain.platforms.batch.scheduler import SCHEDULER_LOG, WAITING, BatchQueue, QueueEntry, Scheduler
 from cloudtrain.platforms.batch.submitting import is_same, never_queued, recorded
@@ -50,7 +51,7 @@ class ScheduledJobs(ClusterJobs[QueueEntry]):
         return [job_name, self._scheduler.short_name(job_name)], [job_name]
 
     def start(self, draft: JobFiles, request: Request) -> None:
-        self._submitter.start(draft, request, f"chmod +x job.sh && {self._scheduler.submit}")
+        self._submit_new(draft, request, f"chmod +x job.sh && {self._scheduler.submit}")
         self._queue.expire()
 
     def signal(self, job: JobFiles, name: str) -> None:

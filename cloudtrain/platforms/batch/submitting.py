@@ -9,21 +9,18 @@ from __future__ import annotations
 import contextlib
 import os
 import posixpath
-import re
 import shlex
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Protocol, TypeVar
 
 from cloudtrain.contract import FailureClass, FailureReport, JobStatus
-from cloudtrain.contract.request_body import request_settings
 from cloudtrain.errors import PlatformError
 from cloudtrain.packaging import pack_runtime
 from cloudtrain.packaging.cache import cached_archive
 from cloudtrain.platforms.base import Request
 from cloudtrain.platforms.batch.cluster import Cluster
-from cloudtrain.platforms.batch.queue import SKEW_SECONDS
+from cloudtrain.platforms.batch.queue import SKEW_SECONDS, AnyQueued, Named
 from cloudtrain.platforms.batch.shell import Answer, ConnectionLost, Shell
 from cloudtrain.platforms.supervised.root import JobFiles
 from cloudtrain.runtime.supervisor.folder import LOG, SUPERVISOR_LOG
@@ -34,7 +31,6 @@ from cloudtrain.runtime.supervisor.submissions import (
     SUBMISSIONS,
     Submission,
     parse_answers,
-    parse_site,
     parse_submissions,
     secrets_to_json,
     submissions_to_json,
@@ -139,164 +135,9 @@ def run_once(
     raise broken
 
 
-ANSWER_SECONDS = 60.0
-"""How long the command that submits may take."""
 SUBMIT_SECONDS = 300.0
 """How long a submission may take, with a connection that breaks. After that, a job that is not in the queue never gets
 there."""
-
-_SUBMIT = """said=$({command}); code=$?
-answer=$(printf '%s\\n' "$said" | grep -E '^[0-9]+([.;].*)?$') && ( {keep} ) 2>/dev/null
-printf '%s\\n' "$said"; [ -z "$answer" ] || {site}
-exit $code
-"""
-"""Submits, and keeps the number in the folder of the job, or of each element: the client may never get the answer."""
-KEEP = f"""printf '%s\\n' "$answer" >> {ANSWERS}"""
-_UNCERTAIN = re.compile(
-    r"timed out on send/recv|Zero Bytes were transmitted|Premature end of message|End of File|Communication failure"
-    r"|Failed in sending/receiving a message|Communication time out",
-    re.IGNORECASE,
-)
-"""The complaints of sbatch, qsub and bsub after which the scheduler may have taken the job."""
-
-
-class Named(Protocol):
-    """A job in a queue, with what identifies it."""
-
-    @property
-    def name(self) -> str: ...
-
-    @property
-    def folder(self) -> str:
-        """From which it was submitted, as an absolute path; empty if the scheduler does not report it."""
-        ...
-
-
-class Queued(Named, Protocol):
-    @property
-    def submitted(self) -> float | None:
-        """In seconds since the epoch."""
-        ...
-
-    @property
-    def is_ended(self) -> bool: ...
-
-
-AnyQueued = TypeVar("AnyQueued", bound=Queued)
-
-
-class Scheduler(Protocol):
-    """The commands of a scheduler that put jobs into its queue, and find them there."""
-
-    product: str
-    """Its name, for messages."""
-    program: str
-    """The command that submits."""
-    site: str
-    """The command that prints ``site=`` and the name that the scheduler gives itself."""
-
-    def find(self, job: JobFiles) -> tuple[Submission | None, float]:
-        """The submission of a job in the queue, and when the scheduler was queried: 0 if it does not answer."""
-        ...
-
-    def refusal(self, complaint: str) -> PlatformError:
-        """The error for a job that was not taken."""
-        ...
-
-
-class Submitter:
-    """Submits jobs, and finds those whose number was not recorded."""
-
-    def __init__(self, cluster: Cluster, scheduler: Scheduler) -> None:
-        self._cluster = cluster
-        self._scheduler = scheduler
-
-    def start(self, draft: JobFiles, request: Request, command: str) -> tuple[JobFiles, Submission]:
-        """Place the files of a job, and run ``command`` in its folder. See `HostLauncher.start`.
-
-        Raises ConnectionLost if the job may be in the queue: its folder stays.
-        """
-        place_job(self._cluster, draft, request)
-        job = draft.publish(request.job_name)
-        try:
-            submission = self.submit(job, command)
-        except (ConnectionLost, KeyboardInterrupt):
-            raise
-        except BaseException:
-            self._cluster.root.remove(job.name)
-            raise
-        record(job, [submission])
-        return job, submission
-
-    def submit(
-        self, job: JobFiles, command: str, *, keep: str = KEEP, known: Sequence[Submission] = ()
-    ) -> Submission:
-        """Raises ConnectionLost if the job may be in the queue, and PlatformError if it is not.
-
-        Args:
-            known: earlier submissions of the job.
-        """
-        folder = self._cluster.job_folder(job.name)
-        line = self._without_secrets(job) + _SUBMIT.format(
-            command=command, keep=keep, site=self._scheduler.site
-        )
-        program = self._scheduler.program
-        try:
-            answer = run_once(self._cluster.shell, folder, line, timeout=ANSWER_SECONDS, program=program)
-        except ConnectionLost as error:
-            return self._found(job, known, error.message)
-        found = parse_answers(answer.out, time.time())
-        if not answer.code and found:
-            return replace(found[0], site=parse_site(answer.out))
-        if not answer.code:  # a program in front of it may print something else
-            return self._found(job, known, f"{program} gave no number")
-        complaint = answer.complaint or answer.text
-        if uncertain := _UNCERTAIN.search(complaint):
-            return self._found(job, known, f"{program}: {uncertain[0]}")
-        raise self._scheduler.refusal(complaint)
-
-    def _found(self, job: JobFiles, known: Sequence[Submission], why: str) -> Submission:
-        """The new submission of a job, after its answer was lost. Raises ConnectionLost if it is not known."""
-        numbers = [one.number for one in known]
-        with contextlib.suppress(PlatformError, OSError):  # of a connection that is still lost
-            new = [one for one in recorded(job) if one.number not in numbers]
-            if not new and not known:
-                found, _ = self._scheduler.find(job)
-                new = [found] if found else []
-            if new:
-                return new[-1]
-        name = job.name
-        raise ConnectionLost(
-            f"{why}, while job {name} was submitted: it may be in the queue of {self._scheduler.product}",
-            hint=f"Later, this shows whether it is: cloudtrain describe {name}. To take it out: cloudtrain stop {name}",
-        )
-
-    def _without_secrets(self, job: JobFiles) -> str:
-        """The line that hides the job's secrets from the command: Slurm may store the environment in its accounting."""
-        if self._cluster.shell.place:
-            return ""  # a login node does not have them
-        names = request_settings(job.request()).hidden_variables.split(",")
-        hidden = [name for name in names if name.isascii() and name.isidentifier()]
-        return f"unset {' '.join(hidden)}\n" if hidden else ""
-
-
-Find = Callable[[JobFiles], tuple[Submission | None, float]]
-
-
-def find_unrecorded(job: JobFiles, find: Find) -> tuple[Submission | None, bool]:
-    """The submission of a job whose number was not recorded, and whether the job may still get into the queue.
-
-    Records the number.
-
-    Args:
-        find: see `Scheduler.find`.
-    """
-    found, asked = find(job)
-    if found:
-        record(job, [found])
-    if asked and job.is_stopped:
-        return found, False  # if it gets there later, it finds the mark of the stop
-    return found, asked < job.record().submitted_at + SUBMIT_SECONDS
 
 
 def never_queued(product: str) -> FailureReport:

@@ -23,7 +23,7 @@ from cloudtrain.errors import PlatformError
 from cloudtrain.observe import Summary
 from cloudtrain.platforms.base import JobDescription, JobState, Request
 from cloudtrain.platforms.batch.cluster import Cluster
-from cloudtrain.platforms.batch.cluster_platform import ClusterJobs
+from cloudtrain.platforms.batch.cluster_jobs import ClusterJobs
 from cloudtrain.platforms.batch.queue import SKEW_SECONDS, Standing, queue_file
 from cloudtrain.platforms.batch.shell import ConnectionLost
 from cloudtrain.platforms.batch.submitting import (
@@ -111,7 +111,7 @@ class SlurmJobs(ClusterJobs[QueueRow]):
     # -- into the queue
 
     def start(self, draft: JobFiles, request: Request) -> None:
-        job, submission = self._submitter.start(draft, request, SBATCH)
+        job, submission = self._submit_new(draft, request, SBATCH)
         if request.body["requeue"] == "chain":
             self._submit_chain(job, submission, request.body["max_preemptions"])
         self.queue(submission.cluster).expire()
@@ -122,9 +122,7 @@ class SlurmJobs(ClusterJobs[QueueRow]):
         try:
             while len(chain) <= count:
                 dependency = chain_dependency([one.number for one in chain])
-                chain.append(
-                    self._submitter.submit(job, f"{PARSABLE} --dependency={dependency} {SCRIPT}", known=chain)
-                )
+                chain.append(self._submit(job, f"{PARSABLE} --dependency={dependency} {SCRIPT}", known=chain))
         except ConnectionLost:
             raise  # all may be in the queue
         except BaseException:
@@ -147,9 +145,7 @@ class SlurmJobs(ClusterJobs[QueueRow]):
             f"{own(last, job.name)} && scontrol requeue{on_cluster(last.cluster)} {shlex.quote(last.number)}"
         )
         if answer.code and WAITS_ALREADY not in answer.complaint:
-            known.append(
-                self._submitter.submit(job, f"{PARSABLE} --dependency=singleton {SCRIPT}", known=known)
-            )
+            known.append(self._submit(job, f"{PARSABLE} --dependency=singleton {SCRIPT}", known=known))
             record(job, known)
         job.write(INTERRUPTED, b"")  # if this submission is cancelled, the job ends
         self.queue(last.cluster).expire()
@@ -158,7 +154,7 @@ class SlurmJobs(ClusterJobs[QueueRow]):
         """Submit jobs whose folders are complete as one array. Raises PlatformError; then none of them is queued."""
         jobs[0].write(ARRAY_SCRIPT, script.encode())
         keep = _KEEP_ELEMENTS.format(array=shlex.quote(jobs[0].name.removesuffix("-0")), count=len(jobs))
-        found = self._submitter.submit(jobs[0], f"{PARSABLE} {ARRAY_SCRIPT}", keep=keep)
+        found = self._submit(jobs[0], f"{PARSABLE} {ARRAY_SCRIPT}", keep=keep)
         array = found.number.partition("_")[0]
         for number, job in enumerate(jobs):
             record(job, [replace(found, number=f"{array}_{number}")])
