@@ -19,7 +19,7 @@ from slurm_jobs import ONE_RANK, POLL, wait_for_end, wait_for_line, wait_until
 from cloudtrain import Estimator, Job
 from cloudtrain.contract import JobStatus
 from cloudtrain.errors import PlatformError
-from cloudtrain.platforms.batch import submitting
+from cloudtrain.platforms.batch import cluster_jobs, submitting
 
 COMMANDS = {"slurm": ("sbatch", "squeue", "--hold"), "torque": ("qsub", "qstat", "-h")}
 SCRIPT = """
@@ -98,7 +98,7 @@ def site(
     site = Site(request.param, slurm, tmp_path)
     monkeypatch.setenv("CLOUDTRAIN_HOME", str(tmp_path / "home"))
     monkeypatch.setenv("PATH", f"{tmp_path}/bin:{os.environ['PATH']}")
-    monkeypatch.setattr(submitting, "ANSWER_SECONDS", 10.0)
+    monkeypatch.setattr(cluster_jobs, "ANSWER_SECONDS", 10.0)
     return site
 
 
