@@ -339,15 +339,20 @@ def test_wdir_is_relative_to_the_folder_of_the_shell(tmp_path: Path, mpi: list[s
     assert (done.returncode, of_rank(done.stdout, 0)) == (0, ["in sub"]), done.stderr
 
 
-def test_several_programs_reduce_together_and_one_that_fails_ends_all(tmp_path: Path) -> None:
+def test_horovod_scripts_in_several_programs_train_together(tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text(
         "import sys, torch, horovod.torch as hvd\nhvd.init()\n"
-        "print(hvd.allreduce(torch.tensor([float(sys.argv[1])]), op=hvd.Sum).item())\n"
+        "total = hvd.allreduce(torch.tensor([float(sys.argv[1])]), op=hvd.Sum).item()\n"
+        "print(hvd.rank(), total, hvd.broadcast_object(sys.argv[1:], 0))\n"
     )
-    train = ("python", "train.py")
-    done = run(tmp_path, "-np", "1", *train, "3", ":", "-np", "1", *train, "4")
+    train = ("-np", "1", "python", "train.py")
+    done = run(tmp_path, "--timeline-filename", "timeline.json", *train, "3", ":", *train, "4")
     assert done.returncode == 0, done.stdout + done.stderr
-    assert of_rank(done.stdout, 0) == of_rank(done.stdout, 1) == ["7.0"]
+    assert [of_rank(done.stdout, rank) for rank in range(2)] == [["0 7.0 ['3']"], ["1 7.0 ['3']"]]
+    assert (tmp_path / "timeline.json").exists()
+
+
+def test_a_program_that_fails_ends_the_others(tmp_path: Path) -> None:
     done = run(tmp_path, "-np", "1", "sleep", "60", ":", "-np", "1", "sh", "-c", "exit 3")
     assert (done.returncode, done.stderr) == (3, "\nrank 1 exited with code 3  [user-error]\n")
 
@@ -361,17 +366,6 @@ def test_mpich_flags_for_the_environment_of_the_shell(tmp_path: Path) -> None:
         (("-genvall",), "a b /home/me"),
     ):
         assert of_rank(run(tmp_path, *flags, "-np", "1", *shows, environ=shell).stdout, 0) == [line]
-
-
-def test_a_horovod_script_trains_together(tmp_path: Path) -> None:
-    (tmp_path / "train.py").write_text(
-        "import torch, horovod.torch as hvd\nhvd.init()\n"
-        "print(hvd.rank(), hvd.allreduce(torch.ones(1), op=hvd.Sum).item(), hvd.broadcast_object([1], 0))\n"
-    )
-    done = run(tmp_path, *LOCAL, "--timeline-filename", "timeline.json", "python", "train.py")
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert (of_rank(done.stdout, 0), of_rank(done.stdout, 1)) == (["0 2.0 [1]"], ["1 2.0 [1]"])
-    assert (tmp_path / "timeline.json").exists()
 
 
 @pytest.mark.parametrize(
