@@ -25,11 +25,14 @@ def lazy(
     def get_attribute(name: str) -> Any:
         if name not in modules:
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
+        import sys
         from importlib import import_module
 
         if modules[name] == package:
             return import_module(f"{package}.{name}")
-        return getattr(import_module(modules[name]), name)
+        found = getattr(import_module(modules[name]), name)
+        vars(sys.modules[package])[name] = found  # the next use does not call this function
+        return found
 
     public = sorted(name for name, module in modules.items() if module != package)
     return get_attribute, lambda: sorted(modules), public

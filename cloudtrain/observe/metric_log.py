@@ -2,7 +2,8 @@
 
 A call puts the values in memory. A thread appends them to a file next to the rank's heartbeat, and the runtime of the
 host reads it: see `cloudtrain.runtime.logged_metrics`. So neither a slow disk nor a GPU delays a step. Each line of the
-file is one call, a list in JSON: the time in seconds since the epoch, the step, the rank, and the values by name.
+file is a list in JSON: the rank, and its calls. A call is a list, too: the time in seconds since the epoch, the step,
+and the values by name.
 """
 
 from __future__ import annotations
@@ -19,16 +20,19 @@ from collections.abc import Mapping
 from typing import Any, Callable
 
 from cloudtrain._system.files import open_to_append
+from cloudtrain._system.processes import after_fork_in_child
 from cloudtrain.observe import steady
 from cloudtrain.observe.heartbeat import VARIABLE
 from cloudtrain.observe.progress import current_rank, own_progress
 
 INTERVAL = 1.0
 """Seconds between two writes. A killed rank loses the values that were not written."""
-BATCH = 200
-"""Calls in one write. Between two writes, the thread lets the script's threads run: a long one would delay a step."""
+BATCH = 100
+"""Values in one line, but for a call with more. After each, the script's threads run: a long one would delay a step."""
 MOST_WAITING = 200_000
 """Calls that are kept in memory while the disk fails or is slow. Later ones are dropped."""
+REPORT_SECONDS = 0.1
+"""The least seconds between two reports of the job's progress."""
 EXIT_SECONDS = 5.0
 """The most seconds that the end of a script waits for the last write."""
 LONGEST_NAME = 255
@@ -52,11 +56,12 @@ class MetricLog:
     """
 
     def __init__(self, path: str, warn: Callable[[str], object]) -> None:
-        self.process = os.getpid()
         self._path = path
         self._warn = warn
         self._warned = False
         self._calls = 0
+        self._step = 0
+        self._reported_at = 0.0
         self._waiting: deque[tuple[float, int, dict[str, float | _Pending]]] = deque()
         self._thread: threading.Thread | None = None
         self._ended = threading.Event()
@@ -70,39 +75,55 @@ class MetricLog:
             for name in values:
                 _check_name(name)
             self._names.update(values)
-        checked = {name: _number(name, value) for name, value in values.items()}
-        step = self._calls if step is None else int(step)
+        checked = {
+            name: value if type(value) is float else _number(name, value) for name, value in values.items()
+        }
+        self._step = step = self._calls if step is None else int(step)
         self._calls += 1
+        now = steady.now()
         if len(self._waiting) < MOST_WAITING:
-            self._waiting.append((steady.now(), step, checked))
+            self._waiting.append((now, step, checked))
         else:
             self._lost("the disk does not keep up")
-        if self._thread is None or not self._thread.is_alive():
+        if now - self._reported_at >= REPORT_SECONDS:
+            self._reported_at = now
+            self._report()
+        if self._thread is None:
             self._thread = threading.Thread(target=self._run, name="cloudtrain-log", daemon=True)
             self._thread.start()
 
-    def _write(self) -> None:
-        """Write what waits. Does not raise."""
-        rank = current_rank()
-        while self._waiting:
-            count = min(BATCH, len(self._waiting))
-            calls = [self._waiting.popleft() for _ in range(count)]
-            try:
-                self._append("".join(_line(*call[:2], rank, call[2]) for call in calls))
-            except Exception as error:  # the script continues without its metrics
-                self._lost(str(error))
-            time.sleep(0)  # lets other threads run
-
     def close(self) -> None:
         """Write what waits, from the thread, within `EXIT_SECONDS`: the disk may hang."""
+        self._report()
         self._ended.set()
         if self._thread is not None:
             self._thread.join(EXIT_SECONDS)
+
+    def _report(self) -> None:
+        """Report the last step as progress of the job, unless the script has."""
+        progress = own_progress()
+        if self._calls and progress.number != self._step:
+            progress.step(self._step)
 
     def _run(self) -> None:
         while not self._ended.wait(INTERVAL):
             self._write()
         self._write()
+
+    def _write(self) -> None:
+        """Write what waits. Does not raise."""
+        rank = current_rank()
+        while self._waiting:
+            calls, count = [], 0
+            while self._waiting and count < BATCH:
+                moment, step, values = self._waiting.popleft()
+                calls.append((round(moment, 3), step, values))
+                count += len(values)
+            try:
+                self._append(json.dumps([rank, calls], default=_read, separators=(",", ":")) + "\n")
+            except Exception as error:  # the script continues without its metrics
+                self._lost(str(error))
+            time.sleep(0)  # lets other threads run
 
     def _append(self, text: str) -> None:
         descriptor = open_to_append(self._path)  # type: ignore[arg-type]
@@ -134,35 +155,40 @@ def log(values: Mapping[str, Any] | None = None, /, *, step: int | None = None, 
     Raises:
         TypeError, ValueError: a value is not a number, or a name is empty or has control characters.
     """
-    path = os.environ.get(VARIABLE)
-    if path is None:
-        return
-    if step is not None:
-        progress = own_progress()
-        if progress.number != step:
-            progress.step(step)
-    _own(path).add(step, {**values, **named} if values else named)
+    own = _log or _start()
+    if own is not None:
+        own.add(step, {**values, **named} if values else named)
 
 
 _log: MetricLog | None = None
 
 
-def _own(heartbeat_path: str) -> MetricLog:
-    """The log of this process; a forked child has its own."""
+def _start() -> MetricLog | None:
+    """The log of this process, from its first call on; None outside a job. A forked child has its own."""
     global _log
-    if _log is None or _log.process != os.getpid():
-        _log = MetricLog(metrics_path(heartbeat_path), _warn)
-        atexit.register(_log.close)
+    path = os.environ.get(VARIABLE)
+    if path is None:
+        return None
+    _log = MetricLog(metrics_path(path), _warn)
+    after_fork_in_child(_forget)
+    atexit.register(_log.close)
     return _log
+
+
+def _forget() -> None:
+    global _log
+    if _log is not None:
+        atexit.unregister(_log.close)
+        _log = None
 
 
 def _warn(message: str) -> None:
     sys.stderr.write(f"[cloudtrain] {message}\n")
 
 
-def _line(moment: float, step: int, rank: int, values: Mapping[str, float | _Pending]) -> str:
-    read = {name: value() if callable(value) else value for name, value in values.items()}
-    return json.dumps([round(moment, 3), step, rank, read]) + "\n"
+def _read(value: Any) -> float:
+    """The number that a GPU has computed. Raises TypeError, as ``json`` expects, for anything else."""
+    return float(value())
 
 
 def _check_name(name: str) -> None:
@@ -173,8 +199,6 @@ def _check_name(name: str) -> None:
 
 
 def _number(name: str, value: Any) -> float | _Pending:
-    if type(value) in (float, int):
-        return float(value)
     if getattr(value, "is_cuda", False) and value.numel() == 1:
         return _read_later(value)
     try:

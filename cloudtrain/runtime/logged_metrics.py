@@ -25,7 +25,7 @@ MOST_LOOKS = 5
 """How often the thread looks for the ranks that have not logged a step."""
 MOST_NAMES = 1000
 """The most metrics. Others are ignored: their number is up to the script."""
-MOST_LINES = 100_000
+MOST_LINES = 10_000
 """Lines of one rank that are read at a time: a script may write as many as it likes."""
 CHUNK = 1 << 20
 
@@ -157,13 +157,18 @@ def _read(path: str, mark: Bookmark) -> Iterator[str]:
 def _parse(line: str) -> list[tuple[float, int, int, str, float]]:
     """The time, step, rank, name and value of each metric in a line; none if a script wrote something else."""
     try:
-        moment, step, rank, values = parse_json(line)
-        if not all(isinstance(number, int) and abs(number) <= LARGEST_NUMBER for number in (step, rank)):
-            return []
+        rank, calls = parse_json(line)
         return [
-            (float(moment), step, rank, name, float(value))
+            (float(moment), _whole(step), _whole(rank), name, float(value))
+            for moment, step, values in calls
             for name, value in values.items()
             if 0 < len(name) <= LONGEST_NAME
         ]
     except (TypeError, ValueError, AttributeError, OverflowError):
         return []
+
+
+def _whole(number: Any) -> int:
+    if isinstance(number, int) and abs(number) <= LARGEST_NUMBER:
+        return number
+    raise ValueError

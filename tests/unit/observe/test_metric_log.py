@@ -18,7 +18,7 @@ LIBRARY = str(Path(__file__).parents[3])
 
 
 def run(tmp_path: Path, script: str, **environ: str) -> tuple[list[Any], str]:
-    """The whole lines that a process with ``script`` writes, and its stderr."""
+    """The calls in the whole lines that a process with ``script`` writes, with its rank; and its stderr."""
     environment = {"PYTHONPATH": LIBRARY, VARIABLE: str(tmp_path / "beat"), "PATH": "", **environ}
     done = subprocess.run(
         [sys.executable, "-c", f"import cloudtrain\n{script}"],
@@ -29,7 +29,8 @@ def run(tmp_path: Path, script: str, **environ: str) -> tuple[list[Any], str]:
     )
     path = Path(metrics_path(str(tmp_path / "beat")))
     lines = path.read_text().split("\n")[:-1] if path.is_file() else []
-    return [json.loads(line) for line in lines if line.endswith("]")], done.stderr
+    found = [json.loads(line) for line in lines if line.endswith("]]")]
+    return [[*call[:2], rank, *call[2:]] for rank, calls in found for call in calls], done.stderr
 
 
 def test_each_call_is_a_line_with_time_step_and_rank(tmp_path: Path) -> None:
@@ -92,7 +93,7 @@ def test_numbers_of_numpy_are_numbers(tmp_path: Path, value: Any) -> None:
     found = MetricLog(str(tmp_path / "file"), pytest.fail)
     found.add(1, {"x": value})
     found.close()
-    [_, _, _, values] = json.loads((tmp_path / "file").read_text())
+    [_, [[_, _, values]]] = json.loads((tmp_path / "file").read_text())
     assert values == {"x": float(value)}
 
 
@@ -105,7 +106,7 @@ def test_torch_tensors_with_one_element_are_numbers(tmp_path: Path) -> None:
     with pytest.raises(TypeError, match=r"log\(\): loss must be a number"):
         found.add(2, {"loss": torch.zeros(3)})
     found.close()
-    assert json.loads((tmp_path / "file").read_text())[3] == {"loss": 0.25}
+    assert json.loads((tmp_path / "file").read_text())[1][0][2] == {"loss": 0.25}
 
 
 @pytest.mark.parametrize("value", ["0.5", None, [1, 2], {}])

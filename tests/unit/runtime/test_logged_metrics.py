@@ -37,7 +37,7 @@ class Ranks:
             file.write("".join(f"{line}\n" for line in lines))
 
     def log(self, rank: int, step: int, value: float, name: str = "loss", at: float = 1000.0) -> None:
-        self.write(rank, json.dumps([at, step, rank, {name: value}]))
+        self.write(rank, json.dumps([rank, [[at, step, {name: value}]]]))
 
     def series(self) -> dict[str, list[Point]]:
         self.reader.close()
@@ -93,10 +93,26 @@ def test_steps_after_a_restore_in_the_same_process_replace_earlier_ones(ranks: R
 @pytest.mark.parametrize(
     "line",
     [
-        *("", "not JSON", "[]", "null", '{"a": 1}', '[1000, 1, 0, {"loss": "x"}]', '[1000, 1, 0, {"": 1}]'),
-        *('[1000, 1e400, 0, {"loss": 1}]', '["now", 1, 0, {"loss": 1}]', '[-1, 1, 0, {"loss": 1}]'),
-        *("[1000, 1, 0, [1]]", "[" * 50_000, "x" * 200_000, '[1000, 1, 0, {"loss": ' + "9" * 400 + "}]"),
-        *('[1000, "1", 0, {"loss": 1}]', '[1000, true, 0, {"loss": 1}]', '[1e300, 1, 0, {"loss": 1}]'),
+        *(
+            "",
+            "not JSON",
+            "[]",
+            "null",
+            '{"a": 1}',
+            '[0, [[1000, 1, {"loss": "x"}]]]',
+            '[0, [[1000, 1, {"": 1}]]]',
+        ),
+        *(
+            '[0, [[1000, 1e400, {"loss": 1}]]]',
+            '[0, [["now", 1, {"loss": 1}]]]',
+            '[0, [[-1, 1, {"loss": 1}]]]',
+        ),
+        *("[1000, 1, 0, [1]]", "[" * 50_000, "x" * 200_000, '[0, [[1000, 1, {"loss": ' + "9" * 400 + "}]]]"),
+        *(
+            '[0, [[1000, "1", {"loss": 1}]]]',
+            '[0, [[1000, true, {"loss": 1}]]]',
+            '[0, [[1e300, 1, {"loss": 1}]]]',
+        ),
     ],
 )
 def test_other_lines_are_ignored(ranks: Ranks, line: str) -> None:
@@ -106,7 +122,7 @@ def test_other_lines_are_ignored(ranks: Ranks, line: str) -> None:
 
 
 def test_values_that_are_not_finite_are_kept(ranks: Ranks) -> None:
-    ranks.write(0, '[1000, 1, 0, {"a": NaN, "b": Infinity}]')
+    ranks.write(0, '[0, [[1000, 1, {"a": NaN, "b": Infinity}]]]')
     found = ranks.series()
     assert str(found["a"][0].value) == "nan"
     assert found["b"][0].value == float("inf")
@@ -118,7 +134,7 @@ def test_a_file_that_is_replaced_is_not_read(ranks: Ranks, kind: str) -> None:
     if kind == "pipe":
         os.mkfifo(path)
     elif kind == "link":
-        (ranks.folder / "other").write_text('[1000, 1, 0, {"stolen": 1}]\n')
+        (ranks.folder / "other").write_text('[0, [[1000, 1, {"stolen": 1}]]]\n')
         path.symlink_to(ranks.folder / "other")
     else:
         path.mkdir()
@@ -129,5 +145,5 @@ def test_a_file_that_is_replaced_is_not_read(ranks: Ranks, kind: str) -> None:
 def test_the_number_of_metrics_is_limited(ranks: Ranks) -> None:
     for number in range(3):
         names = {f"{number}-{index}": 1.0 for index in range(500)}
-        ranks.write(0, json.dumps([1000, number, 0, names]))
+        ranks.write(0, json.dumps([0, [[1000, number, names]]]))
     assert len(ranks.series()) == logged_metrics.MOST_NAMES
