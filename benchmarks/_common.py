@@ -1,74 +1,210 @@
-"""Shared by all benchmarks: timings, ratios, rows of a Markdown table, environments of the peers.
+"""Shared by all benchmarks: their arguments, timings, and the figures that they print.
 
 Only ratios of measurements from the same run are meaningful: machines and their load differ.
 """
 
 from __future__ import annotations
 
+import argparse
+import json
 import os
-import shutil
 import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 Name = TypeVar("Name")
 
-TESTS = Path(__file__).parents[1] / "tests"
+REPOSITORY = Path(__file__).parents[1]
+TESTS = REPOSITORY / "tests"
 TEST_FOLDERS = [str(TESTS), *map(str, sorted(TESTS.glob("integration/*/")))]
 """The folders of the modules that the tests share, for ``sys.path``: real clusters, servers and hosts."""
 PEERS = Path.home() / ".cache" / "cloudtrain-bench"
+"""The environments of the peers, and the figures of the last run on this machine."""
+
+OURS = "cloudtrain"
+SMOKE_TEST = "CLOUDTRAIN_BENCHMARK_SMOKE_TEST"
+"""Set by ``--quick``: nothing is installed, so no peers that need that take part."""
+RANK = os.environ.get("OMPI_COMM_WORLD_RANK") or os.environ.get("RANK", "")
+"""Of this process, if it is one of the ranks of a benchmark: the first one prints."""
+SCALES = {
+    "s": ((1.0, "s", 0.01), (1e3, "ms", 1e-5), (1e6, "us", 0.0)),
+    "B": ((2.0**-30, "GiB", 2.0**30), (2.0**-20, "MiB", 0.0)),
+    "B/s": ((1e-9, "GB/s", 0.0),),
+}
+"""By unit: factor, unit as shown, and the smallest value that is shown in it."""
+MORE_IS_BETTER = ("B/s", "lines/s", "%")
+
+
+class PeerMissing(Exception):
+    """A peer cannot take part; the message says why."""
 
 
 @dataclass(frozen=True)
-class Timing:
-    """Seconds of several runs of one contestant."""
+class Figure:
+    """The measurements of one contestant, in several runs."""
 
-    median: float
-    min: float
-    max: float
+    what: str
+    who: str
+    values: tuple[float, ...]
+    unit: str = "s"
+    """``s``, ``B``, or any other, which is printed behind the number."""
+    note: str = ""
 
-    @classmethod
-    def of(cls, seconds: Iterable[float]) -> Timing:
-        seconds = list(seconds)
-        return cls(statistics.median(seconds), min(seconds), max(seconds))
+    @property
+    def median(self) -> float:
+        return statistics.median(self.values)
+
+    @property
+    def lowest(self) -> float:
+        return min(self.values)
+
+    def shown(self, value: float) -> str:
+        for factor, unit, least in SCALES.get(self.unit, ()):
+            if self.median >= least:
+                return f"{value * factor:.3f} {unit}"
+        return f"{value:,.4g} {self.unit}".rstrip()
 
     def __str__(self) -> str:
-        scale, unit = (1, "s") if self.median >= 0.01 else (1e3, "ms")
-        return f"{self.median * scale:.3f} {unit} ({self.min * scale:.3f} to {self.max * scale:.3f})"
+        middle = self.shown(self.median)
+        if len(self.values) == 1:
+            return middle
+        lowest, highest = (self.shown(value).split()[0] for value in (min(self.values), max(self.values)))
+        return f"{middle} ({lowest} to {highest})"
+
+    def ratio(self, ours: Figure) -> float | None:
+        """How many times better ``ours`` is; none if one of them is 0."""
+        if not ours.median or not self.median:
+            return None
+        times = self.median / ours.median
+        return 1 / times if self.unit in MORE_IS_BETTER else times
 
 
-def measure(function: Callable[[], object], runs: int) -> Timing:
-    """Wall-clock time of ``function``, called ``runs`` times."""
+TABLE_HEAD = "| what | who | median (min to max) | times cloudtrain's | |\n| --- | --- | --- | --- | --- |"
+
+
+def table_row(figure: Figure, ours: Figure | None) -> str:
+    """A row of a Markdown table. ``ours`` is what the figure is compared with."""
+    ratio = figure.ratio(ours) if ours and ours is not figure and ours.unit == figure.unit else None
+    cells = (figure.what, figure.who, str(figure), f"{ratio:.2f}" if ratio else "", figure.note)
+    return "| " + " | ".join(cells) + " |"
+
+
+class Report:
+    """Prints figures as soon as they are there: as rows of a Markdown table, or each as a JSON object."""
+
+    def __init__(self, *, as_json: bool) -> None:
+        self._as_json = as_json
+        self._is_quiet = RANK not in ("", "0")
+        self._first: dict[str, Figure] = {}
+        self._missing: set[str] = set()
+        if not as_json and not RANK:
+            print(TABLE_HEAD, flush=True)
+
+    def add(
+        self, what: str, who: str, values: float | Iterable[float], unit: str = "s", note: str = ""
+    ) -> None:
+        """The first contestant of each ``what`` is the one that others are compared with."""
+        several = (values,) if isinstance(values, (int, float)) else tuple(values)
+        figure = Figure(what, who, several, unit, note)
+        first = self._first.setdefault(what, figure)
+        if self._is_quiet:
+            return
+        print(json.dumps(asdict(figure)) if self._as_json else table_row(figure, first), flush=True)
+
+    def add_all(self, what: str, seconds: Mapping[str, Sequence[float]]) -> None:
+        for who, values in seconds.items():
+            self.add(what, who, values)
+
+    def missing(self, who: str, why: str) -> None:
+        """A peer takes no part."""
+        if self._is_quiet or who in self._missing:
+            return
+        self._missing.add(who)
+        if self._as_json:
+            print(json.dumps({"missing": who, "why": why}), flush=True)
+        else:
+            print(f"without {who}: {why}", file=sys.stderr)
+
+    @contextmanager
+    def optional(self, who: str) -> Iterator[None]:
+        """Leave out the rest of the block once it finds that a peer is missing."""
+        try:
+            yield
+        except PeerMissing as error:
+            self.missing(who, str(error))
+
+
+Part = Callable[[Report, argparse.Namespace], None]
+
+
+def run_parts(
+    doc: str | None, parts: Mapping[str, Part], *, runs: int = 5, options: Iterable[tuple[str, Any]] = ()
+) -> None:
+    """The command line of a benchmark: some of its parts, or all.
+
+    Args:
+        doc: the docstring of the script, for ``--help``.
+        runs: how often each contestant is measured; once with ``--quick``.
+        options: others, with their defaults; lists take several values.
+    """
+    parser = argparse.ArgumentParser(
+        description=doc, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False
+    )
+    if len(parts) > 1:
+        parser.add_argument("parts", nargs="*", metavar="PART", help=f"{', '.join(parts)}; all unless named")
+    parser.add_argument("--runs", type=int, default=runs, help=f"of each contestant; default: {runs}")
+    parser.add_argument("--quick", action="store_true", help="the smallest size, as a smoke test")
+    parser.add_argument("--json", action="store_true", help="print each figure as a JSON object")
+    for flag, default in options:
+        if isinstance(default, list):
+            parser.add_argument(flag, nargs="+", type=type(default[0]), default=default)
+        elif default is None:
+            parser.add_argument(flag)
+        else:
+            parser.add_argument(flag, type=type(default), default=default, help=f"default: {default}")
+    given = parser.parse_args()
+    chosen = getattr(given, "parts", None) or [*parts]
+    for name in chosen:
+        if name not in parts:
+            parser.error(f"there is no part {name}: there are {', '.join(parts)}")
+    if given.quick:
+        given.runs = 1
+        os.environ[SMOKE_TEST] = "1"
+    report = Report(as_json=given.json)
+    for name in chosen:
+        parts[name](report, given)
+
+
+def measure(function: Callable[[], object], runs: int) -> list[float]:
+    """Wall-clock seconds of ``function``, called ``runs`` times."""
     seconds = []
     for _ in range(runs):
         start = time.perf_counter()
         function()
         seconds.append(time.perf_counter() - start)
-    return Timing.of(seconds)
+    return seconds
 
 
-def cpu_seconds(command: Sequence[str], runs: int, env: Mapping[str, str] | None = None) -> Timing:
+def cpu_seconds(command: Sequence[str], env: Mapping[str, str] | None = None) -> float:
     """CPU time, user and system, of a child process and of the descendants that it waited for.
 
     Discards its output. Raises CalledProcessError if it fails.
     """
-    seconds = []
-    for _ in range(runs):
-        child = subprocess.Popen(command, env=env, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-        _, status, usage = os.wait4(child.pid, 0)
-        child.returncode = os.waitstatus_to_exitcode(status)
-        if child.returncode:
-            raise subprocess.CalledProcessError(child.returncode, command)
-        seconds.append(usage.ru_utime + usage.ru_stime)
-    return Timing.of(seconds)
+    child = subprocess.Popen(command, env=env, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    _, status, usage = os.wait4(child.pid, 0)
+    child.returncode = os.waitstatus_to_exitcode(status)
+    if child.returncode:
+        raise subprocess.CalledProcessError(child.returncode, command)
+    return usage.ru_utime + usage.ru_stime
 
 
-def in_turns(contestants: Mapping[Name, Callable[[], float]], runs: int) -> dict[Name, Timing]:
+def in_turns(contestants: Mapping[Name, Callable[[], float]], runs: int) -> dict[Name, list[float]]:
     """Seconds of each contestant, which it returns itself, over ``runs`` rounds in which each has one turn.
 
     Other load on the machine thus affects all of them. An additional first round fills caches and is not counted.
@@ -79,7 +215,7 @@ def in_turns(contestants: Mapping[Name, Callable[[], float]], runs: int) -> dict
             took = run()
             if turn:
                 seconds[name].append(took)
-    return {name: Timing.of(took) for name, took in seconds.items()}
+    return seconds
 
 
 def resident(what: str) -> int:
@@ -87,35 +223,3 @@ def resident(what: str) -> int:
     lines = Path("/proc/self/status").read_text().splitlines()
     [kilobytes] = [line.split()[1] for line in lines if line.startswith(f"{what}:")]
     return int(kilobytes) << 10
-
-
-def peer_python(name: str, requirements: Sequence[str]) -> Path:
-    """The interpreter of a virtual environment with ``requirements``, created once and cached in `PEERS`.
-
-    It is created again if the requirements change or the last attempt was interrupted.
-    """
-    folder = PEERS / name
-    python = folder / "bin" / "python"
-    mark = folder / "requirements.txt"
-    wanted = "\n".join(requirements) + "\n"
-    if mark.is_file() and mark.read_text() == wanted:
-        return python
-    shutil.rmtree(folder, ignore_errors=True)
-    print(f"installing {', '.join(requirements)} into {folder}", file=sys.stderr)
-    subprocess.run([sys.executable, "-m", "venv", str(folder)], check=True)
-    subprocess.run([str(python), "-m", "pip", "install", "--quiet", *requirements], check=True)
-    mark.write_text(wanted)
-    return python
-
-
-def header() -> str:
-    """The first two lines of the table that `row` continues."""
-    return (
-        "| what | cloudtrain, median (min to max) | peer, median (min to max) | peer / cloudtrain |\n"
-        "| --- | --- | --- | --- |"
-    )
-
-
-def row(what: str, ours: Timing, peer_name: str, peer: Timing) -> str:
-    """One row of the table. The last column is the ratio of the medians: how many times more the peer needs."""
-    return f"| {what} | {ours} | {peer_name}: {peer} | {peer.median / ours.median:.2f} |"

@@ -11,6 +11,7 @@ import re
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -18,14 +19,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from _common import TEST_FOLDERS
+import yaml
+from _common import TEST_FOLDERS, TESTS
 
 sys.path += TEST_FOLDERS
 
 from kube_nodes import Node
 from kube_objects import condition, now, owned_by
 from kube_server import KubeServer
-from kubernetes_submit import define
 
 NAME, NODE, SPACE = "job", "bench", "default"
 LABELS = {
@@ -38,6 +39,34 @@ INDEX = "batch.kubernetes.io/job-completion-index"
 POD = {"restartPolicy": "Never", "containers": [{"name": "node", "image": "python:3.12"}], "nodeName": NODE}
 
 KUBELET = Path(__file__).with_name("_kubelet_logs.py")
+
+
+RUNTIMES = (
+    ("ClusterTrainingRuntime", "clustertrainingruntimes", "Cluster"),
+    (
+        "TrainingRuntime",
+        "trainingruntimes",
+        "Namespaced",
+    ),
+)
+
+RUNTIME = """
+apiVersion: trainer.kubeflow.org/v1alpha1
+kind: ClusterTrainingRuntime
+metadata: {name: plain, labels: {trainer.kubeflow.org/framework: plain}}
+spec:
+  mlPolicy: {numNodes: 1}
+  template:
+    spec:
+      replicatedJobs:
+      - name: node
+        template:
+          metadata: {labels: {trainer.kubeflow.org/trainjob-ancestor-step: trainer}}
+          spec:
+            template:
+              spec:
+                containers: [{name: node, image: "python:3.12"}]
+"""
 
 
 @dataclass
@@ -94,6 +123,42 @@ class JobOfPods:
         }
         status = {"phase": phase, "startTime": now(), "containerStatuses": [container]}
         self.server.bench.patch("pods", SPACE, pod, {"status": status}, "status")
+
+
+def define(server: KubeServer) -> None:
+    """Install the definitions of Kubeflow Trainer, and a runtime."""
+    text = (TESTS / "crds" / "trainjobs.yaml").read_text()
+    # kube-apiserver 1.20 takes an empty default for null
+    definitions: list[dict[str, Any]] = [yaml.safe_load(text.replace("default: ''", "default: none"))]
+    for kind, plural, scope in RUNTIMES:
+        schema = {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": True}}
+        definitions.append(
+            {
+                "metadata": {"name": f"{plural}.trainer.kubeflow.org"},
+                "spec": {
+                    "group": "trainer.kubeflow.org",
+                    "names": {
+                        "kind": kind,
+                        "plural": plural,
+                        "singular": kind.lower(),
+                        "listKind": f"{kind}List",
+                    },
+                    "scope": scope,
+                    "versions": [{"name": "v1alpha1", "served": True, "storage": True, "schema": schema}],
+                },
+            }
+        )
+    for definition in definitions:
+        server.bench.create("customresourcedefinitions", None, definition)
+    deadline = time.monotonic() + 60
+    for name in ("clustertrainingruntimes", "trainjobs"):
+        while server.bench.raw("GET", f"/apis/trainer.kubeflow.org/v1alpha1/{name}")[0] != 200:
+            assert time.monotonic() < deadline, name
+            time.sleep(0.1)
+    server.bench.create("clustertrainingruntimes", None, yaml.safe_load(RUNTIME))
+    server.bench.create("namespaces", None, {"metadata": {"name": "kubeflow-system"}})
+    version = {"metadata": {"name": "kubeflow-trainer-public"}, "data": {"kubeflow_trainer_version": "2.3.0"}}
+    server.bench.create("configmaps", "kubeflow-system", version)
 
 
 @contextmanager

@@ -1,98 +1,97 @@
-"""The peers of the benchmarks, each with a pinned version in a separate environment.
+"""The peers of the benchmarks, each with a pinned version in a separate environment, created when it is needed.
 
-Requirements of one peer must not slow down or break another.
+Requirements of one peer must not slow down or break another. Each function returns an interpreter, and raises
+PeerMissing if it cannot be installed.
 """
 
 from __future__ import annotations
 
 import configparser
+import os
 import shutil
 import subprocess
+import sys
 import tempfile
-from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 
-from _common import peer_python
-
-REPOSITORY = Path(__file__).parents[1]
+from _common import PEERS, REPOSITORY, SMOKE_TEST, PeerMissing
 
 SAGEMAKER_2 = "sagemaker==2.257.7"
 SAGEMAKER_3 = "sagemaker==3.27.0"
 KUBEFLOW = "kubeflow==0.5.0"
-S3TORCHCONNECTOR = "s3torchconnector==1.5.0"
 SAGEMAKER_TRAINING = "sagemaker-training==5.1.4"
 SUBMITIT = "submitit==1.5.4"
 TORCH = "torch==2.13.0"
 TORCHX = "torchx==0.7.0"
 
-
-def sagemaker_2() -> Path:
-    """The interpreter that has the SageMaker SDK, version 2; `packing.py` uses the same environment."""
-    return peer_python("sagemaker2", [SAGEMAKER_2])
-
-
-def sagemaker_3() -> Path:
-    """The interpreter that has the SageMaker SDK, version 3 (130 packages, 1 GB)."""
-    return peer_python("sagemaker3", [SAGEMAKER_3])
-
-
-def sagemaker_training() -> Path:
-    """The interpreter that has SageMaker's training toolkit, and mpi4py, through which it starts scripts."""
-    return peer_python("sagemaker_training", [SAGEMAKER_TRAINING, "mpi4py==4.1.2"])
-
-
-def submitit() -> Path:
-    """The interpreter that has submitit."""
-    return peer_python("submitit", [SUBMITIT])
+ENVIRONMENTS = {
+    SAGEMAKER_2: ("sagemaker2", (SAGEMAKER_2,)),
+    SAGEMAKER_3: ("sagemaker3", (SAGEMAKER_3,)),  # 130 packages, 1 GB
+    # with mpi4py, through which it starts scripts
+    SAGEMAKER_TRAINING: ("sagemaker_training", (SAGEMAKER_TRAINING, "mpi4py==4.1.2")),
+    SUBMITIT: ("submitit", (SUBMITIT,)),
+    # torchx starts torch's `torchrun`
+    TORCHX: ("torchx", (TORCHX, TORCH)),
+    KUBEFLOW: ("kubeflow", (KUBEFLOW,)),
+    "checkpoints": (
+        "checkpoint",
+        (TORCH, "s3torchconnector[dcp]==1.5.0", "boto3==1.44.5", "safetensors==0.8.0", "numpy==2.4.6"),
+    ),
+}
+"""By peer: the folder in `PEERS`, and what is installed in it."""
 
 
-def torchx() -> Path:
-    """The interpreter that has torchx, and torch, which its ``dist.ddp`` starts with ``torchrun``."""
-    return peer_python("torchx", [TORCHX, TORCH])
-
-
-def checkpoints() -> Path:
-    """The interpreter with packages that write a state to S3: Amazon's writer for DCP, safetensors and boto3."""
-    extra = S3TORCHCONNECTOR.replace("==", "[dcp]==")
-    return peer_python("checkpoint", [TORCH, extra, "boto3==1.44.5", "safetensors==0.8.0", "numpy==2.4.6"])
-
-
-def kubeflow() -> Path:
-    """The interpreter that has Kubeflow's SDK."""
-    return peer_python("kubeflow", [KUBEFLOW])
+def peer(name: str) -> Path:
+    """The interpreter that has a peer: a key of `ENVIRONMENTS`."""
+    if SMOKE_TEST in os.environ:
+        raise PeerMissing("a smoke test has no peers")
+    return _environment(*ENVIRONMENTS[name])
 
 
 @cache
-def cloudtrain(*, torch: bool = True) -> Path:
-    """The interpreter that has this working tree's cloudtrain, installed like a user's, and torch unless it is false.
+def cloudtrain(extra: str = "") -> Path:
+    """The interpreter that has this working tree's cloudtrain, installed like a user's; in a smoke test, this one.
 
     Not the developer's editable install: its import hook costs 10 ms in each of a job's processes.
+
+    Args:
+        extra: ``torch`` or ``kubernetes``.
     """
-    return _installed("cloudtrain" if torch else "cloudtrain_without_torch", [TORCH] if torch else [])
+    if SMOKE_TEST in os.environ:
+        return Path(sys.executable)
+    setup = configparser.ConfigParser()
+    setup.read(REPOSITORY / "setup.cfg")
+    needed = setup["options"]["install_requires"].split()
+    needed += [TORCH] if extra == "torch" else setup["options.extras_require"].get(extra, "").split()
+    python = _environment(f"cloudtrain_{extra}".rstrip("_"), tuple(needed))
+    with tempfile.TemporaryDirectory() as scratch:
+        # a copy, to keep build files out of the working tree
+        for name in ("pyproject.toml", "setup.cfg", "setup.py", "README.md", "LICENSE"):
+            shutil.copy(REPOSITORY / name, scratch)
+        shutil.copytree(REPOSITORY / "cloudtrain", Path(scratch, "cloudtrain"))
+        _run(str(python), "-m", "pip", "install", "--quiet", "--no-deps", "--force-reinstall", scratch)
+    return python
 
 
 @cache
-def cloudtrain_for_kubernetes() -> Path:
-    """The interpreter that has this working tree's cloudtrain, with what its platform Kubernetes needs."""
-    return _installed("cloudtrain_kubernetes", _setup()["options.extras_require"]["kubernetes"].split())
-
-
-def _setup() -> configparser.ConfigParser:
-    setup = configparser.ConfigParser()
-    setup.read(REPOSITORY / "setup.cfg")
-    return setup
-
-
-def _installed(name: str, extra: Sequence[str]) -> Path:
-    """The interpreter that has this working tree's cloudtrain and ``extra``."""
-    needed = _setup()["options"]["install_requires"].strip().splitlines()
-    python = peer_python(name, [*needed, *extra])
-    with tempfile.TemporaryDirectory() as scratch:
-        # a copy, to keep build files out of the working tree
-        for name in ("pyproject.toml", "setup.cfg", "README.md", "LICENSE"):
-            shutil.copy(REPOSITORY / name, scratch)
-        shutil.copytree(REPOSITORY / "cloudtrain", Path(scratch, "cloudtrain"))
-        pip = [str(python), "-m", "pip", "install", "--quiet", "--no-deps", "--force-reinstall"]
-        subprocess.run([*pip, scratch], check=True)
+def _environment(name: str, requirements: tuple[str, ...]) -> Path:
+    """Created once, and again if the requirements change or the last attempt was interrupted."""
+    folder = PEERS / name
+    python, mark = folder / "bin" / "python", folder / "requirements.txt"
+    wanted = "\n".join(requirements) + "\n"
+    if mark.is_file() and mark.read_text() == wanted:
+        return python
+    shutil.rmtree(folder, ignore_errors=True)
+    print(f"installing {', '.join(requirements)} into {folder}", file=sys.stderr)
+    _run(sys.executable, "-m", "venv", str(folder))
+    _run(str(python), "-m", "pip", "install", "--quiet", *requirements)
+    mark.write_text(wanted)
     return python
+
+
+def _run(*command: str) -> None:
+    done = subprocess.run(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+    if done.returncode:
+        reasons = [line for line in done.stderr.splitlines() if line.startswith("ERROR")] or [done.stderr]
+        raise PeerMissing(f"cannot be installed: {reasons[-1].strip()}")

@@ -1,29 +1,36 @@
-"""Two ranks on this machine in which contestants take turns in a fair order.
+"""Two ranks in which contestants take turns in a fair order: on this machine, or each on a separate host.
 
 ``scripts/build_horovod`` builds the real Horovod in a separate environment, with mpi4py and the same PyTorch. If it
 exists, all contestants run in its Python, started with ``mpirun``; otherwise in this Python, without Horovod and
-mpi4py.
+mpi4py. Horovod is shut down outside its turns: its threads communicate every millisecond.
 """
 
 from __future__ import annotations
 
 import argparse
 import os
+import secrets
 import socket
 import subprocess
 import sys
+import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from _common import PEERS
+from _common import PEERS, RANK, REPOSITORY, TEST_FOLDERS, Part, Report, run_parts
 
 RANKS = 2
-REPOSITORY = Path(__file__).parents[1]
 HOROVOD = PEERS / "horovod" / "bin" / "python"
 MPIRUN = "/usr/bin/mpirun"
 """Debian's, with which `HOROVOD` was built."""
+INTERFACE = "eth0"
+AGENT = """#!/bin/sh
+# mpirun calls it with the name of a host, and a command line for it
+shift
+exec {inside} sh -c "$*"
+"""
 
 
 def has_horovod() -> bool:
@@ -31,72 +38,143 @@ def has_horovod() -> bool:
     return HOROVOD.exists() and os.path.exists(MPIRUN)
 
 
-def is_rank() -> bool:
-    return "RANK" in os.environ or "OMPI_COMM_WORLD_RANK" in os.environ
-
-
-def start_ranks(description: str | None) -> int:
-    """Run the script in all ranks, each of them with one thread and initialised, and return the number of rounds there.
+def run_parts_in_ranks(
+    doc: str | None, parts: Mapping[str, Part], *, runs: int, instead: Mapping[str, Part] | None = None
+) -> None:
+    """Like `run_parts`. Each part runs in all ranks, each of them with one thread, and initialised.
 
     Args:
-        description: the docstring of the script, for ``--help``.
+        instead: functions that start the ranks of some parts themselves.
     """
-    parser = argparse.ArgumentParser(description=(description or "").split("\n", 1)[0])
-    parser.add_argument("--rounds", type=int, default=9)
-    parser.add_argument("--quick", action="store_true", help="two rounds, as a smoke test")
-    arguments = parser.parse_args()
-    rounds: int = 2 if arguments.quick else arguments.rounds
-    if not is_rank():
-        sys.exit(run_in_ranks("--rounds", str(rounds)))
-    import torch
+    if RANK:
+        import torch
 
-    import cloudtrain.distributed.torch as hvd
+        import cloudtrain.distributed.torch as hvd
 
-    torch.set_num_threads(1)
-    hvd.init()
-    return rounds
+        torch.set_num_threads(1)
+        hvd.init()
+        run_parts(doc, parts, runs=runs)
+        return
+
+    started: list[str] = []
+
+    def start(report: Report, given: argparse.Namespace) -> None:
+        """All parts that ranks run, once."""
+        if not started:
+            started.extend(name for name in given.parts or parts if name not in (instead or {}))
+            run_in_ranks(started, report, given)
+
+    run_parts(doc, dict.fromkeys(parts, start) | dict(instead or {}), runs=runs)
 
 
-def run_in_ranks(*arguments: str) -> int:
-    """Run this script in all ranks; returns the first exit code other than 0, or 0."""
-    script = [str(Path(sys.argv[0]).resolve()), *arguments]
+def run_in_ranks(
+    parts: Sequence[str],
+    report: Report,
+    given: argparse.Namespace,
+    environ: Mapping[str, str] | None = None,
+) -> None:
+    """Run parts of this script in all ranks. Raises SystemExit if one fails."""
+    if not has_horovod():
+        report.missing("Horovod", "scripts/build_horovod builds it")
+        report.missing("mpi4py", "scripts/build_horovod builds it")
+    environ = {**os.environ, "PYTHONPATH": str(REPOSITORY), "OMP_NUM_THREADS": "1", **(environ or {})}
+    script = _script(parts, given)
     if has_horovod():
-        return subprocess.run([*_mpirun(), str(HOROVOD), *script], env=_environment()).returncode
-    print("Horovod and mpi4py do not take part: scripts/build_horovod builds them", file=sys.stderr)
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    world = {
-        "WORLD_SIZE": str(RANKS),
-        "LOCAL_WORLD_SIZE": str(RANKS),
-        "MASTER_ADDR": "127.0.0.1",
-        "MASTER_PORT": str(port),
-    }
-    ranks = [
-        subprocess.Popen(
-            [sys.executable, *script],
-            env={**_environment(), **world, "RANK": str(rank), "LOCAL_RANK": str(rank)},
-        )
-        for rank in range(RANKS)
-    ]
-    codes = [rank.wait() for rank in ranks]
-    return next((code for code in codes if code), 0)
+        codes = [
+            subprocess.run([*_mpirun("--bind-to", "none"), str(HOROVOD), *script], env=environ).returncode
+        ]
+    else:
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            address = ("127.0.0.1", free.getsockname()[1])
+        ranks = [
+            subprocess.Popen([sys.executable, *script], env={**environ, **_world(rank, RANKS, address)})
+            for rank in range(RANKS)
+        ]
+        codes = [rank.wait() for rank in ranks]
+    if any(codes):
+        sys.exit(next(code for code in codes if code))
 
 
-def _mpirun() -> list[str]:
+def run_on_hosts(part: str, given: argparse.Namespace, gigabits: float) -> None:
+    """Run a part of this script on two linked hosts of this machine, which requires root.
+
+    Args:
+        gigabits: what a host can send in a second.
+
+    Raises:
+        NetworkError: this machine cannot have such hosts.
+        SystemExit: a rank failed.
+    """
+    sys.path += TEST_FOLDERS
+    from host_network import Network
+
+    with tempfile.TemporaryDirectory() as folder, Network(RANKS, Path(folder)) as network:
+        for machine in network.machines:
+            shape = f"tc qdisc add dev {INTERFACE} root tbf rate {gigabits}gbit burst 256kb latency 50ms"
+            subprocess.run(machine.command(shape.split()), check=True)
+        first, second = network.machines
+        script, address = _script([part], given), (first.name, 29500)
+        environ = {
+            **os.environ, "PYTHONPATH": str(REPOSITORY), "OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": INTERFACE,
+            "GIGABITS": f"{gigabits:g}", "CLOUDTRAIN_RANKS_KEY": secrets.token_hex(),
+        }  # fmt: skip
+        if has_horovod():
+            agent = Path(folder, "agent")
+            agent.write_text(AGENT.format(inside=" ".join(second.command(()))))
+            agent.chmod(0o700)
+            hosts = ("--host", f"{first.name},{second.name}", "--mca", "plm_rsh_agent", str(agent))
+            link = [
+                each for name in ("btl_tcp", "oob_tcp") for each in ("--mca", f"{name}_if_include", INTERFACE)
+            ]
+            passed = [
+                each
+                for name in (
+                    "PYTHONPATH",
+                    "OMP_NUM_THREADS",
+                    "GLOO_SOCKET_IFNAME",
+                    "GIGABITS",
+                    "CLOUDTRAIN_RANKS_KEY",
+                )
+                for each in ("-x", name)
+            ]
+            master = ("-x", f"MASTER_ADDR={address[0]}", "-x", f"MASTER_PORT={address[1]}")
+            command = [*_mpirun(*hosts, *link, *passed, *master), str(HOROVOD), *script]
+            codes = [subprocess.run(first.command(command), env=environ).returncode]
+        else:
+            ranks = [
+                subprocess.Popen(
+                    machine.command([sys.executable, *script]), env={**environ, **_world(rank, 1, address)}
+                )
+                for rank, machine in enumerate(network.machines)
+            ]
+            codes = [rank.wait() for rank in ranks]
+    if any(codes):
+        sys.exit(next(code for code in codes if code))
+
+
+def _script(parts: Sequence[str], given: argparse.Namespace) -> list[str]:
+    flags = [f"--{flag}" for flag in ("quick", "json") if getattr(given, flag)]
+    return [str(Path(sys.argv[0]).resolve()), *parts, "--runs", str(given.runs), *flags]
+
+
+def _world(rank: int, on_host: int, address: tuple[str, int]) -> dict[str, str]:
+    return {
+        "RANK": str(rank), "WORLD_SIZE": str(RANKS), "LOCAL_RANK": str(rank % on_host),
+        "LOCAL_WORLD_SIZE": str(on_host), "MASTER_ADDR": address[0], "MASTER_PORT": str(address[1]),
+    }  # fmt: skip
+
+
+def _mpirun(*options: str) -> list[str]:
     # Waiting ranks yield their core to working ones: without this, Horovod's two threads per rank take 20 times as
     # long as soon as the machine does anything else.
     yields = ["--mca", "mpi_yield_when_idle", "1"]
-    return [MPIRUN, "--allow-run-as-root", "-np", str(RANKS), "--bind-to", "none", *yields]
-
-
-def _environment() -> dict[str, str]:
-    return {**os.environ, "PYTHONPATH": str(REPOSITORY), "OMP_NUM_THREADS": "1"}
+    return [MPIRUN, "--allow-run-as-root", "-np", str(RANKS), *yields, *options]
 
 
 @contextmanager
 def running(name: str) -> Iterator[None]:
-    """Horovod's threads communicate over MPI every millisecond, so they run only in the turn of this contestant."""
+    """A turn of this contestant."""
     if name != "Horovod":
         yield
         return
@@ -111,7 +189,7 @@ def running(name: str) -> Iterator[None]:
 
 def take_turns(
     contestants: Mapping[str, Callable[[], object]], calls: int, rounds: int
-) -> dict[str, list[float]]:
+) -> dict[str, Sequence[float]]:
     """Seconds per call of each contestant, by round.
 
     The first contestant changes from round to round. Each turn starts with some uncounted calls, and the benchmark with

@@ -1,6 +1,6 @@
 """Measures the goodput of a training of which one random rank is killed in every minute.
 
-    python benchmarks/goodput.py [--seconds 600] [--kill-every 60] [--seed 1] [--quick]
+    python benchmarks/goodput.py [--seconds 600] [--kill-every 60] [--seed 1] [--quick] [--json]
 
 Two ranks train for that time, with a checkpoint of 16 MiB to a real S3 server every five seconds. cloudtrain restarts
 its job and saves with its Checkpointer. The same loop under torchrun saves with torch.save and boto3; torchrun is
@@ -9,7 +9,7 @@ are killed by SIGKILL at the same moments. Goodput is the time of the steps that
 checkpoints and kills, divided by the time from the start of the command to its end. An ideal run would lose only what
 it takes to start the script, after each kill: no step is computed again, and no save costs time.
 
-Takes 3 x 10 minutes. Prints a Markdown table.
+Takes 3 x 10 minutes.
 """
 
 from __future__ import annotations
@@ -29,6 +29,8 @@ from dataclasses import dataclass, field
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
+
+from _common import OURS, Report, run_parts
 
 from cloudtrain import Estimator
 from cloudtrain.contract import JobStatus
@@ -94,47 +96,32 @@ class Run:
         return found
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", 1)[0])
-    parser.add_argument("--seconds", type=float, default=600.0, help="of each run")
-    parser.add_argument("--kill-every", type=float, default=60.0, help="seconds; once, at random")
-    parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--quick", action="store_true", help="20 s with one kill, as a smoke test")
-    arguments = parser.parse_args()
-    seconds, every = (20.0, 20.0) if arguments.quick else (arguments.seconds, arguments.kill_every)
-    kills = _moments(seconds, every, arguments.seed)
-    load = os.getloadavg()[0]
+def goodput(report: Report, given: argparse.Namespace) -> None:
+    seconds, every = (20.0, 20.0) if given.quick else (given.seconds, given.kill_every)
+    kills = _moments(seconds, every, given.seed)
     with S3Server() as server:
         server.create_bucket(BUCKET)
         os.environ.update(server.env)
         pace = _run(_torchrun, "none", min(PACE_SECONDS, seconds), [])
-        ours = _run(_cloudtrain, "cloudtrain", seconds, kills)
-        theirs = _run(_torchrun, "torch.save", seconds, kills)
-        restarting = _run(partial(_torchrun, restarts=30), "torch.save-restarts", seconds, kills)
-    print(f"load {load:.1f} before, {os.getloadavg()[0]:.1f} after; a step takes {pace.pace:.3f} s\n")
-    print(
-        "| who | goodput | steps kept | recomputed | kills | kill to next step, median (max) | waited for saves |"
-    )
-    print("| --- | --- | --- | --- | --- | --- | --- |")
-    for who, run in (
-        ("cloudtrain", ours),
-        ("torchrun, restarted by a loop; torch.save to S3", theirs),
-        ("torchrun --max-restarts=30; torch.save to S3", restarting),
-    ):
-        restarts = run.restarts
-        restart = f"{statistics.median(restarts):.1f} s ({max(restarts):.1f})" if restarts else ""
-        print(
-            f"| {who} | {run.kept * pace.pace / run.wall:.1%} | {run.kept} | {run.recomputed} | {len(run.kills)} "
-            f"| {restart} | {run.saves:.1f} s |"
-        )
-    ideal = 1 - (1 + len(ours.kills)) * pace.start / ours.wall
-    print(
-        f"| ideal: each kill costs a start of the script, {pace.start:.1f} s | {ideal:.1%} | | 0 | | | 0 s |"
-    )
-    print(f"\n`cloudtrain describe` says: {ours.reported}.")
-    print(
-        f"torchrun was restarted {theirs.started_again} times; with restarts, {restarting.started_again} times."
-    )
+        runs = {OURS: _run(_cloudtrain, "cloudtrain", seconds, kills)}
+        if not given.quick:
+            runs |= {
+                "torchrun, restarted by a loop": _run(_torchrun, "torch.save", seconds, kills),
+                "torchrun --max-restarts=30": _run(
+                    partial(_torchrun, restarts=30), "torch.save-restarts", seconds, kills
+                ),
+            }
+    ideal = 1 - (1 + len(runs[OURS].kills)) * pace.start / runs[OURS].wall
+    what = f"goodput, a kill in {every:g} s"
+    for who, run in runs.items():
+        note = run.reported or f"torchrun started {run.started_again} times more"
+        report.add(what, who, 100 * run.kept * pace.pace / run.wall, "%", note)
+    report.add(what, "ideal: a kill costs one start of the script", 100 * ideal, "%", f"{pace.start:.1f} s")
+    for who, run in runs.items():
+        if run.restarts:
+            report.add(f"{what}: kill to next step", who, run.restarts)
+        report.add(f"{what}: steps recomputed", who, run.recomputed, "")
+        report.add(f"{what}: waited for saves", who, run.saves)
 
 
 def _moments(seconds: float, every: float, seed: int) -> list[float]:
@@ -197,7 +184,7 @@ def _cloudtrain(arguments: Sequence[str], run: Run) -> None:
         assert description.status == JobStatus.COMPLETED, description.failure
         assert description.goodput is not None
         lost = ", ".join(f"{cause} {took:.1f} s" for cause, took in description.goodput.lost.items())
-        run.reported = f"{description.goodput.goodput:.1%} (lost: {lost})"
+        run.reported = f"`describe`: {description.goodput.goodput:.1%}, lost: {lost}"
 
 
 def _torchrun(arguments: Sequence[str], run: Run, restarts: int = 0) -> None:
@@ -234,4 +221,8 @@ def _end(process: subprocess.Popen[bytes]) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    run_parts(
+        __doc__,
+        {"goodput": goodput},
+        options=(("--seconds", 600.0), ("--kill-every", 60.0), ("--seed", 1)),
+    )

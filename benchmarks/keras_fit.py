@@ -1,8 +1,8 @@
 """Keras ``fit`` on two CPU ranks, compared with tf.distribute.MultiWorkerMirroredStrategy and the real Horovod.
 
-    python benchmarks/keras_fit.py [--rounds 5] [--steps 60]
+    python benchmarks/keras_fit.py [--runs 5] [--steps 60] [--quick] [--json]
 
-Measures milliseconds per training step on the slower rank, with the same model (1.9 million parameters) and batches.
+Measures the time of a training step on the slower rank, with the same model (1.9 million parameters) and batches.
 Every contestant has two ranks, which run for the whole benchmark and take turns; waiting ranks read from a pipe. To
 include the real Horovod on tf_keras, set CLOUDTRAIN_HOROVOD_TF_PYTHON to a Python that has it. Prints rows of a
 Markdown table. Needs ``scripts/build_tensorflow``.
@@ -18,52 +18,42 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
-from _common import PEERS, header, in_turns, row
+from _common import OURS, PEERS, REPOSITORY, PeerMissing, Report, in_turns, run_parts
 
 RANKS = 2
 BATCH = 64
-REPOSITORY = Path(__file__).parents[1]
 PYTHON = PEERS / "tensorflow" / "bin" / "python"
 HOROVOD = os.environ.get("CLOUDTRAIN_HOROVOD_TF_PYTHON", "")
-CLOUDTRAIN = "Keras 3 `fit`, cloudtrain"
-CLOUDTRAIN_LEGACY = "tf_keras `fit`, cloudtrain"
+OURS_LEGACY = "cloudtrain, tf_keras"
 MIRRORED = "MultiWorkerMirroredStrategy, tf_keras"
 REAL = "Horovod, tf_keras"
 LEGACY = {"TF_USE_LEGACY_KERAS": "1"}
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", 1)[0])
-    parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--steps", type=int, default=60)
-    parser.add_argument("--rank-of", help=argparse.SUPPRESS)
-    arguments = parser.parse_args()
-    if arguments.rank_of:
-        train_in_turns(arguments.rank_of, arguments.steps)
+def fit(report: Report, given: argparse.Namespace) -> None:
+    if given.rank_of:
+        train_in_turns(given.rank_of, given.steps)
         return
+    steps, python = 2 if given.quick else given.steps, str(PYTHON)
     if not PYTHON.exists():
         sys.exit("TensorFlow is not installed; run scripts/build_tensorflow")
     contestants = {
-        CLOUDTRAIN: Ranks("cloudtrain", str(PYTHON), arguments.steps, {}),
-        CLOUDTRAIN_LEGACY: Ranks("cloudtrain", str(PYTHON), arguments.steps, LEGACY),
-        MIRRORED: Ranks("mirrored", str(PYTHON), arguments.steps, LEGACY),
-    }
-    if HOROVOD:
-        contestants[REAL] = Ranks("horovod", HOROVOD, arguments.steps, LEGACY)
-    else:
-        print("without the real Horovod: CLOUDTRAIN_HOROVOD_TF_PYTHON is not set", file=sys.stderr)
+        OURS: Ranks("cloudtrain", python, steps, {}), OURS_LEGACY: Ranks("cloudtrain", python, steps, LEGACY)
+    }  # fmt: skip
+    if not given.quick:
+        contestants[MIRRORED] = Ranks("mirrored", python, steps, LEGACY)
+    with report.optional(REAL):
+        if not HOROVOD:
+            raise PeerMissing("CLOUDTRAIN_HOROVOD_TF_PYTHON names no Python that has it")
+        contestants[REAL] = Ranks("horovod", HOROVOD, steps, LEGACY)
     try:
-        seconds = in_turns({name: ranks.turn for name, ranks in contestants.items()}, arguments.rounds)
+        seconds = in_turns({name: ranks.turn for name, ranks in contestants.items()}, given.runs)
     finally:
         for ranks in contestants.values():
             ranks.close()
-    print(header())
-    for peer in [name for name in (MIRRORED, REAL) if name in seconds]:
-        for name in (CLOUDTRAIN, CLOUDTRAIN_LEGACY):
-            print(row(name, seconds[name], peer, seconds[peer]))
+    report.add_all("step of Keras `fit`", seconds)
 
 
 class Ranks:
@@ -132,12 +122,12 @@ def train_in_turns(contestant: str, steps: int) -> None:
     """Run a rank. Print a line when the model is built, then the seconds per step for each line read."""
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # keeps the output of libraries out of the answers
-    fit = fit_of(contestant, steps)
-    fit(2)
+    train = fit_of(contestant, steps)
+    train(2)
     print(0.0, file=answers, flush=True)
     for _ in sys.stdin:
         start = time.perf_counter()
-        fit(steps)
+        train(steps)
         print((time.perf_counter() - start) / steps, file=answers, flush=True)
 
 
@@ -185,4 +175,4 @@ def free_port() -> int:
 
 
 if __name__ == "__main__":
-    main()
+    run_parts(__doc__, {"fit": fit}, options=(("--steps", 60), ("--rank-of", None)))

@@ -1,12 +1,12 @@
 """Measures the CPU time that rank 0 spends to negotiate one operation, by the number of ranks.
 
-    python benchmarks/negotiation.py [--rounds 5] [--quick]
+    python benchmarks/negotiation.py [--runs 5] [--ranks 2 8 64 128] [--quick] [--json]
 
 The coordinator and its connections are the real ones; the other ranks are one process that holds all their
 connections. Rank 0 runs as in a job: it requests the operations too, and waits for each. ``one by one`` waits for an
 operation before the next request; ``50 together`` requests 50 before it waits, as for the tensors of a model. The names
-repeat, as they do from step to step; ``new names`` never do. Rank counts take turns. Prints a Markdown table. To
-compare two versions of cloudtrain, run it in both, in turns.
+repeat, as they do from step to step; ``new names`` never do. Rank counts take turns. To compare two versions of
+cloudtrain, run it in both, in turns.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import socket
 import time
 from collections.abc import Callable, Iterator
 
-from _common import Timing
+from _common import OURS, Report, run_parts
 
 from cloudtrain.distributed.negotiation.client import NegotiationClient
 from cloudtrain.distributed.negotiation.coordinator import Coordinator
@@ -37,7 +37,7 @@ from cloudtrain.distributed.negotiation.messages import (
 from cloudtrain.link.authentication import BACKLOG
 from cloudtrain.link.handshake import prove
 
-RANKS = (2, 8, 64, 128)
+RANKS = [2, 8, 64, 128]
 NAMES = 50
 KEY = os.urandom(32)
 MUST_MATCH = {
@@ -146,22 +146,16 @@ def _cpu_seconds() -> float:
     return usage.ru_utime + usage.ru_stime
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", 1)[0])
-    parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--operations", type=int, default=500)
-    parser.add_argument("--quick", action="store_true", help="one round of few operations, as a smoke test")
-    arguments = parser.parse_args()
-    rounds, operations = (1, 2 * NAMES) if arguments.quick else (arguments.rounds, arguments.operations)
-    seconds: dict[tuple[str, int], list[float]] = {(mode, size): [] for mode in MODES for size in RANKS}
-    for _ in range(rounds):
+def negotiate(report: Report, given: argparse.Namespace) -> None:
+    operations = 2 * NAMES if given.quick else given.operations
+    keys = [(mode, size) for mode in MODES for size in (RANKS[:2] if given.quick else given.ranks)]
+    seconds: dict[tuple[str, int], list[float]] = {key: [] for key in keys}
+    for _ in range(given.runs):
         for (mode, size), took in seconds.items():
             took.append(measure(size, mode, operations))
-    print("| operations | ranks | CPU of rank 0 for each, median (min to max) |")
-    print("| --- | --- | --- |")
     for (mode, size), took in seconds.items():
-        print(f"| {mode} | {size} | {Timing.of(took)} |")
+        report.add(f"negotiation, {size} ranks, {mode}: CPU of rank 0", OURS, took)
 
 
 if __name__ == "__main__":
-    main()
+    run_parts(__doc__, {"negotiate": negotiate}, options=(("--ranks", RANKS), ("--operations", 500)))

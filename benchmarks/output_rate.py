@@ -1,6 +1,6 @@
 """Measures how many lines per second the runtime passes on from its ranks, with and without metrics in them.
 
-    python benchmarks/output_rate.py [--runs 7] [--quick]
+    python benchmarks/output_rate.py [--runs 7] [--quick] [--json]
 
 One writer fills the pipe of a rank from a file as fast as it is read. The merger keeps the rank's log, writes the
 merged log and looks for metrics. Nothing else runs, so the rates are those of the merger's thread. Prints rows of a
@@ -17,7 +17,7 @@ import time
 from functools import partial
 from pathlib import Path
 
-from _common import Timing, in_turns
+from _common import Report, in_turns, run_parts
 
 from cloudtrain.observe import EventLog
 from cloudtrain.runtime.metrics import MetricFinder
@@ -32,33 +32,21 @@ CONTESTANTS = {
 }
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", 1)[0])
-    parser.add_argument("--runs", type=int, default=7)
-    parser.add_argument("--lines", type=int, default=500_000)
-    parser.add_argument("--quick", action="store_true", help="one run of few lines, as a smoke test")
-    arguments = parser.parse_args()
-    runs, lines = (1, 20_000) if arguments.quick else (arguments.runs, arguments.lines)
+def output(report: Report, given: argparse.Namespace) -> None:
+    lines = 20_000 if given.quick else given.lines
     with tempfile.TemporaryDirectory() as folder:
         contestants = {
             what: partial(seconds, Path(folder), _file(Path(folder), what, line, lines), definitions)
             for what, (line, definitions) in CONTESTANTS.items()
         }
-        timings = in_turns(contestants, runs)
-    print("| what | lines per second, median (min to max) | time / ordinary |\n| --- | --- | --- |")
-    ordinary = timings["ordinary lines"].median
-    for what, timing in timings.items():
-        print(f"| {what} | {_rate(lines, timing)} | {timing.median / ordinary:.1f} |", flush=True)
+        for who, took in in_turns(contestants, given.runs).items():
+            report.add("lines passed on", who, [lines / each for each in took], "lines/s")
 
 
 def _file(folder: Path, what: str, line: str, lines: int) -> Path:
     path = folder / f"{what}.txt"
     path.write_text("".join(f"{line.format(number)}\n" for number in range(lines)))
     return path
-
-
-def _rate(lines: int, timing: Timing) -> str:
-    return f"{lines / timing.median:,.0f} ({lines / timing.max:,.0f} to {lines / timing.min:,.0f})"
 
 
 def seconds(folder: Path, output: Path, definitions: tuple[tuple[str, str], ...]) -> float:
@@ -80,4 +68,4 @@ def seconds(folder: Path, output: Path, definitions: tuple[tuple[str, str], ...]
 
 
 if __name__ == "__main__":
-    main()
+    run_parts(__doc__, {"output": output}, runs=7, options=(("--lines", 500_000),))

@@ -1,11 +1,18 @@
-"""The CPU time of everyday commands in this working tree, against another revision of it.
+"""The cost of everyday commands in this working tree, against the committed reference or another commit.
 
-    python benchmarks/regression.py [--base REVISION] [--runs 15] [--quick]
+    python benchmarks/regression.py [--base REVISION] [--only NAME] [--tree FOLDER] [--renew] [--json]
 
-Both trees run with this interpreter and its packages, and take turns. Each row counts user and system time of all
-processes that the command starts, the detached ones of a job included: this process adopts and waits for them. The
-lowest of several runs counts, because other load on a machine only adds to CPU time. Prints a Markdown table. The exit
-status is 1 if a command needs over 10 % and 5 ms more CPU time than at REVISION.
+Counted are all processes that a command starts, the detached ones of a job included: this process adopts and waits for
+them. What is counted: the instructions of their programs, by ``perf stat`` where the processor's counters can be read,
+else by valgrind, which needs no privileges and no quiet machine: two runs differ by less than 1 %. A process that forks
+hands its count on, so what a supervisor loads counts again in its host. Without either, it is user and system time,
+which differs by 20 % on a busy machine: a comparison with another commit then takes turns, and none is made with the
+reference.
+
+The reference, `regression.json`, is the cost of each command divided by that of importing a fixed list of modules of
+the standard library, measured in the same way in the same run: it holds on any machine with that version of Python,
+in a clone without history. It moves with a deliberate change: ``--renew`` writes it. The exit status is 1 if a
+command costs over 10 % more; before that, it is measured twice more, and its lowest cost counts.
 """
 
 from __future__ import annotations
@@ -13,48 +20,58 @@ from __future__ import annotations
 import argparse
 import ctypes
 import io
+import json
 import os
+import re
 import shutil
+import statistics
 import subprocess
 import sys
 import tarfile
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
 
-from _common import in_turns
+from _common import REPOSITORY, Report
 
-REPOSITORY = Path(__file__).parents[1]
-BASE = "c3a686b3"
-"""The commit whose costs are the limit. It moves when a release or a deliberate change sets another."""
+REFERENCE = Path(__file__).with_suffix(".json")
+PYTHON = ".".join(map(str, sys.version_info[:2]))
+LIMIT = 1.10
+SLACK_SECONDS = 0.005
+"""A command may take this much longer anyway, if time is measured."""
+ATTEMPTS, ROUNDS = 3, 15
 PR_SET_CHILD_SUBREAPER = 36  # prctl(2)
-ALLOWED, SLACK = 1.10, 0.005
-"""The ratio and the seconds, both of which a regression exceeds."""
 
-SCRIPT = "print('training')\n"
+STANDARD = (
+    sys.executable, "-I", "-c",
+    "import argparse, asyncio, csv, decimal, email.message, http.client, inspect, json, logging.config, "
+    "multiprocessing, shutil, sqlite3, ssl, subprocess, tarfile, tempfile, unittest, urllib.request",
+)  # fmt: skip
 CLOUDTRAIN = (sys.executable, "-m", "cloudtrain")
+SUBMIT = (*CLOUDTRAIN, "submit", "train.py")
 COMMANDS: dict[str, Sequence[str]] = {
-    "import cloudtrain": (sys.executable, "-c", "import cloudtrain"),
     "from cloudtrain import Estimator": (sys.executable, "-c", "from cloudtrain import Estimator"),
-    "import cloudtrain.distributed.torch": (sys.executable, "-c", "import cloudtrain.distributed.torch"),
     "cloudtrain --help": (*CLOUDTRAIN, "--help"),
+    "cloudtrain submit --dry-run": (*SUBMIT, "--dry-run", "--platform", "slurm", "--instance-count", "2"),
+    "cloudtrain submit": SUBMIT,
+    "import cloudtrain": (sys.executable, "-c", "import cloudtrain"),
+    "import cloudtrain.distributed.torch": (sys.executable, "-c", "import cloudtrain.distributed.torch"),
     "cloudtrain list": (*CLOUDTRAIN, "list"),
-    "cloudtrain submit train.py": (*CLOUDTRAIN, "submit", "train.py"),
-    "cloudtrain submit train.py --processes-per-host 2": (
-        *CLOUDTRAIN, "submit", "train.py", "--processes-per-host", "2",
+    "cloudtrain submit --processes-per-host 2": (*SUBMIT, "--processes-per-host", "2"),
+    "cloudtrain submit --dry-run --platform sagemaker": (
+        *SUBMIT, "--dry-run", "--platform", "sagemaker", "--set", "role=arn:aws:iam::123456789012:role/train",
+        "--set", "image_uri=train:1", "--set", "output_path=s3://bucket/models", "--instance-type", "ml.m5.xlarge",
     ),
-    "cloudtrain submit train.py --dry-run --platform slurm": (
-        *CLOUDTRAIN, "submit", "train.py", "--dry-run", "--platform", "slurm", "--instance-count", "2",
-    ),
-    "cloudtrain submit train.py --dry-run --platform sagemaker": (
-        *CLOUDTRAIN, "submit", "train.py", "--dry-run", "--platform", "sagemaker", "--set",
-        "role=arn:aws:iam::123456789012:role/train", "--set", "image_uri=train:1", "--set", "output_path=s3://bucket/models",
-        "--instance-type", "ml.m5.xlarge",
-    ),
-    "cloudtrain run -np 2 python train.py": (*CLOUDTRAIN, "run", "-np", "2", sys.executable, "train.py"),
+    "cloudtrain run -np 2": (*CLOUDTRAIN, "run", "-np", "2", sys.executable, "train.py"),
 }  # fmt: skip
+IN_REFERENCE = [*COMMANDS][:4]
+"""The last one runs a job on this machine, to the end of all its processes: its first line is in it."""
+
+Cost = Callable[[Sequence[str], Path, Path], float]
+"""Of a command, run in a folder, with the packages of a tree."""
+_COUNTED = re.compile(r"I +refs: +([\d,]+)")
 
 
 def adopt_orphans() -> None:
@@ -64,8 +81,13 @@ def adopt_orphans() -> None:
 
 def cpu_of_all(command: Sequence[str], folder: Path, tree: Path) -> float:
     """CPU seconds of a command and all its descendants. Raises RuntimeError with its output if it fails."""
-    environ = {**os.environ, "PYTHONPATH": str(tree), "CLOUDTRAIN_HOME": str(folder / "state")}
-    environ["AWS_DEFAULT_REGION"] = "eu-central-1"
+    own = {name: value for name, value in os.environ.items() if not name.startswith(("CLOUDTRAIN_", "AWS_"))}
+    environ = {
+        **own,
+        "PYTHONPATH": str(tree),
+        "PYTHONHASHSEED": "0",
+        "CLOUDTRAIN_HOME": str(folder / "state"),
+    }
     environ.pop("PYTHONDONTWRITEBYTECODE", None)  # each tree keeps its compiled modules
     with tempfile.TemporaryFile() as output:
         child = subprocess.Popen(
@@ -84,46 +106,140 @@ def cpu_of_all(command: Sequence[str], folder: Path, tree: Path) -> float:
     return seconds
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", 1)[0])
-    parser.add_argument("--base", default=BASE, metavar="REVISION")
-    parser.add_argument("--runs", type=int, default=15)
-    parser.add_argument(
-        "--quick", action="store_true", help="two commands, once, as a smoke test: never a regression"
-    )
-    given = parser.parse_args()
-    adopt_orphans()
+def by_perf(command: Sequence[str], folder: Path, tree: Path) -> float:
+    """Instructions, by the processor's counters. Raises ValueError if they cannot be read."""
+    with tempfile.NamedTemporaryFile("r") as found:
+        perf = ("perf", "stat", "-x", ",", "-e", "instructions:u", "-o", found.name, "--")
+        cpu_of_all((*perf, *command), folder, tree)
+        [line] = [line for line in found.read().splitlines() if "instructions" in line]
+    return float(line.partition(",")[0])
+
+
+def by_valgrind(command: Sequence[str], folder: Path, tree: Path) -> float:
+    """Instructions, by valgrind."""
+    with tempfile.TemporaryDirectory() as logs:
+        valgrind = (
+            "valgrind", "--tool=cachegrind", "--cache-sim=no", "--cachegrind-out-file=/dev/null",
+            "--trace-children=yes", f"--log-file={logs}/%p",
+        )  # fmt: skip
+        cpu_of_all((*valgrind, *command), folder, tree)
+        counts = [found[1] for log in Path(logs).iterdir() if (found := _COUNTED.search(log.read_text()))]
+    return float(sum(int(count.replace(",", "")) for count in counts))
+
+
+def find_counter(folder: Path, tree: Path) -> Cost | None:
+    """The way to count instructions on this machine, if there is one."""
+    with suppress(FileNotFoundError, RuntimeError, ValueError):
+        by_perf((sys.executable, "-I", "-c", "pass"), folder, tree)
+        return by_perf
+    return patiently(by_valgrind) if shutil.which("valgrind") else None
+
+
+def patiently(cost: Cost) -> Cost:
+    """The same, tried again if a command fails: on a crowded machine, valgrind may miss a deadline of a job."""
+
+    def tried(command: Sequence[str], folder: Path, tree: Path) -> float:
+        for _ in range(1, ATTEMPTS):
+            with suppress(RuntimeError):
+                return cost(command, folder, tree)
+        return cost(command, folder, tree)
+
+    return tried
+
+
+def costs(cost: Cost, commands: Sequence[str], folder: Path, tree: Path) -> dict[str, float]:
+    """Of each command, in costs of `STANDARD`."""
+    for command in (STANDARD, *(COMMANDS[name] for name in commands)):
+        cpu_of_all(command, folder, tree)  # compiles modules
+    standard = cost(STANDARD, folder, tree)
+    return {name: cost(COMMANDS[name], folder, tree) / standard for name in commands}
+
+
+def against_reference(commands: Sequence[str], tree: Path, *, renew: bool) -> dict[str, float]:
+    """Compare, or write the reference; returns each command's cost divided by it.
+
+    Raises:
+        SystemExit: there is nothing to compare with, or to count with.
+    """
+    reference = json.loads(REFERENCE.read_text())
+    if not renew and PYTHON not in reference:
+        sys.exit(f"{REFERENCE.name} has no costs for Python {PYTHON}: --renew adds them")
+    with tempfile.TemporaryDirectory() as name:
+        folder = _prepared(Path(name))
+        cost = find_counter(folder, tree)
+        if cost is None:
+            sys.exit("nothing counts instructions here: apt-get install valgrind")
+        now = costs(cost, commands, folder, tree)
+        if renew:
+            rounded = {command: round(ratio, 3) for command, ratio in now.items()}
+            reference[PYTHON] = reference.get(PYTHON, {}) | rounded
+            REFERENCE.write_text(json.dumps(reference, indent=2) + "\n")
+        wanted = reference[PYTHON]
+        for _ in range(1, ATTEMPTS):
+            if slow := [command for command in commands if now[command] > LIMIT * wanted[command]]:
+                now |= {
+                    what: min(now[what], ratio) for what, ratio in costs(cost, slow, folder, tree).items()
+                }
+    return {command: ratio / wanted[command] for command, ratio in now.items()}
+
+
+def against_commit(commands: Sequence[str], revision: str) -> dict[str, float]:
+    """Compare with another commit, in turns; returns each command's cost divided by its cost there."""
     with tempfile.TemporaryDirectory() as name:
         scratch = Path(name)
-        archive = ["git", "-C", str(REPOSITORY), "archive", given.base, "cloudtrain"]
+        archive = ["git", "-C", str(REPOSITORY), "archive", revision, "cloudtrain"]
         with tarfile.open(fileobj=io.BytesIO(subprocess.check_output(archive))) as tar:
             tar.extractall(scratch / "then", filter="data")
         without = shutil.ignore_patterns("__pycache__")
         shutil.copytree(REPOSITORY / "cloudtrain", scratch / "now" / "cloudtrain", ignore=without)
-        commands = dict([*COMMANDS.items()][:2]) if given.quick else COMMANDS
-        regressed = compare(scratch, commands, 1 if given.quick else given.runs, given.base)
-    if regressed and not given.quick:
-        sys.exit("\n".join(f"needs more CPU time than at {given.base}: {command}" for command in regressed))
+        folders = {tree: _prepared(scratch / f"in-{tree}") for tree in ("then", "now")}
+        counter = find_counter(folders["now"], scratch / "now")
+        rounds, cost = (1, counter) if counter else (ROUNDS, cpu_of_all)
+        found: dict[tuple[str, str], list[float]] = {}
+        for turn in range(rounds + 1):
+            for what in commands:
+                for tree, folder in folders.items():
+                    took = (cost if turn else cpu_of_all)(COMMANDS[what], folder, scratch / tree)
+                    if turn:
+                        found.setdefault((what, tree), []).append(took)
+        ratios = {}
+        for what in commands:
+            then, now = (statistics.median(found[what, tree]) for tree in ("then", "now"))
+            is_slack = counter is None and now < then + SLACK_SECONDS
+            ratios[what] = min(now / then, LIMIT) if is_slack else now / then
+        return ratios
 
 
-def compare(scratch: Path, commands: Mapping[str, Sequence[str]], runs: int, revision: str) -> list[str]:
-    """Print a row for each command; returns those that have become slower. The trees are ``then`` and ``now``."""
-    turns = {}
-    for tree in ("then", "now"):
-        folder = scratch / f"in-{tree}"
-        folder.mkdir()
-        (folder / "train.py").write_text(SCRIPT)
-        for what, line in commands.items():
-            turns[what, tree] = partial(cpu_of_all, line, folder, scratch / tree)
-    seconds = in_turns(turns, runs)
-    print(f"| command | CPU at {revision}, lowest of {runs} | now | now / then |\n| --- | --- | --- | --- |")
-    regressed = []
-    for what in commands:
-        then, now = seconds[what, "then"].min, seconds[what, "now"].min
-        print(f"| `{what}` | {then:.3f} s | {now:.3f} s | {now / then:.2f} |")
-        if now > then * ALLOWED and now > then + SLACK:
-            regressed.append(what)
-    return regressed
+def _prepared(folder: Path) -> Path:
+    folder.mkdir(exist_ok=True)
+    (folder / "train.py").write_text("print('training')\n")
+    return folder
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False
+    )
+    parser.add_argument("--base", metavar="REVISION", help="compare with this commit")
+    parser.add_argument("--only", action="append", choices=COMMANDS, help="this command; can be repeated")
+    parser.add_argument("--tree", type=Path, default=REPOSITORY, help="the folder that holds cloudtrain")
+    parser.add_argument("--renew", action="store_true", help="make the costs of this tree the reference")
+    parser.add_argument("--quick", action="store_true", help="one command, as a smoke test")
+    parser.add_argument("--json", action="store_true", help="print each figure as a JSON object")
+    given = parser.parse_args()
+    commands = given.only or ([*COMMANDS] if given.base else IN_REFERENCE)[: 1 if given.quick else None]
+    adopt_orphans()
+    compare = (
+        partial(against_commit, commands, given.base)
+        if given.base
+        else partial(against_reference, commands, given.tree.resolve(), renew=given.renew)
+    )
+    ratios = compare()
+    report = Report(as_json=given.json)
+    for command, ratio in ratios.items():
+        report.add(f"cost of `{command}`", "cloudtrain", ratio, f"times {given.base or 'the reference'}")
+    if slow := [f"{command}: {ratio:.2f}" for command, ratio in ratios.items() if ratio > LIMIT]:
+        sys.exit(f"costs over {LIMIT - 1:.0%} more than {given.base or 'the reference'}: {'; '.join(slow)}")
 
 
 if __name__ == "__main__":

@@ -1,9 +1,9 @@
 """Where the time of a short job on this machine goes: ``cloudtrain submit train.py``, per process and phase.
 
-    python benchmarks/submit_phases.py [--runs 11] [--quick]
+    python benchmarks/submit_phases.py [--runs 11] [--quick] [--json]
 
-Follows the system calls that separate the phases, with strace, which stops a process only at these. Prints the median
-time of each phase since the command began, as a Markdown table, next to the start of a bare interpreter.
+Follows the system calls that separate the phases, with strace, which stops a process only at these. Prints the time
+of each phase since the command began, next to the start of a bare interpreter.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import tempfile
 from pathlib import Path
 from typing import NamedTuple
 
-from _common import Timing, measure
+from _common import Report, measure, run_parts
 
 SCRIPT = "import time\nprint('first line', repr(time.time()), flush=True)\n"
 CALLS = "execve,vfork,clone,rename,sendmsg,exit_group"
@@ -87,25 +87,19 @@ def forked(calls: list[Call], parent: str) -> tuple[str, float]:
     return call.rest.rpartition(" = ")[2], call.time
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", 1)[0])
-    parser.add_argument("--runs", type=int, default=11)
-    parser.add_argument("--quick", action="store_true", help="one run, as a smoke test")
-    given = parser.parse_args()
-    runs = 1 if given.quick else given.runs
+def report_phases(report: Report, given: argparse.Namespace) -> None:
     if not shutil.which("strace"):
         sys.exit("there is no strace: apt-get install strace")
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         (folder / "train.py").write_text(SCRIPT)
         phases(folder)  # fills caches
-        found = [phases(folder) for _ in range(runs)]
-    bare = measure(lambda: subprocess.run([sys.executable, "-I", "-c", "pass"], check=True), runs)
-    print("| process | what it has done by then | after, median (min to max) |\n| --- | --- | --- |")
-    print(f"| any | a bare interpreter starts and ends | {bare} |")
+        found = [phases(folder) for _ in range(given.runs)]
+    bare = measure(lambda: subprocess.run([sys.executable, "-I", "-c", "pass"], check=True), given.runs)
+    report.add("starts and ends", "a bare interpreter", bare)
     for (process, what), moments in zip(PHASES, zip(*found, strict=True), strict=True):
-        print(f"| {process} | {what} | {Timing.of(moments)} |")
+        report.add(what, process, moments)
 
 
 if __name__ == "__main__":
-    main()
+    run_parts(__doc__, {"phases": report_phases}, runs=11)

@@ -2,23 +2,15 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from pathlib import Path
 
-import pytest
+from benchmark_runs import run_smallest
 from slurm_cluster import SlurmCluster
 
-BENCHMARKS = Path(__file__).parents[3] / "benchmarks"
 
-
-@pytest.mark.parametrize("name", ["slurm_submit", "slurm_ssh", "slurm_watch"])
-def test_a_benchmark_runs(name: str, slurm: SlurmCluster, tmp_path: Path) -> None:
-    environ = {key: value for key, value in os.environ.items() if key not in ("PYTHONPATH", "SLURM_CONF")}
-    done = subprocess.run(
-        [sys.executable, str(BENCHMARKS / f"{name}.py"), "--quick"],
-        cwd=tmp_path, env=environ, capture_output=True, text=True, timeout=300,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.startswith("|")
+def test_the_benchmarks_on_slurm_run(slurm: SlurmCluster, tmp_path: Path) -> None:
+    figures = run_smallest("on_slurm.py", tmp_path, 280)
+    printed = {figure["what"] for figure in figures}
+    assert "submit to the first line on an idle Slurm" in printed
+    assert "ssh: a later submission, more than on the login node" in printed
+    assert any(what.endswith(": most calls in 10 s") for what in printed)

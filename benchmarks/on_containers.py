@@ -1,13 +1,13 @@
 """Time to the first line of the user's script in two containers, against docker and both SageMaker SDKs.
 
-    python benchmarks/container_start.py [--runs 5]
+    python benchmarks/on_containers.py [--runs 5] [--quick] [--json]
 
 Measures wall-clock seconds from just before the start of the command to the first statement of the script in the
 later of two containers. Each command runs to its end. The script imports nothing. "By hand" is a network and two
 concurrent ``docker run``, in a shell script. The local modes of the SDKs need ``docker-compose``, version 2; their
 containers run SageMaker's training toolkit (version 2) or the SDK's drivers (version 3). The engine is a real dockerd
 on a simulated host of this machine (which requires root), with one image for all contestants. As in the tests, the
-image mounts this machine's programs. The commands take turns. Prints rows of a Markdown table.
+image mounts this machine's programs. The commands take turns.
 """
 
 from __future__ import annotations
@@ -16,20 +16,20 @@ import argparse
 import os
 import re
 import shlex
+import shutil
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import closing
 from functools import partial
 from pathlib import Path
 
-import _peers
-import _sagemaker_local
 import docker
 from _aws import without_telemetry
-from _common import TEST_FOLDERS, header, in_turns, row
+from _common import OURS, TEST_FOLDERS, PeerMissing, Report, in_turns, run_parts
+from _peers import SAGEMAKER_2, SAGEMAKER_3, SAGEMAKER_TRAINING, peer
 
 sys.path += TEST_FOLDERS
 import engine_daemon
@@ -40,7 +40,8 @@ SAID = re.compile(r"first line at ([0-9.]+)\.")
 CONTAINERS = 2
 
 SUBMIT = "cloudtrain submit train.py --platform container --instance-count 2"
-BY_HAND = "docker network create, two docker run"
+EDITED = "cloudtrain, after an edit, with --mount-source"
+BY_HAND = "two docker run"
 
 # like the containers of a job: on their own network, with the source mounted
 _BY_HAND = """
@@ -54,43 +55,78 @@ docker network rm hand >/dev/null
 """
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", 1)[0])
-    parser.add_argument("--runs", type=int, default=5)
-    runs = parser.parse_args().runs
-    toolkit = _peers.sagemaker_training()
+# without AWS: code and output are on this machine
+SDK_ENVIRONMENT: Mapping[str, str] = {
+    "AWS_ACCESS_KEY_ID": "none",
+    "AWS_SECRET_ACCESS_KEY": "none",
+    "AWS_DEFAULT_REGION": "us-east-1",
+    "AWS_EC2_METADATA_DISABLED": "true",
+}
+
+LOCAL_2 = """
+import os, sys
+from sagemaker.estimator import Estimator
+from sagemaker.local import LocalSession
+
+session = LocalSession()
+session.config = {"local": {"local_code": True}}
+Estimator(
+    sys.argv[1],
+    "arn:aws:iam::123456789012:role/role",
+    instance_count=2,
+    instance_type="local",
+    entry_point="train.py",
+    source_dir=os.getcwd(),
+    output_path="file://" + os.getcwd() + "/out",
+    sagemaker_session=session,
+).fit()
+"""
+
+LOCAL_3 = """
+import os, sys
+from sagemaker.core.helper.session_helper import Session
+from sagemaker.core.training.configs import Compute, SourceCode
+from sagemaker.train.model_trainer import Mode, ModelTrainer
+
+ModelTrainer(
+    training_mode=Mode.LOCAL_CONTAINER,
+    sagemaker_session=Session(),
+    role="arn:aws:iam::123456789012:role/role",
+    source_code=SourceCode(source_dir=os.getcwd(), entry_script="train.py"),
+    compute=Compute(instance_type="local_cpu", instance_count=2),
+    training_image=sys.argv[1],
+    local_container_root=os.getcwd() + "/out",
+).train()
+"""
+
+
+def start(report: Report, given: argparse.Namespace) -> None:
+    python = Path(sys.executable)
+    with report.optional(SAGEMAKER_TRAINING):
+        python = peer(SAGEMAKER_TRAINING)
     with tempfile.TemporaryDirectory() as scratch:
         folder, state = Path(scratch, "source"), Path(scratch, "engine")
         folder.mkdir()
         state.mkdir()
         (folder / "train.py").write_text(SCRIPT)
-        _sagemaker_local.write_scripts(folder)
-        mounted = [*engine_daemon.MOUNTED, str(toolkit.parents[1])]
+        mounted = [*engine_daemon.MOUNTED, str(python.parents[1])]
         with engine_daemon.docker_engine(state, mounted) as engine:
-            image = _with_toolkit(engine.url, toolkit)
+            image = _with_toolkit(engine.url, python)
             environ = {
                 **os.environ,
-                **_sagemaker_local.ENVIRONMENT,
+                **SDK_ENVIRONMENT,
                 **without_telemetry(state),
                 "PATH": os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]]),
                 "CLOUDTRAIN_HOME": str(state / "home"),
                 "DOCKER_HOST": engine.url,
             }
-            first = partial(first_line, folder=folder, environ=environ)
-            turns = contestants(image, folder, first)
-            seconds = in_turns(turns, runs)
-    ours = [what for what in turns if what.startswith("cloudtrain")]
-    print(header())
-    for what in ours:
-        for peer in turns:
-            if peer not in ours:
-                print(row(f"`{what}`", seconds[what], peer, seconds[peer]))
+            turns = contestants(report, image, folder, partial(first_line, folder=folder, environ=environ))
+            report.add_all("first line in two containers", in_turns(turns, given.runs))
 
 
 def contestants(
-    image: str, folder: Path, first: Callable[[list[str]], float]
+    report: Report, image: str, folder: Path, first: Callable[[list[str]], float]
 ) -> dict[str, Callable[[], float]]:
-    """The contestants by their names in the table."""
     submit = [*shlex.split(SUBMIT), "--set", f"image_uri={image}"]
 
     def edit_and_submit() -> float:
@@ -99,18 +135,20 @@ def contestants(
         return first([*submit, "--mount-source"])
 
     turns: dict[str, Callable[[], float]] = {
-        SUBMIT: partial(first, submit),
-        f"{SUBMIT} --mount-source": edit_and_submit,
+        OURS: partial(first, submit),
+        EDITED: edit_and_submit,
         BY_HAND: partial(first, ["sh", "-ec", _BY_HAND.format(image=image)]),
     }
-    if _sagemaker_local.has_compose():
-        for name, python, script in (
-            (_peers.SAGEMAKER_2, _peers.sagemaker_2(), "version_2.py"),
-            (_peers.SAGEMAKER_3, _peers.sagemaker_3(), "version_3.py"),
-        ):
-            turns[f"{name}, local mode"] = partial(first, [str(python), script, image])
-    else:
-        print("docker-compose is not installed: skipping the SDKs", file=sys.stderr)
+    (folder / "out").mkdir()
+    for name, script, text in (
+        (SAGEMAKER_2, "version_2.py", LOCAL_2),
+        (SAGEMAKER_3, "version_3.py", LOCAL_3),
+    ):
+        with report.optional(name):
+            if not shutil.which("docker-compose"):
+                raise PeerMissing("its local mode needs docker-compose, version 2")
+            (folder / script).write_text(text)
+            turns[f"{name}, local mode"] = partial(first, [str(peer(name)), script, image])
     return turns
 
 
@@ -141,4 +179,4 @@ def _with_toolkit(url: str, toolkit: Path) -> str:
 
 
 if __name__ == "__main__":
-    main()
+    run_parts(__doc__, {"start": start})
