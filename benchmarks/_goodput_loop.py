@@ -2,8 +2,8 @@
 
     _goodput_loop.py cloudtrain|torch.save|torch.save-restarts|none FOLDER URI SECONDS
 
-Ends SECONDS after FOLDER/began. Rank 0 adds a line to FOLDER/steps after each step: process, step, time, seconds in the
-save that followed the step before. Every rank writes its process id to FOLDER.
+Ends SECONDS after FOLDER/began, after some steps at least. Rank 0 adds a line to FOLDER/steps after each step: process,
+step, time, seconds in the save that followed the step before. Every rank writes its process id to FOLDER.
 """
 
 from __future__ import annotations
@@ -22,6 +22,8 @@ import torch.distributed as dist
 STEP_SECONDS = 0.1
 SAVE_EVERY = 50
 """Steps between two checkpoints."""
+LEAST_STEPS = 3
+"""Also of a run that starts late."""
 PARAMETERS = 4 << 20
 """Of 4 bytes."""
 
@@ -112,13 +114,13 @@ def main(name: str, folder: Path, uri: str, seconds: float) -> None:
     step = saver.restore(state)
     assert float(state["weights"][0]) == float(state["weights"][-1]) == step, "the wrong state was restored"
     end = float((folder / "began").read_text()) + seconds
-    stalled = 0.0
+    stalled, first = 0.0, step
     with open(folder / "steps", "a", buffering=1) as log:
         while True:
             step += 1
             time.sleep(STEP_SECONDS)
             state["weights"].add_(1)
-            is_over = torch.tensor(int(time.time() >= end))
+            is_over = torch.tensor(int(time.time() >= end and step - first >= LEAST_STEPS))
             dist.all_reduce(is_over)
             if rank == 0:
                 log.write(f"{os.getpid()} {step} {time.time()} {stalled}\n")

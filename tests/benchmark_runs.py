@@ -13,7 +13,7 @@ from typing import Any
 BENCHMARKS = Path(__file__).parents[1] / "benchmarks"
 
 
-def run_smallest(command: str, folder: Path, timeout: float = 200) -> list[dict[str, Any]]:
+def run_smallest(command: str, folder: Path, timeout: float = 500) -> list[dict[str, Any]]:
     """The figures of ``python benchmarks/COMMAND --quick``, in a clean clone: nothing helps it to find its imports."""
     name, *arguments = command.split()
     environ = {key: value for key, value in os.environ.items() if key not in ("PYTHONPATH", "SLURM_CONF")}

@@ -9,6 +9,7 @@ from benchmark_runs import run_smallest
 from host_network import Machine
 
 
+@pytest.mark.timeout(600)
 @pytest.mark.parametrize(
     ("command", "printed"),
     [

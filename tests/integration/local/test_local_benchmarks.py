@@ -8,6 +8,7 @@ import pytest
 from benchmark_runs import run_smallest, unsized
 
 
+@pytest.mark.timeout(600)
 @pytest.mark.parametrize(
     ("command", "printed"),
     [
