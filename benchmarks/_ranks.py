@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from _common import PEERS, RANK, REPOSITORY, TEST_FOLDERS, Part, Report, run_parts
+from _common import PEERS, RANK, REPOSITORY, SMOKE_TEST, TEST_FOLDERS, Part, Report, run_parts
 
 RANKS = 2
 HOROVOD = PEERS / "horovod" / "bin" / "python"
@@ -34,8 +34,8 @@ exec {inside} sh -c "$*"
 
 
 def has_horovod() -> bool:
-    """Whether the ranks run in the Python with the real Horovod and mpi4py."""
-    return HOROVOD.exists() and os.path.exists(MPIRUN)
+    """Whether the ranks run in the Python with the real Horovod and mpi4py; a smoke test has no peers."""
+    return SMOKE_TEST not in os.environ and HOROVOD.exists() and os.path.exists(MPIRUN)
 
 
 def run_parts_in_ranks(

@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 import os
 import re
+import signal
 import subprocess
 import sys
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -17,14 +19,19 @@ def run_smallest(command: str, folder: Path, timeout: float = 500) -> list[dict[
     """The figures of ``python benchmarks/COMMAND --quick``, in a clean clone: nothing helps it to find its imports."""
     name, *arguments = command.split()
     environ = {key: value for key, value in os.environ.items() if key not in ("PYTHONPATH", "SLURM_CONF")}
-    done = subprocess.run(
+    process = subprocess.Popen(
         [sys.executable, str(BENCHMARKS / name), *arguments, "--quick", "--json"],
-        cwd=folder, env=environ, capture_output=True, text=True, timeout=timeout,
+        cwd=folder, env=environ, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True,
     )  # fmt: skip
-    assert done.returncode == 0, done.stderr
-    records = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
+    try:
+        output, errors = process.communicate(timeout=timeout)
+    finally:
+        with suppress(ProcessLookupError):  # also its ranks, if it is too slow
+            os.killpg(process.pid, signal.SIGKILL)
+    assert process.returncode == 0, errors
+    records = [json.loads(line) for line in output.splitlines() if line.startswith("{")]
     figures = [record for record in records if "missing" not in record]
-    assert figures and all(figure["values"] for figure in figures), done.stdout
+    assert figures and all(figure["values"] for figure in figures), output
     return figures
 
 
