@@ -22,8 +22,8 @@ from cloudtrain.storage._streams import Body, ObjectStream
 from cloudtrain.storage.atomic import is_temporary, temporary_sibling
 from cloudtrain.storage.base import Data, ObjectInfo, Progress, opened
 from cloudtrain.storage.client import PART, Connection, connection, provide_boto3
-from cloudtrain.storage.errors import broken_off, from_response, s3_errors
-from cloudtrain.storage.retry_policy import ATTEMPTS, ATTEMPTS_OF_BODIES, current, default
+from cloudtrain.storage.errors import GaveUp, broken_off, from_response, s3_errors
+from cloudtrain.storage.retry_policy import ATTEMPTS, ATTEMPTS_OF_BODIES, Patience, current, default, using
 from cloudtrain.storage.uri import check_key, join_uri, split_bucket_uri
 
 if TYPE_CHECKING:
@@ -36,6 +36,8 @@ BUFFER = 1 << 18
 """Bytes read ahead for small reads; larger reads bypass the buffer."""
 SMALL = 1 << 18
 """The most bytes of an object that is sent without a question for whether it exists: that costs no more time."""
+WHOLE = 64 << 20
+"""The most bytes of an object that is sent in one request at first, instead of in parts. Each part is a request."""
 _EXISTS = 412
 
 
@@ -152,7 +154,7 @@ class S3Store:
                 created = self._upload_small(source, key, progress)
                 if created is None:
                     created = not self._has_upload(key)
-                    if created:
+                    if created and not self._upload_whole(source, key, progress):
                         self._upload(source, key, progress)
                 return created
             self._upload(source, key, progress)
@@ -342,6 +344,28 @@ class S3Store:
             progress(len(data))
         return True
 
+    def _upload_whole(self, source: Path | BinaryIO, key: str, progress: Progress | None) -> bool:
+        """Upload a file in one request. Returns False if its size is not for that, or if the request breaks."""
+        from botocore.exceptions import ClientError
+
+        with opened(source) as file:
+            if not PART < os.fstat(file.fileno()).st_size <= WHOLE:
+                return False
+            counted = _Counted(progress)
+            body: Any = _Body(file, counted)
+            try:
+                with using(Patience(until=lambda: -math.inf, warn=lambda line: None)):  # parts are sent again
+                    self._connection.client.put_object(**self._object(key), **self._extra_args, Body=body)
+            except (GaveUp, ClientError) as error:
+                if isinstance(error, ClientError) and not isinstance(
+                    from_response(error.response, self._uri(key)), Unreachable
+                ):
+                    raise
+                counted.take_back()
+                file.seek(0)
+                return False
+        return True
+
     def _has_upload(self, key: str) -> bool:
         """Whether the object exists, encrypted with the KMS key of uploads if they have one."""
         found, wanted = self._head_object(key), self._extra_args.get("SSEKMSKeyId")
@@ -410,6 +434,23 @@ class _Counted:
         """Report that everything has to be transferred again."""
         if self._count:
             self(-self._count)
+
+
+class _Body:
+    """A file that reports how much of it was read, which may be more than once."""
+
+    def __init__(self, file: BinaryIO, progress: Progress) -> None:
+        self._file = file
+        self._progress = progress
+        self._reported = 0
+        self.seek, self.tell = file.seek, file.tell
+
+    def read(self, size: int = -1) -> bytes:
+        data = self._file.read(size)
+        position = self._file.tell()
+        self._progress(position - self._reported)
+        self._reported = position
+        return data
 
 
 def _subscribers(progress: Progress | None) -> list[Any]:

@@ -110,6 +110,54 @@ def test_an_upload_continues_with_the_parts_that_are_missing(
     assert len(parts) == len(set(parts)) == 3
 
 
+@pytest.mark.parametrize("outage", [None, *OUTAGES.values()], ids=["no outage", *OUTAGES])
+@pytest.mark.parametrize("is_open", [False, True], ids=["path", "file"])
+def test_a_source_is_one_request_and_in_parts_if_that_breaks(
+    outage: Callable[[Exchange], Answer | None] | None,
+    is_open: bool,
+    s3: str,
+    s3_server: S3Server,
+    folder: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    broken: list[str] = []
+    moved: list[int] = []
+    (folder / "source").write_bytes(os.urandom(LARGE))
+
+    def fault(exchange: Exchange) -> Answer | None:
+        if outage and exchange.method == "PUT" and "?" not in exchange.path:
+            broken.append(exchange.path)
+            return outage(exchange)
+        return exchange.forward()
+
+    with s3_proxy(s3_server.env["AWS_ENDPOINT_URL_S3"], fault) as (endpoint, requests):
+        monkeypatch.setenv("AWS_ENDPOINT_URL_S3", endpoint)
+        with open(folder / "source", "rb") as file:
+            source = file if is_open else folder / "source"
+            assert open_store(f"s3://{s3}").upload(source, "source", moved.append, if_absent=True)
+        sent = list(requests)
+        assert open_store(f"s3://{s3}").read("source") == (folder / "source").read_bytes()
+    assert sent[:2] == [f"HEAD /{s3}/source", f"PUT /{s3}/source"]
+    assert len(broken) == (1 if outage else 0)
+    assert len(sent) == (7 if outage else 2)  # start, three parts, end
+    assert sum(moved) == LARGE
+
+
+def test_a_source_that_is_refused_is_sent_once(
+    s3: str, s3_server: S3Server, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(exchange: Exchange) -> Answer | None:
+        if exchange.method == "PUT":
+            return 403, [], b"<Error><Code>AccessDenied</Code></Error>"
+        return exchange.forward()
+
+    with s3_proxy(s3_server.env["AWS_ENDPOINT_URL_S3"], refuse) as (endpoint, requests):
+        monkeypatch.setenv("AWS_ENDPOINT_URL_S3", endpoint)
+        with pytest.raises(AccessDenied):
+            open_store(f"s3://{s3}").upload(folder / "large", "source", if_absent=True)
+    assert requests == [f"HEAD /{s3}/source", f"PUT /{s3}/source"]
+
+
 @pytest.mark.timeout(90)
 @pytest.mark.parametrize("call", ["read", "open", "download large"])
 def test_a_body_that_always_breaks_off_is_given_up(
