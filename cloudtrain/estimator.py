@@ -8,8 +8,14 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from cloudtrain._sdk.arguments import POSITIONS, drop_empty, rename_arguments
-from cloudtrain._sdk.members import SdkMembers, UploadedCode, to_builtins
+from cloudtrain._sdk.members import (
+    POSITIONS,
+    SdkMembers,
+    UploadedCode,
+    drop_empty,
+    rename_arguments,
+    to_builtins,
+)
 from cloudtrain._sdk.objects import read_inputs, read_object
 from cloudtrain.contract.text import print_line
 from cloudtrain.errors import InvalidJob, TrainingFailed, nearest

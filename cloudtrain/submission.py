@@ -35,9 +35,8 @@ from cloudtrain.platforms import (
 from cloudtrain.platforms.common.ignored import ignored_fields
 from cloudtrain.platforms.registry import check_result
 from cloudtrain.spec import RULE_SOURCE, Source, TrainingInput, TrainingJob, base_name, new_job_name
-from cloudtrain.spec.names import clean
+from cloudtrain.spec.names import clean, existing_to_uri
 from cloudtrain.spec.secrets import secret_values
-from cloudtrain.spec.uris import existing_to_uri
 from cloudtrain.spec.warnings import job_warnings
 from cloudtrain.storage import join_uri, open_store, split_uri, uri_to_path
 

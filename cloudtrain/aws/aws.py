@@ -1,11 +1,16 @@
-"""Access to an AWS account and region."""
+"""Access to an AWS account and region, through boto3's session."""
 
 from __future__ import annotations
 
+import gzip
 import re
 import threading
-from functools import cached_property
+from contextlib import suppress
+from functools import cache, cached_property
 from typing import TYPE_CHECKING, Any, Protocol
+
+import msgspec
+from botocore.loaders import JSONFileLoader, Loader, create_loader
 
 from cloudtrain._version import __version__
 from cloudtrain.aws.errors import aws_errors
@@ -15,6 +20,7 @@ if TYPE_CHECKING:
     import boto3
 
     from cloudtrain.spec import TrainingJob
+
 
 CONNECT_TIMEOUT = 5.0
 READ_TIMEOUT = 60.0
@@ -168,7 +174,6 @@ class Aws:
     @cached_property
     def session(self) -> boto3.Session:
         """The given session, or a new one. All clients share it, because creating one is slow."""
-        from cloudtrain.aws._session import new_session
 
         with aws_errors("the AWS configuration"):
             return self._given or new_session()
@@ -182,3 +187,31 @@ def owner_of(uri: str) -> str | None:
     """
     match = _DEFAULT_BUCKET.match(uri)
     return match["account"] if match else None
+
+
+def new_session() -> boto3.Session:
+    """A session like ``boto3.Session()``. Raises botocore's errors for invalid settings."""
+    import boto3
+    from botocore.session import get_session
+
+    session = get_session()
+    session.register_component("data_loader", _loader(session.get_config_variable("data_path")))
+    return boto3.Session(botocore_session=session)
+
+
+@cache
+def _loader(data_path: str | None) -> Loader:
+    """The loader of all sessions of this process, which keeps what it has read."""
+    loader = create_loader(data_path)
+    loader.file_loader = _DataFiles()
+    return loader
+
+
+class _DataFiles(JSONFileLoader):
+    def load_file(self, file_path: str) -> Any:
+        """The content of the file with this path and any suffix; None if there is none."""
+        with suppress(FileNotFoundError), open(f"{file_path}.json", "rb") as file:
+            return msgspec.json.decode(file.read())
+        with suppress(FileNotFoundError), gzip.open(f"{file_path}.json.gz") as file:
+            return msgspec.json.decode(file.read())
+        return None

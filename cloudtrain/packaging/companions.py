@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from cloudtrain.errors import InvalidSource
 from cloudtrain.packaging.ignore import ALWAYS_OUT, IgnoreRules
-from cloudtrain.packaging.modules import files_of, imports_of
+from cloudtrain.packaging.imports import files_of, imports_of
 
 REQUIREMENTS = "requirements.txt"
 _INCLUDE = re.compile(r"\s*(?:-r|-c|--requirement|--constraint)[ =]?\s*(\S+)")

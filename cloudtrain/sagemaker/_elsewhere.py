@@ -173,7 +173,7 @@ def placeholder(module: str, name: str) -> type:
 
 
 def _hint(module: str, name: str) -> str:
-    from cloudtrain._sdk.arguments import UNSUPPORTED
+    from cloudtrain._sdk.members import UNSUPPORTED
 
     path = f"{module}.{name}".lstrip(".")
     for pattern, instead in _INSTEAD:

@@ -1,4 +1,4 @@
-"""Names of jobs."""
+"""Names of jobs, and URIs of local files."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ import os
 import re
 from collections.abc import Callable
 from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any
 
 from cloudtrain.errors import InvalidJob
 
@@ -63,3 +65,21 @@ def new_job_name(
     suffix = f"-{now():%Y%m%d-%H%M%S}-{token()}"
     stem = base if _VALID.fullmatch(base) else clean(base) or "job"
     return stem[: MAX_LENGTH - len(suffix)] + suffix
+
+
+def to_uri(place: str | Path, folder: Path = Path()) -> str:
+    """Convert a path, relative to ``folder``, to a ``file://`` URI. A URI is unchanged.
+
+    >>> to_uri("data", Path("/home/me"))
+    'file:///home/me/data'
+    >>> to_uri("s3://bucket/data")
+    's3://bucket/data'
+    """
+    text = str(place)
+    return text if "://" in text else (folder / text).absolute().as_uri()
+
+
+def existing_to_uri(channel: Any) -> Any:
+    """The URI of an existing file or folder. Anything else is unchanged, for validation."""
+    is_path = isinstance(channel, (str, Path)) and "://" not in str(channel) and Path(channel).exists()
+    return to_uri(channel) if is_path else channel

@@ -7,19 +7,17 @@ from cloudtrain._lazy import lazy
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from cloudtrain.tuning.configuration import (
+        CategoricalParameter as CategoricalParameter,
+        ContinuousParameter as ContinuousParameter,
         HyperbandStrategyConfig as HyperbandStrategyConfig,
         InstanceConfig as InstanceConfig,
+        IntegerParameter as IntegerParameter,
         StrategyConfig as StrategyConfig,
         TuningJobCompletionCriteriaConfig as TuningJobCompletionCriteriaConfig,
         WarmStartConfig as WarmStartConfig,
         WarmStartTypes as WarmStartTypes,
     )
     from cloudtrain.tuning.job import TuningJob as TuningJob, TuningJobAnalytics as TuningJobAnalytics
-    from cloudtrain.tuning.parameters import (
-        CategoricalParameter as CategoricalParameter,
-        ContinuousParameter as ContinuousParameter,
-        IntegerParameter as IntegerParameter,
-    )
     from cloudtrain.tuning.tuner import HyperparameterTuner as HyperparameterTuner
 
 
@@ -27,11 +25,10 @@ __getattr__, __dir__, __all__ = lazy(
     __name__,
     {
         "cloudtrain.tuning.configuration": (
-            "HyperbandStrategyConfig InstanceConfig StrategyConfig TuningJobCompletionCriteriaConfig "
-            "WarmStartConfig WarmStartTypes"
+            "CategoricalParameter ContinuousParameter HyperbandStrategyConfig InstanceConfig IntegerParameter "
+            "StrategyConfig TuningJobCompletionCriteriaConfig WarmStartConfig WarmStartTypes"
         ),
         "cloudtrain.tuning.job": "TuningJob TuningJobAnalytics",
-        "cloudtrain.tuning.parameters": "CategoricalParameter ContinuousParameter IntegerParameter",
         "cloudtrain.tuning.tuner": "HyperparameterTuner",
     },
 )

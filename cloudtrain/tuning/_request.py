@@ -12,18 +12,19 @@ from cloudtrain.config import read_config
 from cloudtrain.errors import InvalidJob, nearest
 from cloudtrain.estimator import Estimator, Inputs
 from cloudtrain.platforms.sagemaker import SageMakerPlatform, tuning
-from cloudtrain.platforms.sagemaker.inputs import given
-from cloudtrain.platforms.sagemaker.submit import with_secrets
+from cloudtrain.platforms.sagemaker.request_fields import given
+from cloudtrain.platforms.sagemaker.training_job import with_secrets
 from cloudtrain.spec import TrainingJob, base_name, new_job_name
 from cloudtrain.spec.names import clean
 from cloudtrain.submission import Submission
 from cloudtrain.tuning.configuration import (
     InstanceConfig,
+    ParameterRange,
     StrategyConfig,
     TuningJobCompletionCriteriaConfig,
     WarmStartConfig,
+    range_fields,
 )
-from cloudtrain.tuning.parameters import ParameterRange, range_fields
 
 Ranges = Mapping[str, ParameterRange]
 MetricDefinitions = Sequence[Mapping[str, str]]

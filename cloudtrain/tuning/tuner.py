@@ -33,9 +33,9 @@ from cloudtrain.tuning.configuration import (
     TuningJobCompletionCriteriaConfig,
     WarmStartConfig,
     WarmStartTypes,
+    range_fields,
 )
 from cloudtrain.tuning.job import TuningJob, TuningJobAnalytics, tuned_values
-from cloudtrain.tuning.parameters import range_fields
 
 _OF_ESTIMATOR = {
     "estimator": "estimator",
@@ -452,7 +452,7 @@ class HyperparameterTuner:
         Raises:
             JobNotFound: SageMaker has no search of this name.
         """
-        from cloudtrain.tuning.attach import attached_search
+        from cloudtrain.tuning.job import attached_search
 
         job = TuningJob(tuning_job_name, SageMakerPlatform(sagemaker_session))
         answer = job_details or job.describe()

@@ -28,7 +28,7 @@ from cloudtrain.platforms.common.bundled_runtime import (
     shared_folder,
 )
 from cloudtrain.platforms.common.hyperparameters import encoded_hyperparameters
-from cloudtrain.platforms.sagemaker._metric_regexes import after_prefixes
+from cloudtrain.platforms.sagemaker.metrics import after_prefixes
 from cloudtrain.runtime.host_config import RUNTIME_CHANNEL, SECRET_CHANNEL
 from cloudtrain.runtime.job_secret import SECRET_FILE
 from cloudtrain.spec import Source, TrainingJob

@@ -10,8 +10,7 @@ from msgspec import structs
 from cloudtrain.aws.image_data import numbers
 from cloudtrain.aws.images import profiler_image, rules_image
 from cloudtrain.errors import InvalidJob
-from cloudtrain.platforms.sagemaker.inputs import given
-from cloudtrain.platforms.sagemaker.request_fields import request_fields
+from cloudtrain.platforms.sagemaker.request_fields import given, request_fields
 from cloudtrain.spec import CollectionConfig, DebuggerHookConfig, ProfilerConfig, Rule, TrainingJob
 
 PROFILER_RULE = "DetailedProfilerProcessingJobConfig"

@@ -1,26 +1,32 @@
-"""Descriptions of jobs, from SageMaker's responses."""
+"""Descriptions of jobs, from SageMaker's responses, and the reports of their failures."""
 
 from __future__ import annotations
 
+import contextlib
+import re
 import signal
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
 from cloudtrain.aws.aws import Aws
-from cloudtrain.aws.errors import aws_errors
-from cloudtrain.contract import FailureClass, FailureReport, JobStatus
+from cloudtrain.aws.errors import aws_errors, find_advice
+from cloudtrain.contract import FailureClass, FailureReport, JobStatus, decode_arguments
+from cloudtrain.contract.request_body import argument_details
 from cloudtrain.errors import PlatformError, StorageError
 from cloudtrain.platforms.base import JobDescription
-from cloudtrain.platforms.sagemaker._details import details
-from cloudtrain.platforms.sagemaker.failure import complete, from_failure_reason, job_facts
+from cloudtrain.platforms.common.failure import LastLines, complete_report, report_from_reason
 from cloudtrain.platforms.sagemaker.training_job import (
     REASONS,
     describe_training_job,
     first_time,
+    host_count,
+    instance_groups,
     job_status,
     phases,
     restarts,
 )
+from cloudtrain.runtime.diagnose.hints.table import UNKNOWN, JobFacts
 from cloudtrain.storage import S3Store, join_uri
 
 CONSOLES = {
@@ -137,3 +143,130 @@ def _output_data(answer: Mapping[str, Any], aws: Aws) -> str | None:
         return join_uri(folder, "output.tar.gz") if store.stat("output.tar.gz") else None
     except (StorageError, PlatformError):
         return None
+
+
+def details(answer: Mapping[str, Any]) -> dict[str, str]:
+    """By name, the facts in a response of DescribeTrainingJob."""
+    found: dict[str, str] = {}
+    with contextlib.suppress(ValueError):  # a job of another client, which has a hyperparameter of this name
+        found.update(argument_details(decode_arguments(answer.get("HyperParameters", {}))))
+    return {**found, **_instances(answer), **_progress(answer), **_services(answer)}
+
+
+def _instances(answer: Mapping[str, Any]) -> dict[str, str]:
+    found: dict[str, str] = {}
+    resources = answer.get("ResourceConfig", {})
+    groups, preferences = instance_groups(resources), resources.get("InstancePreferences", ())
+    if groups:
+        found["instances"] = ", ".join(
+            f"{group['InstanceCount']} x {group['InstanceType']}" for group in groups
+        )
+    if preferences:
+        kinds = [one["InstanceType"] for one in preferences]
+        if groups:
+            place = kinds.index(groups[0]["InstanceType"]) + 1 if groups[0]["InstanceType"] in kinds else None
+            found["selected"] = f"preference {place} of {len(kinds)}" if place else "another type"
+        else:
+            found["instances"] = f"not selected yet: {', '.join(kinds)}"
+    training, billable = answer.get("TrainingTimeInSeconds"), answer.get("BillableTimeInSeconds")
+    if training is not None:
+        found["training"] = f"{training:,} s"
+    if billable is not None:
+        on_each = " on each instance" if host_count(resources) > 1 else ""
+        found["billable"] = f"{billable:,} s{on_each}"
+    if answer.get("EnableManagedSpotTraining") and training and billable is not None:
+        found["spot saving"] = f"{100 * (1 - billable / training):.0f} %"
+    pool = answer.get("WarmPoolStatus")
+    if pool:
+        kept = pool.get("ResourceRetainedBillableTimeInSeconds")
+        found["warm pool"] = (
+            pool["Status"]
+            + (f" by {pool['ReusedByJob']}" if "ReusedByJob" in pool else "")
+            + (f", kept {kept:,} s" if kept is not None else "")
+        )
+    return found
+
+
+def _progress(answer: Mapping[str, Any]) -> dict[str, str]:
+    """The progress, as far as SageMaker knows it: ``epoch 2 of 5, step 120 of 400``."""
+    progress = answer.get("ProgressInfo") or {}
+    parts = [
+        f"{name} {progress[current]:,}" + (f" of {progress[total]:,}" if progress.get(total) else "")
+        for name, current, total in (
+            ("epoch", "CurrentEpoch", "MaxEpoch"),
+            ("step", "CurrentStep", "TotalStepCountPerEpoch"),
+        )
+        if progress.get(current) is not None
+    ]
+    return {"progress": ", ".join(parts)} if parts else {}
+
+
+def _services(answer: Mapping[str, Any]) -> dict[str, str]:
+    """The run in managed MLflow, and the model package that the job made."""
+    found: dict[str, str] = {}
+    config, run = answer.get("MlflowConfig") or {}, answer.get("MlflowDetails") or {}
+    if config or run:
+        parts = {
+            "": config.get("MlflowResourceArn"),
+            "experiment ": config.get("MlflowExperimentName") or run.get("MlflowExperimentId"),
+            "run ": run.get("MlflowRunId") or config.get("MlflowRunName"),
+        }
+        found["mlflow"] = ", ".join(f"{name}{value}" for name, value in parts.items() if value)
+    package = answer.get("OutputModelPackageArn")
+    if package:
+        found["model package"] = package
+    return found
+
+
+_REASON = re.compile(
+    r"(?:(?P<kind>AlgorithmError|ClientError|CapacityError|InternalServerError): ?)?"
+    r"(?P<said>.*?)(?:,? *exit code: (?P<code>-?\d+))?\s*",
+    re.DOTALL,
+)
+_SAGEMAKER_ITSELF = re.compile(r"(ClientError|CapacityError|InternalServerError): ")
+
+
+def from_failure_reason(answer: Mapping[str, Any]) -> FailureReport:
+    """The report for the FailureReason of a failed job.
+
+    Args:
+        answer: SageMaker's response to DescribeTrainingJob.
+    """
+    match = _REASON.fullmatch(answer.get("FailureReason", ""))
+    assert match, "the expression matches every text"
+    kind, said = match["kind"], match["said"]
+    code = int(match["code"]) if match["code"] else None
+    ended = answer.get("TrainingEndTime")
+    when = ended.timestamp() if ended else None
+    is_ours = FailureReport.from_reason(said) is not None
+    if is_ours or kind == "AlgorithmError" or (kind is None and code is not None):
+        return replace(report_from_reason(said, code, _advised, job_facts(answer)), time=when)
+    message = f"{kind}: {said}" if kind else said or "SageMaker gives no reason"
+    return _advised(FailureReport(FailureClass.PLATFORM, message, time=when), message)
+
+
+def job_facts(answer: Mapping[str, Any]) -> JobFacts:
+    """The facts that hints may name. ``answer`` is SageMaker's response to DescribeTrainingJob."""
+    return JobFacts(channels=[channel["ChannelName"] for channel in answer.get("InputDataConfig", ())])
+
+
+def complete(report: FailureReport, last_lines: LastLines, facts: JobFacts = UNKNOWN) -> FailureReport:
+    """The report, completed from the job's last lines with the full traceback and the output before the end.
+
+    The report is unchanged if the lines cannot be read, or the script did not cause the failure.
+    """
+    if report.rank is None and (report.host or _SAGEMAKER_ITSELF.match(report.message)):
+        return report
+    try:
+        tails = last_lines(report.host)
+    except PlatformError:
+        return report
+    return complete_report(report, tails, facts)
+
+
+def _advised(report: FailureReport, text: str) -> FailureReport:
+    """The report with the failure class and the hint for ``text``, if they are known."""
+    advice = find_advice(text)
+    if advice is None or report.exception_type:
+        return report
+    return replace(report, failure_class=advice.failure_class, hint=advice.hint)

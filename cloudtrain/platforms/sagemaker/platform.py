@@ -34,7 +34,7 @@ class SageMakerPlatform:
         self.aws = Aws.of(session, KnownAccounts())
 
     def resolve(self, job: TrainingJob) -> TrainingJob:
-        from cloudtrain.platforms.sagemaker.resolve import resolve
+        from cloudtrain.platforms.sagemaker.render import resolve
 
         return resolve(job, self.aws)
 
@@ -94,12 +94,12 @@ class SageMakerPlatform:
 
     def _start(self, request: Request) -> None:
         if "jobQueue" in request.body:
-            from cloudtrain.platforms.sagemaker.queue.submit import submit_to_queue
+            from cloudtrain.platforms.sagemaker.queue.service_job import submit_to_queue
 
             submit_to_queue(request, self.aws)
             return
         from cloudtrain.platforms.sagemaker.queue.service_job import forget
-        from cloudtrain.platforms.sagemaker.submit import submit
+        from cloudtrain.platforms.sagemaker.training_job import submit
 
         submit(request, self.aws)
         forget(request.job_name, self.aws)
@@ -126,7 +126,7 @@ class SageMakerPlatform:
 
     def logs(self, job_name: str, *, follow: bool = False) -> Iterator[str]:
         from cloudtrain.platforms.sagemaker.logs import logs
-        from cloudtrain.platforms.sagemaker.queue.logs import logs_queued
+        from cloudtrain.platforms.sagemaker.queue.describe import logs_queued
 
         return route(
             job_name,
@@ -170,8 +170,8 @@ class SageMakerPlatform:
         return job_name if answer is None else training_job_name(answer)
 
     def stop(self, job_name: str) -> None:
-        from cloudtrain.platforms.sagemaker.queue.submit import stop_queued
-        from cloudtrain.platforms.sagemaker.submit import TRAINING
+        from cloudtrain.platforms.sagemaker.queue.service_job import stop_queued
+        from cloudtrain.platforms.sagemaker.training_job import TRAINING
 
         route(
             job_name,

@@ -13,8 +13,8 @@ from typing import Any
 
 from cloudtrain.aws.aws import Aws
 from cloudtrain.errors import InvalidJob
-from cloudtrain.platforms.sagemaker.inputs import given
-from cloudtrain.platforms.sagemaker.submit import TUNING, hidden
+from cloudtrain.platforms.sagemaker.request_fields import given
+from cloudtrain.platforms.sagemaker.training_job import TUNING, hidden
 
 ESTIMATORS = {
     None: ("Estimator", "sagemaker.estimator"),

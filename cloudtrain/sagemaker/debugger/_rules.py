@@ -7,7 +7,7 @@ from typing import Any
 
 from cloudtrain import spec
 from cloudtrain.errors import InvalidJob
-from cloudtrain.spec.uris import existing_to_uri
+from cloudtrain.spec.names import existing_to_uri
 
 
 class Rule(spec.Rule, frozen=True):

@@ -22,7 +22,7 @@ from cloudtrain.platforms.sagemaker import SageMakerPlatform
 from cloudtrain.platforms.sagemaker.capacity import Pace, Resubmission
 from cloudtrain.platforms.sagemaker.logs import Pace as LogPace, logs
 from cloudtrain.platforms.sagemaker.queue.request import QueueOptions
-from cloudtrain.platforms.sagemaker.resolve import check
+from cloudtrain.platforms.sagemaker.render import check
 from cloudtrain.spec import TrainingJob
 
 NO_CAPACITY = (

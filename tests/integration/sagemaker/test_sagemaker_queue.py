@@ -25,7 +25,7 @@ from cloudtrain.platforms import CheckStatus, Request
 from cloudtrain.platforms.sagemaker import SageMakerPlatform
 from cloudtrain.platforms.sagemaker.doctor import checks
 from cloudtrain.platforms.sagemaker.logs import Pace
-from cloudtrain.platforms.sagemaker.queue.logs import logs_queued
+from cloudtrain.platforms.sagemaker.queue.describe import logs_queued
 from cloudtrain.platforms.sagemaker.queue.service_job import describe_service_job
 from cloudtrain.spec import TrainingJob
 from cloudtrain.storage import open_store

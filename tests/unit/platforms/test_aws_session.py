@@ -9,8 +9,7 @@ from typing import Any
 import boto3
 import pytest
 
-from cloudtrain.aws._session import new_session
-from cloudtrain.aws.aws import Aws
+from cloudtrain.aws.aws import Aws, new_session
 from cloudtrain.errors import PlatformError
 
 

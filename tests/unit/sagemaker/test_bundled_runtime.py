@@ -22,7 +22,7 @@ from cloudtrain.platforms.sagemaker._bundled_runtime import (
     upload_secret,
     with_runtime,
 )
-from cloudtrain.platforms.sagemaker.resolve import resolve
+from cloudtrain.platforms.sagemaker.render import resolve
 from cloudtrain.spec import TrainingJob
 from cloudtrain.storage import state_home
 

@@ -10,7 +10,7 @@ import pytest
 
 from cloudtrain.errors import InvalidJob
 from cloudtrain.observe import EventLog, read_events
-from cloudtrain.platforms.sagemaker._metric_regexes import LONGEST, after_prefix
+from cloudtrain.platforms.sagemaker.metrics import LONGEST, after_prefix
 from cloudtrain.runtime.metrics import MetricFinder
 from cloudtrain.runtime.output import Stream, prefixed
 from cloudtrain.submission import prepare

@@ -10,8 +10,7 @@ import msgspec
 import pytest
 
 from cloudtrain.errors import InvalidJob
-from cloudtrain.platforms.sagemaker.render import render
-from cloudtrain.platforms.sagemaker.resolve import check
+from cloudtrain.platforms.sagemaker.render import check, render
 from cloudtrain.platforms.sagemaker.tuning import training_job_definition
 from cloudtrain.spec import Source, TrainingJob
 

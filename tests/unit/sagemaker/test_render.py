@@ -11,8 +11,7 @@ import pytest
 
 from cloudtrain import Estimator, Profiler, ProfilerConfig, PyTorch
 from cloudtrain.errors import InvalidJob, PlatformError
-from cloudtrain.platforms.sagemaker.submit import with_secrets
-from cloudtrain.platforms.sagemaker.training_job import without_secrets
+from cloudtrain.platforms.sagemaker.training_job import with_secrets, without_secrets
 from cloudtrain.submission import Submission
 
 ROLE = "arn:aws:iam::123456789012:role/R"

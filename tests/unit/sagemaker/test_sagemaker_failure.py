@@ -9,7 +9,7 @@ from described_answers import answer, at
 
 from cloudtrain.contract import FailureClass, FailureReport
 from cloudtrain.errors import PlatformError
-from cloudtrain.platforms.sagemaker.failure import complete, from_failure_reason, job_facts
+from cloudtrain.platforms.sagemaker.describe import complete, from_failure_reason, job_facts
 
 TRACEBACK = """\
 Traceback (most recent call last):

@@ -15,7 +15,7 @@ from test_from_sagemaker import recorded
 
 from cloudtrain import Estimator, InvalidJob
 from cloudtrain._sdk.objects import _v2
-from cloudtrain._sdk.objects._v3_attributes import CARRIED, LEFT_OUT, REFUSED
+from cloudtrain._sdk.objects._v3 import CARRIED, LEFT_OUT, REFUSED
 from cloudtrain.spec import FIELDS, FileSystemInput, TrainingInput
 
 DATA = Path(__file__).parents[2] / "data" / "sdk_objects"

@@ -1,4 +1,4 @@
-"""The checks for a request."""
+"""The checks for a request, with those of its queue."""
 
 from __future__ import annotations
 
@@ -8,9 +8,10 @@ from typing import Any
 
 from cloudtrain.aws.aws import Aws
 from cloudtrain.platforms.base import Request
-from cloudtrain.platforms.checks import Check
+from cloudtrain.platforms.checks import Check, CheckStatus, Finding
 from cloudtrain.platforms.sagemaker.doctor.account import (
     Account,
+    check_action,
     check_credentials,
     check_pass_role,
     check_permission,
@@ -18,12 +19,6 @@ from cloudtrain.platforms.sagemaker.doctor.account import (
     check_trust,
     unknown_if_denied,
 )
-from cloudtrain.platforms.sagemaker.doctor.network import (
-    check_s3_route,
-    check_security_groups,
-    check_subnets,
-)
-from cloudtrain.platforms.sagemaker.doctor.queue import queue_checks
 from cloudtrain.platforms.sagemaker.doctor.resources import (
     Wanted,
     check_bucket,
@@ -32,6 +27,9 @@ from cloudtrain.platforms.sagemaker.doctor.resources import (
     check_imports,
     check_input,
     check_quota,
+    check_s3_route,
+    check_security_groups,
+    check_subnets,
 )
 from cloudtrain.platforms.sagemaker.queue.request import training_request
 from cloudtrain.spec import TrainingJob
@@ -123,3 +121,66 @@ def _network(account: Account, vpc: Mapping[str, Sequence[str]]) -> Iterator[tup
         yield "subnets", partial(check_subnets, account, subnets)
         yield "security groups", partial(check_security_groups, account, groups, subnets)
         yield "S3 from the subnets", partial(check_s3_route, account, subnets)
+
+
+KIND = "SAGEMAKER_TRAINING"
+
+
+def queue_checks(account: Account, body: Mapping[str, Any]) -> Iterator[tuple[str, Check]]:
+    """The checks of a SubmitServiceJob request; none for any other."""
+    if "jobQueue" in body:
+        queue = body["jobQueue"]
+        yield "queue jobs", partial(check_action, account, "batch:SubmitServiceJob")
+        yield "queue", partial(check_queue, account, queue, body)
+
+
+def check_queue(account: Account, name: str, body: Mapping[str, Any]) -> Finding:
+    """Check that the queue exists, takes training jobs, and has the kind of shares that the request names."""
+    client = account.client("batch")
+    found = client.describe_job_queues(jobQueues=[name])["jobQueues"]
+    if not found:
+        return Finding(CheckStatus.FAILED, f"there is no queue {name} in {account.region}", _others(client))
+    queue = found[0]
+    if queue.get("jobQueueType") != KIND:
+        kind = queue.get("jobQueueType", "of another kind")
+        return Finding(
+            CheckStatus.FAILED, f"the queue {name} is {kind}, and takes no training jobs", _others(client)
+        )
+    if queue["state"] != "ENABLED" or queue.get("status") not in (None, "VALID", "UPDATING"):
+        said = f": {queue['statusReason']}" if queue.get("statusReason") else ""
+        return Finding(
+            CheckStatus.FAILED,
+            f"the queue {name} is {queue['state']} and {queue.get('status')}{said}",
+            f"Enable it: aws batch update-job-queue --state ENABLED --job-queue {name}",
+        )
+    return _check_shares(queue, body)
+
+
+def _check_shares(queue: Mapping[str, Any], body: Mapping[str, Any]) -> Finding:
+    name = queue["jobQueueName"]
+    has_share = bool(body.get("shareIdentifier") or body.get("quotaShareName"))
+    if queue.get("schedulingPolicyArn") and not has_share:
+        return Finding(
+            CheckStatus.FAILED,
+            f"the queue {name} has a scheduling policy, and the job names no share",
+            "Set platform_options.share_identifier for a fair-share policy, quota_share_name for quota shares.",
+        )
+    if body.get("shareIdentifier") and not queue.get("schedulingPolicyArn"):
+        return Finding(
+            CheckStatus.FAILED,
+            f"the queue {name} has no fair-share policy",
+            "Remove platform_options.share_identifier.",
+        )
+    return Finding(CheckStatus.OK, f"{name} takes training jobs")
+
+
+def _others(client: Any) -> str:
+    """A hint with the queues that take training jobs."""
+    pages = client.get_paginator("describe_job_queues").paginate()
+    queues = [queue for page in pages for queue in page["jobQueues"] if queue.get("jobQueueType") == KIND]
+    names = ", ".join(sorted(queue["jobQueueName"] for queue in queues))
+    return (
+        f"Set platform_options.job_queue to one of: {names}"
+        if names
+        else f"Create a queue of type {KIND}, with a service environment: aws batch create-job-queue help"
+    )
