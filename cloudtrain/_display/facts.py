@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 
 from cloudtrain._display.sparkline import sparkline
 from cloudtrain._display.view import JobView
-from cloudtrain.contract import JobStatus
+from cloudtrain.contract import FailureReport, JobStatus
 from cloudtrain.contract.text import escape_line, escape_text
 from cloudtrain.observe import Goodput
 from cloudtrain.platforms import HostState, JobDescription
@@ -101,24 +101,26 @@ def _seconds(seconds: float) -> str:
 
 def text(view: JobView, notes: Sequence[tuple[str, str]] = ()) -> str:
     """The facts about a job, as ``cloudtrain describe`` prints them, without colours."""
-    return "\n".join(_lines(view, notes))
-
-
-def _lines(view: JobView, notes: Sequence[tuple[str, str]]) -> Iterator[str]:
     description = view.description
-    yield escape_line(f"Job {description.name} on {description.platform}")
-    for label, value in facts(view):
-        yield f"{escape_line(label):<13} {escape_line(value)}"
-    for warning in description.warnings:
-        yield escape_line(f"warning: {warning}")
-    failure = description.failure
-    if failure:
-        yield ""
-        yield escape_line(f"{failure.summary()}  [{failure.failure_class}]")
-        if failure.hint:
-            yield escape_text(failure.hint)
-        detail = failure.stacks or failure.traceback or "\n".join(failure.log_tail[-10:])
-        if detail:
-            yield f"\n{escape_text(detail.rstrip())}"
-    for note in notes:
-        yield escape_line(" ".join(note))
+    return "\n".join(
+        [
+            escape_line(f"Job {description.name} on {description.platform}"),
+            *(f"{escape_line(label):<13} {escape_line(value)}" for label, value in facts(view)),
+            *(escape_line(f"warning: {warning}") for warning in description.warnings),
+            *(line for line, _ in failure_lines(description.failure)),
+            *(escape_line(" ".join(note)) for note in notes),
+        ]
+    )
+
+
+def failure_lines(failure: FailureReport | None) -> Iterator[tuple[str, str]]:
+    """Why a job failed: lines, each with its style, by rich's names. They can be printed as they are."""
+    if failure is None:
+        return
+    yield "", ""
+    yield escape_line(f"{failure.summary()}  [{failure.failure_class}]"), "bold red"
+    if failure.hint:
+        yield escape_text(failure.hint), "yellow"
+    detail = failure.stacks or failure.traceback or "\n".join(failure.log_tail[-10:])
+    if detail:
+        yield f"\n{escape_text(detail.rstrip())}", ""

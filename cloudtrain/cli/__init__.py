@@ -15,6 +15,7 @@ import click
 
 from cloudtrain._version import __version__
 from cloudtrain.cli._errors import INTERRUPTED, cleaning_up, reported, written
+from cloudtrain.cli._output import notify
 from cloudtrain.contract.text import escape_line
 from cloudtrain.errors import nearest
 
@@ -25,10 +26,14 @@ SECTIONS = {
     "Clouds and clusters": ("sagemaker", "slurm"),
     "Local environment": ("image", "s3", "clean", "completion"),
 }
-"""The commands as ``--help`` lists them. Each is ``command`` in the module of its name, imported when it is used."""
+"""The commands as ``--help`` lists them. Each is ``command`` in the module of its name, imported when it is used; but
+see `MODULES`."""
 
-OF_ONE_JOB = ("describe", "logs", "wait", "preempt", "metrics", "download", "upload")
-"""The commands in the module ``jobs``."""
+MODULES = {
+    **dict.fromkeys(("describe", "logs", "wait", "preempt", "metrics", "download", "upload"), "jobs"),
+    "check": "doctor",
+}
+"""The modules of commands that share one with others. There, each is in the attribute of its name."""
 
 COMMANDS = tuple(name for names in SECTIONS.values() for name in names)
 
@@ -66,7 +71,7 @@ class _Commands(click.Group):
     def get_command(self, context: click.Context, name: str) -> click.Command | None:
         if name not in COMMANDS:
             return None
-        module, attribute = ("jobs", name) if name in OF_ONE_JOB else (name, "command")
+        module, attribute = (MODULES[name], name) if name in MODULES else (name, "command")
         command: click.Command = getattr(import_module(f"cloudtrain.cli.{module}"), attribute)
         return command
 
@@ -88,18 +93,10 @@ def _commit() -> str:
             return ""
     import subprocess
 
-    describe = [
-        "git",
-        "-C",
-        str(package.parent),
-        "describe",
-        "--always",
-        "--abbrev=12",
-        "--exclude=*",
-        "--dirty",
-    ]
+    describe = ["git", "describe", "--always", "--abbrev=12", "--exclude=*", "--dirty"]
     try:
-        return subprocess.run(describe, capture_output=True, text=True, check=False).stdout.strip()
+        done = subprocess.run(describe, cwd=package.parent, capture_output=True, text=True, check=False)
+        return done.stdout.strip()
     except OSError:  # there is no git
         return ""
 
@@ -126,7 +123,7 @@ def cli() -> None:
 
 def _show_warning(message: Warning | str, *_where: Any, **_more: Any) -> None:
     """Print one line: the place in the code is of no use to the user of a command."""
-    click.echo(f"{click.style('Warning:', fg='yellow')} {escape_line(str(message))}", err=True)
+    notify("Warning", escape_line(str(message)))
 
 
 def main() -> None:

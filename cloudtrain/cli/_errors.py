@@ -13,6 +13,7 @@ from typing import Any, TextIO
 
 import click
 
+from cloudtrain.cli._output import notify
 from cloudtrain.contract.text import escape_text
 from cloudtrain.errors import CloudtrainError, InvalidJob, InvalidSource
 
@@ -84,7 +85,7 @@ def written() -> Iterator[None]:
             os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno()
         )  # the rest is written at the end of Python
         message = f"the output cannot be written: {error.strerror}"
-        click.echo(f"{click.style('Error:', fg='red', bold=True)} {message}", err=True)
+        notify("Error", message)
         sys.exit(1)
 
 
@@ -108,5 +109,5 @@ def reported() -> Iterator[None]:
             record = {"type": type(error).__name__, "message": error.message, "hint": error.hint}
             click.echo(json.dumps({"error": record}))
         else:
-            click.echo(f"{click.style('Error:', fg='red', bold=True)} {escape_text(str(error))}", err=True)
+            notify("Error", escape_text(str(error)))
         sys.exit(USAGE_ERROR if isinstance(error, (InvalidJob, InvalidSource)) else 1)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import click
 
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON instead of text.")
@@ -32,9 +30,3 @@ set_option = click.option(
     metavar="FIELD=VALUE",
     help="Set any field of the job, for example hyperparameters.lr=0.1. Repeatable.",
 )
-
-
-def echo_json(value: Any) -> None:
-    from cloudtrain.contract.text import to_json
-
-    click.echo(to_json(value, indent=2))

@@ -1,4 +1,4 @@
-"""Shows jobs on a terminal: the output of their ranks, the phases of a running job, and its outcome."""
+"""Shows one job on a terminal: the output of its ranks, its phases while it runs, and its outcome and results."""
 
 from __future__ import annotations
 
@@ -8,26 +8,53 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import TYPE_CHECKING
 
 import click
 from rich.console import Console
-from rich.progress import Progress
 from rich.text import Text
 
+from cloudtrain._display.facts import facts, failure_lines
+from cloudtrain._display.view import STATUS_COLOURS, look_at
 from cloudtrain.cli._errors import INTERRUPTED
-from cloudtrain.cli._job_view import show_failure, show_job, shown
-from cloudtrain.cli._options import echo_json
-from cloudtrain.cli._progress import bars, show_bytes
+from cloudtrain.cli._output import bars, echo_json, show_bytes, shown
 from cloudtrain.contract import JobStatus
-from cloudtrain.contract.text import escape_except_colours, to_json
+from cloudtrain.contract.text import escape_except_colours, escape_line, to_json
 from cloudtrain.errors import JobNotFound
 from cloudtrain.job import Job
 from cloudtrain.platforms import Events, JobDescription, print_states
 from cloudtrain.platforms.waiting import waiting_for
 
+if TYPE_CHECKING:
+    from rich.progress import Progress
+
 RANK_COLOURS = ("cyan", "magenta", "green", "yellow", "blue", "red")
 
 _PREFIX = re.compile(r"\[(?:rank (?P<rank>\d+)|(?P<host>[a-z][\w.]*-(?P<number>\d+)))\] ")
+
+
+def show_job(job: Job, description: JobDescription | None = None, *, warnings: bool = True) -> None:
+    """Print the state and results of a job, and why it failed.
+
+    Args:
+        warnings: false if they have been shown with the job's output.
+    """
+    description = description or job.describe()
+    console = Console(stderr=True, highlight=False)
+    colour = STATUS_COLOURS.get(description.status, "blue")
+    console.rule(shown(description.name, style=f"bold {colour}"), align="left", style=colour)
+    for label, value in facts(look_at(job.platform, job.name, description, states=False)):
+        # do not wrap lines: users copy URIs
+        line = Text(f"{escape_line(label):<13} ", style="dim").append(shown(value, style="not dim"))
+        console.print(line, soft_wrap=True)
+    for warning in description.warnings if warnings else ():
+        console.print(shown(f"warning: {warning}", style="yellow"), soft_wrap=True)
+    _show_failure(console, description)
+
+
+def _show_failure(console: Console, description: JobDescription) -> None:
+    for line, style in failure_lines(description.failure):
+        console.print(Text(line, style=style), soft_wrap=True)
 
 
 def watch(job: Job, *, quiet: bool, again: Callable[[Callable[[str], object]], bool] | None = None) -> None:
@@ -54,8 +81,7 @@ def watch(job: Job, *, quiet: bool, again: Callable[[Callable[[str], object]], b
 def finish(job: Job) -> int:
     """Wait for the record of a job whose output has ended. Prints its failure. Returns its exit code."""
     description = job.until_final()
-    if description.failure:
-        show_failure(Console(stderr=True, highlight=False), description.failure)
+    _show_failure(Console(stderr=True, highlight=False), description)
     return _exit_code(description)
 
 

@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-from cloudtrain.cli._options import echo_json, json_option
+from cloudtrain.cli._options import json_option
+from cloudtrain.cli._output import echo_json, print_table, shown, table_console
+from cloudtrain.contract.text import escape_line
 
 if TYPE_CHECKING:
+    from cloudtrain.checkpoint.inspect import CheckpointInfo, Damage, PrunePlan
+    from cloudtrain.checkpoint.tensors.framework import TensorSpec
     from cloudtrain.storage import Store
+
 
 place_argument = click.argument("place")
 step_option = click.option(
@@ -42,8 +50,6 @@ def list_(place: str, as_json: bool) -> None:
     if as_json:
         echo_json([info.to_dict() for info in infos])
         return
-    from cloudtrain.cli._checkpoints_view import show_list
-
     show_list(store.uri, infos)
 
 
@@ -61,8 +67,6 @@ def show(place: str, step: int | None, as_json: bool) -> None:
     if as_json:
         echo_json({**info.to_dict(), "tensors": {name: spec._asdict() for name, spec in specs.items()}})
         return
-    from cloudtrain.cli._checkpoints_view import show_one
-
     show_one(store.uri, info, specs)
 
 
@@ -73,7 +77,7 @@ def show(place: str, step: int | None, as_json: bool) -> None:
 def verify(place: str, step: int | None, as_json: bool) -> None:
     """Read the checkpoints in PLACE and compare all hashes. Exits with status 1 if anything is damaged."""
     from cloudtrain.checkpoint import inspect
-    from cloudtrain.cli._progress import bytes_bar
+    from cloudtrain.cli._output import bytes_bar
     from cloudtrain.errors import CheckpointError
 
     store = _open(place)
@@ -88,8 +92,6 @@ def verify(place: str, step: int | None, as_json: bool) -> None:
             {"uri": store.uri, "steps": [info.step for info in infos], "damage": list(map(vars, damage))}
         )
     else:
-        from cloudtrain.cli._checkpoints_view import show_damage
-
         show_damage(store.uri, infos, damage)
     if damage:
         raise SystemExit(1)
@@ -109,7 +111,7 @@ def verify(place: str, step: int | None, as_json: bool) -> None:
 def download(place: str, step: int | None, folder: Path, as_json: bool) -> None:
     """Copy one checkpoint in PLACE to this machine, verifying every byte."""
     from cloudtrain.checkpoint import inspect
-    from cloudtrain.cli._progress import bytes_bar
+    from cloudtrain.cli._output import bytes_bar
 
     store = _open(place)
     info = inspect.find(store, "latest" if step is None else step)
@@ -143,8 +145,6 @@ def prune(place: str, keep: int | None, leftovers: bool, yes: bool, as_json: boo
     if as_json:
         echo_json({"uri": store.uri, "deleted": yes, **plan.to_dict()})
     else:
-        from cloudtrain.cli._checkpoints_view import show_plan
-
         show_plan(store.uri, plan)
     if not plan.is_empty and (yes or (not as_json and click.confirm("Delete them?", default=False))):
         apply_plan(store, plan)
@@ -181,3 +181,112 @@ def _checkpoints_of(job: str) -> str:
     if uri is None:
         raise NotFound(f"job {job} does not keep checkpoints", hint="Set its checkpoint_s3_uri.")
     return uri
+
+
+_UNITS = (("d", 86400), ("h", 3600), ("min", 60), ("s", 1))
+
+
+def show_list(uri: str, infos: Sequence[CheckpointInfo]) -> None:
+    """One row per checkpoint, damaged ones in red."""
+    if not infos:
+        click.echo(f"No checkpoints in {uri}", err=True)
+        return
+    headings = ("STEP", "SAVED", "SIZE", "NEW", "METRICS", "RANKS", "JOB", "REFERS TO")
+    styles = ("red" if info.problem else "" for info in infos)
+    print_table(headings, map(_row, infos), right=("STEP", "SIZE", "NEW"), styles=styles)
+
+
+def _row(info: CheckpointInfo) -> tuple[str, ...]:
+    if info.problem or info.manifest is None:
+        return (str(info.step), info.problem if info.newer else f"damaged: {info.problem}")
+    manifest = info.manifest
+    return (
+        str(info.step),
+        _age(manifest.time),
+        _size(info.size),
+        _size(info.added),
+        _metrics(info),
+        str(manifest.world_size),
+        manifest.job or "",
+        ", ".join(map(str, info.references)),
+    )
+
+
+def show_one(uri: str, info: CheckpointInfo, specs: Mapping[str, TensorSpec]) -> None:
+    """The details of one checkpoint."""
+    from rich.text import Text
+
+    console = table_console()
+    console.print(
+        Text(f"step {info.step} in {uri}", style="bold red" if info.problem else "bold"), soft_wrap=True
+    )
+    for label, value in _facts(info):
+        console.print(
+            Text(f"{label:<10} ", style="dim").append(shown(value, style="not dim")), soft_wrap=True
+        )
+    rows = (
+        (name, spec.dtype, "x".join(map(str, spec.shape)) or "scalar", _size(spec.nbytes))
+        for name, spec in specs.items()
+    )
+    print_table(("TENSOR", "DTYPE", "SHAPE", "SIZE"), rows, right=("SIZE",))
+
+
+def _facts(info: CheckpointInfo) -> Iterator[tuple[str, str]]:
+    if info.problem:
+        yield "damaged", info.problem
+    if info.manifest is None:
+        return
+    manifest = info.manifest
+    saved = datetime.fromtimestamp(manifest.time)
+    yield "saved", f"{saved:%Y-%m-%d %H:%M:%S}, {_age(manifest.time)}"
+    yield "size", f"{_size(info.size)} in {len(info.objects)} objects, {_size(info.added)} of it new"
+    if info.references:
+        yield "refers to", f"step {', '.join(map(str, info.references))}"
+    if info.metrics:
+        yield "metrics", _metrics(info)
+    yield "ranks", str(manifest.world_size)
+    for label, value in (("job", manifest.job), ("commit", manifest.git_commit)):
+        if value:
+            yield label, value
+    yield "made by", ", ".join(f"{name} {version}" for name, version in manifest.versions.items())
+
+
+def show_damage(uri: str, infos: Sequence[CheckpointInfo], damage: Sequence[Damage]) -> None:
+    """Every damaged object, or that nothing is damaged."""
+    if not damage:
+        count = f"{len(infos)} checkpoint{'' if len(infos) == 1 else 's'}"
+        click.echo(f"{count} in {uri}: every byte is as it was saved")
+        return
+    for found in damage:
+        click.secho(escape_line(f"step {found.step}: {found.key} {found.problem}"), fg="red")
+
+
+def show_plan(uri: str, plan: PrunePlan) -> None:
+    """The checkpoints and objects that will be deleted."""
+    if plan.is_empty:
+        click.echo(f"Nothing to delete in {uri}")
+        return
+    click.echo(f"To be deleted in {uri}, {_size(plan.freed)}:")
+    for step in plan.steps:
+        click.echo(f"  step {step}")
+    for orphan in (*plan.orphans, *plan.folder_orphans.files):
+        click.echo(escape_line(f"  {orphan.key}, {_size(orphan.size)}"))
+    if plan.folder_orphans.folders:
+        click.echo(f"  empty folders: {len(plan.folder_orphans.folders)}")
+
+
+def _metrics(info: CheckpointInfo) -> str:
+    return ", ".join(f"{name} {value:g}" for name, value in info.metrics.items())
+
+
+def _age(saved: float) -> str:
+    """How long ago, in the largest unit in which it is at least 1."""
+    seconds = max(0.0, time.time() - saved)
+    unit, length = next(((unit, length) for unit, length in _UNITS if seconds >= length), _UNITS[-1])
+    return f"{seconds / length:.0f} {unit} ago"
+
+
+def _size(count: int) -> str:
+    from rich.filesize import decimal
+
+    return decimal(count)

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from cloudtrain.cli._options import echo_json, json_option
+from cloudtrain.cli._options import json_option
+from cloudtrain.cli._output import echo_json
 
 if TYPE_CHECKING:
     from cloudtrain.platforms.supervised.leftovers import JobEnds, Leftover

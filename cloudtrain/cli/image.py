@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from cloudtrain.cli._options import echo_json, json_option
+from cloudtrain.cli._options import json_option
+from cloudtrain.cli._output import echo_json
 
 if TYPE_CHECKING:
     from docker import APIClient
@@ -189,7 +190,7 @@ def _connect(engine: str | None) -> APIClient:
 def _push(
     client: APIClient, flavour: Flavour, image: str, address: str | None, *, quiet: bool
 ) -> dict[str, str]:
-    from cloudtrain.cli._progress import bytes_bar
+    from cloudtrain.cli._output import bytes_bar
     from cloudtrain.images import Registry, ecr_registry, make_ecr_repository, push_image
 
     if address:
@@ -235,7 +236,7 @@ def _show(
 ) -> None:
     from rich.filesize import decimal
 
-    from cloudtrain.cli._table import print_table
+    from cloudtrain.cli._output import print_table
 
     headings = ["FLAVOUR", "VERSION", "PYTHON", "BUILT", "SIZE"]
     rows = []

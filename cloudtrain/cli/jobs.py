@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from cloudtrain.cli._options import echo_json, job_argument, json_option, platform_option
+from cloudtrain.cli._options import job_argument, json_option, platform_option
+from cloudtrain.cli._output import echo_json
 
 if TYPE_CHECKING:
     from cloudtrain.observe.metric_series import Point
@@ -32,7 +33,7 @@ def describe(job: str, platform: str | None, as_json: bool) -> None:
         cost = {"cost": attached.platform.cost(job)} if isinstance(attached.platform, Prices) else {}
         echo_json({**attached.describe().to_dict(), **cost})
         return
-    from cloudtrain.cli._job_view import show_job
+    from cloudtrain.cli._view import show_job
 
     show_job(attached)
 
@@ -119,7 +120,7 @@ def metrics(job: str, platform: str | None, as_json: bool) -> None:
 @json_option
 def download(job: str, folder: str, as_json: bool) -> None:
     """Download the model and the other outputs of JOB. Prints the path of each file."""
-    from cloudtrain.cli._progress import bytes_bar
+    from cloudtrain.cli._output import bytes_bar
     from cloudtrain.contract.text import escape_line
     from cloudtrain.job import Job
 
@@ -140,7 +141,7 @@ def upload(job: str, as_json: bool) -> None:
     The storage was unavailable when the job ended. Its model and its other outputs are still in its job folder. After
     the upload, the job is Completed. Does nothing for a job whose outputs have been uploaded.
     """
-    from cloudtrain.cli._progress import bytes_bar
+    from cloudtrain.cli._output import bytes_bar
     from cloudtrain.job import Job
 
     with bytes_bar("upload", quiet=as_json) as on_bytes:

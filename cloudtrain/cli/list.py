@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from cloudtrain.cli._options import echo_json, json_option
+from cloudtrain.cli._options import json_option
+from cloudtrain.cli._output import echo_json
 
 if TYPE_CHECKING:
     from cloudtrain.index import IndexEntry

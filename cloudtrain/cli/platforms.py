@@ -8,8 +8,8 @@ from typing import Any
 
 import click
 
-from cloudtrain.cli._options import echo_json, json_option
-from cloudtrain.cli._table import print_table
+from cloudtrain.cli._options import json_option
+from cloudtrain.cli._output import echo_json, print_table
 
 SUMMARIES = {
     "cobalt": "a cluster with Cobalt",

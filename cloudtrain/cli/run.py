@@ -16,6 +16,7 @@ import click
 from cloudtrain._system.descriptors import check_open_files
 from cloudtrain._system.processes import RUNS_JOBS
 from cloudtrain._system.signals import SIGHUP, block
+from cloudtrain.cli._output import notify
 from cloudtrain.errors import InvalidJob, PlatformError
 
 if TYPE_CHECKING:
@@ -146,7 +147,7 @@ def _run(options: RunOptions) -> None:
         ]
         order["ssh"] = options.ssh_command()
     for note in () if options.quiet else options.notes:
-        click.echo(f"{click.style('Note:', fg='yellow')} {note}", err=True)
+        notify("Note", note)
     sys.stdout.flush()
     # until the program below has its handlers
     block((SIGHUP, signal.SIGINT, signal.SIGTERM))

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from cloudtrain.cli._options import echo_json, json_option
+from cloudtrain.cli._options import json_option
+from cloudtrain.cli._output import echo_json
 
 if TYPE_CHECKING:
     from cloudtrain.platforms.sagemaker.offerings import Offering, Segment
@@ -133,7 +134,7 @@ def migrate(files: tuple[Path, ...], dry_run: bool) -> None:
 
 
 def _show(found: list[Offering]) -> None:
-    from cloudtrain.cli._table import print_table
+    from cloudtrain.cli._output import print_table
 
     rows = []
     for offering in found:

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from cloudtrain.cli._options import complete_job, echo_json, json_option, platform_option
+from cloudtrain.cli._options import complete_job, json_option, platform_option
+from cloudtrain.cli._output import echo_json
 from cloudtrain.contract.text import escape_line
 from cloudtrain.errors import PlatformError
 

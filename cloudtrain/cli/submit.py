@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import shlex
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
@@ -10,13 +12,49 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from cloudtrain.cli._errors import INTERRUPTED, Ended
-from cloudtrain.cli._options import echo_json, json_option, set_option
-from cloudtrain.cli._script_command import ScriptCommand
+from cloudtrain.cli._options import json_option, set_option
+from cloudtrain.cli._output import echo_json, notify
 
 if TYPE_CHECKING:
     from cloudtrain.submission import Submission
 
-JOB_FILES = (".yaml", ".yml", ".json")
+
+class ScriptCommand(click.Command):
+    """Shows for an unknown option how to pass it to the script."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        given = list(args)
+        try:
+            return super().parse_args(ctx, args)
+        except click.NoSuchOption as error:
+            script = next(filter(os.path.isfile, given), "FILE")
+            example = shlex.join([script, "--", *_with_value(error.option_name, given)])
+            advice = (
+                f"If it belongs to the script, put it behind -- with the script's other arguments: "
+                f"{ctx.command_path} {example}"
+            )
+            message = f"{error.format_message()} {advice}"
+            raise click.NoSuchOption(error.option_name, message, ctx=error.ctx) from None
+
+
+def _with_value(option: str, arguments: list[str]) -> list[str]:
+    """``option`` as it is in ``arguments``, and the argument after it unless that is an option too.
+
+    click names only the first letter of ``-vv`` and ``-lr``.
+    """
+    is_letter = not option.startswith("--")
+    for number, argument in enumerate(arguments):
+        if argument.startswith(f"{option}="):
+            return [argument]
+        if argument == option or (is_letter and argument.startswith(option)):
+            follows = arguments[number + 1 : number + 2]
+            return [
+                argument,
+                *(text for text in follows if not (text.startswith("-") or os.path.isfile(text))),
+            ]
+    return [option]
+
+
 SHOWN_COMPANIONS = 8
 """The most files packed with the script whose names are printed."""
 
@@ -123,64 +161,82 @@ def command(
       cloudtrain submit train.yaml --array values.yaml
     """
     _check_working_folder()
-    from cloudtrain.config import config_warnings
-    from cloudtrain.submission import NOT_WAITING, prepare
+    from cloudtrain.cli._submit_fields import job_fields
 
-    fields = _fields(file, script_args, options)
+    fields = job_fields(file, script_args, options)
     if options["array"]:
-        from cloudtrain.cli._array import submit_array
+        from cloudtrain.cli._submit_modes import submit_array
 
         with _interruptible("jobs may have been submitted. See: cloudtrain list"):
             submit_array(fields, options, as_json=as_json)
         return
     if options["check"]:
-        from cloudtrain.cli._checks import check_job
+        from cloudtrain.cli.doctor import check_job
 
         check_job(fields, as_json=as_json, defaults={})
     with _interruptible("nothing was submitted."):
-        submits = not (options["dry_run"] or options["diff"])
-        with _read_bar(quiet=as_json) as on_read:
-            is_template = bool(options["export"])
-            submission = prepare(
-                fields, submits=submits, is_template=is_template, on_read=on_read, defaults={}
-            )
-        if options["diff"]:
-            from cloudtrain.cli._diff import show_diff
-
-            show_diff(options["diff"], submission, as_json=as_json)
+        submission = _prepare(fields, options, quiet=as_json)
+        if options["diff"] or options["dry_run"]:
+            _show_only(submission, options, as_json=as_json)
             return
-        if options["export"]:
-            from cloudtrain.cli._export import show_export
-
-            show_export(options["export"], submission, uploads=options["upload"])
-            return
-        if options["dry_run"]:
-            request = submission.request
-            shown = request.preview if sys.stdout.isatty() else request.shown
-            click.echo(request.to_json() if as_json else shown)
-            return
-        if submission.archive and submission.archive.companions:
-            click.echo(f"Packed with the script: {_first_few(submission.archive.companions)}", err=True)
-        if submission.archive and submission.archive.left_out:
-            click.echo(
-                f"Left out by .gitignore or .cloudtrainignore: {_first_few(submission.archive.left_out)}",
-                err=True,
-            )
-        for warning in (*submission.warnings, *config_warnings()):
-            click.echo(f"{click.style('Warning:', fg='yellow')} {warning}", err=True)
+        _report(submission)
         _upload(submission, quiet=as_json)
+    _start(submission, waits=not options["no_wait"], as_json=as_json)
+
+
+def _prepare(fields: dict[str, Any], options: dict[str, Any], *, quiet: bool) -> Submission:
+    from cloudtrain.submission import prepare
+
+    submits = not (options["dry_run"] or options["diff"])
+    with _read_bar(quiet=quiet) as on_read:
+        is_template = bool(options["export"])
+        return prepare(fields, submits=submits, is_template=is_template, on_read=on_read, defaults={})
+
+
+def _show_only(submission: Submission, options: dict[str, Any], *, as_json: bool) -> None:
+    """Print what would be submitted: the difference from an earlier job, the form for a service, or the request."""
+    if options["diff"]:
+        from cloudtrain.cli._submit_modes import show_diff
+
+        show_diff(options["diff"], submission, as_json=as_json)
+    elif options["export"]:
+        from cloudtrain.cli._submit_modes import show_export
+
+        show_export(options["export"], submission, uploads=options["upload"])
+    else:
+        request = submission.request
+        text = request.preview if sys.stdout.isatty() else request.shown
+        click.echo(request.to_json() if as_json else text)
+
+
+def _report(submission: Submission) -> None:
+    """Print what was packed, what was left out, and the warnings."""
+    from cloudtrain.config import config_warnings
+
+    packed = submission.archive
+    if packed and packed.companions:
+        click.echo(f"Packed with the script: {_first_few(packed.companions)}", err=True)
+    if packed and packed.left_out:
+        click.echo(f"Left out by .gitignore or .cloudtrainignore: {_first_few(packed.left_out)}", err=True)
+    for warning in (*submission.warnings, *config_warnings()):
+        notify("Warning", warning)
+
+
+def _start(submission: Submission, *, waits: bool, as_json: bool) -> None:
+    """Start the job, and by default follow it to its end."""
     name, platform = submission.request.job_name, submission.platform.name
     with _interruptible(
         f"the job {name} may have been submitted. See: cloudtrain describe {name} --platform {platform}"
     ):
         job = submission.start()
-    if options["no_wait"] and submission.resubmission():
-        click.echo(f"{click.style('Warning:', fg='yellow')} {NOT_WAITING}", err=True)
+    if not waits and submission.resubmission():
+        from cloudtrain.submission import NOT_WAITING
+
+        notify("Warning", NOT_WAITING)
     if not as_json:
-        note = submission.request.note
-        shown = f" {note}" if note else ""
-        click.echo(f"Job {click.style(job.name, bold=True)} on {platform}{shown}", err=True)
-    if not options["no_wait"]:
+        note = f" {submission.request.note}" if submission.request.note else ""
+        click.echo(f"Job {click.style(job.name, bold=True)} on {platform}{note}", err=True)
+    if waits:
         with _interruptible(f"the job {name} continues to run. Attach to it with: cloudtrain wait {name}"):
             from cloudtrain.cli._view import watch  # slow to import: do it while the job starts
 
@@ -234,7 +290,7 @@ def _read_bar(*, quiet: bool) -> Iterator[Callable[[int], None]]:
         def on_read(count: int) -> None:
             with lock:
                 if not bar:
-                    from cloudtrain.cli._progress import bytes_bar
+                    from cloudtrain.cli._output import bytes_bar
 
                     bar.append(opened.enter_context(bytes_bar("read data", quiet=quiet)))
                 bar[0](count)
@@ -248,113 +304,7 @@ def _upload(submission: Submission, *, quiet: bool) -> None:
     if not uploads or quiet:
         submission.upload()
         return
-    from cloudtrain.cli._progress import bytes_bar
+    from cloudtrain.cli._output import bytes_bar
 
     with bytes_bar("upload", sum(upload.size for upload in uploads)) as on_bytes:
         submission.upload(on_bytes, lambda line: click.echo(line, err=True))
-
-
-def names_script(file: str) -> bool:
-    """Whether ``file`` is a script, not a job file."""
-    return not file.lower().endswith(JOB_FILES)
-
-
-def fields_of(file: str) -> dict[str, Any]:
-    """The fields of the job file ``file``; if it is a script, a job with only this entry point."""
-    from pathlib import Path
-
-    from cloudtrain.spec import read_job_file
-
-    return {"entry_point": file} if names_script(file) else read_job_file(Path(file))
-
-
-def _fields(file: str, script_args: tuple[str, ...], options: dict[str, Any]) -> dict[str, Any]:
-    """The fields of ``file`` and the user's defaults, overridden by the options and the script's arguments."""
-    from cloudtrain.cli._contradictions import FIELDS, check_contradictions
-    from cloudtrain.cli._launchers import chosen_launcher, distribution_of
-    from cloudtrain.config import read_config
-    from cloudtrain.spec import apply_overrides
-
-    described = fields_of(file)
-    fields = {**read_config(), **described}
-    distribution = fields.get("distribution")
-    check_contradictions(
-        options,
-        names_script=names_script(file),
-        script_args=script_args,
-        launcher=chosen_launcher(options, distribution),
-    )
-    distribution = distribution_of(options, distribution, file if described.get("distribution") else None)
-    if distribution is not None:
-        fields["distribution"] = distribution
-    plain = {field: options[name] for name, field in FIELDS.items() if "." not in field}
-    fields.update({field: value for field, value in plain.items() if value is not None})
-    if options["inputs"]:
-        fields["inputs"] = {
-            **(fields.get("inputs") or {}),
-            **dict(_pair(text, "--input", "CHANNEL=URI") for text in options["inputs"]),
-        }
-    if options["variables"]:
-        given = dict(_pair(text, "--env", "NAME=VALUE") for text in options["variables"])
-        fields["environment"] = {**(fields.get("environment") or {}), **given}
-    secrets = fields.get("secrets") or []
-    if options["secrets"] and isinstance(secrets, list):
-        fields["secrets"] = [*secrets, *(name for name in options["secrets"] if name not in secrets)]
-    own: dict[str, Any] = {"mount_source": _folder(fields)} if options["mount_source"] else {}
-    if options["gpus"]:
-        own["gpus"] = int(options["gpus"]) if options["gpus"].isdecimal() else options["gpus"]
-    if own:
-        fields["platform_options"] = {**(fields.get("platform_options") or {}), **own}
-    fields = apply_overrides(_with_long_channels(fields, options["settings"]), options["settings"])
-    arguments = fields.get("arguments") or []
-    if script_args and isinstance(arguments, list):
-        fields["arguments"] = [*arguments, *script_args]
-    if options["convert_notebook"]:
-        fields["entry_point"] = _converted(fields)
-    return fields
-
-
-def _converted(fields: dict[str, Any]) -> str:
-    """The entry point that the job's notebook is converted to, next to it. Raises InvalidJob, InvalidSource."""
-    from pathlib import Path
-
-    from cloudtrain.errors import InvalidJob
-    from cloudtrain.packaging.notebook import NOTEBOOK, convert_notebook
-
-    entry_point = str(fields.get("entry_point") or "")
-    if not entry_point.lower().endswith(NOTEBOOK):
-        raise InvalidJob(
-            f"--convert-notebook: {entry_point or 'the job'} is not a notebook", hint="Leave the option out."
-        )
-    inside = Path(fields.get("source_dir") or "", entry_point)
-    script = convert_notebook(inside if inside.exists() else Path(entry_point))
-    return str(Path(entry_point).with_name(script.name))
-
-
-def _with_long_channels(fields: dict[str, Any], settings: tuple[str, ...]) -> dict[str, Any]:
-    """``fields`` with channels that ``--set inputs.CHANNEL.OPTION`` refines as mappings."""
-    inputs = fields.get("inputs")
-    if not isinstance(inputs, dict):
-        return fields
-    paths = [setting.partition("=")[0] for setting in settings]
-    refined = {
-        name: {"s3_data": channel}
-        for name, channel in inputs.items()
-        if isinstance(channel, str) and any(path.startswith(f"inputs.{name}.") for path in paths)
-    }
-    return {**fields, "inputs": {**inputs, **refined}} if refined else fields
-
-
-def _folder(fields: dict[str, Any]) -> str:
-    """The absolute path of the source folder: ``source_dir``, or the folder of the script."""
-    import os
-
-    return os.path.abspath(fields.get("source_dir") or os.path.dirname(fields.get("entry_point", "")) or ".")
-
-
-def _pair(text: str, option: str, form: str) -> tuple[str, str]:
-    """The name and the value of a repeatable option. A variable may be empty, a channel may not."""
-    name, separator, value = text.partition("=")
-    if not separator or not name or (option == "--input" and not value):
-        raise click.BadParameter(f"{text!r} does not have the form {form}", param_hint=option)
-    return name, value

@@ -8,7 +8,8 @@ from typing import Any
 
 import click
 
-from cloudtrain.cli._options import echo_json, json_option, platform_option
+from cloudtrain.cli._options import json_option, platform_option
+from cloudtrain.cli._output import echo_json
 
 
 @click.command("timeline")
@@ -44,8 +45,7 @@ def command(
       cloudtrain timeline timed --steps
       cloudtrain timeline timed --output trace.json
     """
-    from cloudtrain.cli._timeline_files import timeline_files
-    from cloudtrain.cli._timeline_view import describe, show_ranks, show_steps
+    from cloudtrain.cli._timeline import describe, draw, show_ranks, show_steps, timeline_files
     from cloudtrain.observe.timeline import align, find_steps, merge, read_trace
 
     with timeline_files(what, platform) as files:
@@ -54,8 +54,6 @@ def command(
     if output is not None:
         _write(output, merge(traces))
     if png is not None:
-        from cloudtrain.cli._timeline_picture import draw
-
         draw(traces, steps, png)
     if as_json:
         echo_json(describe(traces, steps))

@@ -11,7 +11,7 @@ from cloudtrain._system.paths import relative
 from cloudtrain.contract.text import one_line
 from cloudtrain.errors import InvalidJob
 from cloudtrain.spec.bounds import DEEPEST, LARGEST_DOCUMENT, LONGEST_SHOWN, REDUCE
-from cloudtrain.spec.uris import to_uri
+from cloudtrain.spec.names import to_uri
 
 PATH_FIELDS = ("source_dir", "dependencies")
 

@@ -12,12 +12,11 @@ from click.testing import CliRunner
 from rich.console import Console
 
 from cloudtrain import Estimator
-from cloudtrain.cli._checks import _show as show_findings
 from cloudtrain.cli._errors import reported
 from cloudtrain.cli._job_table import show_jobs
-from cloudtrain.cli._job_view import show_job
-from cloudtrain.cli._options import echo_json
-from cloudtrain.cli._view import print_line
+from cloudtrain.cli._output import echo_json
+from cloudtrain.cli._view import print_line, show_job
+from cloudtrain.cli.doctor import _show as show_findings
 from cloudtrain.cli.jobs import _show_metrics as show_metrics
 from cloudtrain.cli.stop import command as stop
 from cloudtrain.contract import FailureClass, FailureReport, JobStatus

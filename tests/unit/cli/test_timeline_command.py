@@ -14,7 +14,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from cloudtrain.cli import cli
-from cloudtrain.cli._timeline_files import job_files
+from cloudtrain.cli._timeline import job_files
 from cloudtrain.errors import CloudtrainError, NotFound, StorageError
 from cloudtrain.job import Job
 from cloudtrain.observe.timeline import Timeline

@@ -75,7 +75,7 @@ EVENTS = [
 def shown(description: JobDescription) -> None:
     """Everything that commands do with a description."""
     from cloudtrain.cli._job_table import show_jobs
-    from cloudtrain.cli._job_view import show_job
+    from cloudtrain.cli._view import show_job
     from cloudtrain.job import Job
 
     json.dumps(description.to_dict(), ensure_ascii=False).encode("utf-8", "backslashreplace")
