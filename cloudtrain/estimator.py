@@ -6,12 +6,13 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from cloudtrain._sdk.members import (
     POSITIONS,
     SdkMembers,
     UploadedCode,
+    by_name,
     drop_empty,
     rename_arguments,
     to_builtins,
@@ -92,6 +93,11 @@ class Estimator(SdkMembers):
             SDK that cloudtrain does not support (the hint names an alternative). Values are validated when the job
             is started.
     """
+
+    _framework: ClassVar[str | None] = None
+    """The framework of a class that selects AWS's image for one."""
+    _positions: ClassVar[tuple[str, ...]] = ()
+    """The names of its positional arguments."""
 
     def __init__(
         self,
@@ -183,7 +189,10 @@ class Estimator(SdkMembers):
             name: value for name, value in locals().items() if name not in ("self", "other", "positional")
         }
         given = {name: value for name, value in {**named, **other}.items() if value is not None}
-        given = drop_empty(rename_arguments({**given, **_by_name(positional, given)}))
+        given = self._own_arguments({**self._by_name(positional, given), **given})
+        given = drop_empty(rename_arguments(given))
+        if self._framework:
+            given["framework"] = self._framework
         self._session = given.pop("sagemaker_session", None)
         self.git_config = given.pop("git_config", None)
         for name in given:
@@ -200,6 +209,20 @@ class Estimator(SdkMembers):
         self.latest_training_job = None
         self.uploaded_code = None
         self._output_path = None
+
+    @classmethod
+    def _own_arguments(cls, given: dict[str, Any]) -> dict[str, Any]:
+        """``given`` without the arguments that only this class has, and with its defaults."""
+        return given
+
+    @classmethod
+    def _by_name(cls, positional: tuple[Any, ...], named: Mapping[str, Any]) -> dict[str, Any]:
+        """The positional arguments by name. Raises InvalidJob if one is also given by name."""
+        first = positional[0] if positional else None
+        is_image = is_variable(first) or ".dkr.ecr." in str(first)  # a variable has no text
+        is_script = len(positional) == 1 and "entry_point" not in named and not is_image
+        names = cls._positions or (("entry_point",) if is_script else POSITIONS)
+        return by_name(cls.__name__, names, positional, named)
 
     @staticmethod
     def from_sagemaker(obj: Any, **arguments: Any) -> Estimator:
@@ -389,7 +412,7 @@ class Estimator(SdkMembers):
         from cloudtrain.job import find_any
 
         job = find_any(training_job_name, sagemaker_session)
-        is_framework = cls.__module__ == "cloudtrain.frameworks"
+        is_framework = cls._framework is not None
         found = attached_arguments(job, model_channel_name, is_framework=is_framework)
         estimator = cls(**found, sagemaker_session=sagemaker_session)
         estimator.latest_training_job = job
@@ -426,23 +449,6 @@ def _wait(
                     continue
                 raise
             return
-
-
-def _by_name(positional: tuple[Any, ...], named: Mapping[str, Any]) -> dict[str, Any]:
-    """The positional arguments by name. Raises InvalidJob if one is also given by name."""
-    first = positional[0] if positional else None
-    is_image = is_variable(first) or ".dkr.ecr." in str(first)  # a variable has no text
-    is_script = len(positional) == 1 and "entry_point" not in named and not is_image
-    names = ("entry_point",) if is_script else POSITIONS
-    if len(positional) > len(names):
-        raise InvalidJob(f"Estimator takes {len(names)} positional arguments, not {len(positional)}")
-    for name in names[: len(positional)]:
-        if name in named:
-            raise InvalidJob(
-                f"Estimator got {name!r} twice: by position and by name",
-                hint="The positional arguments are an image, a role, an instance count, and so on. Pass them by name.",
-            )
-    return {name: value for name, value in zip(names, positional, strict=False) if value is not None}
 
 
 def _channels(inputs: Inputs) -> dict[str, Any]:

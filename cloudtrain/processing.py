@@ -11,8 +11,9 @@ import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
-from typing import Any
+from typing import Any, ClassVar
 
+from cloudtrain._sdk.members import by_name
 from cloudtrain.aws import Aws
 from cloudtrain.config import read_config
 from cloudtrain.contract import JobStatus
@@ -32,19 +33,20 @@ BASE = PurePosixPath("/opt/ml/processing")
 CODE = BASE / "input/code"
 """The folder of a script that comes from a URI."""
 
-_LAST = (
-    "volume_size_in_gb",
-    "volume_kms_key",
-    "output_kms_key",
-    "code_location",
-    "max_runtime_in_seconds",
-    "base_job_name",
-    "sagemaker_session",
-    "env",
-    "tags",
-    "network_config",
+_LAST: tuple[str, ...] = (
+    *("volume_size_in_gb", "volume_kms_key", "output_kms_key", "max_runtime_in_seconds", "base_job_name"),
+    *("sagemaker_session", "env", "tags", "network_config"),
 )
-"""The last positional arguments of a `FrameworkProcessor`, in the SDK's order."""
+"""The last positional arguments of all processors, in the SDK's order."""
+
+_OF_FRAMEWORK: tuple[str, ...] = (
+    *("framework_version", "role", "instance_count", "instance_type", "py_version", "image_uri", "command"),
+    *(*_LAST[:3], "code_location", *_LAST[3:]),
+)
+"""The positional arguments of a processor whose class names its framework."""
+
+_RENAMED = {"volume_size_in_gb": "volume_size", "max_runtime_in_seconds": "max_run", "env": "environment"}
+"""Arguments that an `Estimator` calls otherwise."""
 
 _ONLY_PROCESSING = ("dataset_definition", "app_managed", "feature_store_output")
 """Parts of the SDK's inputs and outputs that only SageMaker's own processing jobs have."""
@@ -161,8 +163,18 @@ class Processor:
     JOB_CLASS_NAME = "processing-job"
     estimator_cls: type[Estimator] = Estimator
 
+    _positions: ClassVar[tuple[str, ...]] = (
+        "role",
+        "image_uri",
+        "instance_count",
+        "instance_type",
+        "entrypoint",
+        *_LAST,
+    )
+
     def __init__(
         self,
+        *positional: Any,
         role: str | None = None,
         image_uri: str | None = None,
         instance_count: int | None = None,
@@ -179,23 +191,14 @@ class Processor:
         network_config: Any = None,
         **fields: Any,
     ) -> None:
-        self._entrypoint = _strings("entrypoint", entrypoint)
-        self._fields = {
-            "role": role,
-            "image_uri": image_uri,
-            "instance_count": instance_count,
-            "instance_type": instance_type,
-            "volume_size": volume_size_in_gb,
-            "volume_kms_key": volume_kms_key,
-            "output_kms_key": output_kms_key,
-            "max_run": max_runtime_in_seconds,
-            "base_job_name": base_job_name,
-            "sagemaker_session": sagemaker_session,
-            "environment": env,
-            "tags": tags,
-            **_parts("network_config", NetworkConfig, network_config),
-            **fields,
+        named = {
+            name: value for name, value in locals().items() if name not in ("self", "positional", "fields")
         }
+        given = _given({**named, **fields})
+        given |= by_name(type(self).__name__, self._positions, positional, given)
+        self._entrypoint = _strings("entrypoint", given.pop("entrypoint", None))
+        network = _parts("network_config", NetworkConfig, given.pop("network_config", None))
+        self._fields = {**network, **{_RENAMED.get(name, name): value for name, value in given.items()}}
         self.jobs: list[ProcessingJob] = []
         self.latest_job: ProcessingJob | None = None
 
@@ -238,7 +241,7 @@ class Processor:
         experiment_config: Mapping[str, str] | None,
         kms_key: str | None,
     ) -> None:
-        if kms_key and kms_key != self._fields["output_kms_key"]:
+        if kms_key and kms_key != self._fields.get("output_kms_key"):
             raise InvalidJob(
                 "kms_key: the script is encrypted with the key of the job's outputs",
                 hint=f"Set output_kms_key of the {type(self).__name__}, and no other kms_key.",
@@ -276,18 +279,13 @@ class ScriptProcessor(Processor):
         command: the interpreter and its options. Default: ``["python3"]``.
     """
 
-    def __init__(
-        self,
-        role: str | None = None,
-        image_uri: str | None = None,
-        command: Sequence[str] | None = None,
-        instance_count: int | None = None,
-        instance_type: str | None = None,
-        *positional: Any,
-        **fields: Any,
-    ) -> None:
-        super().__init__(role, image_uri, instance_count, instance_type, None, *positional, **fields)
-        self.command = _strings("command", command) or ["python3"]
+    _positions = ("role", "image_uri", "command", "instance_count", "instance_type", *_LAST)
+
+    def __init__(self, *positional: Any, **arguments: Any) -> None:
+        super().__init__(*positional, **arguments)
+        if self._entrypoint:
+            raise InvalidJob("entrypoint: a script has none", hint="Set command to its interpreter.")
+        self.command = _strings("command", self._fields.pop("command", None)) or ["python3"]
 
     def run(  # type: ignore[override] # as in the SDK
         self,
@@ -313,23 +311,11 @@ class ScriptProcessor(Processor):
 class FrameworkProcessor(ScriptProcessor):
     """Runs a script, or one of a folder, in AWS's image of a framework; on ``local``, with your own Python."""
 
-    def __init__(
-        self,
-        estimator_cls: type[Estimator] | None = None,
-        framework_version: str | None = None,
-        role: str | None = None,
-        instance_count: int | None = None,
-        instance_type: str | None = None,
-        py_version: str | None = None,
-        image_uri: str | None = None,
-        command: Sequence[str] | None = None,
-        *positional: Any,
-        **fields: Any,
-    ) -> None:
-        self.estimator_cls = estimator_cls or type(self).estimator_cls
-        named = dict(zip(_LAST, positional, strict=False))
-        super().__init__(role, image_uri, command, instance_count, instance_type, **named, **fields)
-        self._fields |= {"framework_version": framework_version, "py_version": py_version}
+    _positions = ("estimator_cls", *_OF_FRAMEWORK)
+
+    def __init__(self, *positional: Any, **arguments: Any) -> None:
+        super().__init__(*positional, **arguments)
+        self.estimator_cls = self._fields.pop("estimator_cls", None) or type(self).estimator_cls
 
     def run(  # type: ignore[override] # as in the SDK
         self,
@@ -375,90 +361,50 @@ class FrameworkProcessor(ScriptProcessor):
         )
 
 
-class _OfFramework(FrameworkProcessor):
-    """A processor whose class names its framework: its first argument is the version."""
-
-    def __init__(self, framework_version: str | None = None, *positional: Any, **fields: Any) -> None:
-        super().__init__(type(self).estimator_cls, framework_version, *positional, **fields)
-
-
-class PyTorchProcessor(_OfFramework):
+class PyTorchProcessor(FrameworkProcessor):
     """Runs a script in AWS's image of PyTorch: see `FrameworkProcessor`."""
 
     estimator_cls = PyTorch
+    _positions = _OF_FRAMEWORK
 
 
-class TensorFlowProcessor(_OfFramework):
+class TensorFlowProcessor(FrameworkProcessor):
     """Runs a script in AWS's image of TensorFlow: see `FrameworkProcessor`."""
 
     estimator_cls = TensorFlow
+    _positions = _OF_FRAMEWORK
 
 
-class MXNetProcessor(_OfFramework):
+class MXNetProcessor(FrameworkProcessor):
     """Runs a script in AWS's image of MXNet: see `FrameworkProcessor`."""
 
     estimator_cls = MXNet
+    _positions = _OF_FRAMEWORK
+
+
+class XGBoostProcessor(FrameworkProcessor):
+    """Runs a script in AWS's image of XGBoost: see `FrameworkProcessor`."""
+
+    estimator_cls = XGBoost
+    _positions = _OF_FRAMEWORK
 
 
 class HuggingFaceProcessor(FrameworkProcessor):
     """Runs a script in AWS's image of Hugging Face: see `FrameworkProcessor`."""
 
-    def __init__(
-        self,
-        role: str | None = None,
-        instance_count: int | None = None,
-        instance_type: str | None = None,
-        transformers_version: str | None = None,
-        tensorflow_version: str | None = None,
-        pytorch_version: str | None = None,
-        py_version: str | None = None,
-        image_uri: str | None = None,
-        command: Sequence[str] | None = None,
-        *positional: Any,
-        **fields: Any,
-    ) -> None:
-        versions = {
-            "transformers_version": transformers_version,
-            "tensorflow_version": tensorflow_version,
-            "pytorch_version": pytorch_version,
-        }
-        super().__init__(
-            HuggingFace,
-            None,
-            role,
-            instance_count,
-            instance_type,
-            py_version,
-            image_uri,
-            command,
-            *positional,
-            **{**fields, **versions},
-        )
-
-
-class XGBoostProcessor(_OfFramework):
-    """Runs a script in AWS's image of XGBoost: see `FrameworkProcessor`."""
-
-    estimator_cls = XGBoost
+    estimator_cls = HuggingFace
+    _positions = (
+        *("role", "instance_count", "instance_type"),
+        *("transformers_version", "tensorflow_version", "pytorch_version"),
+        *_OF_FRAMEWORK[4:],
+    )
 
 
 class SKLearnProcessor(ScriptProcessor):
     """Runs a script in AWS's image of scikit-learn: see `ScriptProcessor`."""
 
     estimator_cls = SKLearn
-
-    def __init__(
-        self,
-        framework_version: str | None = None,
-        role: str | None = None,
-        instance_count: int | None = None,
-        instance_type: str | None = None,
-        command: Sequence[str] | None = None,
-        *positional: Any,
-        **fields: Any,
-    ) -> None:
-        super().__init__(role, None, command, instance_count, instance_type, *positional, **fields)
-        self._fields["framework_version"] = framework_version
+    _positions = ("framework_version", "role", "instance_count", "instance_type", "command", *_LAST)
 
 
 def _strings(name: str, values: Sequence[str] | None) -> list[str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -374,6 +374,24 @@ _WITHOUT_EFFECT = (
 """Names from version 1 that version 2 ignores: each gives a warning."""
 
 
+def by_name(
+    kind: str, names: Sequence[str], positional: Sequence[Any], named: Container[str]
+) -> dict[str, Any]:
+    """The positional arguments of a class called ``kind`` by their names. Raises InvalidJob if one is given twice."""
+    if len(positional) > len(names):
+        raise InvalidJob(
+            f"{kind} takes {len(names)} positional arguments, not {len(positional)}",
+            hint="Pass the others by name.",
+        )
+    for name in names[: len(positional)]:
+        if name in named:
+            raise InvalidJob(
+                f"{kind} got {name!r} twice: by position and by name",
+                hint=f"The positional arguments are {', '.join(names[:4])}, and so on. Pass them by name.",
+            )
+    return {name: value for name, value in zip(names, positional, strict=False) if value is not None}
+
+
 def rename_arguments(arguments: Mapping[str, Any]) -> dict[str, Any]:
     """``arguments`` with current names. Raises InvalidJob if an argument is given with both names."""
     renamed = {}
@@ -382,7 +400,7 @@ def rename_arguments(arguments: Mapping[str, Any]) -> dict[str, Any]:
         if current != name:
             if current in arguments:
                 raise InvalidJob(f"{name} and {current} are the same argument", hint=f"Pass only {current}.")
-            warnings.warn(f"{name} was renamed to {current} in version 2 of the SageMaker SDK", stacklevel=4)
+            warnings.warn(f"{name} was renamed to {current} in version 2 of the SageMaker SDK", stacklevel=3)
         renamed[current] = value
     return renamed
 
@@ -401,7 +419,7 @@ def drop_empty(arguments: Mapping[str, Any]) -> dict[str, Any]:
         warnings.warn(
             f"{', '.join(without)}: without effect since version 2 of the SageMaker SDK; what the script needs is"
             " one of its hyperparameters",
-            stacklevel=4,
+            stacklevel=3,
         )
     for name, hint in UNSUPPORTED.items():
         if arguments.get(name):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 from cloudtrain import spec
 from cloudtrain.errors import InvalidJob
@@ -40,14 +40,9 @@ class Rule(spec.Rule, frozen=True):
             spec.CollectionConfig(one.get("CollectionName"), one.get("CollectionParameters", {}))
             for one in base_config.get("CollectionConfigurations", [])
         ]
-        return cls(
-            name=name or rule["RuleConfigurationName"],
-            container_local_output_path=container_local_output_path,
-            s3_output_path=s3_output_path,
-            rule_parameters=_texts({**_trials(other_trials_s3_input_paths), **given}),
-            collections_to_save=list(collections_to_save or needed),
-            actions=actions,
-        )
+        collections_to_save = collections_to_save or needed
+        name = name or rule["RuleConfigurationName"]
+        return _new(cls, locals(), given)
 
     @classmethod
     def custom(
@@ -69,18 +64,7 @@ class Rule(spec.Rule, frozen=True):
 
         Raises InvalidJob if only one of ``source`` and ``rule_to_invoke`` is given.
         """
-        given = _own(source, rule_to_invoke, rule_parameters)
-        return cls(
-            name=name,
-            image_uri=image_uri,
-            instance_type=instance_type,
-            volume_size_in_gb=volume_size_in_gb,
-            container_local_output_path=container_local_output_path,
-            s3_output_path=s3_output_path,
-            rule_parameters=_texts({**_trials(other_trials_s3_input_paths), **given}),
-            collections_to_save=list(collections_to_save or ()),
-            actions=actions,
-        )
+        return _new(cls, locals(), _own(source, rule_to_invoke, rule_parameters))
 
 
 class ProfilerRule(spec.Rule, frozen=True):
@@ -97,15 +81,8 @@ class ProfilerRule(spec.Rule, frozen=True):
         volume_size_in_gb: int | None = None,
     ) -> ProfilerRule:
         """One of AWS's rules: ``ProfilerRule.sagemaker(rule_configs.ProfilerReport())``."""
-        return cls(
-            name=name or base_config.rule_name,
-            instance_type=instance_type,
-            volume_size_in_gb=volume_size_in_gb,
-            container_local_output_path=container_local_output_path,
-            s3_output_path=s3_output_path,
-            rule_parameters=_texts(base_config.rule_parameters),
-            profiles=True,
-        )
+        name = name or base_config.rule_name
+        return _new(cls, locals(), base_config.rule_parameters)
 
     @classmethod
     def custom(
@@ -121,16 +98,29 @@ class ProfilerRule(spec.Rule, frozen=True):
         rule_parameters: Mapping[str, Any] | None = None,
     ) -> ProfilerRule:
         """A rule of your own, as `Rule.custom`. Raises InvalidJob."""
-        return cls(
-            name=name,
-            image_uri=image_uri,
-            instance_type=instance_type,
-            volume_size_in_gb=volume_size_in_gb,
-            container_local_output_path=container_local_output_path,
-            s3_output_path=s3_output_path,
-            rule_parameters=_texts(_own(source, rule_to_invoke, rule_parameters)),
-            profiles=True,
-        )
+        return _new(cls, locals(), _own(source, rule_to_invoke, rule_parameters))
+
+
+Kind = TypeVar("Kind", bound=spec.Rule)
+
+_SAME = (
+    *("name", "image_uri", "instance_type", "volume_size_in_gb", "container_local_output_path"),
+    *("s3_output_path", "actions"),
+)
+"""Arguments that have the name of the field that they set."""
+
+
+def _new(kind: type[Kind], arguments: Mapping[str, Any], parameters: Mapping[str, Any]) -> Kind:
+    """A rule, from the arguments of a method, its ``locals()``."""
+    trials = enumerate(arguments.get("other_trials_s3_input_paths") or ())
+    texts = {f"other_trial_{number}": path for number, path in trials} | dict(parameters)
+    fields: dict[str, Any] = {name: arguments.get(name) for name in _SAME}
+    return kind(
+        **fields,
+        rule_parameters={name: str(value) for name, value in texts.items()},
+        collections_to_save=list(arguments.get("collections_to_save") or ()),
+        profiles=kind is ProfilerRule,
+    )
 
 
 def _own(source: str | None, rule: str | None, parameters: Mapping[str, Any] | None) -> dict[str, Any]:
@@ -141,11 +131,3 @@ def _own(source: str | None, rule: str | None, parameters: Mapping[str, Any] | N
         )
     given = {spec.RULE_SOURCE: str(existing_to_uri(source)), "rule_to_invoke": rule} if source else {}
     return {**given, **(parameters or {})}
-
-
-def _trials(paths: Sequence[str] | None) -> dict[str, str]:
-    return {f"other_trial_{number}": path for number, path in enumerate(paths or ())}
-
-
-def _texts(parameters: Mapping[str, Any]) -> dict[str, str]:
-    return {name: str(value) for name, value in parameters.items()}

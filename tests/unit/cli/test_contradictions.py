@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from cloudtrain.cli.submit import _fields, command
+from cloudtrain.cli._submit_fields import command, job_fields
 from cloudtrain.errors import InvalidJob
 
 CONTRADICTIONS = {
@@ -103,7 +103,7 @@ CONTRADICTIONS = {
 def test_options_for_one_field_set_it(script: str) -> None:
     options = ["--image", "python:3", "--gpus", "2", "--env", "A=1=2", "--env", "B="]
     parsed = dict(command.make_context("submit", [script, *options, "--mount-source"]).params)
-    fields = _fields(parsed.pop("file"), parsed.pop("script_args"), parsed)
+    fields = job_fields(parsed.pop("file"), parsed.pop("script_args"), parsed)
     assert (fields["image_uri"], fields["environment"]) == ("python:3", {"A": "1=2", "B": ""})
     assert fields["platform_options"] == {"mount_source": str(Path(script).parent), "gpus": 2}
 
@@ -167,7 +167,7 @@ def test_an_input_may_be_refined(tmp_path: Path, script: str) -> None:
         "submit", [str(job), *options, "--set", "inputs.valid.content_type=text/plain"]
     )
     parameters = dict(context.params)
-    assert _fields(parameters.pop("file"), parameters.pop("script_args"), parameters)["inputs"] == {
+    assert job_fields(parameters.pop("file"), parameters.pop("script_args"), parameters)["inputs"] == {
         "train": {"s3_data": "s3://b/x", "content_type": "text/csv"},
         "valid": {"s3_data": "s3://b/v", "content_type": "text/plain"},
     }

@@ -16,14 +16,14 @@ MPI = {"mpi": {"enabled": True, "custom_mpi_options": "-v"}, "instance_groups": 
 HOROVOD = {"horovod": {"implementation": "cloudtrain"}}
 
 
-def _fields(tmp_path: Path, fields: dict[str, Any], *arguments: str) -> dict[str, Any]:
-    from cloudtrain.cli.submit import _fields
+def fields_for(tmp_path: Path, fields: dict[str, Any], *arguments: str) -> dict[str, Any]:
+    from cloudtrain.cli._submit_fields import job_fields
 
     job = tmp_path / "job.yaml"
     job.write_text(yaml.safe_dump({"entry_point": "train.py", **fields}))
     options = dict(command.make_context("submit", [str(job), *arguments]).params)
     file, script_arguments = options.pop("file"), options.pop("script_args")
-    return _fields(file, script_arguments, options)
+    return job_fields(file, script_arguments, options)
 
 
 @pytest.mark.parametrize(
@@ -58,25 +58,25 @@ def _fields(tmp_path: Path, fields: dict[str, Any], *arguments: str) -> dict[str
 def test_the_distribution_of_the_job_file_is_refined(
     tmp_path: Path, given: dict[str, Any], options: list[str], expected: dict[str, Any]
 ) -> None:
-    assert _fields(tmp_path, {"distribution": given}, *options)["distribution"] == expected
+    assert fields_for(tmp_path, {"distribution": given}, *options)["distribution"] == expected
 
 
 def test_another_launcher_than_that_of_the_job_file_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InvalidJob, match=r"job\.yaml chooses the distribution mpi, but --torchrun") as caught:
-        _fields(tmp_path, {"distribution": MPI}, "--torchrun")
+        fields_for(tmp_path, {"distribution": MPI}, "--torchrun")
     assert caught.value.hint == "Remove it in job.yaml, or drop --torchrun."
 
 
 def test_ranks_that_cannot_be_counted_are_refused(tmp_path: Path) -> None:
     with pytest.raises(InvalidJob, match="parameter_server sets the number of ranks itself"):
-        _fields(tmp_path, {"distribution": {"parameter_server": {}}}, "--processes-per-host", "4")
+        fields_for(tmp_path, {"distribution": {"parameter_server": {}}}, "--processes-per-host", "4")
 
 
 def test_defaults_of_the_config_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     config = tmp_path / "config.yaml"
     config.write_text(yaml.safe_dump({"distribution": TORCH, "hyperparameters": {"lr": 1, "epochs": 1}}))
     monkeypatch.setenv("CLOUDTRAIN_CONFIG", str(config))
-    fields = _fields(tmp_path, {}, "--processes-per-host", "4", "--", "--epochs", "2")
+    fields = fields_for(tmp_path, {}, "--processes-per-host", "4", "--", "--epochs", "2")
     assert fields["distribution"] == {"torch_distributed": {"processes_per_host": 4, "max_restarts": 3}}
     assert (fields["hyperparameters"], fields["arguments"]) == ({"lr": 1, "epochs": 1}, ["--epochs", "2"])
-    assert _fields(tmp_path, {}, "--mpirun")["distribution"] == {"mpi": {}}
+    assert fields_for(tmp_path, {}, "--mpirun")["distribution"] == {"mpi": {}}
