@@ -7,18 +7,16 @@ from cloudtrain.spec.names import AUTO_IMAGE as AUTO
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from cloudtrain.images.auto import (
-        LocalImage as LocalImage,
-        ecr_image as ecr_image,
-        find_local as find_local,
-        flavour_of as flavour_of,
-        local_image as local_image,
-    )
     from cloudtrain.images.build import BuildOptions as BuildOptions, build_image as build_image
     from cloudtrain.images.catalogue import (
         Flavour as Flavour,
+        LocalImage as LocalImage,
+        ecr_image as ecr_image,
         find_flavour as find_flavour,
+        find_local as find_local,
+        flavour_of as flavour_of,
         flavours as flavours,
+        local_image as local_image,
     )
     from cloudtrain.images.registry import (
         EcrImage as EcrImage,
@@ -32,9 +30,10 @@ if TYPE_CHECKING:
 __getattr__, __dir__, __all__ = lazy(
     __name__,
     {
-        "cloudtrain.images.auto": "LocalImage ecr_image find_local flavour_of local_image",
         "cloudtrain.images.build": "BuildOptions build_image",
-        "cloudtrain.images.catalogue": "Flavour find_flavour flavours",
+        "cloudtrain.images.catalogue": (
+            "Flavour LocalImage ecr_image find_flavour find_local flavour_of flavours local_image"
+        ),
         "cloudtrain.images.registry": "EcrImage Registry ecr_images ecr_registry make_ecr_repository push_image",
     },
 )

@@ -37,10 +37,10 @@ _HERE = {
         "AmazonAlgorithmEstimatorBase FactorizationMachines IPInsights KMeans KNN LDA LinearLearner NTM Object2Vec PCA"
         " RandomCutForest"
     ),
-    "cloudtrain.sagemaker._jumpstart": "JumpStartEstimator",
-    "cloudtrain.sagemaker._jumpstart_models": "And Identity Not Or list_jumpstart_models",
-    "cloudtrain.sagemaker._record_sets": "FileSystemRecordSet RecordSet",
-    "cloudtrain.sagemaker._recordio": "write_numpy_to_dense_tensor write_spmatrix_to_sparse_tensor",
+    "cloudtrain.sagemaker._jumpstart": "And Identity JumpStartEstimator Not Or list_jumpstart_models",
+    "cloudtrain.sagemaker._record_sets": (
+        "FileSystemRecordSet RecordSet write_numpy_to_dense_tensor write_spmatrix_to_sparse_tensor"
+    ),
     "cloudtrain.sagemaker._reinforcement": "RLEstimator RLFramework RLToolkit",
     "cloudtrain.sagemaker.debugger._framework_profile": (
         "DataloaderProfilingConfig DetailedProfilingConfig FrameworkProfile HorovodProfilingConfig PythonProfiler"
