@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from cloudtrain.cli._submit_fields import command, job_fields
+from cloudtrain.cli._submit_fields import job_fields
+from cloudtrain.cli.submit import command
 from cloudtrain.errors import InvalidJob
 
 CONTRADICTIONS = {
