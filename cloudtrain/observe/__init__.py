@@ -13,7 +13,7 @@ if TYPE_CHECKING:
         parse_events as parse_events,
         read_events as read_events,
     )
-    from cloudtrain.observe.goodput import Goodput as Goodput, goodput_of as goodput_of
+    from cloudtrain.observe.goodput import Goodput as Goodput
     from cloudtrain.observe.heartbeat import beat as beat
     from cloudtrain.observe.progress import own_progress as own_progress, report_step as report_step
     from cloudtrain.observe.summary import Summary as Summary, summarize as summarize
@@ -23,7 +23,7 @@ __getattr__, __dir__, __all__ = lazy(
     {
         "cloudtrain.observe.checkpointing": "commits committing",
         "cloudtrain.observe.events": "EventLog parse_event parse_events read_events",
-        "cloudtrain.observe.goodput": "Goodput goodput_of",
+        "cloudtrain.observe.goodput": "Goodput",
         "cloudtrain.observe.heartbeat": "beat",
         "cloudtrain.observe.progress": "own_progress report_step",
         "cloudtrain.observe.summary": "Summary summarize",

@@ -9,9 +9,8 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Callable
+from typing import Any
 
-from cloudtrain.observe.growing import Bookmark, new_lines
 from cloudtrain.observe.progress import INTERVAL
 
 QUEUE, START, RESTORE, CHECKPOINTS, RECOMPUTED, RESTART, END = LOST = (
@@ -243,23 +242,6 @@ class GoodputMeter:
     def from_dict(cls, data: Mapping[str, Any]) -> GoodputMeter:
         """The inverse of `to_dict`. Raises TypeError or ValueError."""
         return cls(**{**data, "marks": [(step, seconds) for step, seconds in data["marks"]]})
-
-
-def goodput_of(
-    read: Callable[[int], bytes], submitted_at: float, ended_at: float | None, now: float
-) -> Goodput | None:
-    """The goodput of a job from its events, which ``read`` returns from a position on."""
-    from cloudtrain.observe.events import parse_events
-
-    meter = GoodputMeter()
-    for lines in new_lines(read, Bookmark()):
-        # there may be millions of metrics: they are not parsed
-        for event in parse_events(line for line in lines if line and '"event": "metric"' not in line):
-            try:
-                meter.add(event)
-            except (KeyError, TypeError, ValueError, OverflowError):
-                continue
-    return meter.result(submitted_at, ended_at, now)
 
 
 def _number(value: Any) -> float:

@@ -136,7 +136,7 @@ PUBLIC = {
         find_flavour find_local flavour_of flavours local_image make_ecr_repository push_image
     """,
     "cloudtrain.observe": """
-        EventLog Goodput Summary beat commits committing goodput_of own_progress parse_event parse_events read_events
+        EventLog Goodput Summary beat commits committing own_progress parse_event parse_events read_events
         report_step summarize
     """,
     "cloudtrain.observe.timeline": """

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, Protocol, TypeVar
 from cloudtrain._system.files import READ_REGULAR, lock, open_regular, read_regular
 from cloudtrain.errors import PlatformError
 from cloudtrain.platforms.batch.shell import Shell
-from cloudtrain.platforms.supervised.job_summary import from_cached, to_cached
+from cloudtrain.runtime.supervisor.event_summary import from_cached, to_cached
 from cloudtrain.storage import state_home
 from cloudtrain.storage.atomic import replace_file
 

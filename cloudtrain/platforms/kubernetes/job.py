@@ -36,7 +36,8 @@ from cloudtrain.platforms.kubernetes.life.objects import Object, Snapshot, annot
 from cloudtrain.platforms.kubernetes.life.pods import current, newest
 from cloudtrain.platforms.kubernetes.life.stop import end, insist, preempt, replaced, stop
 from cloudtrain.platforms.kubernetes.logs.reader import GrowingTrends, LastLinesOf, RunningSummary
-from cloudtrain.platforms.supervised.job_summary import from_cached, to_cached, to_description
+from cloudtrain.platforms.supervised.job_summary import to_description
+from cloudtrain.runtime.supervisor.event_summary import from_cached, to_cached
 from cloudtrain.storage import state_home
 from cloudtrain.storage.atomic import write_file
 

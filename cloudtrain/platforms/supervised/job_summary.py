@@ -1,46 +1,28 @@
-"""Results that readers keep next to a job: the summary of its events, and the description of a job that has ended."""
+"""Results that readers keep next to jobs: the summary of events, and the descriptions of jobs that have ended."""
 
 from __future__ import annotations
 
 import contextlib
 import hashlib
-import json
 import os
 import time
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from cloudtrain._system.files import read_regular, signature
-from cloudtrain._version import __version__
 from cloudtrain.contract import FailureReport, JobStatus
 from cloudtrain.contract.documents import is_number
-from cloudtrain.observe import Goodput, Summary, parse_events
-from cloudtrain.observe.growing import Bookmark, is_same, new_lines
+from cloudtrain.observe import Goodput, Summary
 from cloudtrain.platforms.base import HostState, JobDescription
+from cloudtrain.runtime.supervisor.event_summary import EventSummary, from_cached, to_cached
 from cloudtrain.runtime.supervisor.folder import DESCRIPTION, EVENTS, SUMMARY
 from cloudtrain.runtime.supervisor.record import DAMAGED, LARGEST, RECORD
 from cloudtrain.storage.atomic import replace_file
 
 if TYPE_CHECKING:
     from cloudtrain.platforms.supervised.root import JobFiles
-
-
-def to_cached(values: dict[str, Any]) -> bytes:
-    """``values`` for a file, with their hash: after any change of a byte, they count as missing."""
-    text = json.dumps({"version": __version__, **values}, ensure_ascii=False)
-    data = text.encode("utf-8", "backslashreplace")
-    return hashlib.sha256(data).hexdigest().encode() + b"\n" + data
-
-
-def from_cached(data: bytes) -> dict[str, Any] | None:
-    """The inverse of `to_cached`; None for anything else, and for values of another version."""
-    digest, _, content = data.partition(b"\n")
-    if hashlib.sha256(content).hexdigest().encode() != digest:
-        return None
-    values: dict[str, Any] = json.loads(content)
-    return values if values["version"] == __version__ else None
 
 
 def to_description(values: dict[str, Any], place: str | None = None) -> JobDescription:
@@ -57,57 +39,12 @@ def to_description(values: dict[str, Any], place: str | None = None) -> JobDescr
     )
 
 
-STORE_BYTES = 1 << 14
-"""Fewer bytes are read again instead: reading a small job writes nothing."""
-
-
-@dataclass
-class JobSummary:
-    """The content of ``summary.json``. Any reader may replace it."""
-
-    mark: Bookmark = field(default_factory=Bookmark)
-    """How far the events were read."""
-    summary: Summary = field(default_factory=Summary)
-
-    def to_json(self) -> bytes:
-        return to_cached({"events": self.mark.to_list(), "summary": self.summary.to_dict()})
-
-    @classmethod
-    def from_json(cls, data: bytes) -> JobSummary:
-        """The inverse of `to_json`; an empty summary for damaged data, or that of another version."""
-        found = from_cached(data) if data else None
-        if not found:
-            return cls()
-        return cls(Bookmark.from_list(found["events"]), Summary.from_dict(found["summary"]))
-
-
-def read_summary(job: JobFiles, *, store_bytes: int = STORE_BYTES) -> Summary:
-    """The summary of all events so far.
-
-    Args:
-        store_bytes: store the summary if it covers at least this many bytes that the stored one does not.
-    """
-    found = JobSummary.from_json(job.read(SUMMARY))
-
-    def read(position: int) -> bytes:
-        return job.read_part(EVENTS, position)
-
-    if not is_same(read, found.mark):
-        found = JobSummary()
-    stored = found.mark.position
-    for lines in new_lines(read, found.mark):
-        _add(found.summary, lines)
-    if found.mark.position - stored >= store_bytes:
-        with contextlib.suppress(
-            OSError
-        ):  # a full disk, or a folder that was removed: the next reader reads more
-            job.write(SUMMARY, found.to_json())
-    return found.summary
-
-
-def _add(summary: Summary, lines: Iterable[str]) -> None:
-    for event in parse_events(lines):
-        summary.add(event)
+def read_summary(job: JobFiles) -> Summary:
+    """The summary of all events so far."""
+    found = EventSummary.from_json(job.read(SUMMARY))
+    summary = found.update(lambda position: job.read_part(EVENTS, position))
+    found.store(lambda data: job.write(SUMMARY, data))
+    return summary
 
 
 SETTLED_SECONDS = 60.0

@@ -9,7 +9,7 @@ stop             the user has requested the stop
 supervisor.log   output of the supervisor, if it fails itself
 job.log          the output of all ranks, merged
 events.jsonl     phases, progress, metrics: its own, and those that it has copied from the hosts
-summary.json     a summary of the events so far; any reader may replace it
+summary.json     a summary of the events so far; the supervisor and any reader may replace it
 description.json the description of a job that has ended; likewise
 leader           the address at which the hosts find their leader
 hosts/<name>/    the host's /opt/ml

@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, replace
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from cloudtrain._system.processes import identity
 from cloudtrain._system.retries import RETRY_SECONDS, again, exists
@@ -24,7 +24,7 @@ from cloudtrain.contract import FailureClass, FailureReport, JobStatus
 from cloudtrain.contract.preemption import PREEMPT
 from cloudtrain.contract.request_body import request_settings
 from cloudtrain.errors import PlatformError
-from cloudtrain.observe import EventLog, goodput_of, steady
+from cloudtrain.observe import EventLog, steady
 from cloudtrain.runtime.diagnose.first_cause import (
     INTERRUPTED,
     NOT_WORTH_A_RETRY,
@@ -33,7 +33,7 @@ from cloudtrain.runtime.diagnose.first_cause import (
 )
 from cloudtrain.runtime.outputs.upload import UPLOAD_SECONDS
 from cloudtrain.runtime.supervisor.continuation import PREEMPTED, TAKEN_BACK, Continuation
-from cloudtrain.runtime.supervisor.folder import JobFolder
+from cloudtrain.runtime.supervisor.folder import SUMMARY, JobFolder
 from cloudtrain.runtime.supervisor.host_events import HostEvents
 from cloudtrain.runtime.supervisor.hosts import Hosts, RunningHost
 from cloudtrain.runtime.supervisor.record import (
@@ -47,7 +47,12 @@ from cloudtrain.runtime.supervisor.record import (
     lost_late,
 )
 from cloudtrain.storage import retry_policy
+from cloudtrain.storage.atomic import replace_file
 from cloudtrain.storage.disk_reserve import is_full
+
+if TYPE_CHECKING:
+    from cloudtrain.observe.summary import Summary
+    from cloudtrain.runtime.supervisor.event_summary import EventSummary
 
 POLL_SECONDS = 0.02
 
@@ -55,6 +60,9 @@ _STARTING = ("start", "fetch", "unpack", "requirements", "launch")
 """The phases of a host before its ranks start."""
 FULL_BELOW = 1_000_000
 """Free bytes below which a disk may have been full: the end of a job frees some."""
+
+MANY_EVENTS = 1 << 20
+"""Bytes of new events after which they are summarised: 25 ms of CPU time."""
 
 LAST_UPLOAD_SECONDS = 60.0
 """How long uploads may continue after the grace of a stop or of ``max_run``."""
@@ -112,6 +120,7 @@ class Supervisor:
         retry_policy.default.warn = self._warn
         self._ends = self._watch({})
         self._looked_at = 0.0
+        self._summary: EventSummary | None = None
         self._stop_marked = self._clock_was_set = False
 
     def run(self) -> None:
@@ -368,6 +377,7 @@ class Supervisor:
         self._folder.show_life(self._lock)
         self._look_at_clock()
         self._host_events.collect()
+        self._summarize_many()
         if self._has_stop_mark:
             self._end_early(SIGNAL)
             return
@@ -437,9 +447,26 @@ class Supervisor:
 
     def _record_goodput(self, ended_at: float) -> None:
         with contextlib.suppress(OSError):  # a full disk or a removed folder: the outcome is what matters
-            found = goodput_of(self._folder.read_events, self._record.submitted_at, ended_at, ended_at)
+            found = self._summarize().meter.result(self._record.submitted_at, ended_at, ended_at)
             if found:
                 self._events.emit("goodput", **asdict(found))
+
+    def _summarize(self) -> Summary:
+        """The summary of the events so far, which is stored for readers. Raises OSError."""
+        from cloudtrain.runtime.supervisor.event_summary import EventSummary  # not before the ranks start
+
+        # it starts empty: the script may have written the file
+        self._summary = self._summary or EventSummary()
+        summary = self._summary.update(self._folder.read_events)
+        self._summary.store(lambda data: replace_file(self._folder.path / SUMMARY, data))
+        return summary
+
+    def _summarize_many(self) -> None:
+        """Summarise events as they come, if there are many, so that no reader has to read them all."""
+        with contextlib.suppress(OSError):
+            done = self._summary.mark.position if self._summary else 0
+            if self._folder.events.stat().st_size - done >= MANY_EVENTS:
+                self._summarize()
 
     @cached_property
     def _cause(self) -> FailureClass:

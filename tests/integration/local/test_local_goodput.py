@@ -14,7 +14,10 @@ from cloudtrain.cli.jobs import describe
 from cloudtrain.contract import JobStatus
 from cloudtrain.job import Job
 from cloudtrain.observe import Goodput
+from cloudtrain.observe.summary import Summary
 from cloudtrain.platforms import Events
+from cloudtrain.runtime.supervisor.event_summary import EventSummary
+from cloudtrain.runtime.supervisor.folder import JobFolder
 
 KILLED_ONCE = """
     import os, signal, time
@@ -83,3 +86,29 @@ def test_a_script_without_checkpoints_has_a_goodput_too(run: Run, reports: bool)
     assert found.measured_by == ("steps" if reports else "script")
     assert found.productive >= 0.44
     assert found.goodput == pytest.approx(found.productive / found.wall, abs=1e-3)
+
+
+MANY_METRICS = """
+    import json
+    from cloudtrain.contract import Paths
+
+    events = Paths.from_environ().events
+    with open(events, "a") as file:
+        for number in range(40_000):
+            event = {"time": 1.5, "source": "algo-1", "event": "metric", "name": "loss", "value": number, "rank": 0}
+            file.write(json.dumps(event) + "\\n")
+    [folder] = [parent for parent in events.parents if (parent / "state.json").exists()]
+    (folder / "summary.json").write_text("CONTENT")
+"""
+
+
+def test_a_job_with_many_metrics_leaves_a_summary_for_its_first_reader(run: Run) -> None:
+    """The supervisor does not read a summary that the script has written."""
+    of_another = EventSummary(summary=Summary(metrics={"loss": 1.0}, step=7)).to_json().decode()
+    job = run(MANY_METRICS.replace('"CONTENT"', repr(of_another)))
+    assert job.status == JobStatus.COMPLETED, job.logs()
+    folder = JobFolder.of("local", job.name)
+    found = EventSummary.from_json((folder.path / "summary.json").read_bytes())
+    assert (found.summary.metrics, found.summary.step) == ({"loss": 39_999.0}, None)
+    assert folder.events.stat().st_size - found.mark.position < 2000  # the goodput, and the end of the job
+    assert job.describe().metrics == {"loss": 39_999.0}

@@ -17,10 +17,10 @@ from cloudtrain.index import IndexEntry, add_job, find_job, list_jobs
 from cloudtrain.observe import Summary, parse_event
 from cloudtrain.observe.event_lines import LONGEST, encode_event, parse_event_line
 from cloudtrain.observe.events import MARK
-from cloudtrain.observe.goodput import goodput_of
 from cloudtrain.platforms import JobDescription
 from cloudtrain.platforms.local import LocalPlatform
 from cloudtrain.runtime.run_folder import RankRecord, read_code
+from cloudtrain.runtime.supervisor.event_summary import EventSummary
 from cloudtrain.runtime.supervisor.folder import JobFolder
 from cloudtrain.runtime.supervisor.record import JobRecord
 
@@ -176,7 +176,7 @@ def test_the_events_of_a_job() -> None:
     summary = Summary()
 
     def read(data: bytes) -> None:
-        goodput_of(lambda position: data[position:], 1.0, 2.0, 3.0)
+        EventSummary().update(lambda position: data[position:]).meter.result(1.0, 2.0, 3.0)
         try:
             event = parse_event(data)
         except ValueError:

@@ -8,7 +8,9 @@ from typing import Any
 
 import pytest
 
-from cloudtrain.observe.goodput import LOST, MOST_MARKS, Goodput, GoodputMeter, goodput_of
+from cloudtrain.observe.goodput import LOST, MOST_MARKS, Goodput, GoodputMeter
+from cloudtrain.observe.summary import Summary
+from cloudtrain.runtime.supervisor.event_summary import EventSummary
 
 Events = list[dict[str, Any]]
 
@@ -29,6 +31,10 @@ def train(time: float, state: str) -> dict[str, Any]:
     return {"time": time, "event": "phase", "phase": "train", "state": state, "seconds": 1.0}
 
 
+def summary_of(data: bytes) -> Summary:
+    return EventSummary().update(lambda position: data[position:])
+
+
 def goodput(events: Events, ended_at: float | None = None, *, now: float = 1000.0) -> Goodput:
     """The goodput of a job that was submitted at 0. Every event is added after a round trip of the meter."""
     meter = GoodputMeter()
@@ -40,7 +46,7 @@ def goodput(events: Events, ended_at: float | None = None, *, now: float = 1000.
     assert math.isclose(found.productive + sum(found.lost.values()), found.wall, abs_tol=0.01)
     assert set(found.lost) <= set(LOST)
     data = "".join(json.dumps(event) + "\n" for event in events).encode()
-    assert goodput_of(lambda position: data[position:], 0.0, ended_at, now) == found
+    assert summary_of(data).meter.result(0.0, ended_at, now) == found
     return found
 
 
@@ -214,5 +220,5 @@ def test_the_meter_of_a_long_job_is_bounded() -> None:
 def test_an_event_of_any_form_is_skipped(event: dict[str, Any]) -> None:
     events = [attempt(0), step(10, 0), step(50, 40)]
     data = "".join(json.dumps(one) + "\n" for one in [*events[:2], event, *events[2:]]).encode()
-    found = goodput_of(lambda position: data[position:], 0.0, 50.0, 50.0)
+    found = summary_of(data).meter.result(0.0, 50.0, 50.0)
     assert found == goodput(events, 50.0)

@@ -22,7 +22,8 @@ from cloudtrain.index import IndexEntry, add_job, list_jobs
 from cloudtrain.observe import EventLog
 from cloudtrain.platforms import JobDescription
 from cloudtrain.platforms.local import LocalPlatform
-from cloudtrain.platforms.supervised.job_summary import OUTLINES, from_cached, to_cached
+from cloudtrain.platforms.supervised.job_summary import OUTLINES
+from cloudtrain.runtime.supervisor.event_summary import from_cached, to_cached
 from cloudtrain.runtime.supervisor.folder import JobFolder
 from cloudtrain.runtime.supervisor.record import JobRecord
 
