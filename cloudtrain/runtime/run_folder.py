@@ -27,6 +27,12 @@ REMOTE_SHELL_PROGRAM = f"{LIBRARY}/cloudtrain/runtime/launchers/remote_shell.py"
 PARENT_DEATH_PROGRAM = f"{LIBRARY}/cloudtrain/runtime/parent_death.py"
 """Programs are started by path: with ``-m``, a ``json.py`` in the user's working folder would shadow the module."""
 
+RUN_RUNTIME = (
+    "import sys; del sys.path[0]; sys.path.append(sys.argv[1]); import runpy;"
+    " runpy.run_module('cloudtrain.runtime', run_name='__main__')"
+)
+"""Runs the runtime as ``python -m`` does, with the cloudtrain of a given folder, not one of PYTHONPATH."""
+
 SCRIPT_PYTHONPATH = "CLOUDTRAIN_PYTHONPATH"
 """Holds the script's PYTHONPATH, which takes effect after the imports of the rank program."""
 

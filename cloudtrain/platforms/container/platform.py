@@ -6,27 +6,18 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from cloudtrain.platforms.base import Request
-from cloudtrain.platforms.supervised import SupervisedPlatform
-from cloudtrain.platforms.supervised.machine import SupervisorProcess
-from cloudtrain.platforms.supervised.root import LocalRoot
+from cloudtrain.platforms.supervised.machine import MachinePlatform
 from cloudtrain.spec import TrainingJob
 
 if TYPE_CHECKING:
     from cloudtrain.platforms.checks import Check
 
 
-class ContainerPlatform(SupervisedPlatform):
+class ContainerPlatform(MachinePlatform):
     """Runs jobs in Docker or Podman, one container for each instance, as SageMaker runs them."""
 
     name = "container"
-
-    def __init__(self) -> None:
-        root = LocalRoot(self.name)
-        self._supervisor = SupervisorProcess(root, "cloudtrain.platforms.container.supervisor")
-        super().__init__(root, self._supervisor)
-
-    def warm_up(self) -> None:
-        self._supervisor.warm_up()
+    supervisor = "cloudtrain.platforms.container.supervisor"
 
     def resolve(self, job: TrainingJob) -> TrainingJob:
         from cloudtrain.platforms.container.render import resolve

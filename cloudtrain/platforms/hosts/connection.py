@@ -1,29 +1,27 @@
-"""The supervisor's end of a connection to a host: `cloudtrain.runtime.start.remote_start` is the other one."""
+"""The supervisor's end of a connection to a host: `cloudtrain.runtime.start.remote` is the other one."""
 
 from __future__ import annotations
 
 import contextlib
-import inspect
-import os
 import queue
 import re
-import selectors
 import shlex
 import subprocess
-import threading
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
+from importlib.abc import InspectLoader
+from importlib.util import find_spec
 
-from cloudtrain._system import owned
 from cloudtrain._system.descriptors import set_blocking
 from cloudtrain.platforms.common.ssh_errors import FAILED, Advice, ssh_error
 from cloudtrain.platforms.hosts.host_list import NamedHost
-from cloudtrain.runtime import routes
-from cloudtrain.runtime.start import remote_start
-from cloudtrain.runtime.start.remote_start import BEAT, BEAT_SECONDS, HEADER, LARGEST_FRAME, MARK
+from cloudtrain.runtime.start.host_link import HostLink
+from cloudtrain.runtime.start.messages import Beat, Message
 
 CONNECT_SECONDS = 10
+ANSWER_SECONDS = CONNECT_SECONDS + 10.0
+"""How long a host may take to connect, and be silent at first."""
 OPTIONS = (
     "-T",
     "-o", "BatchMode=yes",
@@ -38,18 +36,34 @@ OPTIONS = (
 )  # fmt: skip
 """After the user's own options, which win: ssh takes the first value of an option."""
 
-# Python 2 has to understand this too
+# Python 2 has to understand this too. A buffer of one byte: nothing is read that belongs to the messages
 _BOOT = (
-    "import sys;v=sys.version_info[:2];"
+    "import sys,io;v=sys.version_info[:2];"
     "v>=(3,9) or sys.exit('cloudtrain: this is Python %d.%d'%v);"
-    "s=sys.stdin.buffer;"
-    "[exec(compile(s.read(int(s.readline())),'cloudtrain','exec'),globals()) for _ in (1,2,3)]"
+    "s=io.BufferedReader(io.FileIO(0,'rb',closefd=False),1);"
+    "exec(s.read(int(s.readline())))"
 )
-LONGEST_WORDS = 1 << 16
+_START = """
+import sys, types
+for name, source in {sources!r}:
+    module = sys.modules[name] = types.ModuleType(name)
+    exec(compile(source, name, "exec"), vars(module))
+sys.exit(module.main())
+"""
+_SENT = (
+    "cloudtrain.contract.documents",
+    "cloudtrain._system.interfaces",
+    "cloudtrain._system.owned",
+    "cloudtrain.runtime.start.messages",
+    "cloudtrain.runtime.start.remote",
+)
+"""The modules that a host needs to describe itself, each after those that it imports. The last one is its program."""
+LONGEST_COMPLAINT = 1 << 16
 MOST_LOGIN_TEXT = 1 << 24
 """Bytes that login scripts may print."""
-FINISH_SECONDS = 10.0
-"""How long a host may take to remove its files after the job."""
+MOST_WAITING = 64
+"""Messages of a host that have not been handled, before no more are read."""
+CLOSE_SECONDS = 1.0
 
 NOT_OURS = "it sent something else than cloudtrain's messages"
 
@@ -76,8 +90,19 @@ class Problem:
     hint: str = ""
 
 
+@cache
+def _program() -> bytes:
+    """The program that a host runs, with the sources of all that it imports."""
+    sources = []
+    for name in _SENT:
+        spec = find_spec(name)
+        assert spec and isinstance(spec.loader, InspectLoader), "it is a part of cloudtrain"
+        sources.append((name, spec.loader.get_source(name)))
+    return _START.format(sources=sources).encode()
+
+
 class Connection:
-    """One ssh process, with the program that it runs on the host. Threads may send, and one reads.
+    """One ssh process, with the program that it runs on the host. Threads may send, and one receives.
 
     Args:
         ssh: the command of the ssh client with the user's options.
@@ -95,47 +120,47 @@ class Connection:
             f"exec {shlex.quote(python)} -I -c {shlex.quote(_BOOT)}",
         ]
         self._why = ""
-        self._buffer = bytearray()
-        self._outbox: queue.SimpleQueue[tuple[bytes, bytes] | None] = queue.SimpleQueue()
-        self._process: subprocess.Popen[bytes] | None = None
-        self.heard = time.monotonic()
-        self._has_mark = False
+        self._inbox: queue.Queue[Message | bytes | str] = queue.Queue(MOST_WAITING)
+        """Messages, lines of output, and the reason of the end."""
+        self._login_text = b""
         self._skipped = 0
-        """Bytes that were received before the mark, and are not in the buffer any more."""
-        self._words = b""
+        """Bytes that were received before the first message, and are not kept."""
+        self._complained = b""
+        self._link: HostLink | None = None
         try:
-            self._process = subprocess.Popen(
+            self._link = HostLink(
                 command,
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.PIPE,
-                start_new_session=True,  # Ctrl-C is for the client
+                lambda _host, message: self._take(message),
+                self._take_output,
+                self._inbox.put,
+                errors=subprocess.PIPE,
+                timeout=ANSWER_SECONDS,
             )
         except OSError as error:
             self._why = f"{command[0]} cannot be started: {error.strerror}"
+            self._inbox.put(self._why)
 
-    def descriptors(self) -> list[int]:
-        """The pipes of the ssh process, which other processes must not inherit."""
-        pipes = (self._process.stdin, self._process.stdout, self._process.stderr) if self._process else ()
-        return [pipe.fileno() for pipe in pipes if pipe and not pipe.closed]
-
-    def open(self, asked: bytes) -> None:
+    def open(self, inquiry: Message) -> None:
         """Send the program and the question about the host. Does not wait."""
-        if not self._process:
-            return
-        sources = [inspect.getsource(module).encode() for module in (routes, owned, remote_start)]
-        self._outbox.put((b"", b"".join(b"%d\n%b" % (len(text), text) for text in sources)))
-        self.send(remote_start.ASK, asked)
-        threading.Thread(target=self._write, name=f"to {self.host.name}", daemon=True).start()
+        if self._link:
+            program = _program()
+            self._link.start(b"%d\n%b" % (len(program), program))
+            self.send(inquiry)
 
-    def send(self, kind: bytes, content: bytes = b"") -> None:
-        """Send a frame. Does not wait, and raises nothing."""
-        self._outbox.put((kind, content))
+    def send(self, message: Message) -> None:
+        """Does not wait, and raises nothing."""
+        if self._link:
+            self._link.send(message)
+
+    def limit_silence(self, seconds: float) -> None:
+        """The connection counts as ended after so many seconds without a message."""
+        if self._link:
+            self._link.timeout = seconds
 
     @property
     def is_over(self) -> bool:
         """Whether the ssh process has ended."""
-        return self._process is None or self._process.poll() is not None
+        return self._link is None or self._link.process.poll() is not None
 
     @property
     def complained(self) -> bool:
@@ -144,46 +169,35 @@ class Connection:
 
     @property
     def waiting(self) -> int:
-        """How many frames have not been sent yet."""
-        return self._outbox.qsize()
+        """How many messages have not been sent yet."""
+        return self._link.waiting if self._link else 0
 
-    def receive(self, timeout: float, within: float = float("inf")) -> tuple[bytes, bytes]:
-        """The next frame that is not a beat.
+    def receive(self, within: float | None = None) -> Message | bytes:
+        """The next message that is not a beat, or whole lines of output.
 
-        Raises HostDisconnected, also after ``timeout`` seconds of silence, and if no frame arrives ``within`` seconds.
+        Raises HostDisconnected, also if neither arrives ``within`` seconds.
         """
-        deadline = time.monotonic() + within
-        while True:
-            frame = self._next_frame()
-            if time.monotonic() >= deadline:
-                raise HostDisconnected(f"no answer in {within:g} s")
-            if frame is None:
-                self._fill(timeout)
-            elif frame[0] != BEAT:
-                return frame
+        try:
+            found = self._inbox.get(timeout=within)
+        except queue.Empty:
+            raise HostDisconnected(f"no answer in {within:g} s") from None
+        if isinstance(found, str):
+            raise HostDisconnected(found)
+        return found
 
-    def finish(self) -> None:
-        """Let the host end by itself, for some seconds: it has received `END`."""
-        self._outbox.put(None)
-        if self._process:
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                self._process.wait(FINISH_SECONDS)
-
-    def close(self) -> None:
-        """End the connection, and what it runs on the host."""
-        self._outbox.put(None)
-        process = self._process
-        if process is None:
+    def close(self, seconds: float = 0.0) -> None:
+        """End the connection, and what it runs on the host. ``seconds``: let the host end by itself for so long."""
+        if self._link is None:
             return
-        with contextlib.suppress(ProcessLookupError):
-            process.terminate()
+        self._link.hang_up()
         with contextlib.suppress(subprocess.TimeoutExpired):
-            process.wait(1)
-        process.kill()
-        process.wait()
-        for pipe in (process.stdout, process.stderr):
-            assert pipe
-            pipe.close()
+            self._link.process.wait(seconds)
+        if self._link.process.poll() is None:
+            self._link.process.terminate()  # so that the host notices it
+        self._link.close(CLOSE_SECONDS)
+        while not self._link.is_read:  # its thread may wait until the inbox is not full
+            with contextlib.suppress(queue.Empty):
+                self._inbox.get(timeout=0.01)
 
     def problem(self) -> Problem:
         """Why the connection has ended or gives no answer, as far as ssh or the host's shell prints it."""
@@ -206,7 +220,8 @@ class Connection:
                 f"{name} has no Python: {last or self._python + ' was not found'}",
                 "Set platform_options.python to the path of a Python 3.9 or newer that every host has.",
             )
-        printed = b"" if self._has_mark or last else bytes(self._buffer).strip()
+        unfinished = self._link.reader.unfinished if self._link else b""
+        printed = b"" if last else (self._login_text + unfinished).strip()
         if printed:
             line = printed.splitlines()[-1].decode("utf-8", "replace")
             return Problem(
@@ -222,73 +237,38 @@ class Connection:
         return Problem(f"{name}: {last}", f"Try it by hand: ssh {self.host.destination} {self._python} -V")
 
     def _complaint(self) -> list[str]:
-        process = self._process
-        if process is None or not process.stderr:
+        errors = self._link.process.stderr if self._link else None
+        if self._link is None or errors is None or errors.closed:
             return []
         with contextlib.suppress(subprocess.TimeoutExpired):
-            process.wait(1)
-        if process.stderr.closed:
-            return []
-        set_blocking(process.stderr.fileno(), False)
+            self._link.process.wait(1)
+        set_blocking(errors.fileno(), False)
         with contextlib.suppress(OSError):
-            self._words = (self._words + (process.stderr.read(LONGEST_WORDS) or b""))[-LONGEST_WORDS:]
-        return [line.strip() for line in self._words.decode("utf-8", "replace").splitlines() if line.strip()]
+            self._complained = (self._complained + (errors.read(LONGEST_COMPLAINT) or b""))[
+                -LONGEST_COMPLAINT:
+            ]
+        return [
+            line.strip() for line in self._complained.decode("utf-8", "replace").splitlines() if line.strip()
+        ]
 
     def _code(self) -> int | None:
-        return self._process.poll() if self._process else None
+        return self._link.process.poll() if self._link else None
 
-    # -- reads
+    # -- called by the thread that reads
 
-    def _fill(self, timeout: float) -> None:
-        if self._process is None:
-            raise HostDisconnected(self._why)
-        assert self._process.stdout
-        with selectors.DefaultSelector() as selector:
-            selector.register(self._process.stdout, selectors.EVENT_READ)
-            if not selector.select(timeout):
-                raise HostDisconnected(f"no answer for {timeout:g} s")
-        data = os.read(self._process.stdout.fileno(), 1 << 16)
-        if not data:
-            raise HostDisconnected("the connection has ended")
-        self.heard = time.monotonic()
-        self._buffer += data
+    def _take(self, message: Message) -> None:
+        self._login_text = b""
+        if not isinstance(message, Beat):
+            self._inbox.put(message)
 
-    def _next_frame(self) -> tuple[bytes, bytes] | None:
-        if not self._has_mark:
-            place = self._buffer.find(MARK)
-            if place < 0:
-                self._skipped += max(0, len(self._buffer) - LONGEST_WORDS)
-                del self._buffer[:-LONGEST_WORDS]
-                if self._skipped > MOST_LOGIN_TEXT:
-                    raise HostDisconnected(NOT_OURS)
-                return None
-            del self._buffer[: place + len(MARK)]
-            self._has_mark = True
-        if len(self._buffer) < HEADER.size:
-            return None
-        kind, size = HEADER.unpack_from(self._buffer)
-        if size > LARGEST_FRAME:
-            raise HostDisconnected(NOT_OURS)
-        if len(self._buffer) < HEADER.size + size:
-            return None
-        content = bytes(self._buffer[HEADER.size : HEADER.size + size])
-        del self._buffer[: HEADER.size + size]
-        return kind, content
-
-    # -- writes, in a thread
-
-    def _write(self) -> None:
-        assert self._process
-        assert self._process.stdin
-        pipe = self._process.stdin
-        with contextlib.suppress(OSError), pipe:
-            while True:
-                try:
-                    frame = self._outbox.get(timeout=BEAT_SECONDS)
-                except queue.Empty:
-                    frame = (BEAT, b"")
-                if frame is None:
-                    return
-                kind, content = frame
-                pipe.write(HEADER.pack(kind, len(content)) + content if kind else content)
-                pipe.flush()
+    def _take_output(self, lines: bytes) -> None:
+        assert self._link
+        if self._link.reader.has_frames:
+            if lines:
+                self._inbox.put(lines)
+            return
+        self._login_text = (self._login_text + lines)[-LONGEST_COMPLAINT:]
+        self._skipped += len(lines)
+        if self._skipped > MOST_LOGIN_TEXT >= self._skipped - len(lines):
+            self._inbox.put(NOT_OURS)
+            self._link.kill()

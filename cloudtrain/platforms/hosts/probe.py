@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import threading
 import time
@@ -13,22 +12,18 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from cloudtrain._system.interfaces import own_addresses, resolve
 from cloudtrain._system.owned import FolderIsOpen, own_place
 from cloudtrain.contract.request_body import request_settings
 from cloudtrain.errors import PlatformError
 from cloudtrain.platforms.checks import MISSING_MODULES, Check, CheckStatus, Finding
-from cloudtrain.platforms.hosts.connection import CONNECT_SECONDS, Connection, HostDisconnected, Problem
+from cloudtrain.platforms.hosts.connection import Connection, HostDisconnected, Problem
 from cloudtrain.platforms.hosts.host_list import NamedHost, parse_hosts
 from cloudtrain.platforms.hosts.transfer import check_size, local_paths
-from cloudtrain.runtime.routes import own_addresses, resolve
-from cloudtrain.runtime.start.remote_start import ERROR, HELLO
+from cloudtrain.runtime.start.messages import Facts, Inquiry, Refused
 
-ANSWER_SECONDS = CONNECT_SECONDS + 10
-"""How long a host may take to connect, and be silent."""
-HELLO_SECONDS = 60.0
+FACTS_SECONDS = 60.0
 """How long a host that is not silent may take to answer: its file system may hang."""
-DESCRIBED = {"addresses", "client", "fingerprints", "has_runtime", "leader", "missing"}
-"""The parts of an answer that a job reads later."""
 LITTLE_SPACE = 200 << 20
 """Free bytes that a host needs at least."""
 LARGE_SKEW = 5.0
@@ -60,18 +55,17 @@ class Question:
     def remote(self) -> list[NamedHost]:
         return [host for host in self.hosts if not host.is_this_machine]
 
-    def text(self) -> bytes:
+    def inquiry(self) -> Inquiry:
         leader = self.hosts[0]
-        asked = {
-            "leader": "" if leader.name == "localhost" else leader.name,
-            "runtime": self.runtime,
-            "folder": self.folder,
-            "token_file": self.token_file,
-            "paths": list(self.paths),
-            "modules": list(self.modules),
-            "timeout": self.timeout,
-        }
-        return json.dumps(asked).encode()
+        return Inquiry(
+            leader="" if leader.name == "localhost" else leader.name,
+            runtime=self.runtime,
+            folder=self.folder,
+            token_file=self.token_file,
+            paths=list(self.paths),
+            modules=list(self.modules),
+            timeout=float(self.timeout),
+        )
 
 
 @dataclass
@@ -79,7 +73,7 @@ class Answers:
     """The connections that answered, the answers, and the problems of the others, by name."""
 
     connections: dict[str, Connection] = field(default_factory=dict)
-    hellos: dict[str, dict[str, Any]] = field(default_factory=dict)
+    facts: dict[str, Facts] = field(default_factory=dict)
     skews: dict[str, float] = field(default_factory=dict)
     """How many seconds the clock of a host is ahead of this machine's."""
     problems: dict[str, Problem] = field(default_factory=dict)
@@ -109,10 +103,10 @@ class Answers:
 def ask(question: Question) -> Answers:
     """Connect to every host that is not this machine. Those with an answer stay connected: close them."""
     found = Answers()
-    asked = question.text()
+    inquiry = question.inquiry()
     connections = [Connection(host, question.ssh, question.python) for host in question.remote]
     for connection in connections:
-        connection.open(asked)
+        connection.open(inquiry)
         found.connections[connection.host.name] = connection
     if connections:
         with ThreadPoolExecutor(len(connections)) as pool:
@@ -133,36 +127,32 @@ def _hear(connection: Connection, question: Question, found: Answers) -> Problem
     """Wait for the answer of one host, in a thread. Returns why it cannot take part."""
     name = connection.host.name
     try:
-        kind, content = connection.receive(ANSWER_SECONDS, HELLO_SECONDS)
-        heard = time.time()
-        if kind != HELLO:
-            what = content.decode("utf-8", "replace") if kind == ERROR else "it does not answer as it should"
-            return Problem(f"{name}: {what}")
-        hello = json.loads(content)
-        if not hello.keys() >= DESCRIBED:
-            raise ValueError("the answer is incomplete")
-        found.skews[name] = hello["time"] - heard
-        found.hellos[name] = hello
-        return _judge(name, hello, question)
+        answer = connection.receive(FACTS_SECONDS)
     except HostDisconnected:
         return connection.problem()
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+    if isinstance(answer, Refused):
+        return Problem(f"{name}: {answer.message}")
+    if not isinstance(answer, Facts):
         return Problem(f"{name} does not answer as it should")
+    connection.limit_silence(question.timeout)
+    found.skews[name] = answer.time - time.time()
+    found.facts[name] = answer
+    return _judge(name, answer, question)
 
 
-def _judge(name: str, hello: Mapping[str, Any], question: Question) -> Problem | None:
-    home = hello["home"]
-    if hello["unwritable"]:
+def _judge(name: str, facts: Facts, question: Question) -> Problem | None:
+    home = facts.home
+    if facts.unwritable:
         return Problem(
-            f"{name}: the folder {home} cannot be written: {hello['unwritable']}",
+            f"{name}: the folder {home} cannot be written: {facts.unwritable}",
             "Set CLOUDTRAIN_HOME there to a folder that can, for example in ~/.ssh/environment or ~/.bashrc.",
         )
-    if hello["free"] < LITTLE_SPACE:
+    if facts.free < LITTLE_SPACE:
         return Problem(
-            f"{name}: the disk is full: {hello['free'] / 1e6:.0f} MB are free for {question.folder or home}",
+            f"{name}: the disk is full: {facts.free / 1e6:.0f} MB are free for {question.folder or home}",
             f"Free space on {name}.",
         )
-    if question.folder and hello["token"] != question.token:
+    if question.folder and facts.token != question.token:
         return Problem(
             f"{name} does not see the folder of this machine at {question.folder}",
             "platform_options.folder has to be one folder that all hosts mount at the same path. Leave it out to send "
@@ -175,13 +165,13 @@ def _find_leader(question: Question, found: Answers) -> tuple[str, Problem] | No
     """Set the address of the leader, as the other hosts resolve its name. Returns the host with a problem."""
     leader = question.hosts[0]
     here = leader.is_this_machine
-    own = own_addresses() if here else found.hellos[leader.name]["addresses"]
+    own = own_addresses() if here else found.facts[leader.name].addresses
     common: list[str] | None = None
     for host in question.hosts[1:]:
-        hello = found.hellos.get(host.name)
-        seen = hello["leader"] if hello else resolve(leader.name)
-        if here and hello and not set(seen) & set(own):
-            seen = [hello["client"]]  # this machine's address, as the host sees it
+        facts = found.facts.get(host.name)
+        seen = facts.leader if facts else resolve(leader.name)
+        if here and facts and not set(seen) & set(own):
+            seen = [facts.client]  # this machine's address, as the host sees it
         if not seen:
             return host.name, Problem(
                 f"{host.name} cannot resolve the name {leader.name}, the first host of the list, which all others "
@@ -273,8 +263,8 @@ def check_hosts(body: Mapping[str, Any]) -> None:
     found.close()
     found.check()
     settings = request_settings(body)
-    for name, hello in found.hellos.items():
-        check_size(settings, hello, name, question.folder)
+    for name, facts in found.facts.items():
+        check_size(settings, facts, name, question.folder)
 
 
 class HostChecks:
@@ -293,14 +283,14 @@ class HostChecks:
         found = self._answers()
         if problem := found.problems.get(name):
             return Finding(CheckStatus.FAILED, problem.what, problem.hint)
-        hello = found.hellos[name]
-        version = ".".join(map(str, hello["python"]))
-        what = f"{hello['executable']} is Python {version}; {hello['free'] / 1e9:.1f} GB free for {hello['home']}"
+        facts = found.facts[name]
+        version = ".".join(map(str, facts.python))
+        what = f"{facts.executable} is Python {version}; {facts.free / 1e9:.1f} GB free for {facts.home}"
         for problem in found.warnings():
             if f" {name} " in problem.what:
                 return Finding(CheckStatus.WARNING, f"{what}; {problem.what}", problem.hint)
-        if hello["missing"]:
-            missing = f"{name} and requirements.txt do not have {', '.join(hello['missing'])}"
+        if facts.missing:
+            missing = f"{name} and requirements.txt do not have {', '.join(facts.missing)}"
             return Finding(CheckStatus.WARNING, f"{what}; {missing}", MISSING_MODULES)
         return Finding(CheckStatus.OK, what)
 

@@ -4,40 +4,41 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import json
 import os
 import signal
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
-from cloudtrain._system.signals import SIGKILL
+from cloudtrain._system.signals import SIGKILL, linux_number
 from cloudtrain.contract import FailureClass, FailureReport, Paths
 from cloudtrain.platforms.hosts.connection import Connection, HostDisconnected, Problem
 from cloudtrain.platforms.hosts.transfer import Arrivals, send_files
 from cloudtrain.runtime.diagnose.first_cause import lost_report
 from cloudtrain.runtime.job_secret import SECRET_FILE
-from cloudtrain.runtime.output import Stream, write_all
-from cloudtrain.runtime.start.remote_start import (
-    DATA,
-    END,
-    ERROR,
-    EVENTS,
-    EXIT,
-    FILE,
-    LEADER,
-    OUTPUT,
-    REPORT,
-    SIGNAL,
-    START,
-    WARNING,
+from cloudtrain.runtime.output import TAIL_LINES, write_all
+from cloudtrain.runtime.start.messages import (
+    Data,
+    Events,
+    Exit,
+    File,
+    Folder,
+    Leader,
+    NodeJob,
+    Refused,
+    Release,
+    Report,
+    Signal,
+    Warn,
 )
 
 SILENT = "Check that the machine is on, and its network. Submit the job again: it resumes from its last checkpoint."
 LOST_CODE = 255
+FINISH_SECONDS = 10.0
+"""How long a host may take to remove its files after the job."""
 FULL = os.strerror(errno.ENOSPC)
 
 
@@ -70,8 +71,7 @@ class RemoteHost:
     Args:
         paths: the host's folder on this machine.
         arrivals: takes the files that the host sends back.
-        timeout: the seconds of silence after which the host is lost.
-        on_leader: called with the address of the leader; None unless this host leads.
+        on_leader: called with the address of the leader, if this host leads.
         on_poll: called whenever the supervisor looks at the host.
         warn: adds a warning to the job.
     """
@@ -82,33 +82,28 @@ class RemoteHost:
         paths: Paths,
         arrivals: Arrivals,
         *,
-        timeout: float,
-        on_leader: Callable[[bytes], object] | None,
+        on_leader: Callable[[str], object],
         on_poll: Callable[[], object],
         warn: Callable[[str], object],
     ) -> None:
         self._connection = connection
         self._paths = paths
         self._arrivals = arrivals
-        self._timeout = timeout
         self._on_leader = on_leader
         self._on_poll = on_poll
         self._warn = warn
         self._code: int | None = None
         self._why = ""
         self._is_cancelled = False
+        self._leader = ""
         self._started = threading.Event()
-        self._waiting: list[str] = []
         self._lock = threading.Lock()
-        self._output = Stream(rank=None, descriptor=-1)
+        self._tail: deque[str] = deque(maxlen=TAIL_LINES)
 
-    def run(
-        self, send: Mapping[str, Path], place: Mapping[str, str], start: Mapping[str, Any], log: int
-    ) -> None:
-        """Start the runtime, in a thread. ``log`` is closed at its end."""
-        serve = threading.Thread(target=self._run, args=(send, place, start, log), daemon=True)
-        serve.start()
-        self._thread = serve
+    def run(self, send: Mapping[str, Path], folder: Folder, job: NodeJob, log: int) -> None:
+        """Send the files and start the runtime, in a thread. ``log`` is closed at its end."""
+        self._thread = threading.Thread(target=self._run, args=(send, folder, job, log), daemon=True)
+        self._thread.start()
 
     def join(self) -> None:
         self._thread.join()
@@ -128,13 +123,16 @@ class RemoteHost:
             return
         with self._lock:
             if self._started.is_set():
-                self._connection.send(SIGNAL, signal.Signals(number).name.encode())
+                self._connection.send(Signal(linux_number(number)))
             elif number == signal.SIGTERM:
                 self._is_cancelled = True
 
-    def send_leader(self, address: bytes) -> None:
-        """Send the address at which its leader listens."""
-        self._connection.send(LEADER, address)
+    def send_leader(self, address: str) -> None:
+        """Send the address at which its leader listens, once its runtime is to start."""
+        with self._lock:
+            self._leader = address
+            if self._started.is_set():
+                self._connection.send(Leader(address))
 
     def lost(self, name: str) -> FailureReport:
         if self._code not in (LOST_CODE, None) and not self._why:
@@ -149,32 +147,31 @@ class RemoteHost:
             )
         else:
             report = replace(FailureReport.host_lost(name, self._why, time.time()), hint=SILENT)
-        return replace(report, log_tail=tuple(self._output.tail))
+        return replace(report, log_tail=tuple(self._tail))
 
     # -- in its own thread
 
-    def _run(
-        self, send: Mapping[str, Path], place: Mapping[str, str], start: Mapping[str, Any], log: int
-    ) -> None:
+    def _run(self, send: Mapping[str, Path], folder: Folder, job: NodeJob, log: int) -> None:
         code = LOST_CODE
         try:
-            send_files(self._connection, send, place, lambda: self._is_cancelled or self._connection.is_over)
+            send_files(self._connection, send, folder, lambda: self._is_cancelled or self._connection.is_over)
             (self._paths.input_config / SECRET_FILE).unlink(missing_ok=True)  # it is on the host now
             with self._lock:
                 if not self._is_cancelled:
-                    self._connection.send(START, json.dumps(start).encode())
+                    self._connection.send(job)
                     self._started.set()
+                    if self._leader:
+                        self._connection.send(Leader(self._leader))
             code = -signal.SIGTERM if self._is_cancelled else self._serve(log)
         except HostDisconnected as error:
             problem = self._connection.problem()
             self._why = f"{error}; {problem.what}" if self._connection.complained else str(error)
         except OSError as error:
             self._why = f"{error.strerror or error}: {error.filename or self._paths.base}"
-        except (ValueError, KeyError, TypeError, RecursionError) as error:
+        except ValueError as error:
             self._why = f"it sent an invalid message: {error!r}"
         finally:
             self._arrivals.close()
-            self._write(self._output.rest(), log)
             os.close(log)
             self._connection.close()
             if code == LOST_CODE and self._is_cancelled:
@@ -184,34 +181,31 @@ class RemoteHost:
     def _serve(self, log: int) -> int:
         """Take what the host sends until its runtime has ended. Returns the runtime's exit code."""
         while True:
-            kind, content = self._connection.receive(self._timeout)
-            if kind == OUTPUT:
-                self._write(self._output.take(content), log)
-            elif kind == EVENTS:
-                with open(self._paths.events, "ab") as events:
-                    events.write(content)
-            elif kind == LEADER and self._on_leader:
-                self._on_leader(content)
-            elif kind == REPORT:
-                self._paths.failure_report.write_bytes(content)
-            elif kind == FILE:
-                self._arrivals.begin(json.loads(content))
-            elif kind == DATA:
-                self._arrivals.add(content)
-            elif kind == WARNING:
-                self._warn(f"{self._connection.host.name}: {content.decode('utf-8', 'replace')}")
-            elif kind == ERROR:
-                self._why = content.decode("utf-8", "replace")
-                return LOST_CODE
-            elif kind == EXIT:
-                self._connection.send(END)
-                self._connection.finish()
-                return int(content)
+            match self._connection.receive():
+                case bytes(lines):
+                    self._write(lines, log)
+                case Events(content=content):
+                    with open(self._paths.events, "ab") as events:
+                        events.write(content)
+                case Leader(address=address):
+                    self._on_leader(address)
+                case Report(content=content):
+                    self._paths.failure_report.write_bytes(content)
+                case File() as file:
+                    self._arrivals.begin(file)
+                case Data(content=content):
+                    self._arrivals.add(content)
+                case Warn(text=text):
+                    self._warn(f"{self._connection.host.name}: {text}")
+                case Refused(message=why):
+                    self._why = why
+                    return LOST_CODE
+                case Exit(code=code):
+                    self._connection.send(Release())
+                    self._connection.close(FINISH_SECONDS)
+                    return code
 
-    def _write(self, lines: list[bytes], log: int) -> None:
-        """Whole lines, because other hosts write to the same log."""
-        if not lines:
-            return
-        self._output.tail.extend(line.decode("utf-8", "backslashreplace") for line in lines)
+    def _write(self, lines: bytes, log: int) -> None:
+        self._tail.extend(lines.decode("utf-8", "backslashreplace").splitlines())
         with contextlib.suppress(OSError):  # a full disk must not end the host
-            write_all(log, b"".join(line + b"\n" for line in lines))
+            write_all(log, lines)

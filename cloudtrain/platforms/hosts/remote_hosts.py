@@ -7,8 +7,8 @@ import os
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
+from cloudtrain._system.interfaces import interface_to
 from cloudtrain._system.owned import own_folder
 from cloudtrain._system.sockets import LOOPBACK
 from cloudtrain.contract import FailureReport, Settings
@@ -29,15 +29,15 @@ from cloudtrain.platforms.hosts.transfer import (
 from cloudtrain.platforms.local.supervisor import HostProcesses
 from cloudtrain.platforms.supervised.pending_upload import save_outputs
 from cloudtrain.runtime.phases import Phases
-from cloudtrain.runtime.routes import interface_to
+from cloudtrain.runtime.start.messages import Folder, NodeJob
 from cloudtrain.runtime.supervisor.folder import JobFolder
 from cloudtrain.runtime.supervisor.hosts import RunningHost
 from cloudtrain.storage import state_home, uri_to_path
 from cloudtrain.storage.atomic import replace_file
 
 NO_OPT_ML = "a host that is reached through ssh runs the job in another folder"
-ENDED = (0, 143)
-"""The exit codes of a runtime whose outputs count: it has completed, or was stopped."""
+IN_BASE = ("CLOUDTRAIN_CHANNELS", "CLOUDTRAIN_CHECKPOINT_URI")
+"""The variables that may name files of a host's own folder."""
 
 
 class ListedHosts(HostProcesses):
@@ -51,7 +51,7 @@ class ListedHosts(HostProcesses):
         self._here = [host.name for host in hosts if host not in self._remote]
         self._found = Answers()
         self._running: dict[str, RemoteHost] = {}
-        self._leader = b""
+        self._leader = ""
         """The address of the leader in this attempt, once the other hosts have it."""
         self._runtime: RuntimeArchive | None = None
         self._events = EventLog(folder.events, "supervisor")
@@ -93,7 +93,7 @@ class ListedHosts(HostProcesses):
 
     def _connect(self) -> None:
         """Query all hosts, once for each attempt, and choose the leader's address."""
-        self._leader = b""
+        self._leader = ""
         self._runtime = self._runtime or pack_runtime(state_home() / "runtime")
         with with_token(replace(self._question, runtime=self._runtime.sha256)) as question:
             self._found = ask(question)
@@ -102,74 +102,63 @@ class ListedHosts(HostProcesses):
         self.interface = (interface_to(self._found.address) if self._found.address else "") or LOOPBACK
 
     def _start_remote(self, host: NamedHost, attempt: int, log: int) -> RemoteHost:
-        connection, hello = self._found.connections[host.name], self._found.hellos[host.name]
+        connection, facts = self._found.connections[host.name], self._found.facts[host.name]
         assert self._runtime
-        if not hello["has_runtime"]:
+        if not facts.has_runtime:
             send_runtime(connection, self._runtime.path)
-        paths = self._folder.host(host.name)
+        paths, leads = self._folder.host(host.name), host.name == self.names[0]
         settings = request_settings(self._request)
-        inputs = plan_inputs(settings, hello, self._question.folder, self._archive())
-        checkpoints = None
-        if CHECKPOINTS in inputs.checkpoint_uri and host.name == self.names[0]:
-            checkpoints = uri_to_path(settings.checkpoint_uri)
+        folder = self._question.folder
+        inputs = plan_inputs(settings, facts, folder, self._archive())
+        checkpoints = uri_to_path(settings.checkpoint_uri) if inputs.sends_checkpoints and leads else None
         running = RemoteHost(
             connection,
             paths,
             Arrivals(paths, checkpoints),
-            timeout=max(settings.host_timeout, 15.0),
-            on_leader=self._take_leader if host.name == self.names[0] else None,
+            on_leader=self._take_leader if leads else lambda _address: None,
             on_poll=self._pass_on_leader,
             warn=self._warn,
         )
         documents = {f"input/config/{path.name}": path for path in paths.input_config.iterdir()}
-        environ = {
-            **request_environment(self._request),
-            **replace(
-                settings,
-                output_uri="",
-                channels=inputs.channels,
-                checkpoint_uri=inputs.checkpoint_uri,
-                source_channel=SOURCE_CHANNEL,
-                master_addr=self._found.address or "127.0.0.1",
-                attempt=attempt,
-                no_opt_ml=NO_OPT_ML,
-                run_id=self._folder.run_id,
-            ).to_environ(),
-            "CLOUDTRAIN_ATTEMPT": str(attempt),
-        }
-        in_base = ("CLOUDTRAIN_CHANNELS", "CLOUDTRAIN_CHECKPOINT_URI")
-        start: dict[str, Any] = {
-            "environ": environ,
-            "in_base": [name for name in in_base if name in environ],
-            "address": self._found.address,
-            "leads": host.name == self.names[0],
-            "events": str(paths.events.relative_to(paths.base)),
-            "report": str(paths.failure_report.relative_to(paths.base)),
-            "outputs": ["model", "output/data", *([CHECKPOINTS] if checkpoints else [])],
-            "logs": "output/logs",
-            "ended": ENDED,
-        }
-        folder = self._question.folder
-        place = {
-            "base": f"hosts-{self._folder.run_id}/{host.name}",
-            "parent": f"{folder}/{self._folder.name}" if folder else "",
-        }
-        running.run({**documents, **inputs.send}, place, start, os.dup(log))
+        own = replace(
+            settings,
+            output_uri="",
+            channels=inputs.channels,
+            checkpoint_uri=inputs.checkpoint_uri,
+            source_channel=SOURCE_CHANNEL,
+            master_addr=self._found.address or "127.0.0.1",
+            attempt=attempt,
+            no_opt_ml=NO_OPT_ML,
+            run_id=self._folder.run_id,
+        ).to_environ()
+        job = NodeJob(
+            names=list(self.names),
+            environment=dict(request_environment(self._request)),
+            settings={**own, "CLOUDTRAIN_ATTEMPT": str(attempt)},
+            interface="auto" if self._found.address else LOOPBACK,
+            address=self._found.address,
+            in_base=[name for name in IN_BASE if name in own],
+            outputs=["model", "output/data", *([CHECKPOINTS] if checkpoints else [])],
+        )
+        place = Folder(
+            f"hosts-{self._folder.run_id}/{host.name}", f"{folder}/{self._folder.name}" if folder else ""
+        )
+        running.run({**documents, **inputs.send}, place, job, os.dup(log))
         return running
 
     def _archive(self) -> Path | None:
         uri = self._request["hyperparameters"].get("sagemaker_submit_directory", "").strip('"')
         return fetch_archive(uri, self._folder.path) if uri else None
 
-    def _take_leader(self, address: bytes) -> None:
-        replace_file(self._folder.leader, address, mode=0o600)
+    def _take_leader(self, address: str) -> None:
+        replace_file(self._folder.leader, address.encode(), mode=0o600)
 
     def _pass_on_leader(self) -> None:
         """Send the leader's address to the other hosts as soon as it is there."""
         if self._leader:
             return
         with contextlib.suppress(OSError):
-            self._leader = self._folder.leader.read_bytes()
+            self._leader = self._folder.leader.read_text()
             for name, host in self._running.items():
                 if name != self.names[0]:
                     host.send_leader(self._leader)

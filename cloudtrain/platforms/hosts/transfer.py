@@ -2,19 +2,28 @@
 
 from __future__ import annotations
 
-import json
 import os
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import BinaryIO
 
 from cloudtrain.contract import Paths, Settings
 from cloudtrain.errors import PlatformError
 from cloudtrain.platforms.common.bundled_runtime import SOURCE_CHANNEL
 from cloudtrain.platforms.hosts.connection import Connection
-from cloudtrain.runtime.start.remote_start import DATA, FILE, LARGEST_FRAME, RUNTIME, fingerprint
+from cloudtrain.runtime.output import write_all
+from cloudtrain.runtime.start.messages import (
+    LARGEST_CONTENT,
+    Data,
+    Facts,
+    File,
+    Folder,
+    Message,
+    Runtime,
+    fingerprint,
+)
 from cloudtrain.storage import open_store, split_uri, uri_scheme, uri_to_path
 from cloudtrain.storage.uri import is_valid_key
 
@@ -27,7 +36,7 @@ CHECKPOINTS = "sent-checkpoints"
 BACK = ("model/", "output/data/", "output/logs/", f"{CHECKPOINTS}/")
 """The folders of files that a host may send back."""
 MOST_WAITING = 32
-"""Frames that wait to be sent before more files are read."""
+"""Messages that wait to be sent before more files are read."""
 
 
 @dataclass(frozen=True)
@@ -39,6 +48,11 @@ class Inputs:
     """URIs, in which ``{base}`` is the host's own folder."""
     checkpoint_uri: str
 
+    @property
+    def sends_checkpoints(self) -> bool:
+        """Whether the host does not see the folder of this machine, and has its own."""
+        return CHECKPOINTS in self.checkpoint_uri
+
 
 def local_paths(settings: Settings) -> list[str]:
     """The paths of channels and checkpoints that are files of this machine."""
@@ -46,8 +60,8 @@ def local_paths(settings: Settings) -> list[str]:
     return [str(uri_to_path(uri)) for uri in uris if uri and uri_scheme(uri) == "file"]
 
 
-def plan_inputs(settings: Settings, hello: Mapping[str, Any], folder: str, archive: Path | None) -> Inputs:
-    """The inputs of a host that gave the answer ``hello``.
+def plan_inputs(settings: Settings, facts: Facts, folder: str, archive: Path | None) -> Inputs:
+    """The inputs of a host with these ``facts``.
 
     Args:
         folder: the shared folder, below which the host sees all files.
@@ -56,7 +70,7 @@ def plan_inputs(settings: Settings, hello: Mapping[str, Any], folder: str, archi
     send = {f"input/data/{SOURCE_CHANNEL}/{archive.name}": archive} if archive else {}
     channels = []
     for name, uri in settings.channels:
-        if uri_scheme(uri) == "file" and not _is_in_place(uri_to_path(uri), hello, folder):
+        if uri_scheme(uri) == "file" and not _is_in_place(uri_to_path(uri), facts, folder):
             path = uri_to_path(uri)
             target = f"{SENT}/{name}" if path.is_dir() else f"{SENT}/{name}/{path.name}"
             send[target] = path
@@ -66,18 +80,18 @@ def plan_inputs(settings: Settings, hello: Mapping[str, Any], folder: str, archi
     checkpoints = settings.checkpoint_uri
     if uri_scheme(checkpoints) == "file":
         path = uri_to_path(checkpoints)
-        if not _is_in_place(path, hello, folder):
+        if not _is_in_place(path, facts, folder):
             checkpoints = f"file://{{base}}/{CHECKPOINTS}"
             if path.is_dir():
                 send[CHECKPOINTS] = path
     return Inputs(send, tuple(channels), checkpoints)
 
 
-def check_size(settings: Settings, hello: Mapping[str, Any], host: str, folder: str) -> None:
+def check_size(settings: Settings, facts: Facts, host: str, folder: str) -> None:
     """Raises PlatformError if a channel is too large to be sent to ``host``."""
     total = 0
     for name, uri in settings.channels:
-        if uri_scheme(uri) != "file" or _is_in_place(uri_to_path(uri), hello, folder):
+        if uri_scheme(uri) != "file" or _is_in_place(uri_to_path(uri), facts, folder):
             continue
         path = uri_to_path(uri)
         total += sum(os.path.getsize(file) for _, file in _files("", path) if os.path.exists(file))
@@ -89,41 +103,46 @@ def check_size(settings: Settings, hello: Mapping[str, Any], host: str, folder: 
             )
 
 
-def _is_in_place(path: Path, hello: Mapping[str, Any], folder: str) -> bool:
+def _is_in_place(path: Path, facts: Facts, folder: str) -> bool:
     """Whether a host sees the same file or folder at ``path`` as this machine."""
     shared = bool(folder) and (path == Path(folder) or Path(folder) in path.parents)
-    there = hello["fingerprints"].get(str(path))
+    there = facts.fingerprints.get(str(path))
     return shared or (bool(there) and there == fingerprint(str(path)))
 
 
 def send_runtime(connection: Connection, archive: Path) -> None:
     """Send the bundled runtime."""
+    connection.send(Runtime())
     with archive.open("rb") as file:
-        for data in iter(lambda: file.read(LARGEST_FRAME), b""):
-            connection.send(RUNTIME, data)
-    connection.send(RUNTIME)
+        for message in _parts(file):
+            connection.send(message)
+
+
+def _parts(file: BinaryIO) -> Iterator[Message]:
+    return map(Data.of, iter(lambda: file.read(LARGEST_CONTENT), b""))
 
 
 def send_files(
-    connection: Connection, send: Mapping[str, Path], place: Mapping[str, str], is_over: Callable[[], bool]
+    connection: Connection, send: Mapping[str, Path], folder: Folder, is_over: Callable[[], bool]
 ) -> None:
     """Send files and folders. Ends early if ``is_over``.
 
     Args:
         send: what is sent, by the path on the host.
-        place: where the host's own folder is: its ``base`` and ``parent``.
+        folder: the host's own folder.
     """
+    connection.send(folder)
     for target, source in send.items():
         for key, path in _files(target, source):
             with open(path, "rb") as file:
                 mode = 0o600 if key.endswith("/secret") else os.fstat(file.fileno()).st_mode & 0o777 | 0o600
-                connection.send(FILE, json.dumps({"path": key, "mode": mode, **place}).encode())
-                for data in iter(lambda: file.read(LARGEST_FRAME), b""):
+                connection.send(File(key, mode))
+                for message in _parts(file):
                     while connection.waiting > MOST_WAITING:
                         if is_over():
                             return
                         time.sleep(0.01)
-                    connection.send(DATA, data)
+                    connection.send(message)
 
 
 def _files(target: str, source: Path) -> Iterator[tuple[str, str]]:
@@ -172,10 +191,10 @@ class Arrivals:
         self._checkpoints = checkpoints
         self._file: int | None = None
 
-    def begin(self, entry: Mapping[str, Any]) -> None:
+    def begin(self, file: File) -> None:
         """The next file. Raises OSError, or ValueError if the host may not send it."""
         self.close()
-        key = str(entry["path"])
+        key = file.path
         if not is_valid_key(key) or not key.startswith(BACK):  # names need not be UTF-8, as on this machine
             raise ValueError(f"a host sent {key[:100]!r}")
         path = self._paths.base / key
@@ -184,14 +203,12 @@ class Arrivals:
                 raise ValueError(f"a host sent {key[:100]!r}")
             path = self._checkpoints / key.partition("/")[2]
         path.parent.mkdir(parents=True, exist_ok=True)
-        mode = int(entry["mode"]) & 0o755 | 0o600
+        mode = file.mode & 0o755 | 0o600
         self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | getattr(os, "O_NOFOLLOW", 0), mode)
 
     def add(self, data: bytes) -> None:
         if self._file is not None:
-            view = memoryview(data)
-            while view:
-                view = view[os.write(self._file, view) :]
+            write_all(self._file, data)
 
     def close(self) -> None:
         if self._file is not None:

@@ -19,13 +19,7 @@ from cloudtrain._system.processes import FORKS_SAFELY, exit_code, fork
 from cloudtrain._system.signals import ENDING, blocked
 from cloudtrain.platforms.local import namespace
 from cloudtrain.runtime.entrypoint import main  # loaded once, for all forked hosts
-from cloudtrain.runtime.run_folder import LIBRARY
-
-_RUN_RUNTIME = (
-    "import sys; del sys.path[0]; sys.path.append(sys.argv[1]); import runpy;"
-    " runpy.run_module('cloudtrain.runtime', run_name='__main__')"
-)
-"""As ``python -m``, but without the working folder on the path, and with this cloudtrain, not one of PYTHONPATH."""
+from cloudtrain.runtime.run_folder import LIBRARY, RUN_RUNTIME
 
 
 class NoOptMl(Exception):
@@ -64,7 +58,7 @@ class HostProcess:
             NoOptMl: the machine does not permit that. No process is left.
         """
         if not forks:
-            command = [sys.executable, "-c", _RUN_RUNTIME, LIBRARY]
+            command = [sys.executable, "-c", RUN_RUNTIME, LIBRARY]
             with blocked(ENDING):  # until the runtime has handlers
                 process = subprocess.Popen(
                     command, env=environment, cwd=cwd, stdin=subprocess.DEVNULL, stdout=log, stderr=log

@@ -8,28 +8,19 @@ from typing import TYPE_CHECKING
 
 from cloudtrain.errors import InvalidJob
 from cloudtrain.platforms.base import Request
-from cloudtrain.platforms.supervised import SupervisedPlatform
 from cloudtrain.platforms.supervised.early import LOCAL_SUPERVISOR
-from cloudtrain.platforms.supervised.machine import SupervisorProcess
-from cloudtrain.platforms.supervised.root import LocalRoot
+from cloudtrain.platforms.supervised.machine import MachinePlatform
 
 if TYPE_CHECKING:
     from cloudtrain.platforms.checks import Check
     from cloudtrain.spec import TrainingJob
 
 
-class LocalPlatform(SupervisedPlatform):
+class LocalPlatform(MachinePlatform):
     """Runs jobs as processes on this machine."""
 
     name = "local"
-
-    def __init__(self) -> None:
-        root = LocalRoot(self.name)
-        self._supervisor = SupervisorProcess(root, LOCAL_SUPERVISOR)
-        super().__init__(root, self._supervisor)
-
-    def warm_up(self) -> None:
-        self._supervisor.warm_up()
+    supervisor = LOCAL_SUPERVISOR
 
     def resolve(self, job: TrainingJob) -> TrainingJob:
         from cloudtrain.platforms.local import render as rendering
@@ -43,14 +34,7 @@ class LocalPlatform(SupervisedPlatform):
 
     def submit(self, request: Request) -> None:
         """Also raises InvalidJob if ``platform_options.python`` cannot run the script."""
-        python: str = request.body["python"]
-        if python != sys.executable:
-            from cloudtrain.platforms.checks import CheckStatus
-            from cloudtrain.platforms.local.doctor import check_python
-
-            finding = check_python(python)
-            if finding.status == CheckStatus.FAILED:
-                raise InvalidJob(f"platform_options.python: {finding.what}", hint=finding.hint)
+        check_interpreter(request.body["python"])
         super().submit(request)
 
     def preflight(
@@ -59,3 +43,15 @@ class LocalPlatform(SupervisedPlatform):
         from cloudtrain.platforms.local.doctor import checks
 
         return checks(job, request, imports)
+
+
+def check_interpreter(python: str) -> None:
+    """Raises InvalidJob if this interpreter of this machine cannot run a script."""
+    if python == sys.executable:
+        return
+    from cloudtrain.platforms.checks import CheckStatus
+    from cloudtrain.platforms.local.doctor import check_python
+
+    finding = check_python(python)
+    if finding.status == CheckStatus.FAILED:
+        raise InvalidJob(f"platform_options.python: {finding.what}", hint=finding.hint)

@@ -15,6 +15,7 @@ from cloudtrain.platforms.base import Request
 from cloudtrain.platforms.common.machine_checks import check_bucket, check_input
 from cloudtrain.platforms.supervised.client_environ import client_environ
 from cloudtrain.platforms.supervised.idle import ACKNOWLEDGE_SECONDS, START_SECONDS, IdleSupervisor
+from cloudtrain.platforms.supervised.platform import SupervisedPlatform
 from cloudtrain.platforms.supervised.root import JobFiles, LocalRoot
 from cloudtrain.runtime.supervisor.folder import JobFolder
 from cloudtrain.runtime.supervisor.record import JobRecord
@@ -100,6 +101,21 @@ class SupervisorProcess:
             f"the supervisor of the job does not start: {''.join(words) or 'it gave no reason'}",
             hint="Check that this machine has memory and processes left, and submit the job again.",
         )
+
+
+class MachinePlatform(SupervisedPlatform):
+    """A platform whose supervisors are processes of this machine."""
+
+    supervisor = ""
+    """The module: see `SupervisorProcess`."""
+
+    def __init__(self) -> None:
+        root = LocalRoot(self.name)
+        self._process = SupervisorProcess(root, self.supervisor)
+        super().__init__(root, self._process)
+
+    def warm_up(self) -> None:
+        self._process.warm_up()
 
 
 def check_storage(settings: Settings) -> None:

@@ -6,18 +6,16 @@ folder, for example. The environment and the secret of the ranks reach a host on
 
 from __future__ import annotations
 
-import contextlib
 import os
 import queue
 import shlex
 import signal
 import socket
-import subprocess
 import sys
 import threading
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from cloudtrain._system.signals import linux_number, own_number
@@ -31,10 +29,10 @@ from cloudtrain.runtime.outer_variables import without_outer_mpi, without_outer_
 from cloudtrain.runtime.output import say, write_all
 from cloudtrain.runtime.run_folder import LIBRARY
 from cloudtrain.runtime.start import messages
+from cloudtrain.runtime.start.host_link import HostLink
 from cloudtrain.runtime.start.messages import Message
 
 POLL_SECONDS = 0.02
-READ_SIZE = 1 << 16
 START_SECONDS = 120.0
 """How long hosts may take to answer: the user may have to enter a password."""
 END_SECONDS = 15.0
@@ -68,19 +66,9 @@ class Node:
     destination: str
     """For ssh; empty: this machine."""
     ranks: list[int]
-    process: subprocess.Popen[bytes] | None = None
+    link: HostLink
     ready: messages.Ready | None = None
     done: messages.Done | None = None
-
-    outbox: queue.SimpleQueue[Message | None] = field(default_factory=queue.SimpleQueue)
-    """Messages for the host, written by a thread: a host that is gone does not read. None closes the connection."""
-
-    def write(self) -> None:
-        assert self.process and self.process.stdin
-        with contextlib.suppress(OSError), self.process.stdin as pipe:
-            while message := self.outbox.get():
-                pipe.write(message.to_line())
-                pipe.flush()
 
 
 def run_on_hosts(
@@ -94,19 +82,19 @@ def run_on_hosts(
 
     Raises PlatformError if a host cannot be reached, or cannot run its ranks.
     """
-    head = _Head(order, [Node(**host) for host in hosts], ssh, signals)
+    head = _Head(order, ssh, signals)
     try:
+        for host in hosts:
+            head.connect(**host)
         return head.run()
     finally:
         head.end()
 
 
 class _Head:
-    def __init__(
-        self, order: Order, nodes: list[Node], ssh: Sequence[str], signals: queue.SimpleQueue[int]
-    ) -> None:
+    def __init__(self, order: Order, ssh: Sequence[str], signals: queue.SimpleQueue[int]) -> None:
         self._order = order
-        self._nodes = nodes
+        self._nodes: list[Node] = []
         self._ssh = ssh
         self._signals = signals
         self._inbox: queue.SimpleQueue[tuple[Node, Message | None]] = queue.SimpleQueue()
@@ -117,8 +105,6 @@ class _Head:
         """Held while a line is written: long ones take several calls."""
 
     def run(self) -> int:
-        for node in self._nodes:
-            self._connect(node)
         if not self._wait_until_ready():
             return 128 + self._ended_by
         self._start()
@@ -129,35 +115,24 @@ class _Head:
             return 0 if is_complete else 128 + self._ended_by
         return status_of(self._failures, [rank for one in done for rank in one.completed])
 
-    def _connect(self, node: Node) -> None:
+    def connect(self, name: str, destination: str, ranks: list[int]) -> None:
+        """Start the program on a host. Raises OSError."""
         command = [sys.executable, "-c", _NODE, LIBRARY]
-        if node.destination:
-            command = [*self._ssh, "-T", "--", node.destination, shlex.join(command)]
-        # ssh may prompt for a password on the terminal, and so stays in its group: Ctrl-C must not end it
-        node.process = subprocess.Popen(
+        if destination:
+            command = [*self._ssh, "-T", "--", destination, shlex.join(command)]
+        link = HostLink(
             command,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_IGN),
+            lambda _, message: self._inbox.put((node, message)),
+            self._print,
+            lambda _why: self._inbox.put((node, None)),
+            shares_terminal=True,  # ssh may prompt for a password
         )
+        node = Node(name, destination, ranks, link)
+        self._nodes.append(node)
         inherited = without_outer_step(without_outer_mpi(os.environ))
         environment = {name: value for name, value in inherited.items() if not name.startswith(_OF_MACHINE)}
-        threading.Thread(target=self._read, args=(node,), daemon=True).start()
-        threading.Thread(target=node.write, daemon=True).start()
-        order = asdict(replace(self._order, ranks=len(node.ranks)))
-        node.outbox.put(messages.Ranks(order, environment, os.getcwd(), self._secret))
-
-    def _read(self, node: Node) -> None:
-        """Pass on the lines of a host, and put its messages into the inbox."""
-        assert node.process and node.process.stdout
-        reader = messages.FrameReader(lambda _, message: self._inbox.put((node, message)))
-        try:
-            while data := os.read(node.process.stdout.fileno(), READ_SIZE):
-                for lines in reader.read(data):
-                    self._print(lines)
-            self._print(reader.end())
-        finally:
-            self._inbox.put((node, None))
+        order = asdict(replace(self._order, ranks=len(ranks)))
+        link.start(messages.Ranks(order, environment, os.getcwd(), self._secret).to_line())
 
     def _print(self, lines: bytes) -> None:
         with self._writing:
@@ -203,7 +178,7 @@ class _Head:
         port = ports.pop("master")
         for number, node in enumerate(self._nodes):
             place = Place(node.ranks, size, number, len(self._nodes), address, port, ports)
-            node.outbox.put(messages.Start(node.name, asdict(place)))
+            node.link.send(messages.Start(node.name, asdict(place)))
 
     def _address(self) -> str:
         """The address of the first host, as the others see it: that of ssh's connections."""
@@ -265,19 +240,14 @@ class _Head:
 
     def _broadcast(self, message: Message) -> None:
         for node in self._nodes:
-            node.outbox.put(message)
+            node.link.send(message)
 
     def end(self) -> None:
         """Close all connections, which ends what still runs on the hosts."""
         deadline = time.monotonic() + END_SECONDS
         for node in self._nodes:
-            node.outbox.put(None)
-            if node.process and not node.ready:  # it runs nothing yet
-                node.process.terminate()
+            node.link.hang_up()
+            if not node.ready:  # it runs nothing yet
+                node.link.process.terminate()
         for node in self._nodes:
-            if node.process:
-                try:
-                    node.process.wait(max(0.1, deadline - time.monotonic()))
-                except subprocess.TimeoutExpired:
-                    node.process.kill()
-                    node.process.wait()
+            node.link.close(max(0.1, deadline - time.monotonic()))

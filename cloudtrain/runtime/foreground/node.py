@@ -50,10 +50,10 @@ def main() -> int:
 
 
 def _read(inbox: queue.SimpleQueue[Message]) -> None:
-    """Runs in a thread, which still reads when the interpreter ends: that needs the lock of ``sys.stdin``."""
-    with open(0, "rb", closefd=False) as lines:
-        for line in lines:
-            inbox.put(Message.from_line(line))
+    """Runs in a thread."""
+    given = messages.Input()
+    while message := given.wait():
+        inbox.put(message)
     inbox.put(messages.Kill())
 
 

@@ -13,6 +13,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+from cloudtrain._system.interfaces import interface_to
 from cloudtrain.contract import RankSlot, cpu_count, gpu_count
 from cloudtrain.contract.frameworks import (
     SHARED_PORTS,
@@ -29,7 +30,6 @@ from cloudtrain.runtime.launchers.horovod import find_horovod, horovod_environme
 from cloudtrain.runtime.launchers.launch import LaunchPlan, RankStart
 from cloudtrain.runtime.outer_variables import without_outer_mpi, without_outer_step
 from cloudtrain.runtime.ports import free_port
-from cloudtrain.runtime.routes import interface_to
 from cloudtrain.runtime.run_folder import LIBRARY, RANK_FILE
 
 LOOPBACK = "127.0.0.1"

@@ -3,15 +3,19 @@
 To a host, each message is a line of JSON. From the hosts, the outputs of all may arrive in one stream, in which a
 scheduler keeps short lines whole, and nothing else. So messages and output are sent back in frames: short lines with
 the number of the host. What is not a frame is passed on unchanged: lines of ranks, of a scheduler, of a login script,
-or of an interpreter that did not start.
+or of an interpreter that did not start. The bytes of a `Content` follow its line or frame: only a carrier to a single
+host keeps them together.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
+import os
 import re
+import time
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any
 
 from cloudtrain.contract.documents import parse_json
@@ -20,6 +24,12 @@ OUTPUT, MESSAGE = b"o", b"m"
 """A line of output, and a message. The parts of a longer one before the last have the capital letter."""
 LONGEST = 900
 """Bytes of a frame's content. Slurm keeps lines of up to 1,024 bytes whole."""
+LARGEST_CONTENT = 1 << 20
+LONGEST_LINE = 1 << 22
+"""Bytes after which an unfinished line is passed on anyway."""
+READ_SIZE = 1 << 16
+ENTRIES = 200
+"""How many entries of a folder `fingerprint` compares."""
 
 _MEMORY_KILL = re.compile(
     rb"^(?:slurmstepd|srun)\S* error: .*?(?:oom[-_ ]kill event|Out Of Memory|exceeded (?:job |step )?memory limit)",
@@ -42,31 +52,163 @@ class Message:
 
     @staticmethod
     def from_line(line: bytes) -> Message:
-        """Raises ValueError if the line is not a message, or a field or its elements have another type."""
-        content = parse_json(line)
-        if not isinstance(content, dict):
+        """Without the bytes that follow. Raises ValueError for anything else, or a field of another type."""
+        given = parse_json(line)
+        if not isinstance(given, dict):
             raise ValueError("a message is an object")
-        kind = _TYPES.get(str(content.pop("type", "")))
-        wanted = {one.name: str(one.type) for one in fields(kind)} if kind else {}
-        is_it = wanted.keys() == content.keys() and all(_fits(content[name], wanted[name]) for name in wanted)
-        if kind is None or not is_it:
+        kind = _TYPES.get(str(given.pop("type", "")))
+        wanted = {one.name: str(one.type) for one in fields(kind) if one.type != "bytes"} if kind else {}
+        if (
+            kind is None
+            or wanted.keys() != given.keys()
+            or not all(_fits(given[name], wanted[name]) for name in wanted)
+        ):
             raise ValueError("no message has such fields")
-        return kind(**content)
+        return kind(**given)
 
 
-def _fits(value: Any, kind: str) -> bool:
-    """Whether a value has a type such as ``int``, ``list[str]`` or ``dict[str, Any]``. The keys of JSON are texts."""
-    outer, _, inner = kind.rstrip("]").partition("[")
-    if type(value).__name__ != outer:
-        return False
-    element = inner.rpartition(", ")[2]
-    elements = value.values() if isinstance(value, dict) else value
-    return element in ("", "Any") or all(type(one).__name__ == element for one in elements)
+def _fits(value: object, kind: str) -> bool:
+    """Whether a value has the type that an annotation names, and so do its items or values."""
+    name, _, inner = kind.partition("[")
+    of = inner[:-1].split(", ")[-1]
+    items = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+    return type(value).__name__ == name and (
+        of in ("", "Any") or all(type(item).__name__ == of for item in items)
+    )
+
+
+@dataclass(frozen=True)
+class Content(Message):
+    """A message that precedes bytes, at most `LARGEST_CONTENT`."""
+
+    size: int
+    content: bytes = b""
+
+    @classmethod
+    def of(cls, content: bytes) -> Content:
+        return cls(len(content), content)
+
+    def to_line(self) -> bytes:
+        return json.dumps({"type": type(self).__name__, "size": self.size}).encode() + b"\n" + self.content
+
+    def frames(self, host: int) -> bytes:
+        line = replace(self, content=b"").to_line()[:-1]
+        return b"".join(_frames(host, MESSAGE, line)) + self.content
+
+
+@dataclass(frozen=True)
+class Beat(Message):
+    """Shows that the other side is alive."""
+
+
+@dataclass(frozen=True)
+class Inquiry(Message):
+    """The first message to a host that is reached through ssh. `Facts` answer it."""
+
+    leader: str
+    """The name of the first host, to be resolved; empty for none."""
+    runtime: str
+    """The SHA-256 of the bundled runtime; empty if nothing will run."""
+    folder: str
+    """The folder that the hosts share, in which ``token_file`` is; empty for none."""
+    token_file: str
+    paths: list[str]
+    """Paths of the leading process, of which the host sends the `fingerprint`."""
+    modules: list[str]
+    """Modules that the script imports."""
+    timeout: float
+    """The seconds of silence after which the host ends what it runs."""
+
+
+@dataclass(frozen=True)
+class Facts(Message):
+    """The description that a host gives of itself."""
+
+    python: list[int] = field(default_factory=list)
+    executable: str = ""
+    time: float = 0.0
+    addresses: list[str] = field(default_factory=list)
+    leader: list[str] = field(default_factory=list)
+    """The addresses of the first host, as this one resolves its name."""
+    client: str = ""
+    """The address of the leading process, as the host sees it."""
+    home: str = ""
+    """The user's state folder."""
+    unwritable: str = ""
+    """Why that cannot be written; empty if it can."""
+    free: int = 0
+    """Bytes."""
+    has_runtime: bool = False
+    token: str = ""
+    fingerprints: dict[str, str] = field(default_factory=dict)
+    missing: list[str] = field(default_factory=list)
+    """The modules that its interpreter does not have."""
+
+
+def fingerprint(path: str) -> str:
+    """A digest that is equal on two machines that see the same file or folder at ``path``; empty without one."""
+    try:
+        entries = [(name, os.stat(f"{path}/{name}")) for name in sorted(os.listdir(path))[:ENTRIES]]
+    except NotADirectoryError:
+        entries = [("", os.stat(path))]
+    except OSError:
+        return ""
+    entries_seen = [(name, status.st_size, status.st_mtime_ns) for name, status in entries]
+    return hashlib.sha256(repr(entries_seen).encode()).hexdigest()
+
+
+@dataclass(frozen=True)
+class Runtime(Message):
+    """`Data` of the bundled runtime follow."""
+
+
+@dataclass(frozen=True)
+class Folder(Message):
+    """Create the host's folder ``base``, below ``parent`` or the user's state folder. Its files follow."""
+
+    base: str
+    parent: str
+
+
+@dataclass(frozen=True)
+class File(Message):
+    """`Data` of a file follow. Either side sends files."""
+
+    path: str
+    """Relative to the host's folder."""
+    mode: int
+
+
+@dataclass(frozen=True)
+class Data(Content):
+    """A part of the file that was announced last."""
+
+
+@dataclass(frozen=True)
+class Events(Content):
+    """New events of a host."""
+
+
+@dataclass(frozen=True)
+class Report(Content):
+    """The failure report of a host."""
+
+
+@dataclass(frozen=True)
+class Warn(Message):
+    """A warning for the user."""
+
+    text: str
+
+
+@dataclass(frozen=True)
+class Release(Message):
+    """To a host: everything that it has sent has arrived, and its folder may go."""
 
 
 @dataclass(frozen=True)
 class NodeJob(Message):
-    """The part of a job that the step sends to every node."""
+    """The part of a job that every host receives."""
 
     names: list[str]
     """The hosts, in rank order."""
@@ -86,18 +228,24 @@ class NodeJob(Message):
     """The path of the bundled runtime."""
     srun: str = ""
     """The kind of MPI for which srun starts the ranks; empty if it does not."""
+    address: str = ""
+    """An address of the first host that all others reach; empty: they resolve its name."""
+    in_base: list[str] = field(default_factory=list)
+    """The settings in which ``{base}`` is the host's folder, in a URI."""
+    outputs: list[str] = field(default_factory=list)
+    """The folders that a host sends back, of those that share no folder with the job."""
 
 
 @dataclass(frozen=True)
 class Leader(Message):
-    """The port of the leader: from the first node, and then to all of them."""
+    """The address and port of the leader: from the first host, and then to all of them."""
 
-    port: int
+    address: str
 
 
 @dataclass(frozen=True)
 class Signal(Message):
-    """To a node: a signal for its runtime. From one: the SIGINT or SIGHUP that it got."""
+    """To a node: a signal for its runtime. From one: the SIGINT or SIGHUP that it got. Numbers are Linux's."""
 
     number: int
 
@@ -185,7 +333,11 @@ class Kill(Message):
     """Kill the ranks."""
 
 
-_TYPES: dict[str, type[Message]] = {kind.__name__: kind for kind in Message.__subclasses__()}
+_TYPES: dict[str, type[Message]] = {
+    kind.__name__: kind
+    for kind in (*Message.__subclasses__(), *Content.__subclasses__())
+    if kind is not Content
+}
 
 
 def output_frames(host: int, line: bytes) -> bytes:
@@ -215,40 +367,63 @@ class FrameReader:
     """Lines of the scheduler about processes that were killed for their use of memory."""
     is_cancelled: bool = False
     """Whether someone has cancelled the step of the programs on the nodes."""
+    has_frames: bool = False
     _rest: bytes = b""
     _parts: dict[tuple[int, bytes], bytes] = field(default_factory=dict)
-    _has_frames: bool = False
+    _announced: tuple[int, Content] | None = None
 
     def read(self, data: bytes) -> Iterator[bytes]:
         """The output in ``data``: whole lines. A message is taken after the caller has the output before it."""
-        lines = (self._rest + data).split(b"\n")
-        self._rest = lines.pop()
-        output = b""
-        for line in lines:
-            found = self._line(line + b"\n")
-            if isinstance(found, bytes):
-                output += found
-                continue
-            yield output
-            output = b""
-            self.take(*found)
+        data, position, output = self._rest + data, 0, b""
+        while True:
+            if self._announced:
+                host, message = self._announced
+                end = position + message.size
+                if len(data) < end:
+                    break
+                self._announced = None
+                self.take(host, replace(message, content=data[position:end]))
+            else:
+                end = data.find(b"\n", position) + 1
+                if not end:
+                    if len(data) - position > LONGEST_LINE:
+                        output, position = output + data[position:], len(data)
+                    break
+                found = self._line(data[position:end])
+                if isinstance(found, bytes):
+                    output += found
+                else:
+                    yield output
+                    output = b""
+                    if isinstance(found[1], Content):
+                        self._announced = found[0], found[1]
+                    else:
+                        self.take(*found)
+            position = end
+        self._rest = data[position:]
         yield output
+
+    @property
+    def unfinished(self) -> bytes:
+        """The beginning of a line of output before the first frame."""
+        return b"" if self.has_frames else self._rest
 
     def end(self) -> bytes:
         """The output that is left at the end of the stream."""
-        left = [part for (_, kind), part in self._parts.items() if kind == OUTPUT] + [self._rest]
+        rest = b"" if self._announced else self._rest
+        left = [part for (_, kind), part in self._parts.items() if kind == OUTPUT] + [rest]
         self._parts, self._rest = {}, b""
         return b"".join(part + b"\n" for part in left if part)
 
     def _line(self, line: bytes) -> bytes | tuple[int, Message]:
         # a login script may have printed something without an end of line before the first frame
-        found = _FRAME.fullmatch(line) if self._has_frames else _FRAME.search(line)
+        found = _FRAME.fullmatch(line) if self.has_frames else _FRAME.search(line)
         if not found:
             if _MEMORY_KILL.search(line):
                 self.memory_kills.append(line.decode("utf-8", "replace").strip())
             self.is_cancelled |= bool(_CANCEL.search(line.strip()))
             return b"" if line.strip() in self.noise else line
-        self._has_frames = True
+        self.has_frames = True
         host, kind = int(found[1]), found[2].lower()
         content = self._parts.pop((host, kind), b"") + found[3]
         if found[2] != kind:
@@ -257,6 +432,51 @@ class FrameReader:
         if kind == OUTPUT:
             return b"" if content in self.noise else content + b"\n"
         try:
-            return host, Message.from_line(content)
+            message = Message.from_line(content)
         except ValueError:
             return line
+        if isinstance(message, Content) and not 0 <= message.size <= LARGEST_CONTENT:
+            return line
+        return host, message
+
+
+class Input:
+    """The messages that arrive at a host, on a descriptor."""
+
+    def __init__(self, descriptor: int = 0) -> None:
+        self.has_ended = False
+        self.heard = 0.0
+        """The monotonic time of the last read."""
+        self._descriptor = descriptor
+        self._rest = b""
+
+    def wait(self) -> Message | None:
+        """The next message; None at the end. Raises ValueError if it is none."""
+        while (message := self._next()) is None and not self.has_ended:
+            self.fill()
+        return message
+
+    def pending(self) -> Iterator[Message]:
+        """The messages that have been read already. Raises ValueError for anything else."""
+        while message := self._next():
+            yield message
+
+    def fill(self) -> None:
+        """Read once."""
+        data = os.read(self._descriptor, READ_SIZE)
+        self.heard = time.monotonic()
+        self._rest += data
+        self.has_ended = self.has_ended or not data
+
+    def _next(self) -> Message | None:
+        """A beat only shows that the other side is alive."""
+        line, end, rest = self._rest.partition(b"\n")
+        if not end:
+            return None
+        message = Message.from_line(line)
+        if isinstance(message, Content):
+            if len(rest) < message.size:
+                return None
+            message, rest = replace(message, content=rest[: message.size]), rest[message.size :]
+        self._rest = rest
+        return self._next() if isinstance(message, Beat) else message

@@ -15,20 +15,23 @@ import os
 import selectors
 import signal
 import sys
+import time
 import traceback
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from urllib.parse import quote
 
 from cloudtrain._system.interfaces import interface_to
 from cloudtrain._system.processes import exit_code, fork
 from cloudtrain._system.safe_open import Beneath
-from cloudtrain._system.signals import own_number, unblock
+from cloudtrain._system.signals import LINUX, SIGKILL, own_number, unblock
 from cloudtrain.contract import Paths
 from cloudtrain.contract.paths import DEFAULT_BASE
 from cloudtrain.errors import PlatformError
 from cloudtrain.runtime.descendants import adopt_orphans, end_descendants
 from cloudtrain.runtime.outer_variables import without_outer_allocation
 from cloudtrain.runtime.ports import free_port
+from cloudtrain.runtime.run_folder import RUN_RUNTIME
 from cloudtrain.runtime.start.container_files import (
     NOT_STARTED,
     in_container,
@@ -37,45 +40,32 @@ from cloudtrain.runtime.start.container_files import (
     report_start,
     write_report,
 )
-from cloudtrain.runtime.start.messages import Exit, Leader, Message, NodeJob, Signal, output_frames
+from cloudtrain.runtime.start.messages import (
+    READ_SIZE,
+    Exit,
+    Input,
+    Leader,
+    NodeJob,
+    Signal,
+    output_frames,
+)
 from cloudtrain.runtime.start.node_container import BY_SRUN
-from cloudtrain.runtime.start.node_folder import HostFolder, host_folder, local_folder, local_prefix
+from cloudtrain.runtime.start.node_folder import (
+    HostFolder,
+    SentHostFolder,
+    host_folder,
+    local_folder,
+    local_prefix,
+)
 
 assert sys.platform != "win32", "jobs run on Linux and macOS"
 
 NAME = "SLURMD_NODENAME"
-READ_SIZE = 1 << 16
 LARGEST_CONFIG = 64 << 20
-
-
-class Input:
-    """The lines that the step sends."""
-
-    def __init__(self) -> None:
-        self._rest = b""
-        self.has_ended = False
-
-    def wait(self) -> bytes:
-        """The next line; empty at the end."""
-        while b"\n" not in self._rest and not self.has_ended:
-            self._fill()
-        line, _, self._rest = self._rest.partition(b"\n")
-        return line
-
-    def lines(self) -> list[bytes]:
-        """The lines that have arrived, after one read."""
-        self._fill()
-        return self.pending()
-
-    def pending(self) -> list[bytes]:
-        """The lines that have been read already."""
-        *lines, self._rest = self._rest.split(b"\n")
-        return lines
-
-    def _fill(self) -> None:
-        data = os.read(0, READ_SIZE)
-        self._rest += data
-        self.has_ended = not data
+ENDING_SECONDS = 10.0
+"""How long the runtime may take to end its ranks after the connection is gone."""
+ENDED = (0, 143)
+"""The exit codes of a runtime whose outputs count: it has completed, or was stopped."""
 
 
 def main() -> int:
@@ -88,21 +78,20 @@ def main() -> int:
     folder = Path(sys.argv[1])
     name = sys.argv[2] if len(sys.argv) > 2 else os.environ[NAME]
     given = Input()
-    job = Message.from_line(given.wait())
+    job = given.wait()
     assert isinstance(job, NodeJob), "the step sends the job first"
     number = job.names.index(name)
     settings = dict(job.settings)
     if len(job.names) > 1 and number == 0:
-        _send(Leader(free_port()).frames(0))
+        _send(Leader(f"{name}:{free_port()}").frames(0))
     if not job.container:
         import_runtime()
     if len(job.names) > 1:
-        line = given.wait()
-        leader = Message.from_line(line) if line else None
+        leader = given.wait()
         if not isinstance(leader, Leader):  # a signal, or the step is gone
             _send(Exit(-signal.SIGTERM).frames(number))
             return 0
-        settings["CLOUDTRAIN_RENDEZVOUS"] = f"{job.names[0]}:{leader.port}"
+        settings["CLOUDTRAIN_RENDEZVOUS"] = leader.address
     if job.srun:
         launch = {"mpi": job.srun, "hosts": str(folder / "hosts"), "runtime": job.runtime}
         settings["CLOUDTRAIN_SRUN"] = json.dumps(list(launch.items()))
@@ -142,9 +131,45 @@ def _run_host(shared: Path, job: NodeJob, name: str, settings: Mapping[str, str]
         return NOT_STARTED
 
 
+def run_in_sent_folder(
+    job: NodeJob, base: str, library: str, cache: str, given: Input, send: Callable[[bytes], object]
+) -> None:
+    """Run the runtime of a host that shares no folder with the job, and send everything back.
+
+    Args:
+        base: the folder of the host, with the files that were sent.
+        library: the folder from which the runtime imports cloudtrain.
+        cache: the folder of environments with installed requirements.
+    """
+    paths = Paths(Path(base))
+    name = json.loads((paths.input_config / "resourceconfig.json").read_text())["current_host"]
+    number = job.names.index(name)
+    set_interface(paths, job, name)
+    placed = {one: job.settings[one].replace("{base}", quote(base)) for one in job.in_base}
+    python_path = os.pathsep.join(filter(None, [library, os.environ.get("PYTHONPATH")]))
+    environment = {
+        **os.environ,
+        **job.environment,
+        **job.settings,
+        **placed,
+        "PYTHONPATH": python_path,
+        "SAGEMAKER_BASE_DIR": base,
+        "CLOUDTRAIN_RENDEZVOUS": f"{base}/leader",
+        "CLOUDTRAIN_REQUIREMENTS_CACHE": cache,
+        "CLOUDTRAIN_DIE_WITH_PARENT": str(os.getpid()),
+    }
+    folder = SentHostFolder(paths.base, send, leads=number == 0)
+    command = [sys.executable, "-c", RUN_RUNTIME, library]
+    code = run(number, folder, environment, given, command, send)
+    folder.close()
+    folder.send_outputs([*(job.outputs if code in ENDED or number == 0 else ()), "output/logs"])
+    send(Exit(code).frames(number))
+
+
 def set_interface(paths: Paths, job: NodeJob, name: str) -> None:
     """Write the interface over which this node reaches the others into its configuration."""
     other = next((host for host in (job.names[0], *job.names[1:2]) if host != name), name)
+    other = job.address or other
     interface = interface_to(other) or "lo" if job.interface == "auto" else job.interface
     key = key_of(paths, paths.input_config / "resourceconfig.json")
     with Beneath(paths.base) as base:
@@ -174,13 +199,20 @@ def runtime_environment(
 
 
 def run(
-    number: int, folder: HostFolder, environment: Mapping[str, str], given: Input, command: Sequence[str] = ()
+    number: int,
+    folder: HostFolder,
+    environment: Mapping[str, str],
+    given: Input,
+    command: Sequence[str] = (),
+    send: Callable[[bytes], object] | None = None,
 ) -> int:
-    """Run the runtime to its end, pass its output on, and obey the step. Returns its exit code.
+    """Run the runtime to its end, pass its output on, and obey the leading process. Returns its exit code.
 
     Args:
         command: starts the runtime; without it, this process forks into it.
+        send: sends frames; by default, on the standard output.
     """
+    send = send or _send
     adopt_orphans()
     output, target = os.pipe()
     # the runtime unblocks it when it has a handler: this process ignores SIGTERM, and the child does so at first
@@ -192,49 +224,57 @@ def run(
     with selectors.DefaultSelector() as selector:
         selector.register(output, selectors.EVENT_READ)
         selector.register(0, selectors.EVENT_READ)
-        rest, is_open, code = b"", True, None
-        _obey(given.pending(), given.has_ended, pid)  # a stop may have arrived with the job
+        rest, is_open, code, kill_at = b"", True, None, float("inf")
+        _obey(given, folder, pid)  # a stop may have arrived with the job
         while is_open or code is None:
             folder.copy()
             for key, _ in selector.select(0.05 if code is None else 0):
                 if key.fd == 0:
-                    _obey(given.lines(), given.has_ended, pid if code is None else 0)
-                    if given.has_ended:
-                        selector.unregister(0)
+                    given.fill()
+                    _obey(given, folder, pid if code is None else 0)
                     continue
                 data = os.read(output, READ_SIZE)
                 *lines, rest = (rest + data).split(b"\n")
-                _send(b"".join(output_frames(number, line) for line in lines))
+                send(b"".join(output_frames(number, line) for line in lines))
                 if not data:
                     selector.unregister(output)
                     is_open = False
+            if given.has_ended and 0 in selector.get_map():
+                selector.unregister(0)
+                _signal(pid if code is None else 0, own_number("SIGUSR2"))  # see `entrypoint.ORPHANED_SIGNAL`
+                kill_at = time.monotonic() + ENDING_SECONDS
+            if time.monotonic() > kill_at:
+                _signal(pid if code is None else 0, SIGKILL)
             if code is None:
                 code = exit_code(pid)
                 if code is not None:
                     end_descendants()  # processes of a killed runtime that may hold the pipe
     if rest:
-        _send(output_frames(number, rest))
+        send(output_frames(number, rest))
     os.close(output)
     return code
 
 
-def _obey(lines: Sequence[bytes], has_ended: bool, pid: int) -> None:
-    """Pass the signals that the step sends on to the runtime."""
-    messages = map(Message.from_line, lines)
-    numbers = [message.number for message in messages if isinstance(message, Signal)]
-    if has_ended:
-        numbers.extend(filter(None, [own_number("SIGUSR2")]))  # see `entrypoint.ORPHANED_SIGNAL`
-    for number in numbers:
-        if pid:
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(pid, number)
+def _obey(given: Input, folder: HostFolder, pid: int) -> None:
+    """Pass on what the leading process sends."""
+    for message in given.pending():
+        if isinstance(message, Signal):
+            _signal(pid, own_number(LINUX.get(message.number, "")))
+        elif isinstance(message, Leader):
+            folder.take_leader(message.address)
+
+
+def _signal(pid: int, number: int | None) -> None:
+    if pid and number is not None:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, number)
 
 
 def _be_runtime(base: Path, environment: Mapping[str, str], target: int, command: Sequence[str]) -> None:
     """Become the runtime, in this forked process."""
     code = 1
     try:
-        for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1):
+        for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGALRM):
             signal.signal(number, signal.SIG_DFL)
         os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
         os.dup2(target, 1)

@@ -11,16 +11,28 @@ import shutil
 import socket
 import tempfile
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 
 from cloudtrain._system.owned import FolderIsOpen, own_place
 from cloudtrain._system.safe_open import Beneath
 from cloudtrain.contract import Paths
 from cloudtrain.errors import PlatformError
+from cloudtrain.runtime.start.messages import (
+    LARGEST_CONTENT,
+    Data,
+    Events,
+    File,
+    Leader,
+    Report,
+    Warn,
+)
+from cloudtrain.storage.atomic import replace_file
 
 COPY_SECONDS = 1.0
 """How often new events are copied into the job's folder."""
+LEADER = "leader"
+"""The file in a host's own folder with the address at which its leader listens."""
 
 
 TASK = ("SLURM_JOB_ID", "SLURM_STEP_ID", "SLURM_PROCID")
@@ -115,6 +127,9 @@ class HostFolder:
     def copy(self) -> None:
         """Nothing is to be copied."""
 
+    def take_leader(self, address: str) -> None:
+        """It is in the environment of the runtime."""
+
     def close(self) -> None:
         _unlink_run_folder(self.base)
 
@@ -173,6 +188,74 @@ class LocalHostFolder(HostFolder):
             target.parent.mkdir(parents=True, exist_ok=True)
             with open(target, "wb") as copy:
                 shutil.copyfileobj(file, copy)
+
+    def _key(self, path: Path) -> str:
+        return path.relative_to(self.base).as_posix()
+
+
+class SentHostFolder(HostFolder):
+    """The folder of a host that shares none with the job: events, the report and the outputs are sent to the job.
+
+    Args:
+        send: sends frames.
+        leads: whether the leader is here.
+    """
+
+    def __init__(self, base: Path, send: Callable[[bytes], object], *, leads: bool) -> None:
+        self.base = base
+        self._paths = Paths(base)
+        self._send = send
+        self._position = 0
+        self._is_announced = not leads
+
+    def copy(self) -> None:
+        """Send the leader's address once it is known, and new events."""
+        if not self._is_announced:
+            with contextlib.suppress(OSError), Beneath(self.base) as own:
+                self._send(Leader(own.read(LEADER, LARGEST_CONTENT).decode()).frames(0))
+                self._is_announced = True
+        key = self._key(self._paths.events)
+        with contextlib.suppress(OSError), Beneath(self.base) as own, own.open(key) as events:
+            events.seek(self._position)
+            for data in iter(lambda: events.read(LARGEST_CONTENT), b""):
+                self._position += len(data)
+                self._send(Events.of(data).frames(0))
+
+    def take_leader(self, address: str) -> None:
+        replace_file(self.base / LEADER, address.encode(), mode=0o600)
+
+    def close(self) -> None:
+        """Send the rest of the events, and the report."""
+        self.copy()
+        with contextlib.suppress(OSError), Beneath(self.base) as own:
+            report = own.read(self._key(self._paths.failure_report), LARGEST_CONTENT)
+            self._send(Report.of(report).frames(0))
+
+    def send_outputs(self, folders: Iterable[str]) -> None:
+        """Send every file below ``folders``. A link to a file of this host's folder becomes that file."""
+        with Beneath(self.base) as own:
+            for folder in folders:
+                with contextlib.suppress(FileNotFoundError), own.inside(folder) as inside:
+                    left: dict[str, str] = {}
+                    for found in inside.walk(left.__setitem__):
+                        if not found.is_folder:
+                            self._send_file(own, f"{folder}/{found.key}")
+                    for key in left:
+                        self._leave(f"{folder}/{key}")
+
+    def _send_file(self, own: Beneath, key: str) -> None:
+        try:
+            file = own.open(key, follow=True)
+        except OSError:
+            self._leave(key)
+            return
+        with file:
+            self._send(File(key, os.fstat(file.fileno()).st_mode & 0o777).frames(0))
+            for data in iter(lambda: file.read(LARGEST_CONTENT), b""):
+                self._send(Data.of(data).frames(0))
+
+    def _leave(self, key: str) -> None:
+        self._send(Warn(f"{key} is not a regular file: it was left on the host").frames(0))
 
     def _key(self, path: Path) -> str:
         return path.relative_to(self.base).as_posix()

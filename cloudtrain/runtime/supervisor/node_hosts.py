@@ -7,27 +7,26 @@ import os
 import re
 import signal
 import subprocess
-import threading
 import time
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 from cloudtrain._system.interfaces import is_loopback
-from cloudtrain._system.processes import signal_group
-from cloudtrain._system.signals import SIGKILL
+from cloudtrain._system.signals import SIGKILL, linux_number
 from cloudtrain.contract import FailureClass, FailureReport
 from cloudtrain.contract.request_body import request_environment, request_settings
 from cloudtrain.runtime.diagnose.first_cause import with_memory_kill
+from cloudtrain.runtime.output import write_all
 from cloudtrain.runtime.start.container_files import check_shared, needed_mounts, pulled, shared_files
-from cloudtrain.runtime.start.messages import Exit, FrameReader, Leader, Message, NodeJob, Signal
+from cloudtrain.runtime.start.host_link import HostLink
+from cloudtrain.runtime.start.messages import Exit, Leader, Message, NodeJob, Signal
 from cloudtrain.runtime.start.node_container import Container
 from cloudtrain.runtime.supervisor.folder import JobFolder
 from cloudtrain.runtime.supervisor.hosts import FolderHosts
 
-READ_SIZE = 1 << 16
 IMAGE = "image"
 """The file of a job with the image that its first node has pulled."""
 KILL_SECONDS = 5.0
@@ -46,20 +45,17 @@ class NodePrograms:
     def __init__(self, command: Sequence[str], job: NodeJob, log: int, noise: tuple[bytes, ...] = ()) -> None:
         self._job = job
         self._log = os.dup(log)
-        self._reader = FrameReader(self._take, noise)
         self._exits: dict[int, int] = {}
-        self._lock = threading.Lock()
         self._kill_at: float | None = None
-        self._process = subprocess.Popen(
+        self._link = HostLink(
             command,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            start_new_session=True,
+            self._take,
+            self._write,
+            lambda _why: os.close(self._log),
+            noise=noise,
+            errors=subprocess.STDOUT,
         )
-        self._send(job)
-        self._thread = threading.Thread(target=self._read, daemon=True)
-        self._thread.start()
+        self._link.start(job.to_line())
 
     def exit_code(self, number: int) -> int | None:
         """The exit code of a runtime, negative for a signal; None while it runs."""
@@ -67,10 +63,10 @@ class NodePrograms:
         if code is not None:
             return code
         if self._kill_at is not None and time.monotonic() > self._kill_at:
-            self._end()
-        if self._thread.is_alive():
+            self._link.kill()
+        if not self._link.is_read:
             return None
-        found = self._process.poll()
+        found = self._link.process.poll()
         if found is None or number in self._exits:
             return self._exits.get(number)
         return -SIGKILL if self._kill_at is not None else found or 1
@@ -82,12 +78,12 @@ class NodePrograms:
     @property
     def is_cancelled(self) -> bool:
         """Whether someone has cancelled the step of the programs."""
-        return self._reader.is_cancelled
+        return self._link.reader.is_cancelled
 
     @property
     def code(self) -> int | None:
         """The exit code of the command; None while it runs."""
-        return self._process.poll()
+        return self._link.process.poll()
 
     def memory_kill(self) -> str:
         """The line of the scheduler about a process that was killed for its use of memory; empty if it has not.
@@ -95,8 +91,8 @@ class NodePrograms:
         The line that names a node counts most. It may arrive with the end of the step.
         """
         if self._all_reported:
-            self._thread.join(KILL_SECONDS)
-        lines = self._reader.memory_kills
+            self._link.join(KILL_SECONDS)
+        lines = self._link.reader.memory_kills
         return next((line for line in lines if self.node_in(line)), lines[0] if lines else "")
 
     def node_in(self, line: str) -> str:
@@ -113,52 +109,28 @@ class NodePrograms:
             if self._kill_at is not None:
                 return
             self._kill_at = time.monotonic() + KILL_SECONDS
-        self._send(Signal(number))
+        self._link.send(Signal(linux_number(number)))
 
     def close(self) -> None:
         """End what is left of the command. Its nodes have ended, or do not answer."""
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            self._process.wait(KILL_SECONDS if self._all_reported else 0)
-        self._end()
-        self._thread.join(KILL_SECONDS)
-        self._process.wait()
+        self._link.close(KILL_SECONDS if self._all_reported else 0)
+        self._link.join(KILL_SECONDS)
 
     @property
     def _all_reported(self) -> bool:
         return len(self._exits) == len(self._job.names)
 
-    def _end(self) -> None:
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            signal_group(self._process.pid, SIGKILL)
-
-    def _send(self, message: Message) -> None:
-        assert self._process.stdin
-        with self._lock, contextlib.suppress(OSError, ValueError):  # it has ended
-            self._process.stdin.write(message.to_line())
-            self._process.stdin.flush()
-
-    def _read(self) -> None:
-        """Copy what the nodes print into the log, until the command ends."""
-        assert self._process.stdout
-        stream: IO[bytes] = self._process.stdout
-        while data := os.read(stream.fileno(), READ_SIZE):
-            for output in self._reader.read(data):
-                self._write(output)
-        self._write(self._reader.end())
-        os.close(self._log)
-
     def _take(self, number: int, message: Message) -> None:
         if isinstance(message, Exit):
             self._exits.setdefault(number, message.code)
         elif isinstance(message, Leader):
-            self._send(message)
+            self._link.send(message)
         elif isinstance(message, Signal):  # the supervisor ends the job
             os.kill(os.getpid(), signal.SIGHUP if message.number == signal.SIGHUP else signal.SIGINT)
 
     def _write(self, output: bytes) -> None:
         with contextlib.suppress(OSError):  # a full disk
-            while output:
-                output = output[os.write(self._log, output) :]
+            write_all(self._log, output)
 
 
 class NodeHost:

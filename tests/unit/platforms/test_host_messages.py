@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import json
+import os
 
 import pytest
 
 from cloudtrain.runtime.start.messages import (
+    Beat,
+    Data,
     Exit,
     Failed,
     FrameReader,
+    Input,
     Kill,
     Leader,
     Message,
@@ -33,13 +37,39 @@ def test_frames_of_several_hosts_in_one_stream() -> None:
     first, second = output_frames(0, long), output_frames(1, b"short")
     cut = first.index(b"\n", 1000) + 1
     stream = b"srun: noise\nsrun: error: kept\n" + first[:cut] + second + Signal(2).frames(0) + first[cut:]
-    stream += Leader(20123).frames(0) + Exit(-9).frames(1) + failed.frames(0)
+    stream += Leader("n1:20123").frames(0) + Exit(-9).frames(1) + failed.frames(0)
     assert max(map(len, stream.split(b"\n"))) <= 1024
     out = b"".join(b"".join(reader.read(stream[at : at + 7])) for at in range(0, len(stream), 7))
     assert out == b"srun: error: kept\nshort\n" + long + b"\n"
-    assert got == [(0, Signal(2)), (0, Leader(20123)), (1, Exit(-9)), (0, failed)]
+    assert got == [(0, Signal(2)), (0, Leader("n1:20123")), (1, Exit(-9)), (0, failed)]
     assert b"".join(reader.read(b"no line end")) == b""
     assert reader.end() == b"no line end\n"
+
+
+def test_bytes_that_follow_a_message_are_not_output() -> None:
+    got: list[object] = []
+    reader = FrameReader(lambda _, message: got.append(message))
+    content = b"\x020oline\n\x00\n" * 300
+    stream = (
+        output_frames(0, b"before") + Data.of(content).frames(0) + Data.of(b"").frames(0) + Exit(0).frames(0)
+    )
+    for at in range(0, len(stream), 7):
+        got += filter(None, reader.read(stream[at : at + 7]))
+    assert got == [b"before\n", Data.of(content), Data.of(b""), Exit(0)]
+    absurd = b'\x020m{"type": "Data", "size": 999999999}\n'
+    assert b"".join(reader.read(absurd)) == absurd, "it is output"
+
+
+def test_a_host_reads_messages_and_their_bytes() -> None:
+    reading, writing = os.pipe()
+    sent = [Signal(15), Data.of(b"\n{}\n"), Beat(), Exit(1)]
+    os.write(writing, b"".join(message.to_line() for message in sent))
+    os.close(writing)
+    given = Input(reading)
+    assert given.wait() == sent[0]
+    assert [*given.pending()] == [sent[1], sent[3]], "a beat is none for the host"
+    assert given.wait() is None
+    os.close(reading)
 
 
 def test_output_before_a_message_is_read_before_the_message() -> None:

@@ -10,7 +10,7 @@ from cloudtrain.errors import PlatformError
 from cloudtrain.platforms.hosts.connection import Connection, HostDisconnected
 from cloudtrain.platforms.hosts.host_list import parse_hosts
 from cloudtrain.platforms.hosts.probe import Question, ask
-from cloudtrain.runtime.start.remote_start import BEAT, HEADER, HELLO, MARK
+from cloudtrain.runtime.start.messages import Beat, Inquiry
 
 # recorded from OpenSSH 9.2, Debian's dash and tcsh, and Python 2.7 and 3.6
 ANSWERS = {
@@ -82,7 +82,7 @@ def test_a_login_script_that_prints(tmp_path: Path) -> None:
     found = ask(Question(parse_hosts("n1"), [str(ssh)], "python3"))
     found.close()
     found.check()
-    assert found.hellos["n1"]["python"] >= [3, 9]
+    assert found.facts["n1"].python >= [3, 9]
 
 
 def _host_that(folder: Path, *does: str) -> list[str]:
@@ -105,8 +105,7 @@ def test_a_forced_command_that_prints_something_else(ending: str, tmp_path: Path
 
 @pytest.mark.parametrize("answer", ["[1]", "{}", '{"time": 1}', "[" * 200_000, "nothing"])
 def test_an_answer_that_is_none(answer: str, tmp_path: Path) -> None:
-    frame = MARK + HEADER.pack(HELLO, len(answer)) + answer.encode()
-    (tmp_path / "answer").write_bytes(frame)
+    (tmp_path / "answer").write_text(f"\x020m{answer}\n")
     found = ask(Question(parse_hosts("n1"), _host_that(tmp_path, f"cat {tmp_path}/answer"), "python3"))
     found.close()
     with pytest.raises(PlatformError, match="n1 does not answer as it should"):
@@ -115,10 +114,10 @@ def test_an_answer_that_is_none(answer: str, tmp_path: Path) -> None:
 
 def test_a_host_that_lives_but_gives_no_answer(tmp_path: Path) -> None:
     """Its home folder hangs, for example."""
-    (tmp_path / "beat").write_bytes(HEADER.pack(BEAT, 0))
-    (tmp_path / "mark").write_bytes(MARK)
-    beats = f"cat {tmp_path}/mark; while cat {tmp_path}/beat; do sleep 0.02; done"
+    (tmp_path / "beat").write_bytes(Beat().frames(0))
+    beats = f"while cat {tmp_path}/beat; do sleep 0.02; done"
     connection = Connection(parse_hosts("n1")[0], _host_that(tmp_path, beats), "python3")
+    connection.open(Inquiry("", "", "", "", [], [], 30.0))
     with pytest.raises(HostDisconnected, match=r"no answer in 0\.2 s"):
-        connection.receive(10, within=0.2)
+        connection.receive(0.2)
     connection.close()

@@ -9,15 +9,15 @@ from typing import Any
 
 import pytest
 
+from cloudtrain._system.interfaces import interface_to, own_addresses
 from cloudtrain.contract import Paths, Settings
 from cloudtrain.errors import PlatformError, StorageError
 from cloudtrain.platforms.hosts.host_list import parse_hosts
 from cloudtrain.platforms.hosts.probe import Answers, Question, _find_leader
 from cloudtrain.platforms.hosts.transfer import MOST_SENT, Arrivals, check_size, plan_inputs
-from cloudtrain.runtime.routes import interface_to, own_addresses
-from cloudtrain.runtime.start.remote_start import fingerprint
+from cloudtrain.runtime.start.messages import Facts, File, fingerprint
 
-BLIND: Mapping[str, Any] = {"fingerprints": {}}
+BLIND = Facts()
 """A host that sees nothing of this machine."""
 
 
@@ -36,7 +36,7 @@ def test_a_channel_is_sent_unless_the_host_sees_it(tmp_path: Path) -> None:
     assert blind.send == {"input/data/code/sourcedir.tar.gz": archive, "sent/train": data}
     assert blind.channels == (("train", "file://{base}/sent/train"), s3)
     assert blind.checkpoint_uri == "file://{base}/sent-checkpoints"
-    seeing = plan_inputs(settings, {"fingerprints": {str(data): fingerprint(str(data))}}, "", None)
+    seeing = plan_inputs(settings, Facts(fingerprints={str(data): fingerprint(str(data))}), "", None)
     assert (seeing.send, seeing.channels) == ({}, (("train", data.as_uri()), s3))
     shared = plan_inputs(settings, BLIND, str(tmp_path), None)
     assert (shared.send, shared.checkpoint_uri) == ({}, (tmp_path / "checkpoints").as_uri())
@@ -91,14 +91,14 @@ def test_a_host_cannot_write_elsewhere(path: str, tmp_path: Path) -> None:
     paths = Paths(tmp_path / "host")
     arrivals = Arrivals(paths, None)
     with pytest.raises((ValueError, OSError, StorageError)):
-        arrivals.begin({"path": path, "mode": 0o644})
+        arrivals.begin(File(path, 0o644))
     assert not list(tmp_path.rglob("*"))
 
 
 def test_files_are_copied_back(tmp_path: Path) -> None:
     arrivals = Arrivals(Paths(tmp_path / "host"), tmp_path / "checkpoints")
     for path in ("model/a/b.bin", "model/\udcff", "sent-checkpoints/7/manifest.json"):
-        arrivals.begin({"path": path, "mode": 0o4777})
+        arrivals.begin(File(path, 0o4777))
         arrivals.add(b"1")
         arrivals.add(b"2")
     arrivals.close()
@@ -114,8 +114,8 @@ def test_clocks_that_differ() -> None:
     ]
 
 
-def _leader(hosts: str, hellos: Mapping[str, Mapping[str, Any]]) -> str:
-    found = Answers(hellos={name: dict(hello) for name, hello in hellos.items()})
+def _leader(hosts: str, facts: Mapping[str, Mapping[str, Any]]) -> str:
+    found = Answers(facts={name: Facts(**values) for name, values in facts.items()})
     problem = _find_leader(Question(parse_hosts(hosts), ["ssh"], "python3"), found)
     return problem[1].what if problem else found.address
 
