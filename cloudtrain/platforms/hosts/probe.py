@@ -38,34 +38,13 @@ class Question:
     hosts: Sequence[NamedHost]
     ssh: Sequence[str]
     python: str
-    runtime: str = ""
-    """The SHA-256 of the bundled runtime."""
-    folder: str = ""
-    """The shared folder, in which ``token_file`` has ``token``."""
-    token_file: str = ""
+    inquiry: Inquiry = field(default_factory=Inquiry)
     token: str = ""
-    paths: Sequence[str] = ()
-    """Files and folders of this machine that hosts may see at the same place."""
-    modules: Sequence[str] = ()
-    """Modules that the script imports."""
-    timeout: float = 30.0
-    """The seconds of silence after which a host ends what it runs."""
+    """The content of the file in the shared folder."""
 
     @property
     def remote(self) -> list[NamedHost]:
         return [host for host in self.hosts if not host.is_this_machine]
-
-    def inquiry(self) -> Inquiry:
-        leader = self.hosts[0]
-        return Inquiry(
-            leader="" if leader.name == "localhost" else leader.name,
-            runtime=self.runtime,
-            folder=self.folder,
-            token_file=self.token_file,
-            paths=list(self.paths),
-            modules=list(self.modules),
-            timeout=float(self.timeout),
-        )
 
 
 @dataclass
@@ -103,10 +82,9 @@ class Answers:
 def ask(question: Question) -> Answers:
     """Connect to every host that is not this machine. Those with an answer stay connected: close them."""
     found = Answers()
-    inquiry = question.inquiry()
     connections = [Connection(host, question.ssh, question.python) for host in question.remote]
     for connection in connections:
-        connection.open(inquiry)
+        connection.open(question.inquiry)
         found.connections[connection.host.name] = connection
     if connections:
         with ThreadPoolExecutor(len(connections)) as pool:
@@ -134,7 +112,7 @@ def _hear(connection: Connection, question: Question, found: Answers) -> Problem
         return Problem(f"{name}: {answer.message}")
     if not isinstance(answer, Facts):
         return Problem(f"{name} does not answer as it should")
-    connection.limit_silence(question.timeout)
+    connection.limit_silence(question.inquiry.timeout)
     found.skews[name] = answer.time - time.time()
     found.facts[name] = answer
     return _judge(name, answer, question)
@@ -149,12 +127,12 @@ def _judge(name: str, facts: Facts, question: Question) -> Problem | None:
         )
     if facts.free < LITTLE_SPACE:
         return Problem(
-            f"{name}: the disk is full: {facts.free / 1e6:.0f} MB are free for {question.folder or home}",
+            f"{name}: the disk is full: {facts.free / 1e6:.0f} MB are free for {question.inquiry.folder or home}",
             f"Free space on {name}.",
         )
-    if question.folder and facts.token != question.token:
+    if question.inquiry.folder and facts.token != question.token:
         return Problem(
-            f"{name} does not see the folder of this machine at {question.folder}",
+            f"{name} does not see the folder of this machine at {question.inquiry.folder}",
             "platform_options.folder has to be one folder that all hosts mount at the same path. Leave it out to send "
             "files through ssh.",
         )
@@ -201,16 +179,15 @@ def question_of(body: Mapping[str, Any], modules: Sequence[str] = ()) -> Questio
     Args:
         modules: those that the script imports.
     """
-    settings = request_settings(body)
-    return Question(
-        parse_hosts(body["hosts"]),
-        body.get("ssh", ["ssh"]),
-        body["remote_python"],
+    settings, hosts = request_settings(body), parse_hosts(body["hosts"])
+    inquiry = Inquiry(
+        leader="" if hosts[0].name == "localhost" else hosts[0].name,
         folder=body.get("folder", ""),
         paths=local_paths(settings),
-        modules=modules,
-        timeout=max(settings.host_timeout, 15.0),
+        modules=list(modules),
+        timeout=max(float(settings.host_timeout), 15.0),
     )
+    return Question(hosts, body.get("ssh", ["ssh"]), body["remote_python"], inquiry)
 
 
 @contextlib.contextmanager
@@ -219,23 +196,23 @@ def with_token(question: Question) -> Iterator[Question]:
 
     Raises PlatformError if this machine cannot write there, or another user could replace what it writes.
     """
-    if not question.folder:
+    if not question.inquiry.folder:
         yield question
         return
     with safe_folder():
-        own_place(question.folder)
+        own_place(question.inquiry.folder)
     token = os.urandom(16).hex()
-    path = Path(question.folder, f".cloudtrain-{token[:8]}")
+    path = Path(question.inquiry.folder, f".cloudtrain-{token[:8]}")
     try:
         with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644), "w") as file:
             file.write(token)
     except OSError as error:
         raise PlatformError(
-            f"platform_options.folder: {question.folder} cannot be written: {error.strerror}",
+            f"platform_options.folder: {question.inquiry.folder} cannot be written: {error.strerror}",
             hint="Name a folder that exists on this machine and on all hosts.",
         ) from None
     try:
-        yield replace(question, token_file=path.name, token=token)
+        yield replace(question, inquiry=replace(question.inquiry, token_file=path.name), token=token)
     finally:
         path.unlink(missing_ok=True)
 
@@ -264,7 +241,7 @@ def check_hosts(body: Mapping[str, Any]) -> None:
     found.check()
     settings = request_settings(body)
     for name, facts in found.facts.items():
-        check_size(settings, facts, name, question.folder)
+        check_size(settings, facts, name, question.inquiry.folder)
 
 
 class HostChecks:

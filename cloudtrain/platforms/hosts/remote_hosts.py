@@ -60,9 +60,9 @@ class ListedHosts(HostProcesses):
         self._forks = False  # there are threads
 
     def prepare(self) -> None:
-        if self._question.folder:
+        if self._question.inquiry.folder:
             with safe_folder():
-                own_folder(f"{self._question.folder}/{self._folder.name}", create=True)
+                own_folder(f"{self._question.inquiry.folder}/{self._folder.name}", create=True)
         self._connect()
         super().prepare()
 
@@ -95,7 +95,8 @@ class ListedHosts(HostProcesses):
         """Query all hosts, once for each attempt, and choose the leader's address."""
         self._leader = ""
         self._runtime = self._runtime or pack_runtime(state_home() / "runtime")
-        with with_token(replace(self._question, runtime=self._runtime.sha256)) as question:
+        inquiry = replace(self._question.inquiry, runtime=self._runtime.sha256)
+        with with_token(replace(self._question, inquiry=inquiry)) as question:
             self._found = ask(question)
         for problem in self._found.warnings():
             self._warn(f"{problem.what}. {problem.hint}")
@@ -108,7 +109,7 @@ class ListedHosts(HostProcesses):
             send_runtime(connection, self._runtime.path)
         paths, leads = self._folder.host(host.name), host.name == self.names[0]
         settings = request_settings(self._request)
-        folder = self._question.folder
+        folder = self._question.inquiry.folder
         inputs = plan_inputs(settings, facts, folder, self._archive())
         checkpoints = uri_to_path(settings.checkpoint_uri) if inputs.sends_checkpoints and leads else None
         running = RemoteHost(

@@ -105,18 +105,18 @@ class Beat(Message):
 class Inquiry(Message):
     """The first message to a host that is reached through ssh. `Facts` answer it."""
 
-    leader: str
+    leader: str = ""
     """The name of the first host, to be resolved; empty for none."""
-    runtime: str
+    runtime: str = ""
     """The SHA-256 of the bundled runtime; empty if nothing will run."""
-    folder: str
+    folder: str = ""
     """The folder that the hosts share, in which ``token_file`` is; empty for none."""
-    token_file: str
-    paths: list[str]
+    token_file: str = ""
+    paths: list[str] = field(default_factory=list)
     """Paths of the leading process, of which the host sends the `fingerprint`."""
-    modules: list[str]
+    modules: list[str] = field(default_factory=list)
     """Modules that the script imports."""
-    timeout: float
+    timeout: float = 30.0
     """The seconds of silence after which the host ends what it runs."""
 
 

@@ -117,7 +117,7 @@ def test_a_host_that_lives_but_gives_no_answer(tmp_path: Path) -> None:
     (tmp_path / "beat").write_bytes(Beat().frames(0))
     beats = f"while cat {tmp_path}/beat; do sleep 0.02; done"
     connection = Connection(parse_hosts("n1")[0], _host_that(tmp_path, beats), "python3")
-    connection.open(Inquiry("", "", "", "", [], [], 30.0))
+    connection.open(Inquiry())
     with pytest.raises(HostDisconnected, match=r"no answer in 0\.2 s"):
         connection.receive(0.2)
     connection.close()
