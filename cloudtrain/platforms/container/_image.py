@@ -11,7 +11,7 @@ import json
 import re
 import tarfile
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -62,62 +62,7 @@ class ProbeResult:
     """The module or script whose import crashed the probe or exceeded its time."""
 
 
-@dataclass(frozen=True)
-class ProbeRequest:
-    """The modules and the script that a probe tries to import."""
-
-    modules: Sequence[str]
-    runtime: Path
-    """The zipapp of `cloudtrain.packaging.pack_runtime`."""
-    source: Path | None = None
-    """The packed source."""
-    script: str | None = None
-    """A Python file in the source."""
-    run: bool = False
-    """Whether to import the script, or only compile it."""
-    binds: Sequence[Bind] = ()
-    """The volumes of the job's containers."""
-
-
-def probe(client: EngineClient, image: str, request: ProbeRequest) -> ProbeResult:
-    """Start a container of ``image``, wait for its report, and remove it.
-
-    Raises:
-        PlatformError: a container of ``image`` cannot be started.
-    """
-    from docker.types import Mount
-
-    argument = {"modules": list(request.modules), "script": request.script, "run": request.run}
-    with engine_errors(f"cannot probe the image {image}"):
-        container = client.api.create_container(
-            image,
-            [json.dumps(argument)],
-            entrypoint=["/bin/sh", "-c", _START, f"{PROBE_FOLDER}/probe.py"],
-            working_dir=f"{PROBE_FOLDER}/code",
-            environment={"PYTHONPATH": f"{PROBE_FOLDER}/{RUNTIME_FILE}"},
-            labels={
-                **own_labels(),
-                FOLDER: PROBE_FOLDER,
-            },  # it belongs to no job: `cloudtrain clean` may remove it
-            host_config=client.api.create_host_config(
-                network_mode="none",
-                mounts=[Mount(bind.target, bind.source, "bind", bind.read_only) for bind in request.binds],
-                **confinement(),
-            ),
-        )["Id"]
-    try:
-        with engine_errors(f"cannot probe the image {image}"):
-            client.api.put_archive(container, "/", _files(request))
-            if request.source:
-                client.api.put_archive(container, f"{PROBE_FOLDER}/code", request.source.read_bytes())
-            output = client.api.attach(container, stderr=False, stream=True)
-            client.api.start(container)
-            return read_result(_lines(output))
-    finally:
-        client.remove(container)
-
-
-def read_result(lines: Iterator[str]) -> ProbeResult:
+def read_result(lines: Iterable[str]) -> ProbeResult:
     """Parse the lines of a report."""
     found: dict[str, Any] = {"modules": {}, "stuck": ""}
     for line in lines:
@@ -136,22 +81,16 @@ def read_result(lines: Iterator[str]) -> ProbeResult:
     return ProbeResult(python and tuple(python), **found)
 
 
-def _lines(output: Iterator[bytes]) -> Iterator[str]:
-    rest = b""
-    for chunk in output:
-        *lines, rest = (rest + chunk).split(b"\n")
-        yield from (line.decode() for line in lines)
-
-
-def _files(request: ProbeRequest) -> bytes:
+def _files() -> bytes:
     """The folder of the probe, as a tar archive."""
     buffer = io.BytesIO()
+    runtime = pack_runtime(state_home() / "runtime").path
     with tarfile.open(fileobj=buffer, mode="w") as tar:
         for name in (PROBE_FOLDER, f"{PROBE_FOLDER}/code"):
             member = tarfile.TarInfo(name.lstrip("/"))
             member.type, member.mode = tarfile.DIRTYPE, 0o755
             tar.addfile(member)
-        for name, path in (("probe.py", Path(_probe.__file__)), (RUNTIME_FILE, request.runtime)):
+        for name, path in (("probe.py", Path(_probe.__file__)), (RUNTIME_FILE, runtime)):
             data = path.read_bytes()
             member = tarfile.TarInfo(f"{PROBE_FOLDER}/{name}".lstrip("/"))
             member.size, member.mode = len(data), 0o644
@@ -248,17 +187,46 @@ class Image:
             except PlatformError:  # the check of the engine reports it
                 return
             try:
-                self._probe_result = probe(client, self.name, self._probe_request())
+                self._probe_result = self._run_probe(client)
             except PlatformError as error:
                 self._probe_result = error
 
-    def _probe_request(self) -> ProbeRequest:
+    def _run_probe(self, client: EngineClient) -> ProbeResult:
+        """Start a container of the image, wait for its report, and remove it.
+
+        Raises PlatformError if it cannot be started.
+        """
+        from docker.types import Mount
+
         source = self._source
-        return ProbeRequest(
-            self._imports,
-            pack_runtime(state_home() / "runtime").path,
-            source.archive if source else None,
-            source.script if source else None,
-            source is not None and source.is_guarded,
-            self._binds,
-        )
+        argument = {
+            "modules": list(self._imports),
+            "script": source.script if source else None,
+            "run": source is not None and source.is_guarded,
+        }
+        api = client.api
+        with engine_errors(f"cannot probe the image {self.name}"):
+            container = api.create_container(
+                self.name,
+                [json.dumps(argument)],
+                entrypoint=["/bin/sh", "-c", _START, f"{PROBE_FOLDER}/probe.py"],
+                working_dir=f"{PROBE_FOLDER}/code",
+                environment={"PYTHONPATH": f"{PROBE_FOLDER}/{RUNTIME_FILE}"},
+                # it belongs to no job: `cloudtrain clean` may remove it
+                labels={**own_labels(), FOLDER: PROBE_FOLDER},
+                host_config=api.create_host_config(
+                    network_mode="none",
+                    mounts=[Mount(bind.target, bind.source, "bind", bind.read_only) for bind in self._binds],
+                    **confinement(),
+                ),
+            )["Id"]
+        try:
+            with engine_errors(f"cannot probe the image {self.name}"):
+                api.put_archive(container, "/", _files())
+                if source:
+                    api.put_archive(container, f"{PROBE_FOLDER}/code", source.archive.read_bytes())
+                output = api.attach(container, stderr=False, stream=True)
+                api.start(container)
+                return read_result(b"".join(output).decode().split("\n")[:-1])  # without an unfinished line
+        finally:
+            client.remove(container)

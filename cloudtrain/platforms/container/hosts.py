@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import threading
 import time
@@ -17,7 +16,7 @@ from cloudtrain.engine.client import EngineClient
 from cloudtrain.engine.engine import find_engine
 from cloudtrain.engine.pulling import ensure_image
 from cloudtrain.errors import PlatformError
-from cloudtrain.observe import EventLog, parse_events
+from cloudtrain.observe import parse_events
 from cloudtrain.observe.growing import Bookmark, new_lines
 from cloudtrain.platforms.container.container_host import ContainerHost
 from cloudtrain.platforms.container.inputs import Inputs
@@ -48,7 +47,6 @@ class ContainerHosts(FolderHosts):
         self._settings = request_settings(self._request)
         self._has_runtime = self._request["runtime"] == "cloudtrain"
         self.end_seconds = 60.0 if self._has_runtime else 0.0  # the grace limits an image's own program
-        self._events = EventLog(folder.events, "supervisor")
         self._phases = Phases(self._events)
         self._network = network_name(folder.name, folder.path)
         self._inputs = Inputs(folder, self._request, self._settings, self.names)
@@ -222,8 +220,6 @@ class ContainerHosts(FolderHosts):
         )
         for warning in warnings:
             self._warn(warning)
-            with contextlib.suppress(OSError):
-                self._folder.append_to_log(f"[cloudtrain] {warning}\n")
         return report
 
     def _remove(self) -> None:
@@ -238,7 +234,3 @@ class ContainerHosts(FolderHosts):
             remove(what)
         except PlatformError as error:
             self._warn(f"{error.message}; run `cloudtrain clean` to try again")
-
-    def _warn(self, message: str) -> None:
-        with contextlib.suppress(OSError):  # a full disk
-            self._events.emit("warning", message=message)

@@ -13,7 +13,6 @@ from cloudtrain._system.owned import own_folder
 from cloudtrain._system.sockets import LOOPBACK
 from cloudtrain.contract import FailureReport, Settings
 from cloudtrain.contract.request_body import request_environment, request_settings
-from cloudtrain.observe import EventLog
 from cloudtrain.packaging.zipapp import RuntimeArchive, pack_runtime
 from cloudtrain.platforms.common.bundled_runtime import SOURCE_CHANNEL
 from cloudtrain.platforms.hosts.host_list import NamedHost
@@ -54,7 +53,6 @@ class ListedHosts(HostProcesses):
         self._leader = ""
         """The address of the leader in this attempt, once the other hosts have it."""
         self._runtime: RuntimeArchive | None = None
-        self._events = EventLog(folder.events, "supervisor")
         self._attempt = 0
         self.upload = False
         self._forks = False  # there are threads
@@ -173,9 +171,3 @@ class ListedHosts(HostProcesses):
         for warning in warnings:
             self._warn(warning)
         return report
-
-    def _warn(self, message: str) -> None:
-        with contextlib.suppress(OSError):  # a full disk
-            self._events.emit("warning", message=message)
-        with contextlib.suppress(OSError):
-            self._folder.append_to_log(f"[cloudtrain] {message}\n")

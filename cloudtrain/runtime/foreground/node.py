@@ -6,6 +6,7 @@ with their prefix, and the messages of this host, in frames.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import queue
 import shutil
@@ -79,41 +80,21 @@ def _run(inbox: queue.SimpleQueue[Message], run: Path) -> int:
     start = inbox.get()
     if not isinstance(start, messages.Start):
         return 0
-    ranks = HostRanks(order, run, start.name, Place(**start.place), first.secret)
+    ranks = HostRanks(order, run, start.name, Place(**start.place), first.secret, inbox)
     try:
         ranks.start()
-        _watch(ranks, inbox)
+        failed = False
+        while not ranks.has_ended and (failed or not ranks.done):
+            for report in ranks.poll():
+                failed = True
+                _send(messages.Failed(report.to_dict()))
+            with contextlib.suppress(queue.Empty):
+                ranks.send(inbox.get(timeout=POLL_SECONDS))
     finally:
         ranks.end()
-    _send(messages.Done(ranks.completed_ranks, ranks.launch.completed))
+    assert ranks.done, "they have ended"
+    _send(ranks.done)
     return 0
-
-
-def _watch(ranks: HostRanks, inbox: queue.SimpleQueue[Message]) -> None:
-    """Report failures until all ranks have ended, or have to be killed."""
-    failed = False
-    while True:
-        running = ranks.launch.running
-        for report in ranks.look():
-            failed = True
-            _send(messages.Failed(report.to_dict()))
-        if not running and not failed:
-            return
-        try:
-            message = inbox.get(timeout=POLL_SECONDS)
-        except queue.Empty:
-            continue
-        if isinstance(message, messages.Stop):
-            ranks.stop(message.signal, message.reason)
-            if not running:
-                return
-        elif isinstance(message, messages.Notify):
-            ranks.notify(message.reason)
-        elif isinstance(message, messages.Abort):
-            ranks.wait_for_commits(inbox)
-            return
-        else:
-            return
 
 
 if __name__ == "__main__":

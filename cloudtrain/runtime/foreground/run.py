@@ -12,7 +12,6 @@ import shutil
 import signal
 import sys
 import tempfile
-import time
 from pathlib import Path
 
 from cloudtrain._system.signals import handle, unblock
@@ -20,34 +19,24 @@ from cloudtrain.contract.text import escape_text
 from cloudtrain.errors import CloudtrainError
 from cloudtrain.link.secret import fresh_secret
 from cloudtrain.runtime.descendants import adopt_orphans
-from cloudtrain.runtime.diagnose.first_cause import Failures
+from cloudtrain.runtime.foreground.lead import END_SIGNALS, Signals, lead
 from cloudtrain.runtime.foreground.plan import Order, alone
-from cloudtrain.runtime.foreground.ranks import (
-    END_SIGNALS,
-    GRACE_SECONDS,
-    HostRanks,
-    asked_to_end,
-    status_of,
-)
+from cloudtrain.runtime.foreground.ranks import HostRanks
 from cloudtrain.runtime.output import say
 
 assert sys.platform != "win32", "jobs run on Linux and macOS"
 
-POLL_SECONDS = 0.01
 
-
-def run_here(order: Order, run: Path, signals: queue.SimpleQueue[int]) -> int:
+def run_here(order: Order, run: Path, signals: Signals) -> int:
     """Run all ranks on this machine. Returns the exit status; no process is left then.
 
     Raises:
         CloudtrainError: the ranks cannot be started.
         OSError: the program cannot be started.
     """
-    ranks = HostRanks(order, run, "", alone(order.ranks), fresh_secret())
+    ranks = HostRanks(order, run, "", alone(order.ranks), fresh_secret(), signals)
     if order.verbose:
         say(f"starting {order.ranks} ranks: {ranks.command}")
-    failures = Failures()
-    ended_by = 0
     if not signals.empty():
         number = signals.get()
         if number in END_SIGNALS:
@@ -58,33 +47,9 @@ def run_here(order: Order, run: Path, signals: queue.SimpleQueue[int]) -> int:
     offer(str(run))
     try:
         ranks.start()
-        kill_at = float("inf")
-        while True:
-            running = ranks.launch.running
-            for report in ranks.look():
-                failures.add(report)
-            if not running or failures.are_settled or time.monotonic() >= kill_at:
-                break
-            try:
-                number = signals.get(timeout=POLL_SECONDS)
-            except queue.Empty:
-                continue
-            if number == signal.SIGUSR1:
-                ranks.notify("signal SIGUSR1")
-                continue
-            if ended_by or not ranks.launch.scripts_started:
-                ended_by = ended_by or number
-                break
-            ended_by, kill_at = number, time.monotonic() + GRACE_SECONDS
-            ranks.stop(number, END_SIGNALS[signal.Signals(number)])
-            say(asked_to_end(number))
-        if failures.reports and not ended_by:
-            ranks.wait_for_commits(signals)
+        return lead([ranks], signals) or int(ranks.lost_output)
     finally:
         ranks.end()
-    if ended_by:
-        return 0 if ranks.launch.completed else 128 + ended_by
-    return status_of(failures, ranks.completed_ranks) or int(ranks.lost_output)
 
 
 def main(argument: str) -> int:
@@ -94,7 +59,7 @@ def main(argument: str) -> int:
     order = Order.from_dict(given)
     adopt_orphans()
     folder = tempfile.mkdtemp(prefix="ct-run-")
-    signals: queue.SimpleQueue[int] = queue.SimpleQueue()
+    signals: Signals = queue.SimpleQueue()
     for number in END_SIGNALS:
         if signal.getsignal(number) != signal.SIG_IGN:  # nohup
             signal.signal(number, lambda received, _frame: signals.put(received))

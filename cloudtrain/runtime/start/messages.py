@@ -9,7 +9,6 @@ host keeps them together.
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import re
@@ -153,6 +152,8 @@ def fingerprint(path: str) -> str:
         entries = [("", os.stat(path))]
     except OSError:
         return ""
+    import hashlib  # few processes need it
+
     entries_seen = [(name, status.st_size, status.st_mtime_ns) for name, status in entries]
     return hashlib.sha256(repr(entries_seen).encode()).hexdigest()
 

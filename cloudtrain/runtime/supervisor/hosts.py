@@ -15,6 +15,7 @@ from cloudtrain.contract import FailureReport, Host, Paths, encode_arguments
 from cloudtrain.contract.documents import LARGEST_REPORT
 from cloudtrain.contract.request_body import channel_documents
 from cloudtrain.link.secret import fresh_secret
+from cloudtrain.observe import EventLog
 from cloudtrain.runtime.job_secret import SECRET_FILE
 from cloudtrain.runtime.outcome import SPARES
 from cloudtrain.runtime.supervisor.folder import JobFolder
@@ -95,6 +96,14 @@ class FolderHosts:
         self._secret = ""
         """The job secret of this attempt. It is in no request, record or environment."""
         self.names = names
+        self._events = EventLog(folder.events, "supervisor")
+
+    def _warn(self, message: str) -> None:
+        """Add a warning to the events and to the log of the job."""
+        with contextlib.suppress(OSError):  # a full disk
+            self._events.emit("warning", message=message)
+        with contextlib.suppress(OSError):
+            self._folder.append_to_log(f"[cloudtrain] {message}\n")
 
     def prepare(self) -> None:
         (self._folder.leader).unlink(missing_ok=True)
