@@ -7,6 +7,7 @@ import queue
 import re
 import shlex
 import subprocess
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -195,9 +196,12 @@ class Connection:
         if self._link.process.poll() is None:
             self._link.process.terminate()  # so that the host notices it
         self._link.close(CLOSE_SECONDS)
-        while not self._link.is_read:  # its thread may wait until the inbox is not full
+        deadline = time.monotonic() + CLOSE_SECONDS
+        while not self._link.is_read and time.monotonic() < deadline:  # the inbox may be full
             with contextlib.suppress(queue.Empty):
                 self._inbox.get(timeout=0.01)
+        with contextlib.suppress(queue.Full):
+            self._inbox.put_nowait("the connection was closed")  # for a thread that receives
 
     def problem(self) -> Problem:
         """Why the connection has ended or gives no answer, as far as ssh or the host's shell prints it."""

@@ -117,8 +117,6 @@ class RemoteHost:
         self._archive = ""
         """The path of the bundled runtime."""
         self._base = ""
-        self._number = os.urandom(6).hex()
-        """Of this process among those of all hosts, which may share a home folder."""
 
     def run(self) -> int:
         try:
@@ -197,10 +195,15 @@ class RemoteHost:
     def _runtime(self) -> Any:
         """The bundled runtime, which appears complete."""
         own_folder(os.path.dirname(self._archive), create=True)
-        fresh = f"{self._archive}.{self._number}"
-        with open(fresh, "wb") as file:
-            yield file
-        os.replace(fresh, self._archive)
+        fresh = f"{self._archive}.{os.urandom(6).hex()}"  # hosts may share a home folder
+        try:
+            with open(fresh, "wb") as file:
+                yield file
+            if _sha256(fresh) == os.path.basename(os.path.dirname(self._archive)):
+                os.replace(fresh, self._archive)
+        finally:
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(fresh)
 
     def _make_base(self, folder: Folder) -> None:
         """The host's own folder, empty."""

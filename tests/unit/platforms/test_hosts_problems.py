@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -10,7 +11,7 @@ from cloudtrain.errors import PlatformError
 from cloudtrain.platforms.hosts.connection import Connection, HostDisconnected
 from cloudtrain.platforms.hosts.host_list import parse_hosts
 from cloudtrain.platforms.hosts.probe import Question, ask
-from cloudtrain.runtime.start.messages import Beat, Inquiry
+from cloudtrain.runtime.start.messages import Beat, Inquiry, output_frames
 
 # recorded from OpenSSH 9.2, Debian's dash and tcsh, and Python 2.7 and 3.6
 ANSWERS = {
@@ -121,3 +122,22 @@ def test_a_host_that_lives_but_gives_no_answer(tmp_path: Path) -> None:
     with pytest.raises(HostDisconnected, match=r"no answer in 0\.2 s"):
         connection.receive(0.2)
     connection.close()
+
+
+def test_a_thread_that_receives_notices_that_the_connection_is_closed(tmp_path: Path) -> None:
+    (tmp_path / "line").write_bytes(output_frames(0, b"a line"))
+    connection = Connection(
+        parse_hosts("n1")[0], _host_that(tmp_path, f"while cat {tmp_path}/line; do :; done"), "python3"
+    )
+    connection.open(Inquiry())
+    connection.receive(30)
+
+    def receive() -> None:
+        with pytest.raises(HostDisconnected):
+            while True:
+                connection.receive()
+
+    with ThreadPoolExecutor() as pool:
+        receiving = pool.submit(receive)
+        connection.close()
+        receiving.result(30)
