@@ -23,33 +23,24 @@ FAILED = "cloudtrain/failed"
 """An annotation of a main object that cloudtrain has given up: the `FailureReport` as JSON."""
 ENDING = "cloudtrain/ending"
 """An annotation of a main object: the leader's `Ending` as JSON, kept because a stop deletes the pods that have it."""
-
 UNRELEASED = "cloudtrain/unreleased"
 """An annotation of a main object that waits for the objects that it owns: its submission has not finished."""
-
 QUEUE = "kueue.x-k8s.io/queue-name"
 """Kueue's label of the main object: its queue."""
-
 WORKLOAD_LABEL = "kueue.x-k8s.io/job-uid"
 """Kueue's label of a Workload: the uid of its main object."""
-
 NO_SIDECAR = {"sidecar.istio.io/inject": "false"}
 """On pods: a proxy of Istio would run on when the script has ended, and the job would never be complete."""
-
 ALL_JOBS = f"{MANAGED_BY}={CLOUDTRAIN}"
 """The label selector of all jobs."""
-
 CONTAINER = "train"
 """The name of the container that runs the job."""
-
 MOUNTS = "/cloudtrain"
 """Where cloudtrain's files are mounted: ``config``, ``runtime`` and ``secret``."""
-
 START_KEY = "start.py"
 START = f"{MOUNTS}/config/{START_KEY}"
 POD_START = Path(__file__).with_name("pod_start.py")
 """The program that a pod starts, on this machine."""
-
 SOURCE_KEY = "sourcedir.tar.gz"
 SOURCE_PATH = f"{DEFAULT_BASE}/input/data/code/{SOURCE_KEY}"
 """Where `pod_start` puts the source, in the channel that the runtime hides from the script."""

@@ -90,6 +90,6 @@ def test_rights_kinds_and_version(api: Api) -> None:
 def test_watch(api: Api) -> None:
     _, version = api.list(CONFIG_MAP)
     api.create(config_map("seen"))
-    with api.watch(CONFIG_MAP, resource_version=version, timeout=5) as watch:
+    with api.watch(CONFIG_MAP, resource_version=version) as watch:
         change, found = next(watch.changes())
     assert (change, found["metadata"]["name"]) == ("ADDED", "seen")

@@ -31,22 +31,17 @@ Texts = list[str]
 
 PAGE = 500
 """Objects of one answer to a list."""
-
 MOST_OBJECTS = 100_000
 """Of one list, in memory."""
 
 Keep = Callable[[dict[str, Any]], "dict[str, Any] | None"]
 """Returns the part of an object to keep in memory; None to forget it."""
-
-WATCH_SECONDS = 290.0
+WATCH_SECONDS = 290
 IDLE_SECONDS = 100.0
 """A watch is silent for at most a minute: the server sends bookmarks. If it is silent for longer, it is dead."""
-
 LOG_IDLE_SECONDS = 300.0
-
 METADATA = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json"
 """The type of an answer with the metadata of an object only."""
-
 CREATE_ID = "cloudtrain/create-id"
 """The annotation by which a create whose answer was lost finds its own object again."""
 
@@ -190,14 +185,13 @@ class Api:
                 raise
             return found
 
-    def patch(
-        self, kind: Kind, name: str, patch: Mapping[str, Any], *, subresource: str = ""
-    ) -> dict[str, Any]:
+    def patch(self, kind: Kind, name: str, patch: Mapping[str, Any]) -> dict[str, Any]:
         """Apply a JSON merge patch, and return the object. Raises KubeNotFound, KubeConflict, KubeInvalid."""
         params = {"fieldManager": "cloudtrain"}
-        call = self._call("patch", kind, name, subresource, params=params, body=patch)
-        call.content_type = "application/merge-patch+json"
-        return self._transport.json(call)
+        merge = "application/merge-patch+json"
+        return self._transport.json(
+            self._call("patch", kind, name, params=params, body=patch, content_type=merge)
+        )
 
     def delete(self, kind: Kind, name: str, *, foreground: bool = True, uid: str | None = None) -> None:
         """Delete an object and, through the garbage collector, all that it owns.
@@ -234,16 +228,8 @@ class Api:
         }
         self._transport.json(self._call("create", kinds.POD, pod, "eviction", body=body))
 
-    def watch(
-        self,
-        kind: Kind,
-        *,
-        resource_version: str,
-        labels: str = "",
-        fields: str = "",
-        timeout: float = WATCH_SECONDS,
-    ) -> LineStream:
-        """The changes since ``resource_version``, over one connection that the server ends after ``timeout`` seconds.
+    def watch(self, kind: Kind, *, resource_version: str, labels: str = "", fields: str = "") -> LineStream:
+        """The changes since ``resource_version``, over one connection that the server ends after `WATCH_SECONDS`.
 
         Nothing is tried again here: see `Reflector`.
 
@@ -256,7 +242,7 @@ class Api:
             "resourceVersion": resource_version,
             "labelSelector": labels,
             "fieldSelector": fields,
-            "timeoutSeconds": int(timeout),
+            "timeoutSeconds": WATCH_SECONDS,
         }
         return self._transport.stream(
             self._call("watch", kind, params=params, attempts=1, silence=IDLE_SECONDS)
@@ -297,7 +283,7 @@ class Api:
         call = self._call("get", kinds.POD, pod, "log", params=params, attempts=attempts, silence=idle)
         return self._transport.stream(call)
 
-    def allowed(self, verb: str, kind: Kind, name: str = "", subresource: str = "") -> bool:
+    def allowed(self, verb: str, kind: Kind, subresource: str = "") -> bool:
         """Whether the credentials allow ``verb`` on this kind in the namespace. Queries the server."""
         attributes = {
             "verb": verb,
@@ -305,7 +291,6 @@ class Api:
             "version": kind.version,
             "resource": kind.plural,
             **({"namespace": self.namespace} if kind.namespaced else {}),
-            **({"name": name} if name else {}),
             **({"subresource": subresource} if subresource else {}),
         }
         review = {

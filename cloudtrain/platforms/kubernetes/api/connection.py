@@ -40,10 +40,8 @@ except ImportError as error:
 
 TIMEOUT = 120.0
 """The seconds that a program may take if it cannot prompt the user."""
-
 EARLY = 30.0
 """Credentials are renewed this many seconds before they expire."""
-
 _VERSIONS = {f"client.authentication.k8s.io/{version}" for version in ("v1", "v1beta1", "v1alpha1")}
 
 UNENCRYPTED = "none are sent without encryption"

@@ -22,7 +22,6 @@ LONGEST_PAUSE = 30.0
 """The longest Retry-After that is obeyed, in seconds."""
 NOT_CONNECTED = "NotConnected"
 """The `KubeError.reason` of a request that never reached the server."""
-
 _TRANSIENT = {429, 500, 502, 503, 504}
 
 

@@ -33,25 +33,20 @@ if TYPE_CHECKING:
 ATTEMPTS = 14
 RETRY_SECONDS = 60.0
 """A request fails if a server that has answered before does not carry it out for so long."""
-
 NEW_SECONDS = 1.5
 """The same for a server that has never answered: the name, the port or the network may be wrong, and people wait."""
-
 _WARNING = re.compile(r'299 \S+ "((?:[^"\\]|\\.)*)"')
 
 CLOCK_ERROR = 5.0
 """Seconds by which this machine's clock may differ from the server's: answers take time, and name whole seconds."""
-
+FIRST_BACKOFF = 0.2
 LONGEST_BACKOFF = 8.0
 CONNECT_SECONDS = 10.0
 READ_SECONDS = 60.0
-
 LARGEST_ANSWER = 64 << 20
 """In bytes, unpacked. Objects have at most a few megabytes, and pages of a list can be made shorter."""
-
 LONGEST_ANSWER = 300.0
 """After so many seconds, an answer that still arrives counts as broken."""
-
 LONGEST_LINE = 16 << 20
 """In bytes. What is longer arrives in pieces, so that no server can fill the memory."""
 
@@ -132,7 +127,11 @@ class Transport:
             if outcome.reason != NOT_CONNECTED and (outcome.status == 0 or outcome.status >= 500):
                 call.lost.append(outcome)
             may_repeat = outcome.is_transient and (call.is_repeatable or not call.lost)
-            pause = outcome.retry_after if outcome.retry_after is not None else _backoff(attempt)
+            pause = (
+                outcome.retry_after
+                if outcome.retry_after is not None
+                else backoff(attempt, FIRST_BACKOFF, LONGEST_BACKOFF)
+            )
             patience = RETRY_SECONDS if self._has_answered else NEW_SECONDS
             if not may_repeat or attempt >= call.attempts or time.monotonic() + pause - began > patience:
                 raise outcome
@@ -196,9 +195,9 @@ class Transport:
         return b"".join(parts)
 
 
-def _backoff(attempt: int) -> float:
-    """Twice as long after each attempt, and not at the same moment as other clients."""
-    return min(0.1 * 2.0**attempt, LONGEST_BACKOFF) * random.uniform(0.5, 1.0)
+def backoff(failures: int, first: float, longest: float) -> float:
+    """The seconds to wait: twice as long after each failure, and not at the same moment as other clients."""
+    return min(first * 2.0 ** min(failures - 1, 10), longest) * random.uniform(0.5, 1.0)
 
 
 class LineStream:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 import threading
 import time
 from collections.abc import Callable
@@ -11,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from cloudtrain.errors import CloudtrainError
 from cloudtrain.platforms.kubernetes.api.errors import KubeError, KubeGone
 from cloudtrain.platforms.kubernetes.api.kinds import Kind
+from cloudtrain.platforms.kubernetes.api.transport import backoff
 
 if TYPE_CHECKING:
     from cloudtrain.platforms.kubernetes.api.client import Api, Keep
@@ -18,7 +18,6 @@ if TYPE_CHECKING:
 
 FIRST_PAUSE = 0.1
 LONGEST_PAUSE = 15.0
-
 SHORT_WATCH = 1.0
 """A watch that ends sooner, in seconds, counts as a failure: the next one waits."""
 
@@ -133,10 +132,7 @@ class Reflector:
                 failures += 1
                 self.error, pause = KubeError(f"the watch of {self.kind.plural} failed: {error!r}"), None
             if failures and not stop.is_set():
-                wait = min(FIRST_PAUSE * 2.0 ** min(failures - 1, 10), LONGEST_PAUSE) * random.uniform(
-                    0.5, 1.0
-                )
-                stop.wait(wait if pause is None else pause)
+                stop.wait(backoff(failures, FIRST_PAUSE, LONGEST_PAUSE) if pause is None else pause)
 
     def _follow(self, stop: threading.Event) -> None:
         """One watch, up to its end."""

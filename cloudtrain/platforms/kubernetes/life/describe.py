@@ -165,7 +165,7 @@ def attempts(owner: Owner, pods: Sequence[Pod], objects: Snapshot) -> int:
 def describe(look: Look, *, summary: Summary | None = None, command: str = "") -> JobDescription:
     """The description of a job, with the summary of the events in its leader's log, and a ``command`` that shows it."""
     owner, pods, verdict, objects, now = look.owner, look.pods, look.verdict, look.objects, look.now
-    settings = settings_of(owner)
+    settings, summary = settings_of(owner), summary or Summary()
     latest = newest(pods) if verdict.status.is_final else current(pods)
     ending = leaders_ending(owner, newest(pods))
     known = ending if verdict.status.is_final else None
@@ -183,15 +183,15 @@ def describe(look: Look, *, summary: Summary | None = None, command: str = "") -
         exit_code=_exit_code(verdict),
         failure=verdict.failure,
         reason=verdict.reason,
-        phase=summary.phase if summary and running else None,
-        phases=dict(known.phases) if known else dict(summary.phases) if summary else {},
+        phase=summary.phase if running else None,
+        phases=dict(known.phases if known else summary.phases),
         hosts=[HostState(pod.host, pod.state(), _about(pod, events)) for pod in latest],
-        step=summary.step if summary else None,
-        metrics=dict(known.metrics) if known and known.metrics else dict(summary.metrics) if summary else {},
+        step=summary.step,
+        metrics=dict(known.metrics if known and known.metrics else summary.metrics),
         goodput=Goodput(**known.goodput)
         if known and known.goodput
         else summary.meter.result(owner.created, None, now)
-        if summary and running
+        if running
         else None,
         model_data=_output(settings, ending, summary, "model"),
         output_data=_output(settings, ending, summary, "output"),
@@ -232,19 +232,17 @@ def _text(settings: Mapping[str, Any], name: str) -> str | None:
     return value if isinstance(value, str) and value else None
 
 
-def _output(
-    settings: Mapping[str, Any], ending: Ending | None, summary: Summary | None, kind: str
-) -> str | None:
+def _output(settings: Mapping[str, Any], ending: Ending | None, summary: Summary, kind: str) -> str | None:
     """The URI of the outputs of a kind, if they were uploaded. The URI that the job reports does not count."""
     folder = _text(settings, "output_uri")
-    uploaded = {**(summary.uploaded if summary else {}), **(ending.uploaded if ending else {})}
+    uploaded = {**summary.uploaded, **(ending.uploaded if ending else {})}
     if kind not in uploaded or not folder:
         return None
     return join_uri(folder, f"{kind}.tar.gz" if settings.get("compress_output") is not False else kind)
 
 
-def _warnings(objects: Snapshot, known: Ending | None, summary: Summary | None) -> list[str]:
-    found = [*(summary.warnings if summary else ()), *(known.warnings if known else ())]
+def _warnings(objects: Snapshot, known: Ending | None, summary: Summary) -> list[str]:
+    found = [*summary.warnings, *(known.warnings if known else ())]
     found += [f"why it waits may be unknown: {why}" for why in objects.unseen.values()]
     if objects.problem:
         found.append(objects.problem)

@@ -27,36 +27,26 @@ if TYPE_CHECKING:
 
 IDLE_SECONDS = 30.0
 """Seconds without a reader after which the watches end."""
-
 FRESH_SECONDS = 3.0
 """A list younger than this is as good as a new one."""
-
 PATIENCE = 300.0
 """For so long, a server may fail to answer: the last known state is reported meanwhile."""
-
 REFUSED_PATIENCE = 30.0
 """The same for a server that refuses what it has allowed before: one that has just started does not know all roles."""
-
 MOST_GONE = 1000
 """Deleted pods that are remembered."""
-
 HICCUP = 3.0
 """A connection that is lost for fewer seconds is not reported: the next one continues where it broke."""
-
 TICK = 5.0
 """How often the watches look whether this process was paused, in seconds."""
-
 CATCH_UP = 5.0
 """For so long, a snapshot waits for the new connections."""
-
 LAG = 0.1
 """Seconds after which an open watch has brought what happened before."""
-
 BEHIND = "the job has ended; the last changes of its pods are on their way"
 
 PAUSE = 15.0
 """After a pause or a jump of the clock of so many seconds, connections may be dead: they are replaced."""
-
 ENDED = ("Complete", "Completed", "Succeeded", "Failed")
 """The conditions of a Job, a JobSet, a TrainJob or an MPIJob that has ended."""
 
@@ -124,9 +114,7 @@ class JobWatch:
             elif self._listed is None or newest:
                 self._list()
             else:
-                if time.monotonic() - self._listed > FRESH_SECONDS:
-                    self._list()
-                self._start()
+                self._begin()
             if self.is_watching:
                 self._find_workload()
                 if self._misses_pods():
@@ -146,9 +134,7 @@ class JobWatch:
         with self._lock:
             self._asked = time.monotonic()
             if not self.is_watching:
-                if self._listed is None or time.monotonic() - self._listed > FRESH_SECONDS:
-                    self._list()
-                self._start()
+                self._begin()
         seen = getattr(self._seen, "change", 0)
         with self._change:
             return self._change.wait_for(lambda: self._changes != seen, timeout)
@@ -219,7 +205,10 @@ class JobWatch:
         self._unfinished = None
         return False
 
-    def _start(self) -> None:
+    def _begin(self) -> None:
+        """Watch from now on."""
+        if self._listed is None or time.monotonic() - self._listed > FRESH_SECONDS:
+            self._list()
         self._stop = threading.Event()
         self._ticked, self._offset = time.monotonic(), _clock_offset()
         for reflector in self._reflectors():
@@ -375,12 +364,10 @@ def _without(value: Any, names: Collection[str], depth: int = 0) -> Any:
 def slim_event(event: dict[str, Any]) -> dict[str, Any]:
     """The event without who reported it, and without the rest of a text that is longer than Kubernetes' own."""
     metadata = event.get("metadata") or {}
-    kept = {name: metadata[name] for name in ("name", "uid", "creationTimestamp") if name in metadata}
-    return {
-        "metadata": kept,
-        **{name: _short(event[name]) for name in _OF_EVENTS if event.get(name) is not None},
+    small = {
+        "metadata": {
+            name: metadata[name] for name in ("name", "uid", "creationTimestamp") if name in metadata
+        },
+        **{name: event[name] for name in _OF_EVENTS if event.get(name) is not None},
     }
-
-
-def _short(value: Any) -> Any:
-    return value[:LONGEST_TEXT] if isinstance(value, str) else value
+    return {name: one[:LONGEST_TEXT] if isinstance(one, str) else one for name, one in small.items()}

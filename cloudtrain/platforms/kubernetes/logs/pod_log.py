@@ -10,7 +10,6 @@ with lines that were read before. They are recognised by their time and their te
 from __future__ import annotations
 
 import calendar
-import random
 import re
 import threading
 import time
@@ -26,6 +25,7 @@ from cloudtrain.platforms.kubernetes.api.errors import (
     KubeNotFound,
     KubeUnauthorized,
 )
+from cloudtrain.platforms.kubernetes.api.transport import backoff
 
 if TYPE_CHECKING:
     from cloudtrain.platforms.kubernetes.api.client import Api
@@ -448,8 +448,7 @@ class PodLog:
     def _pause(self, failures: int, error: KubeError | None) -> None:
         """Longer after each failure; shorter once the container has ended, because the job may wait for this."""
         has_ended = self._has_ended.is_set()
-        longest = LAST_PAUSE if has_ended else LONGEST_PAUSE
-        pause = min(FIRST_PAUSE * 2.0 ** min(failures - 1, 10), longest) * random.uniform(0.5, 1.0)
+        pause = backoff(failures, FIRST_PAUSE, LAST_PAUSE if has_ended else LONGEST_PAUSE)
         if error and error.retry_after is not None:
             pause = max(pause, error.retry_after)
         (self._stopped if has_ended else self._has_ended).wait(pause)
