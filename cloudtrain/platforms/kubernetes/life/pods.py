@@ -113,6 +113,18 @@ class Pod:
         return not self.is_over and bool(part(self.status, "state", "running"))
 
     @property
+    def has_log(self) -> bool:
+        """Whether that container has started, now or before a restart."""
+        state, last = part(self.status, "state"), part(self.status, "lastState")
+        return "running" in state or "terminated" in state or "terminated" in last
+
+    @property
+    def log_has_ended(self) -> bool:
+        """Whether its log grows no more: a container that is restarted in its pod continues the same log."""
+        is_restarted = text(self.found, "spec", "restartPolicy") != "Never"
+        return self.is_over or ("terminated" in part(self.status, "state") and not is_restarted)
+
+    @property
     def restarts(self) -> int:
         """How often the kubelet has started the container again."""
         return number(self.status, "restartCount")

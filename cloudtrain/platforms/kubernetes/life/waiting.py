@@ -7,7 +7,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import replace
 
-from cloudtrain.platforms.kubernetes.api.refusals import CONFIGURATION_SECONDS, Why
+from cloudtrain.platforms.kubernetes.api.refusals import CONFIGURATION_SECONDS, Rule, Why, first_match
 from cloudtrain.platforms.kubernetes.labels import JOB, QUEUE
 from cloudtrain.platforms.kubernetes.life.objects import (
     EventIndex,
@@ -39,7 +39,27 @@ from cloudtrain.platforms.kubernetes.life.reasons import (
 )
 
 _MISSING = re.compile(r'(?P<kind>secret|configmap) "(?P<name>[^"]+)" not found', re.IGNORECASE)
-_VOLUME = re.compile(r'for volume "(?P<volume>[^"]+)"\s*: (?P<said>.*)', re.DOTALL)
+_NETWORKS = (
+    Rule(
+        "FailedCreatePodSandBox",
+        "its node cannot give it a network: {message}",
+        "It is tried again.",
+        NETWORK_SECONDS,
+    ),
+)
+_VOLUMES = (
+    Rule(
+        "Multi-Attach|already used by pod",
+        "its volume is attached to another node ({said})",
+        "Only one node at a time can use a volume with access mode ReadWriteOnce: use one with ReadWriteMany.",
+    ),
+    Rule(
+        r'for volume "(?P<volume>[^"]+)"\s*: (?P<why>.*)',
+        "its volume {volume} cannot be mounted: {why}",
+        "It is tried again.",
+        NETWORK_SECONDS,
+    ),
+)
 _MOUNT_ERRORS = {
     "FailedMount",
     "FailedAttachVolume",
@@ -230,30 +250,21 @@ def _starting(pod: Pod, waiting: Waiting, about: Sequence[Object], since: float)
 
 def _start_error(event: Object, job: str, since: float) -> Why:
     reason, message = text(event, "reason"), text(event, "message").strip()
-    began = _began(event) or since
-    if reason == "FailedCreatePodSandBox":
-        sentence = f"its node cannot give it a network: {message}"
-        return Why(sentence, "It is tried again.", NETWORK_SECONDS, began)
-    if reason not in _MOUNT_ERRORS:
-        return Why(f"Kubernetes reports {reason}: {message}", "", None, began)
     missing = _MISSING.search(message)
-    if missing and missing["name"] in (job, f"{job}-runtime"):
+    if reason not in _MOUNT_ERRORS:
+        why = first_match(_NETWORKS, reason, message=message) or Why(
+            f"Kubernetes reports {reason}: {message}"
+        )
+    elif missing and missing["name"] in (job, f"{job}-runtime"):
         # the main object is created first, and its pods may be faster than the objects that it owns
         kind = "Secret" if missing["kind"].lower() == "secret" else "ConfigMap"
-        return Why(
+        why = Why(
             f"its files, in the {kind} {missing['name']}, are being created",
             "If this lasts, someone has deleted them: submit the job again.",
             CONFIGURATION_SECONDS,
-            began,
         )
-    if missing:
-        return replace(why_no_container(missing[0]), since=began)
-    if "Multi-Attach" in message or "already used by pod" in message:
-        return Why(
-            f"its volume is attached to another node ({message})",
-            "Only one node at a time can use a volume with access mode ReadWriteOnce: use one with ReadWriteMany.",
-            since=began,
-        )
-    found = _VOLUME.search(message)
-    sentence = f"its volume {found['volume']} cannot be mounted: {found['said']}" if found else message
-    return Why(sentence, "It is tried again.", NETWORK_SECONDS, began)
+    elif missing:
+        why = why_no_container(missing[0])
+    else:
+        why = first_match(_VOLUMES, message) or Why(message, "It is tried again.", NETWORK_SECONDS)
+    return replace(why, since=_began(event) or since)

@@ -15,7 +15,6 @@ import threading
 import time
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 from cloudtrain.errors import CloudtrainError
@@ -26,6 +25,7 @@ from cloudtrain.platforms.kubernetes.api.errors import (
     KubeUnauthorized,
 )
 from cloudtrain.platforms.kubernetes.api.transport import backoff
+from cloudtrain.platforms.kubernetes.life.pods import Pod
 
 if TYPE_CHECKING:
     from cloudtrain.platforms.kubernetes.api.client import Api
@@ -162,21 +162,11 @@ MOST_COMPLAINTS = 20
 """Different messages of a kubelet that are passed on."""
 
 
-@dataclass(frozen=True)
-class Source:
-    """One container, whose log is read."""
-
-    pod: str
-    uid: str
-    container: str
-    host: str
-
-
 class Printed(NamedTuple):
     """A line of the merged log. ``time`` is in nanoseconds since the epoch; those of a log never run backwards."""
 
     time: int
-    source: Source
+    pod: Pod
     text: bytes
 
 
@@ -195,16 +185,16 @@ class PodLog:
     def __init__(
         self,
         api: Api,
-        source: Source,
+        pod: Pod,
         news: threading.Event,
         *,
         follow: bool,
         wants: Callable[[Line], bool],
         was_allowed: threading.Event,
     ) -> None:
-        self.source = source
-        self.name = f"{source.uid}/{source.container}"
-        self.order = (source.host, 0, self.name)
+        self.pod = pod
+        self.name = f"{pod.uid}/{pod.container}"
+        self.order = (pod.host, 0, self.name)
         self._api = api
         self._news = news
         self._follow = follow
@@ -244,7 +234,7 @@ class PodLog:
         self._round = 0.0
         self._waited = 0.0
         """The present round of the merge, and the seconds that it has waited for this log."""
-        threading.Thread(target=self._run, name=f"log-{source.pod}", daemon=True).start()
+        threading.Thread(target=self._run, name=f"log-{pod.name}", daemon=True).start()
 
     # for the merge, and the reader of all logs
 
@@ -325,7 +315,7 @@ class PodLog:
         except CloudtrainError as error:
             self._error = error
         except Exception as error:  # a thread must not end in silence
-            self._error = KubeError(f"the log of pod {self.source.pod} cannot be read: {error!r}")
+            self._error = KubeError(f"the log of pod {self.pod.name} cannot be read: {error!r}")
         finally:
             self._close()
 
@@ -385,7 +375,7 @@ class PodLog:
         """Read one answer to its end. Raises KubeError."""
         self._parser, self._rest, self._complaint = LineParser(), b"", b""
         self._position.reconnect()
-        where = (self.source.pod, self.source.container)
+        where = (self.pod.name, self.pod.container)
         with self._api.pod_log(*where, follow=follow, since=self._position.since, attempts=1) as stream:
             self._stream = stream
             self._was_allowed.set()
@@ -404,7 +394,7 @@ class PodLog:
                 self._stream, self._silent_since, self._rest = None, None, stream.rest
                 self._read_at = time.monotonic()
         if self._complaint:
-            raise KubeError(f"the kubelet cannot read the log of pod {self.source.pod}", is_transient=True)
+            raise KubeError(f"the kubelet cannot read the log of pod {self.pod.name}", is_transient=True)
 
     def _may_be_allowed(self) -> bool:
         """Whether a refusal may pass: an API server that has just started does not know all roles yet."""
@@ -419,7 +409,7 @@ class PodLog:
             self._heard_at = time.monotonic()
             for line in filter(self._wants, new):
                 self._latest = max(self._latest, line.time or 0)
-                self._held.append(Printed(self._latest, self.source, line.text))
+                self._held.append(Printed(self._latest, self.pod, line.text))
                 self._size += len(line.text) + LINE_COST
             self._changed.notify_all()
         if new:

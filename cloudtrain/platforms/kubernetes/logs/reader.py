@@ -13,7 +13,6 @@ import time
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
-from dataclasses import dataclass
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 
@@ -27,7 +26,8 @@ from cloudtrain.platforms.common.log_merge import LogMerge
 from cloudtrain.platforms.kubernetes.api.errors import KubeNotFound
 from cloudtrain.platforms.kubernetes.api.kinds import MPI_JOB
 from cloudtrain.platforms.kubernetes.life.describe import look_at, pods_of
-from cloudtrain.platforms.kubernetes.life.objects import Snapshot, part, text
+from cloudtrain.platforms.kubernetes.life.objects import Snapshot, text
+from cloudtrain.platforms.kubernetes.life.pods import Pod
 from cloudtrain.platforms.kubernetes.logs.pod_log import (
     LONGEST_LINE,
     Line,
@@ -35,7 +35,6 @@ from cloudtrain.platforms.kubernetes.logs.pod_log import (
     PodLog,
     Position,
     Printed,
-    Source,
 )
 
 if TYPE_CHECKING:
@@ -58,34 +57,15 @@ _MARK = MARK.encode()
 _RANK = re.compile(r"\[rank \d+\] ")
 
 
-@dataclass(frozen=True)
-class SourceState:
-    """One container with a log."""
-
-    source: Source
-    is_leader: bool
-    began: float
-    """When its pod was created, in seconds since the epoch."""
-    has_ended: bool
-
-
-def sources(objects: Snapshot) -> Iterator[SourceState]:
-    """The container of each pod that runs the job, once it has started; the leader's first.
+def logged(objects: Snapshot) -> list[Pod]:
+    """The pods whose container that runs the job has started; the leader's first.
 
     Sidecars that others have added to a pod have their own logs.
     """
-    for pod in pods_of(objects):
-        state, last = part(pod.status, "state"), part(pod.status, "lastState")
-        if not ("running" in state or "terminated" in state or "terminated" in last):
-            continue
-        # a container that is restarted in its pod continues the same log
-        restarts = text(pod.found, "spec", "restartPolicy") != "Never"
-        has_ended = pod.is_over or ("terminated" in state and not restarts)
-        source = Source(pod.name, pod.uid, pod.container, pod.host)
-        yield SourceState(source, pod.is_leader, pod.created, has_ended)
+    return [pod for pod in pods_of(objects) if pod.has_log]
 
 
-Choose = Callable[[SourceState], bool]
+Choose = Callable[[Pod], bool]
 Wants = Callable[[Line], bool]
 
 
@@ -122,21 +102,21 @@ class _PodLogs:
     def look(self, objects: Snapshot) -> int:
         """Begin the logs of new containers, and note which have ended. Returns the number of open logs."""
         present = {text(pod, "metadata", "uid") for pod in objects.pods}
-        for state in filter(self._choose, sources(objects)):
-            key = f"{state.source.uid}/{state.source.container}"
+        for pod in filter(self._choose, logged(objects)):
+            key = f"{pod.uid}/{pod.container}"
             if key not in self._logs:
                 self._logs[key] = PodLog(
                     self._api,
-                    state.source,
+                    pod,
                     self.news,
                     follow=self._follow,
                     wants=self._wants,
                     was_allowed=self._was_allowed,
                 )
-            if state.has_ended:
+            if pod.log_has_ended:
                 self._logs[key].container_ended()
         for log in self._logs.values():
-            if log.source.uid not in present:
+            if log.pod.uid not in present:
                 log.pod_gone()
             log.drop_silence()
         return sum(not log.is_over for log in self._logs.values())
@@ -200,13 +180,13 @@ class EventReader:
 
     def events(self, found: Iterable[Printed]) -> Iterator[Event]:
         """The events in lines, in their order."""
-        for at, source, line in found:
-            event = parse_event_line(line, source.host, at / 1e9)
+        for at, pod, line in found:
+            event = parse_event_line(line, pod.host, at / 1e9)
             if event is None:
                 continue
-            if source.uid not in self._pods:
-                number = self._pods[source.uid] = len(self._pods)
-                yield {"time": event["time"], "source": source.host, "event": "attempt", "attempt": number}
+            if pod.uid not in self._pods:
+                number = self._pods[pod.uid] = len(self._pods)
+                yield {"time": event["time"], "source": pod.host, "event": "attempt", "attempt": number}
             yield event
 
 
@@ -225,8 +205,8 @@ def metrics(api: Api, watch: JobWatch) -> Series:
     return metric_series(events(api, watch, follow=False))
 
 
-def is_leader(state: SourceState) -> bool:
-    return state.is_leader
+def is_leader(pod: Pod) -> bool:
+    return pod.is_leader
 
 
 def may_be_event(line: Line) -> bool:
@@ -243,7 +223,7 @@ def logs(api: Api, watch: JobWatch, *, follow: bool) -> Generator[str, None, Non
         PlatformError: the credentials do not permit reading logs, or the API server does not answer.
     """
     is_launched = text(watch.known().owner, "kind") == MPI_JOB.kind
-    choose = is_leader if is_launched else lambda state: True
+    choose = is_leader if is_launched else lambda pod: True
     # closing ends the connections as soon as the caller leaves
     with closing(merged(api, watch, choose, _is_shown, follow=follow)) as found:
         yield from map(shown, found)
@@ -254,7 +234,7 @@ def shown(found: Printed) -> str:
     given = found.text.decode("utf-8", "backslashreplace")
     if "\r" in given:  # a progress bar overwrites its line
         given = given.rstrip("\r").rpartition("\r")[2]
-    return given if _RANK.match(given) else f"[{found.source.host}] {given}"
+    return given if _RANK.match(given) else f"[{found.pod.host}] {given}"
 
 
 def _is_shown(line: Line) -> bool:
@@ -301,35 +281,34 @@ class _Leaders:
             tail: read at most this many lines from the end, and of a log that is longer, its beginning; None: all.
             most: read only so many leaders, the newest.
         """
-        found = sorted((one for one in sources(objects) if one.is_leader), key=lambda one: one.began)
-        for state in found[-most:]:
-            source = state.source
-            if source.uid in self._is_complete:
+        found = sorted(filter(is_leader, logged(objects)), key=lambda pod: pod.created)
+        for pod in found[-most:]:
+            if pod.uid in self._is_complete:
                 continue
-            position = self._positions.setdefault(source.uid, Position())
+            position = self._positions.setdefault(pod.uid, Position())
             position.reconnect()
             with contextlib.suppress(KubeNotFound):  # the pod was deleted meanwhile
                 if tail is None:
-                    for lines in _read(self._api, source, since=position.since, is_whole=state.has_ended):
-                        self._add(source, position.new(lines))
+                    for lines in _read(self._api, pod, since=position.since, is_whole=pod.log_has_ended):
+                        self._add(pod, position.new(lines))
                 else:
-                    self._read_ends(source, position, tail)
-                if state.has_ended:
-                    self._is_complete.add(source.uid)
+                    self._read_ends(pod, position, tail)
+                if pod.log_has_ended:
+                    self._is_complete.add(pod.uid)
 
-    def _read_ends(self, source: Source, position: Position, tail: int) -> None:
+    def _read_ends(self, pod: Pod, position: Position, tail: int) -> None:
         limits: dict[str, Any] = {"idle": PATIENCE, "attempts": 2}
         is_first = position.since is None
-        end = [*chain(*_read(self._api, source, LONGEST_TAIL, since=position.since, tail=tail, **limits))]
+        end = [*chain(*_read(self._api, pod, LONGEST_TAIL, since=position.since, tail=tail, **limits))]
         head: list[Line] = []
         if is_first and len(end) >= tail:
-            head = [*chain(*_read(self._api, source, HEAD_BYTES, **limits))]
+            head = [*chain(*_read(self._api, pod, HEAD_BYTES, **limits))]
         before = [line for line in head if (line.time or 0) < (end[0].time or 0)]
         # only now: after a failure of a read, the next call reads both again
-        self._add(source, [*before, *position.new(end)])
+        self._add(pod, [*before, *position.new(end)])
 
-    def _add(self, source: Source, lines: Iterable[Line]) -> None:
-        found = (Printed(line.time or 0, source, line.text) for line in lines if may_be_event(line))
+    def _add(self, pod: Pod, lines: Iterable[Line]) -> None:
+        found = (Printed(line.time or 0, pod, line.text) for line in lines if may_be_event(line))
         for event in self._reader.events(found):
             self._summary = self._summary or Summary()
             self._summary.add(event)
@@ -384,17 +363,15 @@ class LastLinesOf:
 
     def __call__(self, host: str | None) -> Mapping[str, Sequence[str]]:
         """By host, without the lines that are events. Hosts whose logs are gone are left out. Raises PlatformError."""
-        newest = {state.source.host: state.source for state in sources(self._watch.known())}
+        newest = {pod.host: pod for pod in logged(self._watch.known())}
         chosen = [newest[host]] if host in newest else list(newest.values())[:MOST_HOSTS]
         with ThreadPoolExecutor(READERS) as pool:
             ends = pool.map(self._end, chosen)
-            return {source.host: lines for source, lines in zip(chosen, ends, strict=True) if lines}
+            return {pod.host: lines for pod, lines in zip(chosen, ends, strict=True) if lines}
 
-    def _end(self, source: Source) -> list[str]:
+    def _end(self, pod: Pod) -> list[str]:
         try:
-            lines = [
-                *chain(*_read(self._api, source, LONGEST_TAIL, tail=LAST_LINES, idle=PATIENCE, attempts=2))
-            ]
+            lines = [*chain(*_read(self._api, pod, LONGEST_TAIL, tail=LAST_LINES, idle=PATIENCE, attempts=2))]
         except PlatformError:
             return []
         shown = (line.text for line in lines if line.time is not None and not may_be_event(line))
@@ -402,7 +379,7 @@ class LastLinesOf:
 
 
 def _read(
-    api: Api, source: Source, size: float = float("inf"), *, is_whole: bool = True, **how: Any
+    api: Api, pod: Pod, size: float = float("inf"), *, is_whole: bool = True, **how: Any
 ) -> Iterator[list[Line]]:
     """Lines of a log as they arrive, at most about ``size`` bytes. Raises PlatformError.
 
@@ -411,7 +388,7 @@ def _read(
         how: see `Api.pod_log`.
     """
     parser = LineParser()
-    with api.pod_log(source.pod, source.container, **how) as stream:
+    with api.pod_log(pod.name, pod.container, **how) as stream:
         for lines in stream.batches(LONGEST_LINE):
             yield parser.lines(lines)
             size -= sum(map(len, lines))
