@@ -39,14 +39,6 @@ from cloudtrain.platforms.kubernetes.life.reasons import (
 )
 
 _MISSING = re.compile(r'(?P<kind>secret|configmap) "(?P<name>[^"]+)" not found', re.IGNORECASE)
-_NETWORKS = (
-    Rule(
-        "FailedCreatePodSandBox",
-        "its node cannot give it a network: {message}",
-        "It is tried again.",
-        NETWORK_SECONDS,
-    ),
-)
 _VOLUMES = (
     Rule(
         "Multi-Attach|already used by pod",
@@ -251,10 +243,10 @@ def _starting(pod: Pod, waiting: Waiting, about: Sequence[Object], since: float)
 def _start_error(event: Object, job: str, since: float) -> Why:
     reason, message = text(event, "reason"), text(event, "message").strip()
     missing = _MISSING.search(message)
-    if reason not in _MOUNT_ERRORS:
-        why = first_match(_NETWORKS, reason, message=message) or Why(
-            f"Kubernetes reports {reason}: {message}"
-        )
+    if reason == "FailedCreatePodSandBox":
+        why = Why(f"its node cannot give it a network: {message}", "It is tried again.", NETWORK_SECONDS)
+    elif reason not in _MOUNT_ERRORS:
+        why = Why(f"Kubernetes reports {reason}: {message}")
     elif missing and missing["name"] in (job, f"{job}-runtime"):
         # the main object is created first, and its pods may be faster than the objects that it owns
         kind = "Secret" if missing["kind"].lower() == "secret" else "ConfigMap"
