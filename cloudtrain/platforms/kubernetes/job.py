@@ -26,9 +26,9 @@ from cloudtrain.platforms.kubernetes.life.describe import (
     Look,
     StateLog,
     describe,
+    leaders_verdict,
     look_at,
     pods_of,
-    told_otherwise,
 )
 from cloudtrain.platforms.kubernetes.life.failure import SIGTERM_CODE, deleted, leaders_ending
 from cloudtrain.platforms.kubernetes.life.job_watch import JobWatch
@@ -76,8 +76,8 @@ class KubernetesJob:
         if look is None:
             return self._gone()
         status = look.verdict.status
-        is_told = status.is_final and leaders_ending(look.owner, newest(look.pods))
-        summary = None if status == JobStatus.PENDING or is_told else self._summary(look.objects)
+        is_reported = status.is_final and leaders_ending(look.owner, newest(look.pods))
+        summary = None if status == JobStatus.PENDING or is_reported else self._summary(look.objects)
         found = describe(look, summary=summary, command=command_for(self.api, self.kind, look.owner.found))
         if status.is_final and (self._final is None or self._final.status != status):
             remember(found, self._place)
@@ -187,7 +187,7 @@ class KubernetesJob:
         return found
 
     def _ended_by_deletion(self, look: Look) -> JobDescription:
-        if not look.verdict.status.is_final and (verdict := told_otherwise(look)):
+        if not look.verdict.status.is_final and (verdict := leaders_verdict(look)):
             look = replace(look, verdict=verdict)
         found = describe(look, command=command_for(self.api, self.kind, look.owner.found))
         if found.status.is_final:

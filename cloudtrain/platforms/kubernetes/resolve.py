@@ -39,8 +39,8 @@ _INSTEAD = {
     "volume_size": "use platform_options.disk",
     "encrypt_inter_container_traffic": "what ranks send to each other is not encrypted, unless the cluster's network "
     "does it",
-    "output_kms_key": "S3 encrypts the outputs as their bucket says",
-    "volume_kms_key": "storage classes say how volumes are encrypted",
+    "output_kms_key": "S3 encrypts the outputs as their bucket is configured",
+    "volume_kms_key": "storage classes decide how volumes are encrypted",
     "subnets": "the cluster has its own network",
     "security_group_ids": "the cluster has its own network",
     "instance_placement_config": "use platform_options.topology or affinity",

@@ -298,8 +298,8 @@ class ExecCredentials(httpx.Auth):
         except OSError as error:
             raise self._error(f"cannot be started: {error.strerror}") from None
         if run.returncode:
-            said = (run.stderr or b"").decode(errors="replace").strip().splitlines()
-            what = f"failed with exit code {run.returncode}" + (f": {said[-1][:300]}" if said else "")
+            printed = (run.stderr or b"").decode(errors="replace").strip().splitlines()
+            what = f"failed with exit code {run.returncode}" + (f": {printed[-1][:300]}" if printed else "")
             raise self._error(what, "Log in again, or run it by hand.")
         return self._parsed(run.stdout, version)
 
@@ -312,7 +312,7 @@ class ExecCredentials(httpx.Auth):
             raise self._error("did not print an ExecCredential") from None
         if given != version:
             raise self._error(
-                f"printed the apiVersion {given}, and the kubeconfig says {version}",
+                f"printed the apiVersion {given}, and the kubeconfig has {version}",
                 "Get the kubeconfig again, or upgrade the program.",
             )
         if not isinstance(status, dict):

@@ -86,7 +86,7 @@ class KubeTooLarge(KubeError):
 
 
 @dataclass
-class Asked:
+class Subject:
     """The subject of a request, as errors describe it."""
 
     verb: str
@@ -112,7 +112,7 @@ class Asked:
 
 
 def status_error(
-    status: int, body: bytes, headers: Mapping[str, str], asked: Asked, at: Connection
+    status: int, body: bytes, headers: Mapping[str, str], subject: Subject, at: Connection
 ) -> KubeError:
     """The error for an HTTP status of 300 or more."""
     try:
@@ -120,12 +120,17 @@ def status_error(
     except ValueError:
         answer = None
     if not isinstance(answer, dict) or answer.get("kind") != "Status":
-        return _foreign_error(status, body, headers, asked, at)
-    return object_error(answer, asked, at, status=status, pause=_retry_after(headers))
+        return _foreign_error(status, body, headers, subject, at)
+    return object_error(answer, subject, at, status=status, pause=_retry_after(headers))
 
 
 def object_error(
-    answer: Mapping[str, Any], asked: Asked, at: Connection, *, status: int = 0, pause: float | None = None
+    answer: Mapping[str, Any],
+    subject: Subject,
+    at: Connection,
+    *,
+    status: int = 0,
+    pause: float | None = None,
 ) -> KubeError:
     """The error for a ``Status`` object, which a watch gets inside its stream."""
     from cloudtrain.platforms.kubernetes.api.refusals import refusal
@@ -142,17 +147,17 @@ def object_error(
     if code == 401:
         return _unauthorized(at, given)
     if code == 403:
-        return _forbidden(message, asked, given)
+        return _forbidden(message, subject, given)
     if code == 404:
-        return _not_found(details, asked, at, given)
+        return _not_found(details, subject, at, given)
     if code == 409 and reason == "AlreadyExists":
-        return KubeAlreadyExists(f"{asked.what} exists in the namespace {asked.namespace}", **given)
+        return KubeAlreadyExists(f"{subject.what} exists in the namespace {subject.namespace}", **given)
     if code == 409:
         # nothing can have changed before it is created: it is the quota that the server could not update
-        is_create = asked.verb == "create" and reason == "Conflict"
-        what = f"{asked.what} has changed meanwhile"
+        is_create = subject.verb == "create" and reason == "Conflict"
+        what = f"{subject.what} has changed meanwhile"
         if is_create:
-            what = f"the API server cannot create {asked.what} now"
+            what = f"the API server cannot create {subject.what} now"
         return KubeConflict(f"{what}: {message}", hint="Try again.", is_transient=is_create, **given)
     if code == 410 or reason in ("Expired", "Gone"):
         return KubeGone(f"the server no longer has this history: {message}", **{**given, "status": 410})
@@ -164,11 +169,11 @@ def object_error(
             if one.get("message")
         ]
         why = "; ".join(list(dict.fromkeys(texts))[:5]) or message
-        return KubeInvalid(f"the cluster refuses {asked.what}: {why}", **given)
+        return KubeInvalid(f"the cluster refuses {subject.what}: {why}", **given)
     is_budget = any(cause.get("reason") == "DisruptionBudget" for cause in causes)
     hint = "Try again. If it stays so, ask its administrators."
     return KubeError(
-        f"the API server cannot {asked.verb} {asked.resource} now: {message or reason or f'HTTP {code}'}",
+        f"the API server cannot {subject.verb} {subject.resource} now: {message or reason or f'HTTP {code}'}",
         hint="A PodDisruptionBudget forbids it for now." if is_budget else hint,
         is_transient=code in _TRANSIENT and not is_budget,
         retry_after=pause,
@@ -207,31 +212,31 @@ def _unauthorized(at: Connection, given: Mapping[str, Any]) -> KubeUnauthorized:
     )
 
 
-def _forbidden(message: str, asked: Asked, given: Mapping[str, Any]) -> KubeForbidden:
+def _forbidden(message: str, subject: Subject, given: Mapping[str, Any]) -> KubeForbidden:
     user = re.search(r'User "([^"]+)"', message)
     who = user[1] if user else "you"
-    group = f" of {asked.kind.group}" if asked.kind and asked.kind.group else ""
+    group = f" of {subject.kind.group}" if subject.kind and subject.kind.group else ""
     tail = "" if user or not message else f": {message}"
     return KubeForbidden(
-        f"{who} may not {asked.verb} {asked.resource}{group}{asked.place}{tail}",
-        hint=f"Ask an administrator of the cluster for the verb {asked.verb} on {asked.resource}{asked.place}. "
+        f"{who} may not {subject.verb} {subject.resource}{group}{subject.place}{tail}",
+        hint=f"Ask an administrator of the cluster for the verb {subject.verb} on {subject.resource}{subject.place}. "
         "cloudtrain doctor --platform kubernetes prints the Role that jobs need.",
         **given,
     )
 
 
 def _not_found(
-    details: Mapping[str, Any], asked: Asked, at: Connection, given: Mapping[str, Any]
+    details: Mapping[str, Any], subject: Subject, at: Connection, given: Mapping[str, Any]
 ) -> KubeNotFound:
-    if details.get("kind") == "namespaces" and asked.namespace:
+    if details.get("kind") == "namespaces" and subject.namespace:
         return KubeNotFound(
-            f"there is no namespace {asked.namespace} in the cluster of the context {at.login.context}",
+            f"there is no namespace {subject.namespace} in the cluster of the context {at.login.context}",
             hint="Set platform_options.namespace. kubectl get namespaces lists them.",
             **given,
         )
-    if asked.name and details.get("name"):
-        return KubeNotFound(f"there is no {asked.what}{asked.place}", **given)
-    what = f"{asked.kind.kind} of {asked.kind.api_version}" if asked.kind else "this path"
+    if subject.name and details.get("name"):
+        return KubeNotFound(f"there is no {subject.what}{subject.place}", **given)
+    what = f"{subject.kind.kind} of {subject.kind.api_version}" if subject.kind else "this path"
     return KubeNotFound(
         f"the cluster of the context {at.login.context} does not have {what}",
         hint="Its operator is not installed, or in another version.",
@@ -240,7 +245,7 @@ def _not_found(
 
 
 def _foreign_error(
-    status: int, body: bytes, headers: Mapping[str, str], asked: Asked, at: Connection
+    status: int, body: bytes, headers: Mapping[str, str], subject: Subject, at: Connection
 ) -> KubeError:
     """An answer that is not of the API server, but of a proxy, a load balancer, or of another server."""
     given: dict[str, Any] = {"status": status}
@@ -248,7 +253,7 @@ def _foreign_error(
     if status == 401:
         return _unauthorized(at, given)
     if status == 404 and text == "404 page not found":
-        return _not_found({}, asked, at, given)
+        return _not_found({}, subject, at, given)
     if status == 410:
         return KubeGone("the server no longer has this history", **given)
     if "HTTP request to an HTTPS server" in text:

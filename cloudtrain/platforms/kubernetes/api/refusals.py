@@ -98,7 +98,7 @@ def first_match(rules: Rules, words: str, **facts: str) -> Why | None:
     """The sentence of the first rule whose pattern ``words`` contain; None if none fits."""
     for pattern, sentence, advice, patience in rules:
         if found := re.search(pattern, words, re.IGNORECASE | re.DOTALL):
-            given = {**facts, "said": words, **found.groupdict("it gives no reason")}
+            given = {**facts, "reported": words, **found.groupdict("it gives no reason")}
             return Why(sentence.format(**given).strip(), advice.format(**given), patience)
     return None
 
@@ -176,8 +176,8 @@ def _over_quota(quota: str, asked: dict[str, str], used: dict[str, str], limit: 
     pairs = [(parse_quantity(amount), parse_quantity(limit.get(name, ""))) for name, amount in asked.items()]
     if any(needed is not None and most is not None and needed > most for needed, most in pairs):
         return Why(
-            f"it asks for more than the quota {quota} of the namespace ever allows: {shown}",
-            f"Ask for less for each host. See it with: kubectl describe quota {quota}.",
+            f"it requests more than the quota {quota} of the namespace ever allows: {shown}",
+            f"Request less for each host. See it with: kubectl describe quota {quota}.",
             CONFIGURATION_SECONDS,
         )
     return Why(

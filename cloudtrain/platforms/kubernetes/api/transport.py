@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING, Any
 from cloudtrain.errors import CloudtrainError
 from cloudtrain.platforms.kubernetes.api.errors import (
     NOT_CONNECTED,
-    Asked,
     KubeError,
     KubeTooLarge,
     KubeUnreachable,
+    Subject,
     network_error,
     object_error,
     status_error,
@@ -55,7 +55,7 @@ _METHODS = {"create": "POST", "patch": "PATCH", "delete": "DELETE"}
 
 
 @dataclass
-class Call(Asked):
+class Call(Subject):
     """A request, as it can be sent any number of times."""
 
     params: Mapping[str, Any] = field(default_factory=dict)
@@ -206,9 +206,9 @@ class LineStream:
     `close` ends it from any thread, even while another waits for a line.
     """
 
-    def __init__(self, response: httpx.Response, asked: Asked, at: Connection) -> None:
+    def __init__(self, response: httpx.Response, subject: Subject, at: Connection) -> None:
         self._response = response
-        self._asked = asked
+        self._subject = subject
         self._at = at
         self._is_closed = False
         self.rest = b""
@@ -256,7 +256,7 @@ class LineStream:
                     f"{self._at.server} broke off a watch in the middle of a change", is_transient=True
                 ) from None
             if kind == "ERROR":
-                raise object_error(found, self._asked, self._at)
+                raise object_error(found, self._subject, self._at)
             yield kind, found
 
     def _chunks(self) -> Iterator[bytes]:

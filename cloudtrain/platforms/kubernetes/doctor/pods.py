@@ -163,8 +163,8 @@ def check_quota(pods: Sequence[PodSet], api: Api) -> Finding:
             elif wanted and wanted + used > most:
                 waits.append(sentence)
     if never:
-        what = f"the job asks for more than its quota: {'; '.join(never)}"
-        return failed(what, "Ask for less, or for more quota.")
+        what = f"the job requests more than its quota: {'; '.join(never)}"
+        return failed(what, "Request less, or a larger quota.")
     if waits:
         return warning(
             f"the job waits for quota: {'; '.join(waits)}", "Other jobs of the namespace hold it now."
@@ -196,7 +196,9 @@ def check_devices(api: Api) -> Finding:
         if not resource.startswith(_PLAIN) and count > 0
     ]
     if not texts:
-        return ok("no node has GPUs now", "A cluster that adds nodes may have none until a job asks.")
+        return ok(
+            "no node has GPUs now", "A cluster that adds nodes may have none until a job requests some."
+        )
     rest = f"; and {len(texts) - MOST_NAMES} more" if len(texts) > MOST_NAMES else ""
     return ok("; ".join(texts[:MOST_NAMES]) + rest)
 

@@ -131,7 +131,7 @@ def _ended(owner: Owner, latest: Sequence[Pod], last_lines: LastLines | None) ->
     return Verdict(status if is_preempted else JobStatus.FAILED, failure=failure)
 
 
-def told_otherwise(look: Look) -> Verdict | None:
+def leaders_verdict(look: Look) -> Verdict | None:
     """How a job ended whose main object disappeared without its end: as its leader reports; None if that is unknown."""
     ending = leaders_ending(look.owner, newest(look.pods))
     has_ended = ending and ending.status in (JobStatus.COMPLETED, JobStatus.FAILED)

@@ -65,8 +65,8 @@ def _causes(pod: Pod) -> Iterator[Cause]:
             "/dev/shm counts, too.",
             SIGKILL_CODE,
         )
-    reason, said = text(pod.disruption, "reason"), text(pod.disruption, "message") or status
-    words = f": {said}" if said else ""
+    reason, reported = text(pod.disruption, "reason"), text(pod.disruption, "message") or status
+    words = f": {reported}" if reported else ""
     on = f" on node {pod.node}" if pod.node else ""
     if reason == "PreemptionByScheduler" or gone == "Preempting":
         hint = f"{RESUMES} platform_options.priority_class sets its own priority."
@@ -75,7 +75,7 @@ def _causes(pod: Pod) -> Iterator[Cause]:
     if reason == "EvictionByEvictionAPI":
         message = f"{name}{on} was evicted, as for the maintenance of a node{words}"
         yield FailureClass.PREEMPTED, message, RESUMES, SIGTERM_CODE
-    is_shutdown = "shutdown" in said.lower() or gone in ("Terminated", "Shutdown", "NodeShutdown")
+    is_shutdown = "shutdown" in reported.lower() or gone in ("Terminated", "Shutdown", "NodeShutdown")
     if is_shutdown and (reason in ("TerminationByKubelet", "") or gone):
         yield FailureClass.PREEMPTED, f"the node of {name}{on} shut down{words}", RESUMES, SIGTERM_CODE
     is_lost = reason in ("DeletionByTaintManager", "DeletionByPodGC") or gone == "NodeLost"
@@ -194,8 +194,10 @@ def _from_exit(pod: Pod, last_lines: LastLines | None) -> FailureReport:
     """The report of a container of which only the exit code is known, and what it printed."""
     end = pod.end
     if end is None:
-        said = text(pod.found, "status", "message") or pod.why_gone or "Kubernetes gives no reason"
-        return FailureReport(FailureClass.PLATFORM, f"pod {pod.name} failed: {said}", RESUMES, host=pod.host)
+        reported = text(pod.found, "status", "message") or pod.why_gone or "Kubernetes gives no reason"
+        return FailureReport(
+            FailureClass.PLATFORM, f"pod {pod.name} failed: {reported}", RESUMES, host=pod.host
+        )
     report = report_from_reason(end.message, end.code)
     if last_lines is not None and not end.message:
         with contextlib.suppress(PlatformError):
@@ -207,13 +209,13 @@ def _from_owner(owner: Owner) -> FailureReport:
     """The report of a job without pods: what its controller reports."""
     failed = owner.failed
     reason = text(failed, "reason")
-    said = ": ".join(filter(None, [reason, text(failed, "message")])) or "its controller gives no reason"
+    reported = ": ".join(filter(None, [reason, text(failed, "message")])) or "its controller gives no reason"
     hint = RESUMES
     if reason == "TrainingRuntimeNotSupported":
         hint = "Choose another training runtime: kubectl get clustertrainingruntimes"
     elif reason == "PodFailurePolicy" or reason.startswith("BackoffLimitExceeded"):
-        hint = "Its pods are gone, with their output. The events of the job may say more: kubectl get events"
-    return FailureReport(FailureClass.PLATFORM, said, hint, time=when(failed, "lastTransitionTime"))
+        hint = "Its pods are gone, with their output. The events of the job may show more: kubectl get events"
+    return FailureReport(FailureClass.PLATFORM, reported, hint, time=when(failed, "lastTransitionTime"))
 
 
 def time_limit(owner: Owner, why: str = "") -> FailureReport:

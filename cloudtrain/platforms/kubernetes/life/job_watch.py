@@ -94,7 +94,7 @@ class JobWatch:
         self._unfinished: dict[str, Any] | None = None
         """The owner before its end."""
         self._uids: set[str] = set()
-        self._asked = time.monotonic()
+        self._read_at = time.monotonic()
         self._listed: float | None = None
         self._stop: threading.Event | None = None
         self._ticked = time.monotonic()
@@ -108,7 +108,7 @@ class JobWatch:
             newest: list them again, however short ago that was: for what acts on single pods.
         """
         with self._lock:
-            self._asked = time.monotonic()
+            self._read_at = time.monotonic()
             if self.is_watching:
                 self._catch_up()
             elif self._listed is None or newest:
@@ -132,7 +132,7 @@ class JobWatch:
         False if nothing has changed. Raises KubeError.
         """
         with self._lock:
-            self._asked = time.monotonic()
+            self._read_at = time.monotonic()
             if not self.is_watching:
                 self._begin()
         seen = getattr(self._seen, "change", 0)
@@ -223,7 +223,7 @@ class JobWatch:
             with self._lock:
                 if stop.is_set():
                     return
-                if time.monotonic() - self._asked > IDLE_SECONDS:
+                if time.monotonic() - self._read_at > IDLE_SECONDS:
                     self.close()
                     return
                 self._notice_pause()

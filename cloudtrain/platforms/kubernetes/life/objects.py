@@ -198,8 +198,8 @@ class Owner:
     @property
     def stopped_at(self) -> float | None:
         """When a user has stopped it; None if no one has."""
-        said = annotation(self.found, STOPPED)
-        return parse_time(said) or self.created if said else None
+        reported = annotation(self.found, STOPPED)
+        return parse_time(reported) or self.created if reported else None
 
     @property
     def complete(self) -> Object | None:

@@ -52,55 +52,55 @@ _LONGEST = 300
 _PULLS: Rules = (
     Rule(
         r"toomanyrequests|too many requests|\b429\b|pull rate limit|HAP429",
-        "the registry limits how often image {image} may be pulled ({said})",
+        "the registry limits how often image {image} may be pulled ({reported})",
         "It is tried again until the limit allows it. With credentials (platform_options.image_pull_secrets) or a "
         "mirror of the image, the limit is higher.",
     ),
     Rule(
         r"no match for platform|no matching manifest|exec format error",
-        "image {image} does not exist for the processors of the node ({said})",
+        "image {image} does not exist for the processors of the node ({reported})",
         "Build it for them, for example: docker build --platform linux/amd64",
         CONFIGURATION_SECONDS,
     ),
     Rule(
         r"pull access denied|may require (?:authorization|'?docker login)|insufficient_scope|unauthorized|"
         r"authentication required|access (?:to the resource )?is denied|\b40[13]\b|no basic auth|forbidden|denied:",
-        "the registry denies access to image {image}, or it does not exist ({said})",
+        "the registry denies access to image {image}, or it does not exist ({reported})",
         "Check its name. For a private image, name a Secret with credentials in platform_options.image_pull_secrets: "
         "kubectl create secret docker-registry NAME --docker-server=... --docker-username=... --docker-password=...",
         CONFIGURATION_SECONDS,
     ),
     Rule(
         r"no such host|server misbehaving",
-        "the registry of image {image} has no address ({said})",
+        "the registry of image {image} has no address ({reported})",
         "Check the name of the registry, and the DNS of the nodes.",
         NETWORK_SECONDS,
     ),
     Rule(
         r"x509|certificate|HTTP response to HTTPS client",
-        "the nodes do not trust the registry of image {image} ({said})",
+        "the nodes do not trust the registry of image {image} ({reported})",
         "The container runtime of the nodes must know the registry's certificate, or that it has none.",
         NETWORK_SECONDS,
     ),
     Rule(
         r"no space left",
-        "a node has no disk space for image {image} ({said})",
+        "a node has no disk space for image {image} ({reported})",
         "Ask the administrators of the cluster, or use a smaller image.",
         NETWORK_SECONDS,
     ),
     Rule(
         r"manifest unknown|name unknown|not found|does not exist|NotFound",
-        "image {image} does not exist ({said})",
+        "image {image} does not exist ({reported})",
         "Check its name and its tag.",
         CONFIGURATION_SECONDS,
     ),
     Rule(
         r"timeout|timed out|connection refused|connection reset|unreachable|EOF|deadline exceeded|50[0-4]",
-        "the registry of image {image} does not answer ({said})",
+        "the registry of image {image} does not answer ({reported})",
         "It is tried again.",
         NETWORK_SECONDS,
     ),
-    Rule(r".", "image {image} cannot be pulled ({said})", "It is tried again.", NETWORK_SECONDS),
+    Rule(r".", "image {image} cannot be pulled ({reported})", "It is tried again.", NETWORK_SECONDS),
 )
 _IMAGE_STATES: Mapping[str, tuple[str, str, float]] = {
     "InvalidImageName": ("{image!r} is not the name of an image", "Correct the image of the job.", 0.0),
@@ -110,7 +110,7 @@ _IMAGE_STATES: Mapping[str, tuple[str, str, float]] = {
         CONFIGURATION_SECONDS,
     ),
     "SignatureValidationFailed": (
-        "the signature of image {image} is not valid ({said})",
+        "the signature of image {image} is not valid ({reported})",
         "",
         CONFIGURATION_SECONDS,
     ),
@@ -139,7 +139,7 @@ def why_no_image(reason: str, message: str, image: str) -> Why:
     words = registry_words(message)
     if reason in _IMAGE_STATES:
         sentence, advice, patience = _IMAGE_STATES[reason]
-        return Why(sentence.format(image=image, said=words), advice, patience)
+        return Why(sentence.format(image=image, reported=words), advice, patience)
     unknown = Why(f"image {image} cannot be pulled", "It is tried again.", NETWORK_SECONDS)
     return first_match(_PULLS, words, image=image) or unknown
 
@@ -167,13 +167,13 @@ _CONTAINERS: Rules = (
     ),
     Rule(
         r"non-numeric user",
-        "its image has a user by name, of which Kubernetes cannot say that it is not root ({said})",
+        "its image has a user by name, of which Kubernetes does not know whether it is root ({reported})",
         "Set platform_options.run_as_user to the number of that user: docker run --rm IMAGE id -u",
         CONFIGURATION_SECONDS,
     ),
     Rule(
         r"runAsNonRoot",
-        "its image runs as root, which its pods may not ({said})",
+        "its image runs as root, which its pods may not ({reported})",
         "Set platform_options.run_as_user to a number other than 0.",
         CONFIGURATION_SECONDS,
     ),
@@ -194,19 +194,19 @@ CREATE_ERRORS = {"FailedCreate", "JobCreationFailed", "HeadlessServiceCreationFa
 """Reasons of events of controllers that could not create a pod."""
 
 _FORBIDDEN = re.compile(
-    r"(?:Error creating: )?(?:pods|jobs\.batch) \"[^\"]*\" is forbidden: (?P<said>.*)", re.DOTALL
+    r"(?:Error creating: )?(?:pods|jobs\.batch) \"[^\"]*\" is forbidden: (?P<reported>.*)", re.DOTALL
 )
 
 
 def why_not_created(message: str) -> Why:
     """The sentence for an event of a controller that could not create a pod."""
     match = _FORBIDDEN.fullmatch(message.strip())
-    said = (match["said"] if match else message.strip().removeprefix("Error creating: ")).strip()
-    if found := refusal(said):
+    reported = (match["reported"] if match else message.strip().removeprefix("Error creating: ")).strip()
+    if found := refusal(reported):
         return found
     if match:
-        return Why(f"the cluster refuses its pods: {said}", "", CONFIGURATION_SECONDS)
-    return Why(f"its pods could not be created: {said}", "The controller tries again.")
+        return Why(f"the cluster refuses its pods: {reported}", "", CONFIGURATION_SECONDS)
+    return Why(f"its pods could not be created: {reported}", "The controller tries again.")
 
 
 # pods without a node
@@ -224,7 +224,7 @@ _TAINT = re.compile(
 _NAMES = {"cpu": "CPUs", "ephemeral-storage": "local disk space", "pods": "places for pods"}
 
 _SELECTOR = (
-    "{lack} the labels that the job asks for",
+    "{lack} the labels that the job requires",
     "Compare platform_options.node_selector with: kubectl get nodes --show-labels",
 )
 _VOLUME = (
@@ -246,7 +246,7 @@ _NODE_REASONS: tuple[tuple[str, str, str], ...] = (
         "",
     ),
     ("node(s) didn't match pod topology spread", "would spread the job unevenly", ""),
-    ("node(s) didn't have free ports", "{have} no free port of the host that the job asks for", ""),
+    ("node(s) didn't have free ports", "{have} no free port of the host that the job needs", ""),
     (
         "node(s) didn't find available persistent volumes to bind",
         "{have} no free volume for the job's claim",
@@ -279,9 +279,9 @@ _SCHEDULERS: Rules = (
     ),
     Rule(
         r"pod group is not ready|minMember|minAvailable",
-        "its pods start together, and not all of them fit yet ({said})",
+        "its pods start together, and not all of them fit yet ({reported})",
     ),
-    Rule(r".", "the scheduler reports: {said}"),
+    Rule(r".", "the scheduler reports: {reported}"),
 )
 
 
@@ -334,7 +334,7 @@ def _node_advice(reasons: Sequence[str], preemption: str) -> str:
         if "No preemption victims" in preemption:
             return "Other pods use or reserve the rest: it starts when they end."
         if "Preemption is not helpful" in preemption:
-            return "No node has that much, used or not: ask for less for each host, or for other nodes."
+            return "No node has that much, used or not: request less for each host, or other nodes."
         return "Other pods use the rest, or no node has that much: kubectl describe nodes"
     if any(_TAINT.fullmatch(why) for why in reasons):
         return "Set platform_options.tolerations if the job may run on tainted nodes: kubectl describe nodes"
@@ -411,22 +411,22 @@ def why_queued(workload: Object | None, queue: str) -> Why:
     reserved, evicted = condition(workload, "QuotaReserved"), holds(workload, "Evicted")
     if reserved is not None and reserved.get("status") == "True":
         return _checks(workload)
-    said = text(reserved, "message")
-    if evicted and "couldn't assign" not in said:
+    reported = text(reserved, "message")
+    if evicted and "couldn't assign" not in reported:
         return _evicted(workload)
     if reserved is None:
         return Why("Kueue has not considered it yet")
-    why = _no_quota(said, text(reserved, "reason"), queue_of(workload) or queue)
+    why = _no_quota(reported, text(reserved, "reason"), queue_of(workload) or queue)
     return Why(why.sentence, why.advice, why.patience, when(reserved, "lastTransitionTime"))
 
 
-def _no_quota(said: str, reason: str, queue: str) -> Why:
-    if preempting := re.search(r"Pending the preemption of (\d+) workload", said):
+def _no_quota(reported: str, reason: str, queue: str) -> Why:
+    if preempting := re.search(r"Pending the preemption of (\d+) workload", reported):
         count = int(preempting[1])
         others = f"{count} other job{'s' * (count > 1)}"
         return Why(f"Kueue preempts {others} for it", "It starts when they have ended.")
     lacking = []
-    for one in _UNUSED.finditer(said):
+    for one in _UNUSED.finditer(reported):
         value = parse_quantity(one["more"])
         shown = one["more"] if value is None else show_quantity(value, one["resource"])
         lacking.append(f"{shown} {one['resource']} of flavor {one['flavor']}")
@@ -435,20 +435,20 @@ def _no_quota(said: str, reason: str, queue: str) -> Why:
             f"Kueue has too little free quota in the queue {queue}: {', '.join(lacking)} more needed",
             "It starts when other jobs of the queue end.",
         )
-    beyond = _MAXIMUM.search(said)
+    beyond = _MAXIMUM.search(reported)
     if beyond or reason == "ExceedsMaxQuota":
         what = f" of {beyond['resource']} in flavor {beyond['flavor']} ({beyond['limits']})" if beyond else ""
         return Why(
-            f"it asks for more than the queue {queue} of Kueue ever has{what}",
-            "Ask for fewer or smaller hosts, or use another queue.",
+            f"it requests more than the queue {queue} of Kueue ever has{what}",
+            "Request fewer or smaller hosts, or use another queue.",
         )
-    words = _POD_SET.sub("", said).strip().rstrip(".")
+    words = _POD_SET.sub("", reported).strip().rstrip(".")
     if "LocalQueue" in words and ("doesn't exist" in words or "missing" in words):
         return Why(
             f"the queue {queue} of Kueue does not exist in its namespace",
             "See the queues: kubectl get localqueues",
         )
-    return Why(f"Kueue reports: {said}" if words else "Kueue has not considered it yet")
+    return Why(f"Kueue reports: {reported}" if words else "Kueue has not considered it yet")
 
 
 def _checks(workload: Object) -> Why:
@@ -464,8 +464,8 @@ def _checks(workload: Object) -> Why:
 def _evicted(workload: Object) -> Why:
     """Why Kueue took back the quota of a job that had started; it is in the queue again."""
     evicted, preempted = holds(workload, "Evicted"), holds(workload, "Preempted")
-    reason, said = text(evicted, "reason"), text(evicted, "message").rstrip(".")
-    sentence, advice = _EVICTIONS.get(reason, (f"Kueue took back its quota ({said or reason})", _RESUMES))
+    reason, reported = text(evicted, "reason"), text(evicted, "message").rstrip(".")
+    sentence, advice = _EVICTIONS.get(reason, (f"Kueue took back its quota ({reported or reason})", _RESUMES))
     if reason == "Preempted" or preempted:
         cause = _PREEMPTED.get(text(preempted, "reason"), "of a higher priority")
         sentence, advice = f"Kueue gave its quota to a job {cause}", _RESUMES
@@ -474,14 +474,14 @@ def _evicted(workload: Object) -> Why:
 
 def deactivated(workload: Object) -> Why:
     """Why a job will not restart unless someone activates it."""
-    said = text(holds(workload, "Evicted"), "message")
-    why = said.partition(" due to ")[2].rstrip(".")
+    reported = text(holds(workload, "Evicted"), "message")
+    why = reported.partition(" due to ")[2].rstrip(".")
     again = (
         f"Start it again with: kubectl patch workload {name_of(workload) or 'WORKLOAD'} --type merge "
         '-p \'{"spec": {"active": true}}\'. It resumes from its last checkpoint.'
     )
     if reached_time_limit(workload):
-        return Why(f"Kueue ended it at its time limit ({why or said})", again)
+        return Why(f"Kueue ended it at its time limit ({why or reported})", again)
     return Why("Kueue has deactivated it" + (f": {why}" if why else ""), again)
 
 

@@ -42,7 +42,7 @@ _MISSING = re.compile(r'(?P<kind>secret|configmap) "(?P<name>[^"]+)" not found',
 _VOLUMES = (
     Rule(
         "Multi-Attach|already used by pod",
-        "its volume is attached to another node ({said})",
+        "its volume is attached to another node ({reported})",
         "Only one node at a time can use a volume with access mode ReadWriteOnce: use one with ReadWriteMany.",
     ),
     Rule(

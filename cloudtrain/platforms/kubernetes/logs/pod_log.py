@@ -423,7 +423,7 @@ class PodLog:
     def _complaints_of(self, lines: Sequence[Line]) -> list[Line]:
         """The lines of the kubelet itself as lines of the log, when they arrive for the first time.
 
-        They are not part of the position: the next request asks for the container's lines since its own last one.
+        They are not part of the position: the next request is for the container's lines since its own last one.
         """
         complaints = [line.text for line in lines if line.time is None]
         if not complaints:

@@ -33,7 +33,7 @@ from cloudtrain.platforms.kubernetes.life.reasons import why_queued
             "Pending",
             "couldn't assign flavors to pod set main: insufficient quota for nvidia.com/gpu in flavor a100, previously "
             "considered podsets requests (16) + current podset request (8) > maximum capacity (16)",
-            "it asks for more than the queue team-a of Kueue ever has of nvidia.com/gpu in flavor a100 (16)",
+            "it requests more than the queue team-a of Kueue ever has of nvidia.com/gpu in flavor a100 (16)",
         ),
         ("Inadmissible", "LocalQueue team-a doesn't exist", "the queue team-a of Kueue does not exist"),
         (

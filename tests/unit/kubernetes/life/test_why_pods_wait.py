@@ -54,7 +54,7 @@ def test_the_examples_in_the_docstrings_hold():
         (
             "0/6 nodes are available: 3 node(s) didn't match Pod's node affinity/selector, 3 node(s) were "
             f"unschedulable. {HELPLESS}",
-            "0/6 nodes fit: 3 lack the labels that the job asks for, 3 are cordoned. Compare "
+            "0/6 nodes fit: 3 lack the labels that the job requires, 3 are cordoned. Compare "
             "platform_options.node_selector",
         ),
         (
@@ -159,7 +159,7 @@ def test_an_image_without_a_valid_name_is_given_up_immediately():
         (
             "exceeded quota: team, requested: limits.memory=64Gi,pods=1, used: limits.memory=0,pods=0, limited: "
             "limits.memory=32Gi,pods=10",
-            "it asks for more than the quota team of the namespace ever allows",
+            "it requests more than the quota team of the namespace ever allows",
             180,
         ),
         (
