@@ -171,7 +171,6 @@ PUBLIC = {
     "cloudtrain.platforms.kubernetes.api": "",
     "cloudtrain.platforms.kubernetes.doctor": "",
     "cloudtrain.platforms.kubernetes.life": "",
-    "cloudtrain.platforms.kubernetes.logs": "",
     "cloudtrain.platforms.kubernetes.render": "",
     "cloudtrain.platforms.slurm": "SlurmPlatform",
     "cloudtrain.platforms.local": """

@@ -35,7 +35,7 @@ from cloudtrain.platforms.kubernetes.life.job_watch import JobWatch
 from cloudtrain.platforms.kubernetes.life.objects import Object, Snapshot, annotation, name_of, text, uid_of
 from cloudtrain.platforms.kubernetes.life.pods import current, newest
 from cloudtrain.platforms.kubernetes.life.stop import end, insist, preempt, replaced, stop
-from cloudtrain.platforms.kubernetes.logs.reader import GrowingTrends, LastLinesOf, RunningSummary
+from cloudtrain.platforms.kubernetes.logs import GrowingTrends, LastLinesOf, RunningSummary
 from cloudtrain.platforms.supervised.job_summary import to_description
 from cloudtrain.runtime.supervisor.event_summary import from_cached, to_cached
 from cloudtrain.storage import state_home

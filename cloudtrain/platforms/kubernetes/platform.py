@@ -106,19 +106,19 @@ class KubernetesPlatform:
         return self._job(job_name).upkeep()
 
     def logs(self, job_name: str, *, follow: bool = False) -> Iterator[str]:
-        from cloudtrain.platforms.kubernetes.logs.reader import logs
+        from cloudtrain.platforms.kubernetes.logs import logs
 
         job = self._job(job_name, must_exist=True)
         return logs(job.api, job.watch, follow=follow)
 
     def events(self, job_name: str, *, follow: bool = False) -> Iterator[dict[str, Any]]:
-        from cloudtrain.platforms.kubernetes.logs.reader import events
+        from cloudtrain.platforms.kubernetes.logs import events
 
         job = self._job(job_name, must_exist=True)
         return events(job.api, job.watch, follow=follow)
 
     def metrics(self, job_name: str) -> Series:
-        from cloudtrain.platforms.kubernetes.logs.reader import metrics
+        from cloudtrain.platforms.kubernetes.logs import metrics
 
         job = self._job(job_name, must_exist=True)
         return metrics(job.api, job.watch)

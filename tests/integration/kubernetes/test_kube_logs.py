@@ -63,7 +63,7 @@ def check(lines: list[str], steps: int) -> None:
 
 def test_a_job_is_followed(kubernetes: Namespace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """From before its pods start, through faults, to its end; with its metrics, while it runs and later."""
-    monkeypatch.setattr("cloudtrain.platforms.kubernetes.logs.reader.FRESH_SECONDS", 0.2)
+    monkeypatch.setattr("cloudtrain.platforms.kubernetes.logs.FRESH_SECONDS", 0.2)
     faults = kubernetes.proxy.faults
     faults.refuse(r"GET .*/pods/.*/log", 503, 2)
     faults.refuse(r"GET .*/pods/.*/log", 429, 2, retry_after=0)

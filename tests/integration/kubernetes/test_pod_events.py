@@ -13,8 +13,7 @@ from pod_objects import Objects
 from cloudtrain.observe.event_lines import encode_event
 from cloudtrain.platforms.kubernetes.api.client import Api
 from cloudtrain.platforms.kubernetes.api.errors import KubeForbidden
-from cloudtrain.platforms.kubernetes.logs import reader
-from cloudtrain.platforms.kubernetes.logs.reader import (
+from cloudtrain.platforms.kubernetes.logs import (
     GrowingTrends,
     LastLinesOf,
     RunningSummary,
@@ -27,8 +26,8 @@ SECOND = 10**9
 
 @pytest.fixture
 def api(log_api: Api, monkeypatch: pytest.MonkeyPatch) -> Api:
-    monkeypatch.setattr(reader, "FRESH_SECONDS", 0.0)
-    monkeypatch.setattr(reader, "FRESH_TRENDS", 0.0)
+    monkeypatch.setattr("cloudtrain.platforms.kubernetes.logs.FRESH_SECONDS", 0.0)
+    monkeypatch.setattr("cloudtrain.platforms.kubernetes.logs.FRESH_TRENDS", 0.0)
     return log_api
 
 

@@ -12,15 +12,15 @@ from pod_objects import Objects
 
 from cloudtrain.errors import PlatformError
 from cloudtrain.platforms.kubernetes.api.client import Api
-from cloudtrain.platforms.kubernetes.logs.pod_log import HELD_BYTES
-from cloudtrain.platforms.kubernetes.logs.reader import logs
+from cloudtrain.platforms.kubernetes.logs import logs
+from cloudtrain.platforms.kubernetes.pod_log import HELD_BYTES
 
 SECOND = 10**9
 
 
 @pytest.fixture
 def api(log_api: Api, monkeypatch: pytest.MonkeyPatch) -> Api:
-    monkeypatch.setattr("cloudtrain.platforms.kubernetes.logs.pod_log.FIRST_PAUSE", 0.02)
+    monkeypatch.setattr("cloudtrain.platforms.kubernetes.pod_log.FIRST_PAUSE", 0.02)
     return log_api
 
 
@@ -235,7 +235,7 @@ def test_faults_at_random(kubelet_logs: KubeletLogs, api: Api) -> None:
 def test_a_lost_node_does_not_delay_the_others(
     kubelet_logs: KubeletLogs, api: Api, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("cloudtrain.platforms.kubernetes.logs.reader.SETTLE_SECONDS", 0.5)
+    monkeypatch.setattr("cloudtrain.platforms.kubernetes.logs.SETTLE_SECONDS", 0.5)
     objects = Objects(2)
     lost, other = objects.add(0), objects.add(1)
     kubelet_logs.logs[lost].print("from the lost node")
@@ -259,7 +259,7 @@ def test_a_stream_that_outlives_its_pod_does_not_delay_the_end(
     kubelet_logs: KubeletLogs, api: Api, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its node is lost, and its pod was deleted: no one ends the connection."""
-    monkeypatch.setattr("cloudtrain.platforms.kubernetes.logs.pod_log.LAST_SECONDS", 0.2)
+    monkeypatch.setattr("cloudtrain.platforms.kubernetes.pod_log.LAST_SECONDS", 0.2)
     objects = Objects(1)
     lost = objects.add(0)
     kubelet_logs.logs[lost].print("one")
@@ -349,7 +349,7 @@ def test_a_slow_reader_holds_back_what_is_printed(
     kubelet_logs: KubeletLogs, api: Api, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Memory is bounded, and the order of the whole log stays right."""
-    monkeypatch.setattr("cloudtrain.platforms.kubernetes.logs.pod_log.HELD_BYTES", 1 << 16)
+    monkeypatch.setattr("cloudtrain.platforms.kubernetes.pod_log.HELD_BYTES", 1 << 16)
     assert HELD_BYTES == 1 << 17
     objects = Objects(3)
     now = time.time_ns() - 3600 * SECOND

@@ -28,7 +28,7 @@ from cloudtrain.platforms.kubernetes.api.kinds import MPI_JOB
 from cloudtrain.platforms.kubernetes.life.describe import look_at, pods_of
 from cloudtrain.platforms.kubernetes.life.objects import Snapshot, text
 from cloudtrain.platforms.kubernetes.life.pods import Pod
-from cloudtrain.platforms.kubernetes.logs.pod_log import (
+from cloudtrain.platforms.kubernetes.pod_log import (
     LONGEST_LINE,
     Line,
     LineParser,

@@ -1,1 +1,0 @@
-"""The log of a job: the logs of all its pods, merged; and the events that its leader prints there."""
