@@ -241,11 +241,7 @@ def command_for(api: Api, kind: Kind, owner: Object | None) -> str:
 
 
 def remember(description: JobDescription, place: str) -> None:
-    """Keep the description of a job that has ended.
-
-    Args:
-        place: its cluster, namespace and kind: other jobs there may have the same name.
-    """
+    """Keep the description of a job that has ended at ``place``: elsewhere, other jobs may have the same name."""
     values = description.to_dict()
     with contextlib.suppress(OSError):  # a full disk: the next caller does it
         write_file(_path(description.name), to_cached({"place": place, "description": values}))

@@ -155,11 +155,7 @@ class KubernetesPlatform:
         return self._places.list()
 
     def _job(self, job_name: str, *, must_exist: bool = False) -> KubernetesJob:
-        """Raises JobNotFound, PlatformError.
-
-        Args:
-            must_exist: raise JobNotFound also if this client has known the job, and its pods are gone.
-        """
+        """Raises JobNotFound, with ``must_exist`` also if this client has known the job; PlatformError."""
         job = self._places.job(job_name)
         if must_exist:
             job.require()

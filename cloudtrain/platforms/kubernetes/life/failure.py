@@ -139,12 +139,7 @@ def given_up(owner: Owner) -> FailureReport | None:
 
 
 def find_failure(owner: Owner, pods: Sequence[Pod], last_lines: LastLines | None = None) -> FailureReport:
-    """Why a job failed.
-
-    Args:
-        pods: the current pods.
-        last_lines: returns the last lines of one host, or of every host; None to leave them out.
-    """
+    """Why a job failed, from its current pods. Without ``last_lines``, the report has no output of the script."""
     if report := given_up(owner):
         return report
     ending = leaders_ending(owner, pods)
@@ -219,11 +214,7 @@ def _from_owner(owner: Owner) -> FailureReport:
 
 
 def time_limit(owner: Owner, why: str = "") -> FailureReport:
-    """The report of a job that Kubernetes ended at its deadline.
-
-    Args:
-        why: why it has not started until then; empty if it has.
-    """
+    """The report of a job that Kubernetes ended at its deadline; ``why`` it had not started until then, if so."""
     seconds = f" of {owner.deadline} s" if owner.deadline else ""
     message = f"Kubernetes ended the job at its time limit{seconds}"
     hint = f"The limit is the activeDeadlineSeconds of its object. {RESUMES}"
@@ -234,11 +225,7 @@ def time_limit(owner: Owner, why: str = "") -> FailureReport:
 
 
 def deleted(owner: Owner, now: float, *, seen: bool) -> FailureReport:
-    """The report of a job whose main object disappeared while someone waited for it.
-
-    Args:
-        seen: whether the deletion was watched; else the job may have ended before.
-    """
+    """The report of a job whose main object disappeared. Unless its deletion was ``seen``, it may have ended before."""
     when_deleted = "while the job lived" if seen else "while no one watched: how the job ended is unknown"
     hint = f"Someone deleted it, with kubectl for example; then all its pods end. {RESUMES}"
     if not seen:

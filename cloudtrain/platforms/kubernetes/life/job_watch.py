@@ -102,10 +102,9 @@ class JobWatch:
         self._offset = _clock_offset()
 
     def snapshot(self, *, newest: bool = False) -> Snapshot:
-        """The job's objects now. Raises KubeError if the server does not answer, or has not for five minutes.
+        """The job's objects now; with ``newest``, from a new list in any case: for what acts on single pods.
 
-        Args:
-            newest: list them again, however short ago that was: for what acts on single pods.
+        Raises KubeError if the server does not answer, or has not for five minutes.
         """
         with self._lock:
             self._read_at = time.monotonic()

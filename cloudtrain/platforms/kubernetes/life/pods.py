@@ -220,12 +220,7 @@ def by_host(name: str) -> tuple[object, ...]:
 
 
 def all_pods(found: Iterable[Object], leader: str = "", gone: Iterable[Object] = ()) -> list[Pod]:
-    """All pods, the leader's first, then by host; of each host, the oldest first.
-
-    Args:
-        leader: the host that leads, if it is known.
-        gone: the last states of pods that were deleted.
-    """
+    """All pods, the leader's first, then by host; of each host, the oldest first. ``gone``: those that were deleted."""
     pods = [Pod.of(one, leader) for one in found]
     pods += [Pod.of(one, leader, is_gone=True) for one in gone]
     return sorted(pods, key=lambda pod: (not pod.is_leader, by_host(pod.host), pod.created, pod.name))

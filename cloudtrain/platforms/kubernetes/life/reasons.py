@@ -130,12 +130,7 @@ def registry_words(message: str) -> str:
 
 
 def why_no_image(reason: str, message: str, image: str) -> Why:
-    """The sentence for a container that waits for its image.
-
-    Args:
-        reason: of the container's state: ``ErrImagePull``, ``ImagePullBackOff``.
-        message: what the kubelet reports about the cause.
-    """
+    """The sentence for a container that waits for its image: from its state (``ErrImagePull``) and its message."""
     words = registry_words(message)
     if reason in _IMAGE_STATES:
         sentence, advice, patience = _IMAGE_STATES[reason]
@@ -323,8 +318,7 @@ def _phrase(count: int, why: str) -> str:
 def _node_advice(reasons: Sequence[str], preemption: str) -> str:
     """The remedy for the first reason that the user can do something about.
 
-    Args:
-        preemption: what the scheduler reports about pods that could give way: none can where a node is too small.
+    ``preemption`` is the scheduler's message about pods that could give way: none can where a node is too small.
     """
     for why in reasons:
         known = next((advice for prefix, _, advice in _NODE_REASONS if why.startswith(prefix)), "")
@@ -395,12 +389,7 @@ def is_active(workload: Object) -> bool:
 
 
 def why_queued(workload: Object | None, queue: str) -> Why:
-    """Why Kueue has not started a job.
-
-    Args:
-        workload: Kueue's object for the job; None if there is none yet.
-        queue: the name in the job's label.
-    """
+    """Why Kueue has not started a job: its object for the job, if there is one yet, and the name in the job's label."""
     if workload is None:
         return Why(
             f"Kueue has not taken it into the queue {queue} yet",

@@ -41,11 +41,8 @@ _DEADLINE: Mapping[str, Any] = {"activeDeadlineSeconds": SOONEST}
 def stop_patch(owner: Object, note: Mapping[str, str], *, suspend: bool) -> dict[str, Any]:
     """The patch of a main object that is to end. Kubernetes refuses it for any other object of the name.
 
-    A Job gets a time limit that is over: it is then finished, and its TTL begins.
-
-    Args:
-        note: annotations to add.
-        suspend: suspend the object instead.
+    A Job gets a time limit that is over: it is then finished, and its TTL begins. With ``suspend``, the object is
+    suspended instead. ``note`` are annotations to add.
     """
     found = Owner(owner)
     patch: dict[str, Any] = {"metadata": {"uid": uid_of(owner), "annotations": dict(note)}}
@@ -89,11 +86,7 @@ def stop(api: Api, kind: Kind, objects: Snapshot, *, now: float | None = None) -
 
 
 def insist(api: Api, kind: Kind, objects: Snapshot, pods: Sequence[Pod], now: float) -> None:
-    """Suspend a job that was stopped, and has pods nevertheless. Raises PlatformError.
-
-    Args:
-        pods: the current pods.
-    """
+    """Suspend a job that was stopped, and has current pods nevertheless. Raises PlatformError."""
     owner = Owner(objects.owner or {})
     since = owner.stopped_at
     remain = any(not pod.is_over and not pod.is_deleted for pod in pods)
@@ -164,10 +157,7 @@ def _deactivate(api: Api, workload: Object) -> None:
 
 
 def preempt(api: Api, name: str, pods: Sequence[Pod]) -> None:
-    """Evict the pods of a job, as the maintenance of a node does. The job's controller starts them again.
-
-    Args:
-        pods: the current pods.
+    """Evict the current pods of a job, as the maintenance of a node does. The job's controller restarts them.
 
     Raises:
         PlatformError: none of them runs, or a PodDisruptionBudget protects them.

@@ -72,11 +72,7 @@ STUCK_SECONDS = 60.0
 
 
 def why_waiting(objects: Snapshot, pods: Sequence[Pod], now: float) -> Why | None:
-    """Why a job does not run; None if all its pods run, or have ended.
-
-    Args:
-        pods: the current pods: see `cloudtrain.platforms.kubernetes.life.pods.current`.
-    """
+    """Why a job does not run; None if all its current pods run, or have ended."""
     owner = Owner(objects.owner or {})
     if owner.is_suspended and not any(pod.is_running for pod in pods):
         return _suspended(owner, objects.workload, now)

@@ -102,9 +102,8 @@ class JobSetRendering(Rendering):
     kind = JOB_SET
 
     def host_names(self, job: TrainingJob) -> HostNames:
-        name = name_of(
-            job, f"-{NODE}-0-{job.host_count - 1}-xxxxx"
-        )  # the Job's controller adds random characters
+        # the Job's controller adds random characters
+        name = name_of(job, f"-{NODE}-0-{job.host_count - 1}-xxxxx")
         return HostNames(tuple(f"{name}-{NODE}-0-{index}" for index in range(job.host_count)), name)
 
     def helpers(self, parts: Parts) -> list[dict[str, Any]]:
@@ -133,11 +132,7 @@ class JobSetRendering(Rendering):
 
 
 def _indexed(parts: Parts, retries: int, rules: list[dict[str, Any]]) -> dict[str, Any]:
-    """The fields of an Indexed Job.
-
-    Args:
-        rules: which pods count as failures, in the order in which Kubernetes tries them.
-    """
+    """The fields of an Indexed Job. ``rules``: which pods count as failures, in the order in which they are tried."""
     hosts = len(parts.hosts.names)
     return {
         "completionMode": "Indexed",
