@@ -63,9 +63,10 @@ def test_events_of_the_leader_in_two_attempts(kubelet_logs: KubeletLogs, api: Ap
     ]
     assert [event["attempt"] for event in found if event["event"] == "attempt"] == [0, 1]
     assert {event["source"] for event in found} == {"j-0"}
-    values = metrics(api, objects)["loss"]
+    values = [(point.time, point.value) for point in metrics(api, objects)["loss"]]
     assert values[:2] == [(now + 2, 2.0), (now + 12, 1.0)] and math.isnan(values[2][1])
-    assert GrowingTrends(api, objects)()["loss"][:2] == [(now + 2, 2.0), (now + 12, 1.0)]
+    trend = [(point.time, point.value) for point in GrowingTrends(api, objects)()["loss"]]
+    assert trend[:2] == [(now + 2, 2.0), (now + 12, 1.0)]
 
 
 def test_events_are_followed(kubelet_logs: KubeletLogs, api: Api) -> None:
@@ -92,8 +93,8 @@ def test_trends_read_a_log_once(kubelet_logs: KubeletLogs, api: Api) -> None:
             trends_of()
     trends_of()
     (loss,) = trends_of().values()
-    assert loss[-1] == (now + 299, pytest.approx(298, abs=3))
-    assert sum(value for _, value in loss) / len(loss) == pytest.approx(
+    assert (loss[-1].time, loss[-1].value) == (now + 299, pytest.approx(298, abs=3))
+    assert sum(point.value for point in loss) / len(loss) == pytest.approx(
         149.5, abs=2
     )  # each value counts once
     assert ["sinceTime" in request for request in log.requests] == [False, True, True, True, True]
