@@ -38,7 +38,8 @@ BROUGHT_BY = {
 THE_JOB_HAS = {
     **dict.fromkeys(("boto3", "botocore", "google", "requests", "s3transfer", "urllib3"), ("storage",)),
     **dict.fromkeys(("keras", "mpi4py", "mxnet", "numpy"), ("checkpoint", "distributed", "optimizers")),
-    **dict.fromkeys(("tensorflow", "torch"), ("checkpoint", "distributed", "optimizers", "runtime")),
+    "tensorflow": ("checkpoint", "distributed", "optimizers", "runtime"),
+    "torch": ("checkpoint", "distributed", "observe", "optimizers", "runtime"),
     "horovod": ("runtime",),
 }
 """The packages that a script or an image brings, and the bundled folders that import them where they exist."""
