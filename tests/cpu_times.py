@@ -2,8 +2,7 @@
 
 ``pytest --cpu-times FILE`` writes a line per test, the most expensive first: seconds of CPU time, of wall time, test.
 Root on Linux with control groups counts every process below the worker, ended or not. Elsewhere, only processes that
-ended and were waited for are counted, which misses what warm interpreters and servers do. Run one worker: several share
-warm interpreters, whose time counts for the test of the worker that started them.
+ended and were waited for are counted, which misses what warm interpreters and servers do.
 """
 
 from __future__ import annotations

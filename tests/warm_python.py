@@ -7,7 +7,6 @@ loaded.
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import functools
 import gc
 import importlib
@@ -21,11 +20,10 @@ import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
-from zlib import crc32
 
 MESSAGE = 1 << 20
 """Bytes of the longest message: arguments and environment of a program."""
@@ -113,10 +111,6 @@ class Program:
 
 _LOCK = threading.Lock()
 """Between a request and its answer."""
-_RUN = os.environ.get("PYTEST_XDIST_TESTRUNUID", str(os.getpid()))
-"""All workers of one run have the same."""
-_FOLDER = tempfile.gettempdir()
-"""A test may set another one."""
 
 
 def start(
@@ -144,27 +138,14 @@ def start(
 
 @functools.cache
 def _server(interpreter: Interpreter) -> socket.socket:
-    """A connection to the process that forks programs. All workers of a run share it; it ends with the last of them."""
-    ours = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    ours.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, MESSAGE)
-    address = f"{_FOLDER}/warm-{crc32(f'{_RUN} {interpreter}'.encode()):x}"
-    with _locked():
-        try:
-            ours.connect(address)
-        except (FileNotFoundError, ConnectionRefusedError):
-            Path(address).unlink(missing_ok=True)  # of a process that was killed
-            _start_server(interpreter, address)
-            ours.connect(address)
-    return ours
-
-
-def _start_server(interpreter: Interpreter, address: str) -> None:
-    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listener:
-        listener.bind(address)
-        listener.listen()
+    """The process from which programs are forked. It ends with this process."""
+    ours, its = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    for end in (ours, its):
+        end.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, MESSAGE)
+    with its:
         subprocess.Popen(
-            [interpreter.python, __file__, str(listener.fileno()), *interpreter.modules],
-            pass_fds=[listener.fileno()],
+            [interpreter.python, __file__, str(its.fileno()), *interpreter.modules],
+            pass_fds=[its.fileno()],
             env={
                 **os.environ,
                 "OMP_NUM_THREADS": "1",
@@ -174,83 +155,49 @@ def _start_server(interpreter: Interpreter, address: str) -> None:
             cwd=Path(__file__).anchor,
             stdin=subprocess.DEVNULL,
         )
+    return ours
 
 
-@contextlib.contextmanager
-def _locked() -> Iterator[None]:
-    """No process starts a server, and none ends."""
-    with open(__file__) as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
-        yield
-
-
-def serve(listener: socket.socket) -> dict[str, Any] | None:
+def serve(requests: socket.socket) -> dict[str, Any] | None:
     """Fork for every request. Returns the program in the forked process, and None in this one at the end."""
     ends: dict[int, int] = {}
-    clients: list[socket.socket] = []
     woken, wake = os.pipe()
     os.set_blocking(wake, False)
     signal.set_wakeup_fd(wake)
     signal.signal(signal.SIGCHLD, lambda *_: None)
     while True:
-        for ready in select.select([listener, woken, *clients], [], [])[0]:
-            if ready is listener:
-                clients.append(listener.accept()[0])
-                clients[-1].setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, MESSAGE)
-            elif ready == woken:
-                os.read(woken, 4096)
-                _report_ends(ends)
-            else:
-                message, files, _, _ = socket.recv_fds(ready, MESSAGE, 4)
-                if not message:
-                    clients.remove(ready)
-                    ready.close()
-                    if not clients and _ends(listener):
-                        return None
-                    continue
-                pid = os.fork()
-                if not pid:
-                    for connection in (listener, *clients):
-                        connection.close()
-                    return _in_the_child(message, files, (woken, wake, *ends.values()))
-                stdout, stderr, end, *stdin = files
-                ends[pid] = end
-                for number in (stdout, stderr, *stdin):
+        ready = select.select([requests, woken], [], [])[0]
+        if woken in ready:
+            os.read(woken, 4096)
+            for pid in list(ends):
+                ended, status = os.waitpid(pid, os.WNOHANG)
+                if ended:
+                    end = ends.pop(pid)
+                    with contextlib.suppress(BrokenPipeError):  # no one waits for it
+                        os.write(end, str(os.waitstatus_to_exitcode(status)).encode())
+                    os.close(end)
+        if requests in ready:
+            message, files, _, _ = socket.recv_fds(requests, MESSAGE, 4)
+            if not message:
+                return None
+            stdout, stderr, end, *stdin = files
+            pid = os.fork()
+            if not pid:
+                signal.set_wakeup_fd(-1)
+                signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+                os.dup2(stdout, 1)
+                os.dup2(stderr, 2)
+                for number in stdin:
+                    os.dup2(number, 0)
+                for number in (*files, woken, wake, *ends.values()):
                     os.close(number)
-                ready.send(str(pid).encode())
-
-
-def _ends(listener: socket.socket) -> bool:
-    """Remove the address, unless a new client has connected."""
-    with _locked():
-        if select.select([listener], [], [], 0)[0]:
-            return False
-        os.unlink(listener.getsockname())
-        return True
-
-
-def _report_ends(ends: dict[int, int]) -> None:
-    for pid in list(ends):
-        ended, status = os.waitpid(pid, os.WNOHANG)
-        if ended:
-            end = ends.pop(pid)
-            with contextlib.suppress(BrokenPipeError):  # no one waits for it
-                os.write(end, str(os.waitstatus_to_exitcode(status)).encode())
-            os.close(end)
-
-
-def _in_the_child(message: bytes, files: Sequence[int], others: Sequence[int]) -> dict[str, Any]:
-    signal.set_wakeup_fd(-1)
-    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-    stdout, stderr, _, *stdin = files
-    os.dup2(stdout, 1)
-    os.dup2(stderr, 2)
-    for number in stdin:
-        os.dup2(number, 0)
-    for number in (*files, *others):
-        os.close(number)
-    program: dict[str, Any] = json.loads(message)
-    return program
+                requests.close()
+                program: dict[str, Any] = json.loads(message)
+                return program
+            ends[pid] = end
+            for number in (stdout, stderr, *stdin):
+                os.close(number)
+            requests.send(str(pid).encode())
 
 
 def become(program: Mapping[str, Any]) -> None:
