@@ -43,14 +43,11 @@ STARTED = {
 }
 """Groups of tests that share what a session's fixture starts, by that fixture or by the parameter that names it."""
 
-ENDED_EARLY = ("kube_server", "podman", "engine")
-"""Fixtures of a session that use a processor while no test does: each ends after the last test of its group."""
-
 KERAS = ("test_checkpoint_variables.py", "test_keras_adapter.py", "test_keras_optimizers.py")
 """Files that import Keras, which takes 4 s: they run on one worker."""
 
 KUBERNETES_SERVERS = 2
-"""Workers that start a Kubernetes API server: each takes a tenth of a processor until the end of its group."""
+"""Workers that start a Kubernetes API server: each takes a tenth of a processor until the end of the run."""
 
 FIRST = ("test_weather.py",)
 """Files whose tests wait for minutes, and use little CPU: one worker begins with them, and the others use the CPU."""
@@ -122,17 +119,6 @@ def _order(items: list[pytest.Item]) -> None:
         return item.path.name not in FIRST, -sizes[group] if group else 0
 
     items.sort(key=key)
-
-
-@pytest.hookimpl(trylast=True)  # after the item's own fixtures
-def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> None:
-    """End what only the tests of this group use, if another group follows on this worker."""
-    group = _group(item)
-    if group and nextitem and getattr(item.config.option, "loadgroup", False) and _group(nextitem) != group:
-        manager = item.session._fixturemanager
-        for name in ENDED_EARLY:
-            for definition in manager.getfixturedefs(name, item) or ():
-                definition.finish(item._request)  # type: ignore[attr-defined]
 
 
 def _append_group(item: pytest.Item, group: str) -> None:
