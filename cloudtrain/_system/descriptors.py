@@ -20,7 +20,7 @@ if sys.platform == "win32":
     def _unavailable(*_arguments: Any) -> Any:
         raise OSError(errno.ENOSYS, "jobs run on Linux and macOS")
 
-    def is_empty(pipe: int) -> bool:
+    def unread(pipe: int) -> int:
         """Raises OSError."""
         raise OSError(errno.ENOSYS, "jobs run on Linux and macOS")
 
@@ -62,12 +62,12 @@ else:
         """Give an open file or folder these permissions, regardless of the umask. Raises OSError."""
         os.fchmod(descriptor, mode)
 
-    def is_empty(pipe: int) -> bool:
-        """Whether everything that was written to the pipe has been read."""
+    def unread(pipe: int) -> int:
+        """The bytes that were written to the pipe and have not been read. Raises OSError."""
         import fcntl
         import termios
 
-        return struct.unpack("i", fcntl.ioctl(pipe, termios.FIONREAD, bytes(4))) == (0,)
+        return int(struct.unpack("i", fcntl.ioctl(pipe, termios.FIONREAD, bytes(4)))[0])
 
     def wait_for_data(descriptor: int, seconds: float) -> bool:
         """Wait until a pipe has data or is closed, ``seconds`` at most. Returns whether it has or is."""

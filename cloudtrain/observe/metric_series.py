@@ -34,7 +34,10 @@ def metric_series(events: Iterable[dict[str, Any]]) -> dict[str, list[Point]]:
     """
     found: dict[str, _Series] = {}
     for event in events:
-        if event["event"] == "metric":
+        if event["event"] == "attempt":
+            for series in found.values():
+                series.begin_attempt()
+        elif event["event"] == "metric":
             found.setdefault(event["name"], _Series()).add(event)
     return {name: series.points for name, series in found.items()}
 
@@ -48,6 +51,12 @@ class _Series:
         """The steps of ``points``, if they have steps: sorted."""
         self._last: dict[str, int] = {}
         """The last step of each host."""
+        self._is_new_attempt = False
+
+    def begin_attempt(self) -> None:
+        """A new attempt, maybe on other hosts: its first step replaces all values from there on."""
+        self._last.clear()
+        self._is_new_attempt = True
 
     def add(self, event: dict[str, Any]) -> None:
         step, host = event.get("step"), event.get("source", "")
@@ -58,7 +67,8 @@ class _Series:
         if not self._steps:  # the script also prints this metric
             self.points.clear()
         if not event.get("late"):
-            if step <= self._last.get(host, step - 1):
+            if self._is_new_attempt or step <= self._last.get(host, step - 1):
+                self._is_new_attempt = False
                 self._drop_from(step)
             self._last[host] = step
         position = bisect_left(self._steps, step)
@@ -77,7 +87,7 @@ class _Series:
 
 def _point(event: dict[str, Any]) -> Point:
     value = event["value"]
-    slowest = event["rank"] if event.get("slowest") is None else event["slowest"]
+    slowest = event.get("rank") if event.get("slowest") is None else event["slowest"]
     return Point(
         event["time"],
         value,

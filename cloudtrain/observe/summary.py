@@ -70,6 +70,8 @@ WARNINGS = 10
 WAITS = "start"
 """The state of a host whose runtime has started, and that is in no phase yet."""
 OUTPUTS = ("model", "output")
+RECENT_STEPS = 64
+"""Steps for which the values of hosts are combined: they arrive one host after another."""
 MOST_NAMES = 1000
 """The most metrics, and the most phases, in a summary."""
 
@@ -102,8 +104,8 @@ class Summary:
     """The last step that the script reported."""
     metrics: dict[str, float] = field(default_factory=dict)
     """The last value of each metric."""
-    logged: dict[str, tuple[int, float, int]] = field(default_factory=dict)
-    """The last step of each metric that ``cloudtrain.log`` logged, the mean, and the number of ranks in it."""
+    logged: dict[str, list[tuple[int, float, int]]] = field(default_factory=dict)
+    """The last steps of each metric that ``cloudtrain.log`` logged: step, mean, and the number of ranks in it."""
     uploaded: dict[str, str] = field(default_factory=dict)
     """The URI of each kind of output: ``model``, ``output``."""
     warnings: list[str] = field(default_factory=list)
@@ -121,6 +123,7 @@ class Summary:
             if kind == "metric":
                 self._add_metric(_text(event["name"]), event)
             elif kind == "attempt":
+                self.logged.clear()
                 self.phases.clear()
                 self.hosts.clear()
                 self.warnings.clear()
@@ -150,14 +153,13 @@ class Summary:
     def _add_metric(self, name: str, event: dict[str, Any]) -> None:
         value, step, ranks = event["value"], event.get("step"), event.get("ranks") or 1
         time = self.last = event.get("time", 0.0)
-        before = self.logged.get(name)
-        if (
-            step is not None and before and before[0] == step
-        ):  # another host has logged it; the trend has its mean
-            total = before[2] + ranks
-            value = (before[1] * before[2] + value * ranks) / total
-            self.logged[name], self.metrics[name] = (step, value, total), value
-            return
+        recent = self.logged.get(name, [])
+        for place, (logged, mean, count) in enumerate(recent):
+            if logged == step:  # another host has logged it; the trend has its mean
+                total = count + ranks
+                recent[place] = (step, (mean * count + value * ranks) / total, total)
+                self.metrics[name] = recent[-1][1]
+                return
         if event.get("late"):
             return
         trend = self.trends.get(name)
@@ -168,7 +170,7 @@ class Summary:
         trend.add(time, value)
         self.metrics[name] = value
         if step is not None:
-            self.logged[name] = (step, value, ranks)
+            self.logged[name] = [*recent, (step, value, ranks)][-RECENT_STEPS:]
 
     def _add_phase(self, name: str, event: dict[str, Any]) -> None:
         if event["state"] == "began":

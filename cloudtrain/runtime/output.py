@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import BinaryIO, Callable
 
 from cloudtrain._secrets.hiding import StreamHider, ValueHider
-from cloudtrain._system.descriptors import is_empty, open_named_pipe, set_blocking
+from cloudtrain._system.descriptors import open_named_pipe, set_blocking, unread
 from cloudtrain.observe.events import MARK
 
 READ_SIZE = 1 << 16
@@ -87,7 +87,7 @@ class Stream:
 
     def is_read(self) -> bool:
         """Whether the pipe is empty."""
-        return is_empty(self.descriptor)
+        return not unread(self.descriptor)
 
 
 def _shown(line: bytes) -> bytes:

@@ -38,6 +38,7 @@ SMALL = 1 << 18
 """The most bytes of an object that is sent without a question for whether it exists: that costs no more time."""
 WHOLE = 64 << 20
 """The most bytes of an object that is sent in one request at first, instead of in parts. Each part is a request."""
+_TOO_LARGE = 413
 _EXISTS = 412
 
 
@@ -357,8 +358,9 @@ class S3Store:
                 with using(Patience(until=lambda: -math.inf, warn=lambda line: None)):  # parts are sent again
                     self._connection.client.put_object(**self._object(key), **self._extra_args, Body=body)
             except (GaveUp, ClientError) as error:
-                if isinstance(error, ClientError) and not isinstance(
-                    from_response(error.response, self._uri(key)), Unreachable
+                if isinstance(error, ClientError) and not (
+                    error.response["ResponseMetadata"]["HTTPStatusCode"] == _TOO_LARGE  # for a proxy
+                    or isinstance(from_response(error.response, self._uri(key)), Unreachable)
                 ):
                     raise
                 counted.take_back()

@@ -89,7 +89,9 @@ def _run(inbox: queue.SimpleQueue[Message], run: Path) -> int:
                 failed = True
                 _send(messages.Failed(report.to_dict()))
             with contextlib.suppress(queue.Empty):
-                ranks.send(inbox.get(timeout=POLL_SECONDS))
+                message = inbox.get(timeout=POLL_SECONDS)
+                ranks.send(message)
+                failed = failed and not isinstance(message, messages.Stop)  # no Abort follows a Stop
     finally:
         ranks.end()
     assert ranks.done, "they have ended"

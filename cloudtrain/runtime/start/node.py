@@ -160,7 +160,7 @@ def run_in_sent_folder(
     }
     folder = SentHostFolder(paths.base, send, leads=number == 0)
     command = [sys.executable, "-c", RUN_RUNTIME, library]
-    code = run(number, folder, environment, given, command, send)
+    code = run(number, folder, environment, given, command, send, ENDING_SECONDS)
     folder.close()
     folder.send_outputs([*(job.outputs if code in ENDED or number == 0 else ()), "output/logs"])
     send(Exit(code).frames(number))
@@ -205,12 +205,14 @@ def run(
     given: Input,
     command: Sequence[str] = (),
     send: Callable[[bytes], object] | None = None,
+    ending_seconds: float = float("inf"),
 ) -> int:
     """Run the runtime to its end, pass its output on, and obey the leading process. Returns its exit code.
 
     Args:
         command: starts the runtime; without it, this process forks into it.
         send: sends frames; by default, on the standard output.
+        ending_seconds: the time that the runtime has to end once its input has ended, before it is killed.
     """
     send = send or _send
     adopt_orphans()
@@ -242,7 +244,7 @@ def run(
             if given.has_ended and 0 in selector.get_map():
                 selector.unregister(0)
                 _signal(pid if code is None else 0, own_number("SIGUSR2"))  # see `entrypoint.ORPHANED_SIGNAL`
-                kill_at = time.monotonic() + ENDING_SECONDS
+                kill_at = time.monotonic() + ending_seconds
             if time.monotonic() > kill_at:
                 _signal(pid if code is None else 0, SIGKILL)
             if code is None:

@@ -235,7 +235,14 @@ class SentHostFolder(HostFolder):
         """Send every file below ``folders``. A link to a file of this host's folder becomes that file."""
         with Beneath(self.base) as own:
             for folder in folders:
-                with contextlib.suppress(FileNotFoundError), own.inside(folder) as inside:
+                try:
+                    inside = own.inside(folder)
+                except FileNotFoundError:
+                    continue
+                except OSError:  # the script has put something else in its place
+                    self._leave(folder)
+                    continue
+                with inside:
                     left: dict[str, str] = {}
                     for found in inside.walk(left.__setitem__):
                         if not found.is_folder:

@@ -20,6 +20,7 @@ import sys
 import time
 from typing import Any, BinaryIO
 
+from cloudtrain._system.descriptors import unread
 from cloudtrain._system.interfaces import own_addresses, resolve
 from cloudtrain._system.owned import FolderIsOpen, own_folder
 from cloudtrain.runtime.start.messages import (
@@ -69,6 +70,7 @@ class Connection:
         self.timeout = 30.0
         self._is_sending = False
         self._heard = self._looked = time.monotonic()
+        self._waiting = 0
         self._next_beat = 0.0
         signal.signal(signal.SIGALRM, lambda _number, _frame: self._look())
         signal.setitimer(signal.ITIMER_REAL, 1.0, 1.0)
@@ -90,8 +92,10 @@ class Connection:
         if now - self._looked > PAUSED_SECONDS:
             self._heard += now - self._looked
         self._looked = now
-        if self.input.heard > self._heard or select.select([0], [], [], 0)[0]:
+        waiting = self._unread()
+        if self.input.heard > self._heard or waiting > self._waiting:  # what waited before is no sign of life
             self._heard = now
+        self._waiting = waiting
         if now - self._heard > self.timeout:
             self._cut()
         elif now >= self._next_beat and not self._is_sending:
@@ -99,6 +103,13 @@ class Connection:
             # a full pipe must not hold up what this process does otherwise
             if select.select([], [1], [], 0)[1]:
                 self.send(Beat().frames(0))
+
+    def _unread(self) -> int:
+        """The bytes of the input that this process has not read, which may wait for a write."""
+        try:
+            return unread(0)
+        except OSError:  # not a pipe or a socket
+            return int(bool(select.select([0], [], [], 0)[0]))
 
     def _cut(self) -> None:
         """From now on, reads find the end of the input, and writes, also one that is blocked, go nowhere."""

@@ -119,7 +119,7 @@ def _new(kind: type[Kind], arguments: Mapping[str, Any], parameters: Mapping[str
         **fields,
         rule_parameters={name: str(value) for name, value in texts.items()},
         collections_to_save=list(arguments.get("collections_to_save") or ()),
-        profiles=kind is ProfilerRule,
+        profiles=issubclass(kind, ProfilerRule),
     )
 
 

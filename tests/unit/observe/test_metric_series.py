@@ -77,3 +77,27 @@ def test_the_order_in_which_hosts_report_does_not_matter(seed: int) -> None:
             host = chance.choice([host for host, left in waiting.items() if left])
             events.append(metric(waiting[host].pop(0), float(host[-1]), host))
     assert steps(*events) == [(step, 2.0) for step in range(30)]
+
+
+def test_an_attempt_on_other_hosts_replaces_the_repeated_steps() -> None:
+    before = [metric(step, 1.0, "n1", ranks=8) for step in (1, 2, 3)]
+    again = [metric(step, 5.0, host, ranks=8) for host in ("n3", "n4") for step in (2, 3)]
+    events = [*before, {"event": "attempt", "attempt": 1}, *again]
+    assert [(point.step, point.value, point.ranks) for point in metric_series(events)["loss"]] == [
+        *((1, 1.0, 8), (2, 5.0, 16), (3, 5.0, 16))
+    ]
+    assert summarize(events).metrics == {"loss": 5.0}
+
+
+def test_a_summary_combines_hosts_that_report_several_steps_at_a_time() -> None:
+    events = [
+        metric(step, value, host, ranks=8) for host, value in (("a", 1.0), ("b", 3.0)) for step in (1, 2, 3)
+    ]
+    found = summarize(events)
+    assert found.metrics == {"loss": 2.0}
+    assert len(found.trends["loss"].points) == 3
+
+
+def test_a_forged_event_without_a_rank_is_a_point() -> None:
+    forged = {"time": 1.0, "source": "a", "event": "metric", "name": "loss", "value": 1.0, "step": 1}
+    assert metric_series([forged])["loss"] == [Point(1.0, 1.0, 1)]

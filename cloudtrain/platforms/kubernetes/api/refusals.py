@@ -163,7 +163,7 @@ def refusal(message: str) -> Why | None:
     """The refusal that ``message`` reports; None if it reports another error."""
     if found := _QUOTA.search(message):
         return _over_quota(found["quota"], *(_amounts(found[name]) for name in ("asked", "used", "limit")))
-    if "must specify" in message:  # quotas name the containers, too
+    if "failed quota" in message and "must specify" in message:  # quotas name the containers, too
         message = re.sub(r"\s+for: [^;]+(; )?", r"\1", message).replace("; ", ", ")
     return first_match(_REFUSALS, message)
 

@@ -8,7 +8,7 @@ from urllib.parse import urlsplit
 
 from cloudtrain.contract.documents import LARGEST_REPORT, parse_json
 from cloudtrain.platforms.checks import Finding
-from cloudtrain.platforms.kubernetes.doctor.access import failed, ok, unknown, warning
+from cloudtrain.platforms.kubernetes.doctor.access import ok, unknown, warning
 
 TIMEOUT = 8.0
 """In seconds. The registry may be one that only the nodes reach."""
@@ -31,7 +31,10 @@ def check_image(image: str, has_pull_secrets: bool) -> Finding:
     if status == 200:
         return ok(f"{image} is public")
     if status == 404:
-        return failed(f"{registry} has no image {image}", "Check image_uri: the repository and the tag.")
+        return warning(
+            f"{registry} has no image {image}",
+            "Unless the nodes have it already, check image_uri: the repository and the tag.",
+        )
     if status not in (401, 403):
         return unknown(f"{image} cannot be looked up in {registry} from this machine")
     if has_pull_secrets:

@@ -320,6 +320,11 @@ def check_volumes(names: Sequence[str], count: int, api: Api) -> Finding:
         if text(claim, "status", "phase") == "Lost":
             return failed(f"the volume of {name} is lost", "Restore it, or use another claim.")
         modes = part(claim, "status", "accessModes") or part(claim, "spec", "accessModes") or []
+        if count > 1 and list(modes) == ["ReadWriteOncePod"]:
+            return failed(
+                f"{name} can be mounted by one pod (ReadWriteOncePod), and the job has {count}",
+                "Use a claim with ReadWriteMany, such as NFS or EFS.",
+            )
         if count > 1 and not {"ReadWriteMany", "ReadOnlyMany"} & set(modes):
             warnings.append(
                 f"{name} can be mounted on one node at a time ({', '.join(modes)}), and the job has {count} pods"
