@@ -53,6 +53,7 @@ sys.exit(module.main())
 """
 _SENT = (
     "cloudtrain.contract.documents",
+    "cloudtrain._system.descriptors",
     "cloudtrain._system.interfaces",
     "cloudtrain._system.owned",
     "cloudtrain.runtime.start.messages",
