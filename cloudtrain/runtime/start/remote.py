@@ -93,7 +93,9 @@ class Connection:
             self._heard += now - self._looked
         self._looked = now
         waiting = self._unread()
-        if self.input.heard > self._heard or waiting > self._waiting:  # what waited before is no sign of life
+        if (
+            self.input.heard > self._heard or waiting > self._waiting
+        ):  # bytes that waited before are not a sign of life
             self._heard = now
         self._waiting = waiting
         if now - self._heard > self.timeout:
