@@ -118,7 +118,7 @@ def private(request: FaultyRequest) -> None:
     [
         (status(200, ""), False, CheckStatus.OK, "is public"),
         (private, False, CheckStatus.OK, "is public"),
-        (status(404, "MANIFEST_UNKNOWN"), False, CheckStatus.FAILED, "has no image"),
+        (status(404, "MANIFEST_UNKNOWN"), False, CheckStatus.WARNING, "has no image"),
         (status(401, "UNAUTHORIZED"), False, CheckStatus.WARNING, "only to those with credentials"),
         (status(401, "UNAUTHORIZED"), True, CheckStatus.UNKNOWN, "is private: the pull secrets decide"),
         (status(500, ""), False, CheckStatus.UNKNOWN, "cannot be looked up"),
