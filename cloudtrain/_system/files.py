@@ -37,7 +37,7 @@ def read_regular(path: str | Path, largest: int) -> bytes:
         return file.read(size)
 
 
-def open_to_append(path: Path, mode: int = 0o666) -> int:
+def open_to_append(path: str | Path, mode: int = 0o666) -> int:
     """The descriptor of a regular file, which is created if need be, to add whole lines at its end. Raises OSError."""
     return open_regular(path, _APPEND, mode)
 

@@ -126,7 +126,7 @@ class MetricLog:
             time.sleep(0)  # lets other threads run
 
     def _append(self, text: str) -> None:
-        descriptor = open_to_append(self._path)  # type: ignore[arg-type]
+        descriptor = open_to_append(self._path)
         try:
             data = (b"\n" if self._is_cut else b"") + text.encode()
             self._is_cut = os.write(descriptor, data) != len(data)
