@@ -1,7 +1,8 @@
-"""Records the commit that a wheel or source distribution is built from. Everything else is in setup.cfg."""
+"""Adds the examples, and the commit, to a wheel or source distribution. Everything else is in setup.cfg."""
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 from pathlib import Path
 
@@ -27,17 +28,28 @@ def record(folder: str) -> None:
         Path(folder, FILE).write_text(f"{found}\n", encoding="utf-8")
 
 
+def copy_examples(target: Path) -> None:
+    """Copy what belongs to the examples: a clone may also have their data and results."""
+    for path in (HERE / "examples").rglob("*"):
+        if path.suffix in (".md", ".py", ".yaml") and "__pycache__" not in path.parts:
+            copied = target / path.relative_to(HERE / "examples")
+            copied.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(path, copied)
+
+
 class Build(build_py):
     def run(self) -> None:
         super().run()
         if not self.editable_mode:
             record(self.build_lib)
+            copy_examples(Path(self.build_lib, "cloudtrain", "examples"))
 
 
 class SourceDistribution(sdist):
     def make_release_tree(self, base_dir: str, files: list[str]) -> None:
         super().make_release_tree(base_dir, files)
         record(base_dir)
+        copy_examples(Path(base_dir, "examples"))
 
 
 setup(cmdclass={"build_py": Build, "sdist": SourceDistribution})

@@ -1,6 +1,6 @@
 """The training of `goodput`, the same for every contestant: two ranks, steps of a fixed time, one allreduce in each.
 
-    _goodput_loop.py cloudtrain|torch.save|torch.save-restarts|none FOLDER URI SECONDS
+    _goodput_loop.py SAVER FOLDER URI SECONDS
 
 Ends SECONDS after FOLDER/began, after some steps at least. Rank 0 adds a line to FOLDER/steps after each step: process,
 step, time, seconds in the save that followed the step before. Every rank writes its process id to FOLDER.
@@ -12,6 +12,8 @@ import os
 import sys
 import tempfile
 import time
+from collections.abc import Callable
+from concurrent.futures import Future
 from datetime import timedelta
 from pathlib import Path
 from typing import Protocol
@@ -21,7 +23,9 @@ import torch.distributed as dist
 
 STEP_SECONDS = 0.1
 SAVE_EVERY = 50
-"""Steps between two checkpoints."""
+"""Steps between two checkpoints in the storage."""
+COPY_EVERY = 10
+"""Steps between two copies in memory."""
 LEAST_STEPS = 3
 """Also of a run that starts late."""
 PARAMETERS = 4 << 20
@@ -83,7 +87,7 @@ class Ours(Nothing):
     def __init__(self, uri: str) -> None:
         from cloudtrain.checkpoint import Checkpointer
 
-        self._checkpoints = Checkpointer(uri, every=SAVE_EVERY)
+        self._checkpoints = Checkpointer(uri, every=SAVE_EVERY, memory_every=COPY_EVERY)
 
     def restore(self, state: State) -> int:
         restored = self._checkpoints.restore(into=state)
@@ -96,10 +100,65 @@ class Ours(Nothing):
         self._checkpoints.close()
 
 
-SAVERS = {
+class DcpAsync(Nothing):
+    """`torch.distributed.checkpoint.async_save` with Amazon's S3 writer, and an object that names the last whole step.
+
+    Both ranks save, each what the planner assigns to it, through a second process group: the thread that
+    saves would otherwise exchange messages with the training's allreduce.
+    """
+
+    def __init__(self, uri: str) -> None:
+        import boto3
+        import torch.distributed.checkpoint as dcp
+        from s3torchconnector import S3ClientConfig
+        from s3torchconnector.dcp import S3StorageReader, S3StorageWriter
+
+        os.environ["AWS_ENDPOINT_URL"] = os.environ[
+            "AWS_ENDPOINT_URL_S3"
+        ]  # the only one that its client reads
+        self._dcp, self._uri = dcp, uri
+        config, region = S3ClientConfig(force_path_style=True), os.environ["AWS_REGION"]
+        self._writer = lambda step: S3StorageWriter(region, f"{uri}/{step}", config)
+        self._reader = lambda step: S3StorageReader(region, f"{uri}/{step}", config)
+        self._group = dist.new_group(backend="gloo", timeout=timedelta(seconds=60))
+        self._client = boto3.client("s3")
+        self._bucket, _, prefix = uri.removeprefix("s3://").partition("/")
+        self._latest = f"{prefix}/latest"
+        self._running: tuple[int, Future[object]] | None = None
+
+    def restore(self, state: State) -> int:
+        from botocore.exceptions import ClientError
+
+        try:
+            found = self._client.get_object(Bucket=self._bucket, Key=self._latest)
+        except ClientError:
+            return 0
+        step = int(found["Body"].read())
+        self._dcp.load(state, storage_reader=self._reader(step), process_group=self._group)
+        return step
+
+    def maybe_save(self, step: int, state: State) -> None:
+        if step % SAVE_EVERY == 0:
+            self.close()
+            saved = self._dcp.async_save(state, storage_writer=self._writer(step), process_group=self._group)
+            self._running = step, saved
+        elif self._running and self._running[1].done():
+            self.close()
+
+    def close(self) -> None:
+        if self._running:
+            step, saved = self._running
+            saved.result()
+            if dist.get_rank() == 0:
+                self._client.put_object(Bucket=self._bucket, Key=self._latest, Body=str(step).encode())
+            self._running = None
+
+
+SAVERS: dict[str, Callable[[str], Saver]] = {
     "cloudtrain": Ours,
     "torch.save": TorchSave,
     "torch.save-restarts": TorchSave,
+    "dcp": DcpAsync,
     "none": lambda uri: Nothing(),
 }
 

@@ -24,6 +24,10 @@ SAGEMAKER_TRAINING = "sagemaker-training==5.1.4"
 SUBMITIT = "submitit==1.5.4"
 TORCH = "torch==2.13.0"
 TORCHX = "torchx==0.7.0"
+MLFLOW = "mlflow-skinny==3.17.2"
+TENSORBOARD = "tensorboard==2.21.0"
+TRACKIO = "trackio==0.43.0"
+WANDB = "wandb==0.31.0"
 
 ENVIRONMENTS = {
     SAGEMAKER_2: ("sagemaker2", (SAGEMAKER_2,)),
@@ -34,6 +38,10 @@ ENVIRONMENTS = {
     # torchx starts torch's `torchrun`
     TORCHX: ("torchx", (TORCHX, TORCH)),
     KUBEFLOW: ("kubeflow", (KUBEFLOW,)),
+    MLFLOW: ("mlflow_file_store", (MLFLOW,)),
+    TENSORBOARD: ("tensorboard", (TENSORBOARD, TORCH)),
+    TRACKIO: ("trackio", (TRACKIO,)),
+    WANDB: ("wandb_offline", (WANDB,)),
     "checkpoints": (
         "checkpoint",
         (TORCH, "s3torchconnector[dcp]==1.5.0", "boto3==1.44.5", "safetensors==0.8.0", "numpy==2.4.6"),

@@ -1,12 +1,14 @@
 """Checkpoints: a state of 1 GiB saved to S3 and restored, and saves to a folder with many old steps.
 
-    python benchmarks/checkpoint.py [s3] [old_steps] [--runs 3] [--steps 20000] [--quick] [--json]
+    python benchmarks/checkpoint.py [s3] [memory] [old_steps] [--runs 3] [--steps 20000] [--quick] [--json]
 
 - ``s3``: 256 tensors of 4 MiB, on a real S3 server on this machine, with which they share the cores. How long training
   is stalled, and when the state is durable. Each turn has a separate process and an empty server, and saves twice: the
   first save sets up buffers and connections, the second is typical of a training. Stalls are compared with a plain copy
   of the tensors into an existing buffer in the same process. The extra memory is the peak of resident memory (VmHWM of
   proc(5)) above that before the first save; of a restore, in addition to the model.
+- ``memory``: the same state, with and without copies in memory that outlives the process. How long training is stalled
+  by a save, by a save to memory only, and how long a restore from each takes.
 - ``old_steps``: a synchronous save of a small state to a folder that has three checkpoints, or also many empty folders,
   which an earlier version left and saves remove, a thousand at a time, or many checkpoints that are all kept. The first
   save of a process also cleans up; "then" are the ten saves from the 26th on.
@@ -93,6 +95,25 @@ def turn(name: str, tensors: int, python: Path) -> Figures:
     return figures
 
 
+def memory(report: Report, given: argparse.Namespace) -> None:
+    tensors = 4 if given.quick else (1 << 30) // TENSOR_BYTES
+    runs = []
+    for _ in range(given.runs):
+        with S3Server() as server, tempfile.TemporaryDirectory() as base:
+            server.create_bucket(BUCKET)
+            program = str(Path(__file__).with_name("_checkpoint_in_memory.py"))
+            environment = {**os.environ, **server.env, "PYTHONPATH": str(REPOSITORY)}
+            command = [sys.executable, program, f"s3://{BUCKET}", str(tensors), base]
+            runs.append(json.loads(subprocess.check_output(command, env=environment, text=True)))
+        print(json.dumps(runs[-1]), file=sys.stderr)
+    state = f"checkpoint of {tensors * TENSOR_BYTES >> 20} MiB, copies in memory"
+    for what in runs[0]:
+        report.add(f"{state}: {what}", OURS, [run[what] for run in runs])
+    for what in ("save", "save to memory"):
+        copies = [run[f"{what}: stall"] / run["plain copy"] for run in runs]
+        report.add(f"{state}: {what}: stall, in plain copies", OURS, copies, "copies")
+
+
 def old_steps(report: Report, given: argparse.Namespace) -> None:
     steps = 100 if given.quick else given.steps
     for what, count, keep in (
@@ -136,4 +157,6 @@ def small_state(step: int) -> dict[str, np.ndarray]:
 
 
 if __name__ == "__main__":
-    run_parts(__doc__, {"s3": s3, "old_steps": old_steps}, runs=3, options=(("--steps", 20_000),))
+    run_parts(
+        __doc__, {"s3": s3, "memory": memory, "old_steps": old_steps}, runs=3, options=(("--steps", 20_000),)
+    )

@@ -1,20 +1,26 @@
-"""Measures the goodput of a training of which one random rank is killed in every minute.
+"""Measures the goodput of a training with a fault in every minute: a lost rank, a lost host, no storage.
 
-    python benchmarks/goodput.py [--seconds 600] [--kill-every 60] [--seed 1] [--quick] [--json]
+    python benchmarks/goodput.py [--seconds 1800] [--fault-every 60] [--seed 1] [--quick] [--json]
 
 Two ranks train for that time, with a checkpoint of 16 MiB to a real S3 server every five seconds. cloudtrain restarts
-its job and saves with its Checkpointer. The same loop under torchrun saves with torch.save and boto3; torchrun is
-restarted after each failure, or restarts the ranks itself. A run without a step for a minute is ended. Ranks
-are killed by SIGKILL at the same moments. Goodput is the time of the steps that were kept, at the pace of a run without
-checkpoints and kills, divided by the time from the start of the command to its end. An ideal run would lose only what
-it takes to start the script, after each kill: no step is computed again, and no save costs time.
+its job, and its Checkpointer also copies the state to the memory of the host every second. The same loop under torchrun
+saves with torch.save and boto3, or with DCP's async_save and Amazon's S3 writer; torchrun is restarted after each
+failure, or restarts the ranks itself. A run without a step for a minute is ended.
 
-Takes 3 x 10 minutes.
+The faults come in turns, at the same moments for all: SIGKILL of one random rank; of all processes of the host, which
+are the ranks and torchrun or cloudtrain's runtime; of one random rank while the S3 server is paused for 15 s.
+
+Goodput is the time of the steps that were kept, at the pace of a run without checkpoints and faults, divided by the
+time from the start of the command to its end. An ideal run would lose only what it takes to start the script, after
+each fault: no step is computed again, and no save costs time.
+
+Takes 4 x 30 minutes.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import os
 import random
 import signal
@@ -24,13 +30,16 @@ import sys
 import tempfile
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from itertools import pairwise
+from itertools import cycle, pairwise
 from pathlib import Path
 
-from _common import OURS, Report, run_parts
+from _common import OURS, PeerMissing, Report, run_parts
+from _counting_relay import counting_relay
+from _peers import peer
 
 from cloudtrain import Estimator
 from cloudtrain.contract import JobStatus
@@ -41,7 +50,11 @@ BUCKET = "goodput"
 RANKS = 2
 PACE_SECONDS = 20.0
 HANG_SECONDS = 60.0
-"""Seconds without a step after which both runs are restarted."""
+"""Seconds without a step after which a run is restarted."""
+AWAY_SECONDS = 15.0
+ENDPOINT = "AWS_ENDPOINT_URL_S3"
+
+RANK, HOST, AWAY = "rank", "host", "rank, storage away"
 
 
 @dataclass
@@ -50,7 +63,10 @@ class Run:
 
     began: float
     ended: float = 0.0
-    kills: list[float] = field(default_factory=list)
+    faults: list[tuple[str, float]] = field(default_factory=list)
+    """Kind and time."""
+    sent: int = 0
+    """Bytes that the storage has received."""
     steps: list[tuple[str, int, float, float]] = field(default_factory=list)
     """Process, step, time, and the seconds of the save before it."""
     started_again: int = 0
@@ -71,6 +87,11 @@ class Run:
         return len(self.steps) - self.kept
 
     @property
+    def most_repeated(self) -> int:
+        """How often one step was computed again."""
+        return max(Counter(step for _, step, _, _ in self.steps).values()) - 1
+
+    @property
     def saves(self) -> float:
         return sum(stalled for _, _, _, stalled in self.steps)
 
@@ -85,85 +106,117 @@ class Run:
         """Seconds until the end of the first step."""
         return self.steps[0][2] - self.began
 
-    @property
-    def restarts(self) -> list[float]:
-        """Seconds from each kill to the end of the next step of another process."""
+    def restarts(self, kind: str) -> list[float]:
+        """Seconds from each fault of this kind to the end of the next step of another process."""
         found = []
-        for kill in self.kills:
-            before = {process for process, _, at, _ in self.steps if at <= kill}
-            after = [at for process, _, at, _ in self.steps if at > kill and process not in before]
-            found += [after[0] - kill] if after else []
+        for fault, moment in self.faults:
+            before = {process for process, _, at, _ in self.steps if at <= moment}
+            after = [at for process, _, at, _ in self.steps if at > moment and process not in before]
+            found += [after[0] - moment] if after and fault == kind else []
         return found
 
 
+@dataclass(frozen=True)
+class Contestant:
+    start: Callable[[Sequence[str], Run], None]
+    saver: str
+
+
 def goodput(report: Report, given: argparse.Namespace) -> None:
-    seconds, every = (20.0, 20.0) if given.quick else (given.seconds, given.kill_every)
-    kills = _moments(seconds, every, given.seed)
+    seconds, every = (20.0, 20.0) if given.quick else (given.seconds, given.fault_every)
+    faults = _faults(seconds, every, given.seed)
+    contestants = {OURS: Contestant(_cloudtrain, "cloudtrain")}
+    try:
+        python = peer("checkpoints")
+        for who, saver, restarts in (
+            ("torchrun, restarted by a loop; torch.save", "torch.save", 0),
+            ("torchrun, restarted by a loop; DCP async_save", "dcp", 0),
+            ("torchrun --max-restarts=100; torch.save", "torch.save-restarts", 100),
+        ):
+            contestants[who] = Contestant(partial(_torchrun, python=python, restarts=restarts), saver)
+    except PeerMissing as missing:
+        report.missing("torchrun", str(missing))
     with S3Server() as server:
         server.create_bucket(BUCKET)
         os.environ.update(server.env)
-        pace = _run(_torchrun, "none", min(PACE_SECONDS, seconds), [])
-        runs = {OURS: _run(_cloudtrain, "cloudtrain", seconds, kills)}
-        if not given.quick:
-            runs |= {
-                "torchrun, restarted by a loop": _run(_torchrun, "torch.save", seconds, kills),
-                "torchrun --max-restarts=30": _run(
-                    partial(_torchrun, restarts=30), "torch.save-restarts", seconds, kills
-                ),
-            }
-    ideal = 1 - (1 + len(runs[OURS].kills)) * pace.start / runs[OURS].wall
-    what = f"goodput, a kill in {every:g} s"
-    for who, run in runs.items():
-        note = run.reported or f"torchrun started {run.started_again} times more"
-        report.add(what, who, 100 * run.kept * pace.pace / run.wall, "%", note)
-    report.add(what, "ideal: a kill costs one start of the script", 100 * ideal, "%", f"{pace.start:.1f} s")
-    for who, run in runs.items():
-        if run.restarts:
-            report.add(f"{what}: kill to next step", who, run.restarts)
-        report.add(f"{what}: steps recomputed", who, run.recomputed, "")
-        report.add(f"{what}: waited for saves", who, run.saves)
+        pace = _run(Contestant(_torchrun, "none"), min(PACE_SECONDS, seconds), [], server)
+        what = f"goodput, a fault in {every:g} s"
+        for who, contestant in contestants.items():
+            run = _run(contestant, seconds, faults, server)
+            ideal = 1 - (1 + len(run.faults)) * pace.start / run.wall
+            note = run.reported or f"torchrun started {run.started_again} times more"
+            report.add(what, who, 100 * run.kept * pace.pace / run.wall, "%", note)
+            note = f"{pace.start:.1f} s for a start of the script"
+            report.add(f"{what}: ideal for these faults", who, 100 * ideal, "%", note)
+            for kind in (RANK, HOST, AWAY):
+                if restarts := run.restarts(kind):
+                    report.add(f"{what}: {kind}, to next step", who, restarts)
+            report.add(f"{what}: steps recomputed", who, run.recomputed, "")
+            report.add(f"{what}: most often, one step", who, run.most_repeated, "")
+            report.add(f"{what}: waited for saves", who, run.saves)
+            report.add(f"{what}: sent to the storage", who, run.sent, "B")
 
 
-def _moments(seconds: float, every: float, seed: int) -> list[float]:
-    """Seconds after the start: one moment in each interval."""
+def _faults(seconds: float, every: float, seed: int) -> list[tuple[str, float]]:
+    """Kinds, and seconds after the start: one moment in each interval."""
     numbers = random.Random(seed)
-    return [start * every + numbers.uniform(0.2, 0.8) * every for start in range(int(seconds // every))]
+    moments = [start * every + numbers.uniform(0.2, 0.8) * every for start in range(int(seconds // every))]
+    return [*zip(cycle((RANK, HOST, AWAY)), moments)]
 
 
 def _run(
-    start: Callable[[Sequence[str], Run], None], saver: str, seconds: float, kills: Sequence[float]
+    contestant: Contestant, seconds: float, faults: Sequence[tuple[str, float]], server: S3Server
 ) -> Run:
-    with tempfile.TemporaryDirectory() as name:
+    with tempfile.TemporaryDirectory() as name, counting_relay(ENDPOINT) as relay:
         folder = Path(name)
         run = Run(time.time())
         (folder / "began").write_text(str(run.began))
-        killer = threading.Thread(target=_kill, args=(folder, run, kills), daemon=True)
-        killer.start()
-        uri = f"s3://{BUCKET}/{saver}"
-        start([saver, str(folder), uri, str(seconds)], run)
+        attacker = threading.Thread(target=_attack, args=(folder, run, faults, server), daemon=True)
+        attacker.start()
+        uri = f"s3://{BUCKET}/{contestant.saver}"
+        contestant.start([contestant.saver, str(folder), uri, str(seconds)], run)
         run.ended = time.time()
         lines = (line.split() for line in (folder / "steps").read_text().splitlines())
         run.steps = [(process, int(step), float(at), float(save)) for process, step, at, save in lines]
-        killer.join()
+        attacker.join()
+        run.sent = relay.sent
     return run
 
 
-def _kill(folder: Path, run: Run, moments: Sequence[float]) -> None:
-    """Kill a rank at each moment; one that is restarting, once it runs."""
-    numbers = random.Random(len(moments))
-    for moment in moments:
+def _attack(folder: Path, run: Run, faults: Sequence[tuple[str, float]], server: S3Server) -> None:
+    """Cause each fault at its moment; if ranks are restarting, once they run."""
+    numbers = random.Random(len(faults))
+    for kind, moment in faults:
         time.sleep(max(0.0, run.began + moment - time.time()))
-        path = folder / f"rank-{numbers.randrange(RANKS)}.pid"
+        chosen = numbers.randrange(RANKS)
+        if kind == AWAY:
+            os.kill(server.pid, signal.SIGSTOP)
+            resume = threading.Timer(AWAY_SECONDS, os.kill, (server.pid, signal.SIGCONT))
+            resume.start()
+            time.sleep(AWAY_SECONDS / 3)
         while not run.ended:
-            try:
-                process = int(path.read_text())
-                if LOOP.name in Path(f"/proc/{process}/cmdline").read_text():
-                    run.kills.append(time.time())
-                    os.kill(process, signal.SIGKILL)
-                    break
-            except (OSError, ValueError):
-                pass
+            ranks = [_process(folder / f"rank-{rank}.pid") for rank in range(RANKS)]
+            if all(ranks):
+                victims = [parent for _, parent in ranks] + [rank for rank, _ in ranks]
+                run.faults.append((kind, time.time()))
+                for victim in dict.fromkeys(victims) if kind == HOST else [ranks[chosen][0]]:
+                    with contextlib.suppress(ProcessLookupError):
+                        os.kill(victim, signal.SIGKILL)
+                break
             time.sleep(0.1)
+        if kind == AWAY:
+            resume.join()
+
+
+def _process(path: Path) -> tuple[int, ...]:
+    """The rank that has written this file, and its parent; nothing if it does not run."""
+    try:
+        process = int(path.read_text())
+        state, parent = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[:2]
+        runs = state != "Z" and LOOP.name in Path(f"/proc/{process}/cmdline").read_text()
+        return (process, int(parent)) if runs else ()
+    except (OSError, ValueError):
+        return ()
 
 
 def _cloudtrain(arguments: Sequence[str], run: Run) -> None:
@@ -187,14 +240,16 @@ def _cloudtrain(arguments: Sequence[str], run: Run) -> None:
         run.reported = f"`describe`: {description.goodput.goodput:.1%}, lost: {lost}"
 
 
-def _torchrun(arguments: Sequence[str], run: Run, restarts: int = 0) -> None:
+def _torchrun(
+    arguments: Sequence[str], run: Run, *, python: Path = Path(sys.executable), restarts: int = 0
+) -> None:
     """Run torchrun, and again if it fails or no step is done for `HANG_SECONDS`.
 
     Args:
         restarts: how often torchrun may restart the ranks itself.
     """
     options = [f"--nproc-per-node={RANKS}", f"--max-restarts={restarts}", "--standalone"]
-    command = [sys.executable, "-m", "torch.distributed.run", *options, str(LOOP), *arguments]
+    command = [str(python), "-m", "torch.distributed.run", *options, str(LOOP), *arguments]
     steps = Path(arguments[1], "steps")
     while True:
         process = subprocess.Popen(
@@ -224,5 +279,5 @@ if __name__ == "__main__":
     run_parts(
         __doc__,
         {"goodput": goodput},
-        options=(("--seconds", 600.0), ("--kill-every", 60.0), ("--seed", 1)),
+        options=(("--seconds", 1800.0), ("--fault-every", 60.0), ("--seed", 1)),
     )

@@ -4,8 +4,8 @@
 
 - ``jobs``: CPU seconds of one process per command, with 10, 1,000 and 100,000 jobs on this machine, which have ended:
   the lowest of the runs counts, because other load only adds to it. ``submit`` includes all processes of its job.
-- ``looks``: wall-clock seconds of `describe` of a job with a million metrics, and of `list` of ten thousand jobs. The
-  first look reads all events once, and keeps a summary.
+- ``looks``: wall-clock seconds of `describe` of a job with a million metrics, and of `list`, `list --where` and
+  `export` of ten thousand jobs. The first look reads all events once, and keeps a summary.
 - ``ranks``: jobs of 8 to 1,024 ranks of a shell script that does nothing, 16 on a host, all on this machine: the start,
   what the supervisor and the runtimes of the hosts cost while the ranks wait (memory: the sum of proportional shares,
   Pss, proc(5)), the merging of 1,000 lines of each rank, the failure of one rank, and a stop. And the CPU time of the
@@ -121,10 +121,14 @@ def looks(report: Report, given: argparse.Namespace) -> None:
         environ = {**os.environ, "CLOUDTRAIN_HOME": name}
         make_job(home / "jobs" / "local" / "large", 0)
         with open(home / "jobs" / "local" / "large" / "events.jsonl", "w") as file:
-            event = {"source": "algo-1", "event": "metric", "name": "loss", "rank": 0}
-            for number in range(metrics):
-                record = {**event, "time": 1_700_000_000.5 + number, "value": 1 / (1 + number)}
-                file.write(json.dumps(record) + "\n")
+            for number in range(metrics):  # in the order in which a runtime writes the fields
+                event = {
+                    "time": 1_700_000_000.5 + number,
+                    "source": "algo-1",
+                    "event": "metric",
+                    "name": "loss",
+                }
+                file.write(json.dumps({**event, "value": 1 / (1 + number), "rank": 0}) + "\n")
         for which, times in (("first", 1), ("next", given.runs)):
             found = [_describe(environ) for _ in range(times)]
             what = f"`describe` of {metrics:,} metrics, {which} look"
@@ -135,6 +139,11 @@ def looks(report: Report, given: argparse.Namespace) -> None:
         list_all = partial(subprocess.run, command, env=environ, stdout=subprocess.DEVNULL, check=True)
         for which, times in (("first", 1), ("next", given.runs)):
             report.add(f"`cloudtrain list` of {count:,} jobs, {which} look", OURS, measure(list_all, times))
+        for what, more in (("list --where", ["--where", "lr < 1"]), ("export", ["--to", f"{name}/jobs.csv"])):
+            command = [*CLOUDTRAIN, what.split()[0], *more]
+            one = partial(subprocess.run, command, env=environ, stdout=subprocess.DEVNULL, check=True)
+            for which, times in (("first", 1), ("next", given.runs)):
+                report.add(f"`cloudtrain {what}` of {count:,} jobs, {which}", OURS, measure(one, times))
 
 
 def _describe(environ: dict[str, str]) -> tuple[float, int]:

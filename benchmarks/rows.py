@@ -74,6 +74,7 @@ class Benchmark:
 SDK_2, SDK_3 = "sagemaker==2", "sagemaker==3"
 ESTIMATOR = "from cloudtrain import Estimator: CPU"
 HELP = "cloudtrain --help: CPU"
+SWEEP = "sweep of 1000 trials"
 ONE, TWO = "first line, one rank", "first line, two ranks"
 PACK = "pack 2,000 files / 50 MB"
 IN_ORDER = "cloudtrain, same_order"
@@ -82,6 +83,7 @@ CHANGED = "submit a script that has changed"
 MLP, RESNET = "MLP, 5.2 M parameters, batch 64", "ResNet-20 x2, 1.1 M parameters, batch 16"
 DEEP = "MLP of 65 layers, 1.1 M parameters, batch 32"
 STATE = "checkpoint of 1024 MiB"
+LOGGED = "step of 10 ms that logs 100 values"
 KUBE = "submit a script to Kubernetes"
 
 BENCHMARKS = (
@@ -114,6 +116,15 @@ BENCHMARKS = (
         "start.py run",
         "--runs 5",
         (Row("cloudtrain run -np 2", "two ranks in the foreground", "mpirun", limit=0.1),),
+        0.2,
+    ),
+    Benchmark(
+        "start.py plan",
+        "--runs 5",
+        (
+            Row("cloudtrain plan, no network", "`cloudtrain plan` without a network", limit=1.0),
+            Row("cloudtrain plan, CPU", "`cloudtrain plan` without a network: CPU", limit=0.4),
+        ),
         0.2,
     ),
     Benchmark("submit_phases.py", None, (), 0.3),
@@ -306,12 +317,90 @@ BENCHMARKS = (
         0.5,
     ),
     Benchmark(
+        "sampling.py",
+        "--runs 1",
+        (
+            Row("sampling a host with 8 ranks", "sampling a host with 8 ranks", limit=0.5),
+            Row(
+                "training step on a host that is sampled",
+                "training step on a host that is sampled",
+                "without sampling",
+                times=0.95,
+            ),
+        ),
+        6,
+    ),
+    Benchmark(
+        "log_metrics.py",
+        "--runs 1",
+        (
+            Row("log() of one value, TensorBoard", "log() of one value", "TensorBoard", limit=5e-6, times=10),
+            Row("log() of one value, wandb", "log() of one value", "wandb", times=10),
+            Row("log() of one value, trackio", "log() of one value", "trackio", times=1),
+            Row("log() of one value, MLflow", "log() of one value", "MLflow", times=10),
+            Row("step with 10,000 values a second: CPU", f"{LOGGED}: CPU", "no log", times=0.99),
+            Row("the same, 99th percentile", f"{LOGGED}, 99th percentile", "no log", times=0.95),
+        ),
+        2,
+    ),
+    Benchmark(
+        "sweep.py overhead",
+        "--runs 1",
+        (
+            Row(
+                "trial of a sweep, random", f"{SWEEP}, random: time of a trial", "Optuna, journal", limit=0.1
+            ),
+            Row("trial of a sweep, TPE", f"{SWEEP}, tpe: time of a trial", "Optuna, journal", limit=0.2),
+            Row("memory of a sweep, TPE", f"{SWEEP}, tpe: memory", "Optuna, in memory", limit=150 * 2**20),
+        ),
+        8,
+    ),
+    Benchmark(
+        "sweep.py asha",
+        "",
+        (
+            Row(
+                "time to a good configuration, ASHA",
+                "search for the best 1% of configurations: simulated time",
+                "cloudtrain, random",
+                ours="cloudtrain, asha",
+                times=2,
+            ),
+        ),
+        1,
+    ),
+    Benchmark(
+        "dashboard.py lists",
+        "--runs 1",
+        (
+            Row("dashboard of 10,000 jobs", "dashboard, 10,000 jobs: first page, first", limit=1),
+            Row("dashboard of 10,000 jobs, update", "dashboard, 10,000 jobs: states, next", limit=0.2),
+            Row("dashboard of 100 jobs", "dashboard, 100 jobs: first page, first", limit=1),
+            Row("dashboard of 1 job", "dashboard, 1 jobs: first page, first", limit=1),
+            Row("condition over 10,000 jobs, update", "dashboard, 10,000 jobs: condition, next", limit=0.2),
+        ),
+        1,
+    ),
+    Benchmark(
+        "dashboard.py points",
+        None,
+        (
+            Row("page of 10^6 values, first", "dashboard, 1,000,000 values: page, first", limit=1),
+            Row("page of 10^6 values, next", "dashboard, 1,000,000 values: page, next", limit=1),
+            Row("plot of 10^6 values", "dashboard, 1,000,000 values: plot, first", limit=1),
+        ),
+        1,
+    ),
+    Benchmark(
         "growth.py looks",
         None,
         (
             Row("describe of 10^6 metrics, first", "`describe` of 1,000,000 metrics, first look", limit=0.3),
             Row("list of 10,000 jobs, first", "`cloudtrain list` of 10,000 jobs, first look", limit=1),
             Row("list of 10,000 jobs, next", "`cloudtrain list` of 10,000 jobs, next look", limit=0.2),
+            Row("query of 10,000 jobs, first", "`cloudtrain list --where` of 10,000 jobs, first", limit=2),
+            Row("query of 10,000 jobs, next", "`cloudtrain list --where` of 10,000 jobs, next", limit=0.3),
+            Row("export of 10,000 jobs", "`cloudtrain export` of 10,000 jobs, next", limit=2),
         ),
         1,
     ),

@@ -182,6 +182,27 @@ def run(report: Report, given: argparse.Namespace) -> None:
         report.add_all("two ranks in the foreground", in_turns(turns, given.runs))
 
 
+PLAN = (
+    "--platform", "sagemaker", "--instance-type", "ml.p4d.24xlarge", "--steps", "100000",
+    "--step-seconds", "0.42", "--parameters", "350e6", "--gpus", "8,16,64", "--deadline", "24h",
+)  # fmt: skip
+
+
+def plan(report: Report, given: argparse.Namespace) -> None:
+    """To the end of the command, in a network namespace without a network where this user may make one."""
+    environ = {**os.environ, "AWS_DEFAULT_REGION": "us-east-1"}
+    offline = ("unshare", "-rn")
+    if not shutil.which("unshare") or subprocess.run((*offline, "true"), capture_output=True).returncode:
+        offline = ()
+    with tempfile.TemporaryDirectory() as folder:
+        (script := Path(folder, "train.py")).touch()
+        command = (*offline, str(Path(sys.executable).with_name("cloudtrain")), "plan", str(script), *PLAN)
+        turn = {OURS: partial(wall_seconds, command, folder, environ)}
+        report.add_all("`cloudtrain plan` without a network", in_turns(turn, given.runs))
+        used = {OURS: partial(cpu_seconds, command, environ)}
+        report.add_all("`cloudtrain plan` without a network: CPU", in_turns(used, given.runs))
+
+
 def wall_seconds(command: tuple[str, ...], folder: str, environ: dict[str, str]) -> float:
     """Seconds that a command takes. Raises CalledProcessError if it fails."""
     began = time.monotonic()
@@ -192,4 +213,4 @@ def wall_seconds(command: tuple[str, ...], folder: str, environ: dict[str, str])
 
 
 if __name__ == "__main__":
-    run_parts(__doc__, {"imports": imports, "first_line": first_line, "run": run}, runs=11)
+    run_parts(__doc__, {"imports": imports, "first_line": first_line, "run": run, "plan": plan}, runs=11)

@@ -60,6 +60,7 @@ if TYPE_CHECKING:
         TrainingInput as TrainingInput,
         TrainingJob as TrainingJob,
     )
+    from cloudtrain.sweep import Sweep as Sweep
     from cloudtrain.training_analytics import TrainingJobAnalytics as TrainingJobAnalytics
     from cloudtrain.tuning import (
         CategoricalParameter as CategoricalParameter,
@@ -93,6 +94,7 @@ __getattr__, __dir__, __all__ = lazy(
             "ModelPackageConfig Profiler ProfilerConfig ShuffleConfig TensorBoardOutputConfig TrainingInput "
             "TrainingJob"
         ),
+        "cloudtrain.sweep": "Sweep",
         "cloudtrain.training_analytics": "TrainingJobAnalytics",
         "cloudtrain.tuning": (
             "CategoricalParameter ContinuousParameter HyperbandStrategyConfig HyperparameterTuner "

@@ -10,6 +10,7 @@ from typing import Any
 
 from cloudtrain._display.live import table_bundle
 from cloudtrain.errors import InDoubt
+from cloudtrain.history.parameters import facts_of_job
 from cloudtrain.index import IndexEntry, add_job, remove_submission
 from cloudtrain.job import Job
 from cloudtrain.platforms import Arrays, Platform
@@ -77,8 +78,11 @@ class JobArray:
         platform = first.platform
         assert isinstance(platform, Arrays)
         jobs = Jobs(Job(submission.request.job_name, platform) for submission in self.submissions)
-        listed = jobs if first.indexed else ()
-        numbers = [add_job(IndexEntry(job.name, platform.name, now)) for job in listed]
+        listed = self.submissions if first.indexed else ()
+        numbers = [
+            add_job(IndexEntry(one.request.job_name, platform.name, now), *facts_of_job(one.job))
+            for one in listed
+        ]
         try:
             platform.submit_array(self.script, [submission.request for submission in self.submissions])
         except InDoubt:

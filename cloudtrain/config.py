@@ -7,16 +7,17 @@
 from __future__ import annotations
 
 import os
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 from cloudtrain._system.users import user_id
 from cloudtrain.errors import InvalidJob, nearest
 
-NOT_DEFAULTS = ("source", "job_name", "inputs")
+NOT_DEFAULTS = ("source", "cost_terms", "job_name", "inputs")
 """Fields that describe one job only."""
-SECTIONS = ("kubernetes", "slurm")
-"""Keys of the file that are not fields of a job: each is read by its platform."""
+SECTIONS = ("history", "kubernetes", "prices", "slurm")
+"""Keys of the file that are not fields of a job: each is read by its platform, the history, or `cloudtrain.cost`."""
 
 
 def config_path() -> Path:
@@ -69,11 +70,22 @@ def is_configured() -> bool:
 
 
 def _read_file() -> dict[str, Any]:
+    """The content of the file, which callers do not change. It is read again only if it has changed."""
     if not is_configured():
         return {}
+    path = config_path()
+    try:
+        found = path.stat()
+    except OSError:  # reading it reports why
+        return _parse(path, None)
+    return _parse(path, (found.st_mtime_ns, found.st_size, found.st_ino))
+
+
+@lru_cache(maxsize=1)
+def _parse(path: Path, _version: tuple[int, ...] | None) -> dict[str, Any]:
     from cloudtrain.spec import read_job_file
 
-    return read_job_file(config_path(), may_be_empty=True)
+    return read_job_file(path, may_be_empty=True)
 
 
 def read_config() -> dict[str, Any]:

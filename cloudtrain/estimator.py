@@ -21,7 +21,7 @@ from cloudtrain._sdk.objects import read_inputs, read_object
 from cloudtrain.contract.text import print_line
 from cloudtrain.errors import InvalidJob, TrainingFailed, nearest
 from cloudtrain.spec import FIELDS, FileSystemInput, TrainingInput
-from cloudtrain.spec.bounds import check_values
+from cloudtrain.spec.conversion import check_values
 from cloudtrain.spec.variables import is_of_sdk, is_variable
 
 if TYPE_CHECKING:
@@ -70,12 +70,19 @@ class Estimator(SdkMembers):
             with Python, or ``toolkit``, which AWS's images include.
         instance_type: the machine type of the hosts.
         instance_count: the number of hosts.
+        spare_hosts: the number of further hosts that wait to take the place of one that is lost. Default: 0.
         volume_size: the disk of each host in GB.
         max_run: the maximum duration of the job in seconds. Default: a day; on a cluster, the limit of the cluster.
-        max_retry_attempts: the number of times that a failed job is restarted, from its last checkpoint; on
-            SageMaker only after an internal error of AWS.
+        max_cost: what all attempts of the job may cost, in the currency of its price. It is then stopped as a preempted
+            job is. Refused where no price is known: see ``cloudtrain prices``.
+        max_gpu_hours: the hours that its GPUs may run, all together and in all attempts.
+        max_retry_attempts: the number of times that a failed job is restarted, from its last checkpoint, without
+            getting further; on SageMaker only after an internal error of AWS.
         hang_timeout: the job fails, and reports the Python stacks of all ranks, if a rank sends no heartbeat for this
             number of seconds, counted from the first one.
+        hang_after: a job is reported as hanging if its ranks show no sign of life for this number of seconds. 0: never.
+            Default: 300.
+        on_hang: what follows: a ``notice``, the default; ``stop``; or ``restart``, from the last checkpoint.
         join_timeout: the seconds within which all hosts must start and find one another, at least 5. Default: 600.
         host_timeout: the seconds for which the network between hosts may be down, at least 5; the job then fails.
             Default: 30.
@@ -84,6 +91,7 @@ class Estimator(SdkMembers):
         code_location: the URI for packed sources.
         checkpoint_s3_uri: the URI for checkpoints. A later job with the same URI resumes from them.
         metric_definitions: metrics to find in the output: ``[{"Name": "loss", "Regex": "loss=([0-9.]+)"}]``.
+        notify: messages about events of the job: ``[{"on": ["failed"], "slack": "$SLACK_WEBHOOK"}]``.
         base_job_name: the start of the job's name; defaults to the name of the image or the script.
         other: arguments of the SDK by older names. The arguments not listed here are the other fields of
             `cloudtrain.spec.TrainingJob`, of the same names.
@@ -118,10 +126,15 @@ class Estimator(SdkMembers):
         runtime: str | None = None,
         instance_type: str | None = None,
         instance_count: int | None = None,
+        spare_hosts: int | None = None,
         volume_size: int | None = None,
         max_run: int | None = None,
+        max_cost: float | None = None,
+        max_gpu_hours: float | None = None,
         max_retry_attempts: int | None = None,
         hang_timeout: float | None = None,
+        hang_after: float | None = None,
+        on_hang: str | None = None,
         join_timeout: float | None = None,
         host_timeout: float | None = None,
         stop_grace: float | None = None,
@@ -160,6 +173,8 @@ class Estimator(SdkMembers):
         model_uri: str | None = None,
         model_channel_name: str | None = None,
         timeline: bool | None = None,
+        notify: Mapping[str, Any] | Sequence[Mapping[str, Any]] | None = None,
+        samples: bool | None = None,
         tags: Mapping[str, str] | Sequence[Mapping[str, str]] | None = None,
         subnets: Sequence[str] | None = None,
         security_group_ids: Sequence[str] | None = None,
@@ -196,7 +211,7 @@ class Estimator(SdkMembers):
         self._session = given.pop("sagemaker_session", None)
         self.git_config = given.pop("git_config", None)
         for name in given:
-            if name not in FIELDS or name == "source":
+            if name not in FIELDS or name in ("source", "cost_terms"):
                 raise InvalidJob(
                     f"{type(self).__name__} has no argument {name!r}", hint=nearest(name, FIELDS)
                 )

@@ -9,7 +9,6 @@ from contextlib import AbstractContextManager, nullcontext, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from cloudtrain._display.live import LiveCard, live_card, mime_bundle
 from cloudtrain.contract import FailureClass, FailureReport, JobStatus
 from cloudtrain.contract.text import print_line
 from cloudtrain.errors import JobNotFound, NotFound, PlatformError, StorageError, TrainingFailed
@@ -21,6 +20,7 @@ from cloudtrain.platforms import (
     PendingOutputs,
     Platform,
     Preemption,
+    Stacks,
     Upkeep,
     get_platform,
 )
@@ -30,6 +30,9 @@ from cloudtrain.storage.uri import own_file
 
 if TYPE_CHECKING:
     from queue import Queue
+
+    from cloudtrain._display.live import LiveCard
+    from cloudtrain.observe.stacks import StackDump
 
 POLL_SECONDS = 0.1
 LONGEST_POLL_SECONDS = 2.0
@@ -130,6 +133,8 @@ class Job:
         if isinstance(timeout, (bool, str)):
             return self.wait(logs=timeout)
         __tracebackhide__ = True  # in a notebook, the traceback of a failed job is that of the cell
+        from cloudtrain._display.live import live_card
+
         prints = bool(logs) and logs != "None"
         with waiting_for(self.name), live_card(self.platform, self.name) as card:
             description = self.until_final(timeout, card, prints=prints)
@@ -175,6 +180,9 @@ class Job:
                 pause = min(1.2 * pause, LONGEST_POLL_SECONDS)
         if card:
             card.show(description)
+        from cloudtrain.history.refresh import freeze
+
+        freeze(self.platform, description)
         return description
 
     def _print_logs(self, timeout: float | None) -> None:
@@ -222,6 +230,38 @@ class Job:
         if not isinstance(self.platform, Preemption):
             raise PlatformError(f"the platform {self.platform.name} cannot play a preemption")
         self.platform.preempt(self.name)
+
+    def stacks(self, *, native: bool = False, timeout: float = 30.0) -> StackDump:
+        """Take the stacks of all ranks, grouped by equal stack, while they run on.
+
+        Args:
+            native: whether to include native frames, by py-spy or pystack if one of them is installed on the hosts of
+                the job. It stops each rank for up to some seconds.
+            timeout: seconds to wait for the answer.
+
+        Raises:
+            PlatformError: the job is not running, or its platform cannot take stacks.
+            TimeoutError: there is no answer.
+        """
+        if not isinstance(self.platform, Stacks):
+            raise PlatformError(
+                f"the platform {self.platform.name} cannot reach the ranks of its jobs to take their stacks",
+                hint="With hang_timeout, the runtime takes them itself before it ends ranks that hang.",
+            )
+        before = self.platform.last_stacks(self.name)
+        self.platform.request_stacks(self.name, native=native)
+        deadline = time.monotonic() + timeout
+        pause = POLL_SECONDS
+        while time.monotonic() < deadline:
+            time.sleep(pause)
+            pause = min(1.2 * pause, 1.0)
+            found = self.platform.last_stacks(self.name)
+            if found and (before is None or found.id != before.id) and found.native >= native:
+                return found
+        raise TimeoutError(
+            f"the first host of job {self.name} did not answer within {timeout:g} s: its runtime starts or ends, or "
+            "its machine does not respond"
+        )
 
     def download(
         self, folder: str | Path = ".", progress: Progress | None = None, *, model: bool = True
@@ -277,6 +317,8 @@ class Job:
 
     def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> dict[str, str]:
         """How a notebook shows the job: as a card of HTML, or as text."""
+        from cloudtrain._display.live import mime_bundle
+
         return mime_bundle(self.platform, self.name)
 
 

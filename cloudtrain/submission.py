@@ -33,6 +33,7 @@ from cloudtrain.platforms import (
     get_platform,
 )
 from cloudtrain.platforms.common.ignored import ignored_fields
+from cloudtrain.platforms.common.spare_hosts import check_spare_hosts
 from cloudtrain.platforms.registry import check_result
 from cloudtrain.spec import RULE_SOURCE, Source, TrainingInput, TrainingJob, base_name, new_job_name
 from cloudtrain.spec.names import clean, existing_to_uri
@@ -52,6 +53,9 @@ OnRead = Callable[[int], None]
 Say = Callable[[str], object]
 NOT_WAITING = "platform_options.capacity_retries has no effect: only a process that waits submits a job again"
 """The warning for a job that requests another submission by a process that does not wait for it."""
+NOT_SENT = (
+    "notify: jobs on {platform} send nothing. On a machine that stays on, run: cloudtrain notify JOB --wait"
+)
 
 
 @dataclass(frozen=True)
@@ -85,6 +89,8 @@ class Submission:
     @property
     def job_warnings(self) -> list[str]:
         own = self.platform.job_warnings(self.job) if isinstance(self.platform, JobWarnings) else ()
+        if self.job.notify and not getattr(self.platform, "sends_notifications", False):
+            own = [*own, NOT_SENT.format(platform=self.platform.name)]
         return [*job_warnings(self.job), *ignored_fields(self.platform.name, self.job), *own]
 
     @property
@@ -120,20 +126,12 @@ class Submission:
         return self.platform.resubmission(self.job, self.request)
 
     def _start(self) -> Job:
-        job = Job(self.request.job_name, self.platform)
-        if not self.indexed:
-            self.platform.submit(self.request)
-            return job
-        # listed first: a job that runs can always be found
-        number = add_job(IndexEntry(job.name, self.platform.name, time.time()))
-        try:
-            self.platform.submit(self.request)
-        except InDoubt:
-            raise
-        except Exception:
-            remove_submission(number)
-            raise
-        return job
+        if self.indexed:
+            from cloudtrain.history.parameters import facts_of_job
+
+            return hand_over(self.platform, self.request, *facts_of_job(self.job))
+        self.platform.submit(self.request)
+        return Job(self.request.job_name, self.platform)
 
     def upload(self, on_upload: OnUpload | None = None, say: Say | None = None) -> None:
         """Upload the source and local data, unless they are there already. Raises StorageError."""
@@ -148,6 +146,33 @@ class Submission:
             return
         folder, name = split_uri(uri)
         open_store(folder).upload(path, name, on_upload, if_absent=True)
+
+
+def hand_over(
+    platform: Platform, request: Request, facts: Mapping[str, Any], parameters: Mapping[str, str]
+) -> Job:
+    """Submit a request whose job has these facts and parameters. Raises PlatformError, StorageError."""
+    job = Job(request.job_name, platform)
+    # listed first: a job that runs can always be found
+    number = add_job(IndexEntry(job.name, platform.name, time.time()), facts, parameters)
+    try:
+        platform.submit(request)
+    except InDoubt:
+        raise
+    except Exception:
+        remove_submission(number)
+        raise
+    return job
+
+
+def _with_terms(job: TrainingJob, platform: Platform) -> TrainingJob:
+    """See `cloudtrain.cost.terms.with_terms`, which is slow to import: most jobs have neither prices nor caps."""
+    given = (job.cost_terms, job.max_cost, job.max_gpu_hours)
+    if platform.name != "sagemaker" and given == (None, None, None) and not read_section("prices"):
+        return job
+    from cloudtrain.cost.terms import with_terms
+
+    return with_terms(job, platform)
 
 
 def prepare(
@@ -198,6 +223,7 @@ def _prepare(
     job = TrainingJob.from_dict(_with_uris({**defaults, **fields}))
     by_name = platform is None
     platform = platform or _find_platform(job.platform or default_platform(job), session)
+    check_spare_hosts(job, platform.name)
     if submits and isinstance(platform, WarmUp):
         platform.warm_up()
     job, archive = _pack(job)
@@ -210,12 +236,18 @@ def _prepare(
         )
     if isinstance(platform, Resolver):
         job = check_result(platform, "resolve", platform.resolve(job), TrainingJob)
+    job = _with_terms(job, platform)
     if archive:
         job = msgspec.structs.replace(job, source=_source(job, archive, platform))
     job, data = _place_data(job, platform, on_read)
     request = check_result(platform, "render", platform.render(job), Request)
-    if job.secrets:
-        request = replace(request, secrets={**request.secrets, **secret_values(job.secrets, os.environ)})
+    names = dict.fromkeys(job.secrets)
+    if job.notify and getattr(platform, "sends_notifications", False):
+        from cloudtrain.spec.notify import notify_variables
+
+        names |= dict.fromkeys(notify_variables(job.notify))
+    if names:
+        request = replace(request, secrets={**request.secrets, **secret_values([*names], os.environ)})
     return Submission(job, platform, request, archive, data, indexed=by_name, caches=caches)
 
 

@@ -101,8 +101,10 @@ _start_supervisor = IdleSupervisor.start
 def _fork_supervisor(
     module: str, environ: Mapping[str, str], errors: int = subprocess.DEVNULL
 ) -> IdleSupervisor | None:
-    if not module.startswith("cloudtrain.") or "PYTHONPATH" in environ:
-        return _start_supervisor(module, environ, errors)  # with what a test changes in Python
+    if not module.startswith("cloudtrain.") or {"PYTHONPATH", "LD_LIBRARY_PATH"} & environ.keys():
+        return _start_supervisor(
+            module, environ, errors
+        )  # with what a test changes in Python, or in its libraries
     client, its = socket.socketpair()
     with its, open(os.devnull, "w") as null, open(os.dup(errors) if errors > 0 else os.devnull, "w") as log:
         docker = ("docker",) if module.startswith("cloudtrain.platforms.container.") else ()

@@ -1,9 +1,9 @@
 """Which pages of the documentation CI runs: those that changed, or whose named code changed. A plugin of `conftest`.
 
 `LOCK` holds a hash of each page that passed. The hash covers the page and the files that it names: the modules it
-imports, the commands it calls, the examples it uses. CI runs a page whose hash differs. Every other run records the
-pages that passed, and the lock is committed; ``./scripts/soak`` runs them all. A comparison with an earlier commit
-would fail in a shallow clone.
+imports, the commands it calls, the examples it uses; of an example's README, all files of the example. CI runs a page
+whose hash differs. Every other run records the pages that passed, and the lock is committed; ``./scripts/soak`` runs
+them all. A comparison with an earlier commit would fail in a shallow clone.
 """
 
 from __future__ import annotations
@@ -72,7 +72,10 @@ def lock_line(page: str) -> str:
 def page_hash(page: str) -> str:
     path = REPOSITORY / page
     digest = hashlib.sha256()
-    for file in (path, *sorted(named_files(path.read_text(encoding="utf-8")))):
+    named = named_files(path.read_text(encoding="utf-8"))
+    if page.startswith("examples/"):
+        named |= {file for file in path.parent.iterdir() if file.suffix in (".py", ".yaml")}
+    for file in (path, *sorted(named)):
         digest.update(
             f"{file.relative_to(REPOSITORY)}\0".encode() + hashlib.sha256(file.read_bytes()).digest()
         )

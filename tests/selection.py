@@ -82,6 +82,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "soak: takes long; runs in ./scripts/soak only")
     config.option.loadscopereorder = False  # of pytest-xdist: see _order
+    config.addinivalue_line(
+        "markers", "proof(row, real|imitated|text): what docs/reference/proof.md shows of it"
+    )
     config.addinivalue_line("markers", "gpu: needs an NVIDIA GPU; deselected where there is none")
 
 

@@ -50,7 +50,7 @@ SUPERVISOR = Interpreter(
     sys.executable,
     (
         *("botocore_data", "boto3", "cloudtrain.platforms.supervised.main"),
-        *("cloudtrain.platforms.local.host_process", "cloudtrain.platforms.local.doctor"),
+        *("cloudtrain.platforms.local.supervisor", "cloudtrain.platforms.local.doctor"),
     ),
 )
 """For the supervisors of jobs on this machine, and their hosts, which they fork."""

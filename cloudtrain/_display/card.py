@@ -7,7 +7,6 @@ written is escaped, and bounded: they stay small.
 from __future__ import annotations
 
 import shlex
-import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
@@ -16,7 +15,8 @@ from rich.filesize import decimal
 from cloudtrain._display.chart import chart
 from cloudtrain._display.facts import goodput_share, goodput_times, places
 from cloudtrain._display.markup import STYLE, Html, block, element, line, link, shortened
-from cloudtrain._display.view import JobView
+from cloudtrain._display.steps import brief_progress, span, step_facts
+from cloudtrain._display.view import JobView, moment
 from cloudtrain.contract import FailureReport, JobStatus
 from cloudtrain.platforms import HostState, JobDescription, JobState
 
@@ -89,7 +89,7 @@ def _heading(view: JobView) -> Iterator[Html]:
     if description.attempt:
         parts.append(f"attempt {description.attempt + 1}")
     if not description.status.is_final:
-        parts.append(f"as of {_moment(view.at)}")
+        parts.append(f"as of {moment(view.at)}")
     yield element("span", " · ".join(parts), class_="dim")
 
 
@@ -115,7 +115,7 @@ def _rows(view: JobView) -> Iterator[Html]:
     for label, fact in list(description.details.items())[:MOST_DETAILS]:
         yield from _row(label, line(fact))
     if view.cost is not None:
-        yield from _row("cost", line(f"about ${view.cost:,.2f}"))
+        yield from _row("cost", line(view.cost.line()))
     if description.git_commit:
         yield from _row("commit", element("code", description.git_commit))
     for label, place in places(view):
@@ -137,7 +137,7 @@ def _states(states: Sequence[JobState]) -> Html:
 
 
 def _state(state: JobState) -> Html:
-    return line(f"{_moment(state.time)} {state.name}" + (f": {state.message}" if state.message else ""))
+    return line(f"{moment(state.time)} {state.name}" + (f": {state.message}" if state.message else ""))
 
 
 def _phases(description: JobDescription) -> Html:
@@ -162,8 +162,13 @@ def _progress(description: JobDescription) -> Html:
         parts.append(Html(f"{bar}{line(label)}"))
     elif done:
         parts.append(line(decimal(done)))
-    if description.step is not None:
-        parts.append(line(f"step {description.step:,}"))
+    steps = step_facts(description)
+    if steps:
+        bar = Html("")
+        if description.progress is not None:
+            label = f"{description.progress:.0%} of the steps"
+            bar = element("progress", value=description.progress, max=1, aria_label=label)
+        parts.append(Html(f"{bar}{line(steps)}"))
     return Html(" · ".join(parts))
 
 
@@ -201,6 +206,7 @@ def _failure(failure: FailureReport) -> Html:
         parts.append(element("p", failure.hint))
     for title, text in (
         ("Stacks of all ranks", failure.stacks),
+        ("Memory", failure.memory),
         ("Traceback", failure.traceback),
         ("Last lines of the output", "\n".join(failure.log_tail)),
     ):
@@ -215,24 +221,9 @@ def _warnings(warnings: Sequence[str]) -> Iterator[Html]:
         yield element("p", element("b", "Warning:"), f" {warning}", class_="warning")
 
 
-def span(seconds: float) -> str:
-    """A duration in at most two units: ``1.2 s``, ``3 min 20 s``, ``2 h 5 min``."""
-    if seconds < 60:
-        return f"{seconds:.1f} s"
-    minutes, rest = divmod(round(seconds), 60)
-    if minutes < 60:
-        return f"{minutes} min {rest} s"
-    return f"{minutes // 60:,} h {minutes % 60} min"
-
-
-def _moment(at: float) -> str:
-    """Local time, with its date: a notebook may be read later."""
-    return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(at))
-
-
 MOST_IN_TABLE = 4
 """The metrics in one row."""
-HEADINGS = ("state", "job", "phase", "took", "metrics", "why")
+HEADINGS = ("state", "job", "phase", "progress", "took", "metrics", "why")
 
 
 def table(views: Sequence[JobView], count: int) -> Html:
@@ -268,6 +259,7 @@ def _texts(view: JobView) -> Iterator[str]:
     yield str(description.status)
     yield description.name
     yield description.phase or ""
+    yield brief_progress(description)
     yield "" if view.seconds is None else span(view.seconds)
     metrics = list(description.metrics.items())[:MOST_IN_TABLE]
     yield ", ".join(f"{shortened(name, LONGEST_NAME)} {value:g}" for name, value in metrics)

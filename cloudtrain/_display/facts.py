@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from cloudtrain._display.sparkline import sparkline
+from cloudtrain._display.steps import step_facts
 from cloudtrain._display.view import JobView
 from cloudtrain.contract import FailureReport, JobStatus
 from cloudtrain.contract.text import escape_line, escape_text
-from cloudtrain.observe import Goodput
+from cloudtrain.observe import Goodput, Sample
 from cloudtrain.platforms import HostState, JobDescription
 
 BAR_WIDTH = 20
@@ -23,13 +24,22 @@ def facts(view: JobView) -> Iterator[tuple[str, str]]:
     """The facts about a job, one line each. They contain what the job wrote: escape them."""
     description = view.description
     yield "status", f"{description.status}" + (f": {description.reason}" if description.reason else "")
+    if view.hanging:
+        yield "hangs", view.hangs
     if description.phase:
         yield "phase", description.phase
+    steps = step_facts(description)
+    if steps:
+        yield "progress", steps
     for name, value in description.metrics.items():
         yield name, f"{value:g}  {sparkline([point.value for point in view.series.get(name, ())])}".rstrip()
     if view.seconds is not None:
         phases = ", ".join(f"{name} {took:.1f}" for name, took in description.phases.items() if took >= 0.05)
         yield "took", f"{view.seconds:.1f} s" + (f" ({phases})" if phases else "")
+    if view.plan is not None:
+        from cloudtrain._display.planned import prediction_text
+
+        yield "planned", prediction_text(view.plan)
     if description.goodput:
         share = goodput_share(description)
         filled = round((share or 0) * BAR_WIDTH)
@@ -41,8 +51,9 @@ def facts(view: JobView) -> Iterator[tuple[str, str]]:
     yield from description.details.items()
     if description.status != JobStatus.COMPLETED:
         yield from _hosts(description.hosts)
+        yield from _samples(description.samples)
     if view.cost is not None:
-        yield "cost", f"about ${view.cost:,.2f}"
+        yield "cost", view.cost.line()
     for label, fact in (("commit", description.git_commit), *places(view)):
         if fact:
             yield label, fact
@@ -72,6 +83,40 @@ def _hosts(hosts: Sequence[HostState]) -> Iterator[tuple[str, str]]:
         yield host.name, f"{host.state} {host.message}"
     if len(described) > MOST_HOSTS:
         yield "", f"and {len(described) - MOST_HOSTS} more hosts: see --json"
+
+
+def _samples(samples: Mapping[str, Sample]) -> Iterator[tuple[str, str]]:
+    """The last sample of each host; of many, that of the host with the least free memory."""
+    if len(samples) > MOST_HOSTS:
+        samples = dict([max(samples.items(), key=lambda item: _memory_share(item[1]))])
+    for host, sample in samples.items():
+        yield f"{host} used", ", ".join(_uses(sample))
+
+
+def _memory_share(sample: Sample) -> float:
+    return sample.memory / sample.memory_limit if sample.memory and sample.memory_limit else 0.0
+
+
+def _uses(sample: Sample) -> Iterator[str]:
+    """``GPUs 93 90 n/a %, GPU memory up to 70.0 of 80 GiB, 3.2 of 8 CPUs, memory 12.0 of 64 GiB``."""
+    if sample.gpus:
+        shown = " ".join("n/a" if gpu.use is None else f"{gpu.use:.0f}" for gpu in sample.gpus)
+        age = max((gpu.stale or 0.0 for gpu in sample.gpus), default=0.0)
+        yield f"GPUs {shown} %" + (f" ({age:.0f} s ago: the driver does not answer)" if age else "")
+        full = max(sample.gpus, key=lambda gpu: gpu.memory or 0)
+        if full.memory is not None and full.memory_total:
+            yield f"GPU memory up to {_gib(full.memory)} of {_gib(full.memory_total)} GiB"
+        slowed = {gpu.throttling for gpu in sample.gpus if gpu.throttling}
+        if slowed:
+            yield f"GPU clocks limited: {', '.join(sorted(slowed))}"
+    if sample.cpu is not None and sample.cpus:
+        yield f"{sample.cpu:.1f} of {sample.cpus} CPUs"
+    if sample.memory is not None and sample.memory_limit:
+        yield f"memory {_gib(sample.memory)} of {_gib(sample.memory_limit)} GiB"
+
+
+def _gib(size: float) -> str:
+    return f"{size / (1 << 30):.1f}"
 
 
 def goodput_share(description: JobDescription) -> float | None:
@@ -121,6 +166,8 @@ def failure_lines(failure: FailureReport | None) -> Iterator[tuple[str, str]]:
     yield escape_line(f"{failure.summary()}  [{failure.failure_class}]"), "bold red"
     if failure.hint:
         yield escape_text(failure.hint), "yellow"
+    if failure.memory:
+        yield f"\n{escape_text(failure.memory)}", ""
     detail = failure.stacks or failure.traceback or "\n".join(failure.log_tail[-10:])
     if detail:
         yield f"\n{escape_text(detail.rstrip())}", ""

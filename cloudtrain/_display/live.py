@@ -12,9 +12,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from cloudtrain._display.view import JobView, look_at, series_of
+from cloudtrain._display.view import JobView, look_at, summary_of
 from cloudtrain.errors import CloudtrainError
-from cloudtrain.platforms import JobDescription, Platform, Trends
+from cloudtrain.platforms import JobDescription, Platform, Summaries
 
 
 def kernel_shell() -> Any:
@@ -44,7 +44,7 @@ PAUSE_SHARE = 0.02
 MOST_ROWS = 50
 """The most jobs of a table: each is queried."""
 SLOW_PAUSES = 10
-"""The pauses between two queries for states, and for metrics of a platform without `Trends`: some cost money."""
+"""The pauses between two queries for states, and for metrics of a platform without `Summaries`: some cost money."""
 
 _live: dict[tuple[int, str, str], LiveCard] = {}
 """The live cards, by thread, platform and job: a wait within another wait shares its card."""
@@ -197,10 +197,11 @@ class LiveCard:
         if self._view is None or changed or description.status.is_final or is_due:
             self._asked_at = now
             return look_at(self._platform, self._job_name, description)
-        series = self._view.series
-        if description.metrics and isinstance(self._platform, Trends):
-            series = series_of(self._platform, self._job_name)
-        return replace(self._view, description=description, at=time.time(), series=series)
+        view = replace(self._view, description=description, at=time.time())
+        if isinstance(self._platform, Summaries):
+            summary = summary_of(self._platform, self._job_name) or view.summary
+            return replace(view, summary=summary, series=summary.series if summary else view.series)
+        return view
 
     def _show(self, view: JobView, notes: Sequence[tuple[str, str]] = ()) -> None:
         publish(self._shell, bundle(view, notes), self._id, update=self._view is not None)

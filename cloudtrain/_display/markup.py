@@ -16,6 +16,10 @@ class Html(str):
 
     __slots__ = ()
 
+    def __html__(self) -> str:
+        """Read by template engines: it needs no escaping."""
+        return self
+
 
 def line(text: object, longest: int = LONGEST) -> Html:
     """Any text, as one line without control characters."""

@@ -22,6 +22,27 @@ def sparkline(values: Sequence[float], width: int = WIDTH) -> str:
     return "".join(_bar(point, low, high) for point in points)
 
 
+def timed_sparkline(
+    points: Sequence[tuple[float, float]], start: float, end: float, width: int, high: float
+) -> str:
+    """One bar for each equal part of the time from ``start`` to ``end``: the mean of its values, from 0 to ``high``.
+
+    A part without a value is a gap, unless it is a single one: values do not come at exact times.
+
+    >>> timed_sparkline([(0, 10), (1, 100), (3, 100), (6, 55)], 0, 8, 8, 100)
+    '▂███  ▅ '
+    """
+    parts: list[list[float]] = [[] for _ in range(width)]
+    for time, value in points:
+        if start <= time <= end:
+            parts[min(int((time - start) / (end - start) * width), width - 1)].append(value)
+    means = [_mean(part) for part in parts]
+    for number in range(1, width - 1):
+        if not parts[number] and parts[number - 1] and parts[number + 1]:
+            means[number] = means[number - 1]
+    return "".join(_bar(min(mean, high), 0.0, high) for mean in means)
+
+
 def averaged(values: Sequence[float], count: int) -> list[float]:
     """At most ``count`` points: the means of the finite values of equal parts; NaN for a part without any."""
     return [_mean(part) for part in _parts(values, count)]

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import time
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import TYPE_CHECKING, Any
 
 from cloudtrain.contract import JobStatus
-from cloudtrain.errors import PlatformError
+from cloudtrain.errors import CloudtrainError, PlatformError
 from cloudtrain.platforms import (
     JobDescription,
     JobState,
@@ -17,20 +19,34 @@ from cloudtrain.platforms import (
     Prices,
     Series,
     States,
-    Trends,
+    Summaries,
 )
 
-STATUS_COLOURS = {
-    JobStatus.COMPLETED: "green",
-    JobStatus.FAILED: "red",
-    JobStatus.STOPPED: "yellow",
-    JobStatus.INTERRUPTED: "yellow",
-}
+if TYPE_CHECKING:
+    from cloudtrain.cost.so_far import Cost
+    from cloudtrain.observe import Sample, Summary
+    from cloudtrain.observe.course import Attempt, Span
+    from cloudtrain.observe.hanging import Hanging
+    from cloudtrain.observe.stacks import StackDump
+    from cloudtrain.plan.record import Prediction
+
+
+@dataclass(frozen=True)
+class Rank:
+    """A rank in the last attempt of a job."""
+
+    number: int
+    host: str
+    state: str
+    """The phase of its host; ``ended`` or ``failed`` after its own end."""
+    exit_code: int | None = None
+    step: int | None = None
+    """The last step that a rank of its host reported."""
 
 
 @dataclass(frozen=True)
 class JobView:
-    """A job at one moment."""
+    """A job at one moment. What is not known of a job, or not where it runs, is empty or None."""
 
     description: JobDescription
     at: float
@@ -39,13 +55,94 @@ class JobView:
     """The course of each metric, as far as it can be had."""
     states: Sequence[JobState] = ()
     """The states so far, as the platform names them."""
-    cost: float | None = None
-    """In US dollars."""
+    cost: Cost | None = None
+    """So far, over all attempts; None if the price is not known."""
+    stacks: StackDump | None = None
+    """The stacks of the ranks that were taken last: see `cloudtrain.platforms.Stacks`."""
+    summary: Summary | None = None
+    """The summary of the job's events, where the platform has them."""
+    samples: Mapping[str, Sequence[Sample]] = field(default_factory=dict)
+    """The samples of each host of the last attempt in the last hour, oldest first, as far as they can be had."""
+    exposed: float | None = None
+    """The share of the last steps that ranks have waited for communication, from 0 to 1, if they record a timeline."""
+    plan: Prediction | None = None
+    """The time and cost that were planned for the job, and how right that was."""
 
     @property
     def seconds(self) -> float | None:
         """From the start of the job to its end, or to this moment; None if it has not started."""
         return duration(self.description, self.at)
+
+    @property
+    def now(self) -> float:
+        """This moment on the clock of the job, which `attempts` and `spans` are on."""
+        return self.description.ended_at or self.description.looked_at or self.at
+
+    @property
+    def waits(self) -> str:
+        """Why the job waits, in the terms of its platform; empty if it does not."""
+        if self.description.status != JobStatus.PENDING:
+            return ""
+        last = self.states[-1] if self.states else None
+        hosts = (host.message for host in self.description.hosts if host.message)
+        return self.description.reason or (last.message or last.name if last else next(hosts, ""))
+
+    @property
+    def hanging(self) -> Hanging | None:
+        """The hang that was found and is not over; None if the job has ended."""
+        return self.summary.hanging if self.summary and not self.description.status.is_final else None
+
+    @property
+    def hangs(self) -> str:
+        """Which rank hangs, where, and since when; empty if none does."""
+        found = self.hanging
+        return f"{found} (since {moment(found.since)})" if found else ""
+
+    @property
+    def attempts(self) -> Sequence[Attempt]:
+        """The attempts so far, in order."""
+        return self.summary.course.attempts if self.summary else ()
+
+    @property
+    def spans(self) -> Sequence[Span]:
+        """The phases of all attempts on a time axis, in the order of their starts."""
+        return self.summary.course.spans if self.summary else ()
+
+    @property
+    def ranks(self) -> list[Rank]:
+        """The ranks of the last attempt, by number: those of hosts that have reported them."""
+        if self.summary is None:
+            return []
+        states = {host.name: host.state for host in self.description.hosts}
+        found = []
+        for name, host in self.summary.course.hosts.items():
+            codes = dict(host.ended)
+            for number in host.ranks:
+                code = codes.get(number)
+                state = states.get(name, "") if code is None else "failed" if code else "ended"
+                found.append(Rank(number, name, state, code, host.step))
+        return sorted(found, key=lambda rank: rank.number)
+
+    def to_dict(self) -> dict[str, Any]:
+        """As data for JSON. Times are in seconds since the epoch; points are time, value and step."""
+        return {
+            **self.description.to_dict(),
+            "at": self.at,
+            "waits": self.waits,
+            "hanging": self.hanging.to_dict() if self.hanging else None,
+            "states": [asdict(state) for state in self.states],
+            "attempts": [asdict(attempt) for attempt in self.attempts],
+            "spans": [asdict(span) for span in self.spans],
+            "ranks": [asdict(rank) for rank in self.ranks],
+            "series": {name: [[*point[:3]] for point in points] for name, points in self.series.items()},
+            "recent_samples": {
+                host: [sample.to_dict() for sample in samples] for host, samples in self.samples.items()
+            },
+            "exposed": self.exposed,
+            **cost_fields(self.cost),
+            "plan": self.plan.to_dict() if self.plan else None,
+            "stacks": self.stacks.to_dict() if self.stacks else None,
+        }
 
 
 def look_at(
@@ -57,26 +154,66 @@ def look_at(
 ) -> JobView:
     """Query the platform for all that is shown of a job. Raises PlatformError.
 
+    It costs little also for a job with millions of events, wherever the platform has `Summaries`. The history keeps the
+    end of a job that has ended.
+
     Args:
         description: a description of the job as it is now.
         states: false where they are not shown.
     """
     description = description or platform.describe(job_name)
+    if description.status.is_final:
+        from cloudtrain.history.refresh import freeze
+
+        with contextlib.suppress(CloudtrainError):  # of the state folder: the view needs none
+            freeze(platform, description)
+    summary = summary_of(platform, job_name)
+    cost = cost_of(platform, description)
+    series: Series = summary.series if summary else {}
+    if description.metrics.keys() - series.keys():  # on SageMaker, CloudWatch has some
+        series = {**series_of(platform, job_name), **series}
     return JobView(
         description,
         time.time(),
-        series_of(platform, job_name) if description.metrics else {},
+        series,
         states_of(platform, job_name) if states else (),
-        cost_of(platform, job_name) if description.status.is_final else None,
+        cost,
+        summary.stacks.last if summary else None,
+        summary,
+        summary.recent_samples() if summary else {},
+        exposed_of(description),
+        plan_of(description, cost),
     )
+
+
+def plan_of(description: JobDescription, cost: Cost | None = None) -> Prediction | None:
+    """See `JobView.plan`."""
+    from cloudtrain.plan.record import prediction
+
+    return prediction(description, *((cost.amount, cost.currency) if cost else ()))
+
+
+def exposed_of(description: JobDescription) -> float | None:
+    """See `JobView.exposed`; None for a job whose folder is not on this machine."""
+    if "://" in description.place or not os.path.isabs(description.place):
+        return None
+    from cloudtrain.observe.timeline.recent import exposed_share
+
+    return exposed_share(description.place)
+
+
+def summary_of(platform: Platform, job_name: str) -> Summary | None:
+    """The summary of the job's events; None if the platform has none, or does not answer."""
+    if isinstance(platform, Summaries):
+        with contextlib.suppress(PlatformError):
+            return platform.summary(job_name)
+    return None
 
 
 def series_of(platform: Platform, job_name: str) -> Series:
     """The metrics over time; empty if the platform denies access to them. A view is useful without them."""
-    with contextlib.suppress(PlatformError):
-        if isinstance(platform, Trends):
-            return platform.trends(job_name)
-        if isinstance(platform, Metrics):
+    if isinstance(platform, Metrics):
+        with contextlib.suppress(PlatformError):
             return platform.metrics(job_name)
     return {}
 
@@ -89,11 +226,23 @@ def states_of(platform: Platform, job_name: str) -> Sequence[JobState]:
     return ()
 
 
-def cost_of(platform: Platform, job_name: str) -> float | None:
-    if isinstance(platform, Prices):
+def cost_of(platform: Platform, description: JobDescription) -> Cost | None:
+    """The cost so far; None if the price is not known, or the platform does not answer."""
+    if isinstance(platform, Prices) and description.started_at is not None:
         with contextlib.suppress(PlatformError):
-            return platform.cost(job_name)
+            return platform.cost(description)
     return None
+
+
+def cost_fields(cost: Cost | None) -> dict[str, Any]:
+    """As data for JSON: null for an unknown cost, never 0."""
+    price = {"source": cost.source, "date": cost.date} if cost and cost.source else None
+    return {
+        "cost": cost and cost.amount,
+        "currency": cost and cost.currency,
+        "price": price,
+        "cap": (cost and cost.cap) or None,
+    }
 
 
 def duration(description: JobDescription, now: float) -> float | None:
@@ -101,3 +250,11 @@ def duration(description: JobDescription, now: float) -> float | None:
     if description.started_at is None:
         return None
     return max((description.ended_at or description.looked_at or now) - description.started_at, 0.0)
+
+
+def moment(at: float) -> str:
+    """Local time, with its date: a notebook or a report may be read later. Empty for an impossible time."""
+    try:
+        return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(at))
+    except (ValueError, OverflowError, OSError):  # of a damaged record
+        return ""

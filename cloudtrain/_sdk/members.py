@@ -14,7 +14,7 @@ from cloudtrain.config import read_config
 from cloudtrain.contract.text import print_lines
 from cloudtrain.errors import CloudtrainError, InvalidJob
 from cloudtrain.spec import DEFAULT_MAX_RUN, FIELDS, REDACTED, TrainingJob, is_secret
-from cloudtrain.spec.bounds import check_values
+from cloudtrain.spec.conversion import check_values
 from cloudtrain.spec.variables import variables
 
 if TYPE_CHECKING:
@@ -64,7 +64,7 @@ _LISTS = ("arguments", "dependencies")
 _METHODS = ("enable_network_isolation", "enable_remote_debug", "hyperparameters")
 """Arguments whose names are those of methods of the SDK's estimators."""
 
-ATTRIBUTES = frozenset(FIELDS) - {*_METHODS, "source", "job_name", "inputs"}
+ATTRIBUTES = frozenset(FIELDS) - {*_METHODS, "source", "cost_terms", "job_name", "inputs"}
 """The arguments that are attributes, too."""
 
 
@@ -261,7 +261,7 @@ class SdkMembers(LeftOut):
         """
         from cloudtrain.aws.images import training_image
 
-        names = {*TrainingJob.__struct_fields__} - {"platform", "source"}
+        names = {*TrainingJob.__struct_fields__} - {"platform", "source", "cost_terms"}
         fields = {name: self._argument(name) for name in names if name != "arguments"}
         job = TrainingJob.from_dict({name: value for name, value in fields.items() if value is not None})
         return training_image(job, region or self.sagemaker_session.boto_region_name)

@@ -165,6 +165,10 @@ def find_formats(data: bytes) -> Iterator[tuple[int, str]]:
                 yield offset, name
 
 
+SHORTEST = 16
+"""Characters of a key or token at least."""
+
+
 def has_secret_format(text: str) -> bool:
     """Whether a key or token of a well-known format is in ``text``."""
-    return any(True for _ in find_formats(text.encode(errors="replace")))
+    return len(text) >= SHORTEST and any(True for _ in find_formats(text.encode(errors="replace")))

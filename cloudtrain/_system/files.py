@@ -19,7 +19,7 @@ READ_REGULAR = (
 NOT_A_FILE = (errno.EINVAL, errno.ELOOP, errno.EISDIR, errno.ENXIO)
 """The errors of `open_regular` for a link, a folder, a named pipe, a socket or a device."""
 
-_APPEND = os.O_WRONLY | os.O_APPEND | os.O_CREAT | READ_REGULAR
+_APPEND = os.O_RDWR | os.O_APPEND | os.O_CREAT | READ_REGULAR
 
 REPLACE_SECONDS = 2.0
 """How long `replace` waits on Windows for another process to close the target."""
@@ -42,6 +42,23 @@ def open_to_append(path: str | Path, mode: int = 0o666) -> int:
     return open_regular(path, _APPEND, mode)
 
 
+def append_lines(descriptor: int, lines: bytes) -> None:
+    """Append whole lines in one write, after the end of a line that a full disk has cut.
+
+    Args:
+        descriptor: from `open_to_append`.
+
+    Raises:
+        OSError: it failed, or only a part was written.
+    """
+    if os.lseek(descriptor, 0, os.SEEK_END):
+        os.lseek(descriptor, -1, os.SEEK_END)
+        if os.read(descriptor, 1) not in (b"\n", b""):
+            lines = b"\n" + lines
+    if os.write(descriptor, lines) != len(lines):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
 def open_regular(path: str | Path, flags: int, mode: int = 0o666, *, folder: int | None = None) -> int:
     """Like `os.open`, with at least the flags of `READ_REGULAR`. Raises OSError for anything but a regular file."""
     descriptor = os.open(path, flags, mode, dir_fd=folder)
@@ -60,6 +77,9 @@ if sys.platform == "win32":
     def lock(descriptor: int, *, wait: bool = True, shared: bool = False) -> bool:
         """Windows has no locks that child processes inherit. Raises OSError."""
         raise OSError(errno.ENOSYS, "this system cannot lock files")
+
+    def unlock(descriptor: int) -> None:
+        """Does nothing: Windows has no such locks."""
 
     def write_at(descriptor: int, data: bytes, offset: int) -> None:
         """Jobs do not run on Windows. Raises OSError."""
@@ -125,6 +145,12 @@ else:
         except BlockingIOError:
             return False
         return True
+
+    def unlock(descriptor: int) -> None:
+        """Release a lock now, although a map of the file, or a child, keeps the file open."""
+        import fcntl
+
+        fcntl.flock(descriptor, fcntl.LOCK_UN)
 
     @contextlib.contextmanager
     def in_use(path: Path) -> Iterator[None]:

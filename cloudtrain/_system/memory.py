@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import mmap
 import os
@@ -39,6 +40,17 @@ else:
 
 
 if sys.platform == "linux":
+    SHARED_MEMORY = "/dev/shm"
+    """A file system in memory; empty where there is none."""
+
+    def shared_file(descriptor: int, nbytes: int) -> mmap.mmap:
+        """The memory of a file, which gets this size. Raises OSError if there is no space for it."""
+        os.posix_fallocate(descriptor, 0, nbytes)  # fail now, not with a SIGBUS later
+        memory = mmap.mmap(descriptor, nbytes)
+        for advice in ("MADV_DONTFORK", "MADV_HUGEPAGE"):
+            with contextlib.suppress(OSError):
+                memory.madvise(getattr(mmap, advice))
+        return memory
 
     def make_shared(length: int) -> tuple[mmap.mmap, int]:
         """Memory without a name, and its descriptor. Raises OSError."""
@@ -93,8 +105,11 @@ if sys.platform == "linux":
         return f"\0cloudtrain-{name}"
 
 else:
+    SHARED_MEMORY = ""
 
     def _unavailable(*_arguments: Any) -> Any:
         raise OSError(errno.ENOSYS, "memory without a name exists on Linux only")
 
-    make_shared = listen = connect = is_own_process = send_descriptor = receive_descriptor = _unavailable
+    shared_file = make_shared = listen = connect = is_own_process = send_descriptor = receive_descriptor = (
+        _unavailable
+    )

@@ -37,7 +37,7 @@ def own_number(name: str) -> int | None:
     return signal.Signals[name].value if name in signal.Signals.__members__ else None
 
 
-def handle(name: str, handler: Callable[[int, Any], object]) -> None:
+def handle(name: str, handler: Callable[[int, Any], object] | signal.Handlers) -> None:
     """Call ``handler`` for this signal from now on. Does nothing on a system that lacks it."""
     number = own_number(name)
     if number is not None:

@@ -17,6 +17,8 @@ def escape_line(text: str) -> str:
     >>> escape_line("a\x1b]0;owned\x07\nb")
     'a\\x1b]0;owned\\x07\\nb'
     """
+    if text.isascii() and text.isprintable():
+        return text
     return _UNSAFE.sub(_escaped, text)
 
 

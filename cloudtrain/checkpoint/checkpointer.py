@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import operator
 import os
-import warnings
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -13,25 +12,26 @@ from types import TracebackType
 from typing import Any, NoReturn
 
 from cloudtrain import environment
+from cloudtrain.checkpoint.candidates import Candidates, checked_step, warn_of, what_follows
 from cloudtrain.checkpoint.errors import Damaged
 from cloudtrain.checkpoint.failed_saves import FailedSaves, save_patience, warn
 from cloudtrain.checkpoint.format import tree
-from cloudtrain.checkpoint.format.layout import MAX_STEP
 from cloudtrain.checkpoint.format.manifest import run_metadata
 from cloudtrain.checkpoint.format.tensor_files import FileGrouping
+from cloudtrain.checkpoint.interval import schedule_of
+from cloudtrain.checkpoint.memory.tier import MemoryTier, SlotBuffer
 from cloudtrain.checkpoint.retention import BestArgument, BestMetric, Every, RetentionPolicy, schedule
-from cloudtrain.checkpoint.same_step import SameStep, on_several_hosts
+from cloudtrain.checkpoint.same_step import SameStep
 from cloudtrain.checkpoint.sharded.group import RankGroup
-from cloudtrain.checkpoint.sharded.saver import NO_SHARDS, Prepare, RankShards, ShardedSaver, own_shards
-from cloudtrain.checkpoint.store.store import CheckpointStore, PreparedSave
-from cloudtrain.checkpoint.tensors.framework import Leaf
+from cloudtrain.checkpoint.sharded.saver import Prepare, RankShards, ShardedSaver, own_shards
+from cloudtrain.checkpoint.store.store import CheckpointStore, PreparedSave, Source
+from cloudtrain.checkpoint.tasks import State, Task
 from cloudtrain.checkpoint.tensors.snapshot import Buffer
 from cloudtrain.checkpoint.workers import BackgroundSaves, WorkerPool
 from cloudtrain.environment.job import set_exit_policy
 from cloudtrain.errors import CheckpointError
 from cloudtrain.observe import beat, own_progress, report_step
 from cloudtrain.observe.checkpointing import Unspoiled
-from cloudtrain.observe.events import record_warning
 from cloudtrain.storage import open_store
 from cloudtrain.storage.retry_policy import Patience, using
 
@@ -43,8 +43,8 @@ BUSY = ("wait", "skip", "queue")
 REPLACE_SECONDS = 2.0
 """How long a save waits for an earlier one whose storage does not answer, before it replaces it."""
 POLL_SECONDS = 0.1
-
-_STEPS = f'A step is a number from 0 to {MAX_STEP}; restore also takes "latest" and "best".'
+SMALL_COPY = 1 << 20
+"""Bytes: a copy in memory is hashed immediately, in about a millisecond. Threads would take longer."""
 
 
 @dataclass(frozen=True)
@@ -54,6 +54,8 @@ class Checkpoint:
     step: int
     state: Any
     metrics: Mapping[str, float]
+    source: str
+    """Where it was: the URI, the URI of the local folder, or "the memory of this host"."""
 
 
 class Checkpointer:
@@ -74,7 +76,9 @@ class Checkpointer:
         uri: ``s3://bucket/prefix``, ``file:///folder`` or a path. Defaults to the job's checkpoint URI, and outside
             a job to ``./checkpoints``.
         keep: how many of the newest checkpoints to keep; None keeps all.
-        every: when `maybe_save` saves: a number of steps, or a time as ``"10m"`` or a timedelta.
+        every: when `maybe_save` saves: a number of steps, a time as ``"10m"`` or a timedelta, or ``"auto"``: by how
+            long a save stops the training, and how often the job has failed.
+        max_every: the longest time, or the most steps, between two saves of ``"auto"``; 30 minutes if omitted.
         best: the metric whose best checkpoint is kept too and is restored as ``"best"``: ``"loss"`` if smaller is
             better, ``("accuracy", "max")`` if larger is.
         local: a folder on a fast disk, where every checkpoint is committed before it is committed in ``uri``.
@@ -85,6 +89,8 @@ class Checkpointer:
         save_at_end: whether `close`, and leaving a ``with`` block without an exception, saves the last step that
             `maybe_save` was called with, if nothing has saved it. The tensors are read then: close before you change
             them again.
+        memory_every: when `maybe_save` saves to the memory of the host only, between the saves of ``every``: a number
+            of steps, or a time. See `save`.
         sharded: the state is spread over the ranks, as DTensors are. Every rank saves its shards, and all ranks
             must call `save`, `maybe_save` and `restore` at the same steps, and `close`. Requires the default process
             group of torch.distributed.
@@ -102,6 +108,8 @@ class Checkpointer:
         asynchronous: bool = True,
         save_at_end: bool = True,
         sharded: bool = False,
+        memory_every: Every = None,
+        max_every: Every = None,
     ) -> None:
         if keep is not None and (not isinstance(keep, int) or keep < 1):
             raise CheckpointError(
@@ -115,7 +123,12 @@ class Checkpointer:
                 hint="All ranks save to one shared uri, at the same steps.",
             )
         self._best = BestMetric.of(best)
-        self._schedule = schedule(every)
+        self._schedule = schedule_of(every, max_every)
+        self._memory_schedule = schedule(memory_every, "memory_every")
+        if sharded and self._memory_schedule.by_time:
+            raise CheckpointError(
+                "sharded=True cannot be combined with a time in memory_every", hint="Give a number of steps."
+            )
         uris = [uri or environment.checkpoint_uri() or DEFAULT_FOLDER]
         if local is not None:
             uris.insert(0, local)
@@ -127,9 +140,15 @@ class Checkpointer:
         self._asynchronous = asynchronous
         self._sharded = sharded
         self._sharded_saver: ShardedSaver | None = None
-        self._background: BackgroundSaves[_Task] = BackgroundSaves(self._commit)
+        self._background: BackgroundSaves[Task] = BackgroundSaves(self._commit)
+        self._memory = MemoryTier.of(self.uri, sharers=sharded)
+        self._candidates = Candidates(
+            self._stores, self._best, self._memory, self._get_sharded_saver if sharded else None
+        )
+        self._sealing: BackgroundSaves[Task] = BackgroundSaves(self._keep_in_memory)
         self._grouping = FileGrouping()
         self._buffers: list[Buffer] = []
+        """Of this process, and not in use."""
         self._failed = FailedSaves(self.uri)
         self._same_step = SameStep(self.uri)
         self._patience = save_patience()
@@ -169,7 +188,9 @@ class Checkpointer:
         """The committed steps, ascending; with ``local``, those in either store."""
         return sorted({step for store in self._stores for step in store.steps()})
 
-    def save(self, step: int, state: Any, metrics: Mapping[str, float] | None = None) -> bool:
+    def save(
+        self, step: int, state: Any, metrics: Mapping[str, float] | None = None, *, to: str = "storage"
+    ) -> bool:
         """Save ``state`` as ``step``: copy it, then commit the copy while the training continues.
 
         Call it on every rank: rank 0 writes, the others return immediately. With ``sharded`` every rank writes its
@@ -180,9 +201,12 @@ class Checkpointer:
                 booleans and None. A tensor is saved without its device and its gradient. With ``sharded``
                 also DTensors, ShardedTensors and `Shard`, under the same keys on every rank.
             metrics: numbers that belong to this step, such as the validation loss.
+            to: ``"memory"`` only copies the state into the memory of the host, where it survives the end of this
+                process: cheap enough for every few steps.
 
         Returns:
-            Whether the state was accepted. It is not on ranks other than 0, for a step that this object saved or
+            Whether the state was accepted. With ``to="memory"``, it is not if there is no space, or if the copy before
+            is still being hashed. Otherwise, it is not on ranks other than 0, for a step that this object saved or
             restored, and if ``when_busy`` is "skip" and the previous save is still being written. With ``sharded``
             it is always accepted; a duplicate step is later skipped on all ranks.
 
@@ -195,7 +219,13 @@ class Checkpointer:
         training continues. A checkpoint that is given up is logged as a warning. With ``asynchronous=False``, this
         method raises it.
         """
-        return self._save(step, state, metrics, self._when_busy)
+        if to not in ("storage", "memory"):
+            raise CheckpointError(f"to={to!r} is unknown", hint="Known: storage, memory.")
+        return self._save(step, state, metrics, "memory" if to == "memory" else self._when_busy)
+
+    def is_due(self, step: int) -> bool:
+        """Whether ``every`` makes `maybe_save` save ``step``. Call it for every step, in ascending order."""
+        return self._schedule.is_due(step)
 
     def maybe_save(self, step: int, state: Any, metrics: Mapping[str, float] | None = None) -> bool:
         """Like `save`, but only when ``every`` is due, and once when the job is about to be stopped.
@@ -208,7 +238,7 @@ class Checkpointer:
             state: the state, or a function that returns it, which is called only when needed.
         """
         beat()
-        self._last_step = step = _checked_step(step)
+        self._last_step = step = checked_step(step)
         report_step(step)
         # Not already at a notice that arrives after the check below.
         set_exit_policy(lambda: self._saved_for_exit)
@@ -217,7 +247,10 @@ class Checkpointer:
         if self._sharded:
             return self._maybe_save_sharded(step, state, metrics)
         stopping = environment.preemption() is not None and not self._saved_for_exit
-        if environment.rank() != 0 or not (stopping or self._schedule.is_due(step)):
+        if environment.rank() != 0:
+            return False
+        if not (stopping or self._schedule.is_due(step)):
+            self._maybe_save_to_memory(step, state, metrics)
             return False
         when_busy = "wait" if stopping else self._when_busy
         saved = self._save(step, state() if callable(state) else state, metrics, when_busy)
@@ -262,18 +295,20 @@ class Checkpointer:
         return restored
 
     def _restore(self, step: int | str, into: Any, alone: bool) -> Checkpoint | None:
-        candidates = self._candidates(step, alone)
+        candidates = self._candidates.find(step, alone=alone)
         with WorkerPool("cloudtrain-restore") as pool:
-            for number, (store, candidate) in enumerate(candidates, 1):
+            for number, (source, candidate) in enumerate(candidates, 1):
                 try:
-                    return self._load(store, candidate, into, pool)
+                    return self._load(source, candidate, into, pool)
                 except Damaged as error:
                     if number == len(candidates) and not isinstance(step, str):
                         raise
-                    _warn_of(f"{error.message}; going back to the one before it")
+                    following = candidates[number] if number < len(candidates) else None
+                    warn_of(f"{error.message}; {what_follows(source, following)}")
+        candidates = [(source, found) for source, found in candidates if source in self._stores]
         if candidates:
             if (
-                self._candidates(step, alone) != candidates
+                self._candidates.find(step, alone=alone) != candidates
             ):  # another process saves here and has deleted these
                 return self._restore(step, into, alone)
             steps = ", ".join(map(str, sorted({candidate for _, candidate in candidates})))
@@ -305,6 +340,8 @@ class Checkpointer:
             if not self._saved_for_exit:
                 set_exit_policy(None)
             self._buffers.clear()
+            if self._memory is not None:
+                self._memory.close()
         self._raise_error()
 
     def _save_unsaved(self) -> None:
@@ -317,23 +354,32 @@ class Checkpointer:
 
     def _save(self, step: int, state: Any, metrics: Mapping[str, float] | None, when_busy: str) -> bool:
         beat()
-        step = _checked_step(step)
+        step = checked_step(step)
         if not self._sharded and environment.rank() != 0:
             return False
         self._check_usable()
         self._raise_error(lasting=True)
-        own_progress().saved(step)
+        if when_busy == "memory":
+            if self._memory is None:
+                return False
+        else:
+            own_progress().saved(step)
+        began = time.monotonic()
         with own_progress().stalled():
             submit = self._save_sharded if self._sharded else self._save_alone
             saved = submit(step, state, metrics, when_busy)
-            if saved and not self._asynchronous:
+            if saved and not self._asynchronous and when_busy != "memory":
                 self.wait()
+        if saved and when_busy != "memory":
+            self._schedule.stopped(time.monotonic() - began)
         return saved
 
     def _save_alone(self, step: int, state: Any, metrics: Mapping[str, float] | None, when_busy: str) -> bool:
         self._same_step.saving()
         document, leaves = tree.encode(state)
         metadata = run_metadata(metrics or {})
+        if when_busy == "memory":
+            return self._submit_to_memory(State(step, document, leaves, metadata))
         if self._background.busy and when_busy != "queue":
             if when_busy == "skip":
                 return False
@@ -344,16 +390,18 @@ class Checkpointer:
             return False
         waiting = self._background.withdraw()
         if waiting is not None:
-            self._buffers.append(waiting.buffer)
-        self._submit(step, document, leaves, metadata)
+            self._release(waiting.buffer)
+        self._submit(State(step, document, leaves, metadata))
         return True
 
     def _save_sharded(
         self, step: int, state: Any, metrics: Mapping[str, float] | None, when_busy: str
     ) -> bool:
-        """Runs on all ranks; ``when_busy`` is always "wait"."""
+        """Runs on all ranks; ``when_busy`` is "wait" or "memory"."""
         saver = self._get_sharded_saver()
-        self._wait_or_replace()  # the failure of one rank fails the save on all
+        to_memory = when_busy == "memory"
+        if not to_memory:
+            self._wait_or_replace()  # the failure of one rank fails the save on all
         self._raise_error(lasting=True)
         try:
             document, leaves, sharded = tree.encode_sharded(state)
@@ -361,24 +409,54 @@ class Checkpointer:
             if saver.group.rank == 0:
                 own = {**leaves, **own}
             metadata = {**run_metadata(metrics or {}), "world_size": saver.group.size}
-            self._submit(step, document, own, metadata, shards)
+            whole = State(step, document, own, metadata, shards)
+            if to_memory:
+                return self._submit_to_memory(whole)
+            self._submit(whole)
         except Exception as error:  # the other ranks must not wait for this rank's part
-            self._background.submit(_Task(step, partial(_raise, error), Buffer(), save_patience()))
+            if to_memory:
+                raise
+            self._background.submit(Task(step, partial(_raise, error), Buffer(), save_patience()))
             self._schedule.saved(step)
             raise
         return True
 
-    def _submit(
-        self,
-        step: int,
-        document: Mapping[str, Any],
-        leaves: Mapping[str, Leaf],
-        metadata: Mapping[str, Any],
-        shards: RankShards = NO_SHARDS,
-    ) -> None:
-        buffer = self._buffers.pop() if self._buffers else Buffer()
+    def _submit(self, state: State) -> None:
+        buffer: Buffer | None = self._memory.take(state.step) if self._memory is not None else None
+        if buffer is None:
+            buffer = self._buffers.pop() if self._buffers else Buffer()
+        self._patience = save_patience(whole=self._sharded)
+        self._background.submit(self._copy(state, buffer))
+        self._unsaved = None
+        self._schedule.saved(state.step)
+        self._memory_schedule.saved(state.step)
+
+    def _submit_to_memory(self, state: State) -> bool:
+        if self._sealing.busy:
+            if not self._sharded:
+                return False
+            self._sealing.wait()  # all ranks keep the same steps
+        slot = self._memory.take(state.step) if self._memory is not None else None
+        if slot is None:
+            return False
+        task = self._copy(state, slot)
+        if not slot.is_shared:
+            self._release(slot)
+            return False
+        if slot.nbytes <= SMALL_COPY:
+            self._keep_in_memory(task, None)
+        else:
+            self._sealing.submit(task)
+        self._memory_schedule.saved(state.step)
+        return True
+
+    def _copy(self, state: State, buffer: Buffer) -> Task:
         unspoiled = Unspoiled()
-        snapshot = buffer.snapshot(leaves)
+        try:
+            snapshot = buffer.snapshot(state.leaves)
+        except BaseException:
+            self._release(buffer)
+            raise
 
         def prepare() -> tuple[PreparedSave, RankShards]:
             snapshot.wait()
@@ -386,12 +464,14 @@ class Checkpointer:
                 raise CheckpointError(
                     f"its state is wrong: {problem}", hint="Resume from an earlier checkpoint."
                 )
-            return PreparedSave(step, document, self._grouping.files(snapshot), metadata), shards
+            files = self._grouping.files(snapshot)
+            return PreparedSave(state.step, state.document, files, state.metadata), state.shards
 
-        self._patience = save_patience(whole=self._sharded)
-        self._background.submit(_Task(step, prepare, buffer, self._patience))
-        self._unsaved = None
-        self._schedule.saved(step)
+        return Task(state.step, prepare, buffer, self._patience)
+
+    def _maybe_save_to_memory(self, step: int, state: Any, metrics: Mapping[str, float] | None) -> None:
+        if self._memory is not None and self._memory_schedule.is_due(step):
+            self._save(step, state() if callable(state) else state, metrics, "memory")
 
     def _maybe_save_sharded(self, step: int, state: Any, metrics: Mapping[str, float] | None) -> bool:
         """Ranks may see a notice or a due time at different steps, so they vote, and save at the next step."""
@@ -405,27 +485,57 @@ class Checkpointer:
             if due or stopping:
                 self._save(step, state() if callable(state) else state, metrics, "wait")
                 self._saved_for_exit |= stopping
+            else:
+                self._maybe_save_to_memory(step, state, metrics)
         finally:
-            due_here = self._schedule.by_time and self._schedule.is_due(step)
+            due_here = self._schedule.by_time and self._schedule.is_due(step) and group.rank == 0
             group.start_vote((due_here, environment.preemption() is not None))
         return due or stopping
 
-    def _commit(self, task: _Task, pool: WorkerPool) -> None:
+    def _commit(self, task: Task, pool: WorkerPool) -> None:
+        began = time.monotonic()
         try:
             with using(task.patience):
+                prepare = self._seal(task, pool)
                 if self._sharded_saver is not None:
-                    self._sharded_saver.commit(task.step, task.prepare, pool)
+                    self._sharded_saver.commit(task.step, prepare, pool)
                 else:
-                    prepared, _ = task.prepare()
+                    prepared, _ = prepare()
                     for store in self._stores:
                         store.commit(prepared, pool)
         except BaseException as error:
             self._failed.failed(task.step, error)
         else:
             self._failed.committed(task.step)
+            self._schedule.committed(time.monotonic() - began)
         finally:
-            self._buffers.append(task.buffer)
+            self._release(task.buffer)
             beat()
+
+    def _keep_in_memory(self, task: Task, pool: WorkerPool | None) -> None:
+        try:
+            self._seal(task, pool)()
+        except BaseException as error:
+            warn(f"the copy of step {task.step} in memory is not kept: {error}")
+        finally:
+            self._release(task.buffer)
+
+    def _seal(self, task: Task, pool: WorkerPool | None) -> Prepare:
+        """Make the copy in memory whole, if it is there. Returns the copy."""
+        if self._memory is None or not isinstance(task.buffer, SlotBuffer):
+            return task.prepare
+        try:
+            prepared, shards = task.prepare()
+            self._memory.seal(task.buffer, prepared, shards if self._sharded else None, pool)
+        except Exception as error:
+            return partial(_raise, error)
+        return lambda: (prepared, shards)
+
+    def _release(self, buffer: Buffer) -> None:
+        if self._memory is not None and isinstance(buffer, SlotBuffer):
+            self._memory.release(buffer)
+        else:
+            self._buffers.append(buffer)
 
     def _get_sharded_saver(self) -> ShardedSaver:
         """Made on the first call, for which all ranks must meet."""
@@ -433,75 +543,23 @@ class Checkpointer:
             self._sharded_saver = ShardedSaver(self._stores[0], RankGroup())
         return self._sharded_saver
 
-    def _candidates(self, wanted: int | str, alone: bool) -> list[tuple[CheckpointStore, int]]:
-        """The stores and steps to restore from, in the order in which to try them."""
-        if not self._sharded:
-            return self._own_candidates(wanted, alone)
-        steps = self._get_sharded_saver().ask_rank_0(
-            lambda: [step for _, step in self._own_candidates(wanted, alone)]
-        )
-        return [(self._stores[0], step) for step in steps]
-
-    def _own_candidates(self, wanted: int | str, alone: bool) -> list[tuple[CheckpointStore, int]]:
-        committed: dict[CheckpointStore, Sequence[int]] = {store: store.steps() for store in self._stores}
-        if len(self._stores) > 1 and not alone and on_several_hosts():
-            self._leave_out_local_steps(committed)
-        steps = sorted({step for found in committed.values() for step in found})
-        if isinstance(wanted, str):
-            candidates = self._ranked(wanted, committed, steps)
+    def _load(self, source: Source, step: int, into: Any, pool: WorkerPool) -> Checkpoint:
+        if self._sharded_saver is not None:
+            state = self._sharded_saver.load(source, step, into, pool)
         else:
-            candidates = [_checked_step(wanted)]
-            if candidates[0] not in steps:
-                known = ", ".join(map(str, steps)) or "none"
-                raise CheckpointError(
-                    f"{self.uri} has no checkpoint of step {wanted}", hint=f"Steps: {known}."
-                )
-        return [(store, step) for step in candidates for store in committed if step in committed[store]]
-
-    def _leave_out_local_steps(self, committed: dict[CheckpointStore, Sequence[int]]) -> None:
-        """Leave out what the ranks of other hosts cannot read: they would restore another step."""
-        local, shared = self._stores
-        newer = [step for step in committed[local] if step > max(committed[shared], default=-1)]
-        committed[local] = [step for step in committed[local] if step in committed[shared]]
-        for step in newer:
-            local.mark_damaged(step)  # the training may arrive at it again, and replaces it
-        if newer:
-            _warn_of(
-                f"step {newer[-1]} is in {local.uri} only, which other hosts cannot read: it is not restored. "
-                "To use it, let rank 0 restore for all ranks: restore_or_broadcast"
-            )
-
-    def _load(self, store: CheckpointStore, step: int, into: Any, pool: WorkerPool) -> Checkpoint:
-        load = self._sharded_saver.load if self._sharded_saver is not None else store.load
-        state = load(step, into, pool)
-        for one in self._stores:
-            one.resume_from(step)
-        self._failed.committed(step)
-        self._grouping.resume_from(store.manifest(step))
-        self._schedule.saved(step)
+            state = source.load(step, into, pool)
+        if self._memory is not None and (self._sharded or environment.rank() == 0):
+            self._memory.resume_from(step)
+        if not self._candidates.is_away:
+            for one in self._stores:
+                one.resume_from(step)
+        if source in self._stores:
+            self._failed.committed(step)
+        self._grouping.resume_from(source.manifest(step))
+        self._schedule.restored(step, source.manifest(step).job)
+        self._memory_schedule.saved(step)
         beat()
-        return Checkpoint(step, state, store.metrics(step))
-
-    def _ranked(
-        self, wanted: str, committed: Mapping[CheckpointStore, Sequence[int]], steps: list[int]
-    ) -> list[int]:
-        """``steps`` in the order in which to try them."""
-        if wanted == "latest":
-            return steps[::-1]
-        if wanted != "best":
-            return [_checked_step(wanted)]  # raises
-        if self._best is None:
-            raise CheckpointError(
-                'restore("best") needs a metric to compare', hint='Set one: Checkpointer(best="loss").'
-            )
-        metrics = {step: store.metrics(step) for store, found in committed.items() for step in found}
-        ranked = self._best.ranked(metrics)
-        if steps and not ranked:
-            raise CheckpointError(
-                f"no checkpoint in {self.uri} has the metric {self._best.name!r}",
-                hint="Pass it to save: metrics={...}.",
-            )
-        return ranked
+        return Checkpoint(step, state, source.metrics(step), source.uri)
 
     def _check_usable(self) -> None:
         if self._closed:
@@ -515,6 +573,7 @@ class Checkpointer:
     def _wait(self) -> None:
         if self._process == os.getpid():  # a forked child has none of the threads
             self._background.wait()
+            self._sealing.wait()
 
     def _wait_or_replace(self) -> None:
         """Block until no save is running. One that waits for the storage is given up: there is newer state."""
@@ -529,40 +588,13 @@ class Checkpointer:
             raise error
 
 
-@dataclass(frozen=True)
-class _Task:
-    """A save to be committed in the background."""
-
-    step: int
-    prepare: Prepare
-    buffer: Buffer
-    """Holds the snapshot; free for reuse afterwards."""
-    patience: Patience
-
-
 def _raise(error: Exception) -> NoReturn:
     raise error
-
-
-def _warn_of(message: str) -> None:
-    warnings.warn(message, RuntimeWarning, stacklevel=4)
-    record_warning(message)
 
 
 def _full_uri(uri: str | os.PathLike[str]) -> str:
     text: Any = os.fspath(uri) if isinstance(uri, (str, os.PathLike)) else None
     if not isinstance(text, str):
-        raise CheckpointError(
-            f"{uri!r} is neither a URI nor a path", hint="Give s3://bucket/prefix, or a folder."
-        )
+        problem = f"{uri!r} is neither a URI nor a path"
+        raise CheckpointError(problem, hint="Give s3://bucket/prefix, or a folder.")
     return text if "://" in text else Path(text).absolute().as_uri()
-
-
-def _checked_step(step: Any) -> int:
-    try:
-        number = operator.index(step)
-    except TypeError:
-        raise CheckpointError(f"step {step!r} is not a whole number", hint=_STEPS) from None
-    if not 0 <= number <= MAX_STEP:
-        raise CheckpointError(f"step {number} is out of range", hint=_STEPS)
-    return number

@@ -55,8 +55,9 @@ class CheckpointCallback(keras.callbacks.Callback):  # type: ignore[misc]
     """Saves at the end of every epoch, and immediately when the job is about to be stopped.
 
     Args:
-        every: also save after this many batches within an epoch. A run that resumes from such a checkpoint
-            repeats that epoch's data from the start, as Keras cannot skip batches.
+        every: also save after this many batches within an epoch; None: when the ``every`` of the Checkpointer is due,
+            such as ``"auto"``. A run that resumes from such a checkpoint repeats that epoch's data from the start, as
+            Keras cannot skip batches.
     """
 
     def __init__(self, checkpointer: Checkpointer, every: int | None = None) -> None:
@@ -79,7 +80,7 @@ class CheckpointCallback(keras.callbacks.Callback):  # type: ignore[misc]
 
     def on_train_batch_begin(self, batch: int, logs: Mapping[str, Any] | None = None) -> None:
         # Not at the end of a batch, which may also be the end of the epoch.
-        due = self._every is not None and self._steps % self._every == 0
+        due = self._steps % self._every == 0 if self._every else self._checkpointer.is_due(self._steps)
         if batch > 0 and (due or environment.preemption()):
             self._save({})
 

@@ -22,11 +22,12 @@ class Schedule:
 
     Attributes:
         by_time: whether a save can become due at different steps on different ranks.
+        seconds: between two saves; None if steps are counted.
     """
 
     def __init__(self, steps: int | None = None, seconds: float | None = None) -> None:
         self.by_time = seconds is not None
-        self._steps, self._seconds = steps, seconds
+        self._steps, self.seconds = steps, seconds
         self._last: int | None = None
         self._saved_at = time.monotonic()
 
@@ -35,8 +36,8 @@ class Schedule:
 
         Call it for every step, in ascending order.
         """
-        if self._seconds is not None:
-            return time.monotonic() - self._saved_at >= self._seconds
+        if self.seconds is not None:
+            return time.monotonic() - self._saved_at >= self.seconds
         if self._steps is None:
             return False
         last = step - 1 if self._last is None else self._last
@@ -46,11 +47,21 @@ class Schedule:
         return due
 
     def saved(self, step: int) -> None:
-        """Record that ``step`` has been saved or restored."""
+        """Record that ``step`` has been saved."""
         self._last, self._saved_at = step, time.monotonic()
 
+    def restored(self, step: int, job: str | None) -> None:
+        """Record that the training continues after ``step``, which ``job`` has saved, if any."""
+        self.saved(step)
 
-def schedule(every: Every) -> Schedule:
+    def stopped(self, seconds: float) -> None:
+        """Record the time for which a save has stopped the training."""
+
+    def committed(self, seconds: float) -> None:
+        """Record the time after which a save was durable. Called by the thread that saves."""
+
+
+def schedule(every: Every, name: str = "every") -> Schedule:
     """The schedule for a number of steps, or for a time such as ``"10m"``. With None no save is ever due."""
     if every is None:
         return Schedule()
@@ -59,7 +70,7 @@ def schedule(every: Every) -> Schedule:
     seconds = every.total_seconds() if isinstance(every, timedelta) else _seconds(every)
     if not seconds > 0:
         raise CheckpointError(
-            f"every={every!r} is neither a number of steps nor a time",
+            f"{name}={every!r} is neither a number of steps nor a time",
             hint='Give steps as 500, or a time as "30s", "10m", "1.5h" or a timedelta.',
         )
     return Schedule(seconds=seconds)

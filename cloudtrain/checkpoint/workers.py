@@ -30,11 +30,14 @@ class WorkerPool:
 
     A save may still be running when the script has ended. Python then waits for its threads, but
     ThreadPoolExecutor accepts no more work, and since Python 3.12 no more threads can be started.
+    Its threads end with it: Ctrl-C may come between the start of the threads and the ``with`` block.
     """
 
     def __init__(self, name: str) -> None:
         self._tasks: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
-        self._threads = [threading.Thread(target=self._work, name=name) for _ in range(WORKERS)]
+        self._threads = [
+            threading.Thread(target=_work, args=(self._tasks,), name=name) for _ in range(WORKERS)
+        ]
         with uninterrupted():
             for thread in self._threads:
                 thread.start()
@@ -46,10 +49,16 @@ class WorkerPool:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         with uninterrupted():
-            for _ in self._threads:
-                self._tasks.put(None)
+            self._end()
         for thread in self._threads:
             thread.join()
+
+    def __del__(self) -> None:
+        self._end()
+
+    def _end(self) -> None:
+        for _ in range(WORKERS):
+            self._tasks.put(None)
 
     def map(self, function: Callable[[Item], Result], items: Iterable[Item]) -> list[Result]:
         """The results in the order of ``items``.
@@ -82,9 +91,10 @@ class WorkerPool:
             raise errors[0]
         return [results[number] for number in range(1, count + 1)]
 
-    def _work(self) -> None:
-        while task := self._tasks.get():
-            task()
+
+def _work(tasks: SimpleQueue[Callable[[], None] | None]) -> None:
+    while task := tasks.get():
+        task()
 
 
 class BackgroundSaves(Generic[Task]):

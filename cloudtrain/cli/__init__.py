@@ -20,14 +20,55 @@ from cloudtrain.contract.text import escape_line
 from cloudtrain.errors import nearest
 
 SECTIONS = {
-    "Jobs": ("submit", "run", "list", "describe", "logs", "wait", "stop", "preempt"),
-    "Results": ("metrics", "timeline", "download", "upload", "checkpoints"),
-    "Checks": ("doctor", "check", "platforms"),
-    "Clouds and clusters": ("sagemaker", "slurm"),
-    "Local environment": ("image", "s3", "clean", "completion"),
+    "Jobs": {
+        "init": "Write a job that works into FOLDER: a script, its job file, and data to replace by your own.",
+        "examples": "List the examples, or copy the example NAME into FOLDER, by default into a new one of its name.",
+        "plan": "Predict how long FILE, a script or a job file, will train, and what that will cost.",
+        "submit": "Submit FILE as a job: a script, or a job file (YAML or JSON).",
+        "sweep": "Search for hyperparameters: run FILE as many jobs, and find the best value of a metric.",
+        "run": "Run a program as several ranks, in the foreground.",
+        "list": "List the jobs submitted from this machine, newest first.",
+        "top": "Watch a job live: its hosts and GPUs, phases, progress, and why it waits.",
+        "describe": "Show the state and the results of JOB, and why it failed.",
+        "logs": "Print the output of the ranks of JOB.",
+        "wait": "Attach to JOB: print its output until it ends, and exit with its exit status.",
+        "stop": "Stop JOB, or all jobs of a pattern that were submitted from this machine: 'sweep-*'.",
+        "preempt": "Simulate a preemption of JOB, to test that the job survives one.",
+        "stacks": "Show where the ranks of JOB are: their Python stacks, grouped by equal stack, the odd one first.",
+        "notify": "Send the notifications of JOB that have not arrived, or test those of a job file.",
+    },
+    "Results": {
+        "metrics": "Show the metrics of JOB over time: those that its script logs, or that its definitions find.",
+        "dashboard": "Show the jobs submitted from this machine in the browser, live.",
+        "report": "Write all about JOB into one file, or compare several jobs.",
+        "export": "Export JOBS, or all jobs, with their metrics over time: as CSV, as Parquet, or to MLflow.",
+        "timeline": "Show how training steps spend their time.",
+        "download": "Download the model and the other outputs of JOB.",
+        "upload": "Upload the outputs of JOB whose training is complete, but whose upload failed.",
+        "checkpoints": "List, verify, download and delete the checkpoints of a run.",
+    },
+    "Checks": {
+        "doctor": "Check a platform, or FILE on it, for problems that would make jobs fail.",
+        "check": "Check FILE, a script or a job file, for problems that would make the job fail.",
+        "platforms": "List the platforms, or the options of the platform NAME.",
+        "offers": "Show on which hosts a job with COUNT GPUs could run, with prices, quotas and free GPUs.",
+        "prices": "List the prices that are known here.",
+    },
+    "Clouds and clusters": {
+        "sagemaker": "Come from the SageMaker SDK, and look at Amazon SageMaker's offers.",
+        "slurm": "Log in to clusters with Slurm.",
+    },
+    "Local environment": {
+        "image": "Build, push and list cloudtrain's images, for jobs in containers.",
+        "s3": "Copy data to and from S3, and run a local S3 server.",
+        "clean": "Remove what jobs left behind on this machine.",
+        "completion": "Print the script that completes commands, options and job names in SHELL.",
+    },
 }
-"""The commands as ``--help`` lists them. Each is ``command`` in the module of its name, imported when it is used; but
-see `MODULES`."""
+"""The commands as ``--help`` lists them, with the first sentence of the help of each: it imports none of them.
+
+Each is ``command`` in the module of its name, imported when it is used; but see `MODULES`.
+"""
 
 MODULES = {
     **dict.fromkeys(("describe", "logs", "wait", "preempt", "metrics", "download", "upload"), "jobs"),
@@ -38,6 +79,11 @@ MODULES = {
 COMMANDS = tuple(name for names in SECTIONS.values() for name in names)
 
 
+def short_help(text: str) -> str:
+    """The help of a command in one line, from its first sentence."""
+    return click.Command(None, help=text).get_short_help_str(80)
+
+
 class _Commands(click.Group):
     def list_commands(self, context: click.Context) -> list[str]:
         return [*COMMANDS]  # `list` is a module of this package
@@ -45,8 +91,7 @@ class _Commands(click.Group):
     def format_commands(self, context: click.Context, formatter: click.HelpFormatter) -> None:
         width = max(map(len, COMMANDS))
         for section, names in SECTIONS.items():
-            commands = ((name, self.get_command(context, name)) for name in names)
-            rows = [(name.ljust(width), found.get_short_help_str(80)) for name, found in commands if found]
+            rows = [(name.ljust(width), short_help(text)) for name, text in names.items()]
             with formatter.section(section):
                 formatter.write_dl(rows)
 

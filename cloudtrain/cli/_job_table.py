@@ -5,62 +5,57 @@ from __future__ import annotations
 import shutil
 import sys
 import textwrap
-import time
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime
+from functools import cache
+from typing import TYPE_CHECKING
 
 import click
 
-from cloudtrain._display.view import STATUS_COLOURS, duration
+from cloudtrain._display.brief import brief
+from cloudtrain._display.colours import STATUS_COLOURS
+from cloudtrain.cli._output import GAP
 from cloudtrain.contract.text import escape_line
-from cloudtrain.platforms import JobDescription
 
-HEADINGS = ("JOB", "PLATFORM", "STATUS", "SUBMITTED", "TOOK", "WHY")
-STATUS = HEADINGS.index("STATUS")
-GAP = "  "
+if TYPE_CHECKING:
+    from cloudtrain.history.outlines import Ended
+    from cloudtrain.platforms import JobDescription
+
+HEADINGS = ("JOB", "PLATFORM", "STATUS", "SUBMITTED", "TOOK", "PROGRESS", "WHY")
+STATUS, PROGRESS = map(HEADINGS.index, ("STATUS", "PROGRESS"))
 FILE_WIDTH = 200
 """The width of the table where there is no terminal."""
 LEAST_WHY = 20
 """The width of the last column at least: names are never cut, because users copy them."""
 
-Row = tuple[str, str, str, str, str, str]
+Row = tuple[str, ...]
 
 
-def show_jobs(found: Sequence[tuple[str, str, JobDescription | str]]) -> None:
-    """Print one row per job: its name, its platform, and its description or why that is unknown."""
+def show_jobs(found: Sequence[tuple[str, str, JobDescription | Ended | Exception]]) -> None:
+    """Print one row per job: its name, its platform, and its description, its end, or why both are unknown."""
     if not found:
         click.echo("No jobs yet. Submit one: cloudtrain submit train.py", err=True)
         return
     width = shutil.get_terminal_size().columns if sys.stdout.isatty() else FILE_WIDTH
-    rows = [_row(*job) for job in found]
-    colours = ["dim", *(_colour(description) for _, _, description in found)]
-    click.echo("\n".join(_lines([HEADINGS, *rows], colours, width)))
+    colours, rows = map(list, zip(("dim", HEADINGS), *(_row(*job) for job in found), strict=True))
+    if not any(row[PROGRESS] for row in rows[1:]):  # few scripts report how many steps there will be
+        rows = [(*row[:PROGRESS], *row[PROGRESS + 1 :]) for row in rows]
+    click.echo("\n".join(_lines(rows, colours, width)))
 
 
-def _row(name: str, platform: str, description: JobDescription | str) -> Row:
-    if isinstance(description, str):
-        return _plain(name), _plain(platform), "Unknown", "", "", _plain(description)
-    seconds = duration(description, time.time())
-    return (
+def _row(name: str, platform: str, found: JobDescription | Ended | Exception) -> tuple[str, Row]:
+    """Its colour, and its cells."""
+    shown = brief(found)
+    at = shown.submitted_at
+    return STATUS_COLOURS.get(shown.status, "dim" if at is None else "blue"), (
         _plain(name),
         _plain(platform),
-        str(description.status),
-        f"{datetime.fromtimestamp(description.submitted_at):%Y-%m-%d %H:%M:%S}",
-        "" if seconds is None else f"{seconds:.1f} s",
-        _plain(_why(description)),
+        shown.status,
+        "" if at is None else f"{datetime.fromtimestamp(at):%Y-%m-%d %H:%M:%S}",
+        "" if shown.seconds is None else f"{shown.seconds:.1f} s",
+        shown.progress,
+        _plain(shown.why),
     )
-
-
-def _why(description: JobDescription) -> str:
-    """Why a job failed or ended early; for a job whose record is damaged, also what to do."""
-    failure = description.failure
-    if failure is None:
-        return description.reason
-    return f"{failure.summary()}. {failure.hint}" if description.reason else failure.summary()
-
-
-def _colour(description: JobDescription | str) -> str:
-    return "dim" if isinstance(description, str) else STATUS_COLOURS.get(description.status, "blue")
 
 
 def _plain(text: str) -> str:
@@ -84,6 +79,7 @@ def _lines(rows: Sequence[Row], colours: Iterable[str], width: int) -> Iterator[
         yield from (f"{'':{indent}}{other}" for other in others)
 
 
+@cache
 def _styled(text: str, colour: str) -> str:
     """``text`` in a colour. click removes it where there is no terminal."""
     return click.style(text, dim=True) if colour == "dim" else click.style(text, fg=colour)

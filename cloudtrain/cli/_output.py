@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from contextlib import contextmanager
-from itertools import repeat
+from contextlib import ExitStack, contextmanager
+from itertools import repeat, zip_longest
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -16,6 +17,11 @@ if TYPE_CHECKING:
 
 WIDE = 200
 """The width of a table where there is no terminal: names and IDs are never cut, because users copy them."""
+
+GAP = "  "
+"""Between the columns of a table."""
+LONGEST_PADDED = 80
+"""Characters to which cells are filled up: a script can give one metric a name that would make all rows long."""
 
 
 def echo_json(value: Any) -> None:
@@ -51,22 +57,28 @@ def print_table(
     headings: Sequence[str],
     rows: Iterable[Sequence[str]],
     right: Collection[str] = (),
-    styles: Iterable[str] = repeat(""),
+    colours: Iterable[str | None] = repeat(None),
 ) -> None:
-    """Print rows below dim headings.
+    """Print rows below dim headings, in one piece: there may be thousands, for which rich takes minutes.
 
     Args:
         right: the headings of columns that are aligned to the right.
-        styles: of the rows.
+        colours: of the rows.
     """
-    from rich.table import Table
+    from cloudtrain.contract.text import escape_line
 
-    table = Table(box=None, pad_edge=False, header_style="dim")
-    for heading in headings:
-        table.add_column(heading, no_wrap=True, justify="right" if heading in right else "left")
-    for row, style in zip(rows, styles, strict=False):
-        table.add_row(*map(shown, row), style=style)
-    table_console().print(table)
+    cells = [[escape_line(cell) for cell in row] for row in (headings, *rows)]
+    widths = [max(map(len, column)) for column in zip_longest(*cells, fillvalue="")]
+    align = [str.rjust if heading in right else str.ljust for heading in headings]
+    lines = [
+        GAP.join(
+            side(cell, min(width, LONGEST_PADDED))
+            for side, cell, width in zip(align, row, widths, strict=False)
+        ).rstrip()
+        for row in cells
+    ]
+    coloured = (click.style(line, fg=colour) for line, colour in zip(lines[1:], colours, strict=False))
+    click.echo("\n".join((click.style(lines[0], dim=True), *coloured)))
 
 
 def bars(console: Console) -> Progress:
@@ -82,6 +94,27 @@ def bars(console: Console) -> Progress:
         console=console,
         transient=True,
     )
+
+
+@contextmanager
+def count_bar(title: str, *, quiet: bool = False) -> Iterator[Callable[[int, int], object] | None]:
+    """A progress bar on a terminal, from the first call of what it yields: with the number so far, and that of all."""
+    if quiet or not sys.stderr.isatty():
+        yield None
+        return
+    with ExitStack() as stack:
+        shown: list[tuple[Progress, TaskID]] = []
+
+        def show(count: int, total: int) -> None:
+            if not shown:
+                from rich.console import Console
+
+                progress = stack.enter_context(bars(Console(stderr=True)))
+                shown.append((progress, progress.add_task(title, total=total, size="")))
+            progress, task = shown[0]
+            progress.update(task, completed=count, size=f"{count:,} of {total:,}")
+
+        yield show
 
 
 def show_bytes(progress: Progress, task: TaskID, done: int, total: int | None) -> None:

@@ -115,6 +115,7 @@ FIELDS = {
     "platform": "platform",
     "instance_type": "instance_type",
     "instance_count": "instance_count",
+    "spare_hosts": "spare_hosts",
     "gpus": "platform_options.gpus",
     "image": "image_uri",
     "source_dir": "source_dir",

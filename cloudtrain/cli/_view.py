@@ -14,8 +14,9 @@ import click
 from rich.console import Console
 from rich.text import Text
 
+from cloudtrain._display.colours import STATUS_COLOURS
 from cloudtrain._display.facts import facts, failure_lines
-from cloudtrain._display.view import STATUS_COLOURS, look_at
+from cloudtrain._display.view import look_at
 from cloudtrain.cli._errors import INTERRUPTED
 from cloudtrain.cli._output import bars, echo_json, show_bytes, shown
 from cloudtrain.contract import JobStatus

@@ -192,8 +192,8 @@ def show_list(uri: str, infos: Sequence[CheckpointInfo]) -> None:
         click.echo(f"No checkpoints in {uri}", err=True)
         return
     headings = ("STEP", "SAVED", "SIZE", "NEW", "METRICS", "RANKS", "JOB", "REFERS TO")
-    styles = ("red" if info.problem else "" for info in infos)
-    print_table(headings, map(_row, infos), right=("STEP", "SIZE", "NEW"), styles=styles)
+    colours = ("red" if info.problem else None for info in infos)
+    print_table(headings, map(_row, infos), right=("STEP", "SIZE", "NEW"), colours=colours)
 
 
 def _row(info: CheckpointInfo) -> tuple[str, ...]:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from cloudtrain.cli._options import json_option
-from cloudtrain.cli._output import echo_json
+from cloudtrain.cli._output import echo_json, print_table
 
 if TYPE_CHECKING:
     from docker import APIClient
@@ -235,8 +235,6 @@ def _show(
     wanted: list[Flavour], local: dict[str, LocalImage | None], remote: dict[str, EcrImage] | None
 ) -> None:
     from rich.filesize import decimal
-
-    from cloudtrain.cli._output import print_table
 
     headings = ["FLAVOUR", "VERSION", "PYTHON", "BUILT", "SIZE"]
     rows = []

@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
+from math import isfinite
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from cloudtrain.cli._options import job_argument, json_option, platform_option
-from cloudtrain.cli._output import echo_json
+from cloudtrain.cli._output import echo_json, print_table
 
 if TYPE_CHECKING:
     from cloudtrain.observe.metric_series import Point
     from cloudtrain.platforms import Series
 
 HEADINGS = ("METRIC", "LAST", "MIN", "MAX", "VALUES", "OVER TIME")
-LONGEST_INDENT = 80
-"""Characters to which names are filled up: a script can give one metric a name that would make all rows long."""
-GAP = "  "
 
 
 @click.command
@@ -25,17 +23,24 @@ GAP = "  "
 @json_option
 def describe(job: str, platform: str | None, as_json: bool) -> None:
     """Show the state and the results of JOB, and why it failed."""
+    from cloudtrain.history.refresh import freeze
     from cloudtrain.job import Job
-    from cloudtrain.platforms import Prices
 
     attached = Job.attach(job, platform)
+    description = attached.describe()
+    freeze(attached.platform, description)
     if as_json:
-        cost = {"cost": attached.platform.cost(job)} if isinstance(attached.platform, Prices) else {}
-        echo_json({**attached.describe().to_dict(), **cost})
+        from cloudtrain._display.view import cost_fields, cost_of, plan_of
+
+        cost = cost_of(attached.platform, description)
+        plan = plan_of(description, cost)
+        echo_json(
+            {**description.to_dict(), **cost_fields(cost), **({"plan": plan.to_dict()} if plan else {})}
+        )
         return
     from cloudtrain.cli._view import show_job
 
-    show_job(attached)
+    show_job(attached, description)
 
 
 @click.command
@@ -89,14 +94,38 @@ def preempt(job: str, as_json: bool) -> None:
 @click.command
 @job_argument
 @platform_option
+@click.option(
+    "--openmetrics",
+    is_flag=True,
+    help="Print the last values, and those of hosts and ranks, for Prometheus.",
+)
+@click.option(
+    "--to",
+    "target",
+    metavar="FILE",
+    type=click.Path(dir_okay=False),
+    help="With --openmetrics: replace FILE in one step, as node_exporter's textfile collector needs it.",
+)
 @json_option
-def metrics(job: str, platform: str | None, as_json: bool) -> None:
+def metrics(job: str, platform: str | None, openmetrics: bool, target: str | None, as_json: bool) -> None:
     """Show the metrics of JOB over time: those that its script logs, or that its metric_definitions find."""
+    if target and not openmetrics:
+        raise click.UsageError("--to needs --openmetrics.")
     from cloudtrain.errors import PlatformError
     from cloudtrain.job import Job
     from cloudtrain.platforms import Metrics
 
     attached = Job.attach(job, platform)
+    if openmetrics:
+        from cloudtrain._display.view import look_at
+        from cloudtrain.watch.openmetrics import openmetrics as as_openmetrics
+
+        text = as_openmetrics([look_at(attached.platform, job, states=False)])
+        if target:
+            _replace(target, text)
+        else:
+            click.echo(text, nl=False)
+        return
     if not isinstance(attached.platform, Metrics):
         raise PlatformError(f"the platform {attached.platform.name} does not record metrics over time")
     series = attached.platform.metrics(job)
@@ -104,6 +133,21 @@ def metrics(job: str, platform: str | None, as_json: bool) -> None:
         echo_json({name: [_point(point) for point in series[name]] for name in series})
     else:
         _show_metrics(job, series)
+
+
+def _replace(target: str, text: str) -> None:
+    """Replace a file, so that no reader sees a part of it. Raises StorageError."""
+    from pathlib import Path
+
+    from cloudtrain.errors import StorageError
+    from cloudtrain.storage.atomic import replace_file
+
+    try:
+        replace_file(Path(target), text.encode())
+    except OSError as error:
+        raise StorageError(
+            f"{target} cannot be written: {error.strerror}", hint="Name a file in a folder that exists."
+        ) from error
 
 
 @click.command
@@ -171,18 +215,11 @@ def _show_metrics(job: str, series: Series) -> None:
         )
         return
     from cloudtrain._display.sparkline import sparkline
-    from cloudtrain.contract.text import escape_line
 
-    rows: list[tuple[str, ...]] = [HEADINGS]
+    rows = []
     for name, points in series.items():
         values = [point.value for point in points]
-        numbers = (f"{value:g}" for value in (values[-1], min(values), max(values)))
-        rows.append((escape_line(name), *numbers, str(len(values)), sparkline(values)))
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    lines = []
-    for row in rows:  # there may be thousands, for which the tables of rich take minutes
-        name, *columns, plot = row
-        cells = [name.ljust(min(widths[0], LONGEST_INDENT)), *map(str.rjust, columns, widths[1:]), plot]
-        lines.append(GAP.join(cells).rstrip())
-    lines[0] = click.style(lines[0], dim=True)
-    click.echo("\n".join(lines))
+        finite = [value for value in values if isfinite(value)] or values
+        numbers = (f"{value:g}" for value in (values[-1], min(finite), max(finite)))
+        rows.append((name, *numbers, str(len(values)), sparkline(values)))
+    print_table(HEADINGS, rows, right=HEADINGS[1:-1])

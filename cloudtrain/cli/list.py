@@ -2,31 +2,31 @@
 
 from __future__ import annotations
 
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from cloudtrain.cli._options import json_option
-from cloudtrain.cli._output import echo_json
+from cloudtrain.cli._output import echo_json, print_table
 
 if TYPE_CHECKING:
+    from cloudtrain.history.outlines import Ended
     from cloudtrain.index import IndexEntry
-    from cloudtrain.platforms import JobDescription, Outlines, Platform
+    from cloudtrain.platforms import JobDescription
 
-    Found = tuple[str, str, JobDescription | str]
-    """The name and the platform of a job, and its description or why that is unknown."""
-
-PARALLEL_REQUESTS = 8
-"""The number of jobs to describe at the same time on a platform that takes long to respond."""
-
-SLOW_SECONDS = 0.05
-"""A platform that takes longer for one job is slow. Threads would halve the speed of one that reads local files."""
+    Found = tuple[str, str, JobDescription | Ended | Exception]
+    """The name and the platform of a job, and its description, its end, or why both are unknown."""
 
 
 @click.command("list")
 @click.option(
-    "-n", "--limit", default=20, show_default=True, metavar="N", help="Maximum number of jobs to list."
+    "-n",
+    "--limit",
+    type=click.IntRange(1, 2**31 - 1),
+    default=20,
+    show_default="20",
+    metavar="N",
+    help="Maximum number of jobs to list.",
 )
 @click.option(
     "--platform",
@@ -35,11 +35,40 @@ SLOW_SECONDS = 0.05
     help="Ask this platform for its jobs instead, also those submitted from other machines. From then on, the other "
     "commands find these jobs by name.",
 )
+@click.option(
+    "--where",
+    default="",
+    metavar="CONDITION",
+    help="List the jobs that fulfil it: 'loss < 0.3 and lr > 0.01 and status == \"Completed\"'. It names fields, "
+    "parameters and metrics of jobs.",
+)
+@click.option(
+    "--sort",
+    default="",
+    metavar="NAME",
+    help="Sort by a field, a parameter or a metric; -NAME: the greatest value first.",
+)
+@click.option(
+    "--columns",
+    default="",
+    metavar="NAMES",
+    help="Show these, with commas between them: name,lr,loss,loss.min",
+)
 @json_option
-def command(limit: int, place: str | None, as_json: bool) -> None:
-    """List the jobs submitted from this machine, newest first."""
+def command(limit: int, place: str | None, where: str, sort: str, columns: str, as_json: bool) -> None:
+    """List the jobs submitted from this machine, newest first.
+
+    With --where, --sort or --columns, jobs are listed from the history: also those that clean has removed.
+    """
     from cloudtrain.cli._job_table import show_jobs
 
+    if where.strip() or sort or columns:
+        if place:
+            raise click.UsageError(
+                "--platform asks a platform. To select jobs, write: --where 'platform == \"NAME\"'"
+            )
+        _of_history(where, sort, limit, [name for name in columns.split(",") if name.strip()], as_json)
+        return
     found = _on_platform(place, limit) if place else _of_this_machine(limit, whole=as_json)
     if as_json:
         echo_json([_record(*row) for row in found])
@@ -47,6 +76,45 @@ def command(limit: int, place: str | None, as_json: bool) -> None:
         click.echo(f"No jobs on {place}.", err=True)
     else:
         show_jobs(found)
+        from cloudtrain.sweep.journal import sweeps_of
+
+        if sweeps := sweeps_of(name for name, _, _ in found):
+            commands = ", ".join(f"cloudtrain sweep describe {name}" for name in sweeps)
+            click.echo(f"Trials of sweeps. See: {commands}", err=True)
+
+
+def _of_history(where: str, sort: str, limit: int, columns: list[str], as_json: bool) -> None:
+    """Print the jobs that fulfil a condition."""
+    from cloudtrain._display.past import cell
+    from cloudtrain.cli._output import count_bar
+    from cloudtrain.history.queries import search
+    from cloudtrain.history.sql import labels
+
+    with count_bar("Looking at jobs", quiet=as_json) as progress:
+        found = search(where, sort, limit, columns, progress=progress)
+    jobs, names = found.jobs, labels(found.fields)
+    if as_json and columns:
+        echo_json(
+            [{name: field.of(job) for name, field in zip(names, found.fields, strict=True)} for job in jobs]
+        )
+    elif as_json:
+        echo_json([job.to_dict() for job in jobs])
+    elif not jobs:
+        click.echo("No such jobs.", err=True)
+    else:
+        headings = [name.upper() for name in names]
+        right = [
+            heading
+            for heading, field in zip(headings, found.fields, strict=True)
+            if all(_is_number(field.of(job)) for job in jobs)
+        ]
+        print_table(headings, ([cell(field, job) for field in found.fields] for job in jobs), right)
+
+
+def _is_number(value: str | float | None) -> bool:
+    from cloudtrain.index import to_number
+
+    return not isinstance(value, str) or to_number(value) is not None
 
 
 def _on_platform(name: str, limit: int) -> list[Found]:
@@ -62,73 +130,27 @@ def _on_platform(name: str, limit: int) -> list[Found]:
 
 
 def _of_this_machine(limit: int, *, whole: bool) -> list[Found]:
-    """The jobs submitted from this machine: their whole descriptions, or as much as a table shows."""
-    from cloudtrain.index import list_jobs
-    from cloudtrain.platforms import Outlines
+    """The jobs submitted from this machine: their whole descriptions, or as much as a table shows.
 
-    entries = list_jobs(limit)
-    described: dict[IndexEntry, JobDescription | str] = {}
-    for name in {entry.platform for entry in entries}:
-        jobs, platform = [entry for entry in entries if entry.platform == name], _platform(name)
-        if isinstance(platform, Outlines) and not whole:
-            found = _outlines(platform, [entry.name for entry in jobs])
-        else:
-            found = _describe_all(platform, [entry.name for entry in jobs])
-        described.update(zip(jobs, found, strict=True))
-    return [(entry.name, entry.platform, described[entry]) for entry in entries]
+    The index has how jobs ended that were listed before.
+    """
+    from cloudtrain.history.outlines import known_ends
 
+    found: dict[IndexEntry, JobDescription | Ended | Exception] = {}
+    ends = known_ends(limit)
+    found.update((entry, end) for entry, end in ends if end and not whole)
+    if len(found) < len(ends):
+        from cloudtrain.history.described import describe_all
 
-def _outlines(platform: Outlines, names: list[str]) -> list[JobDescription | str]:
-    try:
-        return [
-            _reason(found) if isinstance(found, Exception) else found for found in platform.outlines(names)
-        ]
-    except Exception as error:
-        return [_reason(error)] * len(names)
+        found.update(describe_all([entry for entry, _ in ends if entry not in found], whole=whole))
+    return [(entry.name, entry.platform, found[entry]) for entry, _ in ends]
 
 
-def _describe_all(platform: Platform | str, names: list[str]) -> list[JobDescription | str]:
-    import time
+def _record(name: str, platform: str, description: JobDescription | Ended | Exception) -> dict[str, Any]:
+    from cloudtrain.history.described import reason_of
+    from cloudtrain.platforms import JobDescription
 
-    described = []
-    for name in names:
-        began = time.monotonic()
-        described.append(_describe(name, platform))
-        if time.monotonic() - began > SLOW_SECONDS:
-            from concurrent.futures import ThreadPoolExecutor
-
-            with ThreadPoolExecutor(PARALLEL_REQUESTS) as pool:
-                return [*described, *pool.map(partial(_describe, platform=platform), names[len(described) :])]
-    return described
-
-
-def _platform(name: str) -> Platform | str:
-    """The platform called ``name``, or why there is none: a plug-in may raise anything."""
-    from cloudtrain.platforms import get_platform
-
-    try:
-        return get_platform(name)
-    except Exception as error:
-        return _reason(error)
-
-
-def _describe(name: str, platform: Platform | str) -> JobDescription | str:
-    """The job's description, or why there is none. One broken platform must not hide the jobs of the others."""
-    if isinstance(platform, str):
-        return platform
-    try:
-        return platform.describe(name)
-    except Exception as error:
-        return _reason(error)
-
-
-def _reason(error: Exception) -> str:
-    from cloudtrain.errors import CloudtrainError
-
-    return error.message if isinstance(error, CloudtrainError) else f"{type(error).__name__}: {error}"
-
-
-def _record(name: str, platform: str, description: JobDescription | str) -> dict[str, Any]:
-    if isinstance(description, str):
-        return {"name": name, "platform": platform, "status": "Unknown", "reason": description}
-    return description.to_dict()
+    if isinstance(description, JobDescription):
+        return description.to_dict()
+    assert isinstance(description, Exception), "with --json, no end is taken for a description"
+    return {"name": name, "platform": platform, "status": "Unknown", "reason": reason_of(description)}

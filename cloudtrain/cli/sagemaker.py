@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from cloudtrain.cli._options import json_option
-from cloudtrain.cli._output import echo_json
+from cloudtrain.cli._output import echo_json, print_table
 
 if TYPE_CHECKING:
     from cloudtrain.platforms.sagemaker.offerings import Offering, Segment
@@ -134,8 +134,6 @@ def migrate(files: tuple[Path, ...], dry_run: bool) -> None:
 
 
 def _show(found: list[Offering]) -> None:
-    from cloudtrain.cli._output import print_table
-
     rows = []
     for offering in found:
         prices = [

@@ -69,6 +69,7 @@ SHOWN_COMPANIONS = 8
     "--instance-type", metavar="TYPE", help="Machine type of the hosts, for example ml.p4d.24xlarge."
 )
 @click.option("--instance-count", type=int, metavar="N", help="Number of hosts.")
+@click.option("--spare-hosts", type=int, metavar="N", help="Number of further hosts that replace lost ones.")
 @click.option("--gpus", metavar="N", help="Number of GPUs of each host, on platforms that have this option.")
 @click.option("--processes-per-host", type=int, metavar="N", help="Number of ranks on each host.")
 @click.option("--torchrun", is_flag=True, help="Start the ranks with torchrun.")
@@ -138,6 +139,12 @@ SHOWN_COMPANIONS = 8
 @click.option(
     "--diff", metavar="JOB", help="Print what differs from the request of an earlier JOB; submit nothing."
 )
+@click.option(
+    "--plan",
+    "plan_file",
+    metavar="PLAN",
+    help="Keep what cloudtrain plan --save predicted, and show later how right it was.",
+)
 @json_option
 def command(
     file: str,
@@ -179,9 +186,10 @@ def command(
         if options["diff"] or options["dry_run"]:
             _show_only(submission, options, as_json=as_json)
             return
+        planned = _planned(submission, options["plan_file"])
         _report(submission)
         _upload(submission, quiet=as_json)
-    _start(submission, waits=not options["no_wait"], as_json=as_json)
+    _start(submission, planned, waits=not options["no_wait"], as_json=as_json)
 
 
 def _prepare(fields: dict[str, Any], options: dict[str, Any], *, quiet: bool) -> Submission:
@@ -191,6 +199,17 @@ def _prepare(fields: dict[str, Any], options: dict[str, Any], *, quiet: bool) ->
     with _read_bar(quiet=quiet) as on_read:
         is_template = bool(options["export"])
         return prepare(fields, submits=submits, is_template=is_template, on_read=on_read, defaults={})
+
+
+def _planned(submission: Submission, plan_file: str | None) -> dict[str, Any] | None:
+    """The option of the plan that is submitted. Raises InvalidJob if the plan has none for these hosts."""
+    if plan_file is None:
+        return None
+    from cloudtrain.plan.choose import option_for
+    from cloudtrain.plan.record import read_plan
+
+    job = submission.job
+    return option_for(read_plan(plan_file), job.instance_type, job.host_count, job.use_spot_instances)
 
 
 def _show_only(submission: Submission, options: dict[str, Any], *, as_json: bool) -> None:
@@ -222,13 +241,17 @@ def _report(submission: Submission) -> None:
         notify("Warning", warning)
 
 
-def _start(submission: Submission, *, waits: bool, as_json: bool) -> None:
+def _start(submission: Submission, planned: dict[str, Any] | None, *, waits: bool, as_json: bool) -> None:
     """Start the job, and by default follow it to its end."""
     name, platform = submission.request.job_name, submission.platform.name
     with _interruptible(
         f"the job {name} may have been submitted. See: cloudtrain describe {name} --platform {platform}"
     ):
         job = submission.start()
+    if planned:
+        from cloudtrain.plan.record import keep
+
+        keep(name, platform, planned)
     if not waits and submission.resubmission():
         from cloudtrain.submission import NOT_WAITING
 

@@ -115,6 +115,16 @@ class Fields:
         """A list of anything."""
         return self._get(name, default, lambda value: isinstance(value, (list, tuple)), "a list")
 
+    def numbers(self, name: str) -> Any:
+        """A list of numbers from 0 on, some of which may be null; empty if it is missing."""
+
+        def fits(value: object) -> bool:
+            return isinstance(value, (list, tuple)) and all(
+                item is None or (is_number(item) and item >= 0) for item in value
+            )
+
+        return self._get(name, ((),), fits, "a list of numbers")
+
     def objects(self, name: str, *default: Sequence[Any]) -> list[Fields]:
         """A list of objects."""
         found = self.items(name, *default)

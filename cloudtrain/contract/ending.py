@@ -21,6 +21,10 @@ NAME_SIZE = 120
 LONGEST_WARNING = 200
 
 
+STEPS = ("step", "total_steps", "progress")
+"""The names in `Ending.steps`."""
+
+
 @dataclass(frozen=True)
 class Ending:
     """How one host ended. `from_json` is the inverse of `to_json`, except for what `to_json` leaves out."""
@@ -37,6 +41,8 @@ class Ending:
     """The last different warnings, oldest first."""
     uploaded: Mapping[str, str] = field(default_factory=dict)
     """The URI of each kind of output: ``model``, ``output``."""
+    steps: Mapping[str, float] = field(default_factory=dict)
+    """``step``, ``total_steps`` and ``progress`` of a `JobDescription`, as far as the script has reported them."""
 
     def to_dict(self) -> dict[str, Any]:
         """As data for JSON, without empty fields."""
@@ -45,6 +51,7 @@ class Ending:
             "failure": _report_dict(self.failure) if self.failure else None,
             "phases": dict(self.phases),
             "metrics": dict(self.metrics),
+            "steps": dict(self.steps),
             "goodput": dict(self.goodput),
             "warnings": list(self.warnings),
             "uploaded": dict(self.uploaded),
@@ -74,7 +81,7 @@ class Ending:
             {"goodput": {name: value for name, value in self.goodput.items() if name != "lost"}},
             {"phases": _first(self.phases, 12)},
             {"metrics": _first(self.metrics, 3), "phases": {}},
-            {"warnings": (), "metrics": {}, "goodput": {}},
+            {"warnings": (), "metrics": {}, "goodput": {}, "steps": {}},
             {"uploaded": {}},
         )
         for reduced in reductions:
@@ -100,6 +107,7 @@ class Ending:
             failure=FailureReport.from_dict(given.mapping("failure")) if "failure" in given else None,
             phases=_numbers(given, "phases"),
             metrics=_numbers(given, "metrics"),
+            steps=_steps(given),
             goodput=_goodput(given),
             warnings=given.texts("warnings", ()),
             uploaded=dict(given.text_mapping("uploaded", {})),
@@ -110,6 +118,15 @@ def _numbers(given: Fields, name: str) -> dict[str, float]:
     values = given.mapping(name, {})
     inner = Fields(values, name)
     return {key: inner.any_number(key) for key in values}
+
+
+def _steps(given: Fields) -> dict[str, float]:
+    inner = Fields(given.mapping("steps", {}), "steps")
+    return {
+        name: inner.number(name, least=0) if name == "progress" else inner.integer(name)
+        for name in STEPS
+        if name in inner
+    }
 
 
 def _goodput(given: Fields) -> dict[str, Any]:

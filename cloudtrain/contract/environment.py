@@ -39,7 +39,7 @@ def _hidden(name: str, value: Any, hider: ValueHider) -> Any:
     if isinstance(value, str):
         return HIDDEN if is_secret_name(name) or _is_secret(value) else hider.hide_all(value)
     if isinstance(value, Sequence):
-        return hider.hide_all(_hidden_arguments([*value]))
+        return hider.hide_all(hidden_arguments([*value]))
     return value
 
 
@@ -47,8 +47,8 @@ def _is_secret(value: str) -> bool:
     return has_credentials(value) or has_secret_format(value)
 
 
-def _hidden_arguments(arguments: list[Any]) -> list[Any]:
-    """A list, which may be a command line: also the values of options whose names are those of secrets."""
+def hidden_arguments(arguments: Sequence[Any]) -> list[Any]:
+    """A list, which may be a command line, with ``***`` for likely secrets and the values of options named like one."""
     hidden: list[Any] = []
     option = ""
     for argument in arguments:

@@ -83,6 +83,8 @@ class FailureReport:
     log_tail: tuple[str, ...] = ()
     stacks: str = ""
     """Python stacks of all ranks, if the hang watchdog fired."""
+    memory: str = ""
+    """The memory of the host and its ranks in the last minute, if the job ran out of it: lines of text."""
     phase: str | None = None
     """The phase of the runtime in which the job failed."""
     time: float | None = None
@@ -162,7 +164,7 @@ class FailureReport:
     def shortened(self, size: int) -> FailureReport:
         """The same report, without parts of its long texts if `to_json` would have more than ``size`` bytes."""
         report = self
-        limit = size // 8  # five texts, in which some characters take several bytes
+        limit = size // 8  # six texts, in which some characters take several bytes
         while limit and len(report.to_json().encode("utf-8", "backslashreplace")) > size:
             tail = "\n".join(report.log_tail)[-limit:]
             report = replace(
@@ -171,6 +173,7 @@ class FailureReport:
                 hint=report.hint[:limit],
                 traceback=report.traceback[-limit:],
                 stacks=report.stacks[-limit:],
+                memory=report.memory[:limit],
                 log_tail=tuple(tail.split("\n")) if tail else (),
             )
             limit //= 2
@@ -201,6 +204,7 @@ class FailureReport:
             traceback=given.text("traceback", ""),
             log_tail=given.texts("log_tail", ()),
             stacks=given.text("stacks", ""),
+            memory=given.text("memory", ""),
             phase=given.text("phase", None),
             time=given.time("time", None),
         )

@@ -154,6 +154,20 @@ def visible_gpus(environ: Mapping[str, str] = os.environ) -> tuple[str, ...]:
     return tuple(listed) if len(set(listed)) == len(listed) else ()
 
 
+def gpus_of_host(number: int, hosts: int, environ: Mapping[str, str]) -> dict[str, str]:
+    """The variable that gives a host its share of this machine's GPUs.
+
+    The shares are equal, so that all hosts have equally many ranks. If there are fewer GPUs than hosts, hosts share a
+    GPU. A job of one host has all GPUs.
+    """
+    gpus = visible_gpus(environ)
+    if hosts == 1 or not gpus:
+        return {}
+    share = len(gpus) // hosts
+    own = gpus[number * share :][:share] or (gpus[number % len(gpus)],)
+    return {"CUDA_VISIBLE_DEVICES": ",".join(own)}
+
+
 _GPU, _MIG = "GPU-", "MIG-"
 
 

@@ -13,6 +13,12 @@ from cloudtrain.contract.documents import LARGEST_REPORT, Fields, parse_json
 STOP = "SIGTERM"
 PREEMPT = "SIGUSR1"
 """The signals to a job, by name: systems number them differently, and a client on macOS may signal a job on Linux."""
+STACKS, NATIVE_STACKS = "SIGWINCH", "SIGQUIT"
+"""The signals to the runtime of the first host that request the stacks of all ranks, without and with native frames.
+
+The first one does nothing to a process without a handler, and engines of containers forward it, unlike SIGURG. Java's
+SIGQUIT means the same.
+"""
 
 PREEMPTED = 75
 """Exit status of a rank that saved its state and exited: ``EX_TEMPFAIL`` of sysexits.h, "try again"."""

@@ -39,6 +39,7 @@ def parse_body(data: bytes, *, complete: bool = False) -> dict[str, Any]:
     body: dict[str, Any] = parse_json(data)
     given = Fields(body)
     given.integer("host_count", 1, least=1, most=MOST_HOSTS)
+    given.integer("spare_hosts", 0, least=0, most=MOST_HOSTS)
     given.text("instance_type", "")
     given.text_mapping("environment", {})
     given.text_mapping("hyperparameters", {})
@@ -51,6 +52,11 @@ def parse_body(data: bytes, *, complete: bool = False) -> dict[str, Any]:
         group.integer("instance_count", least=1, most=MOST_HOSTS)
     for name in ("max_run", *_REQUIRED_NUMBERS):
         given.number(name, 0, least=0)
+    terms = Fields(given.mapping("cost_terms", {}), "cost_terms")
+    for name in ("per_hour", "cap_seconds", "gpus"):
+        terms.number(name, 0, least=0)
+    for name in ("currency", "source", "date", "cap"):
+        terms.text(name, "")
     Settings.from_dict(given.mapping("settings", {}))
     missing = [name for name in (*_REQUIRED, *_REQUIRED_NUMBERS) if complete and name not in given]
     if missing:
@@ -74,6 +80,12 @@ def request_environment(body: Mapping[str, Any]) -> dict[str, str]:
     }
 
 
+def script_variables(body: Mapping[str, Any]) -> list[str]:
+    """The names of the variables that the script gets from the job: those of ``environment`` and of ``secrets``."""
+    hidden = request_settings(body).hidden_variables.split(",")
+    return [*body.get("environment", {}), *filter(None, hidden)]
+
+
 def channel_documents(body: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
     """The content of ``inputdataconfig.json``, as SageMaker writes it."""
     return {
@@ -83,11 +95,13 @@ def channel_documents(body: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
 
 
 def argument_details(arguments: Sequence[str]) -> dict[str, str]:
-    """The script's arguments in shell syntax, for the details of a job; nothing if there are none.
+    """The script's arguments in shell syntax, for the details of a job, without secrets; nothing if there are none.
 
     Characters that a terminal cannot show are escaped, and the end of a long line is left out.
     """
     if not arguments:
         return {}
-    text = escape_line(shlex.join(arguments))
+    from cloudtrain.contract.environment import hidden_arguments
+
+    text = escape_line(shlex.join(hidden_arguments(arguments)))
     return {"arguments": text if len(text) <= LONGEST_SHOWN else f"{text[: LONGEST_SHOWN - 1]}…"}

@@ -5,6 +5,7 @@ Each is an environment variable ``CLOUDTRAIN_<NAME>``. All are optional; none is
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 from collections.abc import Mapping
@@ -20,6 +21,9 @@ HIDDEN_VARIABLES = "CLOUDTRAIN_HIDDEN_VARIABLES"
 
 BOTO3_FOLDER = "CLOUDTRAIN_BOTO3_FOLDER"
 """The variable of `Settings.boto3_folder`."""
+
+
+NOTIFY_ON_HANG, STOP_ON_HANG, RESTART_ON_HANG = ON_HANG = ("notice", "stop", "restart")
 
 
 @dataclass(frozen=True)
@@ -74,16 +78,27 @@ class Settings:
     event_lines: bool = False
     """Whether the events of this host are also lines of its output, for a platform that can read nothing else while the
     job runs: ``[cloudtrain:event] {...}``, at most one a second for each metric."""
+    opaque_event_lines: bool = False
+    """Whether these lines are in base64, for a platform that searches the output for metrics."""
     timeline: bool = False
     """Whether ranks record timelines, in ``output/data/timeline/``."""
+    samples: bool = True
+    """Whether the runtime samples its host and the GPUs: see `cloudtrain.runtime.sampling`."""
     stop_grace: float = 120.0
     """Seconds between SIGTERM and SIGKILL when a job is stopped."""
     max_run: float = 0.0
     """Seconds that the job may run, all attempts together, where the platform cannot count them; 0: the runtime sets no
     limit."""
+    cost_terms: str = ""
+    """The `cloudtrain.spec.CostTerms` of the job as JSON, for a platform that keeps its price and cap nowhere else."""
     max_preemptions: int = -1
     """How often in a row the job may restart after hosts were lost, while it saves no checkpoint, on a platform
     that would always start it again; -1: always."""
+    hang_after: float = 300.0
+    """Seconds in which no rank shows a sign of life, after which the job is considered hung; 0: never. See
+    `cloudtrain.runtime.diagnose.silence`."""
+    on_hang: str = "notice"
+    """The reaction: `NOTIFY_ON_HANG`, `STOP_ON_HANG` or `RESTART_ON_HANG`."""
     hang_timeout: float = 0.0
     """Seconds without a heartbeat, after the first one, after which a rank is considered hung; 0: never."""
     join_timeout: float = 600.0
@@ -92,6 +107,8 @@ class Settings:
     """Seconds without a message after which another host is considered lost."""
     dropped_variables: str = ""
     """The names of variables that are for another launcher, with commas between them: ranks do not see them."""
+    notify: str = ""
+    """The rules of the job's field ``notify`` as JSON, for a platform where the leader sends its notifications."""
     restart_program: str = ""
     """A Python program that starts this host again, in place of an exit with ``restart_exit_code``: for a platform that
     would count such an exit as a failure of the script."""
@@ -105,6 +122,8 @@ class Settings:
     without counting a failure; 0: such hosts end with the code of the job."""
     termination_message: str = ""
     """The file to which this host writes its `Ending`, such as /dev/termination-log; empty: none."""
+    spare: bool = False
+    """Whether this host has no part in the job: it prepares itself, and waits to take the place of another."""
     no_ranks: bool = False
     """Whether the first host only leads: the ranks run on the others."""
     forward_output: bool = False
@@ -143,8 +162,8 @@ class Settings:
         Raises ValueError, which names the setting, if a value does not have the type of its default.
         """
         given = Fields(values, "settings")
-        known = (field for field in fields(cls) if field.name in given)
-        return cls(**{field.name: _checked(given, field.name, field.default) for field in known})
+        known = {name: default for name, default in _defaults().items() if name in given}
+        return cls(**{name: _checked(given, name, default) for name, default in known.items()})
 
     @classmethod
     def from_environ(cls, environ: Mapping[str, str] = os.environ) -> Settings:
@@ -155,6 +174,11 @@ class Settings:
             if name in environ:
                 values[field.name] = _parse(name, environ[name], field.default)
         return cls(**values)
+
+
+@functools.cache
+def _defaults() -> dict[str, Any]:
+    return {field.name: field.default for field in fields(Settings)}
 
 
 def _parse(name: str, text: str, default: Any) -> Any:

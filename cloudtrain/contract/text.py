@@ -11,6 +11,11 @@ _COLOUR = re.compile("(\x1b\\[[0-9;:]*m)")
 """The escape sequences that change nothing but colours."""
 
 
+def is_text(text: str) -> bool:
+    """Whether databases can store it: it has no lone surrogates, as in names that are not UTF-8, and no NUL."""
+    return "\0" not in text and not any("\ud800" <= one <= "\udfff" for one in text)
+
+
 def one_line(text: object) -> str:
     """A message of several lines, such as an error with its hint, in one line."""
     return " ".join(str(text).split())

@@ -22,10 +22,23 @@ TRACKER_VARIABLES = (
     "WANDB_NAME",
     "MLFLOW_RUN_NAME",
     "MLFLOW_RUN_CONTEXT",
+    "MLFLOW_RUN_ID",
     "COMET_EXPERIMENT_KEY",
 )
 """The names of all variables of `tracker_variables`."""
 
+TRAINER_URL = "KUBEFLOW_TRAINER_SERVER_URL"
+TRAINER_CA_FILE = "KUBEFLOW_TRAINER_SERVER_CA_CERT"
+TRAINER_TOKEN_FILE = "KUBEFLOW_TRAINER_SERVER_TOKEN"
+"""Where a Hugging Face Trainer reports its progress to: Kubeflow Trainer (its proposal 2779), or our runtime."""
+
+RUN_TAG, ATTEMPT_TAG, RANK_TAG = "cloudtrain.run_id", "cloudtrain.attempt", "cloudtrain.rank"
+"""Tags of MLflow's runs: the identity of the job, the attempt that began the run, and the rank."""
+
+KEPT_FOLDERS = ("tensorboard", "wandb")
+"""Folders in ``output/`` that are uploaded during the job."""
+
+_NO_RUNS: Mapping[str, str] = {}
 _GENERATED = re.compile(r"-\d{8}-\d{6}-[a-z0-9]{4}$")
 """The end of a job name that cloudtrain made, which is unique."""
 
@@ -41,20 +54,23 @@ def new_run_id(job_name: str, submitted_at: float) -> str:
     return f"{job_name}-{time.strftime('%Y%m%d-%H%M%S', time.gmtime(submitted_at))}"
 
 
-def tracker_variables(job_name: str, run_id: str, part: str, attempt: int) -> dict[str, str]:
-    """The variables of one rank. Only the tags of MLflow differ between attempts.
-
-    MLflow chooses the identities of its runs itself: each attempt has its own run, with the same name and tags.
+def tracker_variables(
+    job_name: str, run_id: str, part: str, attempt: int, mlflow_runs: Mapping[str, str] = _NO_RUNS
+) -> dict[str, str]:
+    """The variables of one rank.
 
     Args:
         part: the part of the job that the rank is, such as ``rank1``; empty for rank 0.
+        mlflow_runs: the runs of earlier attempts on an MLflow server, by `RANK_TAG`: the server chooses their IDs.
     """
     own_id, name = "-".join(filter(None, [run_id, part])), "-".join(filter(None, [job_name, part]))
+    rank = part or "rank0"
     tags = {
         "mlflow.runName": name,
         "cloudtrain.job": job_name,
-        "cloudtrain.run_id": run_id,
-        "cloudtrain.attempt": str(attempt),
+        RUN_TAG: run_id,
+        RANK_TAG: rank,
+        ATTEMPT_TAG: str(attempt),
     }
     return {
         "WANDB_RUN_ID": own_id,  # W&B accepts all characters of a job name
@@ -63,9 +79,22 @@ def tracker_variables(job_name: str, run_id: str, part: str, attempt: int) -> di
         "WANDB_NAME": name,
         "MLFLOW_RUN_NAME": name,
         "MLFLOW_RUN_CONTEXT": json.dumps(tags),
+        **({"MLFLOW_RUN_ID": mlflow_runs[rank]} if rank in mlflow_runs else {}),
         # 32 to 50 letters and digits; as comet_ml.get_experiment_key(own_id)
         "COMET_EXPERIMENT_KEY": hashlib.sha1(own_id.encode()).hexdigest(),
     }
+
+
+def wants_mlflow_run(environ: Mapping[str, str]) -> bool:
+    """Whether the user requests that each attempt continues the run that an earlier one began on an MLflow server."""
+    return environ.get("MLFLOW_RUN_ID") == "auto"
+
+
+def without_auto(environ: Mapping[str, str]) -> Mapping[str, str]:
+    """``environ`` without the request of `wants_mlflow_run`, which MLflow would take for the ID of a run."""
+    if not wants_mlflow_run(environ):
+        return environ
+    return {name: value for name, value in environ.items() if name != "MLFLOW_RUN_ID"}
 
 
 def without_empty(environ: Mapping[str, str]) -> dict[str, str]:
@@ -77,4 +106,5 @@ def without_outer_job(environ: Mapping[str, str]) -> dict[str, str]:
     """``environ`` without the variables of the job that this process is a rank of: a job that it starts is another."""
     if RUN_ID not in environ:
         return dict(environ)
-    return {name: value for name, value in environ.items() if name not in (RUN_ID, *TRACKER_VARIABLES)}
+    own = (RUN_ID, *TRACKER_VARIABLES, TRAINER_URL, TRAINER_CA_FILE, TRAINER_TOKEN_FILE)
+    return {name: value for name, value in environ.items() if name not in own}

@@ -10,6 +10,7 @@ import logging
 import os
 from collections.abc import Mapping
 
+from cloudtrain.contract.processors import cpu_count
 from cloudtrain.distributed.errors import InvalidArgument
 
 FUSION_THRESHOLD = "HOROVOD_FUSION_THRESHOLD"
@@ -38,6 +39,9 @@ LEVELS = {
     "error": logging.ERROR,
     "fatal": logging.CRITICAL,
 }
+
+SPIN_SECONDS = 0.0001
+"""How long a rank looks for input without sleeping: to sleep and be woken takes as long."""
 
 logger = logging.getLogger("cloudtrain.distributed")
 
@@ -94,6 +98,11 @@ def collective_timeout(
     if COLLECTIVE_TIMEOUT in environ or shutdown == "0" or flag(environ, HOROVOD_STALL_DISABLE):
         return _seconds(environ, COLLECTIVE_TIMEOUT, default)
     return _seconds(environ, HOROVOD_STALL_SHUTDOWN, default)
+
+
+def spin_seconds(ranks_on_host: int) -> float:
+    """Seconds to look for input before sleeping; 0 if the ranks of this host would take processors from each other."""
+    return SPIN_SECONDS if ranks_on_host <= cpu_count() else 0.0
 
 
 def warn_after(environ: Mapping[str, str] = os.environ) -> float:

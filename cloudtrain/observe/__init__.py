@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from cloudtrain.observe.goodput import Goodput as Goodput
     from cloudtrain.observe.heartbeat import beat as beat
     from cloudtrain.observe.progress import own_progress as own_progress, report_step as report_step
+    from cloudtrain.observe.samples import GpuSample as GpuSample, Sample as Sample
     from cloudtrain.observe.summary import Summary as Summary, summarize as summarize
 
 __getattr__, __dir__, __all__ = lazy(
@@ -26,6 +27,7 @@ __getattr__, __dir__, __all__ = lazy(
         "cloudtrain.observe.goodput": "Goodput",
         "cloudtrain.observe.heartbeat": "beat",
         "cloudtrain.observe.progress": "own_progress report_step",
+        "cloudtrain.observe.samples": "GpuSample Sample",
         "cloudtrain.observe.summary": "Summary summarize",
     },
 )

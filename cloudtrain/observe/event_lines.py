@@ -1,15 +1,17 @@
 """Events as lines of a job's log, for platforms that have nothing but the log of a running job.
 
 The runtime prints each event as ``[cloudtrain:event] {json}`` if `Settings.event_lines` is set, and a client finds them
-in the log. A script can print such a line too: a client believes no more of it than of an event that the script appends
-to the file of events. Such an event can be wrong about the script's own metrics, phases and warnings, and about nothing
-else.
+in the log. With `Settings.opaque_event_lines`, the JSON is in base64.
+
+A script can print such a line too: a client believes no more of it than of an event that the script appends to the file
+of events. Such an event can be wrong about the script's own metrics, phases and warnings, and about nothing else.
 """
 
 from __future__ import annotations
 
 import json
 import time
+from base64 import b64decode, b64encode
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, Callable
@@ -33,13 +35,17 @@ _SHORTER = (2000, 500, 100, 20)
 """Characters of a text, and items of a list, in an event that is too long for a line."""
 
 
-def encode_event(event: Event) -> bytes:
-    """The line of an event, with its end. Long texts and lists are cut; empty if the event is too long even so."""
-    line = _line(event)
+def encode_event(event: Event, *, is_opaque: bool = False) -> bytes:
+    """The line of an event, with its end. Long texts and lists are cut; empty if the event is too long even so.
+
+    Args:
+        is_opaque: in base64, so that a search for text finds none of it.
+    """
+    line = _line(event, is_opaque)
     for size in _SHORTER:
         if len(line) <= LONGEST:
             return line
-        line = _line({name: _cut(value, size) for name, value in event.items()})
+        line = _line({name: _cut(value, size) for name, value in event.items()}, is_opaque)
     return line if len(line) <= LONGEST else b""
 
 
@@ -53,8 +59,9 @@ def parse_event_line(line: str | bytes, host: str, printed_at: float | None = No
         line = line.encode("utf-8", "backslashreplace")
     if not line.startswith(_MARK_BYTES) or len(line) > LARGEST_REPORT:
         return None
+    data = line[len(_MARK_BYTES) :].strip()
     try:
-        event = parse_event(line[len(_MARK_BYTES) :])
+        event = parse_event(data if data.startswith(b"{") else b64decode(data, validate=True))
     except ValueError:
         return None
     if event["event"] in OF_THE_SUPERVISOR:
@@ -121,8 +128,9 @@ class EventThinner:
         return True
 
 
-def _line(event: Event) -> bytes:
-    return f"{MARK}{json.dumps(event, default=str)}\n".encode()
+def _line(event: Event, is_opaque: bool) -> bytes:
+    data = json.dumps(event, default=str).encode()
+    return _MARK_BYTES + (b64encode(data) if is_opaque else data) + b"\n"
 
 
 def _cut(value: Any, size: int) -> Any:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Callable
 
-from cloudtrain._system.files import NOT_A_FILE, open_to_append
+from cloudtrain._system.files import NOT_A_FILE, append_lines, open_to_append
 from cloudtrain._system.retries import TRANSIENT, again
 from cloudtrain.contract import Paths
 from cloudtrain.contract.documents import LARGEST_NUMBER, LARGEST_REPORT, Fields, parse_json
@@ -26,6 +26,11 @@ MARK = "[cloudtrain:event] "
 """Begins the line of an event in the log of a job: see `cloudtrain.observe.event_lines`."""
 OF_THE_SUPERVISOR = ("attempt", "retry", "queued", "goodput", "job")
 """Events that no host reports: they are about the job as a whole."""
+
+RECLAIMED = "reclaimed"
+"""A host has received a notice that it is taken back, or SIGTERM."""
+SPARE = "spare"
+"""A phase of the preparation of a spare host, or that it waits."""
 
 Event = dict[str, Any]
 
@@ -59,7 +64,7 @@ class EventLog:
         descriptor = self.open()
         if descriptor is not None:
             try:
-                os.write(descriptor, lines)
+                append_lines(descriptor, lines)
             finally:
                 os.close(descriptor)
 
@@ -197,9 +202,16 @@ def _check_host(given: Fields) -> None:
 
 def _check_step(given: Fields) -> None:
     given.integer("step", None, least=-LARGEST_NUMBER)
+    given.integer("total", None, least=1)
     given.integer("pid", 2, least=1)
     for name in ("stalled", "seconds"):
         given.number(name, 0.0, least=0)
+
+
+def _check_sample(given: Fields) -> None:
+    from cloudtrain.observe.samples import check  # not at the start of every rank
+
+    check(given)
 
 
 _CHECKS: dict[str, Callable[[Fields], object]] = {
@@ -212,6 +224,8 @@ _CHECKS: dict[str, Callable[[Fields], object]] = {
     "discarded": _check_kind,
     "step": _check_step,
     "restored": _check_step,
+    "save_interval": lambda given: given.text("text"),
+    "sample": _check_sample,
     "outcome": lambda given: given.text("status"),
     "warning": lambda given: given.text("message"),
 }

@@ -98,6 +98,8 @@ class GoodputMeter:
             self._restore(_number(event["seconds"]), -1 if step is None else int(step))
         elif kind == "step":
             step = event["step"]
+            if event.get("pid") is None and self.process is not None:
+                return  # of a Hugging Face Trainer, in a script that reports its steps itself
             self._step(time, None if step is None else int(step), _number(event["stalled"]), event.get("pid"))
 
     def _begin_attempt(self, time: float) -> None:

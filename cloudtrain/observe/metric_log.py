@@ -1,14 +1,17 @@
 """Metrics that a script logs: ``cloudtrain.log(step=10, loss=0.3)``.
 
 A call puts the values in memory. A thread appends them to a file next to the rank's heartbeat, and the runtime of the
-host reads it: see `cloudtrain.runtime.logged_metrics`. So neither a slow disk nor a GPU delays a step. Each line of the
-file is a list in JSON: the rank, and its calls. A call is a list, too: the time in seconds since the epoch, the step,
-and the values by name.
+host reads it: see `cloudtrain.runtime.logged_metrics`. The thread also reports the last step as the job's progress. So
+neither a slow disk nor a GPU delays a step. Each line of the file is a list in JSON: the rank, and its calls. A call is
+a list, too: the time in seconds since the epoch, the step, and the values by name; if they are many, the names, and the
+values as the doubles of this machine in hexadecimal digits.
 """
 
 from __future__ import annotations
 
 import atexit
+import contextlib
+import functools
 import json
 import os
 import re
@@ -16,30 +19,39 @@ import sys
 import threading
 import time
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Callable
 
-from cloudtrain._system.files import open_to_append
+from cloudtrain._system.files import append_lines, open_to_append
 from cloudtrain._system.processes import after_fork_in_child
 from cloudtrain.observe import steady
 from cloudtrain.observe.heartbeat import VARIABLE
-from cloudtrain.observe.progress import current_rank, own_progress
+from cloudtrain.observe.progress import current_rank, own_progress, whole_total
 
 INTERVAL = 1.0
 """Seconds between two writes. A killed rank loses the values that were not written."""
 BATCH = 100
-"""Values in one line, but for a call with more. After each, the script's threads run: a long one would delay a step."""
+"""Values in one line, but for a call with more."""
+TURN = 1000
+"""Values after which the script's threads run: a turn takes 0.1 ms, and a longer one would delay a step. Handing over
+the interpreter costs more than the line of a batch."""
+DENSE = 8
+"""Values in a call from which on they are written as digits."""
+MOST_BYTES = 1 << 20
+"""Bytes in one write, or a line more."""
 MOST_WAITING = 200_000
-"""Calls that are kept in memory while the disk fails or is slow. Later ones are dropped."""
-REPORT_SECONDS = 0.1
-"""The least seconds between two reports of the job's progress."""
+"""Values that are kept in memory while the disk fails or is slow. Later ones are dropped."""
 EXIT_SECONDS = 5.0
 """The most seconds that the end of a script waits for the last write."""
 LONGEST_NAME = 255
 
 _NAME = re.compile(rf"[^\x00-\x1f\x7f]{{1,{LONGEST_NAME}}}")
+_FLOATS = {float}
 _Pending = Callable[[], float]
 """Returns a value that a GPU may not have computed yet."""
+
+_Call = tuple[float, int, "dict[str, float | _Pending]"]
+"""The time, the step, and the values."""
 
 
 def metrics_path(heartbeat_path: str) -> str:
@@ -58,90 +70,150 @@ class MetricLog:
     def __init__(self, path: str, warn: Callable[[str], object]) -> None:
         self._path = path
         self._warn = warn
-        self._warned = False
+        self._warned: set[str] = set()
         self._calls = 0
-        self._step = 0
-        self._reported_at = 0.0
-        self._waiting: deque[tuple[float, int, dict[str, float | _Pending]]] = deque()
+        self._last = (0.0, 0)
+        """The time and the step of the last call."""
+        self._reported: int | None = None
+        """The last step that was reported as progress of the job."""
+        self._total: int | None = None
+        self._waiting: deque[_Call] = deque()
+        self._added = self._removed = 0
+        """Values that `add` has put there, and that the thread has taken out."""
         self._thread: threading.Thread | None = None
+        self._checked_at = 0.0
+        """When the thread was last seen alive."""
         self._ended = threading.Event()
         self._names: set[str] = set()
-        self._is_cut = False
-        """Whether the file ends within a line, because the disk was full."""
 
-    def add(self, step: int | None, values: Mapping[str, Any]) -> None:
+    def add(self, step: int | None, values: Mapping[str, Any], total_steps: int | None = None) -> None:
         """Keep the values of one call for the next write. Raises TypeError or ValueError as `log` does."""
+        if total_steps is not None and total_steps != self._total:
+            self._total = own_progress().total = whole_total(total_steps)
         if not values.keys() <= self._names:
             for name in values:
                 _check_name(name)
             self._names.update(values)
-        checked = {
-            name: value if type(value) is float else _number(name, value) for name, value in values.items()
-        }
-        self._step = step = self._calls if step is None else int(step)
+        checked = dict(values)
+        if {*map(type, checked.values())} != _FLOATS:
+            checked = {name: _number(name, value) for name, value in values.items()}
+        step = self._calls if step is None else int(step)
         self._calls += 1
         now = steady.now()
-        if len(self._waiting) < MOST_WAITING:
+        self._last = (now, step)
+        if self._added - self._removed < MOST_WAITING:
+            self._added += len(checked)
             self._waiting.append((now, step, checked))
         else:
             self._lost("the disk does not keep up")
-        if now - self._reported_at >= REPORT_SECONDS:
-            self._reported_at = now
-            self._report()
-        if self._thread is None:
-            self._thread = threading.Thread(target=self._run, name="cloudtrain-log", daemon=True)
-            self._thread.start()
+        if now - self._checked_at >= INTERVAL:
+            self._checked_at = now
+            self._ensure_thread()
 
     def close(self) -> None:
         """Write what waits, from the thread, within `EXIT_SECONDS`: the disk may hang."""
-        self._report()
         self._ended.set()
+        if self._calls:
+            self._ensure_thread()
         if self._thread is not None:
             self._thread.join(EXIT_SECONDS)
+            if self._thread.is_alive():
+                self._lost("the disk does not respond")
 
-    def _report(self) -> None:
-        """Report the last step as progress of the job, unless the script has."""
+    def _ensure_thread(self) -> None:
+        """Start the thread; again, if something in the script has ended it."""
+        if self._thread is not None:
+            if self._thread.is_alive():
+                return
+            self._warn_once("the thread of cloudtrain.log() has ended unexpectedly, and was started again")
+        thread = threading.Thread(target=self._run, name="cloudtrain-log", daemon=True)
+        try:
+            thread.start()
+        except RuntimeError as error:  # there are too many
+            self._lost(str(error))
+        else:
+            self._thread = thread
+
+    def _report(self, *, is_last: bool) -> None:
+        """Report the last step as progress of the job, unless the script does so itself."""
         progress = own_progress()
-        if self._calls and progress.number != self._step:
-            progress.step(self._step)
+        if progress.number == self._reported:
+            moment, step = self._last
+            if step != self._reported:
+                self._reported = step
+                progress.step(step, steady.now() - moment)
+            if is_last:
+                progress.report()
+            else:
+                progress.report_due()
 
     def _run(self) -> None:
-        while not self._ended.wait(INTERVAL):
-            self._write()
-        self._write()
+        is_last = False
+        while not is_last:
+            self._report(is_last=is_last)
+            is_last = self._ended.wait(INTERVAL)
+            self._write(is_last=is_last)
+        self._report(is_last=True)
 
-    def _write(self) -> None:
-        """Write what waits. Does not raise."""
-        rank = current_rank()
+    def _write(self, *, is_last: bool) -> None:
+        """Write what waits. What the disk does not take now waits for the next time."""
         while self._waiting:
+            taken, lines = self._lines()
+            try:
+                descriptor = open_to_append(self._path)
+                try:
+                    append_lines(descriptor, b"".join(lines))
+                finally:
+                    os.close(descriptor)
+            except OSError as error:
+                self._waiting.extendleft(reversed(taken))
+                if is_last:
+                    self._lost(str(error))
+                else:
+                    self._warn_once("metrics of cloudtrain.log() cannot be written, and wait", str(error))
+                return
+            self._removed += sum(len(values) for _, _, values in taken)
+
+    def _lines(self) -> tuple[list[_Call], list[bytes]]:
+        """Some of the calls that wait, which are taken out, and the lines for them."""
+        rank, taken, lines, size, turn = current_rank(), [], [], 0, 0
+        while self._waiting and size < MOST_BYTES:
             calls, count = [], 0
             while self._waiting and count < BATCH:
-                moment, step, values = self._waiting.popleft()
-                calls.append((round(moment, 3), step, values))
-                count += len(values)
+                calls.append(self._waiting.popleft())
+                count += len(calls[-1][2])
+            taken += calls
+            turn += count
             try:
-                self._append(json.dumps([rank, calls], default=_read, separators=(",", ":")) + "\n")
-            except Exception as error:  # the script continues without its metrics
+                line = _dense_line(rank, calls) if count >= DENSE * len(calls) else _plain_line(rank, calls)
+            except Exception as error:  # of a tensor: the script continues without these values
                 self._lost(str(error))
-            time.sleep(0)  # lets other threads run
-
-    def _append(self, text: str) -> None:
-        descriptor = open_to_append(self._path)
-        try:
-            data = (b"\n" if self._is_cut else b"") + text.encode()
-            self._is_cut = os.write(descriptor, data) != len(data)
-            if self._is_cut:
-                raise OSError("the disk is full")
-        finally:
-            os.close(descriptor)
+                continue
+            lines.append(line.encode())
+            size += len(line)
+            if turn >= TURN:
+                turn = 0
+                time.sleep(0)  # lets other threads run
+        return taken, lines
 
     def _lost(self, why: str) -> None:
-        if not self._warned:
-            self._warned = True
-            self._warn(f"metrics of cloudtrain.log() are lost: {why}")
+        self._warn_once("metrics of cloudtrain.log() are lost", why)
+
+    def _warn_once(self, message: str, why: str = "") -> None:
+        if message not in self._warned:
+            self._warned.add(message)
+            with contextlib.suppress(Exception):  # the script may have closed its output
+                self._warn(f"{message}: {why}" if why else message)
 
 
-def log(values: Mapping[str, Any] | None = None, /, *, step: int | None = None, **named: Any) -> None:
+def log(
+    values: Mapping[str, Any] | None = None,
+    /,
+    *,
+    step: int | None = None,
+    total_steps: int | None = None,
+    **named: Any,
+) -> None:
     """Log metrics of a training step. Returns immediately; does nothing outside a job.
 
     Call it on one rank, or on all: cloudtrain shows the mean of all ranks, and the smallest and the largest value. No
@@ -150,14 +222,16 @@ def log(values: Mapping[str, Any] | None = None, /, *, step: int | None = None, 
     Args:
         values: numbers by name, for names that are not identifiers: ``{"val/loss": 0.3}``.
         step: the number of the step; the number of earlier calls if it is None.
+        total_steps: the number of the last step, if it is known: then cloudtrain shows the remaining time.
         named: numbers by name. A tensor with one element is a number, too. One on a GPU is read in the background.
 
     Raises:
-        TypeError, ValueError: a value is not a number, or a name is empty or has control characters.
+        TypeError, ValueError: a value is not a number, a name is empty or has control characters, or ``total_steps``
+            is not a whole number from 1 on.
     """
     own = _log or _start()
     if own is not None:
-        own.add(step, {**values, **named} if values else named)
+        own.add(step, {**values, **named} if values and named else values or named, total_steps)
 
 
 _log: MetricLog | None = None
@@ -184,6 +258,29 @@ def _forget() -> None:
 
 def _warn(message: str) -> None:
     sys.stderr.write(f"[cloudtrain] {message}\n")
+
+
+def _plain_line(rank: int, calls: Sequence[_Call]) -> str:
+    rounded = [(round(moment, 3), step, values) for moment, step, values in calls]
+    return json.dumps([rank, rounded], default=_read, separators=(",", ":")) + "\n"
+
+
+def _dense_line(rank: int, calls: Sequence[_Call]) -> str:
+    """The line of calls with many values: twenty times faster, and the training waits for the interpreter less."""
+    from array import array
+
+    parts = []
+    for moment, step, values in calls:
+        numbers: list[Any] = [*values.values()]
+        if {*map(type, numbers)} != _FLOATS:
+            numbers = [value if isinstance(value, float) else _read(value) for value in numbers]
+        parts.append(f'[{moment:.3f},{step},{_names(tuple(values))},"{array("d", numbers).tobytes().hex()}"]')
+    return f"[{rank},[{','.join(parts)}]]\n"
+
+
+@functools.lru_cache(maxsize=64)
+def _names(names: tuple[str, ...]) -> str:
+    return json.dumps(names)
 
 
 def _read(value: Any) -> float:

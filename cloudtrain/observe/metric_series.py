@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from bisect import bisect_left
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 
@@ -32,14 +33,73 @@ def metric_series(events: Iterable[dict[str, Any]]) -> dict[str, list[Point]]:
     Each host reports the values of its ranks: those of one step are combined. If a host reports a step again, after a
     restart, this replaces all values from this step on.
     """
-    found: dict[str, _Series] = {}
+    reader = MetricReader()
     for event in events:
+        reader.add(event)
+    return reader.series()
+
+
+RECENT = 1000
+"""The last values of a metric are never thinned while it is read: those of other hosts, or of a later attempt, may
+change them."""
+
+
+class MetricReader:
+    """Reads the metrics of a job from its events, in order.
+
+    Args:
+        parts: keep of each metric about so many parts, as `thinned` does, however many values there are; 0: all values.
+    """
+
+    def __init__(self, parts: int = 0) -> None:
+        self._parts = parts
+        self._found: dict[str, _Series] = {}
+
+    def add(self, event: dict[str, Any]) -> None:
         if event["event"] == "attempt":
-            for series in found.values():
+            for series in self._found.values():
                 series.begin_attempt()
         elif event["event"] == "metric":
-            found.setdefault(event["name"], _Series()).add(event)
-    return {name: series.points for name, series in found.items()}
+            series = self._found.setdefault(event["name"], _Series())
+            series.add(event)
+            if self._parts and len(series.points) > 8 * self._parts + RECENT:
+                series.thin(self._parts)
+
+    def series(self) -> dict[str, list[Point]]:
+        """The values of each metric so far. Another thread may call it."""
+        return {name: [*series.points] for name, series in [*self._found.items()]}
+
+    def counts(self) -> dict[str, int]:
+        """How many values each metric has, with those that were thinned out."""
+        return {name: len(series.points) + series.left_out for name, series in [*self._found.items()]}
+
+
+def thinned(points: Sequence[Point], parts: int) -> Sequence[Point]:
+    """The points to draw of many: of equal parts of the axis, those with the smallest and the largest value, over all
+    ranks and of single ones, and the first one without a finite value. The axis has steps, or else times."""
+    if len(points) <= 2 * parts:
+        return points
+    by_step = all(point.step is not None for point in points)
+    across = [float(point.step or 0) if by_step else point.time for point in points]
+    begin, length = min(across), max(across) - min(across)
+    groups: dict[int, list[int]] = {}
+    for place, at in enumerate(across):
+        groups.setdefault(min(int((at - begin) / length * parts), parts - 1) if length else 0, []).append(
+            place
+        )
+    kept: set[int] = set()
+    for group in groups.values():
+        finite = [place for place in group if math.isfinite(points[place].value)]
+        if len(finite) < len(group):
+            kept.add(next(place for place in group if not math.isfinite(points[place].value)))
+        if finite:
+            kept.add(min(finite, key=lambda place: points[place].value))
+            kept.add(max(finite, key=lambda place: points[place].value))
+            spread = [place for place in finite if points[place].min is not None]
+            if spread:
+                kept.add(min(spread, key=lambda place: points[place].min or 0.0))
+                kept.add(max(spread, key=lambda place: points[place].max or 0.0))
+    return [points[place] for place in sorted(kept)]
 
 
 class _Series:
@@ -52,6 +112,8 @@ class _Series:
         self._last: dict[str, int] = {}
         """The last step of each host."""
         self._is_new_attempt = False
+        self.left_out = 0
+        """The values that `thin` has removed."""
 
     def begin_attempt(self) -> None:
         """A new attempt, maybe on other hosts: its first step replaces all values from there on."""
@@ -66,6 +128,7 @@ class _Series:
             return
         if not self._steps:  # the script also prints this metric
             self.points.clear()
+            self.left_out = 0
         if not event.get("late"):
             if self._is_new_attempt or step <= self._last.get(host, step - 1):
                 self._is_new_attempt = False
@@ -78,6 +141,13 @@ class _Series:
         else:
             self._steps.insert(position, step)
             self.points.insert(position, point)
+
+    def thin(self, parts: int) -> None:
+        """Leave out values that a plot of ``parts`` parts does not show."""
+        points = [*thinned(self.points[:-RECENT], parts), *self.points[-RECENT:]]
+        self.left_out += len(self.points) - len(points)
+        self.points = points
+        self._steps = [point.step for point in points if point.step is not None]
 
     def _drop_from(self, step: int) -> None:
         position = bisect_left(self._steps, step)

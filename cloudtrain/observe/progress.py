@@ -13,10 +13,12 @@ import os
 import sys
 import time
 from collections.abc import Iterator
+from operator import index
 from pathlib import Path
 
+from cloudtrain.contract.documents import LARGEST_NUMBER
 from cloudtrain.observe import steady
-from cloudtrain.observe.events import EventLog
+from cloudtrain.observe.events import EventLog, to_line
 
 VARIABLE = "CLOUDTRAIN_EVENTS_FILE"
 """The file of the job's events."""
@@ -38,6 +40,8 @@ class Progress:
         self._steps = 0
         self.number: int | None = None
         """The last step that was reported."""
+        self.total: int | None = None
+        """The number of the last step of the training, if the script knows it."""
         self._done_at = 0.0
         """When the last step was done, on the clock of `time.monotonic`."""
         self._due_at = -math.inf
@@ -47,16 +51,22 @@ class Progress:
         self._stalled = 0.0
         self._is_stalled = False
 
-    def step(self, number: int | None) -> None:
-        """A step is done."""
+    def step(self, number: int | None, ago: float = 0.0) -> None:
+        """A step was done ``ago`` seconds ago."""
         self._steps += 1
         if number is not None:
             self.number = number
-        self._done_at = now = time.monotonic()
+        now = time.monotonic()
+        self._done_at = now - ago
         if now >= self._due_at:
             if not self._reported_steps:
                 atexit.register(self.report)
                 self._began_at = now
+            self.report()
+
+    def report_due(self) -> None:
+        """Report the last step, if it has waited for its time."""
+        if time.monotonic() >= self._due_at:
             self.report()
 
     def saved(self, number: int) -> None:
@@ -66,14 +76,16 @@ class Progress:
         self._steps_at_save = self._steps
 
     def report(self) -> None:
-        """Append an event about the last step, unless that was done."""
+        """Append an event about the last step, unless that was done. If the disk fails, a later report replaces it."""
         if self._steps == self._reported_steps or os.getpid() != self._process:
             return
         now = time.monotonic()
         self._reported_steps = self._steps
         self._due_at = now + min(max(SHARE * (now - self._began_at), FIRST_INTERVAL), INTERVAL)
         ago = now - self._done_at
-        self._emit("step", ago, step=self.number, stalled=round(self._stalled, 3), pid=self._process)
+        total = {} if self.total is None else {"total": self.total}
+        stalled = round(self._stalled, 3)
+        self._emit("step", ago, step=self.number, **total, stalled=stalled, pid=self._process)
 
     @contextlib.contextmanager
     def stalled(self) -> Iterator[None]:
@@ -100,11 +112,12 @@ class Progress:
             self._emit("restored", 0.0, step=restored[-1] if restored else None, seconds=seconds)
 
     def _emit(self, event: str, ago: float, **fields: object) -> None:
+        """Append an event. No attempt is repeated: a failing disk must neither end nor delay the training."""
         if self._log is None or current_rank() != 0:
             return
         log = EventLog(self._log.path, self._log.source, clock=lambda: steady.now() - ago)
-        with contextlib.suppress(OSError):  # a full disk must not end the training
-            log.emit(event, **fields)
+        with contextlib.suppress(OSError):
+            log.append(to_line(log.record(event, **fields)))
 
 
 def current_rank() -> int:
@@ -133,7 +146,7 @@ def own_progress() -> Progress:
     return _own
 
 
-def report_step(step: int | None = None) -> None:
+def report_step(step: int | None = None, total_steps: int | None = None) -> None:
     """Report that a training step is done: cheap enough for every step.
 
     `Checkpointer.maybe_save` and the optimizers of `cloudtrain.distributed.torch` call this. Call it in a training
@@ -141,5 +154,20 @@ def report_step(step: int | None = None) -> None:
 
     Args:
         step: the number of the step. After a restart, the numbers show which steps are computed again.
+        total_steps: the number of the last step. With both, cloudtrain shows how long the training will still take.
+
+    Raises:
+        TypeError, ValueError: ``total_steps`` is not a whole number from 1 on.
     """
-    own_progress().step(step)
+    progress = own_progress()
+    if total_steps is not None and total_steps != progress.total:
+        progress.total = whole_total(total_steps)
+    progress.step(step)
+
+
+def whole_total(total_steps: object) -> int:
+    """``total_steps`` of a caller. Raises TypeError or ValueError."""
+    total = index(total_steps)  # type: ignore[arg-type]
+    if not 1 <= total <= LARGEST_NUMBER:
+        raise ValueError(f"total_steps must be from 1 on, not {total}")
+    return total

@@ -8,8 +8,14 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
+from cloudtrain.observe.course import MOST_HOSTS, OF_THE_COURSE, Course
+from cloudtrain.observe.events import SPARE
 from cloudtrain.observe.goodput import KINDS, GoodputMeter
+from cloudtrain.observe.hanging import HANGING, Hanging, read_hanging
 from cloudtrain.observe.metric_series import Point
+from cloudtrain.observe.samples import Sample, add_recent
+from cloudtrain.observe.stacks import GROUP, TAKEN, StackReader
+from cloudtrain.observe.step_meter import StepMeter
 
 MOST_POINTS = 80
 """Twice the width of a sparkline."""
@@ -70,6 +76,8 @@ WARNINGS = 10
 WAITS = "start"
 """The state of a host whose runtime has started, and that is in no phase yet."""
 OUTPUTS = ("model", "output")
+LONGEST_CHOICE = 200
+"""Characters, as a script may have forged the event."""
 RECENT_STEPS = 64
 """Steps for which the values of hosts are combined: they arrive one host after another."""
 MOST_NAMES = 1000
@@ -100,21 +108,47 @@ class Summary:
     """Seconds of each completed phase, on the slowest host."""
     hosts: dict[str, HostProgress] = field(default_factory=dict)
     """The hosts of the last attempt."""
-    step: int | None = None
-    """The last step that the script reported."""
+    steps: StepMeter = field(default_factory=StepMeter)
     metrics: dict[str, float] = field(default_factory=dict)
     """The last value of each metric."""
     logged: dict[str, list[tuple[int, float, int]]] = field(default_factory=dict)
     """The last steps of each metric that ``cloudtrain.log`` logged: step, mean, and the number of ranks in it."""
+    earlier: dict[str, list[float]] = field(default_factory=dict)
+    """The smallest and the largest value of each metric, without those of `logged`, which may change."""
     uploaded: dict[str, str] = field(default_factory=dict)
     """The URI of each kind of output: ``model``, ``output``."""
     warnings: list[str] = field(default_factory=list)
     """The last different warnings of the last attempt, oldest first."""
     trends: dict[str, Trend] = field(default_factory=dict)
     """The course of each metric."""
+    samples: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
+    """The recent samples of each host of the last attempt, as events, oldest first: see `recent_samples`."""
     last: float = 0.0
     """The time of the last metric, in seconds since the epoch."""
     meter: GoodputMeter = field(default_factory=GoodputMeter)
+    stacks: StackReader = field(default_factory=StackReader)
+    """The last stacks of the ranks that were taken."""
+    save_interval: str = ""
+    """The choice of ``Checkpointer(every="auto")``, and its reasons."""
+    hanging: Hanging | None = None
+    """The hang that was found in the last attempt and is not over."""
+    course: Course = field(default_factory=Course)
+    """Attempts and their phases on a time axis; the ranks of each host."""
+
+    @property
+    def ranges(self) -> dict[str, tuple[float, float]]:
+        """The smallest and the largest value of each metric, over all attempts; without those that are not finite."""
+        found = {name: (low, high) for name, (low, high) in self.earlier.items()}
+        for name, steps in self.logged.items():
+            values = [*found.get(name, ()), *(mean for _, mean, _ in steps if math.isfinite(mean))]
+            if values:
+                found[name] = (min(values), max(values))
+        return found
+
+    @property
+    def details(self) -> dict[str, str]:
+        """For `JobDescription.details`."""
+        return {"saves": self.save_interval} if self.save_interval else {}
 
     def add(self, event: dict[str, Any]) -> None:
         """Add the next event of the job. Ignores one that lacks a field."""
@@ -123,32 +157,54 @@ class Summary:
             if kind == "metric":
                 self._add_metric(_text(event["name"]), event)
             elif kind == "attempt":
+                for name, steps in self.logged.items():
+                    for _, mean, _ in steps:
+                        self._extend(name, mean)
                 self.logged.clear()
                 self.phases.clear()
                 self.hosts.clear()
+                self.samples.clear()
                 self.warnings.clear()
+                self.hanging = None
             elif kind == "phase":
                 self._add_phase(_text(event["phase"]), event)
             elif kind == "host":
                 self._set_host(event, WAITS)
+            elif kind == SPARE:
+                self._set_host(event, f"spare: {_text(event['state'])}")
             elif kind == "outcome":
                 self._set_host(event, _text(event["status"]))
             elif kind == "progress":
                 self._add_progress(event)
-            elif kind == "step":
-                self.step = event.get("step")
+            elif kind == "sample":
+                add_recent(self.samples, event)
             elif kind == "uploaded":
                 if event["kind"] in OUTPUTS:
                     self.uploaded.setdefault(event["kind"], _text(event["uri"]))
+            elif kind == "save_interval":
+                self.save_interval = _text(event["text"])[:LONGEST_CHOICE]
+            elif kind == HANGING:
+                self.hanging = read_hanging(event)
+            elif kind in (GROUP, TAKEN):
+                self.stacks.add(event)
             elif kind == "discarded":
                 self.uploaded.pop(event["kind"], None)
             elif kind == "warning" and _text(event["message"]) not in self.warnings:
                 self.warnings = [*self.warnings, event["message"]][-WARNINGS:]
         except (KeyError, TypeError, ValueError, OverflowError):
             return
-        if kind in KINDS:
+        if kind in OF_THE_COURSE or (kind == "metric" and "step" in event):
             with contextlib.suppress(KeyError, TypeError, ValueError, OverflowError):
-                self.meter.add(event)
+                self.course.add(event)
+        if kind in KINDS:
+            for meter in (self.steps, self.meter):
+                with contextlib.suppress(KeyError, TypeError, ValueError, OverflowError):
+                    meter.add(event)
+
+    @property
+    def series(self) -> dict[str, list[Point]]:
+        """The course of each metric: at most a few hundred points, means of successive values."""
+        return {name: trend.series(self.last) for name, trend in self.trends.items()}
 
     def _add_metric(self, name: str, event: dict[str, Any]) -> None:
         value, step, ranks = event["value"], event.get("step"), event.get("ranks") or 1
@@ -169,8 +225,18 @@ class Summary:
             trend = self.trends[name] = Trend()
         trend.add(time, value)
         self.metrics[name] = value
-        if step is not None:
-            self.logged[name] = [*recent, (step, value, ranks)][-RECENT_STEPS:]
+        if step is None:
+            self._extend(name, value)
+            return
+        self.logged[name] = [*recent, (step, value, ranks)]
+        if len(self.logged[name]) > RECENT_STEPS:
+            self._extend(name, self.logged[name].pop(0)[1])
+
+    def _extend(self, name: str, value: float) -> None:
+        """Widen the range of a metric."""
+        if math.isfinite(value):
+            low, high = self.earlier.get(name, (value, value))
+            self.earlier[name] = [min(low, value), max(high, value)]
 
     def _add_phase(self, name: str, event: dict[str, Any]) -> None:
         if event["state"] == "began":
@@ -181,7 +247,7 @@ class Summary:
 
     def _set_host(self, event: dict[str, Any], state: str) -> None:
         name = event.get("source")
-        if name in self.hosts or (name and len(self.hosts) < MOST_NAMES):
+        if name in self.hosts or (name and len(self.hosts) < MOST_HOSTS):
             self.hosts[_text(name)] = HostProgress(state)
 
     def _add_progress(self, event: dict[str, Any]) -> None:
@@ -189,20 +255,34 @@ class Summary:
         if host and host.state == event["phase"]:
             host.done, host.total = event["done"], event.get("total") or 0
 
+    def recent_samples(self) -> dict[str, list[Sample]]:
+        """By host, oldest first."""
+        return {host: [*map(Sample.of, events)] for host, events in self.samples.items()}
+
+    def last_samples(self) -> dict[str, Sample]:
+        """By host."""
+        return {host: Sample.of(events[-1]) for host, events in self.samples.items()}
+
     def to_dict(self) -> dict[str, Any]:
         """As data for JSON."""
         trends = {name: trend.to_list() for name, trend in self.trends.items()}
         hosts = {name: vars(host) for name, host in self.hosts.items()}
-        return {**vars(self), "hosts": hosts, "trends": trends, "meter": self.meter.to_dict()}
+        parts = {name: getattr(self, name).to_dict() for name in _PARTS}
+        hanging = self.hanging and self.hanging.to_dict()
+        return {**vars(self), "hosts": hosts, "trends": trends, "hanging": hanging, **parts}
 
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> Summary:
         """The inverse of `to_dict`. Raises TypeError, ValueError or KeyError."""
         trends = {name: Trend.from_list(points) for name, points in data["trends"].items()}
         hosts = {name: HostProgress(**values) for name, values in data.get("hosts", {}).items()}
-        return cls(
-            **{**data, "hosts": hosts, "trends": trends, "meter": GoodputMeter.from_dict(data["meter"])}
-        )
+        parts = {name: kind.from_dict(data[name]) for name, kind in _PARTS.items()}
+        hanging = data.get("hanging") and Hanging.from_dict(data["hanging"])
+        return cls(**{**data, "hosts": hosts, "trends": trends, "hanging": hanging, **parts})
+
+
+_PARTS: dict[str, Any] = {"meter": GoodputMeter, "steps": StepMeter, "course": Course, "stacks": StackReader}
+"""The fields that have ``to_dict`` and ``from_dict``."""
 
 
 def _text(value: Any) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import importlib.metadata
 import re
 import sys
 import tarfile
@@ -149,6 +148,8 @@ def _required(files: Mapping[str, bytes], name: str) -> set[str]:
 
 
 def _modules_of(distribution: str) -> set[str]:
+    import importlib.metadata  # slow to import, and most scripts have no requirements.txt next to them
+
     normal = re.sub(r"[-_.]+", "-", distribution).lower()
     modules = {normal.replace("-", "_"), distribution, *_MODULES.get(normal, ())}
     try:

@@ -97,7 +97,7 @@ def _digest(data: bytes) -> str:
 
 @functools.cache
 def _zipapp() -> bytes:
-    """The archive's bytes. They are not compressed: then they do not depend on zlib's version, and start faster.
+    """The archive's bytes. They are not compressed, so that they do not depend on zlib's version and start faster.
 
     Reading all files takes 0.1 s, and each element of an array needs them.
     """

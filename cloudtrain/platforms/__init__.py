@@ -12,12 +12,15 @@ if TYPE_CHECKING:
         Downloads as Downloads,
         Events as Events,
         Export as Export,
+        HostOffer as HostOffer,
         HostState as HostState,
         JobDescription as JobDescription,
         JobState as JobState,
         JobWarnings as JobWarnings,
         Metrics as Metrics,
         Naming as Naming,
+        Notifications as Notifications,
+        Offers as Offers,
         Outlines as Outlines,
         PendingOutputs as PendingOutputs,
         Platform as Platform,
@@ -29,8 +32,9 @@ if TYPE_CHECKING:
         Resolver as Resolver,
         Resubmission as Resubmission,
         Series as Series,
+        Stacks as Stacks,
         States as States,
-        Trends as Trends,
+        Summaries as Summaries,
         Upkeep as Upkeep,
         WarmUp as WarmUp,
     )
@@ -42,22 +46,22 @@ if TYPE_CHECKING:
     )
     from cloudtrain.platforms.preflight import job_checks as job_checks
     from cloudtrain.platforms.registry import get_platform as get_platform, platform_names as platform_names
-    from cloudtrain.platforms.request_diff import Change as Change, changes as changes
-    from cloudtrain.platforms.states import print_states as print_states
+    from cloudtrain.platforms.request_diff import Change as Change, changes as changes, fields as fields
+    from cloudtrain.platforms.waiting import print_states as print_states
 
 # lazy: the supervisor of a local job needs only its own module of this package
 __getattr__, __dir__, __all__ = lazy(
     __name__,
     {
         "cloudtrain.platforms.base": (
-            "AccountStorage Arrays Downloads Events Export HostState JobDescription JobState JobWarnings "
-            "Metrics Naming Outlines PendingOutputs Platform Preemption Preflight Prices Request Requests Resolver "
-            "Resubmission Series States Trends Upkeep WarmUp"
+            "AccountStorage Arrays Downloads Events Export HostOffer HostState JobDescription JobState JobWarnings "
+            "Metrics Naming Notifications Offers Outlines PendingOutputs Platform Preemption Preflight Prices Request "
+            "Requests Resolver Resubmission Series Stacks States Summaries Upkeep WarmUp"
         ),
         "cloudtrain.platforms.checks": "Check CheckStatus Finding run_checks",
         "cloudtrain.platforms.preflight": "job_checks",
         "cloudtrain.platforms.registry": "get_platform platform_names",
-        "cloudtrain.platforms.request_diff": "Change changes",
-        "cloudtrain.platforms.states": "print_states",
+        "cloudtrain.platforms.request_diff": "Change changes fields",
+        "cloudtrain.platforms.waiting": "print_states",
     },
 )

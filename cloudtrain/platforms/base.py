@@ -10,13 +10,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from cloudtrain.contract import FailureReport, JobStatus
-from cloudtrain.observe import Goodput
 from cloudtrain.observe.metric_series import Point
 from cloudtrain.platforms.described_names import DescribedNames
 from cloudtrain.storage import Progress, Store
 
 if TYPE_CHECKING:
+    from cloudtrain.cost.so_far import Cost
     from cloudtrain.errors import CloudtrainError
+    from cloudtrain.observe import Goodput, Sample, Summary
+    from cloudtrain.observe.stacks import StackDump
     from cloudtrain.platforms.checks import Check
     from cloudtrain.spec import TrainingJob
 
@@ -95,8 +97,22 @@ class JobDescription(DescribedNames):
     """The hosts of the last attempt, where the platform knows them."""
     step: int | None = None
     """The last training step that the script reported."""
+    total_steps: int | None = None
+    """The number of the last step of the training, if the script reported it."""
+    progress: float | None = None
+    """``step`` / ``total_steps``, from 0 to 1; None if one of them is unknown."""
+    step_rate: float | None = None
+    """Steps per second, of the last steps; None if it is unknown, and while no script runs."""
+    remaining_seconds: float | None = None
+    """Until the last step, at that rate; None if it is unknown."""
+    stalled_seconds: float | None = None
+    """Since the last step, if that is long in comparison with the steps before it."""
     metrics: Mapping[str, float] = field(default_factory=dict)
     """The last value of each metric."""
+    metric_ranges: Mapping[str, tuple[float, float]] = field(default_factory=dict)
+    """The smallest and the largest value of each metric, where known: means of the ranks that logged a step."""
+    samples: Mapping[str, Sample] = field(default_factory=dict)
+    """The last sample of each host of the last attempt, where the platform knows them."""
     goodput: Goodput | None = None
     """The share of the job's time that went into training steps, and what became of the rest."""
     model_data: str | None = None
@@ -114,13 +130,20 @@ class JobDescription(DescribedNames):
     """The moment of this description on the clock that its times are from; None: the time of day."""
     answer: Mapping[str, Any] | None = field(default=None, repr=False, compare=False)
     """SageMaker's own response to DescribeTrainingJob; None on other platforms."""
+    request: Mapping[str, Any] | None = field(default=None, repr=False, compare=False)
+    """The body of the job's request, if it was read for this description."""
 
     def to_dict(self) -> dict[str, Any]:
         return {
-            **{name: value for name, value in vars(self).items() if name not in ("answer", "looked_at")},
+            **{
+                name: value
+                for name, value in vars(self).items()
+                if name not in ("answer", "looked_at", "request")
+            },
             "status": str(self.status),
             "failure": self.failure.to_dict() if self.failure else None,
             "hosts": [asdict(host) for host in self.hosts],
+            "samples": {host: sample.to_dict() for host, sample in self.samples.items()},
             "goodput": asdict(self.goodput) if self.goodput else None,
         }
 
@@ -172,7 +195,10 @@ class Outlines(Protocol):
     """The ability to describe thousands of jobs for a table."""
 
     def outlines(self, job_names: Sequence[str]) -> Iterator[JobDescription | CloudtrainError]:
-        """The status, times, failure and reason of each job, in the order of the names; or why they are unknown."""
+        """The status, times, progress, failure and reason of each job, in the order of the names.
+
+        In the place of a job about which they are unknown is why.
+        """
         ...
 
 
@@ -290,6 +316,18 @@ class PendingOutputs(Protocol):
 
 
 @runtime_checkable
+class Notifications(Protocol):
+    """The ability to keep the notifications of a job with it: other platforms keep no account of what was sent."""
+
+    def outbox(self, job_name: str) -> Path:
+        """The folder on this machine that has the job's `cloudtrain.runtime.notifications.outbox.Outbox`.
+
+        Raises JobNotFound, or PlatformError if it is on another machine.
+        """
+        ...
+
+
+@runtime_checkable
 class AccountStorage(Protocol):
     """The ability to keep sources and outputs of jobs in storage of the platform's account."""
 
@@ -367,11 +405,30 @@ class Metrics(Protocol):
 
 
 @runtime_checkable
-class Trends(Protocol):
-    """The ability to report the course of metrics at a cost that does not grow with the number of their values."""
+class Summaries(Protocol):
+    """The ability to summarise the events of a job at a cost that does not grow with their number."""
 
-    def trends(self, job_name: str) -> Series:
-        """At most a few hundred points of each metric: means of successive values. Raises JobNotFound."""
+    def summary(self, job_name: str) -> Summary:
+        """The summary of all events so far: a copy. Raises JobNotFound, or PlatformError if access is denied."""
+        ...
+
+
+@runtime_checkable
+class Stacks(Protocol):
+    """The ability to take the stacks of all ranks of a running job."""
+
+    def request_stacks(self, job_name: str, *, native: bool = False) -> None:
+        """Request the stacks. Returns immediately; `last_stacks` has the result some seconds later.
+
+        Args:
+            native: whether to include native frames, which stops each rank for up to some seconds.
+
+        Raises JobNotFound, or PlatformError if the job has no running ranks.
+        """
+        ...
+
+    def last_stacks(self, job_name: str) -> StackDump | None:
+        """The stacks that were taken last, also those of a job that has ended; None if there are none."""
         ...
 
 
@@ -379,8 +436,36 @@ class Trends(Protocol):
 class Prices(Protocol):
     """The ability to report the cost of a job."""
 
-    def cost(self, job_name: str) -> float | None:
-        """The cost in US dollars; None while the job runs, or if the price is not known. Raises JobNotFound."""
+    def cost(self, description: JobDescription) -> Cost | None:
+        """The cost so far of the job that was just described; None if its price is not known. Raises PlatformError."""
+        ...
+
+
+@dataclass(frozen=True)
+class HostOffer:
+    """Equal hosts on which a platform could run jobs."""
+
+    place: str
+    """A region, a partition, a node, or this machine; the region or partition that prices are for."""
+    kind: str = ""
+    """The instance type, or the name of the node."""
+    gpu: str = ""
+    """The name that the platform has for its GPUs; empty if it does not name them."""
+    gpus: int | None = None
+    """Of one host."""
+    hosts: int | None = None
+    """The number of hosts that exist, or that the account may use together."""
+    free_gpus: int | None = None
+    """GPUs of all these hosts that are free now, where the platform knows it."""
+    cluster: str = ""
+
+
+@runtime_checkable
+class Offers(Protocol):
+    """The ability to list the hosts on which jobs could run."""
+
+    def offers(self) -> Sequence[HostOffer]:
+        """Those with GPUs, on all clusters in the config file. Raises PlatformError if access is denied."""
         ...
 
 

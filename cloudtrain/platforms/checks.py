@@ -7,7 +7,8 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import Enum
-from typing import TYPE_CHECKING
+from functools import partial
+from typing import TYPE_CHECKING, Generic, TypeVar
 
 from cloudtrain._secrets.urls import hide_credentials
 from cloudtrain.errors import CloudtrainError
@@ -55,8 +56,36 @@ class Finding:
         return cls(CheckStatus.FAILED, error.message, error.hint)
 
 
+ok = partial(Finding, CheckStatus.OK)
+warning = partial(Finding, CheckStatus.WARNING)
+failed = partial(Finding, CheckStatus.FAILED)
+unknown = partial(Finding, CheckStatus.UNKNOWN)
+
 Check = Callable[[], Finding]
 """A check, which may take a while. If it raises a `CloudtrainError`, it has failed."""
+
+T = TypeVar("T")
+
+
+class Once(Generic[T]):
+    """A fact that several checks need: the first one finds it. The error of ``find`` is raised in each of them."""
+
+    def __init__(self, find: Callable[[], T]) -> None:
+        self._find = find
+        self._lock = threading.Lock()
+        self._found: list[T] = []
+        self._error: CloudtrainError | None = None
+
+    def __call__(self) -> T:
+        with self._lock:
+            if not self._found and not self._error:
+                try:
+                    self._found.append(self._find())
+                except CloudtrainError as error:
+                    self._error = error
+        if self._error:
+            raise self._error
+        return self._found[0]
 
 
 def run_checks(checks: Mapping[str, Check], timeout: float = TIMEOUT) -> Iterator[tuple[str, Finding]]:
@@ -66,6 +95,8 @@ def run_checks(checks: Mapping[str, Check], timeout: float = TIMEOUT) -> Iterato
         timeout: seconds after which an unfinished check is ``UNKNOWN``. Its thread continues, but does not keep the
             process alive.
     """
+    from concurrent.futures import TimeoutError as FutureTimeout  # on Python 3.10 another one
+
     deadline = time.monotonic() + timeout
     started = [(name, _start(check)) for name, check in checks.items()]
     for name, future in started:
@@ -73,8 +104,8 @@ def run_checks(checks: Mapping[str, Check], timeout: float = TIMEOUT) -> Iterato
             yield name, future.result(max(0.0, deadline - time.monotonic()))
         except CloudtrainError as error:
             yield name, Finding.of(error)
-        except TimeoutError:
-            yield name, Finding(CheckStatus.UNKNOWN, f"no answer in {timeout:g} s")
+        except FutureTimeout:
+            yield name, unknown(f"no answer in {timeout:g} s")
 
 
 def _start(check: Check) -> Future[Finding]:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from cloudtrain.packaging.imports import BUNDLED, outside_imports, read_sources
 from cloudtrain.platforms.base import Platform, Preflight, Request
-from cloudtrain.platforms.checks import Check, CheckStatus, Finding
+from cloudtrain.platforms.checks import Check, ok
 from cloudtrain.spec import Agent, TrainingJob
 
 
@@ -29,9 +29,9 @@ def job_checks(
         imports = outside_imports(read_sources(archive), job.entry_point, _bundled(job), _launcher(job))
     checks: dict[str, Check] = {}
     if request:
-        checks["request"] = lambda: Finding(CheckStatus.OK, f"the description is valid for {platform.name}")
+        checks["request"] = lambda: ok(f"the description is valid for {platform.name}")
     if archive:
-        checks["source"] = lambda: Finding(CheckStatus.OK, f"{job.entry_point} and what it imports compile")
+        checks["source"] = lambda: ok(f"{job.entry_point} and what it imports compile")
     if isinstance(platform, Preflight):
         checks.update(platform.preflight(job, request, imports))
     return checks

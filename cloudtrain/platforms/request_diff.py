@@ -28,7 +28,7 @@ def changes(old: Request, new: Request) -> list[Change]:
     The name of the job does not count, in whatever field it is. Nor does a field that one request omits and that is
     empty or false in the other: platforms fill in such defaults.
     """
-    before, after = dict(_leaves(old.body)), dict(_leaves(new.body))
+    before, after = dict(fields(old.body)), dict(fields(new.body))
     found = [Change(path, before.get(path), after.get(path)) for path in sorted({*before, *after})]
     names = old.job_name, new.job_name
     return [change for change in found if change.new not in (change.old, _renamed(change.old, *names))]
@@ -39,13 +39,14 @@ def _renamed(value: Any, old: str, new: str) -> Any:
     return json.loads(json.dumps(value).replace(old, new))
 
 
-def _leaves(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:
+def fields(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:
+    """All fields of a request's body that are not empty or false: the path and the value of each."""
     if isinstance(value, Mapping):
         for key, item in value.items():
-            yield from _leaves(item, f"{path}.{key}" if path else key)
+            yield from fields(item, f"{path}.{key}" if path else key)
     elif isinstance(value, (list, tuple)) and any(isinstance(item, Mapping) for item in value):
         for name, item in _named(value):
-            yield from _leaves(item, f"{path}[{name}]")
+            yield from fields(item, f"{path}[{name}]")
     elif value not in (None, False, "", "None", [], ()):
         yield path, value
 

@@ -6,14 +6,16 @@ import contextlib
 import os
 from collections.abc import Mapping
 from dataclasses import asdict
+from typing import TYPE_CHECKING
 
 from cloudtrain._secrets.hiding import ValueHider
 from cloudtrain.contract import FailureReport, Paths, Settings
-from cloudtrain.contract.ending import Ending
 from cloudtrain.contract.settings import HIDDEN_VARIABLES, PREFIX
-from cloudtrain.observe import Summary
-from cloudtrain.runtime.event_printer import NewEvents
 from cloudtrain.runtime.outcome import HostOutcome
+
+if TYPE_CHECKING:
+    from cloudtrain.contract.ending import Ending
+    from cloudtrain.observe import Summary
 
 TERMINATION_MESSAGE = f"{PREFIX}TERMINATION_MESSAGE"
 """The variable of `Settings.termination_message`: other settings may be what cannot be read."""
@@ -41,17 +43,22 @@ def write_ending(outcome: HostOutcome, paths: Paths, started_at: float, environ:
 
 def make_ending(outcome: HostOutcome, paths: Paths, started_at: float, hider: ValueHider) -> Ending:
     """The ending of this host, without the values that ``hider`` knows."""
+    from cloudtrain.contract.ending import STEPS, Ending
+    from cloudtrain.observe import Summary  # most hosts do not write an ending
+
     summary = Summary()
     last = started_at
     with contextlib.suppress(OSError, ValueError):
         last = _read(paths, started_at, summary)
     goodput = summary.meter.result(started_at, max(last, started_at + 0.001), last)
+    steps = summary.steps.result(last, is_running=False)
     failure = outcome.failure
     return Ending(
         status=outcome.status,
         failure=FailureReport.from_dict(hider.hide_all(failure.to_dict())) if failure else None,
         phases=summary.phases,
         metrics={hider.hide_all(name): value for name, value in summary.metrics.items()},
+        steps={name: steps[name] for name in STEPS if steps[name] is not None},
         goodput=asdict(goodput) if goodput else {},
         warnings=tuple(hider.hide_all(summary.warnings)),
         uploaded=hider.hide_all(summary.uploaded),
@@ -60,6 +67,8 @@ def make_ending(outcome: HostOutcome, paths: Paths, started_at: float, hider: Va
 
 def _read(paths: Paths, started_at: float, summary: Summary) -> float:
     """Add the events since ``started_at``; returns the time of the last one. Raises OSError."""
+    from cloudtrain.runtime.event_printer import NewEvents
+
     summary.add({"event": "attempt", "time": started_at})
     last = started_at
     for events in NewEvents(paths).read():

@@ -15,10 +15,11 @@ from dataclasses import asdict, replace
 from cloudtrain._system.memory import close_memory
 from cloudtrain._system.signals import ENDING, SIGHUP, handle, unblock
 from cloudtrain.contract import SPOT_VARIABLE, FailureReport, JobStatus, Paths
+from cloudtrain.contract.preemption import NATIVE_STACKS, STACKS
+from cloudtrain.contract.trackers import TRAINER_URL
 from cloudtrain.link.secret import VARIABLE, derive
 from cloudtrain.observe import EventLog, steady
 from cloudtrain.runtime.descendants import adopt_orphans
-from cloudtrain.runtime.diagnose.ranks import report_error
 from cloudtrain.runtime.ending import restart_exit_code, write_ending
 from cloudtrain.runtime.host_config import HostConfig
 from cloudtrain.runtime.host_run import HostRun
@@ -45,6 +46,7 @@ from cloudtrain.storage.disk_reserve import Reserve
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from cloudtrain.runtime.forwarding import OutputForwarder
+    from cloudtrain.runtime.leader_notifications import HangNotifier
 
 NOTICE_SIGNAL = "SIGUSR1"
 """Slurm sends it ahead of SIGTERM if a job requests that: ``--signal=USR1@120``."""
@@ -52,8 +54,8 @@ NOTICE_SIGNAL = "SIGUSR1"
 ORPHANED_SIGNAL = "SIGUSR2"
 """The node program of a scheduler sends it when its own parent is gone."""
 
-TRAINER = "KUBEFLOW_TRAINER_SERVER_URL"
-"""Set in the pods of a TrainJob, if its status shows metrics: see `cloudtrain.runtime.trainer_status`."""
+NOTIFY = "CLOUDTRAIN_NOTIFY"
+"""The variable of `Settings.notify`."""
 
 DEFAULT_PORT = 7778
 """The leader's port, unless `Settings.rendezvous` gives another."""
@@ -86,6 +88,8 @@ def main() -> int:
         NOTICE_SIGNAL,
         lambda _number, _frame: inbox.put({"type": "noticed", "reason": f"signal {NOTICE_SIGNAL}"}),
     )
+    handle(STACKS, lambda _number, _frame: inbox.put({"type": "inspect", "native": False}))
+    handle(NATIVE_STACKS, lambda _number, _frame: inbox.put({"type": "inspect", "native": True}))
     unblock(ENDING)  # see zipapp_main
     if tether == "stdin":
         threading.Thread(target=_hold_stdin, args=(inbox,), daemon=True).start()
@@ -102,6 +106,8 @@ def main() -> int:
     try:
         outcome = run(paths, os.environ, inbox)
     except Exception as error:
+        from cloudtrain.runtime.diagnose.ranks import report_error
+
         outcome = HostOutcome(
             JobStatus.FAILED, report_error(error, os.environ.get("CURRENT_HOST", ""), "start")
         )
@@ -114,6 +120,11 @@ def main() -> int:
                 sys.stderr.flush()
     Reserve(paths.output, SPARES).remove()
     write_ending(outcome, paths, started_at, environ)
+    if environ.get(NOTIFY):
+        from cloudtrain.runtime.leader_notifications import notify_end
+
+        notify_end(outcome, paths, environ, started_at, lambda: is_asked_to_end)
+        write_ending(outcome, paths, started_at, environ)  # with a warning of what has not arrived
     code = outcome.exit_code_with(restart_exit_code(environ))
     start_again(code, {**environ, VARIABLE: secret} if secret else environ, lambda: is_asked_to_end)
     return code
@@ -138,9 +149,18 @@ def run(paths: Paths, environ: MutableMapping[str, str], inbox: Inbox) -> HostOu
         return outcome
     paths = _clean(paths)
     config = HostConfig.read(paths, environ)
+    notify_hang = None
+    if environ.get(NOTIFY) and config.host.leads:
+        from cloudtrain.runtime.leader_notifications import HangNotifier
+
+        notify_hang = HangNotifier(config, dict(environ))
     for name in filter(None, config.settings.dropped_variables.split(",")):
         environ.pop(name, None)
     settings, host = config.settings, config.host
+    if settings.spare:
+        from cloudtrain.runtime.spare import wait_as_spare
+
+        return wait_as_spare(config, environ, inbox)
     events = EventLog(paths.events, host.current)
     events.emit("host", hosts=list(host.hosts), attempt=settings.attempt, pid=os.getpid())
     forwards = settings.forward_output and host.count > 1 and not host.leads
@@ -151,7 +171,7 @@ def run(paths: Paths, environ: MutableMapping[str, str], inbox: Inbox) -> HostOu
 
             forwarder = stack.enter_context(OutputForwarder(host.current))
         stack.enter_context(_listeners(config, environ))
-        return _take_part(config, environ, inbox, events, forwarder)
+        return _take_part(config, environ, inbox, events, forwarder, notify_hang)
 
 
 def _listeners(config: HostConfig, environ: MutableMapping[str, str]) -> contextlib.ExitStack:
@@ -161,7 +181,7 @@ def _listeners(config: HostConfig, environ: MutableMapping[str, str]) -> context
         from cloudtrain.runtime.event_printer import EventPrinter
 
         listeners.enter_context(EventPrinter(config, environ))
-    if environ.get(TRAINER):
+    if environ.get(TRAINER_URL):
         from cloudtrain.runtime.trainer_status import TrainerStatus, is_wanted
 
         if is_wanted(config, environ):
@@ -175,12 +195,16 @@ def _take_part(
     inbox: Inbox,
     events: EventLog,
     forwarder: OutputForwarder | None,
+    notify_hang: HangNotifier | None,
 ) -> HostOutcome:
     """Find the leader, or be it, and run this host's part."""
     paths, settings, host = config.paths, config.settings, config.host
     identity = job_identity(paths, environ)
     secret = take_secret(paths, environ, host.count)
-    keys = {purpose: derive(secret, purpose, settings.attempt) for purpose in ("control", "spawn", "tls")}
+    keys = {
+        purpose: derive(secret, purpose, settings.attempt)
+        for purpose in ("control", "spawn", "tls", "copies")
+    }
     write_ranks_secret(paths.run, secret, settings.attempt)
     restarts = bool(settings.restart_exit_code)
     if (
@@ -217,6 +241,10 @@ def _take_part(
             restarts=restarts,
             output=output,
             limits=limits,
+            hang_after=settings.hang_after,
+            on_hang=settings.on_hang,
+            notify_hang=notify_hang,
+            events=events,
         )
         leader.start()
     try:
@@ -243,7 +271,7 @@ def _take_part(
         from cloudtrain.environment.spot import watch_spot
 
         watch_spot(lambda notice: inbox.put({"type": "noticed", **asdict(notice)}))
-    outcome = HostRun(config, environ, inbox, client, events).run()
+    outcome = HostRun(config, environ, inbox, client, events, keys).run()
     if not forwarder:  # it has lines to send
         client.close()
     if leader:

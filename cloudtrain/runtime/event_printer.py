@@ -58,6 +58,8 @@ class EventPrinter:
     def __init__(self, config: HostConfig, environ: Mapping[str, str], target: int = 1) -> None:
         self._events = NewEvents(config.paths)
         self._hider = ValueHider.of_variables(config.settings.hidden_variables.split(","), environ)
+        self._host = config.host.current
+        self._is_opaque = config.settings.opaque_event_lines
         self._target = target
         self._thinner = EventThinner()
         self._ended = threading.Event()
@@ -78,12 +80,18 @@ class EventPrinter:
             ended = self._ended.wait(PAUSE)
             with suppress(OSError):  # there is no file yet, or something else in its place
                 for events in self._events.read():
-                    own = (event for event in events if event["event"] not in OF_THE_SUPERVISOR)
-                    self._print(self._thinner.pass_on(own))
+                    self._print(self._thinner.pass_on(filter(self._is_own, events)))
             self._print(self._thinner.rest() if ended else self._thinner.due())
 
+    def _is_own(self, event: Event) -> bool:
+        """Also for events of other hosts whose output this one prints, but not for their samples."""
+        kind = event["event"]
+        return kind not in OF_THE_SUPERVISOR and (kind != "sample" or event.get("source") == self._host)
+
     def _print(self, events: Iterable[Event]) -> None:
-        lines = b"".join(encode_event(self._hider.hide_all(event)) for event in events)
+        lines = b"".join(
+            encode_event(self._hider.hide_all(event), is_opaque=self._is_opaque) for event in events
+        )
         if lines:
             with suppress(OSError):  # a full disk: the file of events has them
                 write_lines(self._target, lines)

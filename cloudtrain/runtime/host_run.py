@@ -8,33 +8,29 @@ from __future__ import annotations
 
 import contextlib
 import queue
-import re
 import signal
 import subprocess
 import threading
 import time
 from collections.abc import Mapping
 from dataclasses import asdict, replace
+from functools import partial
 from pathlib import Path
 from typing import Callable
 
 from cloudtrain._secrets.hiding import ValueHider
-from cloudtrain.contract import FailureClass, FailureReport, JobStatus, Notice, gpu_count
+from cloudtrain.contract import FailureReport, JobStatus, Notice, gpu_count
 from cloudtrain.contract.frameworks import SHARED_PORTS, WorldPorts
 from cloudtrain.contract.text import one_line
 from cloudtrain.observe import EventLog, steady
+from cloudtrain.observe.events import RECLAIMED
+from cloudtrain.runtime.checkpoint_memory import CheckpointMemory, copies_of
 from cloudtrain.runtime.descendants import end_descendants
+from cloudtrain.runtime.diagnose import printed
 from cloudtrain.runtime.diagnose.hangs import Watchdog
-from cloudtrain.runtime.diagnose.hints.table import JobFacts
-from cloudtrain.runtime.diagnose.machine_faults import (
-    gpu_faults,
-    memory_kill_count,
-    with_full_disk,
-    writable_folders,
-)
-from cloudtrain.runtime.diagnose.ranks import diagnose, printed_exception, report_error
+from cloudtrain.runtime.diagnose.machine_faults import gpu_faults_of, memory_kill_count, with_hints
+from cloudtrain.runtime.diagnose.silence import SilenceWatch
 from cloudtrain.runtime.host_config import HostConfig
-from cloudtrain.runtime.inputs.installer import RequirementsFailed
 from cloudtrain.runtime.inputs.preparation import Preparation
 from cloudtrain.runtime.launchers.agent_launches import MpirunLaunch, make_launch
 from cloudtrain.runtime.launchers.horovod import HorovodChoice, start_rendezvous
@@ -52,19 +48,23 @@ from cloudtrain.runtime.metrics import MetricFinder
 from cloudtrain.runtime.outcome import HostOutcome, without_secrets
 from cloudtrain.runtime.output import OutputMerger, say
 from cloudtrain.runtime.outputs.host_outputs import OutputUpload
-from cloudtrain.runtime.outputs.upload import UPLOAD_SECONDS, upload_failure
+from cloudtrain.runtime.outputs.patience import UPLOAD_SECONDS
+from cloudtrain.runtime.phase_failure import phase_failure
 from cloudtrain.runtime.phases import Phases
 from cloudtrain.runtime.ports import free_port
 from cloudtrain.runtime.run_folder import spawn_address_path
+from cloudtrain.runtime.sampling.sampler import Sampler
+from cloudtrain.runtime.stack_collector import KILLED
+from cloudtrain.runtime.trainer_reports import TrainerReports
 from cloudtrain.runtime.unsaved import warn_of_loss
 from cloudtrain.storage import retry_policy
 
 POLL_SECONDS = 0.03
-_WORKER = re.compile(r"(?:^|\] )Process \S+:$")
-"""The line with which ``multiprocessing`` begins the traceback of a process."""
-
 CHIEF_SECONDS = 5.0
 """Seconds that the workers of TensorFlow's parameter servers may go on after the script has completed as the chief."""
+
+STACKS_SECONDS = 2.0
+"""Seconds before the kill of ranks that have not ended on SIGTERM at which their stacks are taken."""
 
 LEAVE_SECONDS = 2.0
 """Seconds that other ranks may take to end after a rank has saved its state and exited because of a preemption."""
@@ -80,9 +80,12 @@ class HostRun:
         inbox: Inbox,
         leader: LeaderClient,
         events: EventLog,
+        keys: Mapping[str, bytes],
     ) -> None:
         self._config = config
-        self._environ = environ
+        self._memory = CheckpointMemory(config.paths, config.settings.attempt, environ)
+        self._copies = copies_of(config, self._memory, keys)
+        self._environ = {**environ, **self._memory.variables}
         self._inbox = inbox
         self._leader = leader
         self._phases = Phases(events)
@@ -96,7 +99,9 @@ class HostRun:
         self._output = OutputMerger(1, config.paths.logs, self._metrics, self._on_output_error, self._hider)
         self._preparation = Preparation(config, environ, self._phases, events, self._on_pipe_error)
         self._rendezvous: subprocess.Popen[bytes] | None = None
+        self._reports: TrainerReports | None = None
         self._logged: LoggedMetrics | None = None
+        self._sampler = Sampler.of(config, environ, events)
         self._launch: Launch | None = None
         self._launched_at = self._launched = 0.0
         """When the ranks were launched: in seconds since the epoch, as files have it, and on `time.monotonic`."""
@@ -107,6 +112,8 @@ class HostRun:
         self._done = False
         self._kill_at: float | None = None
         """When ranks that have received SIGTERM are killed."""
+        self._inspect_at: float | None = None
+        """When their stacks are taken before that."""
         self._stopping = False
         self._limit_reached: FailureReport | None = None
         """Why the leader stops the job, if it has reached a limit."""
@@ -120,6 +127,7 @@ class HostRun:
         self._watchdog: Watchdog | None = None
         self._warned_of_loss = False
         self._hang_reported = False
+        self._silence: SilenceWatch | None = None
         self._broken = False
         """Whether an unexpected error occurred on this host. Its ranks are no longer watched."""
 
@@ -158,11 +166,13 @@ class HostRun:
 
     def _on_signal(self, message: Message) -> HostOutcome | None:
         """The leader stops all hosts. Where each of them receives the signal, none waits for the decision."""
+        self._events.emit(RECLAIMED, reason="SIGTERM")
         self._leader.send({"type": "stopping"})
         is_for_all = not self._config.settings.restart_exit_code
         return self._on_stop(message) if self._launch and is_for_all else None
 
     def _on_noticed(self, message: Message) -> None:
+        self._events.emit(RECLAIMED, reason=message["reason"])
         deadline = time.time() + self._config.settings.stop_grace
         self._leader.send({"deadline": deadline, **message})
 
@@ -187,7 +197,8 @@ class HostRun:
         if not upload:
             return
         self._phases.end("train")
-        self._warn_of_ignored_failure()
+        if not self._ends_early:
+            self._warn(printed.of_ignored_failure(self._config.entry_point, self._output.tail(0)))
         retry_policy.default.limit = UPLOAD_SECONDS
         if self._config.host.count == 1:
             self._upload_in_background(lambda: upload.run(look_for_strays=not self._ends_early), "uploaded")
@@ -217,8 +228,28 @@ class HostRun:
     def _on_leave(self, _message: Message) -> None:
         self._kill_at = time.monotonic() + LEAVE_SECONDS
 
-    def _on_dump(self, _message: Message) -> None:
-        self._leader.send(self._describe_ranks())
+    def _on_inspect(self, message: Message) -> None:
+        if self._config.host.leads:
+            self._leader.send(message)
+
+    def _on_dump(self, message: Message) -> None:
+        """Take the stacks of this host's ranks. They keep running, and this thread keeps watching them."""
+        from cloudtrain.runtime.stack_request import StackRequest
+
+        launch, ended, positions = self._launch, {}, {}
+        if launch and self._watchdog:
+            ended = {one.rank: one.exit_code for one in launch.exits.values()}
+            positions = self._watchdog.describe(launch.exits, self._output.tail)
+        if positions and message["hangs"]:
+            self._leader.send(self._hider.hide_all({"type": "positions", "ranks": positions}))
+        ranks = launch.rank_processes() if launch else []
+        request = StackRequest.of(message, self._config.paths, ranks, ended, self._preparation.python)
+        threading.Thread(
+            target=lambda: self._inbox.put({"type": "stacks", **request.answer()}), name="stacks", daemon=True
+        ).start()
+
+    def _on_stacks(self, message: Message) -> None:
+        self._leader.send(self._hider.hide_all(message))
 
     def _on_abort(self, message: Message) -> HostOutcome:
         if self._upload:
@@ -227,8 +258,6 @@ class HostRun:
         report = FailureReport.from_dict(message["report"])
         leads = self._config.host.leads
         return HostOutcome(JobStatus.FAILED, report, is_announced=leads, is_decided=not leads)
-
-    # -- phases, in a background thread
 
     def _in_background(self, work: Callable[[], None], done: str) -> None:
         def run() -> None:
@@ -250,8 +279,9 @@ class HostRun:
             except Exception as error:
                 config = self._config
                 if self._launch is None or self._launch.completed:
-                    base = config.paths.base
-                    folder = base if config.host.count == 1 else base.parent
+                    from cloudtrain.runtime.outputs.upload import upload_failure
+
+                    folder = config.paths.base if config.host.count == 1 else config.paths.base.parent
                     report = upload_failure(error, config.host.current, config.job_name, folder)
                     self._inbox.put({"type": "failed", "report": report.to_dict()})
                     return
@@ -264,48 +294,31 @@ class HostRun:
         self._in_background(run, "")
 
     def _warn(self, message: str) -> None:
-        """Add a warning to the events and to the log."""
+        """Add a warning to the events and to the log. Does nothing without one."""
+        if not message:
+            return
         with contextlib.suppress(OSError):  # a full disk
             self._events.emit("warning", message=message)
         say(message)
 
-    def _warn_of_ignored_failure(self) -> None:
-        """Warn of an exception of a program that a shell script started: the script ended with exit code 0."""
-        script = self._config.entry_point
-        printed = printed_exception(self._output.tail(0)) if script.endswith(".sh") else None
-        if printed and not self._ends_early:
-            self._warn(
-                f"{script} ended with exit code 0, although a program that it started raised {printed[0]}: "
-                f"{printed[1]}. To end the job there, put `set -e` at the top of {script}."
-            )
-
-    def _warn_of_lost_worker(self) -> None:
-        """Warn of an exception that ended a process of ``multiprocessing``, for which the script may wait forever."""
-        lines = self._output.tail(0)
-        printed = printed_exception(lines) if any(map(_WORKER.search, lines)) else None
-        if printed:
-            self._warn(f"a process that the script started ended with {printed[0]}: {printed[1]}")
-
     def _on_prepared(self, _message: Message) -> None:
+        copies = {"copies": self._copies.offer} if self._copies else {}
         if not self._config.has_ranks:
-            self._leader.send({"type": "ready"})
+            self._leader.send({"type": "ready", **copies})
             return
         horovod = self._preparation.horovod
         ranks = ranks_on_host(self._config, self._environ)
         if horovod.controller == "gloo":
             environment = {**self._environ, "PYTHONPATH": library_path(self._config, self._environ)}
             hosts = self._config.host_in_world.hosts
+            is_here = len(hosts) == self._config.settings.hosts_on_machine
             self._rendezvous, port = start_rendezvous(
-                self._preparation.python,
-                hosts,
-                ranks,
-                environment,
-                loopback=len(hosts) == self._config.settings.hosts_on_machine,
+                self._preparation.python, hosts, ranks, environment, loopback=is_here
             )
             horovod = replace(horovod, port=port)
         self._gpus = gpu_count(self._environ)
         found = {} if self._config.launcher.is_none else {"gpus": self._gpus, "ranks": ranks}
-        ready: Message = {"type": "ready", "horovod": asdict(horovod), **found}
+        ready: Message = {"type": "ready", "horovod": asdict(horovod), **found, **copies}
         if self._config.host.current == self._config.distribution_hosts[0]:
             ready["ports"] = {name: free_port() for name in SHARED_PORTS}
         if self._config.launcher.has_tasks:
@@ -322,12 +335,7 @@ class HostRun:
         self._lost_output = f"{error.strerror} ({self._config.host.current})"
 
     def _report(self, error: Exception) -> FailureReport:
-        """The report of an error in a phase. Does not name a rank."""
-        if isinstance(error, RequirementsFailed):
-            report = replace(error.report, host=self._config.host.current, time=steady.now())
-        else:
-            report = report_error(error, self._config.host.current, self._phases.current)
-        return without_secrets(report, self._hider)
+        return phase_failure(error, self._config.host.current, self._phases.current, self._hider)
 
     def _fail(self, report: FailureReport) -> None:
         ago = steady.now() - report.time if report.time else 0.0
@@ -337,28 +345,51 @@ class HostRun:
     # -- ranks
 
     def _on_start(self, message: Message) -> None:
+        if self._copies:
+            self._copies.serve(message.get("copies", {}), message["generation"])
         if not self._config.has_ranks:
             self._wait_for_the_ranks()
-            return
+        elif self._copies and self._copies.may_get:
+            self._in_background(partial(self._get_copies, message), "")
+        else:
+            self._launch_ranks(message)
+
+    def _get_copies(self, message: Message) -> None:
+        """Get the copies of this host that others hold: its memory may be new, or damaged."""
+        assert self._copies
+        for problem in self._copies.get():
+            self._warn(problem)
+        self._inbox.put({**message, "type": "launch"})
+
+    def _launch_ranks(self, message: Message) -> None:
+        if self._copies:
+            self._copies.start()
         self._phases.begin("launch")
         master = (message["master_addr"], message["master_port"])
         horovod = HorovodChoice.from_dict(message["horovod"])
         ports = WorldPorts.from_message(message, self._config.host_in_world.hosts)
-        plan = make_launch_plan(self._config, self._preparation.python, master, horovod, self._environ, ports)
+        self._reports = TrainerReports.receive(self._config, self._environ, self._events, self._warn)
+        environ = {**self._environ, **(self._reports.variables if self._reports else {})}
+        python, runs = self._preparation.python, self._preparation.mlflow_runs
+        plan = make_launch_plan(self._config, python, master, horovod, environ, ports, runs)
         launch = make_launch(plan, self._output)
         if isinstance(launch, MpirunLaunch) and plan.command:  # mpirun itself runs on this host
             self._leader.write_spawn_address(Path(spawn_address_path(str(plan.run))))
         self._events.emit("launch", command=show_command(plan), ranks=[slot.rank for slot in plan.slots])
         self._memory_kills = memory_kill_count()
         self._launched_at, self._launched = time.time(), time.monotonic()
-        self._logged = LoggedMetrics(str(plan.run), plan.slots, self._events)
+        others = (self._reports.take,) if self._reports else ()
+        self._logged = LoggedMetrics(str(plan.run), plan.slots, self._events, *others)
         try:
             launch.start()
         except BaseException:
             launch.kill()
             raise
         self._launch = launch
-        self._watchdog = Watchdog(str(launch.plan.run), launch.plan.slots, self._config.settings.hang_timeout)
+        self._sampler.watch(str(plan.run), plan.slots)
+        settings, heard = self._config.settings, (self._output, self._logged)
+        self._watchdog = Watchdog(str(launch.plan.run), launch.plan.slots, settings.hang_timeout)
+        self._silence = SilenceWatch(settings.hang_after, self._launched, (*heard, self._watchdog))
         sync = self._preparation.sync
         if sync:
             sync.start()
@@ -387,26 +418,27 @@ class HostRun:
             self._leader.send({"type": "ended", "ranks": ended})
         if 0 in ended and self._config.launcher.has_servers and launch.plan.hosts > 1:
             self._leader.send({"type": "chief-ended"})
-        server_report = (
-            None
-            if self._ignores_exits or self._server_reported
-            else launch.server_report(self._config.host.current)
-        )
+        ignores_servers = self._ignores_exits or self._server_reported
+        server_report = None if ignores_servers else launch.server_report(self._config.host.current)
         if server_report:
             self._server_reported = True
             self._fail(server_report)
         for rank_exit in exits:
             self._events.emit("rank-ended", rank=rank_exit.rank, exit_code=rank_exit.exit_code)
             if rank_exit.exit_code and not self._ignores_exits:
-                kills = memory_kill_count() - self._memory_kills
-                host = self._config.host.current
+                from cloudtrain.runtime.diagnose.hints.table import JobFacts
+                from cloudtrain.runtime.diagnose.ranks import diagnose
+
+                host, kills = self._config.host.current, memory_kill_count() - self._memory_kills
                 report = launch.report_without_ranks(rank_exit, self._preparation.python, host)
-                faults = gpu_faults(self._launched) if self._gpus else ""
+                sampled = self._sampler.gpu_faults()
+                faults = gpu_faults_of(sampled, self._launched) if self._gpus or sampled else ""
+                facts = JobFacts(code=self._config.paths.code, channels=self._config.channels.keys())
                 report = report or diagnose(
-                    rank_exit, host, memory_kills=kills, gpu_faults=faults, facts=self._facts()
+                    rank_exit, host, memory_kills=kills, gpu_faults=faults, facts=facts
                 )
-                report = with_full_disk(report, writable_folders(self._config.paths.base))
-                self._fail(self._with_opt_ml_hint(report))
+                report = with_hints(report, self._config.paths.base, self._config.settings.no_opt_ml)
+                self._fail(self._sampler.explain(report))
         if self._stopping:
             launch.signal_ranks(signal.SIGTERM)  # including ranks that started since
         if self._end_workers_at is not None and time.monotonic() > self._end_workers_at:
@@ -421,22 +453,13 @@ class HostRun:
                 self._fail(agent_report)
             elif self._ignores_exits or not any(rank_exit.exit_code for rank_exit in launch.exits.values()):
                 self._leader.send({"type": "done", "completed": launch.completed})
+        if running and self._inspect_at is not None and time.monotonic() > self._inspect_at:
+            self._inspect_at = None
+            self._leader.send({"type": "inspect", "native": False, "why": KILLED})
         if self._kill_at is not None and time.monotonic() > self._kill_at:
             self._kill_at = None
             launch.kill()
         self._check_for_hang(launch)
-
-    def _with_opt_ml_hint(self, report: FailureReport) -> FailureReport:
-        reason = self._config.settings.no_opt_ml
-        if not reason:
-            return report
-        from cloudtrain.contract.opt_ml import with_hint
-
-        return with_hint(report, reason)
-
-    def _facts(self) -> JobFacts:
-        """The facts that hints may name."""
-        return JobFacts(code=self._config.paths.code, channels=self._config.channels.keys())
 
     @property
     def _ends_early(self) -> bool:
@@ -464,13 +487,9 @@ class HostRun:
         if report:
             self._hang_reported = True
             self._fail(report)
-
-    def _describe_ranks(self) -> Message:
-        """The stacks and positions of this host's ranks, for the leader."""
-        if self._launch is None or self._watchdog is None:
-            return {"type": "stacks", "text": ""}
-        ranks = self._watchdog.describe(self._launch.exits, self._output.tail)
-        return {"type": "stacks", "text": self._launch.stacks(), "ranks": ranks}
+        silence = self._silence and self._silence.look(time.monotonic(), self._sampler.idle, launch.exits)
+        if silence:
+            self._leader.send(silence.to_message())
 
     def _on_stop(self, message: Message) -> HostOutcome | None:
         """Stop the ranks within the grace period. Before the launch, end immediately."""
@@ -491,8 +510,9 @@ class HostRun:
             return self._stopped()
         if not self._launch.scripts_started:
             self._launch.end_unstarted()
-        self._warn_of_lost_worker()
+        self._warn(printed.of_lost_worker(self._output.tail(0)))
         self._kill_at = kill_at
+        self._inspect_at = kill_at - min(STACKS_SECONDS, grace / 2)
         return None
 
     def _stopped(self) -> HostOutcome:
@@ -507,17 +527,7 @@ class HostRun:
             notice.write(self._config.paths.run)
         if self._config.host.leads and self._launch and not self._done and not self._warned_of_loss:
             self._warned_of_loss = True
-            threading.Thread(
-                target=self._warn_of_loss, args=(notice.deadline - time.time(),), daemon=True
-            ).start()
-
-    def _warn_of_loss(self, grace: float) -> None:
-        warning = warn_of_loss(self._config, time.monotonic() - self._launched, grace)
-        if warning:
-            self._events.emit("warning", message=warning)
-            say(warning)
-
-    # -- the end
+            warn_of_loss(self._config, notice, time.monotonic() - self._launched, self._warn)
 
     def _wait_for_commits(self) -> None:
         """Give pending checkpoints of a failed job the grace period before its ranks are killed."""
@@ -538,31 +548,29 @@ class HostRun:
             channel.stop()
         if self._launch:
             end_descendants()
+            if self._reports:
+                self._reports.close()
             if self._logged:
                 self._logged.close()
             self._launch.clean_up()
             self._output.close()
+        self._sampler.close()
         if self._metrics:
             self._metrics.close()
-        has_uploaded = outcome.failure and outcome.failure.failure_class in (
-            FailureClass.UPLOAD,
-            FailureClass.TIME_LIMIT,
-        )
-        if outcome.failure and self._upload and not has_uploaded:
+        if outcome.leaves_outputs:
             end = time.monotonic() + self._config.settings.stop_grace
             retry_policy.default.until = lambda: end
+        self._memory.end(outcome, self._warn, self._copies)
+        if outcome.leaves_outputs and self._upload:
             self._upload.run_after_failure()
         retry_policy.default.give_up()  # no thread may delay the end of this process
         with contextlib.suppress(OSError):  # a full disk, a removed folder; the exit code still reports it
             outcome.write(self._config.paths)
             if self._lost_output:
                 self._events.emit("warning", message=self._lost_output)
-            self._events.emit(
-                "outcome",
-                status=str(outcome.status),
-                exit_code=outcome.exit_code_with(self._config.settings.restart_exit_code),
-                **({"failure": outcome.failure.summary()} if outcome.failure else {}),
-            )
+            code = outcome.exit_code_with(self._config.settings.restart_exit_code)
+            failure = {"failure": outcome.failure.summary()} if outcome.failure else {}
+            self._events.emit("outcome", status=str(outcome.status), exit_code=code, **failure)
 
 
 _HANDLERS: dict[str, Callable[[HostRun, Message], HostOutcome | None]] = {
@@ -574,6 +582,7 @@ _HANDLERS: dict[str, Callable[[HostRun, Message], HostOutcome | None]] = {
     "orphaned": HostRun._on_orphaned,
     "lost": HostRun._on_lost,
     "start": HostRun._on_start,
+    "launch": HostRun._launch_ranks,
     "spawn": HostRun._on_spawn,
     "finish": HostRun._on_finish,
     "share": HostRun._on_share,
@@ -583,7 +592,9 @@ _HANDLERS: dict[str, Callable[[HostRun, Message], HostOutcome | None]] = {
     "notice": HostRun._on_notice,
     "end-workers": HostRun._on_end_workers,
     "leave": HostRun._on_leave,
+    "inspect": HostRun._on_inspect,
     "dump": HostRun._on_dump,
+    "stacks": HostRun._on_stacks,
     "abort": HostRun._on_abort,
 }
 """By the type of a message."""

@@ -4,7 +4,8 @@ Hosts, including the leader's own, connect over TCP, prove that they belong to t
 each with a ``type``:
 
     from a host   join, ready, ended, done, files, listed, digests, shared, uploaded, failed, stopping, noticed,
-                  leaving, left, chief-ended, stacks, saving, lines, beat
+                  leaving, left, chief-ended, inspect, positions, silent, stacks,
+                  saving, lines, beat
     to the hosts  joined, refused, start, finish, share, assemble, complete, abort, stop, notice, leave, end-workers,
                   dump, taken, beat, spawn
     spawn         comes from mpirun's remote shell on the leader and is forwarded to the host that it names
@@ -17,7 +18,8 @@ each with a ``type``:
 The only host of a job uploads without ``listed`` and ``shared``. ``files`` and ``digests`` describe the outputs of a
 host, so that the leader can merge them. ``ended`` names ranks that have ended with exit code 0. ``complete`` is sent
 after every host has uploaded. If one host fails, none succeeds. A host that is ``saving`` uploads its last checkpoints
-after a failure. The leader stays until it has disconnected or is lost.
+after a failure. The leader stays until it has disconnected or is lost. ``inspect``
+requests the stacks of all ranks: every host gets ``dump`` and answers with ``stacks``.
 """
 
 from __future__ import annotations
@@ -30,14 +32,20 @@ from collections.abc import Iterator, Mapping
 from typing import Callable
 
 from cloudtrain.contract import FailureClass, FailureReport, Settings
-from cloudtrain.contract.documents import Fields
-from cloudtrain.observe import steady
+from cloudtrain.contract.documents import LARGEST_REPORT, Fields
+from cloudtrain.contract.failure import FINAL_CODE
+from cloudtrain.contract.settings import NOTIFY_ON_HANG, STOP_ON_HANG
+from cloudtrain.observe import EventLog, steady
+from cloudtrain.observe.events import Event, to_line
+from cloudtrain.observe.hanging import HANGING, SCRIPT, Hanging
 from cloudtrain.runtime.diagnose.first_cause import SETTLE_SECONDS, Failures
-from cloudtrain.runtime.diagnose.hangs import Hang
+from cloudtrain.runtime.diagnose.hangs import HINT, Hang
+from cloudtrain.runtime.diagnose.silence import JobWatch, Silence
 from cloudtrain.runtime.launchers.gpu_environment import differing_gpus
 from cloudtrain.runtime.leader_links import HostLink, LeaderLinks, Message, Say, Waiting
 from cloudtrain.runtime.output import say
 from cloudtrain.runtime.outputs.merge import MODEL, Merge, differing_message, stray_message, to_ranges
+from cloudtrain.runtime.stack_collector import SILENT, Places, StackCollector
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -45,7 +53,7 @@ if TYPE_CHECKING:
     from cloudtrain.runtime.limits import Limits
 
 BEAT_SECONDS = 2.0
-STACKS_SECONDS = 3.0
+STACKS_SECONDS = 5.0
 """Seconds for which failures are collected if ranks hang: all hosts send the stacks of their ranks meanwhile."""
 LATE_SECONDS = 30.0
 """Seconds for which the leader of a job that has failed stays for hosts that have not joined, to inform them."""
@@ -68,6 +76,9 @@ class Leader:
         restarts: see `LeaderLinks`.
         output: prints what the other hosts print.
         limits: end the job when it has reached one of them.
+        hang_after, on_hang: see `Settings`.
+        notify_hang: called with each hang that does not end the job.
+        events: those of the leader's host, for the stacks of all ranks.
         say: prints a line to the log of the job.
         clock: monotonic, in seconds.
     """
@@ -85,6 +96,10 @@ class Leader:
         restarts: bool = False,
         output: ForwardedOutput | None = None,
         limits: Limits | None = None,
+        hang_after: float = 0.0,
+        on_hang: str = NOTIFY_ON_HANG,
+        notify_hang: Callable[[Hanging], object] | None = None,
+        events: EventLog,
         say: Say = say,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -97,6 +112,7 @@ class Leader:
         self._hosts = hosts
         self._ranked = ranked or hosts
         self._start: Message = {"type": "start", "master_addr": master[0], "master_port": master[1]}
+        self._start["generation"] = os.urandom(16).hex()
         self._join_timeout = join_timeout
         self._join_by = self._clock() + join_timeout
         self._waiting = Waiting(join_timeout, say)
@@ -104,7 +120,14 @@ class Leader:
         """The hosts that have not joined."""
         self._failures = Failures(clock)
         self._stacks: dict[str, str] = {}
+        """Of ranks that hang, by host."""
+        self._collector = StackCollector(hosts, events, clock, self._judge_silence)
         self._hang = Hang()
+        self._watch = JobWatch(ranked or hosts, hang_after)
+        self._on_hang, self._notify_hang = on_hang, notify_hang
+        self._ends_hang = False
+        """Whether the hang that was found is to end this attempt."""
+        self._events, self._say = events, say
         self._next_beat = 0.0
         self._decision = ""
         self._started = False
@@ -150,7 +173,9 @@ class Leader:
                 except (ValueError, LookupError, TypeError, AttributeError, ArithmeticError) as error:
                     self._links.lose(link, f"its runtime sent an invalid message: {error!r}")
             self._tick(self._clock())
+        self._collector.finish()
         self._links.close()
+        self._collector.wait()
 
     def _is_over(self) -> bool:
         if self._end_by is None:
@@ -181,6 +206,8 @@ class Leader:
             self._start.update({name: message.get(name) for name in ("horovod", "ports")})
         if link.host in self._ranked and "tasks" in message:
             self._start.setdefault("tasks", {})[link.host] = message["tasks"]
+        if "copies" in message:
+            self._start.setdefault("copies", {})[link.host] = message["copies"]
         if link.host in self._ranked and "gpus" in message:
             self._gpus[link.host] = (int(message["gpus"]), int(message["ranks"]))
 
@@ -206,17 +233,73 @@ class Leader:
         report = FailureReport.from_dict({**message["report"], "time": happened})
         hangs = report.failure_class == FailureClass.HANG and not self._failures.reports
         if hangs:
-            self._broadcast({"type": "dump"})
+            self._broadcast(self._collector.request_for_hang())
         self._fail(report, STACKS_SECONDS if hangs else SETTLE_SECONDS)
 
     def _on_lines(self, link: HostLink, message: Message) -> None:
         if self._output:
             self._output.put(link.host, Fields(message).text("text"))
 
+    def _on_inspect(self, _link: HostLink, message: Message) -> None:
+        if self._end_by is None and not self._failures.are_settling:
+            fields = Fields(message)
+            self._send_to_all(
+                self._collector.request(native=fields.boolean("native"), why=fields.text("why", ""))
+            )
+
     def _on_stacks(self, link: HostLink, message: Message) -> None:
-        self._stacks[link.host] = Fields(message).text("text")
-        if "ranks" in message:
-            self._hang.add(link.host, message["ranks"])
+        self._collector.add(link.host, message)
+        if "text" in message:
+            self._stacks[link.host] = Fields(message).text("text")
+
+    def _on_positions(self, link: HostLink, message: Message) -> None:
+        self._hang.add(link.host, message["ranks"])
+
+    def _on_silent(self, link: HostLink, message: Message) -> None:
+        self._watch.add(link.host, self._clock(), Silence.of(message))
+        if self._watch.is_over:
+            self._watch.hanging = None
+            self._say("the ranks show signs of life again")
+            self._collector.write(to_line(self._events.record(HANGING, state="ended")))
+
+    def _look_for_hang(self, now: float) -> None:
+        """Take the stacks of all ranks if none of them shows a sign of life."""
+        if self._decision == "start" and self._watch.is_due(now):
+            request = self._collector.request(why=SILENT)
+            if request is None:
+                self._watch.forget_look()
+            self._send_to_all(request)
+
+    def _judge_silence(self, places: Places) -> list[Event]:
+        """The event about a job that hangs. If it is to end, the failure follows."""
+        if self._end_by is not None or self._failures.are_settling:
+            return []
+        found = self._watch.judge(places, self._ended)
+        if found is None:
+            return []
+        self._say(str(found))
+        if self._on_hang != NOTIFY_ON_HANG and found.cause == SCRIPT:
+            self._ends_hang = True
+        elif self._notify_hang:
+            self._notify_hang(found)
+        return [self._events.record(HANGING, state="began", **found.to_event())]
+
+    def _end_hang(self, found: Hanging) -> None:
+        """Fail with a report that has the stacks of all threads."""
+        self._ends_hang = False
+        is_final = self._restarts and self._on_hang == STOP_ON_HANG
+        report = FailureReport(
+            FailureClass.HANG,
+            str(found),
+            HINT,
+            rank=found.rank if found.count == 1 else None,
+            host=found.host if found.count == 1 else None,
+            exit_code=FINAL_CODE if is_final else 1,
+            phase="train",
+            time=steady.now(),
+        )
+        self._broadcast(self._collector.request_for_hang())
+        self._fail(report, STACKS_SECONDS)
 
     def _on_noticed(self, _link: HostLink, message: Message) -> None:
         fields = Fields(message)
@@ -252,14 +335,19 @@ class Leader:
             link = self._links.joined.get(host)
             if link:
                 link.send({"type": "taken", "count": count})
+        self._send_to_all(self._collector.look())
         if self._end_by is not None:
             return
         if self._failures.are_settling:
             if self._failures.are_settled:
                 self._abort()
             return
+        if self._ends_hang and self._watch.hanging:
+            self._end_hang(self._watch.hanging)
+            return
         self._look_for_missing_hosts(now)
         self._look_at_limits()
+        self._look_for_hang(now)
         states = {link.state for link in self._links.joined.values()}
         if len(self._links.joined) == len(self._hosts) and len(states) == 1:
             [state] = states
@@ -319,13 +407,20 @@ class Leader:
             self._stop = {"type": "stop", "report": report.to_dict()}
             self._decide(self._stop)
 
+    def _send_to_all(self, message: Message | None) -> None:
+        if message:
+            self._broadcast(message)
+
     def _abort(self) -> None:
         stacks = "\n".join(self._stacks[host] for host in self._hosts if host in self._stacks)
-        report = self._hang.blame(self._failures.cause(self._ended), stacks, self._ended)
+        report = self._failures.cause(self._ended)
+        if self._watch.hanging is None:
+            report = self._hang.blame(report, stacks, self._ended)
         if stacks:
             report = FailureReport.from_dict({**report.to_dict(), "stacks": stacks})
-        self._abortion = {"type": "abort", "report": report.to_dict()}
+        self._abortion = {"type": "abort", "report": report.shortened(LARGEST_REPORT).to_dict()}
         self._decide(self._abortion)
+        self._collector.finish()
         late = self._expected and self._clock() < self._join_by
         self._end_by = self._clock() + max(LATE_SECONDS if late else 0.0, self._end_seconds)
 
@@ -358,7 +453,10 @@ _HANDLERS: dict[str, Callable[[Leader, HostLink, Message], None]] = {
     "digests": Leader._on_digests,
     "failed": Leader._on_failed,
     "lines": Leader._on_lines,
+    "inspect": Leader._on_inspect,
     "stacks": Leader._on_stacks,
+    "positions": Leader._on_positions,
+    "silent": Leader._on_silent,
     "noticed": Leader._on_noticed,
     "stopping": Leader._on_stopping,
     "leaving": Leader._on_leaving,

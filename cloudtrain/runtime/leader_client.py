@@ -412,7 +412,7 @@ class LeaderClient:
         seconds = max(0.01, min(CONNECT_SECONDS, deadline - time.monotonic()))
         try:
             connection = socket.create_connection((host, int(port)), timeout=seconds)
-        except TimeoutError:
+        except socket.timeout:  # not a TimeoutError on Python 3.9
             self._is_unreachable = True
             raise
         try:

@@ -43,6 +43,11 @@ class Limits:
         self, settings: Settings, identity: str, clock: Callable[[], float] = time.monotonic
     ) -> None:
         self._seconds = settings.max_run or math.inf
+        terms = Fields(parse_json(settings.cost_terms.encode()) if settings.cost_terms else {})
+        is_cap = (
+            terms.text("cap", "") and settings.max_run > terms.number("cap_seconds", 0.0) - 1
+        )  # whole seconds
+        self._limit = f"the {terms.text('cap', '')} is reached" if is_cap else ""
         self._most = settings.max_preemptions if settings.max_preemptions >= 0 else math.inf
         self._checkpoints = settings.checkpoint_uri
         self._uri = (settings.output_uri or settings.checkpoint_uri) if identity else ""
@@ -72,8 +77,9 @@ class Limits:
         if self._ran() >= self._seconds:
             return FailureReport(
                 FailureClass.TIME_LIMIT,
-                f"max_run of {self._seconds:g} s is over",
-                "Increase max_run, and submit the job again: it resumes from its last checkpoint.",
+                self._limit or f"max_run of {self._seconds:g} s is over",
+                f"Raise {'the cap' if self._limit else 'max_run'}, and submit the job again: it resumes from its last "
+                "checkpoint.",
                 exit_code=FINAL_CODE,
                 time=steady.now(),
             )

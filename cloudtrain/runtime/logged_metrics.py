@@ -6,21 +6,24 @@ import contextlib
 import math
 import os
 import threading
-from collections.abc import Iterator, Sequence
+import time
+from array import array
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Callable
 
 from cloudtrain._system.files import READ_REGULAR, open_regular
 from cloudtrain.contract import RankSlot
-from cloudtrain.contract.documents import LARGEST_NUMBER, parse_json
+from cloudtrain.contract.documents import LARGEST_NUMBER, is_list_of, parse_json
 from cloudtrain.observe import EventLog
-from cloudtrain.observe.events import to_line
+from cloudtrain.observe.events import Event, to_line
 from cloudtrain.observe.growing import Bookmark, new_lines
 from cloudtrain.observe.metric_log import LONGEST_NAME, metrics_path
 from cloudtrain.runtime.run_folder import heartbeat_path
 
 INTERVAL = 1.0
 """Seconds between two looks at the files."""
+CLOSE_SECONDS = 10.0
 MOST_LOOKS = 5
 """How often the thread looks for the ranks that have not logged a step."""
 MOST_NAMES = 1000
@@ -64,25 +67,37 @@ class LoggedMetrics:
     """Reads the files of this host's ranks in a thread, until `close`. Create it before they start.
 
     A step is recorded when all ranks that log the metric have logged it, or after `MOST_LOOKS` seconds.
+
+    Args:
+        others: returns further events to record. Called every second.
     """
 
-    def __init__(self, run: str, slots: Sequence[RankSlot], events: EventLog) -> None:
+    def __init__(
+        self,
+        run: str,
+        slots: Sequence[RankSlot],
+        events: EventLog,
+        others: Callable[[], Iterable[Event]] = tuple,
+    ) -> None:
         paths = [metrics_path(heartbeat_path(run, slot.local_rank)) for slot in slots]
         for path in paths:
             with contextlib.suppress(OSError):
                 os.unlink(path)  # of an earlier attempt
         self._files = {path: Bookmark() for path in paths}
         self._events = events
+        self._others = others
         self._metrics: dict[str, _Metric] = {}
         self._steps: dict[tuple[str, int], _Step] = {}
+        self.heard = 0.0
+        """When a rank last logged anything, on the clock of `time.monotonic`; 0: never."""
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._run, name="logged-metrics", daemon=True)
         self._thread.start()
 
     def close(self) -> None:
-        """Record what is left: the ranks have ended."""
+        """Record what is left, within `CLOSE_SECONDS`: the ranks have ended, and the disk may hang."""
         self._ended.set()
-        self._thread.join()
+        self._thread.join(CLOSE_SECONDS)
 
     def _run(self) -> None:
         ended = False
@@ -90,8 +105,9 @@ class LoggedMetrics:
             ended = self._ended.wait(INTERVAL)
             for path, mark in self._files.items():
                 for line in _read(path, mark):
+                    self.heard = time.monotonic()
                     self._add(line)
-            lines = [to_line(event) for event in self._due(ended)]
+            lines = [to_line(event) for event in (*self._due(ended), *self._others())]
             if lines:
                 try:
                     self._events.append(b"".join(lines))
@@ -160,12 +176,20 @@ def _parse(line: str) -> list[tuple[float, int, int, str, float]]:
         rank, calls = parse_json(line)
         return [
             (float(moment), _whole(step), _whole(rank), name, float(value))
-            for moment, step, values in calls
-            for name, value in values.items()
+            for moment, step, *values in calls
+            for name, value in (values[0].items() if len(values) == 1 else _unpacked(*values))
             if 0 < len(name) <= LONGEST_NAME
         ]
     except (TypeError, ValueError, AttributeError, OverflowError):
         return []
+
+
+def _unpacked(names: list[str], digits: str) -> Iterator[tuple[str, float]]:
+    """The values of a call by name. Raises TypeError or ValueError."""
+    numbers = array("d", bytes.fromhex(digits))
+    if len(names) != len(numbers) or not is_list_of(str, names):
+        raise ValueError
+    return zip(names, numbers)
 
 
 def _whole(number: Any) -> int:

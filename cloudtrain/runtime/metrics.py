@@ -8,8 +8,9 @@ import os
 import re
 from collections.abc import Sequence
 
+from cloudtrain._system.files import append_lines
 from cloudtrain.observe import EventLog
-from cloudtrain.runtime.output import Stream, write_all
+from cloudtrain.runtime.output import Stream
 
 
 class MetricFinder:
@@ -48,7 +49,7 @@ class MetricFinder:
             if self._descriptor is None:
                 self._descriptor = self._events.open()
             if self._descriptor is not None:
-                write_all(self._descriptor, "".join(found).encode("utf-8", "backslashreplace"))
+                append_lines(self._descriptor, "".join(found).encode("utf-8", "backslashreplace"))
 
     def close(self) -> None:
         if self._descriptor is not None:

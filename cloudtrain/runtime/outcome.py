@@ -15,6 +15,9 @@ from cloudtrain.storage.disk_reserve import Reserve
 SPARES = 2
 """The files that describe a failure. The output folder has space reserved for each of them."""
 
+_STATUS = {FailureClass.TIME_LIMIT: JobStatus.STOPPED, FailureClass.HANG: JobStatus.FAILED}
+"""Of a job that has ended at a limit; of other classes, it is interrupted."""
+
 NO_FAULT = (FailureClass.HOST_LOST, FailureClass.PREEMPTED)
 """The kinds of failures that are not the script's."""
 
@@ -33,9 +36,14 @@ class HostOutcome:
     @classmethod
     def at_limit(cls, report: FailureReport, *, leads: bool = True) -> HostOutcome:
         """The outcome of a host whose job the leader has ended at one of its `Limits`."""
-        is_over = report.failure_class == FailureClass.TIME_LIMIT
-        status = JobStatus.STOPPED if is_over else JobStatus.INTERRUPTED
+        status = _STATUS.get(report.failure_class, JobStatus.INTERRUPTED)
         return cls(status, report, is_announced=leads, is_decided=not leads)
+
+    @property
+    def leaves_outputs(self) -> bool:
+        """Whether a failure left outputs that nothing has tried to upload."""
+        tried = (FailureClass.UPLOAD, FailureClass.TIME_LIMIT)
+        return self.failure is not None and self.failure.failure_class not in tried
 
     @property
     def exit_code(self) -> int:
@@ -75,8 +83,8 @@ class HostOutcome:
 
 
 def reached_limit(report: FailureReport) -> bool:
-    """Whether the runtime has ended the job at one of its `Limits`: it is not restarted."""
-    is_limit = report.failure_class in (FailureClass.TIME_LIMIT, FailureClass.PREEMPTED)
+    """Whether the runtime has ended the job at one of its `Limits`, or for a hang: it is not restarted."""
+    is_limit = report.failure_class in (FailureClass.TIME_LIMIT, FailureClass.PREEMPTED, FailureClass.HANG)
     return is_limit and report.exit_code == FINAL_CODE
 
 

@@ -170,6 +170,11 @@ class OutputMerger:
         os.close(self._wake_write)
         self._selector.close()
 
+    @property
+    def heard(self) -> float:
+        """When a process last wrote anything, on the clock of `time.monotonic`; 0: never."""
+        return max((stream.changed for stream in self._streams), default=0.0)
+
     def end_of_log(self, rank: int, size: int) -> str:
         """At most ``size`` bytes at the end of a rank's log; empty if the rank has none. Call `tail` first."""
         stream = next((stream for stream in self._streams if stream.rank == rank), None)

@@ -64,6 +64,22 @@ def die_with_runtime() -> None:
         os.kill(os.getpid(), 9)
 
 
+def be_traceable() -> None:
+    """Let the runtime's debuggers read the stacks of this process, and of those that it forks.
+
+    Linux's Yama (``kernel.yama.ptrace_scope=1``) permits that to ancestors only: see PR_SET_PTRACER in prctl(2).
+    """
+    prctl, runtime = _prctl(), os.environ.get(RUNTIME_PID)
+    if prctl is None or not runtime:
+        return
+
+    def allow() -> None:
+        prctl(0x59616D61, int(runtime), 0, 0, 0)  # fails without Yama
+
+    allow()
+    os.register_at_fork(after_in_child=allow)
+
+
 def _descends_from(ancestor: int) -> bool:
     """Whether ``ancestor`` is the parent of this process, or the parent's parent, and so on."""
     process = os.getppid()

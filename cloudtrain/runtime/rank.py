@@ -8,7 +8,7 @@
     python .../cloudtrain/runtime/rank.py                          the same (under mpirun)
 
 With every launcher, the rank writes to its own pipe, dies with its parent, records its state (`RankRecord`), and dumps
-its Python stacks on SIGQUIT. The script itself runs as under plain ``python``.
+its Python stacks on `stack_signal` and SIGQUIT. The script itself runs as under plain ``python``.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import sys
 
 from cloudtrain.observe import steady
 from cloudtrain.observe.heartbeat import VARIABLE as HEARTBEAT
-from cloudtrain.runtime.parent_death import RUNTIME_PID, die_with_runtime, execute
+from cloudtrain.runtime.parent_death import RUNTIME_PID, be_traceable, die_with_runtime, execute
 from cloudtrain.runtime.run_folder import (
     AGENT_COMMAND,
     SCRIPT_PYTHONPATH,
@@ -31,6 +31,7 @@ from cloudtrain.runtime.run_folder import (
     rank,
     read_command,
     read_variables,
+    stack_signal,
     stacks_path,
 )
 
@@ -47,6 +48,7 @@ MODULE = "-m"
 
 def main(arguments: list[str]) -> None:
     die_with_runtime()
+    be_traceable()
     folder = os.environ.get("CLOUDTRAIN_RUN_DIR")
     if folder and not arguments:
         from cloudtrain.runtime.launchers.attached_rank import attach_to_mpi
@@ -149,7 +151,7 @@ def _module(arguments: list[str]) -> None:
 def _run(script: Callable[[], None]) -> None:
     """Run the script and record how it ended, before the process ends normally."""
     owner = os.getpid()
-    _dump_stacks_on_quit()
+    _dump_stacks_on_signal()
     warn = _watch_for_place()
     try:
         script()
@@ -279,7 +281,7 @@ def _text(text: str) -> str:
     return text.encode("utf-8", "backslashreplace").decode()
 
 
-def _dump_stacks_on_quit() -> None:
+def _dump_stacks_on_signal() -> None:
     folder = os.environ.get("CLOUDTRAIN_RUN_DIR")
     if not folder:
         return
@@ -289,10 +291,12 @@ def _dump_stacks_on_quit() -> None:
     faulthandler.enable()
     try:
         # the file stays open for the life of the process: a signal handler cannot open it
-        stacks = open(stacks_path(folder, local_rank(os.environ)), "w")  # noqa: SIM115
+        stacks = open(stacks_path(folder, local_rank(os.environ)), "a")  # noqa: SIM115
     except OSError:  # a full disk
         return
-    faulthandler.register(signal.SIGQUIT, file=stacks, all_threads=True)
+    faulthandler.register(stack_signal(), file=stacks, all_threads=False)
+    for number in {signal.SIGQUIT, stack_signal(all_threads=True)}:
+        faulthandler.register(number, file=stacks, all_threads=True)
 
 
 if __name__ == "__main__":

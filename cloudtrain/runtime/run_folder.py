@@ -74,8 +74,21 @@ def pipe_path(folder: str, local: int) -> str:
     return f"{folder}/rank-{local}.pipe"
 
 
+def stack_signal(*, all_threads: bool = False) -> int:
+    """The signal that makes a rank dump the Python stack of its main thread, or of all threads.
+
+    The latter may crash a rank whose threads run: their calls come and go meanwhile. On Linux, no script has a handler
+    for these signals.
+    """
+    import signal
+
+    if hasattr(signal, "SIGRTMAX"):
+        return signal.SIGRTMAX - (8 if all_threads else 9)
+    return signal.SIGQUIT if all_threads else getattr(signal, "SIGINFO", signal.SIGQUIT)
+
+
 def stacks_path(folder: str, local: int) -> str:
-    """Where SIGQUIT makes the rank dump its Python stacks."""
+    """Where `stack_signal` makes the rank, and the processes that it forks, dump their Python stacks."""
     return f"{folder}/rank-{local}.stacks"
 
 

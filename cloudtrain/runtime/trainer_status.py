@@ -1,4 +1,4 @@
-"""Reports the metrics of a job to Kubeflow Trainer, which shows them in the status of the TrainJob.
+"""Reports the metrics and the progress of a job to Kubeflow Trainer, which shows them in the status of the TrainJob.
 
 Its feature ``TrainJobStatus`` (proposal 2779) gives each container a URL, a certificate of authority, and a token. A
 report replaces the one before it: what a failed report had, the next one has.
@@ -6,6 +6,7 @@ report replaces the one before it: what a failed report had, the next one has.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
 import ssl
@@ -18,13 +19,13 @@ from typing import Any
 
 from cloudtrain._secrets.hiding import ValueHider
 from cloudtrain.contract import JobStatus
+from cloudtrain.contract.trackers import TRAINER_CA_FILE, TRAINER_TOKEN_FILE, TRAINER_URL
+from cloudtrain.observe import steady
 from cloudtrain.observe.events import Event
+from cloudtrain.observe.goodput import KINDS
+from cloudtrain.observe.step_meter import StepMeter
 from cloudtrain.runtime.event_printer import NewEvents
 from cloudtrain.runtime.host_config import HostConfig
-
-URL = "KUBEFLOW_TRAINER_SERVER_URL"
-CA_FILE = "KUBEFLOW_TRAINER_SERVER_CA_CERT"
-TOKEN_FILE = "KUBEFLOW_TRAINER_SERVER_TOKEN"
 
 INTERVAL = 10.0
 """Seconds between two reports."""
@@ -39,22 +40,25 @@ STEP = "step"
 
 def is_wanted(config: HostConfig, environ: Mapping[str, str]) -> bool:
     """Whether this host reports: it is the leader of a TrainJob, and the feature is on."""
-    return config.host.leads and environ.get(URL, "").startswith("https://")
+    return config.host.leads and environ.get(TRAINER_URL, "").startswith("https://")
 
 
 class TrainerStatus:
-    """Reports the last value of each metric of this host every `INTERVAL` seconds, and at the end. A context manager.
+    """Reports the progress, and the last value of each metric of this host, every `INTERVAL` seconds and at the end.
+
+    A context manager.
 
     No error reaches the job: it trains on without its status.
     """
 
     def __init__(self, config: HostConfig, environ: Mapping[str, str]) -> None:
-        self._url = environ[URL]
-        self._ca = environ.get(CA_FILE, "")
-        self._token = Path(environ.get(TOKEN_FILE, ""))
+        self._url = environ[TRAINER_URL]
+        self._ca = environ.get(TRAINER_CA_FILE, "")
+        self._token = Path(environ.get(TRAINER_TOKEN_FILE, ""))
         self._events = NewEvents(config.paths)
         self._hider = ValueHider.of_variables(config.settings.hidden_variables.split(","), environ)
         self._metrics: dict[str, str] = {}
+        self._steps = StepMeter()
         self._completed = False
         self._sent: object = None
         self._ended = threading.Event()
@@ -86,6 +90,11 @@ class TrainerStatus:
         status: dict[str, Any] = {}
         if self._metrics:
             status["metrics"] = [{"name": name, "value": value} for name, value in self._metrics.items()]
+        steps = self._steps.result(steady.now(), is_running=True)
+        if steps["progress"] is not None:
+            status["progressPercentage"] = int(100 * steps["progress"])
+        if steps["remaining_seconds"] is not None:
+            status["estimatedRemainingSeconds"] = int(steps["remaining_seconds"])
         if self._completed:
             status |= {"progressPercentage": 100, "estimatedRemainingSeconds": 0}
         if status and status != self._sent:
@@ -94,6 +103,9 @@ class TrainerStatus:
 
     def _add(self, event: Event) -> None:
         kind = event["event"]
+        if kind in KINDS:
+            with contextlib.suppress(KeyError, TypeError, ValueError):
+                self._steps.add(event)
         if kind == "metric":
             self._set(str(self._hider.hide_all(event)["name"]), event["value"])
         elif kind == "step" and event.get("step") is not None:

@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import threading
+import time
+from collections.abc import Callable
+
+from cloudtrain.contract import Notice
 from cloudtrain.errors import StorageError
 from cloudtrain.runtime.host_config import HostConfig
 from cloudtrain.storage import open_store
@@ -10,19 +15,22 @@ WORTH_SECONDS = 5.0
 """A shorter training is not worth a warning."""
 
 
-def warn_of_loss(config: HostConfig, trained: float, grace: float) -> str:
-    """A warning for a job that is about to end; empty if it has a checkpoint, or if that cannot be found out.
+def warn_of_loss(config: HostConfig, notice: Notice, trained: float, warn: Callable[[str], None]) -> None:
+    """Warn of the end of a job that has no checkpoint. A thread reads the storage: if that fails, no one is warned.
 
     Args:
         trained: for how many seconds the ranks have run.
-        grace: how many seconds they have left.
     """
-    if trained < WORTH_SECONDS or _has_checkpoint(config):
-        return ""
-    return (
-        f"the job is about to be stopped, and has no checkpoint yet: if the script does not save within {grace:.0f} s,"
-        f" its {trained:.0f} s of training are lost"
-    )
+    grace = notice.deadline - time.time()
+
+    def look() -> None:
+        if trained >= WORTH_SECONDS and not _has_checkpoint(config):
+            warn(
+                "the job is about to be stopped, and has no checkpoint yet: if the script does not save within "
+                f"{grace:.0f} s, its {trained:.0f} s of training are lost"
+            )
+
+    threading.Thread(target=look, name="unsaved", daemon=True).start()
 
 
 def _has_checkpoint(config: HostConfig) -> bool:

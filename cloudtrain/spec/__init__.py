@@ -7,8 +7,7 @@ from cloudtrain._lazy import lazy
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from cloudtrain._secrets.names import is_secret_name as is_secret_name
-    from cloudtrain.spec.bounds import DEFAULT_MAX_RUN as DEFAULT_MAX_RUN
-    from cloudtrain.spec.conversion import convert as convert
+    from cloudtrain.spec.conversion import DEFAULT_MAX_RUN as DEFAULT_MAX_RUN, convert as convert
     from cloudtrain.spec.distribution import (
         Agent as Agent,
         DataParallel as DataParallel,
@@ -40,6 +39,7 @@ if TYPE_CHECKING:
     from cloudtrain.spec.job import (
         FIELDS as FIELDS,
         RUNTIMES as RUNTIMES,
+        CostTerms as CostTerms,
         Source as Source,
         TrainingJob as TrainingJob,
         base_name as base_name,
@@ -64,8 +64,7 @@ __getattr__, __dir__, __all__ = lazy(
     __name__,
     {
         "cloudtrain._secrets.names": "is_secret_name",
-        "cloudtrain.spec.bounds": "DEFAULT_MAX_RUN",
-        "cloudtrain.spec.conversion": "convert",
+        "cloudtrain.spec.conversion": "DEFAULT_MAX_RUN convert",
         "cloudtrain.spec.distribution": (
             "Agent DataParallel Distribution Horovod ModelParallel Mpi MultiWorkerMirrored ParameterServer "
             "Processes PytorchDdp PytorchXla SmDistributed TorchDistributed"
@@ -74,7 +73,7 @@ __getattr__, __dir__, __all__ = lazy(
         "cloudtrain.spec.inputs": (
             "Channel FileSystemInput InstanceGroup InstancePreference ShuffleConfig TrainingInput"
         ),
-        "cloudtrain.spec.job": "FIELDS RUNTIMES Source TrainingJob base_name",
+        "cloudtrain.spec.job": "FIELDS RUNTIMES CostTerms Source TrainingJob base_name",
         "cloudtrain.spec.names": "check_job_name new_job_name",
         "cloudtrain.spec.sagemaker": (
             "RULE_SOURCE CollectionConfig DebuggerHookConfig MlflowConfig ModelPackageConfig Profiler "

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from cloudtrain.errors import InvalidJob, nearest
 from cloudtrain.spec._exec import check_arguments, check_channels, check_environment, check_hyperparameters
-from cloudtrain.spec.bounds import DEFAULT_MAX_RUN
+from cloudtrain.spec.conversion import DEFAULT_MAX_RUN
 from cloudtrain.spec.distribution import Agent
 from cloudtrain.spec.inputs import TrainingInput
 from cloudtrain.spec.names import check_base_name, check_job_name
@@ -111,8 +111,13 @@ def check(job: TrainingJob) -> None:
     check_channels(job.arguments, job.channels)
     check_environment(job.environment)
     check_secrets(job.secrets, job.environment)
+    if job.notify:
+        from cloudtrain.spec.notify import check_notify
+
+        check_notify(job.notify)
     _check_values(job)
     _check_distribution(job)
+    _check_hangs(job)
     _check_contradictions(job)
     if job.instance_preferences:
         check_preferences(job)
@@ -204,11 +209,32 @@ def _check_distribution(job: TrainingJob) -> None:
             ) from None
 
 
+def _check_hangs(job: TrainingJob) -> None:
+    """A hang can only end a job that looks for hangs, and restart one that may restart."""
+    if job.on_hang == "notice":
+        return
+    if not job.hang_after or not job.samples:
+        off = "samples is off" if job.hang_after else "hang_after is 0"
+        raise InvalidJob(
+            f"on_hang: {job.on_hang} needs to find hangs, but {off}", hint="Remove one of the two fields."
+        )
+    if job.on_hang == "restart" and not job.max_retry_attempts:
+        raise InvalidJob(
+            "on_hang: restart needs max_retry_attempts",
+            hint="Set it to how often a hang may restart the job.",
+        )
+
+
 def _check_contradictions(job: TrainingJob) -> None:
     if job.instance_groups and (job.instance_type or job.instance_count != 1):
         raise InvalidJob(
             "instance_groups: cannot be combined with instance_type or instance_count",
             hint="Each group has its own type and count: remove the others.",
+        )
+    if job.instance_groups and job.spare_hosts:
+        raise InvalidJob(
+            "spare_hosts: cannot be combined with instance_groups, whose hosts differ",
+            hint="Remove one of the two fields.",
         )
     longest = job.max_run or DEFAULT_MAX_RUN
     if job.use_spot_instances and (job.max_wait is None or job.max_wait < longest):

@@ -8,7 +8,7 @@ from typing import Any
 
 import yaml
 
-from cloudtrain.spec.bounds import DEEPEST, MOST_CHARACTERS, MOST_VALUES, REDUCE
+from cloudtrain.spec.conversion import DEEPEST, MOST_CHARACTERS, MOST_VALUES, REDUCE
 
 _REPEAT = "Write the values without aliases (*name), or repeat fewer of them."
 

@@ -10,7 +10,7 @@ from typing import Any
 from cloudtrain._system.paths import relative
 from cloudtrain.contract.text import one_line
 from cloudtrain.errors import InvalidJob
-from cloudtrain.spec.bounds import DEEPEST, LARGEST_DOCUMENT, LONGEST_SHOWN, REDUCE
+from cloudtrain.spec.conversion import DEEPEST, LARGEST_DOCUMENT, LONGEST_SHOWN, REDUCE
 from cloudtrain.spec.names import to_uri
 
 PATH_FIELDS = ("source_dir", "dependencies")

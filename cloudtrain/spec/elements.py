@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from cloudtrain.errors import InvalidJob, nearest
-from cloudtrain.spec.bounds import LONGEST_SHOWN
+from cloudtrain.spec.conversion import LONGEST_SHOWN
 from cloudtrain.spec.documents import parse_yaml, put_field, read_text
 from cloudtrain.spec.job import FIELDS
 from cloudtrain.spec.names import MAX_LENGTH

@@ -94,7 +94,7 @@ def advice(kind: inspect.Type, value: Any) -> str:
 _ERROR = re.compile(r"(?P<what>.*?)(?: - at (?P<key>`key` in )?`\$?(?P<path>.*)`)?", re.DOTALL)
 _FIELD = re.compile(r"Object (?P<problem>contains unknown|missing required) field `(?P<field>.*)`")
 _STEP = re.compile(r"\.(?P<name>[^.\[]+)|\[(?P<position>\d+)\]|(?P<any>\[\.\.\.\])")
-_SECRET = ("environment", "secrets")
+_SECRET = ("environment", "secrets", "notify")
 """The fields whose values no message shows."""
 _IN_PYTHON = {
     "git_config": "Only an Estimator in Python has it. In a job file, name the folder of a clone: source_dir."

@@ -12,11 +12,11 @@ from cloudtrain.contract.source import GB, SourceLimits
 from cloudtrain.errors import InvalidJob
 from cloudtrain.spec._checks import check
 from cloudtrain.spec._exec import argument_list, number_to_text, without_numpy
-from cloudtrain.spec.bounds import check_values
-from cloudtrain.spec.conversion import convert
+from cloudtrain.spec.conversion import check_values, convert
 from cloudtrain.spec.distribution import Distribution
 from cloudtrain.spec.inputs import Channel, FileSystemInput, InstanceGroup, InstancePreference, TrainingInput
 from cloudtrain.spec.names import AUTO_IMAGE
+from cloudtrain.spec.notify import NotifyRule, expand_rules
 from cloudtrain.spec.sagemaker import (
     DebuggerHookConfig,
     MlflowConfig,
@@ -43,6 +43,26 @@ class Source(Struct, frozen=True, omit_defaults=True):
     sha256: str
     git_commit: str = ""
     """The commit of the files; ends with ``-dirty`` if they differed from it."""
+
+
+class CostTerms(Struct, frozen=True, omit_defaults=True):
+    """The price of a job, frozen when it is submitted, and its cap.
+
+    Attributes:
+        per_hour: the price of an hour of all nodes; None if it is not known.
+        source: of the price, for display, with its ``date``.
+        gpus: of all nodes; 0 if they are not known.
+        cap: the cap that is reached first, for display, such as ``max_cost of 50 EUR``; empty if there is none.
+        cap_seconds: how long the job may run before it is reached.
+    """
+
+    per_hour: float | None = None
+    currency: str = "USD"
+    source: str = ""
+    date: str = ""
+    gpus: int = 0
+    cap: str = ""
+    cap_seconds: float = 0.0
 
 
 class TrainingJob(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
@@ -87,6 +107,7 @@ class TrainingJob(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True,
     platform_options: dict[str, Any] = {}
     instance_type: str | None = None
     instance_count: Positive = 1
+    spare_hosts: NotNegative = 0
     instance_groups: list[InstanceGroup] = []
     instance_preferences: list[InstancePreference] = []
     volume_size: NotNegative = 30
@@ -96,10 +117,15 @@ class TrainingJob(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True,
 
     # time limits and retries
     max_run: Seconds | None = None
+    max_cost: Annotated[float, Meta(gt=0, le=1e12)] | None = None
+    max_gpu_hours: Annotated[float, Meta(gt=0, le=1e12)] | None = None
+    cost_terms: CostTerms | None = None
     max_wait: Seconds | None = None
     max_pending_time_in_seconds: Seconds | None = None
     use_spot_instances: bool = False
     max_retry_attempts: Annotated[int, Meta(ge=0, le=30)] = 0
+    hang_after: Annotated[float, Meta(ge=0)] = 300.0
+    on_hang: Literal["notice", "stop", "restart"] = "notice"
     hang_timeout: Annotated[float, Meta(gt=0)] | None = None
     join_timeout: Annotated[float, Meta(ge=5)] = 600.0
     host_timeout: Annotated[float, Meta(ge=5)] = 30.0
@@ -118,6 +144,8 @@ class TrainingJob(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True,
     model_channel_name: str = "model"
     metric_definitions: list[dict[str, str]] = []
     timeline: bool = False
+    notify: list[NotifyRule] = []
+    samples: bool = True
     tags: list[dict[str, str]] = []
 
     # cloud accounts
@@ -240,6 +268,8 @@ def _expand_short_forms(fields: dict[str, Any]) -> dict[str, Any]:
         fields["environment"] = {key: number_to_text(value) for key, value in environment.items()}
     if "arguments" in fields:
         fields["arguments"] = argument_list(fields["arguments"])
+    if isinstance(fields.get("notify"), (list, dict)):
+        fields["notify"] = expand_rules(fields["notify"])
     tags = fields.get("tags")
     if isinstance(tags, dict):
         fields["tags"] = [{"Key": key, "Value": str(value)} for key, value in tags.items()]

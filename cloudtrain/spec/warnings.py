@@ -54,14 +54,14 @@ def job_warnings(job: TrainingJob) -> list[str]:
 def _exposed(job: TrainingJob) -> Iterator[str]:
     """The places of likely secrets, without their values."""
     for name, value in job.hyperparameters.items():
-        if isinstance(value, str) and _is_secret(name, value):
+        if isinstance(value, str) and is_exposed_secret(name, value):
             yield f"hyperparameters.{name}"
     for name, value in job.environment.items():
         if _is_license(name, value):
             yield f"environment.{name}"
     yield from _exposed_arguments(job.arguments)
     for tag in job.tags:
-        if _is_secret(str(tag.get("Key", "")), str(tag.get("Value", ""))):
+        if is_exposed_secret(str(tag.get("Key", "")), str(tag.get("Value", ""))):
             yield f"the tag {tag.get('Key')}"
 
 
@@ -76,11 +76,12 @@ def _exposed_arguments(arguments: Sequence[str]) -> Iterator[str]:
             continue
         name = name.lstrip("-")
         option = ""
-        if _is_secret(name, value):
+        if is_exposed_secret(name, value):
             yield f"arguments[{number}]" + (f" (--{name})" if name else "")
 
 
-def _is_secret(name: str, value: str) -> bool:
+def is_exposed_secret(name: str, value: str) -> bool:
+    """Whether a hyperparameter, an argument or a tag is likely to be a secret, and not the name or the file of one."""
     if has_secret_format(value) or has_credentials(value):
         return True
     if not is_secret_name(name):

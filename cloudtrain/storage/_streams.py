@@ -85,6 +85,7 @@ class ObjectStream(io.RawIOBase):
     """
 
     def __init__(self, client: S3Client, uri: str, **where: str) -> None:
+        self._body: Any = io.BytesIO()  # closed too if the request fails
         super().__init__()
         self._client = client
         self._uri = uri
@@ -93,7 +94,7 @@ class ObjectStream(io.RawIOBase):
         self._outage: Outage | None = None
         """While nothing more of the body can be read."""
         found = self._client.get_object(**where)  # type: ignore[arg-type]
-        self._body: Any = found["Body"]
+        self._body = found["Body"]
         self._etag = found["ETag"]
 
     def readable(self) -> bool:

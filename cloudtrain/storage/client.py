@@ -5,6 +5,7 @@ from __future__ import annotations
 import builtins
 import importlib.util
 import os
+import socket
 import sys
 import threading
 from collections.abc import Callable
@@ -84,6 +85,10 @@ def _why(response: Any, exception: Exception | None, operation: str) -> str | No
     return f"the server failed ({http.status_code} {code})"
 
 
+_LOST = (builtins.ConnectionError, TimeoutError, socket.timeout)
+"""Errors of a connection that was lost. On Python 3.9, a timeout of a socket is not a TimeoutError."""
+
+
 def _is_transient_exception(error: Exception) -> bool:
     from botocore import exceptions
 
@@ -95,8 +100,7 @@ def _is_transient_exception(error: Exception) -> bool:
         cause = error.kwargs.get("error")
         if isinstance(cause, CloudtrainError):
             return False
-        is_lost = isinstance(cause, (builtins.ConnectionError, TimeoutError))
-        return is_lost or type(cause).__module__.startswith("urllib3")
+        return isinstance(cause, _LOST) or type(cause).__module__.startswith("urllib3")
     return isinstance(error, (exceptions.ConnectionError, exceptions.HTTPClientError))
 
 

@@ -142,7 +142,7 @@ class Outage:
         self._pause = _setting(PAUSE_VARIABLE, PAUSE)
 
     def wait(self, why: str, *, attempts: float = math.inf) -> bool:
-        """Pause before the next attempt. Returns False if there should be none, as after so many ``attempts``."""
+        """Pause before the next attempt. Returns False if there should be none, as after the last of ``attempts``."""
         patience, now = self._patience, time.monotonic()
         self._began = now if self._began is None else self._began
         self._attempts += 1

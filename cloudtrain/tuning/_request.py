@@ -121,14 +121,10 @@ class Candidate:
     def prepare(self, job_name: str, inputs: Any, has_metadata: bool) -> Trial:
         """Validate, pack and render one training job.
 
-        Raises the errors of `Estimator.prepare`, and InvalidJob if the platform has no tuning jobs.
+        Raises the errors of `Estimator.prepare`.
         """
         submission = _with_toolkit(self.estimator).prepare(inputs, job_name=job_name)
-        if not isinstance(submission.platform, SageMakerPlatform):
-            raise InvalidJob(
-                f"platform: {submission.platform.name} has no tuning jobs",
-                hint="Set a SageMaker instance_type, for example ml.m5.xlarge, or platform='sagemaker'.",
-            )
+        assert isinstance(submission.platform, SageMakerPlatform)
         return Trial(self, submission, submission.platform, has_metadata)
 
 
@@ -207,7 +203,7 @@ def tuning_request(
             "TrainingJobDefinition": definitions[0] if is_single else None,
             "TrainingJobDefinitions": None if is_single else definitions,
             "WarmStartConfig": warm and warm.to_input_req(),
-            "Tags": _tags(search.tags, trials[0].submission.job.tags) or None,
+            "Tags": tags_of(search.tags, trials[0].submission.job.tags) or None,
             "Autotune": {"Mode": "Enabled"} if search.autotune else None,
         }
     )
@@ -230,7 +226,8 @@ def _with_toolkit(estimator: Estimator) -> Estimator:
     return twin
 
 
-def _tags(own: Tags | None, of_estimator: Sequence[Mapping[str, str]]) -> list[dict[str, str]]:
+def tags_of(own: Tags | None, of_estimator: Sequence[Mapping[str, str]]) -> list[dict[str, str]]:
+    """The tags of a search: ``own``, and those of the estimator."""
     pairs = (
         [{"Key": key, "Value": str(value)} for key, value in own.items()] if isinstance(own, Mapping) else own
     )

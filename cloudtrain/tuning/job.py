@@ -13,6 +13,7 @@ from cloudtrain._sdk.attach import described_arguments
 from cloudtrain.contract import FailureClass, FailureReport, decode_hyperparameters
 from cloudtrain.errors import CloudtrainError, TrainingFailed
 from cloudtrain.estimator import Estimator
+from cloudtrain.platforms import Platform
 from cloudtrain.platforms.sagemaker import SageMakerPlatform, tuning
 from cloudtrain.platforms.sagemaker.training_job import TUNING
 from cloudtrain.platforms.sagemaker.tuning import ESTIMATORS
@@ -34,9 +35,13 @@ FINAL = ("Completed", "Failed", "Stopped", "Deleting", "DeleteFailed")
 class TuningJob:
     """A handle on one tuning job. It holds no state: every method queries SageMaker."""
 
+    platform: Platform
+    """Where its training jobs run."""
+
     def __init__(self, name: str, platform: SageMakerPlatform) -> None:
         self.name = name
         self.platform = platform
+        self._aws = platform.aws
 
     @property
     def job_name(self) -> str:
@@ -52,11 +57,11 @@ class TuningJob:
 
     def describe(self) -> dict[str, Any]:
         """SageMaker's response to DescribeHyperParameterTuningJob."""
-        return TUNING.describe(self.name, self.platform.aws)
+        return TUNING.describe(self.name, self._aws)
 
     def stop_tuning_job(self) -> None:
         """Stop the tuning job and its training jobs. Returns immediately."""
-        TUNING.stop(self.name, self.platform.aws)
+        TUNING.stop(self.name, self._aws)
 
     def wait(
         self,
@@ -110,7 +115,11 @@ class TuningJob:
 
     def analytics(self) -> TuningJobAnalytics:
         """All training jobs as a table."""
-        return TuningJobAnalytics(lambda: tuning.training_jobs(self.name, self.platform.aws))
+        return TuningJobAnalytics(self.summaries)
+
+    def summaries(self) -> list[dict[str, Any]]:
+        """The ``TrainingJobSummaries`` of all training jobs."""
+        return tuning.training_jobs(self.name, self._aws)
 
     def __repr__(self) -> str:
         return f"<TuningJob {self.name}>"

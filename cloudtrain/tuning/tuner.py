@@ -15,6 +15,8 @@ from cloudtrain.job import Job
 from cloudtrain.platforms import Request
 from cloudtrain.platforms.sagemaker import SageMakerPlatform, tuning
 from cloudtrain.platforms.sagemaker.check_request import TUNING, check_request
+from cloudtrain.sweep import StartedSweep, Sweep
+from cloudtrain.sweep.started import sweep_names
 from cloudtrain.tuning._request import (
     Candidate,
     MetricDefinitions,
@@ -36,6 +38,7 @@ from cloudtrain.tuning.configuration import (
     range_fields,
 )
 from cloudtrain.tuning.job import TuningJob, TuningJobAnalytics, tuned_values
+from cloudtrain.tuning.sweep import SweepTuningJob, attached_sweep, runs_on_sagemaker, sweep_of
 
 _OF_ESTIMATOR = {
     "estimator": "estimator",
@@ -50,10 +53,11 @@ _OF_SEARCH = frozenset(field.name for field in fields(Search))
 
 
 class HyperparameterTuner:
-    """A search for the hyperparameters with the best objective, run as a SageMaker tuning job.
+    """A search for the hyperparameters with the best objective.
 
-    The arguments are those of the SageMaker Python SDK, version 2, in its order. The training jobs use the runtime
-    "toolkit", because a tuning job always runs the entry point of its image.
+    The arguments are those of the SageMaker Python SDK, version 2, in its order. On SageMaker, the search is a tuning
+    job, whose training jobs use the runtime "toolkit", because a tuning job always runs the entry point of its image.
+    On other platforms, it is a `Sweep` of the tuner's name.
 
     Args:
         estimator: the training job to run with different hyperparameters.
@@ -248,7 +252,12 @@ class HyperparameterTuner:
         job_name: str | None = None,
         include_cls_metadata: bool | Mapping[str, bool] = False,
     ) -> Request:
-        """The request that `fit` would send to SageMaker, with secrets as ``***``: a dry run. Raises as `fit`."""
+        """The request that `fit` would send to SageMaker, with secrets as ``***``: a dry run. Raises as `fit`.
+
+        On other platforms, the request of the first training job.
+        """
+        if (sweep := self._sweep(job_name)) is not None:
+            return sweep.prepare(inputs)
         name, trials = self._trials(inputs, job_name, include_cls_metadata)
         self._checked_request(name, trials)
         return Request("sagemaker", name, tuning_request(name, self._search, trials))
@@ -276,13 +285,16 @@ class HyperparameterTuner:
             of_estimator: ``mini_batch_size``, for a single estimator of AWS's own algorithms.
 
         Raises:
-            InvalidJob: an argument has a wrong value, or the platform is not SageMaker.
+            InvalidJob: an argument has a wrong value, or only SageMaker has it.
             InvalidSource: the source cannot be packed.
             StorageError: the source cannot be uploaded.
             PlatformError: SageMaker refuses the job.
             TrainingFailed: the search failed; only if ``wait`` is true.
         """
         self._set_batch_sizes({self._names[0]: of_estimator} if of_estimator else estimator_kwargs or {})
+        if (sweep := self._sweep(job_name)) is not None:
+            job = SweepTuningJob(sweep.fit(inputs, wait=False))
+            return self._started(job, wait=wait, logs=logs)
         name, trials = self._trials(inputs, job_name, include_cls_metadata)
         request = self._checked_request(name, trials)
         for trial in trials:
@@ -290,10 +302,19 @@ class HyperparameterTuner:
         platform = trials[0].platform
         secrets = [value for trial in trials for value in trial.submission.request.secrets.values()]
         tuning.create(request, platform.aws, secrets)
-        self.latest_tuning_job = job = TuningJob(name, platform)
+        return self._started(TuningJob(name, platform), wait=wait, logs=logs)
+
+    def _started(self, job: TuningJob, *, wait: bool, logs: bool | str) -> TuningJob:
+        self.latest_tuning_job = job
         if wait:
             job.wait(print_line if logs and logs != "None" else None)
         return job
+
+    def _sweep(self, job_name: str | None) -> Sweep | None:
+        """The search as a sweep; None if it is a tuning job of SageMaker."""
+        if all(runs_on_sagemaker(one.estimator) for one in self._candidates):
+            return None
+        return sweep_of(self._candidates, self._search, job_name, self.base_tuning_job_name)
 
     def _set_batch_sizes(self, by_name: Mapping[str, Mapping[str, Any]]) -> None:
         """Raises InvalidJob for another argument, and for an estimator that has no ``mini_batch_size``."""
@@ -442,6 +463,8 @@ class HyperparameterTuner:
     ) -> HyperparameterTuner:
         """A tuner for a search that was started before, by this user or another. Does not wait.
 
+        A sweep of this machine with this name comes before a tuning job of SageMaker, unless a session is given.
+
         Its estimators are those of the search, as far as SageMaker shows them: the class is the recorded one, else
         `Estimator`.
 
@@ -454,6 +477,12 @@ class HyperparameterTuner:
         """
         from cloudtrain.tuning.job import attached_search
 
+        if sagemaker_session is None and job_details is None and tuning_job_name in sweep_names():
+            swept = SweepTuningJob(StartedSweep.attach(tuning_job_name))
+            candidate, arguments = attached_sweep(swept)
+            tuner = cls(candidate.estimator, candidate.objective_metric_name, candidate.ranges, **arguments)
+            tuner.latest_tuning_job = swept
+            return tuner
         job = TuningJob(tuning_job_name, SageMakerPlatform(sagemaker_session))
         answer = job_details or job.describe()
         (first, *others), arguments = attached_search(answer, sagemaker_session, estimator_cls)

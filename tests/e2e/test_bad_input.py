@@ -164,3 +164,37 @@ def test_s3_that_is_missing_forbidden_or_unreachable(
 def test_a_state_folder_that_cannot_be_written(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CLOUDTRAIN_HOME", "/proc/nosuch")
     is_one_error(cloudtrain("submit", "train.py", cwd=here), "/proc/nosuch", "CLOUDTRAIN_HOME")
+
+
+STEP = ("--steps", "100", "--step-seconds", "0.4")
+PLANS = {
+    "deadline-in-the-past": (["train.py", *STEP, "--deadline=-1h"], ["--deadline -1h: it is in the past"]),
+    "nan": (
+        ["train.py", "--steps", "100", "--step-seconds", "nan"],
+        ["--step-seconds nan: expected a finite"],
+    ),
+    "budget-without-price": (["train.py", *STEP, "--budget", "5"], ["no price is known"]),
+    "no-step-time": (["train.py", "--steps", "100"], ["the time of a step is not known", "--from-job"]),
+    "no-gpus": (["train.py", *STEP, "--gpus", "0"], ["--gpus 0: expected numbers from 1 to 1,000,000"]),
+    "no-such-job": (["train.py", "--from-job", "nosuch"], ["there is no job nosuch"]),
+    "no-such-type": (["train.py", *STEP, "--instance-type", "ml.p9.large"], ["the hardware of ml.p9.large"]),
+}
+
+
+@pytest.mark.parametrize(("arguments", "phrases"), PLANS.values(), ids=PLANS)
+def test_plans(arguments: list[str], phrases: list[str], here: Path) -> None:
+    is_one_error(cloudtrain("plan", *arguments, cwd=here), *phrases)
+
+
+def test_offers_of_an_unknown_gpu_and_of_none(here: Path) -> None:
+    is_one_error(cloudtrain("offers", "--gpu", "H10", cwd=here), "unknown GPU 'H10'", "Did you mean 'H100'?")
+    is_one_error(cloudtrain("offers", "--count", "0", cwd=here), "--count 0: expected a number from 1 on")
+
+
+def test_a_job_is_not_submitted_with_a_plan_for_other_hosts(here: Path) -> None:
+    planned = cloudtrain("plan", "train.py", *STEP, "--gpus", "1", "--save", "plan.json", cwd=here)
+    assert planned.code == 0, planned.err
+    done = cloudtrain("submit", "train.py", "--instance-count", "2", "--plan", "plan.json", cwd=here)
+    is_one_error(done, "the plan has no option for 2 hosts", "It has: 1 host")
+    is_one_error(cloudtrain("submit", "train.py", "--plan", "train.py", cwd=here), "train.py is not a plan")
+    assert not [*list_jobs()]

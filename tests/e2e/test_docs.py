@@ -35,8 +35,8 @@ RUNNING = sorted(
 PAGES = [
     page
     for page in RUNNING
-    if page.removeprefix("docs/guides/") not in ("frameworks.md", "kubernetes.md", "slurm.md", "pbs.md")
-]  # test_framework_examples.py, test_kubernetes_page.py and test_slurm_page.py run their commands
+    if page.removeprefix("docs/guides/") not in ("kubernetes.md", "slurm.md", "pbs.md")
+]  # test_kubernetes_page.py and test_slurm_page.py run their commands
 ALL_PAGES = [
     path.relative_to(REPOSITORY).as_posix()
     for pattern in ("*.md", "docs/**/*.md", "examples/**/*.md", "containers/*.md", "benchmarks/*.md")

@@ -14,13 +14,12 @@ from pathlib import Path
 
 import pytest
 from command import cloudtrain
-from documents import REPOSITORY, Reader, read_blocks
+from documents import REPOSITORY, Reader
 from end_of_run import find_python
 from pages import PASSED, lock_line, passed_before
 
 pytestmark = pytest.mark.timeout(300)
 
-PAGE = REPOSITORY / "docs" / "guides" / "frameworks.md"
 FRAMEWORKS = ("CLOUDTRAIN_FRAMEWORKS_PYTHON", "frameworks")
 DEEPSPEED = ("CLOUDTRAIN_DEEPSPEED_PYTHON", "deepspeed")
 TENSORFLOW = ("CLOUDTRAIN_TENSORFLOW_PYTHON", "tensorflow")
@@ -39,8 +38,8 @@ class Example:
     environment: tuple[str, str] = FRAMEWORKS
 
     @property
-    def program(self) -> str:
-        return f"examples/{self.folder}/train.py"
+    def page(self) -> str:
+        return f"examples/{self.folder}/README.md"
 
 
 EXAMPLES = [
@@ -83,7 +82,6 @@ EXAMPLES = [
     ),
 ]
 
-FOLDERS = [example.folder for example in EXAMPLES]
 SOAK = ("deepspeed", "tensorflow")
 """DeepSpeed takes long to install; test_tensorflows_strategies.py runs the strategy in CI."""
 LARGE = ("transformers", "accelerate", "lightning")
@@ -116,7 +114,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         everything = metafunc.config.getoption("--soak")
         rows = []
         for example in EXAMPLES:
-            in_soak = example.folder in LARGE and (everything or passed_before(example.program))
+            in_soak = example.folder in LARGE and (everything or passed_before(example.page))
             marks = [pytest.mark.soak] * (in_soak or example.folder in SOAK)
             rows.append(pytest.param(example, id=example.folder, marks=marks))
         metafunc.parametrize("example", rows)
@@ -129,8 +127,8 @@ def test_the_ranks_of_an_example_work_together(
     record_property: Callable[[str, object], None],
 ) -> None:
     select(example.environment, monkeypatch)
-    shutil.copytree(REPOSITORY / "examples" / example.folder, tmp_path / "examples" / example.folder)
-    printed = Reader(tmp_path).follow_command(PAGE, f"submit examples/{example.folder}/")
+    assert cloudtrain("examples", example.folder, ".", cwd=tmp_path).code == 0
+    printed = Reader(tmp_path).follow_command(REPOSITORY / example.page, "submit")
 
     lines = list(re.finditer(rf"^\[rank (?P<printed_by>\d)\] {example.line}$", printed, re.MULTILINE))
     assert sorted(line["printed_by"] for line in lines) == ["0", "1"], printed
@@ -141,7 +139,7 @@ def test_the_ranks_of_an_example_work_together(
     job = Path(os.environ["CLOUDTRAIN_HOME"], "jobs", "local", f"by-{example.folder}")
     with tarfile.open(job / "output" / "model.tar.gz") as model:
         assert example.model in model.getnames()
-    record_property(PASSED, lock_line(example.program))
+    record_property(PASSED, lock_line(example.page))
 
 
 def test_the_rank_that_failed_is_named_although_others_fail_too(
@@ -205,10 +203,3 @@ def processes_in(folder: str) -> list[int]:
             if b"SM_MODEL_DIR=" in (text := path.read_bytes()) and folder.encode() in text:
                 found.append(int(path.parent.name))
     return found
-
-
-def test_every_command_of_the_page_is_one_of_these() -> None:
-    blocks = [block.text for block in read_blocks(PAGE) if block.language in ("console", "python")]
-    commands = re.findall(r"^\$ (.*)", "".join(blocks), re.MULTILINE)
-    expected = {f"cloudtrain submit examples/{folder}/train.yaml --name by-{folder}" for folder in FOLDERS}
-    assert (set(commands), len(commands)) == (expected, len(blocks))

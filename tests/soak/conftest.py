@@ -7,5 +7,5 @@ from pathlib import Path
 
 TESTS = Path(__file__).parents[1]
 INTEGRATION = TESTS / "integration"
-sys.path += [str(INTEGRATION / name) for name in ("checkpoint_faults", "hosts", "slurm", "weather")]
+sys.path += [str(INTEGRATION / name) for name in ("checkpoint_faults", "hosts", "local", "slurm", "weather")]
 sys.path.append(str(TESTS / "e2e"))

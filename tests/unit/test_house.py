@@ -22,6 +22,8 @@ MEDIAN = 200
 PYPROJECT = REPOSITORY / "pyproject.toml"
 
 BROUGHT_BY = {
+    "mlflow": "mlflow_skinny",
+    "httpcore2": "httpx2",
     "botocore": "boto3",
     "google": "google_cloud_storage",
     "mypy_boto3_s3": "boto3_stubs",
@@ -53,6 +55,11 @@ def test_files_are_small() -> None:
     }
     assert [path for path, length in lengths.items() if length > LONGEST] == []
     assert statistics.median(lengths.values()) < MEDIAN
+
+
+def test_the_changelog_is_read_in_two_minutes() -> None:
+    for version in re.split("^## ", (REPOSITORY / "CHANGELOG.md").read_text(), flags=re.MULTILINE):
+        assert len(version.split()) <= 500, version.splitlines()[0]
 
 
 def test_names_of_test_files_are_unique() -> None:

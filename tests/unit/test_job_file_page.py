@@ -97,6 +97,7 @@ SAMPLES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "model_dir": ({**TENSORFLOW, "model_dir": "s3://bucket/model"}, TENSORFLOW),
     "instance_type": ({"instance_type": "ml.p3.2xlarge"}, {}),
     "instance_count": ({"instance_count": 2}, {}),
+    "spare_hosts": ({"spare_hosts": 1}, {}),
     "instance_preferences": (
         {"instance_type": None, "instance_preferences": [{"instance_type": "ml.p3.2xlarge"}]},
         {},
@@ -106,6 +107,7 @@ SAMPLES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "training_plan": ({"training_plan": f"{SAGEMAKER}:training-plan/my-plan"}, {}),
     "instance_placement_config": ({"instance_placement_config": {"EnableMultipleJobs": True}}, {}),
     "max_run": ({"max_run": 60}, {}),
+    "max_cost": ({"max_cost": 1}, {}),
     "max_wait": (
         {"use_spot_instances": True, "max_wait": 90000},
         {"use_spot_instances": True, "max_wait": 90001},
@@ -113,6 +115,8 @@ SAMPLES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "max_pending_time_in_seconds": ({"max_pending_time_in_seconds": 3600}, {}),
     "use_spot_instances": ({"use_spot_instances": True, "max_wait": 90000}, {}),
     "max_retry_attempts": ({"max_retry_attempts": 2}, {}),
+    "hang_after": ({"hang_after": 60}, {}),
+    "on_hang": ({"on_hang": "stop"}, {}),
     "hang_timeout": ({"hang_timeout": 5}, {}),
     "join_timeout": ({"join_timeout": 60}, {}),
     "host_timeout": ({"host_timeout": 60}, {}),
@@ -135,6 +139,8 @@ SAMPLES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     ),
     "metric_definitions": ({"metric_definitions": [{"Name": "loss", "Regex": "loss=(.*)"}]}, {}),
     "timeline": ({"timeline": True}, {}),
+    "notify": ({"notify": [{"webhook": "http://127.0.0.1"}]}, {}),
+    "samples": ({"samples": False}, {}),
     "tags": ({"tags": {"a": "b"}}, {}),
     "role": ({"role": "arn:aws:iam::123456789012:role/Other"}, {}),
     "subnets": (VPC, {}),
@@ -180,7 +186,7 @@ SAMPLES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
 
 NOT_SAMPLED = {
     "platform", "platform_options", "instance_groups", "job_name", "base_job_name", "allow_secrets", "secrets",
-    "source",
+    "source", "cost_terms", "max_gpu_hours",
 }  # fmt: skip
 """Fields that every platform uses, or that the table explains in its last column."""
 
@@ -189,6 +195,9 @@ NOT_SAMPLED = {
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("AWS_DEFAULT_REGION", "us-east-1")
+    monkeypatch.setenv("CLOUDTRAIN_CONFIG", str(tmp_path / "config.yaml"))
+    rows = "".join(f"{{platform: {name}, node_hour: 2}}, " for name in ("local", "container"))
+    (tmp_path / "config.yaml").write_text(f"prices: {{rows: [{rows}]}}")
     for script in ("train.py", "other.py", "src/train.py"):
         path = tmp_path / script
         path.parent.mkdir(exist_ok=True)

@@ -20,8 +20,9 @@ PUBLIC = {
         Estimator FailureClass FailureReport FileSystemInput HuggingFace HyperbandStrategyConfig
         HyperparameterTuner InstanceConfig InstanceGroup InstancePreference IntegerParameter
         InvalidJob Job JobStatus MXNet MlflowConfig ModelPackageConfig
-        Profiler ProfilerConfig PyTorch SKLearn Session ShuffleConfig StrategyConfig TensorBoardOutputConfig TensorFlow
-        TrainingFailed TrainingInput TrainingJob TrainingJobAnalytics TuningJobCompletionCriteriaConfig
+        Profiler ProfilerConfig PyTorch SKLearn Session ShuffleConfig StrategyConfig Sweep
+        TensorBoardOutputConfig TensorFlow TrainingFailed TrainingInput TrainingJob TrainingJobAnalytics
+        TuningJobCompletionCriteriaConfig
         WarmStartConfig WarmStartTypes XGBoost __version__ get_execution_role image_uris log
         upload_data
     """,
@@ -32,6 +33,7 @@ PUBLIC = {
         Checkpoint Checkpointer Shard is_checkpoint_key
     """,
     "cloudtrain.checkpoint.format": "",
+    "cloudtrain.checkpoint.memory": "",
     "cloudtrain.checkpoint.sharded": "",
     "cloudtrain.checkpoint.store": "",
     "cloudtrain.checkpoint.tensors": "",
@@ -45,6 +47,9 @@ PUBLIC = {
         user_hyperparameters
     """,
     "cloudtrain.data": "",
+    "cloudtrain.cost": """
+        Cost Price PriceRow Where currency_of find_price known_prices
+    """,
     "cloudtrain.distributed": """
         CollectiveError GradientOrderError HostsUpdatedInterrupt InvalidArgument NotInitialized ProcessSet
         World shard_indices
@@ -131,13 +136,20 @@ PUBLIC = {
         AccessDenied CheckpointError CloudtrainError InDoubt InvalidJob InvalidSource JobExists JobNotFound NotFound
         NotSupported PlatformError StorageError TrainingFailed UnknownPlatform Unreachable nearest
     """,
+    "cloudtrain.history": """
+        MetricRange PastJob query
+    """,
     "cloudtrain.images": """
         AUTO BuildOptions EcrImage Flavour LocalImage Registry build_image ecr_image ecr_images ecr_registry
         find_flavour find_local flavour_of flavours local_image make_ecr_repository push_image
     """,
+    "cloudtrain.index": """
+        IndexEntry add_job changes find_job found_in_state insert is_whole list_jobs list_rows remember_found
+        remove_job remove_submission rows_named set_parameters to_number
+    """,
     "cloudtrain.observe": """
-        EventLog Goodput Summary beat commits committing own_progress parse_event parse_events read_events
-        report_step summarize
+        EventLog Goodput GpuSample Sample Summary beat commits committing own_progress parse_event parse_events
+        read_events report_step summarize
     """,
     "cloudtrain.observe.timeline": """
         Offset RankStep Step Timeline Trace align find_steps merge read_trace
@@ -151,12 +163,13 @@ PUBLIC = {
     "cloudtrain.pipelines": """
         TrainingStep
     """,
+    "cloudtrain.plan": "",
     "cloudtrain.platforms": """
-        AccountStorage Arrays Change Check CheckStatus Downloads Events Export Finding HostState JobDescription
-        JobState JobWarnings Metrics Naming Outlines
-        PendingOutputs Platform Preemption Preflight Prices Request Requests Resolver Resubmission Series States Trends
-        Upkeep
-        WarmUp changes get_platform job_checks platform_names print_states run_checks
+        AccountStorage Arrays Change Check CheckStatus Downloads Events Export Finding HostOffer HostState
+        JobDescription JobState JobWarnings Metrics Naming Notifications Offers Outlines
+        PendingOutputs Platform Preemption Preflight Prices Request Requests Resolver Resubmission Series Stacks
+        States Summaries Upkeep
+        WarmUp changes fields get_platform job_checks platform_names print_states run_checks
     """,
     "cloudtrain.platforms.common": """
     """,
@@ -195,7 +208,9 @@ PUBLIC = {
     "cloudtrain.runtime.foreground": "",
     "cloudtrain.runtime.inputs": "",
     "cloudtrain.runtime.launchers": "",
+    "cloudtrain.runtime.notifications": "",
     "cloudtrain.runtime.outputs": "",
+    "cloudtrain.runtime.sampling": "",
     "cloudtrain.runtime.batch": "",
     "cloudtrain.runtime.slurm": "",
     "cloudtrain.runtime.start": "",
@@ -232,7 +247,7 @@ PUBLIC = {
     """,
     "cloudtrain.spec": """
         DEFAULT_MAX_RUN
-        Agent Channel CollectionConfig DataParallel DebuggerHookConfig Distribution FIELDS FileSystemInput
+        Agent Channel CollectionConfig CostTerms DataParallel DebuggerHookConfig Distribution FIELDS FileSystemInput
         Horovod InstanceGroup InstancePreference MlflowConfig ModelPackageConfig ModelParallel Mpi
         MultiWorkerMirrored ParameterServer Processes Profiler ProfilerConfig PytorchDdp PytorchXla
         REDACTED RULE_SOURCE RUNTIMES Rule ShuffleConfig SmDistributed Source TensorBoardOutputConfig TorchDistributed
@@ -243,6 +258,9 @@ PUBLIC = {
         FileStore ObjectInfo Progress S3Store Select Store download_tree join_uri list_folder list_tree
         open_store split_uri state_home upload_tree uri_scheme uri_to_path
     """,
+    "cloudtrain.sweep": """
+        StartedSweep Sweep
+    """,
     "cloudtrain.testing": """
         FakePlatform S3Daemon S3Server running_s3 start_s3 stop_s3
     """,
@@ -251,6 +269,10 @@ PUBLIC = {
         IntegerParameter StrategyConfig TuningJob TuningJobAnalytics TuningJobCompletionCriteriaConfig
         WarmStartConfig WarmStartTypes
     """,
+    "cloudtrain.watch": "",
+    "cloudtrain.watch.dashboard": "Address serve",
+    "cloudtrain.watch.top": "",
+    "cloudtrain.watch.report": "Gathered gather gather_from render write write_report",
 }
 
 ELSEWHERE = re.compile(r"\b(keras|mxnet|tensorflow)\b")

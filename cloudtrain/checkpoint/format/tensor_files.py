@@ -89,7 +89,7 @@ class FileGrouping:
         changing = [name for name in snapshot.specs if name in self._changing]
         part_size = _part_size(snapshot.memory.nbytes)
         return [
-            _file(pieces, snapshot)
+            tensor_file(pieces, snapshot)
             for names in (unchanging, changing)
             for pieces in _plan(names, snapshot.spans, part_size)
         ]
@@ -151,7 +151,8 @@ def _plan(names: Iterable[str], spans: Mapping[str, Span], part_size: int) -> It
         yield group
 
 
-def _file(pieces: Sequence[Piece], snapshot: Snapshot) -> TensorFile:
+def tensor_file(pieces: Sequence[Piece], snapshot: Snapshot) -> TensorFile:
+    """The file with these pieces of the tensors in ``snapshot``."""
     start = header(_named_spec(piece, snapshot.specs[piece.tensor]) for piece in pieces)
     return TensorFile(tuple(pieces), (memoryview(start), *_runs(pieces, snapshot)))
 

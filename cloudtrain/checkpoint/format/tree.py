@@ -118,13 +118,13 @@ def decode_specs(document: Mapping[str, Any]) -> dict[str, TensorSpec]:
         Damaged: this is not a document made by `encode`.
     """
     try:
-        return {name: _spec(record, name) for name, record in document["tensors"].items()}
+        return {name: spec_from_json(record, name) for name, record in document["tensors"].items()}
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise Damaged(f"its tree is not readable: {error!r}") from error
 
 
-def _spec(record: object, name: str) -> TensorSpec:
-    """Raises ValueError."""
+def spec_from_json(record: object, name: str) -> TensorSpec:
+    """The spec of the tensor ``name`` of a document. Raises ValueError."""
     given = Fields(record, name)
     shape = given.items("shape")
     if not all(is_count(length) for length in shape):

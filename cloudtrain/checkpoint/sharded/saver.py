@@ -15,7 +15,7 @@ from cloudtrain.checkpoint.errors import Damaged
 from cloudtrain.checkpoint.format.manifest import StoredObject
 from cloudtrain.checkpoint.format.tree import StoredChunk, chunks_from_json
 from cloudtrain.checkpoint.sharded.group import RankGroup
-from cloudtrain.checkpoint.store.store import CheckpointStore, PendingSave, PreparedSave, Written
+from cloudtrain.checkpoint.store.store import CheckpointStore, PendingSave, PreparedSave, Source, Written
 from cloudtrain.checkpoint.tensors.chunks import coverage_problem
 from cloudtrain.checkpoint.tensors.framework import Leaf, LocalShards, TensorSpec
 from cloudtrain.checkpoint.workers import WorkerPool
@@ -141,12 +141,12 @@ class ShardedSaver:
         result: Answer = message["answer"]
         return result
 
-    def load(self, step: int, into: Any, pool: WorkerPool) -> Any:
-        """Like `CheckpointStore.load`.
+    def load(self, source: Source, step: int, into: Any, pool: WorkerPool) -> Any:
+        """The verified state of ``step`` in ``source``, like `CheckpointStore.load`.
 
         Raises Damaged on every rank if any rank finds damage, so that all fall back to the same checkpoint.
         """
-        state, failure = _attempt(lambda: self._store.load(step, into, pool))
+        state, failure = _attempt(lambda: source.load(step, into, pool))
         messages = self.group.all_gather(_failure(failure) if failure else {})
         if failure is not None and not isinstance(failure, Damaged):
             raise failure
@@ -155,7 +155,7 @@ class ShardedSaver:
                 _raise_failure(message, f"rank {rank}: ")
         damage = next((message for message in messages if "failure" in message), None)
         if damage is not None:
-            self._store.mark_damaged(step)
+            source.mark_damaged(step)
             raise Damaged(damage["failure"]) from failure
         return state
 

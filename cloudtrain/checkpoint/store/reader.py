@@ -6,7 +6,7 @@ import hashlib
 import threading
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, BinaryIO, Callable, NamedTuple, TypeVar
+from typing import Any, BinaryIO, Callable, NamedTuple, Protocol, TypeVar
 
 from cloudtrain.checkpoint.errors import Damaged, Unsupported
 from cloudtrain.checkpoint.failed_saves import warn
@@ -25,7 +25,7 @@ from cloudtrain.checkpoint.workers import WorkerPool
 from cloudtrain.errors import CheckpointError, NotFound
 from cloudtrain.observe import beat
 from cloudtrain.storage import join_uri
-from cloudtrain.storage.base import AlteredBody, DamagedBody, Store
+from cloudtrain.storage.base import AlteredBody, DamagedBody
 from cloudtrain.storage.retry_policy import ATTEMPTS
 
 Result = TypeVar("Result")
@@ -34,7 +34,15 @@ BLOCK = 1 << 20
 """Bytes that are read and then hashed while they are still in the processor's cache."""
 
 
-def read_state(store: Store, manifest: Manifest, into: Any, pool: WorkerPool) -> Any:
+class Readable(Protocol):
+    """The part of a `Store` that is needed to read a checkpoint."""
+
+    uri: str
+
+    def open(self, key: str) -> BinaryIO: ...
+
+
+def read_state(store: Readable, manifest: Manifest, into: Any, pool: WorkerPool) -> Any:
     """The verified state of a checkpoint; the tensors of ``into`` are filled in place.
 
     Reads every object, except those that hold only shards of other ranks.
@@ -169,11 +177,13 @@ def _chunks(tensors: Iterable[LocalShards]) -> Iterable[tuple[Chunk, Any]]:
     return (chunk for tensor in tensors for chunk in tensor.chunks)
 
 
-def _again(store: Store, stored: StoredObject, read: Callable[[], Result]) -> Result:
+def _again(store: Readable, stored: StoredObject, read: Callable[[], Result]) -> Result:
+    if getattr(store, "is_memory", False):  # it would be the same
+        return read()
     return read_again(read, join_uri(store.uri, stored.key))
 
 
-def _read_tensors(store: Store, stored: StoredObject, readers: Mapping[str, TensorReader]) -> None:
+def _read_tensors(store: Readable, stored: StoredObject, readers: Mapping[str, TensorReader]) -> None:
     digest = hashlib.sha256()
     with _open(store, stored) as stream:
         header = stored.size - sum(end - begin for _, begin, end in stored.pieces)
@@ -203,14 +213,14 @@ def _read_into(
         position += count
 
 
-def _read_object(store: Store, stored: StoredObject) -> bytes:
+def _read_object(store: Readable, stored: StoredObject) -> bytes:
     with _open(store, stored) as stream:
         data = stream.read()
     stored.verify(data)
     return data
 
 
-def _open(store: Store, stored: StoredObject) -> BinaryIO:
+def _open(store: Readable, stored: StoredObject) -> BinaryIO:
     try:
         return store.open(stored.key)
     except NotFound as error:

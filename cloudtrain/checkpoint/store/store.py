@@ -14,7 +14,7 @@ import logging
 import uuid
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 from cloudtrain.checkpoint.errors import Damaged
 from cloudtrain.checkpoint.format.layout import manifest_key, save_prefix, tensors_key, tree_key
@@ -60,6 +60,23 @@ class Written(NamedTuple):
     document: Mapping[str, Any]
     tensors: tuple[StoredObject, ...]
     metadata: Mapping[str, Any]
+
+
+class Source(Protocol):
+    """Checkpoints to restore from."""
+
+    @property
+    def uri(self) -> str: ...
+
+    def steps(self) -> tuple[int, ...]: ...
+
+    def manifest(self, step: int) -> Manifest: ...
+
+    def metrics(self, step: int) -> Mapping[str, float]: ...
+
+    def load(self, step: int, into: Any, pool: WorkerPool) -> Any: ...
+
+    def mark_damaged(self, step: int) -> None: ...
 
 
 class CheckpointStore:

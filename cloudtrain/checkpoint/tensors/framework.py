@@ -9,6 +9,7 @@ from __future__ import annotations
 import functools
 import importlib
 import math
+import mmap
 import operator
 import sys
 from collections.abc import Callable, Sequence
@@ -99,8 +100,8 @@ class Framework:
         """Whether it is in accelerator memory, from which copies to `pinned` memory are faster."""
         return False
 
-    def pinned(self, nbytes: int) -> memoryview:
-        """Page-locked host memory, to which accelerators copy by DMA."""
+    def pinned(self, memory: mmap.mmap) -> memoryview:
+        """``memory``, page-locked if possible: accelerators then copy to it by DMA."""
         raise NotImplementedError
 
     def empty(self, spec: TensorSpec) -> Any:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import mmap
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -65,13 +66,30 @@ class Buffer:
         return Snapshot(self._specs or {}, self._memory, self._spans, lambda: _call_all(waits))
 
     def _lay_out(self, specs: Mapping[str, TensorSpec], pinning: Framework | None) -> None:
-        self._specs, self._memory, self._targets = None, memoryview(b""), {}  # free the old memory first
+        self.free()  # the old memory first
         ordered = dict(sorted(specs.items(), key=lambda item: -item[1].itemsize))
-        ends = list(accumulate(spec.nbytes for spec in ordered.values()))
-        size = ends[-1] if ends else 0
-        self._spans = dict(zip(ordered, zip([0, *ends], ends)))
-        self._memory = pinning.pinned(size) if pinning and size else _host_memory(size)
+        self._spans = spans_of(ordered)
+        size = sum(spec.nbytes for spec in ordered.values())
+        if size:
+            memory = self._allocate(size)
+            self._memory = pinning.pinned(memory) if pinning else memoryview(memory)
         self._specs, self._pinned = ordered, bool(pinning)
+
+    @property
+    def specs(self) -> Mapping[str, TensorSpec]:
+        """The tensors of the last snapshot, in the order of their bytes."""
+        return self._specs or {}
+
+    @property
+    def nbytes(self) -> int:
+        return self._memory.nbytes
+
+    def free(self) -> None:
+        """Give the memory back."""
+        self._specs, self._memory, self._targets = None, memoryview(b""), {}
+
+    def _allocate(self, nbytes: int) -> mmap.mmap:
+        return private_memory(nbytes)
 
     def _moves(self, leaves: Mapping[str, Leaf]) -> Iterator[Move]:
         """For the tensors that are plain host memory."""
@@ -144,10 +162,10 @@ def _blocks(target: int, source: int, nbytes: int) -> Iterator[Move]:
         yield target + begin, source + begin, min(BLOCK, nbytes - begin)
 
 
-def _host_memory(nbytes: int) -> memoryview:
-    if not nbytes:
-        return memoryview(b"")
-    return memoryview(private_memory(nbytes))
+def spans_of(specs: Mapping[str, TensorSpec]) -> dict[str, Span]:
+    """Where the bytes of tensors are that follow each other in this order."""
+    ends = list(accumulate(spec.nbytes for spec in specs.values()))
+    return dict(zip(specs, zip([0, *ends], ends)))
 
 
 def _call_all(functions: Iterable[Callable[[], None]]) -> None:

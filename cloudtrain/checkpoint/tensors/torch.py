@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import functools
+import mmap
 import warnings
 import weakref
 from collections.abc import Callable, Iterable, Sequence
@@ -15,7 +16,6 @@ from typing import Any
 
 import torch
 
-from cloudtrain._system.memory import private_memory
 from cloudtrain.checkpoint.errors import Unsupported
 from cloudtrain.checkpoint.tensors.chunks import Chunk
 from cloudtrain.checkpoint.tensors.framework import Framework, LocalShards, TensorSpec, framework_named
@@ -50,8 +50,8 @@ class TorchTensors(Framework):
     def on_device(self, value: torch.Tensor) -> bool:
         return value.is_cuda
 
-    def pinned(self, nbytes: int) -> memoryview:
-        return pinned(nbytes)
+    def pinned(self, memory: mmap.mmap) -> memoryview:
+        return pinned(memory)
 
     def empty(self, spec: TensorSpec) -> torch.Tensor:
         return torch.empty(spec.shape, dtype=_dtype(spec))
@@ -101,12 +101,12 @@ class TorchTensors(Framework):
         return None
 
 
-def pinned(nbytes: int) -> memoryview:
-    """Memory that GPUs copy to directly; if it cannot be locked, other memory, with a warning.
+def pinned(memory: mmap.mmap) -> memoryview:
+    """Lock ``memory``, so that GPUs copy to it directly; if it cannot be locked, warn.
 
     ``pin_memory`` of torch would round up to a power of two, and keep the memory after its last use.
     """
-    memory = private_memory(nbytes)
+    nbytes = len(memory)
     address = ctypes.addressof(ctypes.c_char.from_buffer(memory))
     runtime: Any = torch.cuda.cudart()  # type: ignore[no-untyped-call]
     code = int(runtime.cudaHostRegister(address, nbytes, 0))

@@ -10,52 +10,20 @@ from typing import Any, Callable
 
 import tensorflow as tf
 
+from cloudtrain.distributed._names import *
 from cloudtrain.distributed.keras.optimizer import DistributedOptimizer, PartialDistributedOptimizer
+from cloudtrain.distributed.numpy._context import *
 from cloudtrain.distributed.reduce_op import ReduceOp
 from cloudtrain.distributed.tensorflow import (
-    Adasum,
-    Average,
-    CollectiveError,
     Compression,
     Compressor,
-    HorovodInternalError,
-    InvalidArgument,
-    NotInitialized,
-    ProcessSet,
-    Sum,
-    add_process_set,
     allgather_object,
-    barrier,
-    broadcast_global_variables,
     broadcast_object,
-    broadcast_variables,
-    ccl_built,
     collectives,
-    cross_rank,
-    cross_size,
-    cuda_built,
-    ddl_built,
-    global_process_set,
-    gloo_built,
-    gloo_enabled,
-    init,
-    is_homogeneous,
-    is_initialized,
-    local_rank,
-    local_size,
-    mpi_built,
-    mpi_enabled,
-    mpi_threads_supported,
-    nccl_built,
-    rank,
-    remove_process_set,
-    rocm_built,
-    shutdown,
-    size,
-    start_timeline,
-    stop_timeline,
 )
+from cloudtrain.distributed.tensorflow._context import *
 from cloudtrain.distributed.tensorflow.optimizer import Distributed
+from cloudtrain.distributed.tensorflow.variables import broadcast_global_variables, broadcast_variables
 
 __all__ = [
     "Adasum",

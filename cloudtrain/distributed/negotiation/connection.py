@@ -9,6 +9,7 @@ import time
 import weakref
 from typing import Any, Callable, Protocol
 
+from cloudtrain._system.memory import connect
 from cloudtrain._system.processes import after_fork_in_child
 from cloudtrain._system.sockets import input_waiter
 from cloudtrain.distributed.negotiation.messages import (
@@ -38,6 +39,9 @@ TICK_SECONDS = 0.5
 """The longest time that one read waits for input."""
 PURPOSE = "ranks"
 """The purpose of the handshake (see `cloudtrain.link.handshake`)."""
+Address = tuple[str, int]
+"""A host and its port, or the name of a socket of this machine and `NAMED`."""
+NAMED = 0
 ATTEMPT_SECONDS = 5.0
 RETRY_SECONDS = 0.05
 REST_SECONDS = 0.001
@@ -67,12 +71,13 @@ class CoordinatorConnection:
 
     def __init__(
         self,
-        address: tuple[str, int],
+        address: Address,
         key: bytes,
         rank: int,
         client: Client,
         *,
         timeout: float,
+        spin: float = 0.0,
     ) -> None:
         self._client = client
         self._connection = _connect(address, key, time.monotonic() + timeout)
@@ -89,7 +94,7 @@ class CoordinatorConnection:
         self._wait_for_input = input_waiter(self._connection)
         self._send(pack(HELLO, rank))
         close_on_fork(self)
-        self._reader = Reader(self._read, "cloudtrain-negotiation")
+        self._reader = Reader(self._read, "cloudtrain-negotiation", spin)
 
     def announce(self, request: CollectiveRequest) -> None:
         self._send(self._numbers.pack(request))
@@ -144,7 +149,7 @@ class CoordinatorConnection:
             received_at = clock()
             for kind, content, payload in self._unpacker.feed(data):
                 if kind == NUMBERS:
-                    for response in self._numbers.responses(content):
+                    for response in self._numbers.responses(content, payload):
                         self._client.deliver(response)
                 elif kind == RESPONSE:
                     response = unpack_response(content, payload)
@@ -177,7 +182,7 @@ class CoordinatorConnection:
         return bool(data)
 
 
-def _connect(address: tuple[str, int], key: bytes, deadline: float) -> socket.socket:
+def _connect(address: Address, key: bytes, deadline: float) -> socket.socket:
     """A connection to the coordinator, once both ends have proved themselves.
 
     Raises:
@@ -185,9 +190,8 @@ def _connect(address: tuple[str, int], key: bytes, deadline: float) -> socket.so
         OSError: no process listens, or the deadline has passed.
     """
     while True:
-        connection = socket.create_connection(address, timeout=max(deadline - time.monotonic(), 0.01))
+        connection = _reach(address, deadline)
         try:
-            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             prove(connection, key, PURPOSE, min(deadline, time.monotonic() + ATTEMPT_SECONDS))
             return connection
         except OSError:  # others filled the gate: try again
@@ -200,6 +204,22 @@ def _connect(address: tuple[str, int], key: bytes, deadline: float) -> socket.so
             raise
 
 
+def _reach(address: Address, deadline: float) -> socket.socket:
+    """A connection to the process that listens. Raises OSError."""
+    while True:
+        left = max(deadline - time.monotonic(), 0.01)
+        if address[1] != NAMED:
+            connection = socket.create_connection(address, timeout=left)
+            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            return connection
+        try:
+            return connect(address[0], left)
+        except BlockingIOError:  # its backlog is full
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(RETRY_SECONDS)
+
+
 class Reader:
     """Calls ``read`` repeatedly until `stop`, from one thread at a time.
 
@@ -209,10 +229,12 @@ class Reader:
     Args:
         read: waits for input for at most the given number of seconds and handles it; False ends the reader.
         name: of the background thread.
+        spin: seconds for which a thread that waits looks for input before it sleeps (see `spin_seconds`).
     """
 
-    def __init__(self, read: Callable[[float], bool], name: str) -> None:
+    def __init__(self, read: Callable[[float], bool], name: str, spin: float = 0.0) -> None:
         self._read = read
+        self._spin = spin
         self._reading = threading.Lock()
         self._last_driven = float("-inf")
         self._running = True
@@ -227,11 +249,11 @@ class Reader:
             )  # the background thread rests, so that this one can read next time
             return False
         try:
-            while self._running and not done():
-                left = deadline - time.monotonic()
-                if left <= 0:
-                    break
-                self._running = self._read(min(left, TICK_SECONDS))
+            now = time.monotonic()
+            awake = min(now + self._spin, deadline)
+            while self._running and now < deadline and not done():
+                self._running = self._read(0.0 if now < awake else min(deadline - now, TICK_SECONDS))
+                now = time.monotonic()
         finally:
             self._last_driven = time.monotonic()
             self._reading.release()

@@ -66,6 +66,7 @@ class Coordinator:
         client: of rank 0 itself.
         timeout: seconds that an operation may wait for ranks.
         warn_after: seconds after which a waiting operation is logged.
+        spin: see `Reader`.
     """
 
     def __init__(
@@ -78,6 +79,7 @@ class Coordinator:
         *,
         timeout: float,
         warn_after: float,
+        spin: float = 0.0,
     ) -> None:
         self._size = size
         self._matcher = Matcher(size, combine)
@@ -105,7 +107,7 @@ class Coordinator:
         self._gate = Gate(listener, {PURPOSE: key}, self._selector)
         self._last_tick = time.monotonic()
         close_on_fork(self)
-        self._reader = Reader(self._read, "cloudtrain-coordinator")
+        self._reader = Reader(self._read, "cloudtrain-coordinator", spin)
 
     # -- called by rank 0
 
@@ -154,6 +156,8 @@ class Coordinator:
 
     def _read(self, timeout: float) -> bool:
         events = self._selector.select(timeout)
+        if not events and not timeout:
+            return True
         with self._turn():
             # Read all of them, then answer: what the ranks request at the same time takes one message to each of them.
             ended = [
@@ -225,7 +229,8 @@ class Coordinator:
         if kind == NUMBERS:
             now = time.monotonic()
             for number in content:
-                self._respond(self._matcher.announce(peer.rank, self._matcher.numbers.request(number), now))
+                request = self._matcher.numbers.request(number, payload)
+                self._respond(self._matcher.announce(peer.rank, request, now))
         elif kind == REQUEST:
             request = unpack_request(content, payload)
             self._respond(self._matcher.announce(peer.rank, request, time.monotonic()))

@@ -151,17 +151,17 @@ class Matcher:
                 response for key in waiting for response in self._fail(key, "its process set was removed")
             ]
             self._sets.pop(removed, None)
-        response = CollectiveResponse(*key, per_rank=per_rank)
         given = [each.payload for each in op.requests.values()]
+        number, known, payload, error = None, False, None, ""
+        if not per_rank and (None not in given or given.count(None) == len(given)):
+            number, known = self.numbers.of(request)
         if None not in given:
             payloads = [op.requests[r].payload if r in op.requests else None for r in members]
             try:
-                response = replace(response, payload=self._result(request, payloads))
-            except Exception as error:  # any error: no rank may wait for a result that will not arrive
-                response = replace(response, error=f"{request.label}: {error!r}")
-        elif not per_rank and given.count(None) == len(given):
-            number, known = self.numbers.of(request)
-            response = replace(response, number=number, known=known)
+                payload = self._result(request, payloads)
+            except Exception as raised:  # any error: no rank may wait for a result that will not arrive
+                error = f"{request.label}: {raised!r}"
+        response = CollectiveResponse(*key, error, per_rank, None, payload, number, known)
         to_joined = replace(response, request=request) if joined else response
         return failed + [(rank, response if rank in op.requests else to_joined) for rank in members]
 

@@ -20,13 +20,14 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Protocol
 
+from cloudtrain._system.memory import listen
 from cloudtrain._system.sockets import create_server
 from cloudtrain.contract.rank import started_by_srun
 from cloudtrain.contract.slurm_step import step_id, step_key
 from cloudtrain.distributed._objects import Objects
 from cloudtrain.distributed.errors import CollectiveError
 from cloudtrain.distributed.negotiation.client import NegotiationClient
-from cloudtrain.distributed.negotiation.connection import CoordinatorConnection
+from cloudtrain.distributed.negotiation.connection import NAMED, Address, CoordinatorConnection
 from cloudtrain.distributed.negotiation.coordinator import Coordinator
 from cloudtrain.distributed.negotiation.matcher import Combine
 from cloudtrain.distributed.negotiation.secret import (
@@ -36,7 +37,7 @@ from cloudtrain.distributed.negotiation.secret import (
     session_key,
     write_private,
 )
-from cloudtrain.distributed.options import logger, warn_after
+from cloudtrain.distributed.options import logger, spin_seconds, warn_after
 from cloudtrain.distributed.world import LOOPBACK, World
 from cloudtrain.errors import StorageError
 from cloudtrain.link.authentication import BACKLOG
@@ -87,25 +88,25 @@ def connect(
     Raises:
         CollectiveError: rank 0 is unreachable, or does not know the secret.
     """
+    spin = spin_seconds(world.local_size)
     secret = ranks_secret(os.environ) or published_secret() or find_secret(world.on_one_machine)
     if world.rank == 0:
         host = world.master_addr or os.environ.get("MASTER_ADDR") or socket.gethostname()
-        if world.on_one_machine:
-            host = LOOPBACK
-        listener = _listen(host)
         session, given = os.urandom(16).hex(), secret
+        listener, address = _listen_here(f"ranks-{session}") if world.on_one_machine else _listen(host)
         if not given:
             logger.warning("%s", NO_SECRET)
             secret = fresh_secret()
         client.objects = Objects(session_key(secret, "objects", session))
         key = session_key(secret, "ranks", session)
         client.channel = Coordinator(
-            listener, key, world.size, combine, client, timeout=timeout, warn_after=warn_after()
+            listener, key, world.size, combine, client, timeout=timeout, warn_after=warn_after(), spin=spin
         )
-        store.set(STORE_KEY, json.dumps([host, listener.getsockname()[1], session, "" if given else secret]))
+        store.set(STORE_KEY, json.dumps([*address, session, "" if given else secret]))
         return
     host, port, session, published = _read_address(store.get(STORE_KEY))
-    where = f"rank {world.rank} could not join rank 0 at {host}:{port}"
+    place = f"at {host}:{port}" if port != NAMED else "on this machine"
+    where = f"rank {world.rank} could not join rank 0 {place}"
     if bool(secret) == bool(published):
         have, lack = ("this rank", "rank 0") if secret else ("rank 0", "this rank")
         raise CollectiveError(
@@ -116,7 +117,9 @@ def connect(
     client.objects = Objects(session_key(secret, "objects", session))
     key = session_key(secret, "ranks", session)
     try:
-        client.channel = CoordinatorConnection((host, port), key, world.rank, client, timeout=start_timeout)
+        client.channel = CoordinatorConnection(
+            (host, port), key, world.rank, client, timeout=start_timeout, spin=spin
+        )
     except NotAuthenticated as error:
         raise CollectiveError(
             f"{where}: {error}",
@@ -141,12 +144,21 @@ def _read_address(published: bytes) -> tuple[str, int, str, str]:
         ) from error
 
 
-def _listen(address: str) -> socket.socket:
-    """Listen on ``address`` if this host has it; behind address translation, on all addresses."""
+def _listen(host: str) -> tuple[socket.socket, Address]:
+    """Listen on ``host`` if this machine has the address; behind address translation, on all addresses."""
     try:
-        return create_server(address, 0, BACKLOG)
+        listener = create_server(host, 0, BACKLOG)
     except OSError:
-        return create_server("", 0, BACKLOG)
+        listener = create_server("", 0, BACKLOG)
+    return listener, (host, listener.getsockname()[1])
+
+
+def _listen_here(name: str) -> tuple[socket.socket, Address]:
+    """Listen for ranks of this machine: at a name where there are such sockets, which take less time than TCP."""
+    try:
+        return listen(name, BACKLOG), (name, NAMED)
+    except OSError:
+        return _listen(LOOPBACK)
 
 
 @dataclass(frozen=True)

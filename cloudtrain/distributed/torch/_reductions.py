@@ -15,7 +15,8 @@ from cloudtrain.distributed.reduce_op import Adasum, Average, ReduceOp, ScaledOp
 from cloudtrain.distributed.sharding import share
 from cloudtrain.distributed.torch import _state
 from cloudtrain.distributed.torch._adasum import adasum_
-from cloudtrain.distributed.torch._launches import CombinedWork, Handle, launch, launch_now
+from cloudtrain.distributed.torch._failures import collective_errors
+from cloudtrain.distributed.torch._launches import CombinedWork, Handle, launch, launch_now, track
 from cloudtrain.distributed.torch._operation import (
     all_reduce,
     alone,
@@ -29,6 +30,7 @@ from cloudtrain.distributed.torch._operation import (
     uses_nccl,
 )
 from cloudtrain.distributed.torch._ops import on_wire, scale_, to_wire
+from cloudtrain.observe.timeline import recorder
 
 
 def reduce_tensors(
@@ -112,16 +114,21 @@ def reduce_tensors(
 
 def reduce_now_(tensor: Tensor, op: ReduceOp, name: str | None, group: Any) -> Tensor:
     """The fast path of `reduce_tensors` for one `plain` tensor, in place and without negotiation."""
-    wire_op = on_wire(op)
+    wire_op, label = on_wire(op), f"allreduce of {name or 'a tensor'}"
     is_async = tensor.is_cuda or _state.current().waits_lazily  # only a work can report when it is done
-    launch_now(
-        f"allreduce of {name or 'a tensor'}",
-        group,
-        lambda part: all_reduce(part[0], wire_op, group, async_op=is_async),
-        (tensor,),
-        op=wire_op,
-        name=name,
-    )
+    if is_async or recorder.active is not None:
+        launch_now(
+            label,
+            group,
+            lambda part: all_reduce(part[0], wire_op, group, async_op=is_async),
+            (tensor,),
+            op=wire_op,
+            name=name,
+        )
+    else:
+        tracked = track(label, group, wire_op, (tensor,))
+        with collective_errors(label):
+            tracked.carried_by(all_reduce(tensor, wire_op, group, async_op=False))
     if op == Average:
         scale_(tensor, 1.0, group.size())
     return tensor

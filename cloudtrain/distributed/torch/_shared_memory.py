@@ -10,7 +10,11 @@ from __future__ import annotations
 import contextlib
 import mmap
 import os
+import platform
 import socket
+import struct
+import threading
+import time
 from contextlib import ExitStack
 from typing import Any, Callable
 
@@ -18,7 +22,9 @@ import torch
 from torch import Tensor
 
 from cloudtrain._system import memory as system
+from cloudtrain._system.sockets import input_waiter
 from cloudtrain.distributed.errors import CollectiveError
+from cloudtrain.distributed.options import spin_seconds
 from cloudtrain.distributed.reduce_op import ReduceOp
 from cloudtrain.distributed.torch._ops import IN_PLACE
 from cloudtrain.distributed.torch._thread_work import ThreadWork, WorkQueue
@@ -31,11 +37,21 @@ CARRIER = "SHARED_MEMORY"
 """The timeline's name for it."""
 SLOTS_PER_RANK = 2
 """While one slot is filled, other ranks may still read the other."""
+_NUMBER = struct.Struct("!I")
+SIGNAL_BYTES = 64
+"""Numbers that different ranks write are this far apart, in different lines of the cache."""
+SHOWS_STORES_IN_ORDER = platform.machine().lower() in ("x86_64", "amd64")
+"""Whether a processor that sees a store of another one sees all earlier stores of that one, too."""
+LOOKS = 20
+"""How often a rank that waits looks at a count, in about a microsecond, before it lets other threads run."""
+MOST_VIEWS = 256
+"""The most kinds and lengths of tensors for which views of the slots are kept."""
 _TYPES = frozenset(
     getattr(torch, name)
     for name in ("float64", "float32", "float16", "bfloat16", "int64", "int32", "int16", "int8", "uint8")
 )
-_Opened = tuple[mmap.mmap, list[socket.socket]]
+_Opened = tuple[mmap.mmap, dict[int, socket.socket]]
+"""The memory, and the connections by their numbers."""
 
 
 def open_shared_memory(store: Any, rank: int, size: int, timeout: float) -> SharedMemory | None:
@@ -53,12 +69,17 @@ def open_shared_memory(store: Any, rank: int, size: int, timeout: float) -> Shar
 class SharedMemory:
     """The slots of all ranks, and the connections that synchronize them: between rank 0 and every other rank."""
 
-    def __init__(self, memory: mmap.mmap, peers: list[socket.socket], rank: int, size: int) -> None:
-        self._slots = torch.frombuffer(memory, dtype=torch.uint8).view(SLOTS_PER_RANK, size, slot_bytes(size))
-        self._peers = peers
+    def __init__(self, memory: mmap.mmap, peers: dict[int, socket.socket], rank: int, size: int) -> None:
+        slots = SLOTS_PER_RANK * size * slot_bytes(size)
+        self._slots = torch.frombuffer(memory, dtype=torch.uint8, count=slots).view(SLOTS_PER_RANK, size, -1)
+        signals = memoryview(memory)[slots:].cast("Q")
+        spin = spin_seconds(size)
+        self._peers = [_Peer(peer, signals, number, rank == 0, spin) for number, peer in peers.items()]
         self._rank = rank
         self._size = size
         self._slot = 0
+        self._open = True
+        self._views: dict[tuple[torch.dtype, int], list[list[Tensor]]] = {}
         self._queue = WorkQueue(CARRIER)
 
     def supports(self, tensor: Tensor) -> bool:
@@ -70,7 +91,10 @@ class SharedMemory:
 
         def run() -> None:
             try:
-                with torch.inference_mode():  # this thread's mode, and the tensor may be an inference tensor
+                if not tensor.is_inference():
+                    self._all_reduce(tensor.detach().view(-1), IN_PLACE[op])
+                    return
+                with torch.inference_mode():  # this thread's mode
                     self._all_reduce(tensor.detach().view(-1), IN_PLACE[op])
             except OSError as error:
                 self._disconnect()  # the other ranks fail immediately
@@ -92,16 +116,18 @@ class SharedMemory:
         self._queue.close()
 
     def _disconnect(self) -> None:
+        self._open = False
         for peer in self._peers:
             with contextlib.suppress(OSError):
-                peer.shutdown(socket.SHUT_RDWR)  # unlike close, this wakes a thread that waits for the peer
+                # Unlike close, this wakes a thread that waits for the peer.
+                peer.connection.shutdown(socket.SHUT_RDWR)
 
     def _all_reduce(self, flat: Tensor, reduce: Callable[[Tensor, Tensor], Any]) -> None:
+        length = flat.numel()
         step = self._slots.shape[-1] // flat.element_size()
-        for begin in range(0, flat.numel(), step):
-            part = flat[begin : begin + step]
-            slots = self._slots[self._slot, :, : part.numel() * flat.element_size()].view(flat.dtype)
-            self._slot ^= 1
+        for begin in range(0, length, step):
+            part = flat if length <= step else flat[begin : begin + step]
+            slots = self._slots_of(part)
             slots[self._rank].copy_(part)
             self._barrier()
             if (
@@ -111,9 +137,25 @@ class SharedMemory:
             else:
                 self._reduce_shares(slots, part, reduce)
 
-    def _reduce_shares(self, slots: Tensor, part: Tensor, reduce: Callable[[Tensor, Tensor], Any]) -> None:
+    def _slots_of(self, part: Tensor) -> list[Tensor]:
+        """The slots of all ranks to exchange ``part``, as tensors of its type and length."""
+        key = part.dtype, part.numel()
+        views = self._views.get(key)
+        if views is None:
+            if len(self._views) >= MOST_VIEWS:
+                self._views.clear()
+            length = part.numel() * part.element_size()
+            with torch.inference_mode(False):  # for tensors of both modes
+                views = [list(slots[:, :length].view(part.dtype)) for slots in self._slots]
+            self._views[key] = views
+        self._slot ^= 1
+        return views[self._slot]
+
+    def _reduce_shares(
+        self, slots: list[Tensor], part: Tensor, reduce: Callable[[Tensor, Tensor], Any]
+    ) -> None:
         """Every rank reduces one share of the elements for all ranks, in the order of ranks."""
-        shares = [share.unbind() for share in slots.tensor_split(self._size, dim=1)]
+        shares = list(zip(*(slot.tensor_split(self._size) for slot in slots)))
         total, *others = shares[self._rank]
         for other in others:
             reduce(total, other)
@@ -122,13 +164,77 @@ class SharedMemory:
             target.copy_(total)
 
     def _barrier(self) -> None:
+        if not self._open:
+            raise ConnectionError("the connections are closed")
         if self._rank == 0:
             for peer in self._peers:
-                _receive(peer)
+                peer.wait()
         for peer in self._peers:
-            peer.sendall(b".")
+            peer.signal()
         if self._rank != 0:
-            _receive(self._peers[0])
+            self._peers[0].wait()
+
+
+class _Peer:
+    """Signals between this rank and another one: a count in the shared memory, and a byte for a rank that sleeps.
+
+    Args:
+        connection: to the other rank. Its end is the end of that rank.
+        memory: where each of the two writes how many signals it has sent, and whether it sleeps.
+        number: of the connection.
+        first: whether this is rank 0.
+        spin: seconds for which `wait` looks at the count before it sleeps.
+    """
+
+    def __init__(
+        self, connection: socket.socket, memory: memoryview, number: int, first: bool, spin: float
+    ) -> None:
+        self.connection = connection
+        self._memory = memory
+        one, two = (line * SIGNAL_BYTES // memory.itemsize for line in (2 * number, 2 * number + 1))
+        self._own, self._other = (one, two) if first else (two, one)
+        self._spin = spin
+        self._sent = self._received = 0
+        self._fence = threading.Lock()
+        self._wait_for_input = input_waiter(connection)
+
+    def signal(self) -> None:
+        self._sent += 1
+        self._memory[self._own] = self._sent
+        with self._fence:  # the store above is visible before the load below: `wait` does the reverse
+            pass
+        if self._memory[self._other + 1] or not SHOWS_STORES_IN_ORDER:
+            with contextlib.suppress(BlockingIOError):  # full of bytes that the other rank has not needed
+                os.write(self.connection.fileno(), b".")
+
+    def wait(self) -> None:
+        """Wait for the next signal: at first without sleeping. Raises OSError."""
+        self._received += 1
+        if not SHOWS_STORES_IN_ORDER:
+            self._sleep()
+            return
+        memory, other, expected = self._memory, self._other, self._received
+        awake = time.monotonic() + self._spin
+        while memory[other] < expected:
+            # A look at the connection lets other threads of this process run.
+            if self._wait_for_input(0.0) or time.monotonic() > awake:
+                self._sleep_until(expected)
+                return
+            for _ in range(LOOKS):
+                if memory[other] >= expected:
+                    return
+
+    def _sleep_until(self, expected: int) -> None:
+        self._memory[self._own + 1] = 1
+        with self._fence:
+            pass
+        while self._memory[self._other] < expected:  # the byte may be that of an earlier signal
+            self._sleep()
+        self._memory[self._own + 1] = 0
+
+    def _sleep(self) -> None:
+        if not self.connection.recv(1):
+            raise ConnectionError("connection closed by peer")
 
 
 def slot_bytes(size: int) -> int:
@@ -151,7 +257,7 @@ def _create(store: Any, rank: int, size: int, timeout: float, opened: ExitStack)
     store.set("memory/all", "yes" if able else "no")
     if not able:
         return None
-    peers: list[socket.socket] = []
+    peers: dict[int, socket.socket] = {}
     while len(peers) < size - 1:
         peer, _ = listener.accept()
         if not system.is_own_process(peer):
@@ -159,7 +265,8 @@ def _create(store: Any, rank: int, size: int, timeout: float, opened: ExitStack)
             continue
         peer.settimeout(timeout)
         system.send_descriptor(peer, descriptor)
-        peers.append(peer)
+        peer.sendall(_NUMBER.pack(len(peers)))
+        peers[len(peers)] = peer
     return memory, peers
 
 
@@ -181,8 +288,9 @@ def _attach(store: Any, rank: int, size: int, timeout: float, opened: ExitStack)
     try:
         descriptor = system.receive_descriptor(peer)
         opened.callback(os.close, descriptor)
-        return mmap.mmap(descriptor, _length(size)), [peer]
-    except (OSError, ValueError) as error:
+        (number,) = _NUMBER.unpack(peer.recv(_NUMBER.size, socket.MSG_WAITALL))
+        return mmap.mmap(descriptor, _length(size)), {number: peer}
+    except (OSError, ValueError, struct.error) as error:
         raise CollectiveError(
             f"rank {rank} could not share memory with rank 0: {error}",
             hint="Check whether rank 0 ended, and whether memory is limited (ulimit -v).",
@@ -190,9 +298,4 @@ def _attach(store: Any, rank: int, size: int, timeout: float, opened: ExitStack)
 
 
 def _length(size: int) -> int:
-    return SLOTS_PER_RANK * size * slot_bytes(size)
-
-
-def _receive(peer: socket.socket) -> None:
-    if not peer.recv(1):
-        raise ConnectionError("connection closed by peer")
+    return SLOTS_PER_RANK * size * slot_bytes(size) + 2 * size * SIGNAL_BYTES

@@ -17,19 +17,23 @@ class ThreadWork:
 
     Args:
         carrier: the name of the worker in the timeline.
+        start: called by a thread that waits: does the work in this thread if the background has not started it.
     """
 
     began: int | None = None
     """When the thread started it, in ns of the monotonic clock, if that is known."""
 
-    def __init__(self, future: Future[None], carrier: str) -> None:
+    def __init__(self, future: Future[None], carrier: str, start: Callable[[ThreadWork], None]) -> None:
         self._future = future
         self.carrier = carrier
+        self._start = start
 
     def is_completed(self) -> bool:
         return self._future.done()
 
     def wait(self) -> None:
+        if not self._future.done():
+            self._start(self)
         self._future.result()
 
     def when_done(self, call: Callable[[], None]) -> None:
@@ -63,7 +67,7 @@ class StreamWork:
 
 
 class WorkQueue:
-    """Runs one piece of work after another: in the caller's thread if the queue is idle, otherwise in a thread."""
+    """Runs one piece of work after another: in a thread, or sooner in one that waits for the next piece."""
 
     def __init__(self, carrier: str) -> None:
         self._carrier = carrier
@@ -76,7 +80,7 @@ class WorkQueue:
     def put(self, run: Callable[[], None]) -> ThreadWork:
         """Run it in the background."""
         future: Future[None] = Future()
-        work = ThreadWork(future, self._carrier)
+        work = ThreadWork(future, self._carrier, self._run_if_next)
         with self._changed:
             self._waiting.append((run, future, work))
             if self._thread is None:
@@ -99,6 +103,14 @@ class WorkQueue:
             run()
         finally:
             self._release()
+
+    def _run_if_next(self, work: ThreadWork) -> None:
+        with self._changed:
+            if self._busy or not self._waiting or self._waiting[0][2] is not work:
+                return
+            self._busy = True
+        self._run_next()
+        self._release()
 
     def close(self) -> None:
         with self._changed:
@@ -130,4 +142,5 @@ class WorkQueue:
     def _release(self) -> None:
         with self._changed:
             self._busy = False
-            self._changed.notify_all()
+            if self._waiting or not self._open:
+                self._changed.notify_all()

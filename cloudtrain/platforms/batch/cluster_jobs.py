@@ -35,6 +35,7 @@ from cloudtrain.platforms.batch.submitting import (
 )
 from cloudtrain.platforms.supervised import SupervisedPlatform
 from cloudtrain.platforms.supervised.root import JobFiles, LocalRoot
+from cloudtrain.runtime.notifications.rules import rules_of
 from cloudtrain.runtime.supervisor.claim import is_claimed
 from cloudtrain.runtime.supervisor.folder import STOP_MARK
 from cloudtrain.runtime.supervisor.record import RECORD, JobRecord
@@ -167,7 +168,9 @@ class ClusterJobs(SupervisedPlatform, Generic[AnyQueued]):
         """The line that hides the job's secrets from the command: Slurm may store the environment in its accounting."""
         if self.cluster.shell.place:
             return ""  # a login node does not have them
-        names = request_settings(job.request()).hidden_variables.split(",")
+        request = job.request()
+        names = request_settings(request).hidden_variables.split(",")
+        names += [name for rule in rules_of(request) for name in rule.variables]
         hidden = [name for name in names if name.isascii() and name.isidentifier()]
         return f"unset {' '.join(hidden)}\n" if hidden else ""
 

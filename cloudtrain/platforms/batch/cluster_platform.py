@@ -17,6 +17,8 @@ from cloudtrain.config import read_config
 from cloudtrain.contract.documents import Fields
 from cloudtrain.contract.text import escape_line
 from cloudtrain.errors import CloudtrainError, JobExists, JobNotFound, PlatformError
+from cloudtrain.observe import Summary
+from cloudtrain.observe.stacks import StackDump
 from cloudtrain.platforms.base import JobDescription, JobState, Request, Series
 from cloudtrain.platforms.batch.cluster_jobs import ClusterJobs
 from cloudtrain.platforms.batch.remote_download import download_remote
@@ -27,7 +29,7 @@ from cloudtrain.spec.names import clean
 from cloudtrain.storage import Progress, uri_scheme
 
 if TYPE_CHECKING:
-    pass
+    from cloudtrain.cost.so_far import Cost
 
 
 @dataclass(frozen=True)
@@ -65,6 +67,8 @@ class ClusterPlatform(ABC, Generic[Jobs]):
     """Hands each call to the jobs of one cluster in one folder, which are a supervised platform themselves."""
 
     name: ClassVar[str]
+    sends_notifications = True
+    """See `SupervisedPlatform.sends_notifications`."""
 
     def __init__(self) -> None:
         self._tickets = Tickets(self.name)
@@ -98,11 +102,24 @@ class ClusterPlatform(ABC, Generic[Jobs]):
     def metrics(self, job_name: str) -> Series:
         return self._of(job_name).metrics(job_name)
 
-    def trends(self, job_name: str) -> Series:
-        return self._of(job_name).trends(job_name)
+    def summary(self, job_name: str) -> Summary:
+        return self._of(job_name).summary(job_name)
+
+    def cost(self, description: JobDescription) -> Cost | None:
+        return self._of(description.name).cost(description)
+
+    def request_stacks(self, job_name: str, *, native: bool = False) -> None:
+        self._of(job_name).request_stacks(job_name, native=native)
+
+    def last_stacks(self, job_name: str) -> StackDump | None:
+        return self._of(job_name).last_stacks(job_name)
 
     def stop(self, job_name: str) -> None:
         self._of(job_name).stop(job_name)
+
+    def outbox(self, job_name: str) -> Path:
+        """See `Notifications.outbox`."""
+        return self._of(job_name).outbox(job_name)
 
     def upload_outputs(self, job_name: str, progress: Progress | None = None) -> Mapping[str, str]:
         return self._of(job_name).upload_outputs(job_name, progress)

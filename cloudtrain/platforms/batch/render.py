@@ -22,9 +22,8 @@ from cloudtrain.platforms.batch.cluster import Cluster
 from cloudtrain.platforms.batch.container_options import container_body
 from cloudtrain.platforms.batch.remote_path import quoted
 from cloudtrain.platforms.batch.scheduler import Scheduler
-from cloudtrain.platforms.common.channels import check_channels
 from cloudtrain.platforms.common.hyperparameters import encoded_hyperparameters, launcher_of
-from cloudtrain.platforms.common.request import base_body, new_request
+from cloudtrain.platforms.common.request import base_body, check_channels, new_request
 from cloudtrain.runtime.supervisor.folder import SUPERVISOR_LOG
 from cloudtrain.spec import TrainingJob
 

@@ -149,12 +149,12 @@ class ScheduledPlatform(ClusterPlatform[ScheduledJobs]):
     def preflight(
         self, job: TrainingJob, request: Request | None, imports: Sequence[str]
     ) -> Mapping[str, Check]:
-        from cloudtrain.platforms.checks import CheckStatus, Finding
+        from cloudtrain.platforms.checks import Finding, ok
 
         def answers() -> Finding:
             self._jobs(_ticket(options)).queue().check()
             where = options.login or "this machine"
-            return Finding(CheckStatus.OK, f"{self.scheduler.product} answers on {where}")
+            return ok(f"{self.scheduler.product} answers on {where}")
 
         options = self.options_of(job)
         return {"cluster": answers}

@@ -8,7 +8,8 @@ from dataclasses import replace
 
 from cloudtrain.contract import FailureReport
 from cloudtrain.runtime.diagnose.hints.table import UNKNOWN, JobFacts
-from cloudtrain.runtime.diagnose.ranks import RankExit, diagnose
+from cloudtrain.runtime.diagnose.rank_exit import RankExit
+from cloudtrain.runtime.diagnose.ranks import diagnose
 from cloudtrain.runtime.run_folder import RankRecord
 
 LastLines = Callable[["str | None"], Mapping[str, Sequence[str]]]

@@ -6,7 +6,7 @@ import os
 import shutil
 from collections.abc import Callable
 
-from cloudtrain.platforms.checks import CheckStatus, Finding
+from cloudtrain.platforms.checks import Finding, failed, ok, warning
 from cloudtrain.storage import open_store, state_home
 from cloudtrain.storage.retry_policy import Patience, using
 
@@ -20,14 +20,10 @@ def check_disk() -> Finding:
     free = shutil.disk_usage(folder).free
     what = f"{free / 1e9:.1f} GB free for the folders of jobs, {home}"
     if not os.access(folder, os.W_OK):
-        return Finding(
-            CheckStatus.FAILED, f"{folder} cannot be written", "Set CLOUDTRAIN_HOME to another folder."
-        )
+        return failed(f"{folder} cannot be written", "Set CLOUDTRAIN_HOME to another folder.")
     if free < LITTLE_SPACE:
-        return Finding(
-            CheckStatus.WARNING, what, "Free space there, or set CLOUDTRAIN_HOME to a folder on another disk."
-        )
-    return Finding(CheckStatus.OK, what)
+        return warning(what, "Free space there, or set CLOUDTRAIN_HOME to a folder on another disk.")
+    return ok(what)
 
 
 def immediately(check: Callable[[], Finding]) -> Finding:
@@ -42,10 +38,10 @@ def check_input(name: str, uri: str) -> Finding:
     from cloudtrain.runtime.inputs.fetch import locate
 
     locate(ChannelInput(name, uri))
-    return Finding(CheckStatus.OK, uri)
+    return ok(uri)
 
 
 def check_bucket(uri: str) -> Finding:
     """Raises StorageError if the bucket does not exist or cannot be reached."""
     open_store(uri).stat(".cloudtrain")  # the cheapest request that fails if the bucket is missing
-    return Finding(CheckStatus.OK, f"reached for {uri}")
+    return ok(f"reached for {uri}")

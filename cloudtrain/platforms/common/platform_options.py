@@ -11,10 +11,10 @@ from msgspec import Struct
 from cloudtrain.errors import InvalidJob
 
 _STRUCTS = {
-    "container": "container.options:ContainerOptions",
+    "container": "container.render:ContainerOptions",
     "local": "local.render:LocalOptions",
     "sagemaker": "sagemaker.queue.request:QueueOptions",
-    "hosts": "hosts.options:HostsOptions",
+    "hosts": "hosts.render:HostsOptions",
     "slurm": "slurm.directives:SlurmOptions",
     **dict.fromkeys(("pbs", "torque", "cobalt"), "pbs.directives:PbsOptions"),
     "lsf": "lsf.platform:LsfOptions",

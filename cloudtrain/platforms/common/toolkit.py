@@ -48,7 +48,16 @@ def toolkit_hyperparameters(job: TrainingJob, place: str, output_path: str, regi
 
 
 def _check(job: TrainingJob) -> None:
-    for field in ("hang_timeout", "join_timeout", "host_timeout", "stop_grace", "timeline"):
+    for field in (
+        "hang_after",
+        "on_hang",
+        "hang_timeout",
+        "join_timeout",
+        "host_timeout",
+        "stop_grace",
+        "timeline",
+        "samples",
+    ):
         if getattr(job, field) != getattr(TrainingJob(), field):
             raise InvalidJob(
                 f"{field}: SageMaker's toolkit does not support it",

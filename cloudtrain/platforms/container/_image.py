@@ -22,7 +22,7 @@ from cloudtrain.errors import PlatformError
 from cloudtrain.packaging import RUNTIME_FILE, pack_runtime
 from cloudtrain.packaging.cache import cached_archive
 from cloudtrain.packaging.imports import read_sources
-from cloudtrain.platforms.checks import Check, CheckStatus, Finding
+from cloudtrain.platforms.checks import Check, Finding, unknown
 from cloudtrain.platforms.container import _probe
 from cloudtrain.platforms.container.specs import FOLDER, own_labels
 from cloudtrain.spec import TrainingJob
@@ -159,7 +159,7 @@ class Image:
             result = self.probe_result()
             if isinstance(result, ProbeResult) and result.python:
                 return finding_of(result)
-            return Finding(CheckStatus.UNKNOWN, f"{self.name} could not be probed")
+            return unknown(f"{self.name} could not be probed")
 
         return run
 

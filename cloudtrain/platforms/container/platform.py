@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
 
 from cloudtrain.platforms.base import Request
+from cloudtrain.platforms.checks import Check
 from cloudtrain.platforms.supervised.machine import MachinePlatform
 from cloudtrain.spec import TrainingJob
-
-if TYPE_CHECKING:
-    from cloudtrain.platforms.checks import Check
 
 
 class ContainerPlatform(MachinePlatform):

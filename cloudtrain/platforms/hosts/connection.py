@@ -54,6 +54,7 @@ sys.exit(module.main())
 _SENT = (
     "cloudtrain.contract.documents",
     "cloudtrain._system.descriptors",
+    "cloudtrain._system.gpu_models",
     "cloudtrain._system.interfaces",
     "cloudtrain._system.owned",
     "cloudtrain.runtime.start.messages",
@@ -155,7 +156,7 @@ class Connection:
             self._link.send(message)
 
     def limit_silence(self, seconds: float) -> None:
-        """The connection counts as ended after so many seconds without a message."""
+        """The connection counts as ended after this number of seconds without a message."""
         if self._link:
             self._link.timeout = seconds
 

@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import os
+import warnings
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from cloudtrain.platforms.base import Request
+from cloudtrain.config import read_config
+from cloudtrain.errors import PlatformError
+from cloudtrain.platforms.base import HostOffer, Request
+from cloudtrain.platforms.checks import Check
 from cloudtrain.platforms.hosts import render as rendering
 from cloudtrain.platforms.hosts.host_list import parse_hosts
-from cloudtrain.platforms.hosts.options import HostsOptions
+from cloudtrain.platforms.hosts.render import HostsOptions
 from cloudtrain.platforms.local.platform import check_interpreter
 from cloudtrain.platforms.supervised.machine import MachinePlatform
 from cloudtrain.spec import TrainingJob
-
-if TYPE_CHECKING:
-    from cloudtrain.platforms.checks import Check
 
 
 class HostsPlatform(MachinePlatform):
@@ -26,6 +27,28 @@ class HostsPlatform(MachinePlatform):
 
     def resolve(self, job: TrainingJob) -> TrainingJob:
         return rendering.resolve(super().resolve(rendering.in_folder(job)))
+
+    def offers(self) -> list[HostOffer]:
+        """See `Offers`: those in the config file, or of the allocation, as they describe themselves.
+
+        Warns of a host that does not answer. Raises InvalidJob if none is named, PlatformError if none answers.
+        """
+        from cloudtrain.platforms.hosts.probe import find_gpus
+
+        options = read_config().get("platform_options") or {}
+        job = TrainingJob.from_dict({"platform": self.name, "platform_options": options})
+        found, problems = find_gpus(rendering.question_body(job))
+        if problems and not found:
+            raise PlatformError("; ".join(one.what for one in problems), hint=problems[0].hint)
+        for one in problems:
+            warnings.warn(one.what, stacklevel=2)
+        equal: dict[tuple[str, int], list[str]] = {}
+        for name, models in found.items():
+            for model in dict.fromkeys(models):
+                equal.setdefault((model, models.count(model)), []).append(name)
+        return [
+            HostOffer(", ".join(names), "", model, gpus, len(names)) for (model, gpus), names in equal.items()
+        ]
 
     def render(self, job: TrainingJob) -> Request:
         return rendering.render(job)

@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import contextlib
 import os
-import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+from cloudtrain._system.gpu_models import gpu_models
 from cloudtrain._system.interfaces import own_addresses, resolve
 from cloudtrain._system.owned import FolderIsOpen, own_place
 from cloudtrain.contract.request_body import request_settings
 from cloudtrain.errors import PlatformError
-from cloudtrain.platforms.checks import MISSING_MODULES, Check, CheckStatus, Finding
+from cloudtrain.platforms.checks import MISSING_MODULES, Check, Finding, Once, failed, ok, warning
 from cloudtrain.platforms.hosts.connection import Connection, HostDisconnected, Problem
 from cloudtrain.platforms.hosts.host_list import NamedHost, parse_hosts
 from cloudtrain.platforms.hosts.transfer import check_size, local_paths
@@ -41,6 +42,8 @@ class Question:
     inquiry: Inquiry = field(default_factory=Inquiry)
     token: str = ""
     """The content of the file in the shared folder."""
+    spares: Sequence[str] = ()
+    """The hosts that need not answer."""
 
     @property
     def remote(self) -> list[NamedHost]:
@@ -94,10 +97,13 @@ def ask(question: Question) -> Answers:
             for connection, problem in zip(connections, answers, strict=True)
             if problem
         }
-    if not found.problems and len(question.hosts) > 1:
-        problem = _find_leader(question, found)
-        if problem:
-            found.problems.update([problem])
+    wants_leader = len(question.hosts) > 1 and not question.inquiry.gpus
+    while wants_leader and not found.problems.keys() - {*question.spares}:
+        answered = [host for host in question.hosts if host.name not in found.problems]
+        problem = _find_leader(replace(question, hosts=answered), found)
+        if problem is None:
+            break
+        found.problems.update([problem])
     return found
 
 
@@ -233,53 +239,51 @@ def safe_folder() -> Iterator[None]:
         ) from None
 
 
+def find_gpus(body: Mapping[str, Any]) -> tuple[dict[str, list[str]], list[Problem]]:
+    """The models of the GPUs of each host that answers, and the problems of the others. Nothing is written there."""
+    question = question_of({**body, "folder": ""})
+    found = ask(replace(question, inquiry=Inquiry(gpus=True)))
+    found.close()
+    here = {host.name: gpu_models() for host in question.hosts if host.is_this_machine}
+    answers = {name: facts.gpus for name, facts in found.facts.items()}
+    return {**here, **answers}, [one for name, one in found.problems.items() if name not in answers]
+
+
 def check_hosts(body: Mapping[str, Any]) -> None:
     """Query all hosts of a request. Raises PlatformError, with a sentence for each host that cannot take part."""
-    with with_token(question_of(body)) as question:
-        found = ask(question)
-    found.close()
+    question = question_of(body)
+    found = _answers(question)
     found.check()
     settings = request_settings(body)
     for name, facts in found.facts.items():
         check_size(settings, facts, name, question.inquiry.folder)
 
 
-class HostChecks:
-    """The checks of hosts that are not this machine: one for each, from one question to all."""
-
-    def __init__(self, question: Question) -> None:
-        self._question = question
-        self._lock = threading.Lock()
-        self._found: Answers | None = None
-
-    def checks(self) -> Iterator[tuple[str, Check]]:
-        for host in self._question.remote:
-            yield f"host {host.name}", lambda name=host.name: self._check(name)  # type: ignore[misc]
-
-    def _check(self, name: str) -> Finding:
-        found = self._answers()
-        if problem := found.problems.get(name):
-            return Finding(CheckStatus.FAILED, problem.what, problem.hint)
-        facts = found.facts[name]
-        version = ".".join(map(str, facts.python))
-        what = f"{facts.executable} is Python {version}; {facts.free / 1e9:.1f} GB free for {facts.home}"
-        for problem in found.warnings():
-            if f" {name} " in problem.what:
-                return Finding(CheckStatus.WARNING, f"{what}; {problem.what}", problem.hint)
-        if facts.missing:
-            missing = f"{name} and requirements.txt do not have {', '.join(facts.missing)}"
-            return Finding(CheckStatus.WARNING, f"{what}; {missing}", MISSING_MODULES)
-        return Finding(CheckStatus.OK, what)
-
-    def _answers(self) -> Answers:
-        with self._lock:
-            if self._found is None:
-                with with_token(self._question) as question:
-                    self._found = ask(question)
-                self._found.close()
-            return self._found
-
-
 def remote_checks(body: Mapping[str, Any], imports: Sequence[str]) -> dict[str, Check]:
-    """A check for every host of a request that is not this machine."""
-    return dict(HostChecks(question_of(body, imports)).checks())
+    """A check for every host of a request that is not this machine, from one question to all."""
+    question = question_of(body, imports)
+    answers = Once(partial(_answers, question))
+    return {f"host {host.name}": partial(_check, host.name, answers) for host in question.remote}
+
+
+def _answers(question: Question) -> Answers:
+    with with_token(question) as asked:
+        found = ask(asked)
+    found.close()
+    return found
+
+
+def _check(name: str, answers: Once[Answers]) -> Finding:
+    found = answers()
+    if problem := found.problems.get(name):
+        return failed(problem.what, problem.hint)
+    facts = found.facts[name]
+    version = ".".join(map(str, facts.python))
+    what = f"{facts.executable} is Python {version}; {facts.free / 1e9:.1f} GB free for {facts.home}"
+    for problem in found.warnings():
+        if f" {name} " in problem.what:
+            return warning(f"{what}; {problem.what}", problem.hint)
+    if facts.missing:
+        missing = f"{name} and requirements.txt do not have {', '.join(facts.missing)}"
+        return warning(f"{what}; {missing}", MISSING_MODULES)
+    return ok(what)

@@ -54,6 +54,9 @@ class RefusedHost:
     def send_signal(self, number: int) -> None:
         """It has ended."""
 
+    def abandon(self) -> None:
+        """It has ended."""
+
     def lost(self, name: str) -> FailureReport:
         return FailureReport(
             FailureClass.HOST_LOST,
@@ -126,6 +129,9 @@ class RemoteHost:
                 self._connection.send(Signal(linux_number(number)))
             elif number == signal.SIGTERM:
                 self._is_cancelled = True
+
+    def abandon(self) -> None:
+        self.send_signal(SIGKILL)
 
     def send_leader(self, address: str) -> None:
         """Send the address at which its leader listens, once its runtime is to start."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -43,11 +43,12 @@ class ListedHosts(HostProcesses):
     """The hosts of one job. They send their outputs back, and this process uploads them."""
 
     def __init__(self, folder: JobFolder, lock: int) -> None:
-        self._question = question_of(folder.read_request())
-        hosts = self._question.hosts
+        self._all = question_of(folder.read_request())
+        self._question = self._all
+        """That to the hosts of this attempt, in the order of their places."""
+        hosts = self._all.hosts
         super().__init__(folder, lock, [host.name for host in hosts])
-        self._remote: list[NamedHost] = self._question.remote
-        self._here = [host.name for host in hosts if host not in self._remote]
+        self._here = [host.name for host in hosts if host not in self._all.remote]
         self._found = Answers()
         self._running: dict[str, RemoteHost] = {}
         self._leader = ""
@@ -57,6 +58,17 @@ class ListedHosts(HostProcesses):
         self.upload = False
         self._forks = False  # there are threads
 
+    def assign(self, left_out: Sequence[str]) -> None:
+        super().assign(left_out)
+        named = {host.name: host for host in self._all.hosts}
+        leader = "" if self.names[0] == "localhost" else self.names[0]
+        self._question = replace(
+            self._all,
+            hosts=[named[name] for name in (*self.names, *self.spares)],
+            spares=self.spares,
+            inquiry=replace(self._all.inquiry, leader=leader),
+        )
+
     def prepare(self) -> None:
         if self._question.inquiry.folder:
             with safe_folder():
@@ -65,14 +77,22 @@ class ListedHosts(HostProcesses):
         super().prepare()
 
     def start(self, attempt: int, log: int) -> Mapping[str, RunningHost]:
-        if self._found.problems:
-            problems = self._found.problems
-            return {name: RefusedHost(problems[name]) for name in self.names if name in problems}
+        refused = {name: RefusedHost(problem) for name, problem in self._found.problems.items()}
+        if any(name in refused for name in self.names):
+            self.waiting = {}
+            return {name: refused[name] for name in self.names if name in refused}
         self._attempt = attempt
-        local = super().start(attempt, log)
-        for host in self._remote:
-            self._running[host.name] = self._start_remote(host, attempt, log)
-        return {name: local.get(name) or self._running[name] for name in self.names}
+        runtimes: dict[str, RunningHost] = {**refused, **self._start_here(attempt, log)}
+        for host in self._question.remote:
+            if host.name not in refused:
+                runtimes[host.name] = self._running[host.name] = self._start_remote(host, attempt, log)
+        return self._with_places(runtimes)
+
+    @property
+    def free_spares(self) -> Sequence[str]:
+        if self.waiting:
+            return super().free_spares
+        return [name for name in self.spares if name not in self._found.problems]
 
     def finish(self, *, failed: bool) -> FailureReport | None:
         self._found.close()  # all have ended, unless this process has failed
@@ -106,7 +126,8 @@ class ListedHosts(HostProcesses):
         if not facts.has_runtime:
             send_runtime(connection, self._runtime.path)
         paths, leads = self._folder.host(host.name), host.name == self.names[0]
-        settings = request_settings(self._request)
+        is_spare = host.name in self.spares
+        settings = replace(request_settings(self._request), spare=is_spare)
         folder = self._question.inquiry.folder
         inputs = plan_inputs(settings, facts, folder, self._archive())
         checkpoints = uri_to_path(settings.checkpoint_uri) if inputs.sends_checkpoints and leads else None
@@ -131,13 +152,13 @@ class ListedHosts(HostProcesses):
             run_id=self._folder.run_id,
         ).to_environ()
         job = NodeJob(
-            names=list(self.names),
+            names=[*self.names, *self.spares],
             environment=dict(request_environment(self._request)),
             settings={**own, "CLOUDTRAIN_ATTEMPT": str(attempt)},
             interface="auto" if self._found.address else LOOPBACK,
             address=self._found.address,
             in_base=[name for name in IN_BASE if name in own],
-            outputs=["model", "output/data", *([CHECKPOINTS] if checkpoints else [])],
+            outputs=[] if is_spare else ["model", "output/data", *([CHECKPOINTS] if checkpoints else [])],
         )
         place = Folder(
             f"hosts-{self._folder.run_id}/{host.name}", f"{folder}/{self._folder.name}" if folder else ""

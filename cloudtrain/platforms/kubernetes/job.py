@@ -13,14 +13,18 @@ import threading
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Any
 
 from cloudtrain._system.files import read_regular
 from cloudtrain.contract import FailureClass, FailureReport, JobStatus
 from cloudtrain.errors import JobNotFound, PlatformError
+from cloudtrain.observe import Summary
+from cloudtrain.observe.stacks import StackDump
 from cloudtrain.platforms.base import JobDescription, JobState
+from cloudtrain.platforms.kubernetes.api.client import Api
 from cloudtrain.platforms.kubernetes.api.errors import KubeForbidden, KubeNotFound
 from cloudtrain.platforms.kubernetes.api.kinds import Kind
+from cloudtrain.platforms.kubernetes.host_samples import HostSamples
 from cloudtrain.platforms.kubernetes.labels import ENDING, FAILED
 from cloudtrain.platforms.kubernetes.life.describe import (
     Look,
@@ -29,20 +33,26 @@ from cloudtrain.platforms.kubernetes.life.describe import (
     leaders_verdict,
     look_at,
     pods_of,
+    settings_of,
 )
 from cloudtrain.platforms.kubernetes.life.failure import SIGTERM_CODE, deleted, leaders_ending
 from cloudtrain.platforms.kubernetes.life.job_watch import JobWatch
-from cloudtrain.platforms.kubernetes.life.objects import Object, Snapshot, annotation, name_of, text, uid_of
+from cloudtrain.platforms.kubernetes.life.objects import (
+    Object,
+    Owner,
+    Snapshot,
+    annotation,
+    name_of,
+    text,
+    uid_of,
+)
 from cloudtrain.platforms.kubernetes.life.pods import current, newest
-from cloudtrain.platforms.kubernetes.life.stop import end, insist, preempt, replaced, stop
-from cloudtrain.platforms.kubernetes.logs import GrowingTrends, LastLinesOf, RunningSummary
+from cloudtrain.platforms.kubernetes.life.stop import end, insist, preempt, replaced, request_stacks, stop
+from cloudtrain.platforms.kubernetes.logs import LastLinesOf, RunningSummary, WholeSummary
 from cloudtrain.platforms.supervised.job_summary import to_description
 from cloudtrain.runtime.supervisor.event_summary import from_cached, to_cached
 from cloudtrain.storage import state_home
 from cloudtrain.storage.atomic import write_file
-
-if TYPE_CHECKING:
-    from cloudtrain.platforms.kubernetes.api.client import Api
 
 TEND_SECONDS = 2.0
 LARGEST = 1 << 20
@@ -62,8 +72,9 @@ class KubernetesJob:
     def __init__(self, api: Api, kind: Kind, name: str, uid: str = "", watch: JobWatch | None = None) -> None:
         self.api, self.kind, self.name, self.uid = api, kind, name, uid
         self.watch = watch = watch or JobWatch(api, kind, name)
-        self.trends = GrowingTrends(api, watch)
-        self._summary = RunningSummary(api)
+        self._whole = WholeSummary(api, watch)
+        self._samples = HostSamples(api)
+        self._recent = RunningSummary(api)
         self._last_lines = LastLinesOf(api, watch)
         self._lock = threading.Lock()
         self._log = StateLog()
@@ -77,12 +88,18 @@ class KubernetesJob:
             return self._gone()
         status = look.verdict.status
         is_reported = status.is_final and leaders_ending(look.owner, newest(look.pods))
-        summary = None if status == JobStatus.PENDING or is_reported else self._summary(look.objects)
+        summary = None if status == JobStatus.PENDING or is_reported else self._recent(look.objects)
         found = describe(look, summary=summary, command=command_for(self.api, self.kind, look.owner.found))
         if status.is_final and (self._final is None or self._final.status != status):
             remember(found, self._place)
         self._final = found if status.is_final else None
         return found
+
+    def summary(self) -> Summary:
+        """The summary of the leader's events, with the samples of all hosts. Raises PlatformError."""
+        summary = self._whole()
+        summary.samples |= self._samples(self.watch.snapshot())
+        return summary
 
     def require(self) -> None:
         """Raises JobNotFound if the job is gone, and with it its pods and their logs."""
@@ -121,6 +138,26 @@ class KubernetesJob:
             raise self._not_found()
         self._refuse_another(objects)
         preempt(self.api, self.name, current(pods_of(objects)))
+
+    def cost_terms(self) -> dict[str, Any]:
+        """The field ``cost_terms`` of a request; empty if the job is gone."""
+        objects = self._objects()
+        if not objects or not objects.owner:
+            return {}
+        return {"cost_terms": settings_of(Owner(objects.owner)).get("cost_terms")}
+
+    def request_stacks(self, *, native: bool) -> None:
+        """Request the stacks of all ranks from the leader. Raises JobNotFound, PlatformError."""
+        objects = self._objects(newest=True)
+        if objects is None:
+            raise self._not_found()
+        request_stacks(self.api, self.name, current(pods_of(objects)), native=native)
+
+    def last_stacks(self) -> StackDump | None:
+        """The stacks that were taken last, as far as the leader's log shows. Raises PlatformError."""
+        objects = self._objects()
+        summary = self._recent(objects) if objects else None
+        return summary.stacks.last if summary else None
 
     def _refuse_another(self, objects: Snapshot) -> None:
         """Raises PlatformError if someone else has created a job of this name since."""

@@ -7,6 +7,7 @@ leader's show the progress of the job: its summary, and the course of its metric
 from __future__ import annotations
 
 import contextlib
+import copy
 import re
 import threading
 import time
@@ -248,8 +249,8 @@ LONGEST_TAIL = 8 << 20
 """Bytes that are read of one log: its lines may be long."""
 FRESH_SECONDS = 3.0
 """A summary younger than this is not renewed."""
-FRESH_TRENDS = 2.0
-"""The same for trends."""
+FRESH_WHOLE = 2.0
+"""The same for the summary of all events."""
 AFTER_FAILURES = 30.0
 """The same while the log cannot be read, after some failures."""
 PATIENCE = 5.0
@@ -279,7 +280,7 @@ class _Leaders:
 
         Args:
             tail: read at most this many lines from the end, and of a log that is longer, its beginning; None: all.
-            most: read only so many leaders, the newest.
+            most: read only this number of leaders, the newest.
         """
         found = sorted(filter(is_leader, logged(objects)), key=lambda pod: pod.created)
         for pod in found[-most:]:
@@ -289,7 +290,7 @@ class _Leaders:
             position.reconnect()
             with contextlib.suppress(KubeNotFound):  # the pod was deleted meanwhile
                 if tail is None:
-                    for lines in _read(self._api, pod, since=position.since, is_whole=pod.log_has_ended):
+                    for lines in read_log(self._api, pod, since=position.since, is_whole=pod.log_has_ended):
                         self._add(pod, position.new(lines))
                 else:
                     self._read_ends(pod, position, tail)
@@ -299,10 +300,10 @@ class _Leaders:
     def _read_ends(self, pod: Pod, position: Position, tail: int) -> None:
         limits: dict[str, Any] = {"idle": PATIENCE, "attempts": 2}
         is_first = position.since is None
-        end = [*chain(*_read(self._api, pod, LONGEST_TAIL, since=position.since, tail=tail, **limits))]
+        end = [*chain(*read_log(self._api, pod, LONGEST_TAIL, since=position.since, tail=tail, **limits))]
         head: list[Line] = []
         if is_first and len(end) >= tail:
-            head = [*chain(*_read(self._api, pod, HEAD_BYTES, **limits))]
+            head = [*chain(*read_log(self._api, pod, HEAD_BYTES, **limits))]
         before = [line for line in head if (line.time or 0) < (end[0].time or 0)]
         # only now: after a failure of a read, the next call reads both again
         self._add(pod, [*before, *position.new(end)])
@@ -337,21 +338,20 @@ class RunningSummary(_Leaders):
             return self._summary
 
 
-class GrowingTrends(_Leaders):
-    """The course of each metric of a job, from all of its leaders' logs."""
+class WholeSummary(_Leaders):
+    """The summary of all events of a job, from all of its leaders' logs."""
 
     def __init__(self, api: Api, watch: JobWatch) -> None:
         super().__init__(api)
         self._watch = watch
 
-    def __call__(self) -> Series:
-        """Raises PlatformError."""
+    def __call__(self) -> Summary:
+        """A copy of it. Raises PlatformError."""
         with self._lock:
             if time.monotonic() >= self._due_at:
                 self._read_new(self._watch.snapshot())
-                self._due_at = time.monotonic() + FRESH_TRENDS
-            summary = self._summary or Summary()
-            return {name: trend.series(summary.last) for name, trend in summary.trends.items()}
+                self._due_at = time.monotonic() + FRESH_WHOLE
+            return copy.deepcopy(self._summary or Summary())
 
 
 class LastLinesOf:
@@ -371,14 +371,16 @@ class LastLinesOf:
 
     def _end(self, pod: Pod) -> list[str]:
         try:
-            lines = [*chain(*_read(self._api, pod, LONGEST_TAIL, tail=LAST_LINES, idle=PATIENCE, attempts=2))]
+            lines = [
+                *chain(*read_log(self._api, pod, LONGEST_TAIL, tail=LAST_LINES, idle=PATIENCE, attempts=2))
+            ]
         except PlatformError:
             return []
         shown = (line.text for line in lines if line.time is not None and not may_be_event(line))
         return [text.decode("utf-8", "backslashreplace").rstrip("\r") for text in shown]
 
 
-def _read(
+def read_log(
     api: Api, pod: Pod, size: float = float("inf"), *, is_whole: bool = True, **how: Any
 ) -> Iterator[list[Line]]:
     """Lines of a log as they arrive, at most about ``size`` bytes. Raises PlatformError.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import builtins
 import contextlib
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
@@ -12,11 +13,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from cloudtrain.errors import InDoubt, JobExists, NotFound, PlatformError
-from cloudtrain.platforms.base import JobDescription, JobState, Request, Series
+from cloudtrain.observe import Summary
+from cloudtrain.platforms.base import HostOffer, JobDescription, JobState, Request, Series
 from cloudtrain.spec import TrainingJob
 from cloudtrain.storage import Progress, uri_scheme, uri_to_path
 
 if TYPE_CHECKING:
+    from cloudtrain.cost.so_far import Cost
+    from cloudtrain.observe.stacks import StackDump
     from cloudtrain.platforms.checks import Check
     from cloudtrain.platforms.kubernetes.job import KubernetesJob
     from cloudtrain.platforms.kubernetes.places import Places, Ticket
@@ -26,6 +30,8 @@ class KubernetesPlatform:
     """Runs jobs as Jobs, JobSets, TrainJobs or MPIJobs of a Kubernetes cluster. The API's objects are the truth."""
 
     name = "kubernetes"
+    sends_notifications = True
+    """See `SupervisedPlatform.sends_notifications`: the leader of a job sends them."""
 
     def base_name(self, base: str) -> str:
         from cloudtrain.platforms.kubernetes.render.objects import LONGEST_BASE, nearest_name
@@ -53,6 +59,11 @@ class KubernetesPlatform:
         from cloudtrain.platforms.kubernetes.doctor.checks import checks
 
         return checks(job, request)
+
+    def offers(self) -> builtins.list[HostOffer]:
+        from cloudtrain.platforms.kubernetes.offers import node_offers
+
+        return node_offers(self._places.api())
 
     def submit(self, request: Request) -> None:
         from cloudtrain.platforms.kubernetes.places import Ticket
@@ -99,6 +110,15 @@ class KubernetesPlatform:
     def describe(self, job_name: str) -> JobDescription:
         return self._job(job_name).describe()
 
+    def cost(self, description: JobDescription) -> Cost | None:
+        """See `Prices`: from the start of the first pod to the end, with the time in which a host waits for a node."""
+        from cloudtrain.cost.so_far import cost_of
+
+        if description.started_at is None:
+            return None
+        now = description.ended_at or description.looked_at or time.time()
+        return cost_of(self._job(description.name).cost_terms(), max(0.0, now - description.started_at))
+
     def states(self, job_name: str) -> builtins.list[JobState]:
         return self._job(job_name).states()
 
@@ -123,8 +143,8 @@ class KubernetesPlatform:
         job = self._job(job_name, must_exist=True)
         return metrics(job.api, job.watch)
 
-    def trends(self, job_name: str) -> Series:
-        return self._job(job_name, must_exist=True).trends()
+    def summary(self, job_name: str) -> Summary:
+        return self._job(job_name, must_exist=True).summary()
 
     def download(
         self, job_name: str, uri: str, folder: Path, progress: Progress | None = None
@@ -144,6 +164,12 @@ class KubernetesPlatform:
                 f"{path} is on a volume of the cluster, and the job that mounted it is deleted",
                 hint="Copy it with kubectl cp from a pod that mounts the volume.",
             ) from None
+
+    def request_stacks(self, job_name: str, *, native: bool = False) -> None:
+        self._job(job_name).request_stacks(native=native)
+
+    def last_stacks(self, job_name: str) -> StackDump | None:
+        return self._job(job_name).last_stacks()
 
     def stop(self, job_name: str) -> None:
         self._job(job_name).stop()

@@ -15,21 +15,18 @@ import threading
 import time
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from cloudtrain.errors import CloudtrainError
+from cloudtrain.platforms.kubernetes.api.client import Api
 from cloudtrain.platforms.kubernetes.api.errors import (
     KubeError,
     KubeForbidden,
     KubeNotFound,
     KubeUnauthorized,
 )
-from cloudtrain.platforms.kubernetes.api.transport import backoff
+from cloudtrain.platforms.kubernetes.api.transport import LineStream, backoff
 from cloudtrain.platforms.kubernetes.life.pods import Pod
-
-if TYPE_CHECKING:
-    from cloudtrain.platforms.kubernetes.api.client import Api
-    from cloudtrain.platforms.kubernetes.api.transport import LineStream
 
 LONGEST_LINE = 1 << 20
 """In bytes: a longer one arrives in pieces, so that 200 pods cannot fill the memory."""

@@ -4,20 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 
 from cloudtrain.errors import InvalidJob, PlatformError
 from cloudtrain.platforms.common.ignored import OF_SAGEMAKER
+from cloudtrain.platforms.kubernetes.api.client import Api
 from cloudtrain.platforms.kubernetes.api.kinds import JOB_SET, MPI_JOB, TRAIN_JOB
 from cloudtrain.platforms.kubernetes.options import KubernetesOptions, with_profile
 from cloudtrain.platforms.kubernetes.render.render import RENDERINGS, check
 from cloudtrain.spec import TrainingJob
 from cloudtrain.storage import join_uri, uri_scheme
-
-if TYPE_CHECKING:
-    from cloudtrain.platforms.kubernetes.api.client import Api
 
 _OPERATORS = {
     "jobset": (JOB_SET, "JobSet", "https://jobset.sigs.k8s.io/docs/installation"),

@@ -20,7 +20,7 @@ from cloudtrain.contract.paths import DEFAULT_BASE
 from cloudtrain.contract.request_body import request_settings
 from cloudtrain.packaging.cache import cached_archive
 from cloudtrain.platforms.base import Request
-from cloudtrain.platforms.checks import MISSING_MODULES, Check, CheckStatus, Finding
+from cloudtrain.platforms.checks import MISSING_MODULES, Check, Finding, failed, ok, unknown, warning
 from cloudtrain.platforms.common.machine_checks import check_bucket, check_disk, check_input, immediately
 from cloudtrain.platforms.local import namespace
 from cloudtrain.spec import TrainingJob
@@ -117,25 +117,23 @@ def check_python(python: str) -> Finding:
     seconds = time.monotonic() - began
     if seconds > SLOW_SECONDS:
         what = f"{_shown(python, answer[0])}, which took {seconds:.0f} s to start"
-        return Finding(CheckStatus.WARNING, what, START_IS_SLOW)
-    return Finding(CheckStatus.OK, _shown(python, answer[0]))
+        return warning(what, START_IS_SLOW)
+    return ok(_shown(python, answer[0]))
 
 
 def check_torch(python: str, *, is_certain: bool = False) -> Finding:
     """``is_certain``: the job fails without torch."""
     answer = _ask(python, [])
     if isinstance(answer, Finding):
-        return Finding(CheckStatus.UNKNOWN, answer.what)
+        return unknown(answer.what)
     if version := answer[2]:
-        return Finding(CheckStatus.OK, f"torch {version}")
+        return ok(f"torch {version}")
     if is_certain:
-        return Finding(
-            CheckStatus.FAILED,
+        return failed(
             f"torch_distributed needs torch, which {python} does not have",
             f"Add torch to requirements.txt, or install it: {python} -m pip install torch",
         )
-    return Finding(
-        CheckStatus.WARNING,
+    return warning(
         f"neither requirements.txt nor {python} has torch",
         f"If scripts need it: {python} -m pip install torch",
     )
@@ -144,14 +142,10 @@ def check_torch(python: str, *, is_certain: bool = False) -> Finding:
 def check_imports(python: str, imports: Sequence[str]) -> Finding:
     answer = _ask(python, imports)
     if isinstance(answer, Finding):
-        return Finding(CheckStatus.UNKNOWN, answer.what)
+        return unknown(answer.what)
     if missing := answer[1]:
-        return Finding(
-            CheckStatus.WARNING,
-            f"neither requirements.txt nor {python} has {', '.join(missing)}",
-            MISSING_MODULES,
-        )
-    return Finding(CheckStatus.OK, f"{python} has {', '.join(imports)}")
+        return warning(f"neither requirements.txt nor {python} has {', '.join(missing)}", MISSING_MODULES)
+    return ok(f"{python} has {', '.join(imports)}")
 
 
 def check_mpirun(python: str) -> Finding:
@@ -159,12 +153,8 @@ def check_mpirun(python: str) -> Finding:
     folders = [os.path.dirname(python)] if python != sys.executable else []
     path = shutil.which("mpirun", path=os.pathsep.join([*folders, os.environ.get("PATH", os.defpath)]))
     if path:
-        return Finding(CheckStatus.OK, path)
-    return Finding(
-        CheckStatus.FAILED,
-        "there is no mpirun on the PATH",
-        "Install Open MPI 4 or 5: apt-get install openmpi-bin",
-    )
+        return ok(path)
+    return failed("there is no mpirun on the PATH", "Install Open MPI 4 or 5: apt-get install openmpi-bin")
 
 
 def check_endpoint(endpoint: str) -> Finding:
@@ -173,12 +163,10 @@ def check_endpoint(endpoint: str) -> Finding:
     try:
         socket.create_connection((parts.hostname or "", port), timeout=PATIENCE).close()
     except OSError as error:
-        return Finding(
-            CheckStatus.FAILED,
-            f"{endpoint} does not answer: {error}",
-            "Start it, or unset the variable AWS_ENDPOINT_URL.",
+        return failed(
+            f"{endpoint} does not answer: {error}", "Start it, or unset the variable AWS_ENDPOINT_URL."
         )
-    return Finding(CheckStatus.OK, f"{endpoint} answers")
+    return ok(f"{endpoint} answers")
 
 
 def _ask(python: str, names: Sequence[str]) -> tuple[list[int], list[str], str | None] | Finding:
@@ -191,7 +179,7 @@ def _ask(python: str, names: Sequence[str]) -> tuple[list[int], list[str], str |
         return _unusable(f"{python} does not run: {error.strerror}")
     except subprocess.TimeoutExpired:
         what = f"{python} is slow: it has not started within {START_SECONDS:.0f} s"
-        return Finding(CheckStatus.UNKNOWN, what, START_IS_SLOW)
+        return unknown(what, START_IS_SLOW)
     if done.returncode:
         lines = done.stderr.decode(errors="backslashreplace").strip().splitlines()
         last = lines[-1] if lines else f"exit code {done.returncode}"
@@ -207,7 +195,7 @@ def _ask(python: str, names: Sequence[str]) -> tuple[list[int], list[str], str |
 
 
 def _unusable(what: str) -> Finding:
-    return Finding(CheckStatus.FAILED, what, NEEDS_PYTHON)
+    return failed(what, NEEDS_PYTHON)
 
 
 def _shown(python: str, version: Sequence[int]) -> str:
@@ -220,14 +208,12 @@ def check_opt_ml(job: TrainingJob, request: Request | None) -> Finding:
     reason = namespace.no_opt_ml(request.body, home) if request else namespace.obstacle([home])
     reason = reason or namespace.try_here(Path(__file__).parent)
     if not reason:
-        return Finding(CheckStatus.OK, f"{DEFAULT_BASE} is the job's own folder")
+        return ok(f"{DEFAULT_BASE} is the job's own folder")
     uses = find_uses(_texts(job)) if job.source else []
     if not uses:
-        return Finding(CheckStatus.OK, f"not used; jobs do not have it here: {reason}")
-    return Finding(
-        CheckStatus.WARNING,
-        f"{show_uses(uses)}, but jobs do not have {DEFAULT_BASE} here: {reason}",
-        advice(uses[0].path),
+        return ok(f"not used; jobs do not have it here: {reason}")
+    return warning(
+        f"{show_uses(uses)}, but jobs do not have {DEFAULT_BASE} here: {reason}", advice(uses[0].path)
     )
 
 

@@ -12,10 +12,9 @@ from msgspec import Meta, Struct
 
 from cloudtrain.errors import InvalidJob
 from cloudtrain.platforms.base import Request
-from cloudtrain.platforms.common.channels import check_channels
 from cloudtrain.platforms.common.hyperparameters import encoded_hyperparameters
 from cloudtrain.platforms.common.platform_options import check_own_options
-from cloudtrain.platforms.common.request import base_body, new_request
+from cloudtrain.platforms.common.request import base_body, check_channels, new_request
 from cloudtrain.spec import TrainingJob, convert
 
 

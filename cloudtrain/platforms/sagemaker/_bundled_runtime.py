@@ -17,6 +17,7 @@ from typing import Any
 
 from cloudtrain.contract import Settings, encode_arguments
 from cloudtrain.contract.arguments import is_argument_piece
+from cloudtrain.cost.terms import terms_text
 from cloudtrain.errors import InvalidJob
 from cloudtrain.link.secret import fresh_secret
 from cloudtrain.packaging import RUNTIME_FILE, pack_runtime, runtime_sha256
@@ -120,6 +121,10 @@ def runtime_uri(body: Mapping[str, Any]) -> str | None:
 
 
 def _check(job: TrainingJob) -> None:
+    if job.on_hang == "restart":
+        raise InvalidJob(
+            "on_hang: SageMaker restarts a job only after an error of AWS", hint="Choose notice or stop."
+        )
     check_bundled_runtime(job)
     own, word = (2, "two") if max(job.host_counts) == 1 else (3, "three")
     if len(job.channels) + own > MOST_CHANNELS:
@@ -158,6 +163,7 @@ def _settings(job: TrainingJob) -> Settings:
         checkpoint_uri=PurePosixPath(local_path).as_uri()
         if local_path and local_path != DEFAULT_CHECKPOINTS
         else "",
+        cost_terms=terms_text(job.cost_terms),
         source_sha256=job.source.sha256,
         git_commit=job.source.git_commit,
         max_source_size=job.source_limits.size,
@@ -165,10 +171,15 @@ def _settings(job: TrainingJob) -> Settings:
         hidden_variables=",".join(job.secrets),
         source_channel=SOURCE_CHANNEL,
         stop_grace=min(job.stop_grace, LONGEST_GRACE),
+        hang_after=job.hang_after,
+        on_hang=job.on_hang,
         hang_timeout=job.hang_timeout or 0.0,
         join_timeout=job.join_timeout,
         host_timeout=job.host_timeout,
         timeline=job.timeline,
+        samples=job.samples,
+        event_lines=True,
+        opaque_event_lines=True,  # which lines CloudWatch finds is up to the expressions of the job
     )
 
 

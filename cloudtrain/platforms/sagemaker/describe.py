@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import re
 import signal
+import time
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
@@ -55,7 +56,24 @@ def describe(job_name: str, aws: Aws) -> JobDescription:
     if status == JobStatus.INTERRUPTED:
         failure = _preemption_report(answer)
     output = _output_data(answer, aws) if status.is_final else None
-    return describe_answer(answer, failure=failure, output_data=output, place=place)
+    description = describe_answer(answer, failure=failure, output_data=output, place=place)
+    return description if status == JobStatus.PENDING else _observed(description, answer, aws)
+
+
+def _observed(description: JobDescription, answer: Mapping[str, Any], aws: Aws) -> JobDescription:
+    """The description with what the leader has reported: progress, metrics, its last sample, warnings."""
+    from cloudtrain.platforms.sagemaker.events import recent_summary
+
+    summary = recent_summary(answer, aws)
+    running = description.status == JobStatus.RUNNING
+    return replace(
+        description,
+        **summary.steps.result(time.time(), is_running=running),
+        metrics={**summary.metrics, **description.metrics},
+        metric_ranges=summary.ranges,
+        samples=summary.last_samples(),
+        warnings=summary.warnings,
+    )
 
 
 def _preemption_report(answer: Mapping[str, Any]) -> FailureReport:

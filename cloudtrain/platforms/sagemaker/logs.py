@@ -17,8 +17,9 @@ from typing import Any
 from cloudtrain.aws.aws import Aws
 from cloudtrain.aws.errors import aws_errors, error_code, may_pass
 from cloudtrain.errors import PlatformError
+from cloudtrain.observe.event_lines import parse_event_line
+from cloudtrain.observe.events import MARK
 from cloudtrain.platforms.common.log_merge import Event, LogMerge, Page
-from cloudtrain.platforms.common.request_budget import RequestBudget
 from cloudtrain.platforms.sagemaker.training_job import (
     describe_training_job,
     first_time,
@@ -41,10 +42,18 @@ _STREAM = re.compile(r"(?P<host>.+?)(?:-(?P<start>\d{5,}))?")
 
 
 def lines(event: Event) -> Iterator[str]:
-    """The lines of an event, each with the host as a prefix unless it has the runtime's prefix of its rank."""
-    for line in event.text.rstrip("\r\n").split("\n"):
+    """The lines of an event, each with the host as a prefix unless it has the runtime's prefix of its rank.
+
+    Without those that are events of the runtime: see `cloudtrain.observe.event_lines`.
+    """
+    for line in _printed(event.text):
         shown = line.rstrip("\r").rpartition("\r")[2]  # a progress bar overwrites its line
         yield shown if _RUNTIME_PREFIX.match(shown) else f"[{event.host}] {shown}"
+
+
+def _printed(text: str) -> list[str]:
+    lines = text.rstrip("\r\n").split("\n")
+    return [line for line in lines if not (line.startswith(MARK) and parse_event_line(line, ""))]
 
 
 class LogStream:
@@ -155,16 +164,21 @@ class ServiceClock:
 
 
 def find_streams(
-    job_name: str, client: Any, budget: RequestBudget, clock: ServiceClock | None = None
+    job_name: str, client: Any, budget: RequestBudget, clock: ServiceClock | None = None, host: str = ""
 ) -> list[LogStream]:
-    """All current streams of the job, sorted by host; empty if it has not logged anything yet."""
+    """All current streams of the job, sorted by host; empty if it has not logged anything yet.
+
+    Args:
+        host: only those of this host, the earliest start first.
+    """
     from botocore.exceptions import ClientError
 
+    prefix = f"{job_name}/{host}-" if host else f"{job_name}/"
     pages = client.get_paginator("describe_log_streams")
     try:
         names = [
             stream["logStreamName"]
-            for page in pages.paginate(logGroupName=GROUP, logStreamNamePrefix=f"{job_name}/")
+            for page in pages.paginate(logGroupName=GROUP, logStreamNamePrefix=prefix)
             for stream in page["logStreams"]
         ]
     except ClientError as error:
@@ -236,7 +250,7 @@ def _last_page(stream: str, client: Any, budget: RequestBudget) -> list[str]:
     where = {"logGroupName": GROUP, "logStreamName": stream, "limit": LAST_LINES, "startFromHead": False}
     budget.wait()
     events = client.get_log_events(**where)["events"]
-    return [line for event in events for line in event["message"].rstrip("\r\n").split("\n")]
+    return [line for event in events for line in _printed(event["message"])]
 
 
 @contextlib.contextmanager
@@ -376,3 +390,21 @@ class LogReader:
         with aws_errors(f"the logs of job {self.job_name}"):
             for event in self._merge.round(pool, find=find, is_partial=is_partial):
                 yield from lines(event)
+
+
+class RequestBudget:
+    """Lets requests start one after the other, with at least ``interval`` seconds between two of them."""
+
+    def __init__(self, interval: float) -> None:
+        self._interval = interval
+        self._lock = threading.Lock()
+        self._next = 0.0
+
+    def wait(self) -> None:
+        """Wait for the turn of a request. Turns have the order of the calls."""
+        with self._lock:
+            now = time.monotonic()
+            start = max(now, self._next)
+            self._next = start + self._interval
+        if start > now:
+            time.sleep(start - now)

@@ -9,14 +9,17 @@ from typing import TYPE_CHECKING, Any
 
 from cloudtrain.aws.aws import Aws, owner_of
 from cloudtrain.errors import PlatformError
-from cloudtrain.platforms.base import JobDescription, JobState, Request, Series
+from cloudtrain.platforms.base import HostOffer, JobDescription, JobState, Request, Series
 from cloudtrain.platforms.sagemaker.accounts import KnownAccounts
 from cloudtrain.platforms.sagemaker.queue.service_job import route
 from cloudtrain.spec import TrainingJob
 from cloudtrain.storage import Progress, Store, split_uri
 
 if TYPE_CHECKING:
+    from cloudtrain.cost.so_far import Cost
+    from cloudtrain.observe import Summary
     from cloudtrain.platforms.checks import Check
+    from cloudtrain.platforms.sagemaker.events import JobEvents
 
 
 class SageMakerPlatform:
@@ -32,6 +35,8 @@ class SageMakerPlatform:
 
     def __init__(self, session: Any = None) -> None:
         self.aws = Aws.of(session, KnownAccounts())
+        self._read: dict[str, JobEvents] = {}
+        """By training job."""
 
     def resolve(self, job: TrainingJob) -> TrainingJob:
         from cloudtrain.platforms.sagemaker.render import resolve
@@ -70,6 +75,13 @@ class SageMakerPlatform:
             forget_runtime(body)  # it was deleted after the upload
             self.upload_for(request)
             self._start(request)
+
+    def offers(self) -> list[HostOffer]:
+        from cloudtrain.platforms.sagemaker.doctor.account import Account
+        from cloudtrain.platforms.sagemaker.doctor.resources import training_quotas
+
+        quotas = training_quotas(Account(self.aws))
+        return [HostOffer(self.aws.region, kind, hosts=count) for kind, count in quotas.items()]
 
     def upload_for(self, request: Request) -> None:
         """Upload the runtime and the job secret. The source and data are uploaded before."""
@@ -150,17 +162,30 @@ class SageMakerPlatform:
         from cloudtrain.platforms.sagemaker.metrics import metrics
 
         name = self._training_job(job_name)
-        return metrics(name, self.aws) if name else {}
+        return {**self._events(name).summary().series, **metrics(name, self.aws)} if name else {}
 
-    def cost(self, job_name: str) -> float | None:
-        """The cost of the latest training job."""
-        from cloudtrain.platforms.sagemaker.price import cost_of, hourly_price
-        from cloudtrain.platforms.sagemaker.training_job import describe_training_job
+    def summary(self, job_name: str) -> Summary:
+        """See `Summaries`: the events of the leader, and the samples of the first 50 other hosts."""
+        from cloudtrain.observe import Summary
 
         name = self._training_job(job_name)
-        if name is None:
-            return None
-        return cost_of(describe_training_job(name, self.aws), lambda kind: hourly_price(kind, self.aws))
+        return self._events(name).summary() if name else Summary()
+
+    def _events(self, name: str) -> JobEvents:
+        from cloudtrain.platforms.sagemaker.events import JobEvents
+
+        return self._read.setdefault(name, JobEvents(name, self.aws))
+
+    def cost(self, description: JobDescription) -> Cost | None:
+        """The cost of the latest training job."""
+        from cloudtrain.platforms.sagemaker.cost import cost_of, known_price
+        from cloudtrain.platforms.sagemaker.training_job import describe_training_job
+
+        answer = description.answer
+        if not answer or "ResourceConfig" not in answer:  # it came from a queue
+            name = self._training_job(description.name)
+            answer = describe_training_job(name, self.aws) if name else None
+        return cost_of(answer, lambda kind: known_price(kind, self.aws)) if answer else None
 
     def _training_job(self, job_name: str) -> str | None:
         """The name of the job's training job; None while it waits for its first in a queue."""

@@ -12,6 +12,7 @@ from cloudtrain.aws.errors import aws_errors
 from cloudtrain.aws.image_data import numbers
 from cloudtrain.aws.images import has_gpus, training_image
 from cloudtrain.contract.settings import HIDDEN_VARIABLES
+from cloudtrain.cost.terms import shortest
 from cloudtrain.errors import InvalidJob
 from cloudtrain.images import AUTO
 from cloudtrain.platforms.base import Request
@@ -122,7 +123,7 @@ def common(job: TrainingJob, region: str) -> dict[str, Any]:
         "InputDataConfig": input_data_config(job) or None,
         "OutputDataConfig.CompressionType": "NONE" if job.disable_output_compression else None,
         "ResourceConfig.InstanceCount": None if _is_counted(job) else job.instance_count,
-        "StoppingCondition.MaxRuntimeInSeconds": job.max_run or DEFAULT_MAX_RUN,
+        "StoppingCondition.MaxRuntimeInSeconds": shortest(job.max_run or DEFAULT_MAX_RUN, job.cost_terms),
         "HyperParameters": None,
         "Environment": {**job.shown_environment, **_secret_names(job)} or None,
         **debugger_fields(job, job.output_path, region),

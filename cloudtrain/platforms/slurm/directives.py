@@ -202,7 +202,9 @@ def _identity(job: TrainingJob, output: str) -> Iterator[Directive]:
 
 
 def _shape(job: TrainingJob, options: SlurmOptions) -> Iterator[Directive]:
-    yield Directive("nodes", str(job.host_count))
+    yield Directive("nodes", str(job.host_count + job.spare_hosts))
+    if job.spare_hosts:
+        yield Directive("no-kill", comment="a spare node takes the place of one that is lost")
     yield Directive("ntasks-per-node", "1", "one runtime on each node, which starts the ranks")
     if options.clusters is not None:
         yield Directive("clusters", joined(options.clusters))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import shlex
-import threading
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -14,7 +13,7 @@ from cloudtrain.errors import CloudtrainError, PlatformError, nearest
 from cloudtrain.platforms.base import Request
 from cloudtrain.platforms.batch.cluster import Cluster
 from cloudtrain.platforms.batch.shell import Answer, Shell
-from cloudtrain.platforms.checks import Check, CheckStatus, Finding
+from cloudtrain.platforms.checks import Check, Finding, Once, failed, ok, unknown, warning
 from cloudtrain.platforms.slurm.directives import SlurmOptions
 from cloudtrain.platforms.slurm.profile import instance_type_notes
 from cloudtrain.platforms.slurm.time_limits import (
@@ -85,49 +84,32 @@ def ask(shell: Shell) -> Facts:
     )
 
 
-class _Asked:
-    """The facts, queried once for all checks, which run concurrently."""
-
-    def __init__(self, open_cluster: Callable[[], Cluster]) -> None:
-        self._open = open_cluster
-        self._lock = threading.Lock()
-        self._result: tuple[Cluster, Facts] | CloudtrainError | None = None
-
-    def get(self) -> tuple[Cluster, Facts]:
-        """Raises PlatformError or InvalidJob."""
-        with self._lock:
-            if self._result is None:
-                try:
-                    cluster = self._open()
-                    self._result = cluster, ask(cluster.shell)
-                except CloudtrainError as error:
-                    self._result = error
-        if isinstance(self._result, CloudtrainError):
-            raise self._result
-        return self._result
-
-
 def checks(
     job: TrainingJob, request: Request | None, open_cluster: Callable[[], Cluster]
 ) -> Mapping[str, Check]:
     """All checks by name. ``job`` has the options of its profile."""
     options = SlurmOptions.of(job)
-    asked = _Asked(open_cluster)
+
+    def open_and_ask() -> tuple[Cluster, Facts]:
+        cluster = open_cluster()
+        return cluster, ask(cluster.shell)
+
+    asked = Once(open_and_ask)
 
     def after(check: Callable[[Cluster, Facts], Finding]) -> Check:
         """A check of the facts; unknown if there are none: `check_cluster` reports why."""
 
         def run() -> Finding:
             try:
-                cluster, facts = asked.get()
+                cluster, facts = asked()
             except CloudtrainError:
-                return Finding(CheckStatus.UNKNOWN, "the cluster cannot be asked")
+                return unknown("the cluster cannot be asked")
             return check(cluster, facts)
 
         return run
 
     found: dict[str, Check] = {
-        "cluster": lambda: check_cluster(*asked.get()),
+        "cluster": lambda: check_cluster(*asked()),
         "partitions": after(partial(check_partitions, job, options, request)),
         "gpus": after(partial(check_gpus, options)),
         "preemption": after(lambda _, facts: check_preemption(facts)),
@@ -139,7 +121,7 @@ def checks(
     if request:
         found["submission"] = after(partial(check_submission, request))
     for note in instance_type_notes(job):
-        found["instance type"] = partial(Finding, CheckStatus.WARNING, note)
+        found["instance type"] = partial(warning, note)
     return found
 
 
@@ -147,30 +129,24 @@ def check_cluster(cluster: Cluster, facts: Facts) -> Finding:
     """Slurm's commands, and whether its controller answers."""
     where = cluster.login or "this machine"
     if "sbatch" in facts.missing:
-        return Finding(
-            CheckStatus.FAILED,
+        return failed(
             f"there is no sbatch on {where}",
             "Set platform_options.login to a login node of the cluster, or a profile of the config file."
             if not cluster.login
             else f"Is {cluster.login} a login node? Where do you run sbatch there?",
         )
     if facts.complaint:
-        return Finding(
-            CheckStatus.FAILED,
+        return failed(
             f"the controller of Slurm does not answer: {facts.complaint.splitlines()[-1]}",
             "If it stays so, ask the administrators of the cluster.",
         )
     version = re.search(r"(\d+)\.(\d+)\S*", facts.version)
     if version and (int(version[1]), int(version[2])) < OLDEST:
-        return Finding(CheckStatus.WARNING, f"{facts.version} on {where} is older than 20.11")
+        return warning(f"{facts.version} on {where} is older than 20.11")
     others = [name for name in facts.missing if name != "sbatch"]
     if others:
-        return Finding(
-            CheckStatus.WARNING,
-            f"{facts.version} on {where} lacks {', '.join(others)}",
-            "Install slurm-client.",
-        )
-    return Finding(CheckStatus.OK, f"{facts.version} on {where}")
+        return warning(f"{facts.version} on {where} lacks {', '.join(others)}", "Install slurm-client.")
+    return ok(f"{facts.version} on {where}")
 
 
 def check_partitions(
@@ -179,25 +155,23 @@ def check_partitions(
     """The limits of the job's partitions."""
     known = {partition.name: partition for partition in facts.partitions}
     if not known:
-        return Finding(CheckStatus.UNKNOWN, "there are no partitions that you may see")
+        return unknown("there are no partitions that you may see")
     wanted = options.partition
     given = [] if wanted is None else wanted.split(",") if isinstance(wanted, str) else wanted
     names = [*given] or [partition.name for partition in facts.partitions if partition.is_default]
     if not names:
-        return Finding(
-            CheckStatus.FAILED,
+        return failed(
             "the cluster has no default partition",
             f"Set platform_options.partition. Known: {', '.join(known)}.",
         )
     problems = []
     for name in names:
         if name not in known:
-            return Finding(CheckStatus.FAILED, f"there is no partition {name}", nearest(name, known))
+            return failed(f"there is no partition {name}", nearest(name, known))
         if not (problem := _too_small(known[name], job, request)):
-            return Finding(CheckStatus.OK, known[name].described())
+            return ok(known[name].described())
         problems.append(problem)
-    return Finding(
-        CheckStatus.FAILED,
+    return failed(
         "; ".join(problems),
         f"Such a job waits forever. Change it, or choose another partition: {', '.join(known)}.",
     )
@@ -230,26 +204,22 @@ def check_gpus(options: SlurmOptions, _cluster: Cluster, facts: Facts) -> Findin
             counts[kind] = max(count, counts.get(kind, 0))
     shown = ", ".join(f"{count} {kind or 'of no type'}" for kind, count in sorted(counts.items()))
     if options.gpus is None:
-        return Finding(CheckStatus.OK, f"GPUs of a node: {shown or 'none'}")
+        return ok(f"GPUs of a node: {shown or 'none'}")
     if not counts:
-        return Finding(
-            CheckStatus.FAILED, "no node has GPUs, as far as Slurm knows", "Remove platform_options.gpus."
-        )
+        return failed("no node has GPUs, as far as Slurm knows", "Remove platform_options.gpus.")
     if options.gpu_type and options.gpu_type not in counts:
         kinds = [kind for kind in counts if kind]
-        return Finding(
-            CheckStatus.FAILED,
+        return failed(
             f"no node has GPUs of the type {options.gpu_type}",
             nearest(options.gpu_type, kinds) if kinds else "The GPUs have no type: remove gpu_type.",
         )
     most = counts[options.gpu_type] if options.gpu_type else max(counts.values())
     if options.gpus > most:
-        return Finding(
-            CheckStatus.FAILED,
+        return failed(
             f"a node has {most} GPUs, and the job wants {options.gpus} on each",
             "gpus counts those of one node: use more nodes (instance_count) with fewer GPUs.",
         )
-    return Finding(CheckStatus.OK, f"GPUs of a node: {shown}")
+    return ok(f"GPUs of a node: {shown}")
 
 
 def check_preemption(facts: Facts) -> Finding:
@@ -257,23 +227,21 @@ def check_preemption(facts: Facts) -> Finding:
     mode = facts.configuration.get("PreemptMode", "OFF").upper()
     requeues = facts.configuration.get("JobRequeue", "1") == "1"
     if "OFF" in mode.split(","):
-        return Finding(CheckStatus.OK, "no job is preempted (PreemptMode=OFF)")
+        return ok("no job is preempted (PreemptMode=OFF)")
     if "CANCEL" in mode.split(",") or not requeues:
-        return Finding(
-            CheckStatus.OK,
+        return ok(
             f"a preempted job is cancelled (PreemptMode={mode}, JobRequeue={int(requeues)})",
             "cloudtrain submits it again, and it resumes from its last checkpoint.",
         )
-    return Finding(CheckStatus.OK, f"a preempted job goes back to the queue (PreemptMode={mode})")
+    return ok(f"a preempted job goes back to the queue (PreemptMode={mode})")
 
 
 def check_accounting(facts: Facts) -> Finding:
     """Whether Slurm remembers jobs that have ended."""
     storage = facts.configuration.get("AccountingStorageType", "")
     if storage.endswith("slurmdbd"):
-        return Finding(CheckStatus.OK, "sacct explains how jobs ended")
-    return Finding(
-        CheckStatus.OK,
+        return ok("sacct explains how jobs ended")
+    return ok(
         f"the cluster has no accounting: {facts.configuration.get('MinJobAge', '300 sec')} after its end, Slurm has "
         "forgotten a job",
         "The outcome of a job is in its folder. Only the reason for a lost node may be missing.",
@@ -289,8 +257,7 @@ t=$(mktemp "$d/.cloudtrain-check-XXXXXX") || exit 1
 rm "$t"; df -P "$d" | tail -n 1; stat -f -c %T "$d" 2>/dev/null"""
     answer = cluster.shell.run(command)
     if answer.code:
-        return Finding(
-            CheckStatus.FAILED,
+        return failed(
             f"{cluster.folder} cannot be written: {_last(answer)}",
             "Set platform_options.folder to a folder of yours that all nodes share, such as $SCRATCH/cloudtrain.",
         )
@@ -299,36 +266,33 @@ rm "$t"; df -P "$d" | tail -n 1; stat -f -c %T "$d" 2>/dev/null"""
     free = int(columns[3]) * 1024 if len(columns) > 3 and columns[3].isdigit() else None
     kind = lines[1] if len(lines) > 1 else ""
     if free is not None and free < 1 << 30:
-        return Finding(
-            CheckStatus.WARNING,
+        return warning(
             f"{cluster.folder} has {free / 2**20:.0f} MiB left",
             "Free space there, or set platform_options.folder.",
         )
     if kind in ("tmpfs", "ramfs"):
-        return Finding(
-            CheckStatus.WARNING,
+        return warning(
             f"{cluster.folder} is in the memory of one machine ({kind})",
             "All nodes must see it: set platform_options.folder to a shared file system.",
         )
     left = "" if free is None else f", {free / 2**30:.0f} GiB left"
-    return Finding(CheckStatus.OK, f"{cluster.folder} can be written ({kind or 'unknown file system'}{left})")
+    return ok(f"{cluster.folder} can be written ({kind or 'unknown file system'}{left})")
 
 
 def check_python(options: SlurmOptions, facts: Facts) -> Finding:
     """The Python that starts the runtime: nodes usually have that of the login node."""
     if options.python or options.modules or options.prologue:
         name = options.python or "python3"
-        return Finding(CheckStatus.OK, f"the job starts {name} in the environment that its options set up")
+        return ok(f"the job starts {name} in the environment that its options set up")
     version = facts.python.split()
     if len(version) == 3 and all(part.isdigit() for part in version):
         shown = ".".join(version)
         if (int(version[0]), int(version[1])) >= (3, 9):
-            return Finding(CheckStatus.OK, f"python3 is Python {shown} here; the nodes usually have the same")
+            return ok(f"python3 is Python {shown} here; the nodes usually have the same")
         found = f"python3 is Python {shown}"
     else:
         found = "there is no python3"
-    return Finding(
-        CheckStatus.WARNING,
+    return warning(
         f"{found} on the machine that submits, so probably on the nodes too",
         "Set platform_options.python to Python 3.9 or newer there, or load it with platform_options.modules.",
     )
@@ -337,10 +301,9 @@ def check_python(options: SlurmOptions, facts: Facts) -> Finding:
 def check_clock(facts: Facts) -> Finding:
     """Times in descriptions are those of the cluster."""
     if abs(facts.skew) <= SKEW_SECONDS:
-        return Finding(CheckStatus.OK, "the clocks agree")
+        return ok("the clocks agree")
     relation = "ahead of" if facts.skew > 0 else "behind"
-    return Finding(
-        CheckStatus.WARNING,
+    return warning(
         f"the clock of the cluster is {abs(facts.skew):.0f} s {relation} that of this machine",
         "Durations of running jobs are wrong by that: correct the clock that is wrong, with NTP.",
     )
@@ -349,17 +312,16 @@ def check_clock(facts: Facts) -> Finding:
 def check_submission(request: Request, cluster: Cluster, facts: Facts) -> Finding:
     """Slurm's own opinion of the job's script, which is not queued."""
     if facts.missing or facts.complaint:
-        return Finding(CheckStatus.UNKNOWN, "Slurm cannot be asked")
+        return unknown("Slurm cannot be asked")
     script: str = request.body["script"]
     answer = cluster.shell.run("cd / && sbatch --test-only", stdin=script.encode())
     said = _last(answer).removeprefix("sbatch: ").removeprefix("error: ")
     if answer.code:
-        return Finding(
-            CheckStatus.FAILED,
+        return failed(
             f"Slurm does not take the job: {said.removeprefix('allocation failure: ')}",
             "Check platform_options.",
         )
-    return Finding(CheckStatus.OK, f"Slurm takes it: {said}" if said else "Slurm takes it")
+    return ok(f"Slurm takes it: {said}" if said else "Slurm takes it")
 
 
 def _last(answer: Answer) -> str:

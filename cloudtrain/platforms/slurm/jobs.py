@@ -324,9 +324,12 @@ class SlurmJobs(ClusterJobs[QueueRow]):
             states = [self._pending(row, (row.submitted if again else None) or record.submitted_at)]
         elif (began := record.resumed_at or record.started_at) is not None:
             nodes = f"on {row.nodes}" if row and row.nodes else ""
-            states.append(
-                self._running.setdefault(job.name, {}).setdefault(began, JobState(began, "Running", nodes))
-            )
+            running = self._running.setdefault(job.name, {})
+            if began not in running or (
+                nodes and not running[began].message
+            ):  # a job that left the queue had some
+                running[began] = JobState(began, "Running", nodes)
+            states.append(running[began])
         elif row and (reason := reason_of(row, record.status)):
             states.append(JobState(row.start or record.submitted_at, "Starting", reason))
         if record.status.is_final:

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING
 
-from cloudtrain.platforms.base import Request
+from cloudtrain.platforms.base import HostOffer, Request
 from cloudtrain.platforms.batch.cluster import open_cluster
 from cloudtrain.platforms.batch.cluster_platform import ClusterPlatform, Ticket, ticket_of, unless_queued
 from cloudtrain.platforms.slurm.directives import SlurmOptions, limit_warnings
@@ -61,6 +61,16 @@ class SlurmPlatform(ClusterPlatform[SlurmJobs]):
         job = with_profile(job)
         ticket = _ticket(SlurmOptions.of(job))
         return checks(job, request, lambda: self._jobs(ticket).cluster)
+
+    def offers(self) -> builtins.list[HostOffer]:
+        from cloudtrain.platforms.slurm.offers import partition_offers
+
+        tickets = [*self._configured()] or [Ticket()]
+        return [
+            offer
+            for ticket in tickets
+            for offer in partition_offers(self._jobs(ticket).cluster.shell, ticket.profile)
+        ]
 
     def _configured(self) -> Iterator[Ticket]:
         yield from super()._configured()

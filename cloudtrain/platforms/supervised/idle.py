@@ -128,13 +128,14 @@ def wait_for_job() -> tuple[Path, int] | None:
                 return None
             data += part
         message = json.loads(data)
-        with contextlib.suppress(OSError):  # the client may be gone: the job runs nevertheless
-            try:
-                block(ENDING)  # until the supervisor has handlers: from here on, there is a job
-                publish(Path(message["folder"]), Path(message["target"]))
-            except OSError as error:
+        try:
+            block(ENDING)  # until the supervisor has handlers: from here on, there is a job
+            publish(Path(message["folder"]), Path(message["target"]))
+        except OSError as error:
+            with contextlib.suppress(OSError):  # the client may be gone: another one has submitted the job
                 channel.sendall(REFUSED + str(error.errno).encode())
-                return None
+            return None
+        with contextlib.suppress(OSError):  # the client may be gone: the job runs nevertheless
             channel.sendall(ACKNOWLEDGED)
     if FORKS_SAFELY and fork():
         os._exit(0)

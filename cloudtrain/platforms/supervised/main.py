@@ -10,6 +10,7 @@ from cloudtrain.errors import CloudtrainError
 from cloudtrain.platforms.supervised.idle import wait_for_job
 from cloudtrain.runtime.supervisor.folder import JobFolder
 from cloudtrain.runtime.supervisor.hosts import Hosts
+from cloudtrain.runtime.supervisor.sending import notifications_sent
 from cloudtrain.runtime.supervisor.supervise import supervise
 
 
@@ -25,6 +26,9 @@ def run_supervisor(make_hosts: Callable[[JobFolder, int], Hosts]) -> None:
     folder, lock = JobFolder(job[0]), job[1]
     os.set_inheritable(lock, False)
     try:
-        supervise(folder, make_hosts(folder, lock), lock=lock)
+        with notifications_sent(folder, os.environ, in_allocation=False) as own:
+            for name in own:
+                os.environ.pop(name, None)
+            supervise(folder, make_hosts(folder, lock), lock=lock)
     except CloudtrainError as error:  # the client shows the last line of this log
         sys.exit(error.message)

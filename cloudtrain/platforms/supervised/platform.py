@@ -9,40 +9,46 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from cloudtrain.contract import FailureClass, FailureReport, JobStatus, Settings
 from cloudtrain.contract.preemption import PREEMPT, STOP
 from cloudtrain.contract.request_body import argument_details, request_settings
 from cloudtrain.errors import CloudtrainError, JobExists, JobNotFound, PlatformError
-from cloudtrain.observe import Summary, parse_events, steady
+from cloudtrain.observe import parse_events, steady
 from cloudtrain.observe.metric_series import metric_series
 from cloudtrain.platforms.base import HostState, JobDescription, Request, Series
-from cloudtrain.platforms.supervised.job_summary import (
-    FEW_JOBS,
-    KnownOutlines,
-    read_summary,
-    recall,
-    remember,
-)
 from cloudtrain.platforms.supervised.root import JobFiles, JobRoot, LocalRoot, follow_lines
 from cloudtrain.runtime.supervisor.folder import (
     EVENTS,
+    FOR_NATIVE_STACKS,
+    FOR_STACKS,
     LOG,
     REQUEST,
+    STACKS_REQUEST,
     STOP_MARK,
+    SUMMARY,
     SUPERVISOR_LOG,
     JobFolder,
 )
+from cloudtrain.runtime.supervisor.places import spare_details
 from cloudtrain.runtime.supervisor.record import RECORD, STOPPED_BY_USER, JobRecord, lost_late
-from cloudtrain.spec.bounds import DEFAULT_MAX_RUN
+from cloudtrain.spec.conversion import DEFAULT_MAX_RUN
 from cloudtrain.spec.names import clean
 from cloudtrain.storage import Progress, join_uri
 from cloudtrain.storage.disk_reserve import is_full
 
 if TYPE_CHECKING:
+    from cloudtrain.cost.so_far import Cost
+    from cloudtrain.observe import Summary
+    from cloudtrain.observe.stacks import StackDump
     from cloudtrain.platforms.checks import Check
     from cloudtrain.spec import TrainingJob
+
+
+SILENT_SECONDS = 120.0
+"""A supervisor shows that it is alive several times a second, on a cluster every few seconds."""
 
 
 class HostLauncher(Protocol):
@@ -86,6 +92,8 @@ class SupervisedPlatform(ABC):
     name: str
     default_max_run: int | None = DEFAULT_MAX_RUN
     """Seconds after which a job without ``max_run`` is stopped; None if only the scheduler limits it."""
+    sends_notifications = True
+    """Whether jobs send the notifications of their field ``notify``."""
 
     def __init__(self, root: JobRoot, launcher: HostLauncher) -> None:
         self._root = root
@@ -149,7 +157,9 @@ class SupervisedPlatform(ABC):
             raise PlatformError(f"the job cannot be started: {error}") from error
 
     def describe(self, job_name: str) -> JobDescription:
-        return recall(self._named(job_name)) or self._look_at(self._existing(job_name))
+        from cloudtrain.platforms.supervised import job_summary
+
+        return job_summary.recall(self._named(job_name)) or self._look_at(self._existing(job_name))
 
     def logs(self, job_name: str, *, follow: bool = False) -> Iterator[str]:
         return self._lines(self._existing(job_name), LOG, follow)
@@ -160,9 +170,42 @@ class SupervisedPlatform(ABC):
     def metrics(self, job_name: str) -> Series:
         return metric_series(self.events(job_name))
 
-    def trends(self, job_name: str) -> Series:
-        summary = read_summary(self._existing(job_name))
-        return {name: trend.series(summary.last) for name, trend in summary.trends.items()}
+    def summary(self, job_name: str) -> Summary:
+        from cloudtrain.platforms.supervised import job_summary
+
+        return job_summary.read_summary(self._existing(job_name))
+
+    def cost(self, description: JobDescription) -> Cost | None:
+        """See `Prices`: the time in which the job has held its hosts, at the price in its request."""
+        request = description.request or self._existing(description.name).request()
+        if not request.get("cost_terms"):
+            return None
+        from cloudtrain.cost.so_far import cost_of
+
+        record = self._current(self._existing(description.name))
+        now = record.ended_at or steady.now_on(record.clock)
+        held = 0.0 if record.resumed_at is None else max(0.0, now - record.resumed_at)
+        return cost_of(request, record.ran + held)
+
+    def request_stacks(self, job_name: str, *, native: bool = False) -> None:
+        """See `Stacks`: the supervisor of the job finds the request in its folder."""
+        job = self._existing(job_name)
+        record = self._settled(job)
+        if record.status != JobStatus.RUNNING:
+            raise PlatformError(
+                f"job {job_name} is {record.status}: it has no running ranks",
+                hint=f"See the stacks that were taken last: cloudtrain stacks {job_name} --last",
+            )
+        if job.request().get("runtime", "cloudtrain") != "cloudtrain":
+            raise PlatformError(
+                f"job {job_name} runs its image's own program: cloudtrain does not watch its ranks"
+            )
+        job.write(STACKS_REQUEST, FOR_NATIVE_STACKS if native else FOR_STACKS)
+
+    def last_stacks(self, job_name: str) -> StackDump | None:
+        from cloudtrain.platforms.supervised import job_summary
+
+        return job_summary.read_summary(self._existing(job_name)).stacks.last
 
     def stop(self, job_name: str) -> None:
         job = self._existing(job_name)
@@ -217,24 +260,27 @@ class SupervisedPlatform(ABC):
                 yield self.describe(job.name)
 
     def outlines(self, job_names: Sequence[str]) -> Iterator[JobDescription | CloudtrainError]:
-        """See `Outlines`: from the record of each job alone."""
-        known = None
-        if isinstance(self._root, LocalRoot) and len(job_names) > FEW_JOBS:
-            known = KnownOutlines(self._root.path, self.name)
+        """See `Outlines`: from the record of each job, and of a running one, its progress."""
         for name in job_names:
             try:
-                yield known.get(name, self._outline) if known else self._outline(name)
+                yield self._outline(name)
             except CloudtrainError as error:
                 yield error
-        if known:
-            known.store()
 
     def _outline(self, job_name: str) -> JobDescription:
+        from cloudtrain.platforms.supervised import job_summary
+
         try:
-            record = self._current(self._named(job_name))
+            job = self._named(job_name)
+            record = self._current(job)
         except JobNotFound:
             raise self._no_job(job_name) from None
         failure = record.failure and replace(record.failure, traceback="", log_tail=(), stacks="")
+        steps: dict[str, Any] = {}
+        now = steady.now_on(record.clock)
+        if record.status == JobStatus.RUNNING:
+            with contextlib.suppress(PlatformError):  # describe() shows the problem
+                steps = job_summary.read_summary(job).steps.result(now, is_running=True)
         return JobDescription(
             job_name,
             self.name,
@@ -244,7 +290,8 @@ class SupervisedPlatform(ABC):
             record.ended_at,
             failure=failure,
             reason=record.reason,
-            looked_at=steady.now_on(record.clock),
+            looked_at=now,
+            **steps,
         )
 
     def lost(self, job: JobFiles) -> FailureReport:
@@ -284,10 +331,13 @@ class SupervisedPlatform(ABC):
         )
 
     def _look_at(self, job: JobFiles) -> JobDescription:
+        from cloudtrain.observe import Summary
+        from cloudtrain.platforms.supervised import job_summary
+
         record = self._current(job)
         summary, request, damage = Summary(), dict[str, Any](), []
         try:
-            summary = read_summary(job)
+            summary = job_summary.read_summary(job)
         except PlatformError as error:
             damage.append(str(error))
         try:
@@ -295,10 +345,18 @@ class SupervisedPlatform(ABC):
         except PlatformError as error:
             damage.append(str(error))
         description = self._description(job, record, summary, request)
+        may_change = False
+        if request.get("notify"):
+            from cloudtrain.platforms.supervised.notifications import notification_warnings
+
+            found, may_change = notification_warnings(job, self.name, record, request)
+            damage += found
+        if record.status == JobStatus.RUNNING:
+            damage += self._silence(job, record)
         if damage:
             return replace(description, warnings=[*damage, *description.warnings])
-        if record.status.is_final:
-            remember(job, description)
+        if record.status.is_final and not may_change and job.exists(SUMMARY):
+            job_summary.remember(job, description)
         return description
 
     def _description(
@@ -323,8 +381,10 @@ class SupervisedPlatform(ABC):
                 HostState(name, host.state, done=host.done, total=host.total)
                 for name, host in sorted(summary.hosts.items(), key=lambda item: _by_number(item[0]))
             ],
-            step=summary.step,
+            **summary.steps.result(now, is_running=record.status == JobStatus.RUNNING),
             metrics=summary.metrics,
+            metric_ranges=summary.ranges,
+            samples=summary.last_samples(),
             goodput=summary.meter.result(record.submitted_at, record.ended_at, now),
             model_data=_output_uri(summary, settings, "model"),
             output_data=_output_uri(summary, settings, "output"),
@@ -334,10 +394,35 @@ class SupervisedPlatform(ABC):
             place=self._root.place(job.name),
             details={
                 **({"each host": record.resources} if record.resources else {}),
+                **spare_details(record),
                 **argument_details(request.get("arguments", ())),
+                **summary.details,
             },
             looked_at=now,
+            request=request or None,
         )
+
+    def _silence(self, job: JobFiles, record: JobRecord) -> Sequence[str]:
+        """A warning about a supervisor that is there and does nothing: it was paused, or its disk does not answer."""
+        if not isinstance(self._root, LocalRoot):
+            return []
+        silent = time.time() - (JobFolder(self._root.path / job.name).last_life() or time.time())
+        if silent < SILENT_SECONDS:
+            return []
+        who = (
+            f"the supervisor of the job (process {record.pid})" if record.pid else "the supervisor of the job"
+        )
+        return [f"{who} has given no sign of life for {silent / 60:.0f} min: what is shown may be old"]
+
+    def outbox(self, job_name: str) -> Path:
+        """See `Notifications.outbox`."""
+        job = self._existing(job_name)
+        if not isinstance(self._root, LocalRoot):
+            raise PlatformError(
+                f"the notifications of job {job_name} are in {self._root.place(job_name)}, not on this machine",
+                hint=f"Run there: cloudtrain notify {job_name}",
+            )
+        return self._root.path / job.name
 
     def _lines(self, job: JobFiles, file: str, follow: bool) -> Iterator[str]:
         """The lines of a file of the job; with ``follow``, until the job ends."""

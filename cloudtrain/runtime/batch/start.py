@@ -94,6 +94,7 @@ def srun_command(
     cpus: int | None = None,
     more: Sequence[str] = (),
     epilog: Path | None = None,
+    only: Sequence[str] = (),
 ) -> list[str]:
     """The command that runs ``program`` once on every node, with all that the job has there.
 
@@ -101,6 +102,7 @@ def srun_command(
 
     Args:
         cpus: of each node. srun of Slurm 22.05 and later does not take --cpus-per-task from the job.
+        only: the nodes, of a job that has spare ones. The loss of one does not end the step.
         more: options of the user. Options go before variables such as SLURM_CPU_BIND, which must not change the step.
     """
     return [
@@ -108,6 +110,7 @@ def srun_command(
         *([f"--cpus-per-task={cpus}"] if cpus else []),
         *("--cpu-bind=none", "--mpi=none", "--export=ALL", "--kill-on-bad-exit=0", "--wait=0"),
         *([f"--task-epilog={epilog}"] if epilog else []),
+        *((f"--nodelist={','.join(only)}", "--no-kill") if only else ()),
         *more,
         *program,
     ]

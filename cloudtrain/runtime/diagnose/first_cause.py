@@ -180,6 +180,9 @@ class HostEnds:
         """The first host that was lost before."""
         self._lost_at = 0.0
         self._leader_failed_at: float | None = None
+        self._abandoned: set[str] = set()
+        self._alone_at = clock()
+        """Since when some hosts have ended, and others have not."""
 
     @property
     def are_running(self) -> bool:
@@ -197,11 +200,21 @@ class HostEnds:
         for runtime in self._runtimes.values():
             runtime.send_signal(number)
 
+    def request_stacks(self, number: int) -> None:
+        """Send a signal to the leader's runtime that requests the stacks of all ranks."""
+        for runtime in list(self._runtimes.values())[:1]:
+            runtime.send_signal(number)
+
     def look(self) -> None:
         """Note the first host that was lost."""
         for name, runtime in self._runtimes.items() if self._lost is None else ():
             code = runtime.poll()
-            if code in (None, 0, INTERRUPTED) or self._was_ended(code) or self._report(name):
+            if (
+                code in (None, 0, INTERRUPTED)
+                or self._was_ended(code)
+                or name in self._abandoned
+                or self._report(name)
+            ):
                 continue
             report = runtime.lost(name) or lost_report(name, code)
             if self._is_ending():
@@ -225,6 +238,24 @@ class HostEnds:
             return False
         self._leader_failed_at = self._leader_failed_at or now
         return now - self._leader_failed_at > self._host_timeout + CRASH_SECONDS
+
+    def abandon_the_lost(self) -> None:
+        """Kill what the others have reported as lost, if nothing else is left: a paused runtime, for example."""
+        running = {name for name, runtime in self._runtimes.items() if runtime.poll() is None}
+        now = self._clock()
+        if not running or len(running) == len(self._runtimes):
+            self._alone_at = now
+        if now - self._alone_at < CRASH_SECONDS:
+            return
+        self._alone_at = now
+        reports = [self._report(name) for name in self._runtimes.keys() - running]
+        lost = {
+            report.host for report in reports if report and report.failure_class == FailureClass.HOST_LOST
+        }
+        if running <= lost:
+            self._abandoned |= running
+            for name in running:
+                self._runtimes[name].abandon()
 
     def failure(self) -> FailureReport | None:
         """The report on which the hosts agreed; if there is none, a report of the lost host. All have ended.

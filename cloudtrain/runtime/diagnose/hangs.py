@@ -6,41 +6,56 @@ of all ranks from all hosts, and names the rank that the others wait for.
 
 from __future__ import annotations
 
+import itertools
 import re
 import time
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Callable, NamedTuple
+from typing import TYPE_CHECKING, Any, Callable, NamedTuple
 
 from cloudtrain.contract import FailureClass, FailureReport, RankSlot
 from cloudtrain.contract.documents import Fields, is_count, is_number
 from cloudtrain.observe import heartbeat, steady
 from cloudtrain.runtime.run_folder import heartbeat_path
 
+if TYPE_CHECKING:
+    from cloudtrain.runtime.diagnose.tracers import Frame
+
 _RANK = re.compile(r"^rank (\d+):$", re.MULTILINE)
-_THREAD = re.compile(r"^(?:Current thread|Thread) 0x[0-9a-f]+.*$", re.MULTILINE)
-_FRAME = re.compile(r'^  File "(.*)", line (\d+) in (.*)$', re.MULTILINE)
 
 _COLLECTIVE = re.compile(
     r"/torch/distributed/(?!checkpoint/|elastic/)|/torch/nn/parallel/distributed\.py$|/cloudtrain/distributed/"
     r"|/horovod/|/mpi4py/|/tensorflow/python/distribute/"
 )
 """Files whose functions wait for other ranks."""
+_QUERY = re.compile(r"_?(?:get|is)_\w+|rank|size|local_rank|local_size|rank_not_in_group")
+"""Functions of such files that do not wait: a rank that computes may be in one of them."""
 _DECORATOR = re.compile(r"c10d_logger\.py$")
 _BACKWARD = re.compile(r"/torch/autograd/")
 """Hooks of DDP and FSDP wait for other ranks in the backward pass, in native code. A rank may also compute there."""
+_LIBRARY = re.compile(r"/(?:site|dist)-packages/|/cloudtrain/|\.so(?:\.\d+)*$")
 _STANDARD = re.compile(r"/lib/python3[.\d]*/(?!site-packages/|dist-packages/)|^<frozen ")
 
-OUTSIDE, BACKWARD, COLLECTIVE = range(3)
+_STORAGE = re.compile(
+    r"/cloudtrain/(?:checkpoint|storage)/|/(?:botocore|boto3|s3transfer|s3fs|gcsfs|fsspec|obstore|smart_open)/"
+    r"|/google/cloud/storage/"
+)
+"""Files whose functions wait for storage."""
+_BELOW_THE_SCRIPT = re.compile(
+    r"/(?:site|dist)-packages/|/cloudtrain/(?:checkpoint|storage|distributed|observe|environment|_\w+)/"
+)
+"""Libraries. A job folder may have a name like that of the package."""
+
+OUTSIDE, BACKWARD, COLLECTIVE, STORAGE = range(4)
 
 
 class Place(NamedTuple):
     """Where a rank is."""
 
     kind: int
-    """`OUTSIDE` of collectives, in a `BACKWARD` pass, or in a `COLLECTIVE`."""
+    """`OUTSIDE` of collectives, in a `BACKWARD` pass, in a `COLLECTIVE`, or waiting for `STORAGE`."""
     call: str = ""
-    """The function of the collective, and the line of the script that calls it."""
+    """The function of the collective or of the storage, and the line of the script that calls it."""
 
 
 class Verdict(NamedTuple):
@@ -51,34 +66,39 @@ class Verdict(NamedTuple):
 
 
 def places_in(stacks: str) -> dict[int, Place]:
-    """The place of each rank in the stacks that `Launch.stacks` returned, of all hosts."""
+    """The place of each rank in the stacks that `stacks_text` returned, of all hosts."""
+    from cloudtrain.runtime.diagnose.stacks import main_thread
+
     parts = _RANK.split(stacks)
-    return {int(rank): _place(text) for rank, text in zip(parts[1::2], parts[2::2])}
+    return {int(rank): place_of(main_thread(text)) for rank, text in zip(parts[1::2], parts[2::2])}
 
 
-def _place(text: str) -> Place:
-    frames = [
-        (file, line, function)
-        for file, line, function in _FRAME.findall(_main_thread(text))
-        if not _STANDARD.search(file)
-    ]
+def place_of(stack: Iterable[Frame]) -> Place:
+    """The place of a rank with this stack of the thread that runs the script, the innermost call first."""
+    frames = [frame for frame in stack if not _STANDARD.search(frame.file)]
     inner = []
-    while frames and _COLLECTIVE.search(frames[0][0]):
+    while frames and _COLLECTIVE.search(frames[0].file):
         inner.append(frames.pop(0))
-    script = f"{frames[0][0].rpartition('/')[2]}:{frames[0][1]}" if frames else ""
+    if inner and _QUERY.fullmatch(inner[-1].function):
+        return Place(OUTSIDE)
     if inner:
-        names = [function for file, _, function in inner if not _DECORATOR.search(file)]
-        return Place(COLLECTIVE, f"{names[-1] if names else inner[-1][2]} at {script}")
-    is_backward = frames and _BACKWARD.search(frames[0][0])
+        names = [frame.function for frame in inner if not _DECORATOR.search(frame.file)]
+        return Place(COLLECTIVE, f"{names[-1] if names else inner[-1].function} at {_line(frames)}")
+    library = list(itertools.takewhile(lambda frame: _BELOW_THE_SCRIPT.search(frame.file), frames))
+    if any(_STORAGE.search(frame.file) for frame in library):
+        return Place(STORAGE, f"{library[-1].function} at {_line(frames[len(library) :])}")
+    is_backward = frames and _BACKWARD.search(frames[0].file)
     return Place(BACKWARD, "a backward pass") if is_backward else Place(OUTSIDE)
 
 
-def _main_thread(text: str) -> str:
-    """The stack of the thread that runs the script; empty if the rank does not respond."""
-    threads = _THREAD.split(text)[1:]
-    return next(
-        (thread for thread in threads if "/runtime/rank.py" in thread), threads[-1] if threads else ""
-    )
+def site_of(stack: Sequence[Frame]) -> str:
+    """The innermost call of a stack, and the line of the script that led to it; empty for an empty stack."""
+    own = [frame for frame in stack if not (_STANDARD.search(frame.file) or _LIBRARY.search(frame.file))]
+    return f"{stack[0].function} at {_line(own or stack)}" if stack else ""
+
+
+def _line(frames: Sequence[Frame]) -> str:
+    return f"{frames[0].file.rpartition('/')[2]}:{frames[0].line}" if frames else ""
 
 
 def judge(places: Mapping[int, Place], ended: Sequence[int] = ()) -> Verdict | None:
@@ -88,7 +108,7 @@ def judge(places: Mapping[int, Place], ended: Sequence[int] = ()) -> Verdict | N
         ended: ranks that have ended with 0.
     """
     in_calls = [rank for rank, place in places.items() if place.kind == COLLECTIVE]
-    waiting = [rank for rank, place in places.items() if place.kind != OUTSIDE]
+    waiting = [rank for rank, place in places.items() if place.kind in (BACKWARD, COLLECTIVE)]
     outside = tuple(sorted(places.keys() - set(waiting)))
     if waiting and outside:
         example = min(in_calls or waiting)
@@ -181,6 +201,12 @@ class Watchdog:
             log_tail=tuple(tail(blamed.rank)),
             time=steady.now(),
         )
+
+    @property
+    def heard(self) -> float:
+        """The last heartbeat of any rank, on the clock of `time.monotonic`; 0: none."""
+        beats = (heartbeat.read(heartbeat_path(self._run, slot.local_rank)) for slot in self._slots)
+        return max((beat.time for beat in beats if beat), default=0.0)
 
     def describe(self, ended: Iterable[int], tail: LogTail) -> dict[str, Any]:
         """The positions of this host's ranks, for the `Hang.add` of the leader."""

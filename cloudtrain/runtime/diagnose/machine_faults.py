@@ -10,9 +10,25 @@ from dataclasses import replace
 from pathlib import Path
 
 from cloudtrain.contract import FailureClass, FailureReport
+from cloudtrain.runtime.diagnose import xids
 
 FULL_BELOW = 1_000_000
 """Free bytes below which a disk counts as full: the end of a rank frees some."""
+
+
+def with_hints(report: FailureReport, base: Path, no_opt_ml: str) -> FailureReport:
+    """``report`` with hints about this machine.
+
+    Args:
+        base: the job's folder.
+        no_opt_ml: see `Settings.no_opt_ml`.
+    """
+    report = with_full_disk(report, writable_folders(base))
+    if not no_opt_ml:
+        return report
+    from cloudtrain.contract.opt_ml import with_hint
+
+    return with_hint(report, no_opt_ml)
 
 
 def with_full_disk(report: FailureReport, folders: Sequence[str | os.PathLike[str]]) -> FailureReport:
@@ -86,6 +102,12 @@ LARGEST_RECORD = 8192
 MOST_RECORDS = 100_000
 
 _RECORD = re.compile(rb"^\d+,\d+,(?P<microseconds>\d+),[^;\n]*;(?P<text>NVRM: Xid [^\n]*)", re.MULTILINE)
+
+
+def gpu_faults_of(sampled: Sequence[tuple[str, int]], since: float) -> str:
+    """The same, and before it the faults that samples have found: each a GPU of this host, and a number."""
+    own = [xids.to_line(gpu, number) for gpu, number in sampled]
+    return "\n".join(filter(None, (*own, gpu_faults(since))))
 
 
 def gpu_faults(since: float, path: str = KERNEL_LOG) -> str:

@@ -5,16 +5,17 @@ from __future__ import annotations
 import errno
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from cloudtrain._system.signals import LINUX, SIGHUP, SIGKILL, linux_number
 from cloudtrain.contract import FailureClass, FailureReport
 from cloudtrain.contract.failure import without_user_code
 from cloudtrain.errors import CloudtrainError, NotFound
 from cloudtrain.observe import steady
+from cloudtrain.runtime.diagnose import xids
 from cloudtrain.runtime.diagnose.first_cause import COLLECTIVE, LOST_PARTNER, MOST_RANKS
 from cloudtrain.runtime.diagnose.hints.table import UNKNOWN, Failure, JobFacts
-from cloudtrain.runtime.run_folder import RankRecord
+from cloudtrain.runtime.diagnose.rank_exit import RankExit
 
 _OF_TORCH = ("DistError", "DistBackendError", "DistNetworkError", "DistStoreError")
 """Exceptions of ``torch.distributed``."""
@@ -66,9 +67,6 @@ _RANK_PREFIX = re.compile(r"^\[rank\d+\]: ?")
 
 _FRAME = re.compile(r'^  File "(.+)", line (\d+), in .*\n    (\S.*)$', re.MULTILINE)
 
-LARGEST_OUTPUT = 256 << 10
-"""Bytes at the end of a rank's log that are searched: behind the error, Python prints the stacks of all threads."""
-
 LONGEST_MESSAGE = 300
 
 _NATIVE = re.compile(
@@ -96,21 +94,6 @@ HINTS = {
 }
 
 
-@dataclass(frozen=True)
-class RankExit:
-    """How one rank ended: its exit code (negative: the signal that killed it), record, and last log lines.
-
-    ``output`` is a longer end of its log, where a crash may be explained.
-    """
-
-    rank: int
-    exit_code: int
-    time: float
-    record: RankRecord | None = None
-    log_tail: tuple[str, ...] = ()
-    output: str = ""
-
-
 def diagnose(
     rank_exit: RankExit, host: str, *, memory_kills: int = 0, gpu_faults: str = "", facts: JobFacts = UNKNOWN
 ) -> FailureReport:
@@ -118,8 +101,8 @@ def diagnose(
 
     Args:
         memory_kills: the number of processes on this host that the out-of-memory killer ended since the launch.
-        gpu_faults: the faults of GPUs that the kernel of this host has logged since the launch: see `kernel_log`. They
-            may be of other jobs' GPUs, or harmless: they explain only what a GPU can have caused.
+        gpu_faults: the faults of GPUs since the launch, as lines of the kernel's log: see `machine_faults`. They may
+            be of other jobs' GPUs, or harmless: they explain only what a GPU can have caused.
         facts: facts of the job that hints may use.
     """
     killed_by = linux_number(-rank_exit.exit_code) if rank_exit.exit_code < 0 else None
@@ -142,7 +125,8 @@ def diagnose(
     ended_by = exception_type or LINUX.get(killed_by or rank_exit.exit_code - 128)
     text = message if exception_type else "\n".join(rank_exit.log_tail)
     if gpu_faults and kind not in _OF_SCRIPTS and _may_follow_from_gpu(ended_by, text):
-        kind, hint, message = _by_hint(gpu_faults, rank_exit, facts) or (kind, hint, message)
+        of_programs = f"{hint} {xids.of_programs(gpu_faults)}".strip()
+        kind, hint, message = _by_hint(gpu_faults, rank_exit, facts) or (kind, of_programs, message)
     return FailureReport(
         failure_class=kind,
         message=message,

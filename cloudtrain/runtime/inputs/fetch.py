@@ -13,6 +13,7 @@ from cloudtrain.contract.source import SourceLimits
 from cloudtrain.errors import NotFound, StorageError
 from cloudtrain.runtime.digest import sha256_of
 from cloudtrain.runtime.host_config import HostConfig
+from cloudtrain.runtime.inputs.prepared import mark_prepared, take_prepared
 from cloudtrain.runtime.inputs.unpack import unpack
 from cloudtrain.storage import ObjectInfo, open_store, split_uri, uri_scheme, uri_to_path
 from cloudtrain.storage.retry_policy import ATTEMPTS
@@ -114,8 +115,12 @@ def fetch_channel(config: HostConfig, channel: ChannelInput, on_total: Progress,
         _link(folder, uri_to_path(base), share, whole=base == channel.uri and not channel.is_sharded)
         return
     entries = list(share)
+    if take_prepared(config.paths, channel.name, entries):
+        return
     on_total(sum(entry.size for entry in entries))
     download_entries(open_store(base), entries, folder, progress=progress)
+    if config.settings.spare:
+        mark_prepared(config.paths, channel.name, entries)
 
 
 def mount_channel(config: HostConfig, channel: ChannelInput) -> S3Mount:

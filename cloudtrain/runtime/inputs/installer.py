@@ -31,7 +31,10 @@ _PROGRESS = re.compile(
     r"|Installing collected|Resolved|Prepared)\b"
 )
 _DISK_FULL = "No space left on device"
-_FAILED_BUILD = re.compile(r"\s*ERROR: Failed building wheel for (\S+)|(?:Collecting|Processing) (\S+)")
+_FAILED_BUILD = re.compile(
+    r"\s*(?:ERROR: Failed building wheel|Running setup\.py install) for ([^\s:]+)|(?:Collecting|Processing) (\S+)"
+)
+"""pip 23.0 runs ``setup.py install`` where the package ``wheel`` is missing."""
 _END_OF_BUILD = "[end of output]"
 _GIT = "Running command git "
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Callable
 
+from cloudtrain.contract.trackers import wants_mlflow_run
 from cloudtrain.errors import NotFound, StorageError
 from cloudtrain.runtime.inputs.fetch import fetch_channel, fetch_source, mount_channel, open_pipes
-from cloudtrain.runtime.inputs.requirements import install
 from cloudtrain.runtime.launchers.horovod import HorovodChoice
 from cloudtrain.runtime.output import say
 from cloudtrain.storage import uri_scheme
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from cloudtrain.contract.channels import ChannelInput
     from cloudtrain.observe import EventLog
     from cloudtrain.runtime.host_config import HostConfig
+    from cloudtrain.runtime.inputs.mlflow_runs import MlflowRuns
     from cloudtrain.runtime.inputs.pipes import PipeChannel
     from cloudtrain.runtime.outputs.checkpoint_sync import CheckpointSync
     from cloudtrain.runtime.phases import Phase, Phases
@@ -46,6 +48,8 @@ class Preparation:
         """The interpreter that has the job's requirements."""
         self.horovod = HorovodChoice()
         """Made on rank 0's host, for all hosts."""
+        self.mlflow_runs: Mapping[str, str] = {}
+        """The runs that the ranks continue: see `mlflow_runs`."""
         self.sync: CheckpointSync | None = None
         self.inputs: list[PipeChannel | S3Mount] = []
         """The channels that end with the job."""
@@ -55,6 +59,7 @@ class Preparation:
         config = self._config
         if not config.has_ranks:
             return
+        search = self._search_mlflow()
         if config.source_uri:
             with self._phases("unpack"):
                 fetch_source(config)
@@ -78,16 +83,35 @@ class Preparation:
                 self.sync.restore()
         config.check_python()
         with self._phases("requirements"):
-            self.python = install(
-                config.paths.code,
-                python=config.python,
-                package=config.is_package,
-                cache=config.settings.requirements_cache,
-                say=say if config.host.leads or config.settings.requirements_cache else _say_nothing,
-                leads=config.host.leads,
-            )
+            self.python = config.python
+            if config.is_package or (config.paths.code / "requirements.txt").is_file():
+                from cloudtrain.runtime.inputs.requirements import install  # slow to import
+
+                self.python = install(
+                    config.paths.code,
+                    python=config.python,
+                    package=config.is_package,
+                    cache=config.settings.requirements_cache,
+                    say=say if config.host.leads or config.settings.requirements_cache else _say_nothing,
+                    leads=config.host.leads,
+                )
         if config.host.current == config.distribution_hosts[0]:
             self.horovod = HorovodChoice.make(config.launcher, self.python, self._environ)
+        if search:
+            self.mlflow_runs = search.get()
+
+    def _search_mlflow(self) -> MlflowRuns | None:
+        """Begin the search for the runs of earlier attempts, if the user requests it."""
+        if not wants_mlflow_run(self._environ):
+            return None
+        from cloudtrain.runtime.inputs.mlflow_runs import MlflowRuns
+
+        return MlflowRuns(self._config.run_id, self._environ, self._warn)
+
+    def _warn(self, message: str) -> None:
+        with contextlib.suppress(OSError):  # a full disk
+            self._events.emit("warning", message=message)
+        say(message)
 
     def _warn_about_opt_ml(self) -> None:
         from cloudtrain.contract.opt_ml import advice, find_uses, show_uses, source_texts
@@ -96,8 +120,7 @@ class Preparation:
         if uses:
             reason = self._config.settings.no_opt_ml
             message = f"{show_uses(uses)}, but this job has no /opt/ml: {reason}. {advice(uses[0].path)}"
-            self._events.emit("warning", message=message)
-            say(message)
+            self._warn(message)
 
     def _bring_channel(self, channel: ChannelInput, phase: Phase) -> None:
         """Provide a channel in its input mode. FastFile copies the data if it cannot be mounted, and reports that."""

@@ -26,7 +26,7 @@ _DAMAGE = (
     *(ValueError, OverflowError, MemoryError, RecursionError),
 )
 
-LARGEST_READ = 1 << 20
+LARGEST_HEADER = 1 << 20
 """In bytes. tarfile reads files in smaller parts, and no header of a real archive is as long."""
 _HEADERS = 8192
 """Bytes that the headers and the padding of a member may have: long names, and times."""
@@ -99,11 +99,23 @@ def _replace(folder: Path, new: Path, old: Path) -> None:
         raise
 
 
-class _SmallReads:
-    """The archive without its compression. Refuses to read much at a time, or to pass the limit.
+class _Archive(tarfile.TarFile):
+    """Refuses to read much for one header: tarfile reads one of any size into memory, in one piece or in several."""
 
-    tarfile reads a header of any size as one piece, into memory.
-    """
+    def next(self) -> tarfile.TarInfo | None:
+        file = cast(_Limited, self.fileobj)
+        file.left = LARGEST_HEADER
+        try:
+            return super().next()
+        finally:
+            file.left = None
+
+
+class _Limited:
+    """The archive without its compression. Refuses to pass the limits."""
+
+    left: int | None = None
+    """Bytes that may be read; None for as many as there are."""
 
     def __init__(self, file: gzip.GzipFile, limits: SourceLimits) -> None:
         self._file = file
@@ -112,8 +124,10 @@ class _SmallReads:
         """No archive within the limits is longer."""
 
     def read(self, size: int = -1) -> bytes:
-        if size < 0 or size > LARGEST_READ:
-            raise tarfile.ReadError(f"a header has more than {LARGEST_READ:,} bytes")
+        if self.left is not None:
+            self.left -= size
+        if size < 0 or (self.left is not None and self.left < 0):
+            raise tarfile.ReadError(f"a header has more than {LARGEST_HEADER:,} bytes")
         return self._file.read(size)
 
     def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
@@ -128,14 +142,14 @@ class _SmallReads:
 
 def _extract(archive: Path, folder: Path, limits: SourceLimits) -> None:
     with gzip.GzipFile(archive) as zipped:
-        file = cast(BinaryIO, _SmallReads(zipped, limits))
-        with tarfile.open(fileobj=file, mode="r:") as tar:
+        file = cast(BinaryIO, _Limited(zipped, limits))
+        with _Archive.open(fileobj=file, mode="r:") as tar:
             # Python's filter exists since 3.9.17, 3.10.12 and 3.11.4; `_checked` alone is equally strict.
             tar.extraction_filter = getattr(tarfile, "data_filter", None)
             tar.extractall(folder, members=_limited(_checked(tar), limits))
         # tarfile stops at its end mark, before gzip's checksum.
         rest = limits.size
-        while rest > 0 and (data := zipped.read(LARGEST_READ)):
+        while rest > 0 and (data := zipped.read(LARGEST_HEADER)):
             rest -= len(data)
 
 

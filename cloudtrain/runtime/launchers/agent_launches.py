@@ -18,7 +18,7 @@ from cloudtrain._system.signals import SIGKILL
 from cloudtrain.contract import FailureReport, RankSlot
 from cloudtrain.observe import steady
 from cloudtrain.runtime.descendants import OrphanReaper
-from cloudtrain.runtime.diagnose.ranks import RankExit, diagnose_agent, diagnose_command, diagnose_torchrun
+from cloudtrain.runtime.diagnose.rank_exit import RankExit
 from cloudtrain.runtime.launchers.launch import Launch, LaunchPlan, process_lives
 from cloudtrain.runtime.launchers.srun_rank import write_launch
 from cloudtrain.runtime.output import OutputMerger
@@ -139,6 +139,8 @@ class TorchrunLaunch(AgentLaunch):
         return command
 
     def report_without_ranks(self, rank_exit: RankExit, python: str, host: str) -> FailureReport | None:
+        from cloudtrain.runtime.diagnose.ranks import diagnose_torchrun
+
         return diagnose_torchrun(rank_exit, python, host)
 
 
@@ -190,6 +192,8 @@ class MpirunLaunch(AgentLaunch):
             code = (
                 128 + signal.SIGTERM
             )  # mpirun ended it or is gone: a consequence of what the leader reports
+        from cloudtrain.runtime.diagnose.ranks import diagnose_agent
+
         return diagnose_agent(program, code, self.scripts_started, self.output.tail(None), host)
 
     def clean_up(self) -> None:
@@ -241,6 +245,8 @@ class CommandLaunch(AgentLaunch):
         first, second = (*self.plan.command, "")[:2]
         is_script = Path(first).name.startswith("python") and not second.startswith("-")
         program = Path(second if is_script else first).name
+        from cloudtrain.runtime.diagnose.ranks import diagnose_command
+
         return diagnose_command(
             program,
             code,

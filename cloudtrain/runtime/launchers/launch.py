@@ -15,18 +15,14 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import BinaryIO
+from typing import TYPE_CHECKING, BinaryIO
 
 from cloudtrain._system.files import signature
 from cloudtrain._system.processes import signal_group
-from cloudtrain._system.signals import SIGKILL, SIGQUIT
+from cloudtrain._system.signals import SIGKILL
 from cloudtrain.contract import PREEMPTED, FailureReport, RankSlot
-from cloudtrain.observe import commits, heartbeat, inquiry, steady
-from cloudtrain.runtime.diagnose.ranks import (
-    LARGEST_OUTPUT,
-    RankExit,
-    diagnose_server,
-)
+from cloudtrain.observe import commits, heartbeat, steady
+from cloudtrain.runtime.diagnose.rank_exit import LARGEST_OUTPUT, RankExit
 from cloudtrain.runtime.output import OutputMerger
 from cloudtrain.runtime.parent_death import RUNTIME_PID
 from cloudtrain.runtime.run_folder import (
@@ -38,14 +34,14 @@ from cloudtrain.runtime.run_folder import (
     make_spares,
     pipe_path,
     record_path,
-    stacks_path,
     stopping_path,
 )
 
+if TYPE_CHECKING:
+    from cloudtrain.runtime.diagnose.stacks import RankProcess
+
 LINGER_SECONDS = 2.0
 """Seconds that a rank may take to end after its script has failed."""
-ANSWER_SECONDS = 1.0
-"""Seconds that a rank that hangs may take to report which collectives it is in."""
 
 
 @dataclass(frozen=True)
@@ -256,6 +252,8 @@ class Launch:
         code = self.server.poll() if self.server else None
         if code is None or len(self.exits) == len(self.plan.slots):
             return None
+        from cloudtrain.runtime.diagnose.ranks import diagnose_server
+
         return diagnose_server(code, self.output.tail(None), host)
 
     @property
@@ -327,27 +325,12 @@ class Launch:
             for spare in self.plan.run.glob("*.spare-*"):
                 spare.unlink(missing_ok=True)
 
-    def stacks(self) -> str:
-        """Have every rank dump its Python stacks and report which collectives it is in, and collect both."""
-        self.signal_ranks(SIGQUIT)
-        beats = [heartbeat_path(str(self.plan.run), slot.local_rank) for slot in self.plan.slots]
-        asked = [beat for beat in beats if inquiry.ask(beat)]
-        time.sleep(0.5)  # faulthandler writes in the signal handler, but the rank has to be scheduled
-        deadline = time.monotonic() + ANSWER_SECONDS
-        while not all(inquiry.answer(beat) for beat in asked) and time.monotonic() < deadline:
-            time.sleep(0.05)
-        parts = []
-        for slot in self.plan.slots:
-            path = Path(stacks_path(str(self.plan.run), slot.local_rank))
-            text = ""
-            with contextlib.suppress(OSError):
-                text = path.read_text(errors="backslashreplace")
-            collectives = inquiry.answer(heartbeat_path(str(self.plan.run), slot.local_rank)).strip()
-            parts.append(
-                f"rank {slot.rank}:\n{text.strip() or '(no Python stack: the rank does not respond)'}\n"
-                + (f"Collectives of rank {slot.rank}:\n{collectives}\n" if collectives else "")
-            )
-        return "\n".join(parts)
+    def rank_processes(self) -> list[RankProcess]:
+        """The ranks that have started and not ended."""
+        from cloudtrain.runtime.diagnose.stacks import RankProcess
+
+        found = ((slot, self.record(slot)) for slot in self.plan.slots if slot.rank not in self.exits)
+        return [RankProcess(slot.rank, slot.local_rank, record.pid) for slot, record in found if record]
 
 
 def process_lives(pid: int) -> bool:

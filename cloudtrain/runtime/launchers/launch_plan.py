@@ -6,7 +6,7 @@ import os
 import shlex
 import socket
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from cloudtrain._secrets.hiding import ValueHider
@@ -16,22 +16,28 @@ from cloudtrain.contract import (
     gpu_count,
     script_environment,
 )
-from cloudtrain.contract.frameworks import HOSTFILE, WorldPorts, hostfile
+from cloudtrain.contract.frameworks import (
+    HOSTFILE,
+    LOOPBACK,
+    PARAMETER_SERVER,
+    TF_CONFIG,
+    WorldPorts,
+    address,
+    framework_variables,
+    hostfile,
+    tf_config,
+    without_set,
+)
 from cloudtrain.contract.processors import neuron_core_count
+from cloudtrain.contract.rank import CLOUDTRAIN, HOROVODRUN
 from cloudtrain.contract.source import START_BYTES, is_executable, is_program
-from cloudtrain.contract.trackers import RUN_ID, without_empty
+from cloudtrain.contract.trackers import RUN_ID, tracker_variables, without_auto, without_empty
 from cloudtrain.errors import InvalidJob, NotFound
 from cloudtrain.observe.progress import VARIABLE as EVENTS_FILE
 from cloudtrain.runtime.host_config import HostConfig
 from cloudtrain.runtime.launchers.gpu_environment import compatibility_folder, cpu_variables, efa_variables
 from cloudtrain.runtime.launchers.horovod import HorovodChoice
 from cloudtrain.runtime.launchers.launch import LaunchPlan
-from cloudtrain.runtime.launchers.rank_environments import (
-    framework_environments,
-    rank_environments,
-    server_config,
-    tracker_environments,
-)
 from cloudtrain.runtime.launchers.rank_starters import RanksOfHost, rank_starter
 from cloudtrain.runtime.outer_variables import outer_step, without_outer_mpi, without_outer_step
 from cloudtrain.runtime.run_folder import (
@@ -48,6 +54,7 @@ LONGEST_VARIABLE = 128 * 1024
 """The longest variable that Linux passes to a process, in bytes, including the final zero (MAX_ARG_STRLEN)."""
 
 NO_PORTS = WorldPorts()
+NO_RUNS: Mapping[str, str] = {}
 
 
 def make_launch_plan(
@@ -57,6 +64,7 @@ def make_launch_plan(
     horovod: HorovodChoice,
     environ: Mapping[str, str],
     ports: WorldPorts = NO_PORTS,
+    mlflow_runs: Mapping[str, str] = NO_RUNS,
 ) -> LaunchPlan:
     """The command and environment of this host's ranks.
 
@@ -65,12 +73,14 @@ def make_launch_plan(
         master: address and port of rank 0.
         horovod: the leader's choice.
         ports: those of the world's first host.
+        mlflow_runs: see `tracker_variables`.
 
     Raises:
         NotFound: the entry point is not in the source.
         InvalidJob: the launcher cannot start this kind of entry point, or custom_mpi_options are invalid.
         PlatformError: there is no suitable mpirun.
     """
+    environ = without_auto(environ)
     entry = _entry(config)
     host = config.host_in_world
     slots = tuple(RankSlot.on_host(host.rank, host.count, ranks_on_host(config, environ)))
@@ -90,7 +100,7 @@ def make_launch_plan(
     place = frozenset(environments[0])
     one_machine = interface == "lo"
     of_frameworks = framework_environments(config, slots, master[0], ports, environ, one_machine=one_machine)
-    of_trackers = tracker_environments(config, slots, environ)
+    of_trackers = tracker_environments(config, slots, environ, mlflow_runs)
     own = [{**frameworks, **trackers} for frameworks, trackers in zip(of_frameworks, of_trackers)]
     starter = rank_starter(config, horovod)
     if starter.passes_variables:
@@ -285,3 +295,87 @@ def show_command(plan: LaunchPlan) -> str:
     command = [part for part in plan.command if part not in (STORED_COMMAND, AGENT_COMMAND)]
     shown = shlex.join([*command, *arguments]).replace(sys.executable, "python")
     return shown.encode(errors="backslashreplace").decode()
+
+
+def rank_environments(
+    config: HostConfig, slots: Sequence[RankSlot], master: tuple[str, int]
+) -> list[dict[str, str]]:
+    """For each rank, the variables that its launcher sets: those of torchrun, or our own without a launcher."""
+    if config.launcher.has_one_rank:
+        return [RankSlot(0, 0, 1, 1, 0, 1).variables(CLOUDTRAIN) for _ in slots]
+    if config.launcher.is_none:
+        return [slot.environment_without_launcher(*master) for slot in slots]
+    environments = [slot.environment(*master) for slot in slots]
+    if config.launcher.is_horovod:
+        for slot, environment in zip(slots, environments):
+            environment.update(slot.variables(HOROVODRUN))
+    return environments
+
+
+def framework_environments(
+    config: HostConfig,
+    slots: Sequence[RankSlot],
+    master_addr: str,
+    ports: WorldPorts,
+    environ: Mapping[str, str],
+    *,
+    one_machine: bool,
+) -> list[dict[str, str]]:
+    """For each rank, the variables of other frameworks that the user has not set; none if the ranks have no world."""
+    has_world = not config.launcher.is_none or slots[0].host_count > 1
+    if config.launcher.has_one_rank or not has_world:
+        return [{} for _ in slots]
+    gpus = gpu_count(environ)
+    environments = [framework_variables(slot, master_addr, ports, gpus) for slot in slots]
+    cluster = _cluster(config, ports, one_machine=one_machine)
+    if cluster:
+        environments[0][TF_CONFIG] = tf_config(config.launcher.name, slots[0].host_rank, *cluster)
+    return [
+        without_set({name: value for name, value in environment.items() if value}, environ)
+        for environment in environments
+    ]
+
+
+def tracker_environments(
+    config: HostConfig,
+    slots: Sequence[RankSlot],
+    environ: Mapping[str, str],
+    mlflow_runs: Mapping[str, str],
+) -> list[dict[str, str]]:
+    """For each rank, the variables of trackers that the user has not set."""
+    environments = []
+    for slot in slots:
+        part = f"rank{slot.rank}" if slot.rank else ""
+        if config.host.current not in config.distribution_hosts:
+            part = config.host.current  # its only rank is rank 0 of another world
+        variables = tracker_variables(
+            config.job_name, config.run_id, part, config.settings.attempt, mlflow_runs
+        )
+        if environ.get("WANDB_MODE") == "offline":  # it makes a folder `wandb` there
+            variables["WANDB_DIR"] = str(
+                config.paths.output if config.settings.output_uri else config.paths.output_data
+            )
+        environments.append(without_set(variables, environ))
+    return environments
+
+
+def server_config(config: HostConfig, ports: WorldPorts, *, one_machine: bool) -> str:
+    """``TF_CONFIG`` of this host's parameter server; empty if it has none."""
+    cluster = _cluster(config, ports, one_machine=one_machine)
+    if not config.launcher.has_servers or cluster is None:
+        return ""
+    workers, servers = cluster
+    if len(workers) == 1:
+        return ""
+    return tf_config(PARAMETER_SERVER, config.host_in_world.rank, workers, servers, is_server=True)
+
+
+def _cluster(
+    config: HostConfig, ports: WorldPorts, *, one_machine: bool
+) -> tuple[list[str], list[str]] | None:
+    """The addresses of the workers and of the parameter servers of all hosts, for TensorFlow."""
+    if not config.launcher.has_tasks:
+        return None
+    names = [LOOPBACK if one_machine else name for name in config.host_in_world.hosts]
+    workers = [address(name, worker) for name, (worker, _) in zip(names, ports.tasks)]
+    return workers, [address(name, server) for name, (_, server) in zip(names, ports.tasks)]

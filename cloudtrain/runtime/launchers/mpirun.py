@@ -19,8 +19,8 @@ import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
+from cloudtrain._system.mounts import is_on_network
 from cloudtrain.contract import RankSlot, cpu_count
 from cloudtrain.errors import PlatformError
 from cloudtrain.runtime.launchers import mpi_options
@@ -34,29 +34,6 @@ _NODE = "cloudtrain-"
 
 _NO_ALLOCATION = "^slurm,pbs,tm,lsf,gridengine,flux"
 """The hosts are those of the job, even inside a cluster's allocation."""
-
-
-MOUNTS = Path("/proc/self/mountinfo")
-NETWORK = frozenset(
-    (
-        *(
-            "nfs",
-            "nfs4",
-            "cifs",
-            "smb3",
-            "lustre",
-            "gpfs",
-            "beegfs",
-            "ceph",
-            "glusterfs",
-            "afs",
-            "9p",
-            "panfs",
-        ),
-        *("pvfs2", "orangefs", "wekafs", "efs", "virtiofs"),
-    )
-)
-"""The types of network file systems; those of FUSE count too."""
 
 
 @dataclass(frozen=True)
@@ -291,23 +268,3 @@ def environment(slot: RankSlot, session: str, interface: str, hosts_on_machine: 
     if slot.local_size * hosts_on_machine > cpu_count():
         values["OMPI_MCA_mpi_yield_when_idle"] = "1"
     return values
-
-
-def is_on_network(folder: str, table: Path = MOUNTS) -> bool:
-    """Whether a folder is on a network file system, where memory cannot be shared well through a file.
-
-    Args:
-        table: the mounts, as in proc(5). Without it, as on other systems, nothing is on a network.
-    """
-    try:
-        lines = table.read_bytes().splitlines()
-    except OSError:
-        return False
-    folder = os.path.realpath(folder).rstrip("/") + "/"
-    found, kind = "", ""
-    for line in lines:
-        fields = line.split(b" ")
-        point = os.fsdecode(fields[4].decode("unicode_escape").encode("latin-1")).rstrip("/") + "/"
-        if folder.startswith(point) and len(point) >= len(found):
-            found, kind = point, fields[fields.index(b"-") + 1].decode()
-    return kind in NETWORK or kind.startswith("fuse")

@@ -12,8 +12,6 @@ from cloudtrain.contract.frameworks import WorldPorts
 from cloudtrain.contract.rank import HOROVODRUN, TORCHRUN
 from cloudtrain.errors import InvalidJob
 from cloudtrain.runtime.host_config import HostConfig
-from cloudtrain.runtime.launchers import mpirun
-from cloudtrain.runtime.launchers.agent import agent_command
 from cloudtrain.runtime.launchers.horovod import HorovodChoice, horovod_environment
 from cloudtrain.runtime.run_folder import PROGRAMS, RANK_FILE, STORED_COMMAND, TORCHRUN_FILE
 
@@ -137,6 +135,8 @@ class Mpirun(RankStarter):
     name = "mpirun"
 
     def start(self, ranks: RanksOfHost) -> HostStart:
+        from cloudtrain.runtime.launchers import mpirun
+
         config, slot = ranks.config, ranks.slots[0]
         run = str(config.paths.run)
         session = mpirun.session_folder(run)
@@ -155,6 +155,8 @@ class Mpirun(RankStarter):
 
     def _srun(self, ranks: RanksOfHost, start: HostStart) -> HostStart:
         """Slurm's ``srun`` in place of ``mpirun``: its ranks find the runtime of their host by the run folder."""
+        from cloudtrain.runtime.launchers import mpirun
+
         config = ranks.config
         if config.host_in_world.leads:
             srun = mpirun.srun_command(
@@ -171,6 +173,8 @@ class OtherLauncher(RankStarter):
     passes_variables = True
 
     def start(self, ranks: RanksOfHost) -> HostStart:
+        from cloudtrain.runtime.launchers.agent import agent_command
+
         config = ranks.config
         # an outer job's, or the user's: ranks would take them for those that the launcher sets
         environment = {name: value for name, value in ranks.environment.items() if name not in ranks.place}

@@ -19,7 +19,7 @@ from cloudtrain.checkpoint.format.layout import committed_step, is_checkpoint_ke
 from cloudtrain.contract.paths import DEFAULT_BASE, Paths
 from cloudtrain.observe import EventLog
 from cloudtrain.runtime.outputs.unsupported_outputs import NOT_UTF_8, Skipped, is_utf_8, opened
-from cloudtrain.storage import open_store
+from cloudtrain.storage import Progress, open_store
 from cloudtrain.storage.atomic import replace_file
 from cloudtrain.storage.opening import abort_abandoned_uploads
 
@@ -68,6 +68,8 @@ class CheckpointSync:
     uploads every changed file. Nothing is ever deleted at the URI. Links to files in the folder count as these files.
     """
 
+    what = "checkpoints"
+
     def __init__(
         self,
         folder: Path,
@@ -96,6 +98,8 @@ class CheckpointSync:
         self._busy = threading.Lock()
         self._uploaded: dict[str, State] = {}
         self._seen: dict[str, State] = {}
+        self._progress: Progress | None = None
+        """Of the last uploads: also of one that the thread had begun before `finish`."""
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="checkpoint-sync", daemon=True)
 
@@ -117,8 +121,9 @@ class CheckpointSync:
     def start(self) -> None:
         self._thread.start()
 
-    def finish(self) -> list[str]:
+    def finish(self, progress: Progress | None = None) -> list[str]:
         """Stop syncing, and upload every changed file. Returns warnings. Raises StorageError."""
+        self._progress = progress
         self._stop.set()
         if self._thread.ident is not None:
             self._thread.join()
@@ -135,17 +140,20 @@ class CheckpointSync:
         while not self._stop.wait(SYNC_SECONDS):
             try:
                 with self._busy:
-                    now = self._scan(Skipped())
-                    stable = {key: state for key, state in now.items() if self._seen.get(key) == state}
-                    self._seen = now
-                    self._upload(stable, Skipped())
+                    self._upload(self._finished(self._scan(Skipped())), Skipped())
             except Exception as error:
                 # the next round retries; `finish` raises
                 why = getattr(error, "message", error)
                 with contextlib.suppress(OSError):
                     self._events.emit(
-                        "warning", message=f"{self._prefix}cannot sync checkpoints, will retry: {why}"
+                        "warning", message=f"{self._prefix}cannot sync {self.what}, will retry: {why}"
                     )
+
+    def _finished(self, now: dict[str, State]) -> dict[str, State]:
+        """Those of the files that did not change since the last scan."""
+        stable = {key: state for key, state in now.items() if self._seen.get(key) == state}
+        self._seen = now
+        return stable
 
     def _upload(self, files: Mapping[str, State], skipped: Skipped) -> None:
         changed = {key: state for key, state in files.items() if self._uploaded.get(key) != state}
@@ -157,10 +165,14 @@ class CheckpointSync:
                 for key in sorted(changed, key=lambda key: committed_step(key) is not None):
                     with opened(folder, key, skip) as file:  # none if it was pruned since the scan
                         if file:
-                            self._store.upload(file, key)
+                            self._store.upload(file, key, self._moved)
                             self._uploaded[key] = changed[key]
         finally:
             self._write_record()
+
+    def _moved(self, count: int) -> None:
+        if self._progress:
+            self._progress(count)
 
     def _write_record(self) -> None:
         if self._record:

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Callable
 
 from cloudtrain.runtime.output import say
 from cloudtrain.runtime.outputs.merge import stray_message
+from cloudtrain.runtime.outputs.patience import run_within
+from cloudtrain.runtime.outputs.tracker_files import hurried_upload, keep_tracker_files, last_upload
 
 if TYPE_CHECKING:
     from cloudtrain.observe import EventLog
@@ -17,6 +19,9 @@ if TYPE_CHECKING:
     from cloudtrain.runtime.outputs.upload import HostOutputs, Results
     from cloudtrain.runtime.phases import Phase, Phases
     from cloudtrain.storage import Progress
+
+STALLED_SECONDS = 60.0
+"""Without a byte that moves, beyond the grace of a stop: then the last uploads of a failed job are given up."""
 
 
 class OutputUpload:
@@ -43,13 +48,18 @@ class OutputUpload:
         self._send = send
         self._sync = sync
         self._launched_at = launched_at
+        self._kept = keep_tracker_files(config, events)
         self._outputs: HostOutputs
         self._uploading: Phase
 
     def run(self, *, look_for_strays: bool) -> None:
         """Upload the outputs of the only host, and warn of models that are not where they belong."""
         with self._phases("upload") as phase:
-            self._upload_remaining(phase.add, model=True)
+            from cloudtrain.runtime.outputs.upload import upload_outputs
+
+            self._record(upload_outputs([self._config], phase.add))
+            self._finish_sync()
+            self._warn_all(last_upload(self._kept))
             strays = self.strays() if look_for_strays else []
             if strays:
                 self._warn(stray_message(strays))
@@ -67,6 +77,7 @@ class OutputUpload:
     def assemble(self, message: Message) -> None:
         self._record(self._outputs.assemble(message, self._uploading.add))
         self._finish_sync()
+        self._warn_all(last_upload(self._kept))
         self._phases.end("upload")
 
     def strays(self) -> list[str]:
@@ -81,38 +92,28 @@ class OutputUpload:
     def run_after_failure(self) -> None:
         """Upload the last checkpoints of a failed job and the leader's outputs, as far as possible."""
         host = self._config.host
-        named, what = f"{host.current}: " if host.count > 1 else "", "checkpoints"
+        named = f"{host.current}: " if host.count > 1 else ""
+        what = "checkpoints and outputs" if host.leads else "checkpoints"
+        patience = self._config.settings.stop_grace + STALLED_SECONDS
         try:
+            # first of all: the next attempt resumes from them
+            if not run_within(patience, self._finish_sync):
+                raise TimeoutError(f"nothing has moved for {patience:g} s")
             if host.leads:
-                what = "checkpoints and outputs"
-                from cloudtrain.runtime.outputs.upload import remove_parts
+                from cloudtrain.runtime.outputs.upload import remove_parts, upload_outputs
 
-                self._upload_remaining(lambda count: None, model=False)
+                self._record(upload_outputs([self._config], lambda count: None, model=False))
                 remove_parts(self._config)
-            else:
-                self._finish_sync()
         except Exception as error:
             with contextlib.suppress(OSError):  # the job's own failure is the one to report
                 self._events.emit("warning", message=f"{named}cannot upload the remaining {what}: {error}")
+        with contextlib.suppress(OSError):
+            self._warn_all(hurried_upload(self._kept))
 
-    def _upload_remaining(self, progress: Progress, *, model: bool) -> None:
-        """Upload the outputs, and the model if the job succeeded; then the last checkpoints. Raises StorageError.
-
-        The checkpoints of a failed job come first: the next attempt resumes from them.
-        """
-        from cloudtrain.runtime.outputs.upload import upload_outputs
-
-        if not model:
-            self._finish_sync()
-        self._record(upload_outputs([self._config], progress, model=model))
-        if model:
-            self._finish_sync()
-
-    def _finish_sync(self) -> None:
+    def _finish_sync(self, progress: Progress | None = None) -> None:
         """Upload the last checkpoints. Raises StorageError."""
         if self._sync:
-            for warning in self._sync.finish():
-                self._warn(warning)
+            self._warn_all(self._sync.finish(progress))
 
     def _send_all(self, messages: Iterator[Message]) -> None:
         for message in messages:
@@ -120,8 +121,11 @@ class OutputUpload:
 
     def _record(self, results: Results) -> None:
         results.record(self._events)
-        for warning in results.warnings:
-            self._warn(warning)
+        self._warn_all(results.warnings)
+
+    def _warn_all(self, messages: list[str]) -> None:
+        for message in messages:
+            self._warn(message)
 
     def _warn(self, message: str) -> None:
         self._events.emit("warning", message=message)

@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING, Any
 from cloudtrain._system.safe_open import Skip
 from cloudtrain.contract import FailureClass, FailureReport
 from cloudtrain.observe import steady
-from cloudtrain.runtime.diagnose.ranks import report_error
 from cloudtrain.runtime.digest import sha256_of_open
 from cloudtrain.runtime.host_config import HostConfig
 from cloudtrain.runtime.outputs.merge import (
@@ -45,9 +44,6 @@ if TYPE_CHECKING:
     from cloudtrain.observe import EventLog
     from cloudtrain.storage import Progress, Store
 
-UPLOAD_SECONDS = 3600.0
-"""How long to try to upload the outputs of a completed training while the storage does not answer."""
-
 
 def upload_failure(error: Exception, host: str, job_name: str, folder: Path) -> FailureReport:
     """The report of a job whose training is complete, and whose outputs could not be uploaded.
@@ -55,6 +51,8 @@ def upload_failure(error: Exception, host: str, job_name: str, folder: Path) -> 
     Args:
         folder: where the outputs are.
     """
+    from cloudtrain.runtime.diagnose.ranks import report_error
+
     report = report_error(error, host, "upload")
     if report.failure_class not in (FailureClass.STORAGE, FailureClass.MISSING_DATA, FailureClass.DISK_FULL):
         return report

@@ -183,6 +183,19 @@ class SlurmContinuation:
                 "platform_options.requeue: always.",
             )
 
+        if self._requeues == "chain" and self._is_last_of_chain():
+            raise PlatformError(
+                "it was the last submission of the chain",
+                hint="Submit the job again: it resumes from its last checkpoint. For a longer chain, raise "
+                "platform_options.max_preemptions.",
+            )
+
+    def _is_last_of_chain(self) -> bool:
+        with contextlib.suppress(OSError):
+            known = parse_submissions((self._folder.path / SUBMISSIONS).read_bytes())
+            return len(known) > 1 and known[-1].number == self._number
+        return False
+
     def start_next(self) -> str:
         if self._requeues == "chain":
             return "the next submission waits in the queue"

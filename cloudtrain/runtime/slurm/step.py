@@ -55,14 +55,19 @@ class SlurmHosts(NodeHosts):
         removal = self._folder.path / REMOVAL
         script = removal_script(folder, self._request.get("node_folder", ""))
         replace_file(removal, script.encode(), mode=0o700)
-        step = {"cpus": self._request.get("cpus_per_task"), "more": self._request.get("srun", ())}
+        nodes = [*self.names, *self.spares]
+        step = {
+            "cpus": self._request.get("cpus_per_task"),
+            "more": self._request.get("srun", ()),
+            "only": nodes if self._request.get("spare_hosts") else (),
+        }
         if is_started_by_srun(self._request):
-            base = srun_command(srun, len(self.names), [], **step)
+            base = srun_command(srun, len(nodes), [], **step)
             self._step_container = StepContainer(base, self._request, self._folder.path)
             self._step_container.begin()
             return self._step_container.command(program)
         program = [sys.executable, self._request["bundled_runtime"], *program]
-        return srun_command(srun, len(self.names), program, epilog=removal, **step)
+        return srun_command(srun, len(nodes), program, epilog=removal, **step)
 
     def finish(self, *, failed: bool) -> None:
         super().finish(failed=failed)

@@ -115,6 +115,8 @@ class Inquiry(Message):
     """Paths of the leading process, of which the host sends the `fingerprint`."""
     modules: list[str] = field(default_factory=list)
     """Modules that the script imports."""
+    gpus: bool = False
+    """Whether to describe the GPUs, which takes a second."""
     timeout: float = 30.0
     """The seconds of silence after which the host ends what it runs."""
 
@@ -142,6 +144,8 @@ class Facts(Message):
     fingerprints: dict[str, str] = field(default_factory=dict)
     missing: list[str] = field(default_factory=list)
     """The modules that its interpreter does not have."""
+    gpus: list[str] = field(default_factory=list)
+    """The model of each GPU, if the inquiry asks for them."""
 
 
 def fingerprint(path: str) -> str:
@@ -212,7 +216,7 @@ class NodeJob(Message):
     """The part of a job that every host receives."""
 
     names: list[str]
-    """The hosts, in rank order."""
+    """The hosts, in rank order, and then the spare ones."""
     environment: dict[str, str] = field(default_factory=dict)
     """The job's variables, with secrets."""
     settings: dict[str, str] = field(default_factory=dict)
@@ -235,6 +239,8 @@ class NodeJob(Message):
     """The settings in which ``{base}`` is the host's folder, in a URI."""
     outputs: list[str] = field(default_factory=list)
     """The folders that a host sends back, of those that share no folder with the job."""
+    spares: int = 0
+    """How many of ``names`` are spare."""
 
 
 @dataclass(frozen=True)
@@ -249,6 +255,8 @@ class Signal(Message):
     """To a node: a signal for its runtime. From one: the SIGINT or SIGHUP that it got. Numbers are Linux's."""
 
     number: int
+    host: int = -1
+    """The number of the only host that it is for; -1 for all."""
 
 
 @dataclass(frozen=True)

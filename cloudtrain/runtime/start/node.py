@@ -25,7 +25,7 @@ from cloudtrain._system.interfaces import interface_to
 from cloudtrain._system.processes import exit_code, fork
 from cloudtrain._system.safe_open import Beneath
 from cloudtrain._system.signals import LINUX, SIGKILL, own_number, unblock
-from cloudtrain.contract import Paths
+from cloudtrain.contract import Paths, Settings
 from cloudtrain.contract.paths import DEFAULT_BASE
 from cloudtrain.errors import PlatformError
 from cloudtrain.runtime.descendants import adopt_orphans, end_descendants
@@ -92,6 +92,8 @@ def main() -> int:
             _send(Exit(-signal.SIGTERM).frames(number))
             return 0
         settings["CLOUDTRAIN_RENDEZVOUS"] = leader.address
+    if number >= len(job.names) - job.spares:
+        settings.update(Settings(spare=True).to_environ())
     if job.srun:
         launch = {"mpi": job.srun, "hosts": str(folder / "hosts"), "runtime": job.runtime}
         settings["CLOUDTRAIN_SRUN"] = json.dumps(list(launch.items()))
@@ -216,6 +218,9 @@ def run(
     """
     send = send or _send
     adopt_orphans()
+    signal.signal(
+        signal.SIGQUIT, signal.SIG_IGN
+    )  # a request for stacks: inherited, until the runtime has a handler
     output, target = os.pipe()
     # the runtime unblocks it when it has a handler: this process ignores SIGTERM, and the child does so at first
     pid = fork(held=(signal.SIGTERM,))
@@ -227,13 +232,13 @@ def run(
         selector.register(output, selectors.EVENT_READ)
         selector.register(0, selectors.EVENT_READ)
         rest, is_open, code, kill_at = b"", True, None, float("inf")
-        _obey(given, folder, pid)  # a stop may have arrived with the job
+        _obey(given, folder, pid, number)  # a stop may have arrived with the job
         while is_open or code is None:
             folder.copy()
             for key, _ in selector.select(0.05 if code is None else 0):
                 if key.fd == 0:
                     given.fill()
-                    _obey(given, folder, pid if code is None else 0)
+                    _obey(given, folder, pid if code is None else 0, number)
                     continue
                 data = os.read(output, READ_SIZE)
                 *lines, rest = (rest + data).split(b"\n")
@@ -257,10 +262,10 @@ def run(
     return code
 
 
-def _obey(given: Input, folder: HostFolder, pid: int) -> None:
+def _obey(given: Input, folder: HostFolder, pid: int, host: int) -> None:
     """Pass on what the leading process sends."""
     for message in given.pending():
-        if isinstance(message, Signal):
+        if isinstance(message, Signal) and message.host in (-1, host):
             _signal(pid, own_number(LINUX.get(message.number, "")))
         elif isinstance(message, Leader):
             folder.take_leader(message.address)

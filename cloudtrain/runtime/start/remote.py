@@ -21,6 +21,7 @@ import time
 from typing import Any, BinaryIO
 
 from cloudtrain._system.descriptors import unread
+from cloudtrain._system.gpu_models import gpu_models
 from cloudtrain._system.interfaces import own_addresses, resolve
 from cloudtrain._system.owned import FolderIsOpen, own_folder
 from cloudtrain.runtime.start.messages import (
@@ -200,6 +201,7 @@ class RemoteHost:
             token=token,
             fingerprints={path: fingerprint(path) for path in inquiry.paths},
             missing=_missing(inquiry.modules),
+            gpus=gpu_models() if inquiry.gpus else [],
         )
 
     # -- files

@@ -13,6 +13,7 @@ from cloudtrain.runtime.supervisor.claim import Claim
 from cloudtrain.runtime.supervisor.continuation import Continuation
 from cloudtrain.runtime.supervisor.folder import JobFolder
 from cloudtrain.runtime.supervisor.hosts import Hosts
+from cloudtrain.runtime.supervisor.sending import notifications_sent
 from cloudtrain.runtime.supervisor.submissions import (
     Submission,
     note_submission,
@@ -71,7 +72,11 @@ def _run(
             folder, Submission(number, time=time.time(), site=os.environ.get("SLURM_CLUSTER_NAME", ""))
         )
         continuation = make_continuation(job)
-        supervise(job, make_hosts(job, read_secrets(folder)), continuation)
+        secrets = read_secrets(folder)
+        with notifications_sent(job, {**os.environ, **secrets}, in_allocation=True) as own:
+            supervise(
+                job, make_hosts(job, {name: secrets[name] for name in secrets.keys() - own}), continuation
+            )
         record = job.read_record()
     except CloudtrainError:
         remove_secrets(folder)

@@ -5,12 +5,14 @@ state.json       the job's record: status, attempt, times, failure
 lock             held by the supervisor while it is alive, and created again if it is removed; its time is when it
                  was last seen alive
 stop             the user has requested the stop
+stacks           the user has requested the stacks of all ranks; the supervisor removes it
 .cloudtrain-*    spare files for the final record, until the job has ended
 supervisor.log   output of the supervisor, if it fails itself
 job.log          the output of all ranks, merged
 events.jsonl     phases, progress, metrics: its own, and those that it has copied from the hosts
 summary.json     a summary of the events so far; the supervisor and any reader may replace it
 description.json the description of a job that has ended; likewise
+notifications.*  messages about the job, which of them have been sent, and the lock of the process that sends
 leader           the address at which the hosts find their leader
 hosts/<name>/    the host's /opt/ml
 """
@@ -48,6 +50,9 @@ EVENTS = "events.jsonl"
 SUMMARY = "summary.json"
 DESCRIPTION = "description.json"
 STOP_MARK = "stop"
+STACKS_REQUEST = "stacks"
+FOR_STACKS, FOR_NATIVE_STACKS = b"python", b"native"
+"""The contents of that file."""
 LOCK = "lock"
 CLAIM = "claim.json"
 """See `cloudtrain.runtime.supervisor.claim`."""
@@ -158,6 +163,16 @@ class JobFolder:
                 fsync=final,
             )
         )
+
+    def take_stack_request(self) -> bytes:
+        """The content of a new request for stacks, which is removed; empty without one. Raises OSError."""
+        path = self.path / STACKS_REQUEST
+        try:
+            request = read_regular(path, 100)
+        except FileNotFoundError:
+            return b""
+        path.unlink(missing_ok=True)
+        return request
 
     @property
     def is_half_made(self) -> bool:

@@ -15,7 +15,8 @@ from pathlib import Path
 
 from cloudtrain._system.safe_open import Beneath
 from cloudtrain.contract.documents import LARGEST_REPORT
-from cloudtrain.observe.events import OF_THE_SUPERVISOR, EventLog, parse_event, to_line
+from cloudtrain.observe.events import OF_THE_SUPERVISOR, RECLAIMED, EventLog, parse_event, to_line
+from cloudtrain.observe.hanging import HANGING, MOST_HANGS, Hanging, read_hanging
 from cloudtrain.runtime.supervisor.folder import JobFolder
 
 PART = 1 << 20
@@ -51,20 +52,22 @@ class HostEvents:
         most: the bytes that are read of one host in one attempt.
     """
 
-    def __init__(
-        self, folder: JobFolder, events: EventLog, hosts: Sequence[str], *, uploads: bool, most: int = MOST
-    ) -> None:
+    def __init__(self, folder: JobFolder, events: EventLog, *, uploads: bool, most: int = MOST) -> None:
         self._folder = folder
         self._events = events
         self._not_theirs = OF_THE_SUPERVISOR if uploads else (*OF_THE_SUPERVISOR, *OF_UPLOADS)
-        self._names = hosts
         self._most = most
         self._sources: list[_Source] = []
+        self.reclaimed: set[str] = set()
+        """The hosts that were taken back in this attempt."""
+        self.hangs: list[Hanging] = []
+        """The hangs that hosts have reported."""
 
-    def begin(self) -> None:
-        """A new attempt begins, whose hosts start with new files."""
+    def begin(self, hosts: Sequence[str]) -> None:
+        """A new attempt begins, whose ``hosts`` start with new files."""
         self._sources = []
-        for name in self._names:
+        self.reclaimed.clear()
+        for name in hosts:
             paths = self._folder.host(name)
             key = paths.events.relative_to(paths.base).as_posix()
             self._sources.append(_Source(name, paths.base, key))
@@ -121,6 +124,14 @@ class HostEvents:
                     event = parse_event(line)
                     if event["event"] in self._not_theirs:
                         continue
+                    if (
+                        event["event"] == HANGING
+                        and len(self.hangs) < MOST_HANGS
+                        and (hang := read_hanging(event))
+                    ):
+                        self.hangs.append(hang)
+                    if event["event"] == RECLAIMED:
+                        self.reclaimed.add(source.name)
                     if event.get("source") == source.name and "time" in event:
                         yield line + b"\n"
                     else:

@@ -19,6 +19,7 @@ from cloudtrain.observe import EventLog
 from cloudtrain.runtime.job_secret import SECRET_FILE
 from cloudtrain.runtime.outcome import SPARES
 from cloudtrain.runtime.supervisor.folder import JobFolder
+from cloudtrain.runtime.supervisor.places import assign
 from cloudtrain.storage.disk_reserve import Reserve
 
 LOOK_SECONDS = 0.1
@@ -36,6 +37,10 @@ class RunningHost(Protocol):
         """Send a signal. Does nothing if the runtime has ended."""
         ...
 
+    def abandon(self) -> None:
+        """Kill only this one, which the other hosts have lost. It counts as ended soon, whether it answers or not."""
+        ...
+
     def lost(self, name: str) -> FailureReport | None:
         """The evidence on host ``name``, which ended without a report; None for no more than its exit code."""
         ...
@@ -44,8 +49,14 @@ class RunningHost(Protocol):
 class Hosts(Protocol):
     """The hosts of one job."""
 
+    everyone: Sequence[str]
+    """All hosts, spare ones last. A scheduler chooses them when it starts the job."""
     names: Sequence[str]
-    """In rank order; the first one is the leader. A scheduler assigns them when it starts the job."""
+    """Those with a place in this attempt, in rank order; the first one is the leader."""
+    spares: Sequence[str]
+    """Those that wait for one."""
+    waiting: Mapping[str, RunningHost]
+    """The runtimes of the spare hosts in this attempt."""
     interface: str
     """The network interface over which they reach each other."""
     end_seconds: float
@@ -56,6 +67,15 @@ class Hosts(Protocol):
     """The processors and the memory of each host, such as ``4 CPUs, 8 GB of memory``; empty if they are unknown."""
     upload: bool
     """Whether the runtimes upload the outputs. Otherwise, `finish` does, and their events of uploads are ignored."""
+
+    def assign(self, left_out: Sequence[str]) -> None:
+        """Give every host its place in the next attempt: see `places.assign`."""
+        ...
+
+    @property
+    def free_spares(self) -> Sequence[str]:
+        """The spare hosts that could take a place now."""
+        ...
 
     def prepare(self) -> None:
         """Create the folders and the configuration of every host, for a new attempt."""
@@ -86,6 +106,8 @@ class FolderHosts:
     """The part of `Hosts` that is the same for all hosts that share the job's folder."""
 
     interface: str
+    names: Sequence[str]
+    spares: Sequence[str]
     look_seconds = LOOK_SECONDS
     resources = ""
     upload = True
@@ -95,7 +117,9 @@ class FolderHosts:
         self._request = folder.read_request()
         self._secret = ""
         """The job secret of this attempt. It is in no request, record or environment."""
-        self.names = names
+        self.everyone: Sequence[str] = names
+        self.waiting: Mapping[str, RunningHost] = {}
+        self.assign(())
         self._events = EventLog(folder.events, "supervisor")
 
     def _warn(self, message: str) -> None:
@@ -105,11 +129,24 @@ class FolderHosts:
         with contextlib.suppress(OSError):
             self._folder.append_to_log(f"[cloudtrain] {message}\n")
 
+    def assign(self, left_out: Sequence[str]) -> None:
+        count = len(self.everyone) - self._request.get("spare_hosts", 0)
+        self.names, self.spares = assign(self.everyone, count, left_out)
+
+    @property
+    def free_spares(self) -> Sequence[str]:
+        return [name for name, runtime in self.waiting.items() if runtime.poll() is None]
+
+    def _with_places(self, runtimes: Mapping[str, RunningHost]) -> Mapping[str, RunningHost]:
+        """Those of ``runtimes`` whose hosts have a place. The others wait."""
+        self.waiting = {name: runtimes[name] for name in self.spares if name in runtimes}
+        return {name: runtimes[name] for name in self.names}
+
     def prepare(self) -> None:
         (self._folder.leader).unlink(missing_ok=True)
         self._secret = fresh_secret()
         groups = tuple(_groups_with_hosts(self._request.get("instance_groups", ()), self.names))
-        for name in self.names:
+        for name in (*self.names, *self.spares):
             self._prepare_host(name, groups)
 
     def report(self, name: str) -> FailureReport | None:
@@ -129,7 +166,9 @@ class FolderHosts:
         own: Mapping[str, Any] = next((group for group in groups if name in group["hosts"]), {})
         kind = own.get("instance_type", self._request["instance_type"])
         group_name = own.get("instance_group_name")
-        host = Host(name, tuple(self.names), self.interface, kind, group_name, tuple(groups))
+        is_spare = name in self.spares
+        names = (*self.names, name) if is_spare else tuple(self.names)
+        host = Host(name, names, self.interface, kind, group_name, tuple(groups))
         arguments = encode_arguments(self._request.get("arguments", ()))
         documents = {
             "hyperparameters.json": {**self._request["hyperparameters"], **arguments},
@@ -144,7 +183,7 @@ class FolderHosts:
                 base.make_folder(_key(paths, folder))
             for file, content in documents.items():
                 base.write(_key(paths, paths.input_config / file), json.dumps(content).encode())
-            if len(self.names) > 1 and self._request.get("runtime", "cloudtrain") == "cloudtrain":
+            if len(names) > 1 and not is_spare and self._request.get("runtime", "cloudtrain") == "cloudtrain":
                 base.write(_key(paths, paths.input_config / SECRET_FILE), self._secret.encode(), mode=0o600)
         Reserve(paths.output, SPARES).keep()
 

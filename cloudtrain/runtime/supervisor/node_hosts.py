@@ -25,7 +25,7 @@ from cloudtrain.runtime.start.host_link import HostLink
 from cloudtrain.runtime.start.messages import Exit, Leader, Message, NodeJob, Signal
 from cloudtrain.runtime.start.node_container import Container
 from cloudtrain.runtime.supervisor.folder import JobFolder
-from cloudtrain.runtime.supervisor.hosts import FolderHosts
+from cloudtrain.runtime.supervisor.hosts import FolderHosts, RunningHost
 
 IMAGE = "image"
 """The file of a job with the image that its first node has pulled."""
@@ -47,6 +47,8 @@ class NodePrograms:
         self._log = os.dup(log)
         self._exits: dict[int, int] = {}
         self._kill_at: float | None = None
+        self._abandoned: dict[int, float] = {}
+        """When runtimes count as killed, also if their nodes do not answer."""
         self._link = HostLink(
             command,
             self._take,
@@ -59,6 +61,8 @@ class NodePrograms:
 
     def exit_code(self, number: int) -> int | None:
         """The exit code of a runtime, negative for a signal; None while it runs."""
+        if time.monotonic() > self._abandoned.get(number, float("inf")):
+            self._exits.setdefault(number, -SIGKILL)
         code = self._exits.get(number)
         if code is not None:
             return code
@@ -111,6 +115,12 @@ class NodePrograms:
             self._kill_at = time.monotonic() + KILL_SECONDS
         self._link.send(Signal(linux_number(number)))
 
+    def send_to(self, host: int, number: int) -> None:
+        """Send a signal to one runtime."""
+        if number == SIGKILL:
+            self._abandoned.setdefault(host, time.monotonic() + KILL_SECONDS)
+        self._link.send(Signal(linux_number(number), host))
+
     def close(self) -> None:
         """End what is left of the command. Its nodes have ended, or do not answer."""
         self._link.close(KILL_SECONDS if self._all_reported else 0)
@@ -136,16 +146,22 @@ class NodePrograms:
 class NodeHost:
     """One host, as `supervised.RunningHost`."""
 
-    def __init__(self, programs: NodePrograms, number: int) -> None:
+    def __init__(self, programs: NodePrograms, number: int, *, is_spare: bool) -> None:
         self._programs = programs
         self._number = number
+        self._is_spare = is_spare
 
     def poll(self) -> int | None:
         return self._programs.exit_code(self._number)
 
     def send_signal(self, number: int) -> None:
-        if self._number == 0:  # the command passes it on to all nodes
+        if self._is_spare:
+            self._programs.send_to(self._number, number)
+        elif self._number == 0:  # the command passes it on to all nodes
             self._programs.send_signal(number)
+
+    def abandon(self) -> None:
+        self._programs.send_to(self._number, SIGKILL)
 
     def lost(self, name: str) -> FailureReport | None:
         line = self._programs.memory_kill()
@@ -203,17 +219,23 @@ class NodeHosts(FolderHosts):
         ...
 
     def prepare(self) -> None:
-        for name in self.names:  # links of nodes that were lost
+        for name in (*self.names, *self.spares):  # links of nodes that were lost
             run = self._folder.host(name).base / "run"
             if run.is_symlink():
                 run.unlink()
         super().prepare()
 
-    def start(self, attempt: int, log: int) -> Mapping[str, NodeHost]:
+    def start(self, attempt: int, log: int) -> Mapping[str, RunningHost]:
         if runtime := self._request.get("bundled_runtime"):
             check_shared(Path(runtime))
         programs = self._programs = NodePrograms(self.command(), self._job(attempt), log, self.noise)
-        return {name: NodeHost(programs, number) for number, name in enumerate(self.names)}
+        count, everyone = len(self.names), [*self.names, *self.spares]
+        return self._with_places(
+            {
+                name: NodeHost(programs, number, is_spare=number >= count)
+                for number, name in enumerate(everyone)
+            }
+        )
 
     def finish(self, *, failed: bool) -> None:
         """The runtimes upload the outputs."""
@@ -234,7 +256,8 @@ class NodeHosts(FolderHosts):
             run_id=self._folder.run_id,
         )
         return NodeJob(
-            names=list(self.names),
+            names=[*self.names, *self.spares],
+            spares=len(self.spares),
             environment={**request_environment(self._request), **self._secrets},
             settings=settings.to_environ(),
             interface=self._request.get("network_interface", "auto"),

@@ -1,12 +1,11 @@
-"""The record of a job, which its supervisor keeps in ``state.json``, with its budgets for retries and preemptions."""
+"""The record of a job, which its supervisor keeps in ``state.json``."""
 
 from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
-from typing import Any
 
 from cloudtrain._system.processes import identity
 from cloudtrain._system.retries import again, is_transient
@@ -49,9 +48,31 @@ class JobRecord:
     warnings: tuple[str, ...] = ()
     """Warnings of the supervisor, which cannot be events on a full disk."""
     retries: int = 0
-    """How often the job has restarted after a failure."""
+    """How often the job has restarted after a failure, without progress since: see `restarts`."""
     preemptions: int = 0
-    """How often it has restarted after a preemption."""
+    """The same after a preemption."""
+    host_losses: int = 0
+    """The same after the loss of a host."""
+    hangs: int = 0
+    """The same after a hang."""
+    takeovers: int = 0
+    """How often a spare host has taken the place of another, in all."""
+    left_out: tuple[str, ...] = ()
+    """The hosts that have lost their place to a spare, or were lost as one: see `places`."""
+    blamed: tuple[str, ...] = ()
+    """The hosts that one failure has been blamed on."""
+    hosts: tuple[str, ...] = ()
+    """Of a job with spare hosts: those that have a place, in rank order."""
+    spares: tuple[str, ...] = ()
+    """Those that wait."""
+    taken: tuple[str, ...] = ()
+    """Which spare host took which place, for display."""
+    furthest: int | None = None
+    """The highest step that an earlier attempt reported."""
+    cause: str = ""
+    """The cause of the last failure, if it would happen again: see `restarts.cause_of`."""
+    cause_step: int | None = None
+    """The step after which it happened."""
     ran: float = 0.0
     """Seconds for which earlier submissions of the job ran: see `continuation`."""
     resumed_at: float | None = None
@@ -93,6 +114,17 @@ class JobRecord:
             warnings=given.texts("warnings", ()),
             retries=given.integer("retries", 0),
             preemptions=given.integer("preemptions", 0),
+            host_losses=given.integer("host_losses", 0),
+            hangs=given.integer("hangs", 0),
+            takeovers=given.integer("takeovers", 0),
+            left_out=given.texts("left_out", ()),
+            blamed=given.texts("blamed", ()),
+            hosts=given.texts("hosts", ()),
+            spares=given.texts("spares", ()),
+            taken=given.texts("taken", ()),
+            furthest=given.integer("furthest", None),
+            cause=given.text("cause", ""),
+            cause_step=given.integer("cause_step", None),
             ran=given.number("ran", 0.0, least=0),
             resumed_at=given.time("resumed_at", None),
             clock=given.text("clock", ""),
@@ -147,30 +179,3 @@ def _reason(error: Exception) -> str:
 
 def _advice(folder: str) -> str:
     return f"Copy what you still need from {folder}, then remove it."
-
-
-@dataclass(frozen=True)
-class Budget:
-    """The attempts that a job may make for one reason."""
-
-    name: str
-    """Of one attempt, for display."""
-    limit: str
-    """The field of the request that limits them."""
-    spent: str
-    """The field of the record that counts them."""
-
-    def is_spent(self, record: JobRecord, request: Mapping[str, Any]) -> bool:
-        return bool(getattr(record, self.spent) >= request[self.limit])
-
-    def spend(self, record: JobRecord) -> JobRecord:
-        """The record of the next attempt."""
-        return replace(record, attempt=record.attempt + 1, **{self.spent: getattr(record, self.spent) + 1})
-
-    def describe(self, record: JobRecord, request: Mapping[str, Any]) -> str:
-        """For example: ``preemption 1 of 10``."""
-        return f"{self.name} {getattr(record, self.spent)} of {request[self.limit]}"
-
-
-RETRIES = Budget("retry", "max_retry_attempts", "retries")
-PREEMPTIONS = Budget("preemption", "max_preemptions", "preemptions")

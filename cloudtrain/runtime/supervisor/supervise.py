@@ -12,40 +12,42 @@ import os
 import shutil
 import signal
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from cloudtrain._system.processes import identity
 from cloudtrain._system.retries import RETRY_SECONDS, again, exists
-from cloudtrain._system.signals import ENDING, SIGHUP, SIGKILL, handle, unblock
+from cloudtrain._system.signals import ENDING, SIGHUP, SIGKILL, handle, own_number, unblock
 from cloudtrain.contract import FailureClass, FailureReport, JobStatus
-from cloudtrain.contract.preemption import PREEMPT
+from cloudtrain.contract.documents import is_count
+from cloudtrain.contract.preemption import NATIVE_STACKS, PREEMPT, STACKS
 from cloudtrain.contract.request_body import request_settings
 from cloudtrain.errors import PlatformError
 from cloudtrain.observe import EventLog, steady
+from cloudtrain.runtime.checkpoint_memory import remove_memory
 from cloudtrain.runtime.diagnose.first_cause import (
     INTERRUPTED,
-    NOT_WORTH_A_RETRY,
     HostEnds,
     was_interrupted,
 )
-from cloudtrain.runtime.outputs.upload import UPLOAD_SECONDS
+from cloudtrain.runtime.outputs.patience import UPLOAD_SECONDS
+from cloudtrain.runtime.supervisor.caps import limit_of, price_of, spent
 from cloudtrain.runtime.supervisor.continuation import PREEMPTED, TAKEN_BACK, Continuation
-from cloudtrain.runtime.supervisor.folder import SUMMARY, JobFolder
+from cloudtrain.runtime.supervisor.folder import FOR_NATIVE_STACKS, SUMMARY, JobFolder
 from cloudtrain.runtime.supervisor.host_events import HostEvents
 from cloudtrain.runtime.supervisor.hosts import Hosts, RunningHost
 from cloudtrain.runtime.supervisor.record import (
     HANGUP,
     INTERRUPT,
-    PREEMPTIONS,
-    RETRIES,
     SIGNAL,
     STOPPED_BY_USER,
     JobRecord,
     lost_late,
 )
+from cloudtrain.runtime.supervisor.restarts import PREEMPTIONS, REPEATED_CODE, decide
+from cloudtrain.runtime.supervisor.spares import SpareHosts
 from cloudtrain.storage import retry_policy
 from cloudtrain.storage.atomic import replace_file
 from cloudtrain.storage.disk_reserve import is_full
@@ -53,6 +55,7 @@ from cloudtrain.storage.disk_reserve import is_full
 if TYPE_CHECKING:
     from cloudtrain.observe.summary import Summary
     from cloudtrain.runtime.supervisor.event_summary import EventSummary
+    from cloudtrain.runtime.supervisor.notifications import JobNotifications
 
 POLL_SECONDS = 0.02
 
@@ -98,8 +101,13 @@ class Supervisor:
         settings = request_settings(self._request)
         self._stop_grace, self._host_timeout = settings.stop_grace, settings.host_timeout
         self._events = EventLog(folder.events, "supervisor")
-        self._host_events = HostEvents(folder, self._events, hosts.names, uploads=hosts.upload)
+        self._host_events = HostEvents(folder, self._events, uploads=hosts.upload)
         self._record: JobRecord = folder.read_record()
+        self._notifications: JobNotifications | None = None
+        if self._request.get("notify"):
+            from cloudtrain.runtime.supervisor.notifications import JobNotifications
+
+            self._notifications = JobNotifications(folder, self._request)
         self._signalled = False
         self._signal = SIGNAL
         """Why a signal ends the job: `SIGNAL`, `HANGUP` or `INTERRUPT`."""
@@ -109,16 +117,19 @@ class Supervisor:
         """When it counts."""
         self._preempted = False
         """Whether this attempt was preempted."""
-        self._ended_by = ""
-        """Why the job has to end early."""
+        self._ended_by = self._limit = ""
+        """Why the job has to end early, and why it has to at `_run_by`."""
         self._kill_at: float | None = None
         self._run_by = self._upload_until = self._cut_at = float("inf")
         self._resumed = self._clock()
         """When this submission began to run."""
+        self._repeats = ""
+        """Why another attempt would fail in the same way."""
         self._not_continued: PlatformError | None = None
         """Why the scheduler does not start the next attempt, although there is one left."""
         retry_policy.default.warn = self._warn
         self._ends = self._watch({})
+        self._spares = SpareHosts(hosts, self._warn, clock)
         self._looked_at = 0.0
         self._summary: EventSummary | None = None
         self._stop_marked = self._clock_was_set = False
@@ -127,6 +138,7 @@ class Supervisor:
         for number in ENDING:
             signal.signal(number, self._on_signal)
         handle(PREEMPT, self._on_preemption)
+        handle(NATIVE_STACKS, signal.SIG_IGN)  # runtimes inherit that, until they have a handler
         unblock(ENDING)  # see zipapp_main, and wait_for_job
         is_last = self._begin()
         failure = None
@@ -135,30 +147,38 @@ class Supervisor:
             if self._was_taken_back(failure):
                 failure = None if failure and failure.signal == signal.SIGTERM else failure
                 self._signalled, self._preempted = False, True
-                self._ended_by = self._max_run_is_over if self._is_near_max_run else ""
+                self._ended_by = self._limit if self._is_near_max_run else ""
             code = _CODES.get(self._signal)
             if failure and code and was_interrupted(failure, code, by_keyboard=self._signal == INTERRUPT):
                 failure = None
-            budget = RETRIES if failure else PREEMPTIONS
             why = failure.summary() if failure else TAKEN_BACK[self._cause]
-            is_last = budget.is_spent(self._record, self._request)
-            if failure and failure.failure_class in NOT_WORTH_A_RETRY:
-                is_last = True
+            reclaimed = () if self._kill_at or self._preempted else self._host_events.reclaimed
+            step, free = self._last_step(), self._spares.free
+            decision = decide(self._record, failure, step, self._request, free, reclaimed)
+            self._record, is_last, self._repeats = decision.record, not decision.restarts, decision.repeats
             is_stopped = self._is_stopped
-            if failure and is_stopped and not is_last:  # without the stop, it would be retried
+            if (
+                failure and (is_stopped or self._ended_by) and not is_last
+            ):  # without the stop, it would be retried
                 self._warn(f"before the stop, this attempt failed: {why}")
                 failure = None
             if self._ends.are_completed or self._ended_by or is_stopped or is_last:
                 break
-            if failure is None and self._continuation and not self._may_continue(self._continuation):
+            continuation = None if failure or decision.replaced else self._continuation
+            if continuation and not self._may_continue(continuation):
                 break
-            self._record = budget.spend(self._record)
+            if self._notifications:
+                self._notifications.attempt_ended(self._record, failure, why)
+            self._record = decision.budget.spend(self._record)
             self._events.emit("retry", attempt=self._record.attempt, failure=why)
-            if failure is None and self._continuation:
-                if self._hand_over(self._continuation):
+            self._hosts.assign(self._record.left_out)
+            if continuation:
+                if self._hand_over(continuation):
                     return
                 break
-            self._say(f"[cloudtrain] {why}; restarting, {budget.describe(self._record, self._request)}")
+            spent = decision.budget.describe(self._record, self._request)
+            taken = self._taken_over(decision.replaced)
+            self._say(f"[cloudtrain] {why}; restarting, {spent}{taken and f': {taken}'}")
         self._finish(failure)
 
     def _begin(self) -> bool:
@@ -172,9 +192,12 @@ class Supervisor:
             seen = self._folder.last_life() or now
             ran = record.ran + min(max(seen - record.resumed_at, 0.0), now - record.resumed_at)
             record = replace(record, ran=ran)
-            is_spent = PREEMPTIONS.is_spent(record, self._request)
+            decision = decide(record, None, self._last_step(), self._request)
+            record, is_spent = decision.record, not decision.restarts
             self._events.emit("queued", since=seen)
             if not is_spent:
+                if self._notifications:
+                    self._notifications.attempt_ended(record, None, LOST)
                 record = PREEMPTIONS.spend(record)
                 self._events.emit("retry", attempt=record.attempt, failure=LOST)
                 self._say(f"[cloudtrain] {LOST}; restarting, {PREEMPTIONS.describe(record, self._request)}")
@@ -188,7 +211,8 @@ class Supervisor:
         }
         self._update(status=JobStatus.RUNNING, started_at=started_at, resumed_at=now, **me)
         # a step of the clock must not end the job
-        self._run_by = self._clock() + (self._request.get("max_run") or float("inf")) - record.ran
+        seconds, self._limit = limit_of(self._request)
+        self._run_by = self._clock() + seconds - record.ran
         self._resumed = self._clock()
         if self._continuation and record.attempt:
             self._say(f"[cloudtrain] attempt {record.attempt + 1}: {self._continuation.place}")
@@ -218,8 +242,10 @@ class Supervisor:
     def _run_attempt(self) -> FailureReport | None:
         """Carry out the attempt that the record has the number of. None if no host failed."""
         self._kill_at, self._preempted = None, False
+        self._hosts.assign(self._record.left_out)
+        self._note_places()
         self._update()
-        self._events.emit("attempt", attempt=self._record.attempt)
+        self._events.emit("attempt", attempt=self._record.attempt, **price_of(self._request))
         until = self._clock() + RETRY_SECONDS
         while True:
             try:
@@ -254,8 +280,9 @@ class Supervisor:
     def _attempt(self, attempt: int) -> FailureReport | None:
         """Run all hosts once. None if no host failed."""
         self._ends = self._watch({})
+        self._spares.begin()
         again(self._hosts.prepare)
-        self._host_events.begin()
+        self._host_events.begin((*self._hosts.names, *self._hosts.spares))
         if not self._has_stop_mark:
             with again(self._folder.open_log) as log:
                 self._ends = self._watch(self._hosts.start(attempt, log.fileno()))
@@ -268,13 +295,17 @@ class Supervisor:
             elif self._preempted and self._kill_at is None:
                 self._give_up_hosts()
             if self._clock() > self._run_by:
-                self._end_early(self._max_run_is_over)
+                self._end_early(self._limit)
             self._look_into_folder()
             self._ends.look()
+            if not self._is_ending():
+                self._spares.look()
             if self._kill_at is None and self._ends.wait_in_vain:
                 self._stop_runtimes()
+            self._ends.abandon_the_lost()
             if self._kill_at is not None and self._clock() > self._kill_at:
                 self._ends.send_signal(SIGKILL)
+        self._spares.end()
         self._host_events.finish()
         failure = self._ends.failure()
         self._upload_until = min(self._run_by, self._clock() + UPLOAD_SECONDS)
@@ -284,6 +315,20 @@ class Supervisor:
             return self._hosts.finish(failed=failure is not None) or failure
         finally:
             retry_policy.default.until = retry_policy.default.cut = None
+
+    # -- spare hosts
+
+    def _note_places(self) -> None:
+        if self._request.get("spare_hosts"):
+            hosts, spares = tuple(self._hosts.names), tuple(self._hosts.spares)
+            self._record = replace(self._record, hosts=hosts, spares=spares)
+
+    def _taken_over(self, replaced: Sequence[str]) -> str:
+        """Note which spare hosts have the places of ``replaced`` now."""
+        now = {old: new for old, new in zip(self._record.hosts, self._hosts.names) if old in replaced}
+        taken = [f"{new} takes the place of {old}" for old, new in now.items()]
+        self._record = replace(self._record, taken=(*self._record.taken, *taken))
+        return "; ".join(taken)
 
     def _watch(self, runtimes: Mapping[str, RunningHost]) -> HostEnds:
         return HostEnds(runtimes, self._hosts.report, self._is_ending, self._host_timeout, self._clock)
@@ -303,7 +348,7 @@ class Supervisor:
     def _give_up_hosts(self) -> None:
         """A preemption, or the time limit of this submission: the end of the job if its own is as near."""
         if self._is_near_max_run:
-            self._end_early(self._max_run_is_over)
+            self._end_early(self._limit)
         else:
             self._stop_runtimes()
 
@@ -311,10 +356,6 @@ class Supervisor:
     def _is_near_max_run(self) -> bool:
         notice = self._continuation.notice_seconds if self._continuation else 0.0
         return self._clock() > self._run_by - notice
-
-    @property
-    def _max_run_is_over(self) -> str:
-        return f"max_run of {self._request['max_run']} s is over"
 
     def _judge_signal(self) -> None:
         """A signal to end is a preemption if the scheduler sent it in order to take the hosts back."""
@@ -378,12 +419,23 @@ class Supervisor:
         self._look_at_clock()
         self._host_events.collect()
         self._summarize_many()
+        if self._notifications:
+            self._notifications.look_at_cost(self._record, self._record.ran + now - self._resumed)
+            self._notifications.look_at_hangs(self._record, self._host_events.hangs)
+        self._look_for_stack_request()
         if self._has_stop_mark:
             self._end_early(SIGNAL)
             return
         with contextlib.suppress(OSError):  # a shared folder that does not answer has not been removed
             if not exists(self._folder.path):
                 self._end_early("its folder was removed")
+
+    def _look_for_stack_request(self) -> None:
+        with contextlib.suppress(OSError):
+            request = self._folder.take_stack_request()
+            number = own_number(NATIVE_STACKS if request == FOR_NATIVE_STACKS else STACKS)
+            if request and number is not None:
+                self._ends.request_stacks(number)
 
     def _look_at_clock(self) -> None:
         """Warn once if the clock was set."""
@@ -399,11 +451,16 @@ class Supervisor:
         stopped = self._has_stop_mark
         reason = ""
         if failure is not None:
-            status, code = JobStatus.FAILED, failure.exit_code or 1
+            status, code, reason = JobStatus.FAILED, failure.exit_code or 1, self._repeats
+            if reason:
+                code = REPEATED_CODE
+                self._say(f"[cloudtrain] {failure.summary()}; not restarting: {reason}")
         elif self._ends.are_completed:
             status, code = JobStatus.COMPLETED, 0
         else:
             why = self._ended_by or (self._signal if self._signalled else PREEMPTED)
+            if why == self._limit:
+                why += spent(self._request, self._record.ran + self._clock() - self._resumed)
             reason = STOPPED_BY_USER if stopped else why
             status = (
                 JobStatus.INTERRUPTED
@@ -422,6 +479,9 @@ class Supervisor:
         end = {"exit_code": code, "failure": failure, "reason": reason, "warnings": warnings}
         self._update(status=status, ended_at=ended_at, **end)
         self._folder.reserve.remove()
+        for name in self._hosts.everyone:
+            with contextlib.suppress(OSError):
+                remove_memory(self._folder.host(name))
 
     def _disk_is_full(self, error: OSError) -> FailureReport:
         """The report of an attempt that could not begin. Its hosts, if any, are ended."""
@@ -460,6 +520,13 @@ class Supervisor:
         summary = self._summary.update(self._folder.read_events)
         self._summary.store(lambda data: replace_file(self._folder.path / SUMMARY, data))
         return summary
+
+    def _last_step(self) -> int | None:
+        """The last step that a rank reported in this attempt."""
+        with contextlib.suppress(OSError):  # a full disk or a removed folder: it is unknown
+            steps = [host.step for host in self._summarize().course.hosts.values()]
+            return max((step for step in steps if step is not None and is_count(step)), default=None)
+        return None
 
     def _summarize_many(self) -> None:
         """Summarise events as they come, if there are many, so that no reader has to read them all."""

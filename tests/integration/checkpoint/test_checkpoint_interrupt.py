@@ -12,6 +12,8 @@ import pytest
 
 from cloudtrain.checkpoint import Checkpointer
 
+pytestmark = pytest.mark.proof("checkpoints, `kill -9`", real="")
+
 SCRIPT = """
     import contextlib, faulthandler, random, signal, sys
     import numpy as np

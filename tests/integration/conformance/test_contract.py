@@ -12,7 +12,11 @@ import pytest
 from contract_platforms import PLATFORMS, Place, Seen
 from environment_view import VIEWS, environment_view
 
-from cloudtrain.contract import FailureClass, FailureReport
+from cloudtrain import Job
+from cloudtrain._display.view import look_at
+from cloudtrain.contract import FailureClass
+
+pytestmark = pytest.mark.proof("this machine", real="processes of Linux")
 
 # design: every name that a script may rely on, on every platform
 VARIABLES = [
@@ -104,8 +108,12 @@ with open(os.path.join(os.environ["SM_OUTPUT_DATA_DIR"], "seen-" + os.environ["R
 
 
 FAILS = """
-import os
+import os, time
+import cloudtrain
 
+if os.environ["RANK"] == "0":
+    cloudtrain.log(step=7, total_steps=10, loss=0.5)
+time.sleep(3)  # until the host has been sampled
 if os.environ["RANK"] == "3":
     raise ValueError("it broke")
 """
@@ -153,13 +161,11 @@ def seen(place: Place, tmp_path_factory: pytest.TempPathFactory) -> Seen:
 
 
 @pytest.fixture(scope="module")
-def failure(place: Place, tmp_path_factory: pytest.TempPathFactory) -> FailureReport:
-    """The report of a failed rank."""
+def failed(place: Place, tmp_path_factory: pytest.TempPathFactory) -> Job:
+    """A job of which a rank has failed."""
     source = tmp_path_factory.mktemp("fails")
     (source / "train.py").write_text(FAILS)
-    found = place.run("fails", source_dir=str(source)).failure
-    assert found
-    return found
+    return place.run("fails", source_dir=str(source))
 
 
 def test_every_rank_ran(seen: Seen) -> None:
@@ -292,7 +298,27 @@ def test_the_python_api_agrees(seen: Seen, rank: int) -> None:
     }
 
 
-def test_a_failure_has_the_same_report_everywhere(place: Place, failure: FailureReport) -> None:
+def test_a_failure_has_the_same_report_everywhere(place: Place, failed: Job) -> None:
+    failure = failed.failure
+    assert failure
     assert failure.failure_class == FailureClass.USER_ERROR
     assert (failure.exception_type, failure.message) == ("ValueError", "it broke")
     assert (failure.host, failure.rank, failure.exit_code) == (place.hosts_of("fails")[1], 3, 1)
+
+
+def test_the_progress_and_the_metrics_of_a_script_are_seen(place: Place, failed: Job) -> None:
+    """Not with SageMaker's toolkit, which prints no events."""
+    view = look_at(failed.platform, failed.name)
+    found = view.description.step, view.description.total_steps, view.description.metrics
+    assert found == ((None, None, {}) if place.name == "sagemaker-toolkit" else (7, 10, {"loss": 0.5}))
+    assert [point.value for point in view.series.get("loss", ())] == [*found[2].values()]
+
+
+def test_every_host_is_sampled(place: Place, failed: Job) -> None:
+    """Not with SageMaker's toolkit: CloudWatch has samples there."""
+    samples = look_at(failed.platform, failed.name).samples
+    hosts = [] if place.name == "sagemaker-toolkit" else place.hosts_of("fails")
+    assert sorted(samples) == sorted(hosts)
+    for found in samples.values():
+        assert found[-1].memory and found[-1].memory_limit and found[-1].cpu is not None
+        assert len(found[-1].ranks) == 2

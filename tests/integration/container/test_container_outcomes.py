@@ -18,6 +18,8 @@ from engine_daemon import IMAGE, Engine
 
 from cloudtrain import FailureClass, Job, JobStatus
 
+pytestmark = pytest.mark.proof("containers", real="Docker 20.10.24, Podman 4.3.1")
+
 FAILS = """
     import os, sys
     open(os.environ["SM_MODEL_DIR"] + "/half", "w").close()
@@ -183,3 +185,24 @@ def _clean(engine: Engine, *options: str) -> list[str]:
     result = json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE).stdout)
     assert result["failed"] == []
     return [leftover["name"] for leftover in result["removed"]]
+
+
+def test_stacks_of_running_ranks(either: Engine, tmp_path: Path) -> None:
+    """Also with native frames, for which a container needs no privilege, and more than once."""
+    script = """
+        import os, time
+        def load():
+            time.sleep(300)
+        def train():
+            time.sleep(300)
+        print("ready", flush=True)
+        load() if os.environ["SM_CURRENT_HOST"] == "algo-2" else train()
+    """
+    with jobs_in(either, tmp_path) as jobs:
+        job = jobs.start(script, instance_count=2, stop_grace=1)
+        wait_until(lambda: job.logs().count("] ready\n") == 2, "the ranks")
+        for native in (False, True, False):
+            dump = job.stacks(native=native, timeout=90)
+            found = [(group.ranks, group.hosts, group.where.partition(" ")[2]) for group in dump.groups]
+            assert found == [("0", ("algo-1",), "at train.py:6"), ("1", ("algo-2",), "at train.py:4")]
+            assert all(("nanosleep" in group.stack) == native for group in dump.groups)

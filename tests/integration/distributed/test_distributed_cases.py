@@ -7,6 +7,8 @@ from pathlib import Path
 import pytest
 from ranks import PROGRAMS, case_names, failures
 
+pytestmark = pytest.mark.proof("collectives of PyTorch", real="torch 2.13.0 on CPUs, 1 to 8 ranks")
+
 CASES = [
     (program.name, count, case)
     for program in sorted(PROGRAMS.glob("[!_]*.py"))

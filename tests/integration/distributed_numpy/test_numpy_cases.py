@@ -11,6 +11,8 @@ from pathlib import Path
 import pytest
 from numpy_ranks import PROGRAMS, WAYS, run_ranks
 
+pytestmark = pytest.mark.proof("NumPy, JAX", real="Open MPI 4.1.4, MPICH 4.0.2")
+
 CASES = [
     f"{program.stem}.{name}"
     for program in sorted(PROGRAMS.glob("[!_]*.py"))

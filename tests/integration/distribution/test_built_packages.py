@@ -28,6 +28,7 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
     source = folder / "source"
     without = shutil.ignore_patterns("__pycache__", "commit.txt")
     shutil.copytree(REPOSITORY / "cloudtrain", source / "cloudtrain", ignore=without)
+    shutil.copytree(REPOSITORY / "examples", source / "examples", ignore=without)
     for name in BUILD_FILES:
         shutil.copy(REPOSITORY / name, source)
     git = ["git", "-c", "user.name=a", "-c", "user.email=a@b.c", "-C", str(source)]
@@ -46,9 +47,10 @@ def wheel_of(built: Path) -> Path:
 
 
 def test_the_wheel_has_every_file_of_the_package_and_nothing_else(built: Path) -> None:
-    tracked = subprocess.check_output(
-        ["git", "-C", str(built / "source"), "ls-files", "cloudtrain"], text=True
+    listed = subprocess.check_output(
+        ["git", "-C", str(built / "source"), "ls-files", "cloudtrain", "examples"], text=True
     ).splitlines()
+    tracked = {f"cloudtrain/{name}" if name.startswith("examples/") else name for name in listed}
     with zipfile.ZipFile(wheel_of(built)) as wheel:
         packed = {name for name in wheel.namelist() if ".dist-info/" not in name}
         assert packed == {*tracked, "cloudtrain/commit.txt"}
@@ -61,7 +63,7 @@ def test_the_source_distribution_has_no_tests(built: Path) -> None:
     [path] = (built / "dist").glob("*.tar.gz")
     with tarfile.open(path) as archive:
         top = {name.split("/")[1] for name in archive.getnames() if "/" in name}
-    assert top == {*BUILD_FILES, "PKG-INFO", "cloudtrain", "cloudtrain.egg-info"}
+    assert top == {*BUILD_FILES, "PKG-INFO", "cloudtrain", "cloudtrain.egg-info", "examples"}
 
 
 def test_an_installed_wheel_submits_a_job_and_bundles_the_same_runtime(built: Path, tmp_path: Path) -> None:
@@ -82,6 +84,9 @@ def test_an_installed_wheel_submits_a_job_and_bundles_the_same_runtime(built: Pa
     (tmp_path / "train.py").write_text("import os\nprint('rank', os.environ['RANK'])\n")
     lines = output(programs / "cloudtrain", "submit", "train.py", "--processes-per-host", "2")
     assert sorted(lines.splitlines()[:2]) == ["[rank 0] rank 0", "[rank 1] rank 1"]
+    (tmp_path / "in").mkdir()
+    copied = output(programs / "cloudtrain", "examples", "jax", "in/jax").splitlines()
+    assert {f"in/jax/{path.name}" for path in (REPOSITORY / "examples/jax").glob("*.*")} == {*copied}
     bundled = output(programs / "python", "-c", RUNTIME, str(tmp_path / "own"))
     assert bundled == subprocess.check_output(
         [sys.executable, "-c", RUNTIME, str(tmp_path / "clone")], cwd=REPOSITORY, text=True

@@ -10,6 +10,10 @@ from hosts_job import LAUNCHES, HostsJob, Launch, StartJob
 
 from cloudtrain.contract import FailureClass
 
+pytestmark = pytest.mark.proof(
+    "hosts by SSH", real="OpenSSH 9.2, hosts are network namespaces of one machine"
+)
+
 RANK_3 = """
 import os, sys, time
 print("started", flush=True)

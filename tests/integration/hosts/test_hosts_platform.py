@@ -107,6 +107,16 @@ def test_nothing_but_the_runtime_is_left_on_the_hosts(hosts: SshHosts, seen: See
     assert not list(hosts.job("good").glob("hosts/*/input/config/secret"))
 
 
+STACKS_SCRIPT = """
+import os, time
+def load():
+    time.sleep(600)
+def train():
+    time.sleep(600)
+print("ready", flush=True)
+load() if os.environ["RANK"] == "3" else train()
+"""
+
 MPI_SCRIPT = """
 import os, pathlib
 from cloudtrain import environment
@@ -176,6 +186,22 @@ def test_a_retry_finds_the_checkpoints(hosts: SshHosts) -> None:
         "step-0",
         "step-1",
     ]
+
+
+def test_stacks_of_running_ranks(hosts: SshHosts) -> None:
+    hosts.write_script(STACKS_SCRIPT)
+    submit = ["cloudtrain", "submit", "src/train.py", "--source-dir", "src", "--name", "stacks", "--no-wait"]
+    options = ["platform_options.hosts=n1:2,n2:2,n3:2", f"platform_options.ssh={hosts.ssh}", "stop_grace=1"]
+    given = [part for option in options for part in ("--set", option)]
+    hosts.run(*submit, "--platform", "hosts", *given).communicate(timeout=60)
+    hosts.wait_for("stacks", "ready", 6)
+    for _ in range(2):
+        asked = hosts.run("cloudtrain", "stacks", "stacks", "--json")
+        dump = json.loads(asked.communicate(timeout=60)[0])
+        odd, others = dump["groups"]
+        assert (odd["ranks"], odd["hosts"], odd["where"][-10:]) == ("3", ["n2"], "train.py:4")
+        assert (others["ranks"], others["hosts"]) == ("0-2,4-5", ["n1", "n2", "n3"])
+    hosts.run("cloudtrain", "stop", "stacks").communicate(timeout=60)
 
 
 def test_this_machine_alone_needs_no_ssh(hosts: SshHosts) -> None:

@@ -6,6 +6,7 @@ import contextlib
 import itertools
 import os
 import socket
+import subprocess
 import sys
 import tempfile
 import threading
@@ -55,7 +56,7 @@ class Kubelet:
         """Those that are up."""
         self._recorded: set[tuple[str, str, str]] = set()
         self._listeners: dict[int, list[socket.socket]] = {}
-        self._server = KubeletServer(certificates, self._find_log)
+        self._server = KubeletServer(certificates, self._find_log, self._execute)
 
     def __enter__(self) -> Kubelet:
         self.containers = Containers(self.folder)
@@ -168,6 +169,15 @@ class Kubelet:
         if key not in self._recorded:
             self._recorded.add(key)
             self.record(event)
+
+    def _execute(self, namespace: str, pod: str, container: str, command: list[str]) -> tuple[int, str]:
+        """Run a command in a container. Returns its exit code and its errors."""
+        found = self.worker(namespace, pod).container(container)
+        assert found
+        assert found.process
+        enter = ["nsenter", f"--target={found.process.pid}", "--all", "--", *command]
+        done = subprocess.run(enter, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
+        return done.returncode, done.stderr
 
     def _find_log(
         self, namespace: str, pod: str, container: str, previous: bool

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import base64
 import contextlib
 import datetime
+import hashlib
+import json
 import os
 import ssl
 import threading
@@ -85,26 +88,35 @@ class ContainerLog:
 
 
 class KubeletServer:
-    """Serves ``/containerLogs/NAMESPACE/POD/CONTAINER`` over HTTPS. Use it as a context manager.
+    """Serves ``/containerLogs/NAMESPACE/POD/CONTAINER`` and ``/exec/...`` over HTTPS. Use it as a context manager.
 
     Args:
         certificates: the folder of the cluster's certificates.
         find: the log of a container, by namespace, pod, container and whether it is that before the last restart;
             None if its node cannot be reached.
+        execute: runs a command in a container, by namespace, pod and container. Returns its exit code and its errors.
     """
 
     def __init__(
-        self, certificates: Path, find: Callable[[str, str, str, bool], ContainerLog | LookupError | None]
+        self,
+        certificates: Path,
+        find: Callable[[str, str, str, bool], ContainerLog | LookupError | None],
+        execute: Callable[[str, str, str, list[str]], tuple[int, str]],
     ) -> None:
         self._certificates = certificates
         self._find = find
+        self._execute = execute
 
     def __enter__(self) -> KubeletServer:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.load_cert_chain(self._certificates / f"{SERVER}.crt", self._certificates / f"{SERVER}.key")
         context.load_verify_locations(self._certificates / "ca.crt")
         context.verify_mode = ssl.CERT_REQUIRED  # the API server shows its own
-        handler = type("BoundHandler", (_Handler,), {"find": staticmethod(self._find)})
+        handler = type(
+            "BoundHandler",
+            (_Handler,),
+            {"find": staticmethod(self._find), "execute": staticmethod(self._execute)},
+        )
         self._server = _Server(("127.0.0.1", 0), handler)
         self._server.context = context
         threading.Thread(target=self._server.serve_forever, args=(0.1,), daemon=True).start()
@@ -134,13 +146,41 @@ class _Server(ThreadingHTTPServer):
 
 class _Handler(BaseHTTPRequestHandler):
     find: Callable[[str, str, str, bool], ContainerLog | LookupError | None]
+    execute: Callable[[str, str, str, list[str]], tuple[int, str]]
     protocol_version = "HTTP/1.1"
     disable_nagle_algorithm = True
+
+    def _run_command(self, namespace: str, pod: str, container: str, command: list[str]) -> None:
+        """Answer by WebSocket (RFC 6455), as kubelets do: channel 2 has the errors, channel 3 the status."""
+        key = self.headers["Sec-WebSocket-Key"] + "258EAFA5-E914-47DA-95CA-C5AB0DC85B11"
+        self.send_response_only(101)
+        for name, value in (
+            ("Upgrade", "websocket"),
+            ("Connection", "Upgrade"),
+            ("Sec-WebSocket-Accept", base64.b64encode(hashlib.sha1(key.encode()).digest()).decode()),
+            ("Sec-WebSocket-Protocol", self.headers["Sec-WebSocket-Protocol"]),
+        ):
+            self.send_header(name, value)
+        self.end_headers()
+        code, errors = self.execute(namespace, pod, container, command)
+        failed = {"status": "Failure", "message": f"command terminated with non-zero exit code: {code}"}
+        status = json.dumps({"metadata": {}, **(failed if code else {"status": "Success"})})
+        for channel, text in ((2, errors), (3, status)):
+            payload = bytes([channel]) + text.encode()[:60_000]
+            length = (
+                bytes([len(payload)]) if len(payload) < 126 else b"\x7e" + len(payload).to_bytes(2, "big")
+            )
+            self.wfile.write(b"\x82" + length + payload)
+        self.wfile.write(b"\x88\x02" + (1000).to_bytes(2, "big"))
+        self.close_connection = True
 
     def do_GET(self) -> None:
         path = urlsplit(self.path)
         query = {name: values[-1] for name, values in parse_qs(path.query).items()}
-        _, _, namespace, pod, container = path.path.split("/")
+        _, kind, namespace, pod, container = path.path.split("/")
+        if kind == "exec":
+            self._run_command(namespace, pod, container, parse_qs(path.query)["command"])
+            return
         log = self.find(namespace, pod, container, query.get("previous") == "true")
         if log is None:
             self.close_connection = True

@@ -234,11 +234,26 @@ class Handler(BaseHTTPRequestHandler):
         self.hang_up()
 
     def _forward(self) -> None:
-        if self.command in ("GET", "HEAD"):
+        if self.headers.get("Upgrade"):
+            self._upgrade()
+        elif self.command in ("GET", "HEAD"):
             with self._ask() as answer:
                 self._pass_on(answer)
             return
         self._answer(*self._write())
+
+    def _upgrade(self) -> None:
+        """Pass on what the server sends after a change of the protocol, or its refusal, until it closes."""
+        server = urlsplit(self.proxy.server.url)
+        with (
+            socket.create_connection((server.hostname or "", server.port or 443)) as plain,
+            self.proxy.upstream.wrap_socket(plain, server_hostname=server.hostname) as upstream,
+        ):
+            head = str(self.headers).replace("Connection: Upgrade", "Connection: Upgrade, close", 1)
+            upstream.sendall(f"{self.requestline}\r\n{head}".encode())
+            while data := upstream.recv(1 << 16):
+                self.connection.sendall(data)
+        self.hang_up()
 
     def _write(self) -> tuple[int, dict[str, str], bytes]:
         """Let the server carry out a write; status, headers and body of its answer, with what it has dropped."""

@@ -11,6 +11,11 @@ from kube_fixtures import Namespace
 from kube_objects import has_condition
 from kube_server import USERS
 
+pytestmark = pytest.mark.proof(
+    "Kubernetes",
+    real="kube-apiserver and kube-controller-manager 1.20; pods are started by a kubelet of the tests, as processes",
+)
+
 Object = dict[str, Any]
 
 

@@ -22,6 +22,7 @@ from cloudtrain.platforms.kubernetes.doctor.pods import (
     check_volumes,
 )
 from cloudtrain.platforms.kubernetes.life.objects import PodSet
+from cloudtrain.platforms.kubernetes.offers import node_offers
 
 VERSION = {"major": "1", "minor": "33+", "gitVersion": "v1.33.1-eks-1"}
 QUEUE = "/apis/kueue.x-k8s.io/v1beta2/namespaces/ns/localqueues/gpus"
@@ -195,6 +196,36 @@ def test_nodes_that_fit_one_pod_are_enough(server: FaultyServer, api: Api) -> No
     found = check_nodes(requesting(1, {"pool": "closed"}, cpu="1"), api)
     assert found.what == "no node has 1 cpu and the label pool=closed"
     assert check_nodes(requesting(1, {}, **{"nvidia.com/gpu": "8"}), api).status == CheckStatus.WARNING
+
+
+def test_nodes_are_offered_with_the_gpus_that_no_pod_has(server: FaultyServer, api: Api) -> None:
+    def node(name: str, gpus: str, **spec: Any) -> dict[str, Any]:
+        labels = {"nvidia.com/gpu.product": "NVIDIA-H100-80GB-HBM3"}
+        return {
+            "metadata": {"name": name, "labels": labels},
+            "spec": spec,
+            "status": {"allocatable": {"nvidia.com/gpu": gpus}},
+        }
+
+    def pod(node_name: str, gpus: str) -> dict[str, Any]:
+        containers = [{"name": "main", "resources": {"limits": {"nvidia.com/gpu": gpus}}}]
+        return {"metadata": {"name": "p"}, "spec": {"nodeName": node_name, "containers": containers}}
+
+    nodes = [
+        node("a", "8"),
+        node("b", "8"),
+        node("c", "4"),
+        node("d", "8", unschedulable=True),
+        node("e", "0"),
+    ]
+    server.will("GET", "/api/v1/nodes", json_answer({"items": nodes, "metadata": {}}))
+    pods = [pod("a", "8"), pod("b", "2"), pod("", "8")]
+    server.will("GET", "/api/v1/pods", json_answer({"items": pods, "metadata": {}}))
+    found = [(offer.gpu, offer.gpus, offer.hosts, offer.free_gpus) for offer in node_offers(api)]
+    assert found == [("NVIDIA-H100-80GB-HBM3", 8, 2, 6), ("NVIDIA-H100-80GB-HBM3", 4, 1, 4)]
+
+    server.answers["GET", "/api/v1/pods"] = [status(403, "Forbidden", "no")]
+    assert [offer.free_gpus for offer in node_offers(api)] == [None, None]
 
 
 def claim(*modes: str, phase: str = "Bound") -> dict[str, Any]:

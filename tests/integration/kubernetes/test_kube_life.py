@@ -149,6 +149,29 @@ def test_a_job_runs_is_evicted_starts_again_and_is_stopped(kubernetes: Namespace
         job.preempt()
 
 
+def test_stacks_of_running_ranks(kubernetes: Namespace, tmp_path: Path) -> None:
+    job = submit(tmp_path, "stacks")
+    for pod in ("stacks-0", "stacks-1"):
+        kubernetes.wait_for_line(pod, "working")
+    first = job.stacks(timeout=60)
+    assert sum(group.count for group in first.groups) == first.ranks == 2
+    assert all("<module> (train.py:1" in group.stack for group in first.groups), first
+    assert {host for group in first.groups for host in group.hosts} == {"stacks-0", "stacks-1"}
+    assert job.stacks(native=True, timeout=90).native
+    assert not any("stacks-taken" in line for line in job.platform.logs("stacks"))
+
+    rules = [rule for rule in RULES if rule["resources"] != ["pods/exec"]]
+    grant(kubernetes.bench, kubernetes.name, rules=rules)
+    with pytest.raises(PlatformError, match="pods/exec") as refused:
+        job.stacks()
+    assert refused.value.hint == "Your role needs the verbs get and create on pods/exec."
+    grant(kubernetes.bench, kubernetes.name)
+    job.stop()
+    wait_for(lambda: job.status.is_final)
+    with pytest.raises(PlatformError, match="the leader of job stacks does not run"):
+        job.stacks()
+
+
 def test_a_job_that_cannot_start_is_given_up_if_a_client_waits(kubernetes: Namespace, tmp_path: Path) -> None:
     kubernetes.cluster.kubelet.images.missing.add("nope:1")
     job = submit(tmp_path, "nope", image_uri="nope:1")

@@ -21,6 +21,11 @@ from cloudtrain.errors import TrainingFailed
 from cloudtrain.job import Job
 from cloudtrain.submission import prepare
 
+pytestmark = pytest.mark.proof(
+    "Kueue, JobSet, Kubeflow Trainer, MPI Operator",
+    imitated="controllers of the tests, objects checked against their own definitions",
+)
+
 FOREIGN = ("PET_", "OMPI_MCA_orte_default", "OMPI_MCA_plm_rsh_args", "HYDRA_", "K_MPI")
 """The beginnings of variables with which operators set up their launchers."""
 SCRIPT = f"""

@@ -13,10 +13,11 @@ from pod_objects import Objects
 from cloudtrain.observe.event_lines import encode_event
 from cloudtrain.platforms.kubernetes.api.client import Api
 from cloudtrain.platforms.kubernetes.api.errors import KubeForbidden
+from cloudtrain.platforms.kubernetes.host_samples import HostSamples
 from cloudtrain.platforms.kubernetes.logs import (
-    GrowingTrends,
     LastLinesOf,
     RunningSummary,
+    WholeSummary,
     events,
     metrics,
 )
@@ -27,7 +28,8 @@ SECOND = 10**9
 @pytest.fixture
 def api(log_api: Api, monkeypatch: pytest.MonkeyPatch) -> Api:
     monkeypatch.setattr("cloudtrain.platforms.kubernetes.logs.FRESH_SECONDS", 0.0)
-    monkeypatch.setattr("cloudtrain.platforms.kubernetes.logs.FRESH_TRENDS", 0.0)
+    monkeypatch.setattr("cloudtrain.platforms.kubernetes.logs.FRESH_WHOLE", 0.0)
+    monkeypatch.setattr("cloudtrain.platforms.kubernetes.host_samples.FRESH_SECONDS", 0.0)
     return log_api
 
 
@@ -65,8 +67,47 @@ def test_events_of_the_leader_in_two_attempts(kubelet_logs: KubeletLogs, api: Ap
     assert {event["source"] for event in found} == {"j-0"}
     values = [(point.time, point.value) for point in metrics(api, objects)["loss"]]
     assert values[:2] == [(now + 2, 2.0), (now + 12, 1.0)] and math.isnan(values[2][1])
-    trend = [(point.time, point.value) for point in GrowingTrends(api, objects)()["loss"]]
+    trend = [(point.time, point.value) for point in WholeSummary(api, objects)().series["loss"]]
     assert trend[:2] == [(now + 2, 2.0), (now + 12, 1.0)]
+
+
+def test_samples_of_all_hosts_are_from_their_own_logs(kubelet_logs: KubeletLogs, api: Api) -> None:
+    objects = Objects(3)
+    now = float(int(time.time()) - 1000)
+    pods = [objects.add(host) for host in range(3)]
+    for host, pod in enumerate(pods):
+        for index in range(2):
+            say(kubelet_logs.logs[pod], now + index, "sample", seconds=10.0, cpu=float(10 * host + index))
+    kubelet_logs.logs[pods[1]].print("[rank 1] an ordinary line", at=int((now + 2) * SECOND))
+    samples = HostSamples(api)
+    assert {
+        host: [event["cpu"] for event in events] for host, events in samples(objects.snapshot()).items()
+    } == {
+        "j-1": [10.0, 11.0],
+        "j-2": [20.0, 21.0],
+    }
+    say(kubelet_logs.logs[pods[2]], now + 3, "sample", seconds=10.0, cpu=7.0)
+    kubelet_logs.logs[pods[1]].faults = [Fault(403)]
+    found = samples(objects.snapshot())
+    assert [event["cpu"] for event in found["j-2"]] == [20.0, 21.0, 7.0]
+    assert [event["cpu"] for event in found["j-1"]] == [10.0, 11.0]
+    assert list(WholeSummary(api, objects)().last_samples()) == ["j-0"]
+
+
+def test_a_look_at_the_samples_of_many_hosts_is_bounded(
+    kubelet_logs: KubeletLogs, api: Api, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in {"READERS": 1, "LOOK_SECONDS": 0.5, "MOST_IN_ALL": 6}.items():
+        monkeypatch.setattr(f"cloudtrain.platforms.kubernetes.host_samples.{name}", value)
+    objects, now = Objects(4), float(int(time.time()) - 1000)
+    for pod in [objects.add(host) for host in range(4)][1:]:
+        for index in range(5):
+            say(kubelet_logs.logs[pod], now + index, "sample", seconds=10.0, cpu=float(index))
+        kubelet_logs.logs[pod].faults = [Fault(delay=0.8)]
+    samples = HostSamples(api)
+    found = [{host: len(events) for host, events in samples(objects.snapshot()).items()} for _ in range(4)]
+    assert [len(hosts) for hosts in found] == [1, 2, 3, 3]
+    assert set(found[-1].values()) == {2}
 
 
 def test_events_are_followed(kubelet_logs: KubeletLogs, api: Api) -> None:
@@ -82,17 +123,17 @@ def test_events_are_followed(kubelet_logs: KubeletLogs, api: Api) -> None:
     assert [event["event"] for event in found] == ["metric"]
 
 
-def test_trends_read_a_log_once(kubelet_logs: KubeletLogs, api: Api) -> None:
+def test_a_summary_reads_a_log_once(kubelet_logs: KubeletLogs, api: Api) -> None:
     objects = Objects(1)
     now = float(int(time.time()) - 1000)
     log = kubelet_logs.logs[objects.add(0)]
-    trends_of = GrowingTrends(api, objects)
+    summary_of = WholeSummary(api, objects)
     for number in range(300):
         say(log, now + number, "metric", name="loss", value=float(number), rank=0)
         if number % 100 == 99:
-            trends_of()
-    trends_of()
-    (loss,) = trends_of().values()
+            summary_of()
+    summary_of()
+    (loss,) = summary_of().series.values()
     assert (loss[-1].time, loss[-1].value) == (now + 299, pytest.approx(298, abs=3))
     assert sum(point.value for point in loss) / len(loss) == pytest.approx(
         149.5, abs=2
@@ -100,12 +141,12 @@ def test_trends_read_a_log_once(kubelet_logs: KubeletLogs, api: Api) -> None:
     assert ["sinceTime" in request for request in log.requests] == [False, True, True, True, True]
     log.faults = [Fault(403)]
     with pytest.raises(KubeForbidden):
-        trends_of()
+        summary_of()
     log.end()
     objects.put("j-0-a", "terminated")
-    assert trends_of()["loss"] == loss
+    assert summary_of().series["loss"] == loss
     count = len(log.requests)
-    assert trends_of()["loss"] == loss
+    assert summary_of().series["loss"] == loss
     assert len(log.requests) == count  # the log of a pod that has ended is complete
 
 

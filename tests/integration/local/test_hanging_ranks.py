@@ -13,6 +13,7 @@ from local_jobs import Run
 
 from cloudtrain import FailureClass
 from cloudtrain.contract import FailureReport
+from cloudtrain.platforms.local import LocalPlatform
 from cloudtrain.runtime.diagnose.hangs import Hang, Position, judge, places_in
 
 
@@ -104,3 +105,9 @@ def test_a_job_of_torch_alone(run: Run) -> None:
     assert job.failure
     assert (job.failure.failure_class, job.failure.rank) == (FailureClass.HANG, 1), job.failure
     assert "while rank 0 waits in all_reduce at train.py:12" in job.failure.message
+    dump = LocalPlatform().last_stacks(job.name)
+    assert dump
+    assert [(group.ranks, group.where) for group in dump.groups if not group.process] == [
+        ("1", "<module> at train.py:11"),
+        ("0", "all_reduce at train.py:12"),
+    ]

@@ -16,6 +16,7 @@ from benchmark_runs import run_smallest, unsized
         ("submit_phases.py", "runs the first line of the script"),
         ("regression.py --base HEAD", "cost of `from cloudtrain import Estimator`"),
         ("output_rate.py", "lines passed on"),
+        ("log_metrics.py", "log() of one value"),
         ("growth.py jobs looks", "`cloudtrain list` of 10,000 jobs, first look"),
         ("growth.py ranks", "coordinator of 8 ranks: CPU for an operation"),
         ("negotiation.py", "negotiation, 128 ranks, one by one: CPU of rank 0"),
@@ -23,7 +24,7 @@ from benchmark_runs import run_smallest, unsized
         ("training.py step hooks timeline memory", "copies of the gradients, later steps"),
         ("checkpoint.py", "checkpoint of 1024 MiB: stall, second save, in plain copies"),
         ("checkpoint_faults.py", "checkpoints in s3: lost"),
-        ("goodput.py", "goodput, a kill in 60 s"),
+        ("goodput.py", "goodput, a fault in 60 s"),
         ("on_sagemaker.py pack submit logs", "submit a script that has changed: AWS calls"),
     ],
 )

@@ -14,6 +14,7 @@ from cloudtrain.cli.jobs import describe
 from cloudtrain.contract import JobStatus
 from cloudtrain.job import Job
 from cloudtrain.observe import Goodput
+from cloudtrain.observe.step_meter import StepMeter
 from cloudtrain.observe.summary import Summary
 from cloudtrain.platforms import Events
 from cloudtrain.runtime.supervisor.event_summary import EventSummary
@@ -104,11 +105,13 @@ MANY_METRICS = """
 
 def test_a_job_with_many_metrics_leaves_a_summary_for_its_first_reader(run: Run) -> None:
     """The supervisor does not read a summary that the script has written."""
-    of_another = EventSummary(summary=Summary(metrics={"loss": 1.0}, step=7)).to_json().decode()
+    of_another = (
+        EventSummary(summary=Summary(metrics={"loss": 1.0}, steps=StepMeter(step=7))).to_json().decode()
+    )
     job = run(MANY_METRICS.replace('"CONTENT"', repr(of_another)))
     assert job.status == JobStatus.COMPLETED, job.logs()
     folder = JobFolder.of("local", job.name)
     found = EventSummary.from_json((folder.path / "summary.json").read_bytes())
-    assert (found.summary.metrics, found.summary.step) == ({"loss": 39_999.0}, None)
+    assert (found.summary.metrics, found.summary.steps.step) == ({"loss": 39_999.0}, None)
     assert folder.events.stat().st_size - found.mark.position < 2000  # the goodput, and the end of the job
     assert job.describe().metrics == {"loss": 39_999.0}

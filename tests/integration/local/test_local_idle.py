@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import gc
+import json
 import os
 import signal
+import socket
+import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -13,6 +17,7 @@ from local_jobs import wait_until
 
 from cloudtrain import Estimator, Job
 from cloudtrain.__main__ import runs_here
+from cloudtrain._system.descriptors import send_descriptors
 from cloudtrain.contract import JobStatus
 from cloudtrain.errors import InvalidSource
 from cloudtrain.platforms.local import LocalPlatform
@@ -197,3 +202,28 @@ def test_a_dry_run_starts_none(script: str) -> None:
     before = children()
     Estimator(script, platform=LocalPlatform()).prepare()
     assert children() <= before
+
+
+def test_a_supervisor_whose_client_was_killed_does_not_run_the_job_of_another(tmp_path: Path) -> None:
+    """Two clients submit a job of one name, and the slower one is killed: its supervisor must not run the job again."""
+    for name in ("draft", "target"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "request.json").touch()
+    client, supervisor = socket.socketpair()
+    code = "from cloudtrain.platforms.supervised.idle import wait_for_job; print(wait_for_job(), flush=True)"
+    with supervisor, open(tmp_path / "log", "w") as log:
+        message = json.dumps(
+            {"folder": str(tmp_path / "draft"), "target": str(tmp_path / "target"), "environ": {}}
+        ).encode()
+        send_descriptors(client, len(message).to_bytes(8, "big"), [log.fileno(), log.fileno()])
+        client.sendall(message)
+        client.close()
+        done = subprocess.run(
+            [sys.executable, "-c", code],
+            stdin=supervisor.fileno(),
+            capture_output=True,
+            text=True,
+            timeout=100,
+        )
+    assert done.stdout == "None\n", done.stderr
+    assert (tmp_path / "log").read_text() == ""

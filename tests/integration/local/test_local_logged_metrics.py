@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import json
 import math
+import re
+from pathlib import Path
 
 from click.testing import CliRunner
-from local_jobs import Run
+from local_jobs import Run, wait_for_end, wait_until
 
-from cloudtrain.cli.jobs import metrics
+from cloudtrain.cli.jobs import describe, metrics
+from cloudtrain.cli.list import command as list_command
 from cloudtrain.contract import JobStatus
 from cloudtrain.platforms import Metrics
 
@@ -70,3 +73,67 @@ def test_ranks_that_start_their_own_processes_can_log(run: Run) -> None:
     points = job.platform.metrics(job.name)["loss"]
     assert [(point.step, point.ranks, point.max) for point in points] == [(step, 3, 2) for step in range(50)]
     assert all(math.isclose(point.value, 1.0) for point in points)
+
+
+HALFWAY = """
+    import os, time
+
+    import cloudtrain
+
+    for step in range(1, 11):
+        time.sleep(0.3)
+        cloudtrain.log(step=step, total_steps=20, loss=1)
+    while not os.path.exists(os.environ["GO"]):
+        time.sleep(0.1)
+    cloudtrain.log(step=20, loss=1)
+"""
+
+
+def test_a_running_job_shows_its_progress_and_the_remaining_time(run: Run, tmp_path: Path) -> None:
+    job = run(HALFWAY, wait=False, environment={"GO": str(tmp_path / "go")})
+    wait_until(lambda: job.describe().step == 10, "ten of twenty steps")
+    found = job.describe()
+    assert (found.total_steps, found.progress) == (20, 0.5)
+    assert found.step_rate is not None and 1 < found.step_rate < 4
+    assert found.remaining_seconds is not None and found.remaining_seconds < 10
+    described = CliRunner().invoke(describe, [job.name]).output
+    assert "step 10 of 20 (50%), " in described
+    listed = CliRunner().invoke(list_command, []).output
+    assert re.search(rf"{job.name} .*Running .* 50% ", listed)
+    (tmp_path / "go").touch()
+    wait_for_end(job)
+    found = job.describe()
+    assert (found.progress, found.step_rate, found.remaining_seconds) == (1.0, None, None)
+
+
+TRAINER = """
+    import json, os, time, urllib.request
+
+    url, token = os.environ["KUBEFLOW_TRAINER_SERVER_URL"], os.environ.get("KUBEFLOW_TRAINER_SERVER_TOKEN")
+    if os.environ.get("RANK", "0") == "0" and token:
+        for step in (10, 20):  # as transformers.integrations.KubeflowCallback does on rank 0
+            metrics = {"loss": 1 / step, "current_step": step, "total_steps": 30}
+            status = {"metrics": [{"name": name, "value": str(value)} for name, value in metrics.items()]}
+            headers = {"Authorization": "Bearer " + open(token).read(), "Content-Type": "application/json"}
+            data = json.dumps({"trainerStatus": status}).encode()
+            request = urllib.request.Request(url, data=data, headers=headers, method="POST")
+            with urllib.request.urlopen(request, timeout=5) as response:
+                assert response.status == 200
+            time.sleep(0.5)
+    else:
+        print("url", url)
+"""
+
+
+def test_the_reports_of_a_hugging_face_trainer_are_the_progress(run: Run) -> None:
+    job = run(TRAINER, distribution={"processes": {"processes_per_host": 2}})
+    assert job.status == JobStatus.COMPLETED, job.logs()
+    found = job.describe()
+    assert (found.step, found.total_steps, found.metrics) == (20, 30, {"loss": 0.05})
+    assert found.goodput is not None and found.goodput.measured_by == "steps"
+
+
+def test_a_trainer_that_reports_elsewhere_is_left_alone(run: Run) -> None:
+    job = run(TRAINER, environment={"KUBEFLOW_TRAINER_SERVER_URL": "https://trainer.example.org/status"})
+    assert "url https://trainer.example.org/status" in "\n".join(job.platform.logs(job.name))
+    assert job.describe().step is None

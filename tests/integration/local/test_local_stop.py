@@ -140,3 +140,20 @@ def test_a_retry_resumes_from_the_saved_state(run: Run) -> None:
 def test_failures_that_would_repeat_are_not_retried(run: Run) -> None:
     job = run("import nosuch", max_retry_attempts=3)
     assert (job.status, job.describe().attempt) == (JobStatus.FAILED, 0)
+
+
+def test_a_failure_that_happens_twice_after_the_same_step_ends_the_job(run: Run) -> None:
+    job = run(
+        """
+        import cloudtrain
+        batches = {1: 2, 2: 4}
+        for step in range(1, 5):
+            cloudtrain.log(loss=batches[step], step=step)
+        """,
+        max_retry_attempts=9,
+    )
+    found = job.describe()
+    assert (found.status, found.attempt, found.exit_code) == (JobStatus.FAILED, 1, 93)
+    assert found.failure and found.failure.exception_type == "KeyError"
+    assert found.reason == "the same failure happened twice after step 2: KeyError in <module> at train.py:5"
+    assert f"not restarting: {found.reason}" in job.logs()

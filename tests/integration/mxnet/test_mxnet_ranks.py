@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 from mxnet_ranks import run
 
+pytestmark = pytest.mark.proof("MXNet 1.9.1", real="on CPUs")
+
 PROGRAMS = Path(__file__).parent / "programs"
 
 

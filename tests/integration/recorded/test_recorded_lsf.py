@@ -19,6 +19,8 @@ from cloudtrain.errors import PlatformError
 from cloudtrain.platforms.batch.control import log_out
 from cloudtrain.platforms.registry import get_platform
 
+pytestmark = pytest.mark.proof("LSF", imitated="`bsub`, `bjobs`, `bkill` as documented")
+
 
 @pytest.fixture
 def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Site:

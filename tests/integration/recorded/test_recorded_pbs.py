@@ -16,6 +16,10 @@ from cloudtrain.contract import FailureClass, JobStatus
 from cloudtrain.errors import PlatformError
 from cloudtrain.platforms.registry import get_platform
 
+pytestmark = pytest.mark.proof(
+    "PBS Pro, Torque, Cobalt", imitated="recorded `qsub`, `qstat`, `pbsdsh`, `aprun`"
+)
+
 
 @pytest.fixture
 def site_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], Site]:

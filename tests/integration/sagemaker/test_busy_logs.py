@@ -14,9 +14,8 @@ from service import SageMakerService
 from training_requests import request
 
 from cloudtrain.platforms.common.log_merge import AT_ONCE, BUSY_SECONDS, Turns
-from cloudtrain.platforms.common.request_budget import RequestBudget
 from cloudtrain.platforms.sagemaker import SageMakerPlatform
-from cloudtrain.platforms.sagemaker.logs import last_lines
+from cloudtrain.platforms.sagemaker.logs import RequestBudget, last_lines
 
 MOST = 25
 

@@ -16,6 +16,11 @@ from cloudtrain.platforms import Request
 from cloudtrain.platforms.sagemaker import SageMakerPlatform
 from cloudtrain.storage import state_home
 
+pytestmark = pytest.mark.proof(
+    "Amazon SageMaker",
+    imitated="moto 5 answers, and requests are compared with those that the SDK sent. **No job has run on AWS**",
+)
+
 BUSY = ServiceError("RequestsThrottled", "busy", 529)
 """An error that may pass, which botocore does not know: it does not repeat the request."""
 

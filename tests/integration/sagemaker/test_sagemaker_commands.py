@@ -46,7 +46,8 @@ def test_describe_shows_facts_of_sagemaker(job: ScriptedJob) -> None:
     assert "console       https://us-east-1.console.aws.amazon.com" in shown.stderr
     printed = json.loads(run("describe", "a-job", "--json").stdout)
     assert (printed["status"], printed["details"]["billable"]) == ("Completed", "300 s")
-    assert printed["cost"] is None  # this service has no Price List
+    assert printed["cost"] == pytest.approx(0.23 * 300 / 3600)
+    assert (printed["currency"], printed["price"]["date"]) == ("USD", "2026-09-24")
 
 
 def test_wait_shows_the_states_once_and_the_lines(job: ScriptedJob) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import ExitStack
+from types import SimpleNamespace
 from typing import Any
 
 import boto3
@@ -12,7 +13,9 @@ from botocore.stub import ANY, Stubber
 from scripted_job import REGION
 
 from cloudtrain.aws.aws import Aws
-from cloudtrain.platforms import CheckStatus, Finding, Request, run_checks
+from cloudtrain.errors import PlatformError
+from cloudtrain.platforms import CheckStatus, Finding, HostOffer, Request, run_checks
+from cloudtrain.platforms.sagemaker import SageMakerPlatform
 from cloudtrain.platforms.sagemaker.doctor import checks
 from cloudtrain.spec import TrainingJob
 
@@ -38,6 +41,9 @@ class Stubbed:
     def be(self, arn: str) -> None:
         answer = {"Arn": arn, "Account": "123456789012", "UserId": "u"}
         self["sts"].add_response("get_caller_identity", answer)
+
+    def offers(self) -> list[HostOffer]:
+        return SageMakerPlatform(SimpleNamespace(aws=self._aws)).offers()
 
     def find(self, name: str, body: dict[str, Any], **job: Any) -> Finding:
         found = checks(self._aws, TrainingJob.from_dict(job), Request("sagemaker", "job", body), ())
@@ -181,6 +187,15 @@ def test_quotas(
     assert found.status == outcome
     if outcome == CheckStatus.FAILED:
         assert "L-1234" in found.hint
+
+
+def test_hosts_are_offered_by_the_quotas_of_training_jobs(account: Stubbed) -> None:
+    names = ("ml.p5.48xlarge for training job usage", "ml.p5.48xlarge for spot training job usage")
+    account["service-quotas"].add_response("list_service_quotas", quotas((names[0], 2), (names[1], 9)))
+    assert account.offers() == [HostOffer(REGION, "ml.p5.48xlarge", hosts=2)]
+    account["service-quotas"].add_client_error("list_service_quotas", "AccessDeniedException")
+    with pytest.raises(PlatformError, match="quotas"):
+        account.offers()
 
 
 def test_the_groups_of_one_type_share_a_quota(account: Stubbed) -> None:

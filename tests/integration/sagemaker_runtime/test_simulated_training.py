@@ -13,6 +13,11 @@ from simulated import SimulatedSageMaker
 
 from cloudtrain.storage import open_store, upload_tree
 
+pytestmark = pytest.mark.proof(
+    "its containers",
+    imitated="processes in the network namespaces of two instances, with the files and variables of SageMaker",
+)
+
 EXAMPLE = Path(__file__).parents[3] / "examples" / "digits_pytorch"
 
 HOROVOD = """

@@ -30,6 +30,9 @@ class Node:
     def send_signal(self, number: int) -> None:
         self._process.send_signal(number)
 
+    def abandon(self) -> None:
+        self._process.kill()
+
     def lost(self, name: str) -> FailureReport:
         return FailureReport.host_lost(
             name, f"its runtime exited with {self._process.returncode}", time.time()

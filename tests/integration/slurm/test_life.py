@@ -15,6 +15,8 @@ from cloudtrain.contract import JobStatus
 from cloudtrain.errors import PlatformError
 from cloudtrain.platforms.slurm import SlurmPlatform
 
+pytestmark = pytest.mark.proof("Slurm", real="22.05.8 with slurmdbd, several nodes on one machine")
+
 SCRIPT = """
 import signal, sys, time
 

@@ -10,7 +10,7 @@ import pytest
 from slurm_cluster import Configuration
 from slurm_fixtures import SlurmOf
 
-from cloudtrain.platforms import CheckStatus, Finding, run_checks
+from cloudtrain.platforms import CheckStatus, Finding, HostOffer, run_checks
 from cloudtrain.platforms.slurm import SlurmPlatform
 from cloudtrain.spec import TrainingJob
 from cloudtrain.submission import prepare
@@ -23,6 +23,16 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (tmp_path / "config.yaml").touch()
     (tmp_path / "train.py").write_text("print(1)\n")
     return tmp_path
+
+
+def test_partitions_are_offered_with_their_idle_gpus(slurm_of: SlurmOf, home: Path) -> None:
+    cluster = slurm_of(
+        Configuration(gpu_type="a100", partitions=("main Default=YES", "small Nodes=127.0.0.2"))
+    )
+    expected = [HostOffer("main", "", "a100", 2, 2, 4), HostOffer("small", "", "a100", 2, 1, 2)]
+    assert sorted(SlurmPlatform().offers(), key=lambda offer: offer.place) == expected
+    cluster.set_down("127.0.0.2")
+    assert SlurmPlatform().offers() == [HostOffer("main", "", "a100", 2, 1, 2)]
 
 
 def look(**fields: Any) -> dict[str, Finding]:

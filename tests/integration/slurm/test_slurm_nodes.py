@@ -23,6 +23,15 @@ ONCE = {"max_preemptions": 0}
 NEVER = {"requeue": "never"}
 
 
+def test_a_job_that_hangs_is_ended_if_asked(slurm: SlurmCluster, tmp_path: Path) -> None:
+    job = submit(tmp_path, SLEEPS, "silent", hang_after=4, on_hang="stop", max_retry_attempts=3)
+    described = wait_for_end(job).describe()
+    assert (described.status, described.attempt) == (JobStatus.FAILED, 0)
+    assert described.failure and described.failure.failure_class == FailureClass.HANG
+    assert described.failure.message.endswith("ranks 0-1 are in <module> at train.py:4")
+    assert "rank 0:" in described.failure.stacks and "rank 1:" in described.failure.stacks
+
+
 def test_a_full_queue(slurm: SlurmCluster, tmp_path: Path) -> None:
     first = submit(tmp_path, SLEEPS, "first", platform_options={"exclusive": True})
     second = submit(tmp_path, "print('at last')", "second", nodes=1)

@@ -18,6 +18,8 @@ from cloudtrain.contract import JobStatus
 from cloudtrain.errors import PlatformError, TrainingFailed
 from cloudtrain.platforms.pbs import TorquePlatform
 
+pytestmark = pytest.mark.proof("Torque's commands", real="those of Slurm 22.05.8")
+
 SCRIPT = """
 import os, sys, time
 from cloudtrain import environment

@@ -26,6 +26,8 @@ class Writer(threading.Thread):
         super().__init__(daemon=True)
         folder.mkdir()
         self._folder, self._node, self._breaks = folder, node, breaks
+        self.followed = threading.Event()
+        """Its first line was received. A connection that breaks before is an error, and not repeated."""
         (folder / "state.json").write_text(json.dumps({"ended_at": None}))
 
     def run(self) -> None:
@@ -33,6 +35,7 @@ class Writer(threading.Thread):
         with open(self._folder / "job.log", "w", buffering=1) as log:
             for number in range(COUNT):
                 log.write(f"line {number}\n")
+                self.followed.wait(60)
                 if number in self._breaks:
                     self._node.break_connections()
                 time.sleep(0.01)
@@ -45,7 +48,10 @@ def test_no_line_is_lost_or_repeated(node: LoginNode, tmp_path: Path, breaks: tu
     writer = Writer(tmp_path / "job", node, breaks)
     writer.start()
     shell = SshShell(ALIAS)
-    lines = list(follow_remote(RemoteRoot(shell, str(tmp_path)), "job", "job.log", lambda: False))
+    lines = []
+    for line in follow_remote(RemoteRoot(shell, str(tmp_path)), "job", "job.log", lambda: False):
+        lines.append(line)
+        writer.followed.set()
     assert lines == [*(f"line {number}" for number in range(COUNT)), "the last line"]
     if not breaks:
         assert node.logins == 1

@@ -10,6 +10,8 @@ import pytest
 from cloudtrain.errors import StorageError
 from cloudtrain.storage import FileStore, Store, download_tree, open_store
 
+pytestmark = pytest.mark.proof("folders", real="full and failing disks by a traced system call")
+
 SIZE = 3 << 20
 
 

@@ -14,6 +14,8 @@ from cloudtrain.errors import AccessDenied, NotFound, StorageError, Unreachable
 from cloudtrain.storage import Store, open_store
 from cloudtrain.storage.base import AlteredBody
 
+pytestmark = pytest.mark.proof("Google Cloud Storage", imitated="gcp-storage-emulator")
+
 Open = Callable[[Fault], tuple[Store, list[str]]]
 
 

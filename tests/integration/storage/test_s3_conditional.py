@@ -12,6 +12,10 @@ from s3_proxy import Answer, Exchange, Fault, s3_proxy
 from cloudtrain.storage import open_store
 from cloudtrain.testing import S3Server
 
+pytestmark = pytest.mark.proof(
+    "S3", real="SeaweedFS 4.48, moto; failing, slow and lying proxies between. Not AWS"
+)
+
 
 def refuse(exchange: Exchange) -> Answer:
     if not exchange.is_conditional:

@@ -10,7 +10,8 @@ import pytest
 from printed import printed_sections
 
 from cloudtrain.runtime.diagnose.hints.libraries import OF_TENSORFLOW, OF_TRAIN
-from cloudtrain.runtime.diagnose.ranks import RankExit, diagnose
+from cloudtrain.runtime.diagnose.rank_exit import RankExit
+from cloudtrain.runtime.diagnose.ranks import diagnose
 
 PROGRAM = Path(__file__).parent / "programs/old_calls.py"
 

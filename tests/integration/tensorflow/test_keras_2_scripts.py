@@ -9,7 +9,8 @@ import pytest
 from printed import printed_sections
 
 import cloudtrain
-from cloudtrain.runtime.diagnose.ranks import RankExit, diagnose
+from cloudtrain.runtime.diagnose.rank_exit import RankExit
+from cloudtrain.runtime.diagnose.ranks import diagnose
 
 PROGRAM = Path(__file__).parent / "programs/keras_2_script.py"
 LIBRARY = Path(cloudtrain.__file__).parent

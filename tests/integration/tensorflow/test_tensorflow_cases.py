@@ -17,6 +17,8 @@ import warm_python
 import cloudtrain
 from cloudtrain.contract import RankSlot
 
+pytestmark = pytest.mark.proof("TensorFlow 2.21, Keras 3 and 2", real="on CPUs")
+
 PROGRAMS = Path(__file__).parent / "programs"
 ON_ONE_RANK = ["graphs.keras_trains_with_its_defaults_where_there_is_a_gpu"] + [
     f"training.{case}"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
+from cloudtrain._system.memory import private_memory
 from cloudtrain.checkpoint.tensors.torch import pinned
 
 NBYTES = (5 << 20) + 12
@@ -34,7 +35,7 @@ def cuda(monkeypatch: pytest.MonkeyPatch, code: int) -> _Runtime:
 
 def test_exactly_the_bytes_are_locked_until_their_last_use(monkeypatch: pytest.MonkeyPatch) -> None:
     runtime = cuda(monkeypatch, 0)
-    memory = pinned(NBYTES)
+    memory = pinned(private_memory(NBYTES))
     assert memory.nbytes == NBYTES
     assert list(runtime.locked.values()) == [NBYTES]
     tensor = torch.frombuffer(memory[8:16], dtype=torch.float64)
@@ -48,6 +49,6 @@ def test_exactly_the_bytes_are_locked_until_their_last_use(monkeypatch: pytest.M
 def test_memory_that_cannot_be_locked(monkeypatch: pytest.MonkeyPatch) -> None:
     cuda(monkeypatch, 2)
     with pytest.warns(UserWarning, match=r"5 MiB of host memory cannot be locked .*CUDA error 2.*ulimit -l"):
-        memory = pinned(NBYTES)
+        memory = pinned(private_memory(NBYTES))
     memory[0] = 1
     assert memory.nbytes == NBYTES

@@ -78,6 +78,13 @@ def test_saves_within_an_epoch_and_at_its_end(tmp_path: Path) -> None:
     assert epochs == {3: 0, 6: 1, 9: 1, 12: 2}
 
 
+def test_saves_when_the_checkpointer_is_due(tmp_path: Path) -> None:
+    checkpointer = Checkpointer(tmp_path, keep=None, every="auto", max_every=4)
+    fit(make_model(), adapter.CheckpointCallback(checkpointer), epochs=2)
+    checkpointer.wait()
+    assert checkpointer.steps() == [4, 6, 8, 12]
+
+
 def _train_until_notice(folder: Path, batch: int) -> None:
     def notify(ended: int, logs: Any) -> None:
         if ended == batch:

@@ -9,16 +9,18 @@ import click
 import pytest
 from click.testing import CliRunner
 
-from cloudtrain.cli import COMMANDS, cli
+from cloudtrain.cli import COMMANDS, SECTIONS, cli, short_help
 from cloudtrain.contract import JobStatus
 from cloudtrain.platforms import JobDescription
 from cloudtrain.testing import FakePlatform
 
 
-def test_commands_are_listed_after_their_modules_are_imported() -> None:
+def test_commands_are_listed_with_the_first_sentence_of_their_help() -> None:
     context = click.Context(cli)
-    for name in COMMANDS:
-        assert cli.get_command(context, name) is not None
+    for name, text in (pair for commands in SECTIONS.values() for pair in commands.items()):
+        command = cli.get_command(context, name)
+        assert command is not None
+        assert short_help(text) == command.get_short_help_str(80), name
     assert cli.list_commands(context) == [*COMMANDS]
 
 

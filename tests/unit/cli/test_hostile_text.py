@@ -18,6 +18,7 @@ from cloudtrain.cli._output import echo_json
 from cloudtrain.cli._view import print_line, show_job
 from cloudtrain.cli.doctor import _show as show_findings
 from cloudtrain.cli.jobs import _show_metrics as show_metrics
+from cloudtrain.cli.notify import _show as show_notifications
 from cloudtrain.cli.stop import command as stop
 from cloudtrain.contract import FailureClass, FailureReport, JobStatus
 from cloudtrain.contract.text import escape_except_colours, escape_line, escape_text
@@ -25,8 +26,9 @@ from cloudtrain.errors import PlatformError, TrainingFailed
 from cloudtrain.job import Job
 from cloudtrain.observe.metric_series import Point
 from cloudtrain.platforms import CheckStatus, Finding, HostState, JobDescription, JobState
-from cloudtrain.platforms.states import state_line
+from cloudtrain.platforms.waiting import state_line
 from cloudtrain.testing import FakePlatform
+from cloudtrain.watch.notifications import Result
 
 EVIL = "\x1b]0;owned\x07\x1b[2J\x9b31m\u202egnp.exe\u2028\x08\x7f"
 SHOWN = r"\x1b]0;owned\x07\x1b[2J\x9b31m\u202egnp.exe\u2028\x08\x7f"
@@ -64,10 +66,10 @@ def test_a_failure_report_is_escaped(capsys: pytest.CaptureFixture[str]) -> None
     description = JobDescription(
         f"job{EVIL}", "fake", JobStatus.FAILED, 1.8e9, failure=failure, reason=EVIL, warnings=[EVIL],
         phases={EVIL: 1.0}, started_at=1.8e9, metrics={EVIL: 1.0}, model_data=EVIL, details={EVIL: EVIL},
-        hosts=[HostState(EVIL, EVIL, EVIL)],
+        hosts=[HostState(EVIL, EVIL, PlatformError(EVIL))],
     )  # fmt: skip
     show_job(Job("job", FakePlatform()), description)
-    show_jobs([(description.name, "fake", description), (EVIL, EVIL, EVIL)])
+    show_jobs([(description.name, "fake", description), (EVIL, EVIL, PlatformError(EVIL))])
     shown = capsys.readouterr()
     assert is_safe(shown.out)
     assert is_safe(shown.err)
@@ -122,7 +124,7 @@ def test_a_traceback_is_escaped() -> None:
 
 
 def test_markup_in_names_is_not_interpreted(capsys: pytest.CaptureFixture[str]) -> None:
-    show_jobs([("[red]name[/blue]", "fake", "[/]")])
+    show_jobs([("[red]name[/blue]", "fake", PlatformError("[/]"))])
     assert "[red]name[/blue]" in capsys.readouterr().out
 
 
@@ -130,3 +132,8 @@ def test_the_long_name_of_one_metric_makes_no_other_row_long(capsys: pytest.Capt
     names = [f"m{number}" for number in range(1000)]
     show_metrics("a-job", {name: [Point(0.0, 1.0)] for name in [*names, "n" * 10_000]})
     assert len(capsys.readouterr().out) < 200_000
+
+
+def test_the_events_of_notifications_are_escaped(capsys: pytest.CaptureFixture[str]) -> None:
+    show_notifications([Result("\x1b[2Jfailed", "webhook", "")])
+    assert capsys.readouterr().out == "\\x1b[2Jfailed (webhook): sent\n"

@@ -48,7 +48,7 @@ def _jobs(monkeypatch: pytest.MonkeyPatch) -> None:
     def get_platform(name: str) -> Platform:
         return kinds[name]()  # type: ignore[return-value]
 
-    monkeypatch.setattr("cloudtrain.platforms.get_platform", get_platform)
+    monkeypatch.setattr("cloudtrain.history.described.get_platform", get_platform)
     for number, name in enumerate(kinds):
         add_job(IndexEntry(f"job-{name}", name, number))
 

@@ -31,7 +31,18 @@ def test_all_attempts_have_one_identity() -> None:
     assert first == second
     assert [one.pop("cloudtrain.attempt") for one in tags] == ["0", "1"]
     assert tags[0] == tags[1]
-    assert tags[0] == {"mlflow.runName": "a-job", "cloudtrain.job": "a-job", "cloudtrain.run_id": "a-job-1"}
+    assert tags[0] == {
+        "mlflow.runName": "a-job",
+        "cloudtrain.job": "a-job",
+        "cloudtrain.run_id": "a-job-1",
+        "cloudtrain.rank": "rank0",
+    }
+
+
+def test_a_rank_continues_its_own_run_of_mlflow() -> None:
+    runs = {"rank0": "5f0c1e", "rank1": "9ab2d4"}
+    found = [tracker_variables("a-job", "a-job-1", part, 1, runs) for part in ("", "rank1", "rank2")]
+    assert [one.get("MLFLOW_RUN_ID") for one in found] == ["5f0c1e", "9ab2d4", None]
 
 
 def test_each_rank_has_its_own_run_in_one_group() -> None:
@@ -45,7 +56,8 @@ def test_each_rank_has_its_own_run_in_one_group() -> None:
 @pytest.mark.parametrize("name", ["a", "Train-01", "x" * 63, "train-20261121-140209-k3f9"])
 @pytest.mark.parametrize("part", ["", "rank1023", "algo-1"])
 def test_the_trackers_accept_it(name: str, part: str) -> None:
-    variables = tracker_variables(name, new_run_id(name, 1.8e9), part, 0)
+    runs = {part or "rank0": "5f0c1e"}
+    variables = tracker_variables(name, new_run_id(name, 1.8e9), part, 0, runs)
     assert set(variables) == set(TRACKER_VARIABLES)
     run_id, key = variables["WANDB_RUN_ID"], variables["COMET_EXPERIMENT_KEY"]
     assert not set(run_id) & set(RESERVED) and run_id == run_id.strip() and len(run_id) <= 128

@@ -6,8 +6,9 @@ import pytest
 from job_views import NOW, view
 from parsed_html import Element, parse
 
-from cloudtrain._display.card import card, span, table
+from cloudtrain._display.card import card, table
 from cloudtrain._display.facts import text
+from cloudtrain._display.steps import span
 from cloudtrain.contract import FailureClass, FailureReport, JobStatus
 from cloudtrain.observe import Goodput
 from cloudtrain.observe.metric_series import Point
@@ -122,12 +123,12 @@ def test_durations(seconds: float, shown: str) -> None:
 def test_a_table_of_jobs() -> None:
     failure = FailureReport(FailureClass.USER_ERROR, "no", rank=1, host="algo-2", exception_type="KeyError")
     views = [
-        view(name="sweep-0", phase="train", metrics={"loss": 0.5}),
+        view(name="sweep-0", phase="train", step=5, total_steps=10, progress=0.5, metrics={"loss": 0.5}),
         view(name="sweep-1", status=JobStatus.FAILED, ended_at=NOW, failure=failure),
     ]
     page = parse(table(views, 1000))
     assert [[cell.text for cell in row.all("td")] for row in page.all("tr")[1:]] == [
-        ["● Running", "sweep-0", "train", "1 min 30 s", "loss 0.5", ""],
-        ["✗ Failed", "sweep-1", "", "1 min 30 s", "", "rank 1 on algo-2 raised KeyError: no"],
+        ["● Running", "sweep-0", "train", "50%", "1 min 30 s", "loss 0.5", ""],
+        ["✗ Failed", "sweep-1", "", "", "1 min 30 s", "", "rank 1 on algo-2 raised KeyError: no"],
     ]
     assert page.all("p")[0].text == "and 998 more"

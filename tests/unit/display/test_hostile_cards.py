@@ -43,7 +43,7 @@ ATTACKS = [
 ]
 
 
-def _everywhere(evil: str) -> Any:
+def everywhere(evil: str) -> Any:
     """A job that says this wherever it can say something."""
     failure = FailureReport(
         FailureClass.USER_ERROR, evil, evil, rank=1, host=evil, exception_type=evil, traceback=evil,
@@ -69,10 +69,10 @@ def _check(html: Html) -> None:
 
 @pytest.mark.parametrize("evil", ATTACKS)
 def test_an_attack_is_only_shown(evil: str) -> None:
-    html = card(_everywhere(evil), [(evil, evil)])
+    html = card(everywhere(evil), [(evil, evil)])
     _check(html)
     _check(problem_card(evil, evil, evil, evil))
-    _check(table([_everywhere(evil)] * 3, 10))
+    _check(table([everywhere(evil)] * 3, 10))
     assert [one.text for one in parse(html).all("style")] == [
         one.text for one in parse(card(view())).all("style")
     ]
@@ -83,8 +83,8 @@ def test_an_attack_is_only_shown(evil: str) -> None:
 @settings(deadline=None, max_examples=50)
 @given(st.text())
 def test_any_text_is_only_shown(evil: str) -> None:
-    _check(card(_everywhere(evil)))
-    shown = text(_everywhere(evil))
+    _check(card(everywhere(evil)))
+    shown = text(everywhere(evil))
     assert shown.encode()
     assert "\x1b" not in shown
 

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import os
 import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor, TimeoutError as FutureTimeout
 from typing import Any
 
 import pytest
 
+from cloudtrain._system import memory
 from cloudtrain.distributed.negotiation.client import NegotiationClient
-from cloudtrain.distributed.negotiation.connection import CoordinatorConnection
+from cloudtrain.distributed.negotiation.connection import NAMED, CoordinatorConnection, _reach
 from cloudtrain.distributed.negotiation.coordinator import Coordinator
 from cloudtrain.distributed.negotiation.messages import (
     HELLO,
@@ -191,3 +194,19 @@ def test_a_child_forked_after_the_end(job: _Job) -> None:
     job.coordinator.close()
     job.coordinator.close_in_child()
     job.coordinator = _Job().coordinator
+
+
+def test_a_rank_connects_when_a_full_backlog_drains() -> None:
+    name = f"test-{os.getpid()}"
+    with memory.listen(name, 1) as listener, ThreadPoolExecutor(1) as executor:
+        filling = []
+        with pytest.raises(BlockingIOError):
+            while True:
+                filling.append(memory.connect(name, 1))
+        arriving = executor.submit(_reach, (name, NAMED), time.monotonic() + 30)
+        with pytest.raises(FutureTimeout):
+            arriving.result(0.2)
+        listener.accept()[0].close()
+        arriving.result(30).close()
+        for connection in filling:
+            connection.close()

@@ -22,6 +22,7 @@ from cloudtrain.distributed.negotiation.messages import (
     CollectiveResponse,
     KnownNumbers,
     Unpacker,
+    pack_number,
     pack_numbers,
     pack_request,
     pack_response,
@@ -38,7 +39,7 @@ class _Ranks:
     """Ranks and their coordinator, connected by the bytes that they would send."""
 
     def __init__(self, size: int, numbered: bool = True) -> None:
-        self.matcher = Matcher(size, lambda *_: b"")
+        self.matcher = Matcher(size, lambda _, payloads: b"+".join(filter(None, payloads)))
         self.known = [KnownNumbers() for _ in range(size)]
         self.received: list[list[CollectiveResponse]] = [[] for _ in range(size)]
         self.sent = 0
@@ -50,7 +51,7 @@ class _Ranks:
         [(kind, content, payload)] = Unpacker().feed(packed)
         if kind == NUMBERS:
             [number] = content
-            request = self.matcher.numbers.request(number)
+            request = self.matcher.numbers.request(number, payload)
         else:
             request = unpack_request(content, payload)
         for to, response in self.matcher.announce(rank, request, 0.0):
@@ -60,7 +61,7 @@ class _Ranks:
         self.sent += len(packed)
         [(kind, content, payload)] = Unpacker().feed(packed)
         if kind == NUMBERS:
-            self.received[rank] += self.known[rank].responses(content)
+            self.received[rank] += self.known[rank].responses(content, payload)
         else:
             response = unpack_response(content, payload)
             self.known[rank].learn(response)
@@ -85,6 +86,25 @@ def test_a_request_that_repeats_is_a_number() -> None:
     assert first > 5 * third
     assert second > third, "the second response has the number"
     assert [len(received) for received in ranks.received] == [3] * 3
+
+
+def test_a_request_that_repeats_with_other_data_is_a_number_and_the_data() -> None:
+    ranks = _Ranks(2)
+    for step in range(4):
+        before = ranks.sent
+        for rank in range(2):
+            ranks.request(rank, request_of("loss", shape=[1]).with_data(b"%d of %d" % (step, rank)))
+        assert [received[-1].payload for received in ranks.received] == [
+            b"%d of 0+%d of 1" % (step, step)
+        ] * 2
+    assert ranks.sent - before == 2 * len(pack_number(0, b"3 of 0")) + 2 * len(
+        pack_number(0, b"3 of 0+3 of 1")
+    )
+    ranks.request(0, request_of("loss", shape=[1]).with_data(b""))
+    ranks.request(1, request_of("loss", shape=[1]))
+    assert [received[-1].payload for received in ranks.received] == [None] * 2, (
+        "not all ranks have sent their data"
+    )
 
 
 def test_another_shape_is_another_request() -> None:
@@ -139,9 +159,8 @@ def test_a_number_assigned_while_a_rank_had_joined() -> None:
     [
         CollectiveRequest("allreduce", "noname.1"),
         CollectiveRequest("allgather", "allgather:rows", per_rank=[3]),
-        CollectiveRequest("allreduce", "allreduce:small", payload=b"x"),
     ],
-    ids=["without a name", "with sizes", "with its data"],
+    ids=["without a name", "with sizes"],
 )
 def test_what_has_no_number(request_: CollectiveRequest) -> None:
     ranks = _Ranks(2)

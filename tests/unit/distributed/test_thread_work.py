@@ -5,10 +5,12 @@ from __future__ import annotations
 import gc
 import threading
 import weakref
+from collections.abc import Callable
+from concurrent.futures import Future
 
 import pytest
 
-from cloudtrain.distributed.torch._thread_work import WorkQueue
+from cloudtrain.distributed.torch._thread_work import ThreadWork, WorkQueue
 
 
 class Group:
@@ -19,6 +21,38 @@ class Group:
 
     def end(self) -> None:
         pass
+
+
+def waiting(work_queue: WorkQueue, run: Callable[[], None]) -> ThreadWork:
+    """Work that the background does not notice."""
+    future: Future[None] = Future()
+    work = ThreadWork(future, "WORKER", work_queue._run_if_next)
+    work_queue._waiting.append((run, future, work))
+    return work
+
+
+def test_a_thread_that_waits_does_the_next_work_itself() -> None:
+    work_queue = WorkQueue("WORKER")
+    threads: list[threading.Thread] = []
+    waiting(work_queue, lambda: threads.append(threading.current_thread())).wait()
+    assert threads == [threading.current_thread()]
+    with pytest.raises(ValueError, match="a rank has died"):
+        waiting(work_queue, Group().fail).wait()
+    work_queue.run(lambda: threads.append(threading.current_thread()))
+    assert threads == [threading.current_thread()] * 2, "the queue is free after a failure"
+
+
+def test_a_thread_that_waits_for_later_work_leaves_the_order_as_it_is() -> None:
+    work_queue = WorkQueue("WORKER")
+    order: list[int] = []
+    first = waiting(work_queue, lambda: order.append(1))
+    second = work_queue.put(lambda: order.append(2))
+    try:
+        second.wait()
+        assert order == [1, 2]
+        assert first.is_completed()
+    finally:
+        work_queue.close()
 
 
 @pytest.mark.parametrize("ending", ["end", "fail"])

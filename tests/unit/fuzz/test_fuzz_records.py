@@ -240,8 +240,12 @@ def test_rows_of_the_index_of_other_types_are_left_out() -> None:
     )
     with sqlite3.connect(path) as database:
         for row in rows:
-            database.execute("INSERT INTO submissions VALUES (?, ?, ?)", row)
-        database.execute("INSERT INTO submissions VALUES (CAST(x'ff' AS TEXT), 'local', 1)")
+            database.execute(
+                "INSERT OR IGNORE INTO history (name, platform, submitted_at) VALUES (?, ?, ?)", row
+            )
+        database.execute(
+            "INSERT INTO history (name, platform, submitted_at) VALUES (CAST(x'ff' AS TEXT), 'local', 1)"
+        )
     assert {entry.name for entry in list_jobs()} == {"good", "a", "\ufffd"}
     assert find_job("good")
     assert find_job("b") is None

@@ -6,6 +6,7 @@ import re
 from pathlib import Path
 
 from cloudtrain.runtime.diagnose.hints.known import SUBJECTS
+from cloudtrain.runtime.diagnose.xids import XIDS
 
 PAGE = Path(__file__).parents[3] / "docs" / "reference" / "hints.md"
 
@@ -29,7 +30,23 @@ def rendered() -> str:
         examples = dict.fromkeys(hint.example for hint in hints)
         lines = [f"| {_code(example)} | {_shown(rows[example])} |" for example in examples]
         sections.append("\n".join([f"## {subject}\n", "| failure | hint |", "| --- | --- |", *lines]) + "\n")
+    sections.append("\n".join([*XID_TABLE, *map(_xid_row, XIDS)]) + "\n")
     return "\n".join(sections)
+
+
+XID_TABLE = (
+    "## Xids\n",
+    "The faults that NVIDIA's driver reports by number, after NVIDIA's [catalog]"
+    "(https://docs.nvidia.com/deploy/xid-errors/analyzing-xid-catalog.html). They are in the hint of a rank that a GPU "
+    "can have ended, if they were reported before. Those of hardware make it a `gpu-fault`.\n",
+    "| Xid | meaning | of hardware | what to do |",
+    "| --- | --- | --- | --- |",
+)
+
+
+def _xid_row(number: int) -> str:
+    xid = XIDS[number]
+    return f"| {number} | {xid.meaning} | {'yes' if xid.is_of_hardware else ''} | {_shown(xid.action)} |"
 
 
 def _code(text: str) -> str:

@@ -9,7 +9,8 @@ from failing_scripts import end_of, printed, report_on
 
 from cloudtrain.contract import FailureClass
 from cloudtrain.runtime.diagnose.hints.table import JobFacts
-from cloudtrain.runtime.diagnose.ranks import RankExit, diagnose
+from cloudtrain.runtime.diagnose.rank_exit import RankExit
+from cloudtrain.runtime.diagnose.ranks import diagnose
 from cloudtrain.runtime.run_folder import RankRecord
 
 TORCH_GROUP = """

@@ -21,6 +21,8 @@ FACTS = {
     "own_package",
     "foreign",
     "top",
+    "xid_meaning",
+    "xid_action",
 }
 
 

@@ -9,8 +9,7 @@ import pytest
 
 from cloudtrain.errors import InvalidJob
 from cloudtrain.platforms.batch.scheduler import ENDED, RUNNING, WAITING
-from cloudtrain.platforms.lsf.platform import LSF, LsfPlatform, explain
-from cloudtrain.platforms.lsf.queue import parse_bhist, parse_bjobs
+from cloudtrain.platforms.lsf.platform import LSF, LsfPlatform, explain, parse_bhist, parse_bjobs
 from cloudtrain.spec import TrainingJob
 
 JSON = r"""

@@ -5,6 +5,8 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import subprocess
+import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -134,3 +136,37 @@ def test_events_replace_a_pipe_and_a_link_but_no_folder(
     make(path)
     EventLog(path, "algo-1").emit("x")
     assert path.is_dir() or [event["event"] for event in read_events(path)] == ["x"]
+
+
+FULL_AND_FREE_AGAIN = """
+import resource, sys
+from pathlib import Path
+from cloudtrain.observe import EventLog
+from cloudtrain.runtime.metrics import MetricFinder
+from cloudtrain.runtime.output import Stream
+
+events = EventLog(Path(sys.argv[1]), "algo-1")
+find = MetricFinder([("loss", "loss=(.*)")], events)
+stream = Stream(0, 1)
+events.emit("first")
+find(stream, ["loss=1"])
+size = Path(sys.argv[1]).stat().st_size
+resource.setrlimit(resource.RLIMIT_FSIZE, (size + 20, -1))
+events.emit("lost")
+try:
+    find(stream, ["loss=2"])
+except OSError:
+    print("full")
+resource.setrlimit(resource.RLIMIT_FSIZE, (-1, -1))
+find(stream, ["loss=3"])
+events.emit("last")
+"""
+
+
+def test_a_line_that_a_full_disk_has_cut_does_not_spoil_the_next(tmp_path: Path) -> None:
+    path = tmp_path / "events.jsonl"
+    environ = {"PYTHONPATH": str(Path(__file__).parents[3]), "PATH": ""}
+    command = [sys.executable, "-c", FULL_AND_FREE_AGAIN, str(path)]
+    done = subprocess.run(command, env=environ, check=True, capture_output=True, text=True)
+    assert done.stdout == "full\n"
+    assert [event.get("value", event["event"]) for event in read_events(path)] == ["first", 1.0, 3.0, "last"]

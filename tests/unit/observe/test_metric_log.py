@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -59,7 +60,7 @@ os.wait()
     assert sorted(line[3].popitem() for line in lines) == [("a", 1.0), ("b", 2.0)]
 
 
-def test_a_full_disk_loses_values_with_one_warning(tmp_path: Path) -> None:
+def test_values_wait_for_a_full_disk_with_one_warning(tmp_path: Path) -> None:
     script = """
 import resource, time
 resource.setrlimit(resource.RLIMIT_FSIZE, (1000, -1))
@@ -70,14 +71,70 @@ for step in range(2000):
         resource.setrlimit(resource.RLIMIT_FSIZE, (-1, -1))  # there is space again
 """
     lines, errors = run(tmp_path, script)
-    assert [line[1] for line in lines][-999:] == list(range(1001, 2000))
-    assert len(lines) < 1100
-    assert errors.startswith("[cloudtrain] metrics of cloudtrain.log() are lost: ")
+    assert [line[1] for line in lines] == list(range(2000))
+    assert errors.startswith("[cloudtrain] metrics of cloudtrain.log() cannot be written, and wait: ")
     assert errors.count("\n") == 1
+
+
+def test_a_disk_that_stays_full_loses_values_with_one_warning(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("cloudtrain.observe.metric_log.MOST_WAITING", 1000)
+    warnings: list[str] = []
+    found = MetricLog(str(tmp_path / "missing" / "file"), warnings.append)
+    for step in range(2000):
+        found.add(step, {"a": 1.0, "b": 2.0})
+    assert len(found._waiting) == 500
+    found.close()
+    assert [warning for warning in warnings if "are lost" in warning] == warnings[:1]
+
+
+ENDS_THE_THREAD = """
+import ctypes, threading, time
+cloudtrain.log(step=1, loss=1)
+for _ in range(2):
+    [writer] = [thread for thread in threading.enumerate() if thread.name == "cloudtrain-log"]
+    ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(writer.ident), ctypes.py_object(SystemExit))
+    while writer.is_alive():
+        time.sleep(0.01)
+    cloudtrain.log(step=2, loss=2)
+    time.sleep(1.1)
+    cloudtrain.log(step=3, loss=3)
+"""
+
+
+def test_a_thread_that_dies_is_replaced_with_one_warning(tmp_path: Path) -> None:
+    lines, errors = run(tmp_path, ENDS_THE_THREAD)
+    assert {line[1] for line in lines} == {1, 2, 3}
+    assert errors == (
+        "[cloudtrain] the thread of cloudtrain.log() has ended unexpectedly, and was started again\n"
+    )
+
+
+def test_no_thread_for_the_log_does_not_reach_the_script(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(_thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    warnings: list[str] = []
+    found = MetricLog(str(tmp_path / "file"), warnings.append)
+    with monkeypatch.context() as patched:
+        patched.setattr(threading.Thread, "start", refuse)
+        found.add(1, {"loss": 1.0})
+    found.close()
+    assert len(warnings) == 1
+    assert (tmp_path / "file").read_text().endswith('{"loss":1.0}]]]\n')
+
+
+def test_closed_output_does_not_reach_the_script(tmp_path: Path) -> None:
+    script = "import sys; sys.stderr.close(); cloudtrain.log(step=1, loss=1); import time; time.sleep(1.5)"
+    run(tmp_path, script, **{VARIABLE: str(tmp_path / "no" / "beat")})
 
 
 def test_a_missing_folder_does_not_reach_the_script(tmp_path: Path) -> None:
     _, errors = run(tmp_path, "cloudtrain.log(step=1, loss=1)", **{VARIABLE: str(tmp_path / "no" / "beat")})
+    assert "are lost" in errors
     assert errors.count("\n") == 1
 
 

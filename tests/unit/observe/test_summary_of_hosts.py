@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 
 from cloudtrain.observe import Summary, summarize
-from cloudtrain.observe.summary import MOST_NAMES, HostProgress
+from cloudtrain.observe.course import MOST_HOSTS
+from cloudtrain.observe.summary import HostProgress
 
 
 def _event(host: str, kind: str, **fields: object) -> dict[str, object]:
@@ -40,9 +41,11 @@ def test_the_next_attempt_may_be_on_other_hosts() -> None:
 
 
 def test_the_last_step_is_reported() -> None:
-    assert summarize([_event("algo-1", "step", step=7, stalled=0.0)]).step == 7
+    assert summarize([_event("algo-1", "step", step=7, stalled=0.0)]).steps.step == 7
 
 
 def test_there_are_never_too_many_hosts() -> None:
-    events = [_event(f"host-{number}", "phase", phase="train", state="began") for number in range(1500)]
-    assert len(summarize(events).hosts) == MOST_NAMES
+    events = [
+        _event(f"host-{number}", "phase", phase="train", state="began") for number in range(MOST_HOSTS + 9)
+    ]
+    assert len(summarize(events).hosts) == MOST_HOSTS

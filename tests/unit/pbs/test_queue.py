@@ -12,7 +12,7 @@ from cloudtrain.errors import PlatformError
 from cloudtrain.platforms.batch.scheduler import ENDED, RUNNING, WAITING, BatchQueue, QueueEntry
 from cloudtrain.platforms.batch.shell import LocalShell
 from cloudtrain.platforms.pbs import platform
-from cloudtrain.platforms.pbs.queue import parse_cobalt, parse_full
+from cloudtrain.platforms.pbs.platform import parse_cobalt, parse_full
 
 PBS_PRO = """\
 Job Id: 1042.pbs01

@@ -6,7 +6,7 @@ import json
 import signal
 import subprocess
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -46,6 +46,9 @@ class Program:
     def send_signal(self, number: int) -> None:
         self._process.send_signal(number)
 
+    def abandon(self) -> None:
+        self._process.kill()
+
     def lost(self, name: str) -> FailureReport:
         return FailureReport.host_lost(name, "it is gone", time.time())
 
@@ -73,11 +76,17 @@ class Programs:
         reports: Mapping[str, FailureReport],
         at_finish: Callable[[], None] = lambda: None,
     ) -> None:
-        self.names = tuple(commands)
+        self.names = self.everyone = tuple(commands)
+        self.spares: Sequence[str] = ()
+        self.free_spares: Sequence[str] = ()
+        self.waiting: Mapping[str, RunningHost] = {}
         self._folder = folder
         self._commands = commands
         self._reports = reports
         self._at_finish = at_finish
+
+    def assign(self, left_out: Sequence[str]) -> None:
+        pass
 
     def prepare(self) -> None:
         pass

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from cloudtrain.errors import InvalidJob
-from cloudtrain.platforms.hosts.options import HostsOptions
+from cloudtrain.platforms.hosts.render import HostsOptions
 from cloudtrain.runtime.start.allocation import find_allocation
 
 ENVIRONMENTS = {

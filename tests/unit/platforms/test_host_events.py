@@ -14,11 +14,11 @@ def test_events_beyond_the_limit_are_warned_about_once(tmp_path: Path) -> None:
     paths = folder.host("algo-1")
     paths.make()
     host = EventLog(paths.events, "algo-1", clock=lambda: 1.5)
-    copied = HostEvents(folder, EventLog(folder.events, "supervisor"), ["algo-1"], uploads=True, most=10_000)
+    copied = HostEvents(folder, EventLog(folder.events, "supervisor"), uploads=True, most=10_000)
     for _ in range(2):
         for number in range(200):
             host.emit("metric", name="loss", value=number + 0.5, rank=0)
-        copied.begin()
+        copied.begin(["algo-1"])
         copied.finish()
         copied.finish()
         paths.events.unlink()

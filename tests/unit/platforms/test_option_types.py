@@ -10,8 +10,8 @@ import pytest
 from msgspec import inspect
 
 from cloudtrain.errors import InvalidJob
-from cloudtrain.platforms.container.options import ContainerOptions
-from cloudtrain.platforms.hosts.options import HostsOptions
+from cloudtrain.platforms.container.render import ContainerOptions
+from cloudtrain.platforms.hosts.render import HostsOptions
 from cloudtrain.platforms.kubernetes.options import KubernetesOptions
 from cloudtrain.platforms.local.render import LocalOptions
 from cloudtrain.platforms.lsf.platform import LsfOptions

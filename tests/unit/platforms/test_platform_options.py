@@ -9,7 +9,7 @@ from click.testing import CliRunner
 
 from cloudtrain.cli.submit import command
 from cloudtrain.errors import InvalidJob
-from cloudtrain.platforms.container.options import ContainerOptions
+from cloudtrain.platforms.container.render import ContainerOptions
 from cloudtrain.platforms.sagemaker.render import check
 from cloudtrain.spec import TrainingJob
 

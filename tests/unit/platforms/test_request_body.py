@@ -37,3 +37,9 @@ def test_arguments_are_shown_on_one_line() -> None:
     assert argument_details(line) == {"arguments": shown}
     long = argument_details(["x" * 1000])["arguments"]
     assert (len(long), long[-1]) == (500, "…")
+
+
+def test_arguments_hide_secrets() -> None:
+    line = ["--api-key", "hunter2", "--password=pw123", "--url", "https://u:pw9@h/x", "--lr", "0.1"]
+    shown = argument_details(line)["arguments"]
+    assert shown == "--api-key '***' '--password=***' --url '***' --lr 0.1"

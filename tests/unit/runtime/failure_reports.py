@@ -17,8 +17,8 @@ from cloudtrain.contract import FailureClass, FailureReport
 from cloudtrain.errors import InvalidJob, NotFound
 from cloudtrain.runtime.diagnose.first_cause import Failures
 from cloudtrain.runtime.diagnose.hangs import Hang, Position
+from cloudtrain.runtime.diagnose.rank_exit import RankExit
 from cloudtrain.runtime.diagnose.ranks import (
-    RankExit,
     diagnose,
     diagnose_agent,
     diagnose_command,

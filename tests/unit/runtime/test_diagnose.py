@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from cloudtrain.contract import FailureClass
+from cloudtrain.runtime.diagnose.rank_exit import RankExit
 from cloudtrain.runtime.diagnose.ranks import (
-    RankExit,
     diagnose,
     diagnose_server,
     diagnose_torchrun,

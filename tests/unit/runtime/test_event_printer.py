@@ -98,3 +98,18 @@ def test_what_is_recorded_last_is_printed(tmp_path: Path) -> None:
     events = events_in((tmp_path / "printed").read_text())
     assert {event["event"] for event in events} == {"metric", "outcome"}
     assert events[-1]["value"] == 999.0
+
+
+def test_samples_of_other_hosts_are_left_to_their_own_logs(tmp_path: Path) -> None:
+    """The leader has their events, too, where they send it their output: its line would name the leader."""
+    paths = Paths(tmp_path / "ml")
+    paths.make()
+    config = HostConfig.read(paths, {})
+    for host in (config.host.current, "another"):
+        EventLog(paths.events, host).emit("sample", seconds=10.0, cpu=1.0)
+        EventLog(paths.events, host).emit("warning", message=f"from {host}")
+    with open(tmp_path / "out", "w+b") as file:
+        with EventPrinter(config, {}, file.fileno()):
+            pass
+        events = events_in((tmp_path / "out").read_text())
+    assert [event["event"] for event in events] == ["sample", "warning", "warning"]

@@ -9,8 +9,10 @@ import pytest
 
 from cloudtrain.contract import FailureClass
 from cloudtrain.runtime.diagnose.first_cause import Failures, is_consequence
-from cloudtrain.runtime.diagnose.machine_faults import gpu_faults
-from cloudtrain.runtime.diagnose.ranks import RankExit, diagnose
+from cloudtrain.runtime.diagnose.machine_faults import gpu_faults, gpu_faults_of
+from cloudtrain.runtime.diagnose.rank_exit import RankExit
+from cloudtrain.runtime.diagnose.ranks import diagnose
+from cloudtrain.runtime.diagnose.xids import XIDS
 from cloudtrain.runtime.run_folder import RankRecord
 
 FRAMES = "\n".join(f"frame #{number}: <unknown function> + 0xdc253 (0x7fb6358b0253)" for number in range(30))
@@ -327,6 +329,37 @@ def test_xids_explain_only_what_a_gpu_can_have_caused(
     report = diagnose(ended, "algo-1", memory_kills=memory_kills, gpu_faults=ROWS_REMAPPED)
     assert report.failure_class == expected
     assert ("Xid" in report.message) == (expected == FailureClass.GPU_FAULT)
+
+
+def test_the_gpus_of_this_host_are_named_before_those_of_the_kernel_log(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    path = kernel_log(tmp_path, (0.0, "NVRM: Xid (PCI:0000:53:00): 79, pid=1, GPU has fallen off the bus."))
+    monkeypatch.setattr("cloudtrain.runtime.diagnose.machine_faults.gpu_faults.__defaults__", (path,))
+    faults = gpu_faults_of([("GPU-1", 45), ("GPU-2", 48), ("GPU-2", 63)], time.monotonic() - 60)
+    report = diagnose(raised("AcceleratorError", "CUDA error: unknown error"), "algo-1", gpu_faults=faults)
+    assert report.failure_class == FailureClass.GPU_FAULT
+    assert report.message == "NVRM: Xid (GPU-2): 48, an uncorrectable error of its memory"
+    assert report.hint.startswith(
+        "The driver reported Xid 48 of GPU-2: an uncorrectable error of its memory. "
+    )
+    assert report.hint.endswith("if the fault returns, replace the GPU.")
+
+
+@pytest.mark.parametrize("number", [number for number, xid in XIDS.items() if not xid.is_of_hardware])
+def test_xids_of_programs_are_in_the_hint(number: int) -> None:
+    faults = gpu_faults_of([("GPU-1", number)], time.monotonic())
+    report = diagnose(raised("AcceleratorError", "CUDA error: unknown error"), "algo-1", gpu_faults=faults)
+    assert (report.failure_class, report.message) == (FailureClass.USER_ERROR, "CUDA error: unknown error")
+    assert f"The driver reported Xid {number} of GPU-1: " in report.hint
+    unrelated = diagnose(raised("ValueError", "bad sample"), "algo-1", gpu_faults=faults)
+    assert "Xid" not in unrelated.hint
+
+
+def test_a_xid_that_is_not_known_explains_nothing() -> None:
+    faults = gpu_faults_of([("GPU-1", 9999)], time.monotonic())
+    report = diagnose(raised("AcceleratorError", "CUDA error: unknown error"), "algo-1", gpu_faults=faults)
+    assert report.failure_class == FailureClass.USER_ERROR and "Xid" not in report.hint
 
 
 def test_a_kernel_log_that_cannot_be_read(tmp_path: Path) -> None:

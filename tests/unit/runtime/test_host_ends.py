@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from dataclasses import dataclass, field, replace
 
 import pytest
@@ -26,6 +27,9 @@ class Runtime:
 
     def send_signal(self, number: int) -> None:
         """It ends when the test says so."""
+
+    def abandon(self) -> None:
+        self.code = -signal.SIGKILL
 
     def lost(self, name: str) -> FailureReport | None:
         return self.evidence
@@ -91,6 +95,29 @@ def test_a_lost_host_is_described_by_its_end_and_not_by_the_others(
     assert failure.message == f"host algo-2 was lost: {message}: see job.log"
     assert (failure.failure_class, failure.host) == (FailureClass.HOST_LOST, "algo-2")
     assert failure.exit_code == exit_code
+
+
+@pytest.mark.parametrize("paused", ["algo-1", "algo-2"])
+def test_a_runtime_that_the_others_have_lost_is_not_waited_for(attempt: Attempt, paused: str) -> None:
+    """Such as that of a paused machine. Also the leader's."""
+    [other] = {"algo-1", "algo-2"} - {paused}
+    attempt.reports[other] = replace(LOST_PEER, host=paused)
+    attempt.runtimes[other].code = 1
+    for seconds in (0.0, CRASH_SECONDS - 0.1, 0.2):
+        attempt.now += seconds
+        assert attempt.ends.are_running
+        attempt.ends.abandon_the_lost()
+    assert not attempt.ends.are_running
+    assert attempt.ends.failure() == attempt.reports[other]
+
+
+def test_a_runtime_that_is_late_is_waited_for(attempt: Attempt) -> None:
+    attempt.reports["algo-2"] = CAUSE
+    attempt.runtimes["algo-2"].code = 1
+    for _ in range(9):
+        attempt.now += CRASH_SECONDS
+        attempt.ends.abandon_the_lost()
+    assert attempt.ends.are_running
 
 
 def test_evidence_of_the_carrier_explains_a_lost_host(attempt: Attempt) -> None:

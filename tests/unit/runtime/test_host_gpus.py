@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from cloudtrain.contract import FailureClass
-from cloudtrain.platforms.local.supervisor import gpus_of_host
+from cloudtrain.contract.host import gpus_of_host
 from cloudtrain.runtime.launchers.gpu_environment import differing_gpus
 
 

@@ -19,6 +19,7 @@ from cloudtrain.errors import PlatformError
 from cloudtrain.link import handshake
 from cloudtrain.link.conversation import Conversation
 from cloudtrain.link.secret import derive
+from cloudtrain.observe import EventLog, read_events
 from cloudtrain.runtime import leader_client, leader_links
 from cloudtrain.runtime.leader import Leader
 from cloudtrain.runtime.leader_client import (
@@ -48,6 +49,7 @@ class Cluster:
             master=("h", 1),
             join_timeout=join_timeout,
             host_timeout=host_timeout,
+            events=EventLog(folder / "events.jsonl", HOSTS[0]),
         )
         self.leader.start()
         self.inboxes: dict[str, Inbox] = {}
@@ -280,9 +282,9 @@ def test_a_damaged_first_message_harms_only_its_sender(cluster: Cluster, text: s
     "message",
     [
         {"type": "failed", "ago": 10**400, "report": {"failure_class": "hang", "message": ""}},
-        {"type": "stacks", "text": "", "ranks": {"positions": [[1, 2, True, "x"]], "limit": 1, "tail": []}},
-        {"type": "stacks", "text": "", "ranks": {"positions": [[1, None, True, 2]], "limit": 1, "tail": []}},
-        {"type": "stacks", "text": "", "ranks": {"positions": [], "limit": 1, "tail": [1]}},
+        {"type": "positions", "ranks": {"positions": [[1, 2, True, "x"]], "limit": 1, "tail": []}},
+        {"type": "positions", "ranks": {"positions": [[1, None, True, 2]], "limit": 1, "tail": []}},
+        {"type": "positions", "ranks": {"positions": [], "limit": 1, "tail": [1]}},
         {"type": "noticed", "deadline": "soon", "reason": "no time"},
     ],
 )
@@ -294,6 +296,36 @@ def test_an_invalid_message_of_a_host_does_not_end_the_leader(cluster: Cluster, 
     while (answer := cluster.receive("algo-1"))["type"] == "dump":
         pass
     assert answer["type"] == "abort"
+
+
+def test_large_stacks_of_a_hang_do_not_end_the_leader(cluster: Cluster) -> None:
+    clients = {host: cluster.join(host) for host in HOSTS}
+    hang = FailureReport(FailureClass.HANG, "no heartbeat", rank=0, host="algo-1", time=1)
+    clients["algo-1"].send({"type": "failed", "report": hang.to_dict()})
+    for host, rank in (("algo-1", 0), ("algo-2", 1)):
+        request = cluster.receive(host)
+        assert request["type"] == "dump"
+        position = [rank, 3 - rank, rank == 0, 9.0]
+        ranks = {"positions": [position], "limit": 5, "tail": []}
+        clients[host].send({"type": "positions", "ranks": ranks})
+        clients[host].send({"type": "stacks", "id": request["id"], "groups": [], "text": "x" * 40_000_000})
+    for host in HOSTS:
+        answer = cluster.receive(host)
+        assert (answer["type"], answer["report"]["rank"]) == ("abort", 1)
+        assert len(json.dumps(answer)) < 100_000
+
+
+def test_stacks_are_written_although_the_job_ends_before_all_have_answered(tmp_path: Path) -> None:
+    cluster = Cluster(tmp_path)
+    clients = {host: cluster.join(host) for host in HOSTS}
+    clients["algo-1"].send({"type": "inspect", "native": False, "why": "w"})
+    assert cluster.receive("algo-2")["type"] == "dump"
+    clients["algo-2"].send({"type": "stopping"})
+    assert cluster.receive("algo-2")["type"] == "stop"
+    for client in clients.values():
+        client.close()
+    cluster.leader.join()
+    assert [event["event"] for event in read_events(tmp_path / "events.jsonl")] == ["stacks-taken"]
 
 
 def test_a_host_with_a_wrong_secret_has_a_hint(cluster: Cluster) -> None:

@@ -15,6 +15,7 @@ import pytest
 
 from cloudtrain.link.handshake import CHALLENGE_BYTES
 from cloudtrain.link.secret import derive
+from cloudtrain.observe import EventLog
 from cloudtrain.runtime.leader import Leader
 from cloudtrain.runtime.leader_client import Inbox, LeaderClient, listen
 
@@ -95,13 +96,27 @@ class Pair:
         rendezvous = str(folder / "leader")
         listener = listen(rendezvous, "127.0.0.1")
         self.wire = Wire(listener.getsockname())
-        self.leader = Leader(listener, HOSTS, KEYS, master=("h", 1), join_timeout=20, host_timeout=TIMEOUT)
-        self.leader.start()
+        self.folder = folder
+        self.leader = self.lead(listener)
         self.inboxes: list[Inbox] = [queue.SimpleQueue(), queue.SimpleQueue()]
         self.clients = [
             LeaderClient.join(host, address, KEYS, inbox, host_timeout=TIMEOUT)
             for host, address, inbox in zip(HOSTS, (rendezvous, self.wire.address), self.inboxes, strict=True)
         ]
+
+    def lead(self, listener: socket.socket, *, restarts: bool = False) -> Leader:
+        leader = Leader(
+            listener,
+            HOSTS,
+            KEYS,
+            master=("h", 1),
+            join_timeout=20,
+            host_timeout=TIMEOUT,
+            restarts=restarts,
+            events=EventLog(self.folder / "events.jsonl", HOSTS[0]),
+        )
+        leader.start()
+        return leader
 
     def receive(self, host: int) -> dict[str, Any]:
         return self.inboxes[host].get(timeout=20)
@@ -180,9 +195,7 @@ def test_the_end_of_a_job_reaches_a_host_that_was_cut_off(pair: Pair) -> None:
 def test_a_host_that_returns_to_another_leader_is_lost_and_does_not_count_there(pair: Pair) -> None:
     """All hosts were restarted meanwhile; only this one has not noticed."""
     listener = listen("h:0", "")
-    hosts = {"restarts": True, "join_timeout": 20, "host_timeout": TIMEOUT}
-    other = Leader(listener, HOSTS, KEYS, master=("h", 1), **hosts)  # type: ignore[arg-type]
-    other.start()
+    other = pair.lead(listener, restarts=True)
     pair.wire.take_down()
     cut_off = dict(pair.wire.pairs)
     pair.wire.pairs.clear()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import time
 from collections.abc import Callable
@@ -13,7 +14,7 @@ import pytest
 
 from cloudtrain.contract import RankSlot
 from cloudtrain.observe import EventLog, read_events
-from cloudtrain.observe.metric_log import metrics_path
+from cloudtrain.observe.metric_log import MetricLog, metrics_path
 from cloudtrain.observe.metric_series import Point, metric_series
 from cloudtrain.runtime import logged_metrics
 from cloudtrain.runtime.logged_metrics import LoggedMetrics
@@ -113,12 +114,33 @@ def test_steps_after_a_restore_in_the_same_process_replace_earlier_ones(ranks: R
             '[0, [[1000, true, {"loss": 1}]]]',
             '[0, [[1e300, 1, {"loss": 1}]]]',
         ),
+        *(
+            '[0, [[1000, 1, ["loss"], "00"]]]',
+            '[0, [[1000, 1, ["loss"], "0000000000000000", 1]]]',
+            '[0, [[1000, 1, ["loss", "b"], "0000000000000000"]]]',
+            '[0, [[1000, 1, [["loss"]], "0000000000000000"]]]',
+            '[0, [[1000, 1, "loss", "0000000000000000"]]]',
+            '[0, [[1000, 1, ["loss"], "zz"]]]',
+            '[0, [[1000, 1, ["loss"], 5]]]',
+            "[0, [[1000, 1]]]",
+        ),
     ],
 )
 def test_other_lines_are_ignored(ranks: Ranks, line: str) -> None:
     ranks.write(0, line)
     ranks.log(0, 5, 0.5)
     assert [(point.step, point.value) for point in ranks.series()["loss"]] == [(5, 0.5)]
+
+
+def test_calls_with_many_values_arrive_exactly(ranks: Ranks) -> None:
+    values = {f"m{number}": number / 7 for number in range(50)} | {"inf": math.inf}
+    found = MetricLog(str(ranks.path(0)), pytest.fail)
+    found.add(3, values)
+    found.close()
+    assert 'm49","inf' in ranks.path(0).read_text().replace(" ", "")
+    assert {name: points[0][:3] for name, points in ranks.series().items()} == {
+        name: (pytest.approx(time.time(), abs=60), value, 3) for name, value in values.items()
+    }
 
 
 def test_values_that_are_not_finite_are_kept(ranks: Ranks) -> None:

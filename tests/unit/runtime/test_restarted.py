@@ -52,6 +52,29 @@ def test_the_script_runs_once_for_each_retry(tmp_path: Path) -> None:
     assert ran == [True, True, False, False]
 
 
+def test_a_hang_that_is_to_stop_the_job_ends_it_for_good(tmp_path: Path) -> None:
+    paths = Paths(tmp_path)
+    paths.make()
+    (paths.code / "train.py").write_text("import time\nprint('ran', flush=True)\ntime.sleep(600)\n")
+    (paths.input_config / "hyperparameters.json").write_text(json.dumps({"sagemaker_program": "train.py"}))
+    variables = {
+        "CLOUDTRAIN_HANG_AFTER": "2",
+        "CLOUDTRAIN_ON_HANG": "stop",
+        "CLOUDTRAIN_RETRIES_IN_PLACE": "5",
+        "CLOUDTRAIN_RESTART_EXIT_CODE": "75",
+        "SAGEMAKER_BASE_DIR": str(paths.base),
+    }
+    runtime = [sys.executable, "-m", "cloudtrain.runtime"]
+    ended = [
+        subprocess.run(runtime, env={**os.environ, **variables}, capture_output=True, text=True, timeout=120)
+        for _ in range(2)
+    ]
+    assert [(done.returncode, "ran" in done.stdout) for done in ended] == [(124, True), (124, False)], ended
+    found = earlier_failure(paths, variables)
+    assert found and found.status == JobStatus.FAILED
+    assert found.failure and found.failure.failure_class == FailureClass.HANG
+
+
 def test_a_lost_host_does_not_count(tmp_path: Path) -> None:
     paths = Paths(tmp_path)
     paths.make()

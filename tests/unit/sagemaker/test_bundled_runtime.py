@@ -159,6 +159,7 @@ def test_arguments_are_hyperparameters_in_pieces() -> None:
         ({"arguments": ["x" * 130_000] * 2}, "arguments: are too long .* accepts 237,500 characters"),
         ({"hyperparameters": {"text": "x" * 2499}}, r"hyperparameters\.text: has 2,501 characters"),
         ({"hyperparameters": {f"h{number}": 1 for number in range(96)}}, "hyperparameters: there are 101"),
+        ({"on_hang": "restart", "max_retry_attempts": 1}, "on_hang: SageMaker restarts a job only after"),
     ],
 )
 def test_the_limits_of_sagemaker(fields: dict[str, Any], message: str) -> None:
@@ -168,7 +169,10 @@ def test_the_limits_of_sagemaker(fields: dict[str, Any], message: str) -> None:
 
 def test_sagemaker_does_what_the_runtime_does_elsewhere() -> None:
     found = settings(output_path="s3://bucket/out", checkpoint_s3_uri="s3://bucket/checkpoints")
-    assert found == Settings(job_name="a-job", source_sha256=SHA, source_channel="code", stop_grace=110.0)
+    lines = {"event_lines": True, "opaque_event_lines": True}
+    assert found == Settings(
+        job_name="a-job", source_sha256=SHA, source_channel="code", stop_grace=110.0, **lines
+    )
     assert bundled()["Environment"]["MINE"] == "1"
 
 
@@ -179,6 +183,7 @@ def test_sagemaker_does_what_the_runtime_does_elsewhere() -> None:
         ({"join_timeout": 60}, {"join_timeout": 60.0}),
         ({"host_timeout": 60}, {"host_timeout": 60.0}),
         ({"hang_timeout": 600}, {"hang_timeout": 600.0}),
+        ({"hang_after": 60, "on_hang": "stop"}, {"hang_after": 60.0, "on_hang": "stop"}),
         ({"checkpoint_local_path": "/opt/ml/checkpoints"}, {"checkpoint_uri": ""}),
         ({"checkpoint_local_path": "/opt/ml/mine"}, {"checkpoint_uri": "file:///opt/ml/mine"}),
         ({"checkpoint_local_path": "/opt/ml/mine", "checkpoint_s3_uri": None}, {"checkpoint_uri": ""}),

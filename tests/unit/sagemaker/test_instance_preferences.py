@@ -9,10 +9,11 @@ import pytest
 from described_answers import answer
 
 from cloudtrain import Estimator, PyTorch
+from cloudtrain.cost import Price
 from cloudtrain.errors import InvalidJob
+from cloudtrain.platforms.sagemaker.cost import cost_of
 from cloudtrain.platforms.sagemaker.describe import describe_answer
 from cloudtrain.platforms.sagemaker.doctor.checks import _quotas
-from cloudtrain.platforms.sagemaker.price import cost_of
 from cloudtrain.platforms.sagemaker.training_job import SELECTED, host_count
 
 BASE: dict[str, Any] = {
@@ -129,7 +130,12 @@ def described(status: str, *, preferences: Any = None, **found: Any) -> dict[str
     return response
 
 
-PRICES = {BIG: 100.0, SMALL: 7.0}
+PRICES = {BIG: Price(100.0, "node_hour"), SMALL: Price(7.0, "node_hour")}
+
+
+def paid(response: dict[str, Any]) -> float | None:
+    cost = cost_of(response, PRICES.get)
+    return cost and cost.amount
 
 
 def test_the_selected_type_is_shown_and_paid_for() -> None:
@@ -137,16 +143,16 @@ def test_the_selected_type_is_shown_and_paid_for() -> None:
     details = describe_answer(response).details
     assert (details["instances"], details["selected"]) == (f"8 x {SMALL}", "preference 2 of 2")
     assert details["billable"] == "3,600 s on each instance"
-    assert cost_of(response, PRICES.get) == pytest.approx(56.0)
+    assert paid(response) == pytest.approx(56.0)
     assert host_count(response["ResourceConfig"]) == 8
 
 
 def test_without_a_selected_count_that_of_the_preference_or_of_the_job_counts() -> None:
     response = described("Completed", SelectedInstanceType=SMALL)
-    assert cost_of(response, PRICES.get) == pytest.approx(56.0)
+    assert paid(response) == pytest.approx(56.0)
     plain = [{"InstanceType": BIG}, {"InstanceType": SMALL}]
     response = described("Completed", preferences=plain, SelectedInstanceType=BIG, InstanceCount=2)
-    assert cost_of(response, PRICES.get) == pytest.approx(200.0)
+    assert paid(response) == pytest.approx(200.0)
 
 
 def test_before_the_selection_nothing_is_guessed() -> None:
@@ -154,7 +160,7 @@ def test_before_the_selection_nothing_is_guessed() -> None:
     details = describe_answer(response).details
     assert details["instances"] == f"not selected yet: {BIG}, {SMALL}"
     assert "selected" not in details
-    assert cost_of(response, PRICES.get) is None
+    assert paid(response) is None
     assert host_count(response["ResourceConfig"]) == 0
 
 

@@ -87,7 +87,7 @@ def test_a_wrong_option_is_one_clear_error(options: dict[str, Any], message: str
 
 
 def test_another_platform_refuses_a_queue() -> None:
-    from cloudtrain.platforms.container.options import ContainerOptions
+    from cloudtrain.platforms.container.render import ContainerOptions
 
     with pytest.raises(InvalidJob, match="needs the platform sagemaker"):
         ContainerOptions.of(TrainingJob.from_dict({"platform_options": {"job_queue": "q"}}))

@@ -146,6 +146,7 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
         r"checkpoint_s3_uri: SageMaker reads and writes S3",
     ),
     "hosts": ({"host_timeout": 5.0}, r"host_timeout: SageMaker's toolkit does not support it"),
+    "reaction": ({"on_hang": "stop"}, r"on_hang: SageMaker's toolkit does not support it"),
     "hang": ({"hang_timeout": 5.0}, r"hang_timeout: SageMaker's toolkit does not support it"),
     "processes": ({"distribution": {"processes": {}}}, r"toolkit cannot launch ranks with 'processes'"),
     "horovod": ({"distribution": {"horovod": {}}}, r"toolkit cannot launch ranks with 'horovod'"),

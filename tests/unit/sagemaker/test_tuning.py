@@ -96,11 +96,6 @@ def test_an_estimator_that_cannot_be_tuned_is_refused(estimator: Estimator, says
     assert says in str(caught.value)
 
 
-def test_only_sagemaker_has_tuning_jobs(script: str) -> None:
-    with pytest.raises(InvalidJob, match="platform: local has no tuning jobs"):
-        HyperparameterTuner(Estimator(script, platform="local"), "loss", RANGES).prepare()
-
-
 def test_what_a_tuning_job_has_no_field_for_is_left_out_with_a_warning(aws: None) -> None:
     tuner = HyperparameterTuner(plain(enable_remote_debug=True), "loss", RANGES)
     with pytest.warns(UserWarning, match="enable_remote_debug"):

@@ -168,7 +168,7 @@ def test_hyperparameters_can_be_read_back() -> None:
 
 def test_every_field_can_be_completed() -> None:
     parameters = inspect.signature(Estimator).parameters
-    assert {*FIELDS} - {"source"} <= {*parameters}
+    assert {*FIELDS} - {"source", "cost_terms"} <= {*parameters}
 
 
 def test_arguments_are_those_of_the_script(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

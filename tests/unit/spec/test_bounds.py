@@ -9,7 +9,7 @@ import pytest
 
 from cloudtrain.errors import InvalidJob
 from cloudtrain.spec import TrainingJob, apply_overrides, parse_yaml, read_job_file
-from cloudtrain.spec.bounds import DEEPEST, LARGEST_DOCUMENT
+from cloudtrain.spec.conversion import DEEPEST, LARGEST_DOCUMENT
 
 HOSTILE = {
     "aliases": "a0: &a0 [1, 1, 1, 1, 1, 1, 1, 1, 1, 1]\n"

@@ -230,6 +230,15 @@ REFUSED = {
         {"use_spot_instances": True, "max_run": 9, "max_wait": 5},
         r"max_wait of at least max_run",
     ),
+    "hangs": ({"on_hang": "restart"}, r"on_hang: restart needs max_retry_attempts"),
+    "never": (
+        {"on_hang": "stop", "hang_after": 0},
+        r"on_hang: stop needs to find hangs, but hang_after is 0",
+    ),
+    "blind": (
+        {"on_hang": "stop", "samples": False},
+        r"on_hang: stop needs to find hangs, but samples is off",
+    ),
     "wait": ({"max_wait": 5}, r"max_wait: needs use_spot_instances"),
     "subnets": ({"subnets": ["a"]}, r"subnets and security_group_ids: set both or neither"),
     "source": ({"source_dir": "src"}, r"source_dir: needs an entry_point"),

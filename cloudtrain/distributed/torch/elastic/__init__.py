@@ -14,7 +14,6 @@ With ``torchrun --max-restarts``, all ranks are restarted when one dies, and `ru
 """
 
 from cloudtrain.distributed.errors import HostsUpdatedInterrupt
-from cloudtrain.distributed.torch.elastic._sampler import ElasticSampler
-from cloudtrain.distributed.torch.elastic._state import ObjectState, State, TorchState, run
+from cloudtrain.distributed.torch.elastic._state import ElasticSampler, ObjectState, State, TorchState, run
 
 __all__ = ["ElasticSampler", "HostsUpdatedInterrupt", "ObjectState", "State", "TorchState", "run"]

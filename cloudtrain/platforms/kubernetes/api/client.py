@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any
@@ -282,6 +282,17 @@ class Api:
             params["tailLines"] = tail
         call = self._call("get", kinds.POD, pod, "log", params=params, attempts=attempts, silence=idle)
         return self._transport.stream(call)
+
+    def execute(self, pod: str, container: str, command: Sequence[str]) -> None:
+        """Run a command in a container, and wait for its end. It is sent once.
+
+        Raises KubeNotFound, KubeForbidden; KubeError if it fails, or there is no such program.
+        """
+        from cloudtrain.platforms.kubernetes.api.execution import HANDSHAKE, wait_for_command
+
+        params = {"container": container, "command": tuple(command), "stderr": "true", "stdout": "true"}
+        call = self._call("get", kinds.POD, pod, "exec", params=params, headers=HANDSHAKE, attempts=1)
+        wait_for_command(self._transport.upgraded(call), pod)
 
     def allowed(self, verb: str, kind: Kind, subresource: str = "") -> bool:
         """Whether the credentials allow ``verb`` on this kind in the namespace. Queries the server."""

@@ -24,7 +24,7 @@ _SCALE = {
     **{f"{unit}i": Fraction(1024) ** power for power, unit in enumerate("KMGTPE", 1)},
 }
 LONGEST = 40
-"""Characters of a quantity: any number of so many is a float."""
+"""Characters of a quantity: any number of this length is a float."""
 _BYTES = ("memory", "storage", "hugepages")
 
 

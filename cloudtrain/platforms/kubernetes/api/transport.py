@@ -46,10 +46,12 @@ READ_SECONDS = 60.0
 LARGEST_ANSWER = 64 << 20
 """In bytes, unpacked. Objects have at most a few megabytes, and pages of a list can be made shorter."""
 LONGEST_ANSWER = 300.0
-"""After so many seconds, an answer that still arrives counts as broken."""
+"""After this number of seconds, an answer that still arrives counts as broken."""
 LONGEST_LINE = 16 << 20
 """In bytes. What is longer arrives in pieces, so that no server can fill the memory."""
 
+
+SWITCHING_PROTOCOLS = 101
 
 _METHODS = {"create": "POST", "patch": "PATCH", "delete": "DELETE"}
 
@@ -64,6 +66,8 @@ class Call(Subject):
     """The path, if the request is about no kind."""
     content_type: str = "application/json"
     accept: str = "*/*"
+    headers: Mapping[str, str] = field(default_factory=dict)
+    """Other headers."""
     is_repeatable: bool = True
     """False if the server must not get it a second time after it may have carried it out."""
     attempts: int = ATTEMPTS
@@ -116,6 +120,14 @@ class Transport:
         """An answer that has begun. Raises KubeError."""
         return LineStream(self._answered(call, is_stream=True)[0], call, self._at)
 
+    def upgraded(self, call: Call) -> httpx.Response:
+        """The answer of a server that has switched to another protocol. Raises KubeError."""
+        response, _ = self._answered(call, is_stream=True)
+        if response.status_code != SWITCHING_PROTOCOLS:
+            response.close()
+            raise KubeError(f"{self._at.server}, or a proxy in front of it, does not accept WebSockets")
+        return response
+
     def _answered(self, call: Call, *, is_stream: bool) -> tuple[httpx.Response, bytes]:
         began = time.monotonic()
         attempt = 0
@@ -145,10 +157,15 @@ class Transport:
         request = at.http.build_request(
             call.method,
             call.path,
-            params={key: str(value) for key, value in call.params.items() if value != ""},
+            params={
+                key: [*value] if isinstance(value, tuple) else str(value)
+                for key, value in call.params.items()
+                if value != ""
+            },
             content=None if call.body is None else json.dumps(call.body).encode(),
             headers={
                 "Accept": call.accept,
+                **call.headers,
                 **({} if call.body is None else {"Content-Type": call.content_type}),
             },
             timeout=httpx.Timeout(call.silence, connect=CONNECT_SECONDS, pool=None),

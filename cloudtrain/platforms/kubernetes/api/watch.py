@@ -5,16 +5,13 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from cloudtrain.errors import CloudtrainError
+from cloudtrain.platforms.kubernetes.api.client import Api, Keep
 from cloudtrain.platforms.kubernetes.api.errors import KubeError, KubeGone
 from cloudtrain.platforms.kubernetes.api.kinds import Kind
-from cloudtrain.platforms.kubernetes.api.transport import backoff
-
-if TYPE_CHECKING:
-    from cloudtrain.platforms.kubernetes.api.client import Api, Keep
-    from cloudtrain.platforms.kubernetes.api.transport import LineStream
+from cloudtrain.platforms.kubernetes.api.transport import LineStream, backoff
 
 FIRST_PAUSE = 0.1
 LONGEST_PAUSE = 15.0

@@ -5,22 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from cloudtrain.platforms.checks import CheckStatus, Finding
+from cloudtrain.platforms.checks import Finding, failed, ok, warning
 from cloudtrain.platforms.kubernetes.api import kinds
+from cloudtrain.platforms.kubernetes.api.client import Api
 from cloudtrain.platforms.kubernetes.api.errors import KubeForbidden, KubeNotFound
 from cloudtrain.platforms.kubernetes.api.kinds import Kind
 from cloudtrain.platforms.kubernetes.life.objects import text
-
-if TYPE_CHECKING:
-    from cloudtrain.platforms.kubernetes.api.client import Api
-
-ok = partial(Finding, CheckStatus.OK)
-warning = partial(Finding, CheckStatus.WARNING)
-failed = partial(Finding, CheckStatus.FAILED)
-unknown = partial(Finding, CheckStatus.UNKNOWN)
 
 LOOK = ("get", "list", "watch")
 AT_ONCE = 8
@@ -124,6 +116,7 @@ def rights(main: Kind, created: Sequence[Kind] = USUAL, *, has_queue: bool = Fal
         ),
         Right(kinds.EVENT, ("list", "watch"), "show why a job waits", is_needed=False),
         Right(kinds.POD, ("create",), "simulate preemptions", "eviction", is_needed=False),
+        Right(kinds.POD, ("get", "create"), "take the stacks of ranks", "exec", is_needed=False),
         Right(kinds.RESOURCE_QUOTA, ("list",), "check quotas", is_needed=False),
         Right(kinds.VOLUME_CLAIM, ("get",), "check volumes", is_needed=False),
         Right(kinds.SERVICE_ACCOUNT, ("get",), "check the service account", is_needed=False),

@@ -2,54 +2,30 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
-from typing import TYPE_CHECKING
 
 from cloudtrain.errors import CloudtrainError, PlatformError
 from cloudtrain.platforms.base import Request
-from cloudtrain.platforms.checks import Check, Finding
+from cloudtrain.platforms.checks import Check, Finding, Once, ok, unknown
+from cloudtrain.platforms.kubernetes.api.client import Api
 from cloudtrain.platforms.kubernetes.api.errors import KubeError, KubeForbidden
 from cloudtrain.platforms.kubernetes.api.kinds import JOB, kind_of
 from cloudtrain.platforms.kubernetes.doctor import access, pods as of_pods
-from cloudtrain.platforms.kubernetes.doctor.access import ok, unknown
 from cloudtrain.platforms.kubernetes.doctor.image import check_image
 from cloudtrain.platforms.kubernetes.labels import QUEUE
 from cloudtrain.platforms.kubernetes.life.objects import pod_sets, text
 from cloudtrain.platforms.kubernetes.options import KubernetesOptions
 from cloudtrain.spec import TrainingJob
 
-if TYPE_CHECKING:
-    from cloudtrain.platforms.kubernetes.api.client import Api
-
-_ClusterCheck = Callable[["Api"], Finding]
+_ClusterCheck = Callable[[Api], Finding]
 
 
-class _Cluster:
-    """The connection of all checks, which is made once. Threads share it."""
-
-    def __init__(self, context: str | None, namespace: str | None) -> None:
-        self._where = context, namespace
-        self._lock = threading.Lock()
-        self._found: Api | CloudtrainError | None = None
-
-    @property
-    def api(self) -> Api:
-        """Its API, which has answered. Raises CloudtrainError."""
-        from cloudtrain.platforms.kubernetes.api.client import Api
-
-        with self._lock:
-            if self._found is None:
-                try:
-                    api = Api.connect(*self._where)
-                    api.server_version()
-                    self._found = api
-                except CloudtrainError as error:
-                    self._found = error
-        if isinstance(self._found, CloudtrainError):
-            raise self._found
-        return self._found
+def _connect(context: str | None, namespace: str | None) -> Api:
+    """The API of the cluster, which has answered. Raises CloudtrainError."""
+    api = Api.connect(context, namespace)
+    api.server_version()
+    return api
 
 
 def checks(job: TrainingJob, request: Request | None) -> Mapping[str, Check]:
@@ -59,18 +35,19 @@ def checks(job: TrainingJob, request: Request | None) -> Mapping[str, Check]:
     """
     options = KubernetesOptions.of(job)
     body = request.body if request else {}
-    cluster = _Cluster(body.get("context") or options.context, body.get("namespace") or options.namespace)
-    found: dict[str, Check] = {"context": lambda: access.check_context(cluster.api)}
-    found["version"] = partial(_unless_denied, cluster, access.check_version)
+    place = body.get("context") or options.context, body.get("namespace") or options.namespace
+    connect = Once(partial(_connect, *place))
+    found: dict[str, Check] = {"context": lambda: access.check_context(connect())}
+    found["version"] = partial(_unless_denied, connect, access.check_version)
     for name, check in _of_request(job, request) if request else _of_cluster():
-        found[name] = partial(_unless_denied, cluster, check)
+        found[name] = partial(_unless_denied, connect, check)
     return {**found, **(dict(of_pods.storage_checks(job)) if request else {})}
 
 
-def _unless_denied(cluster: _Cluster, check: _ClusterCheck) -> Finding:
+def _unless_denied(connect: Once[Api], check: _ClusterCheck) -> Finding:
     """The finding of ``check``; unknown where the user may not look, or the cluster does not answer."""
     try:
-        api = cluster.api
+        api = connect()
     except CloudtrainError:  # the check of the context reports why
         return unknown("the cluster does not answer")
     try:

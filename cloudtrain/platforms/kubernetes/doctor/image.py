@@ -7,8 +7,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from cloudtrain.contract.documents import LARGEST_REPORT, parse_json
-from cloudtrain.platforms.checks import Finding
-from cloudtrain.platforms.kubernetes.doctor.access import ok, unknown, warning
+from cloudtrain.platforms.checks import Finding, ok, unknown, warning
 
 TIMEOUT = 8.0
 """In seconds. The registry may be one that only the nodes reach."""

@@ -9,14 +9,15 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from fractions import Fraction
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.parse import urlsplit
 
 from cloudtrain.errors import CloudtrainError, nearest
-from cloudtrain.platforms.checks import Check, Finding
-from cloudtrain.platforms.common.channels import channel_entries
+from cloudtrain.platforms.checks import Check, Finding, failed, ok, unknown, warning
 from cloudtrain.platforms.common.machine_checks import check_bucket, check_input, immediately
+from cloudtrain.platforms.common.request import channel_entries
 from cloudtrain.platforms.kubernetes.api import kinds
+from cloudtrain.platforms.kubernetes.api.client import Api
 from cloudtrain.platforms.kubernetes.api.errors import (
     KubeAlreadyExists,
     KubeError,
@@ -25,13 +26,10 @@ from cloudtrain.platforms.kubernetes.api.errors import (
 )
 from cloudtrain.platforms.kubernetes.api.kinds import Kind, kind_of
 from cloudtrain.platforms.kubernetes.api.refusals import parse_quantity, show_quantity
-from cloudtrain.platforms.kubernetes.doctor.access import failed, find, ok, unknown, warning
+from cloudtrain.platforms.kubernetes.doctor.access import find
 from cloudtrain.platforms.kubernetes.life.objects import PodSet, condition, part, text
 from cloudtrain.spec import TrainingJob
 from cloudtrain.storage import uri_scheme
-
-if TYPE_CHECKING:
-    from cloudtrain.platforms.kubernetes.api.client import Api
 
 NONE = Fraction(0)
 MOST_NAMES = 6
@@ -181,7 +179,7 @@ def _wanted(pods: Sequence[PodSet], resource: str) -> Fraction:
     return sum((group.count * requests_of(group.spec, *fields).get(name, NONE) for group in pods), NONE)
 
 
-def _allocatable(node: Mapping[str, Any]) -> dict[str, Fraction]:
+def allocatable(node: Mapping[str, Any]) -> dict[str, Fraction]:
     """The resources that a node has for pods."""
     amounts = part(node, "status", "allocatable").items()
     return {name: _amount(value) for name, value in amounts}
@@ -192,7 +190,7 @@ def check_devices(api: Api) -> Finding:
     texts = [
         f"{node['metadata']['name']}: {count} {resource}"
         for node in api.list(kinds.NODE)[0]
-        for resource, count in _allocatable(node).items()
+        for resource, count in allocatable(node).items()
         if not resource.startswith(_PLAIN) and count > 0
     ]
     if not texts:
@@ -209,7 +207,7 @@ def check_nodes(pods: Sequence[PodSet], api: Api) -> Finding:
     for group in pods:
         labels, wants = part(group.spec, "nodeSelector"), requests_of(group.spec)
         has = [
-            _allocatable(node) for node in nodes if labels.items() <= part(node, "metadata", "labels").items()
+            allocatable(node) for node in nodes if labels.items() <= part(node, "metadata", "labels").items()
         ]
         if not any(all(one.get(name, NONE) >= each for name, each in wants.items()) for one in has):
             shown = [f"{show_quantity(each, name)} {name}" for name, each in sorted(wants.items())]

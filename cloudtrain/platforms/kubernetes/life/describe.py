@@ -186,8 +186,12 @@ def describe(look: Look, *, summary: Summary | None = None, command: str = "") -
         phase=summary.phase if running else None,
         phases=dict(known.phases if known else summary.phases),
         hosts=[HostState(pod.host, pod.state(), _about(pod, events)) for pod in latest],
-        step=summary.step,
+        **{
+            **summary.steps.result(now, is_running=verdict.status == JobStatus.RUNNING),
+            **(known.steps if known else {}),
+        },
         metrics=dict(known.metrics if known and known.metrics else summary.metrics),
+        samples=summary.last_samples(),
         goodput=Goodput(**known.goodput)
         if known and known.goodput
         else summary.meter.result(owner.created, None, now)
@@ -198,7 +202,9 @@ def describe(look: Look, *, summary: Summary | None = None, command: str = "") -
         warnings=_warnings(objects, known, summary),
         checkpoint_uri=_text(settings, "checkpoint_uri"),
         git_commit=_text(settings, "git_commit"),
-        details=_details(owner, latest, objects, verdict.status) | ({"object": command} if command else {}),
+        details=_details(owner, latest, objects, verdict.status)
+        | ({"object": command} if command else {})
+        | summary.details,
     )
 
 

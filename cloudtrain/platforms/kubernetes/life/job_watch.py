@@ -7,8 +7,9 @@ import threading
 import time
 from collections import deque
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from cloudtrain.platforms.kubernetes.api.client import Api
 from cloudtrain.platforms.kubernetes.api.errors import KubeError, KubeForbidden, KubeTooLarge
 from cloudtrain.platforms.kubernetes.api.kinds import EVENT, POD, WORKLOAD, Kind
 from cloudtrain.platforms.kubernetes.api.watch import Reflector
@@ -21,9 +22,6 @@ from cloudtrain.platforms.kubernetes.life.objects import (
     parse_time,
     uid_of,
 )
-
-if TYPE_CHECKING:
-    from cloudtrain.platforms.kubernetes.api.client import Api
 
 IDLE_SECONDS = 30.0
 """Seconds without a reader after which the watches end."""
@@ -46,7 +44,7 @@ LAG = 0.1
 BEHIND = "the job has ended; the last changes of its pods are on their way"
 
 PAUSE = 15.0
-"""After a pause or a jump of the clock of so many seconds, connections may be dead: they are replaced."""
+"""After a pause or a jump of the clock of this number of seconds, connections may be dead: they are replaced."""
 ENDED = ("Complete", "Completed", "Succeeded", "Failed")
 """The conditions of a Job, a JobSet, a TrainJob or an MPIJob that has ended."""
 

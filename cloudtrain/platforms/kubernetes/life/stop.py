@@ -1,13 +1,21 @@
-"""Stops and preempts jobs. Their pods get SIGTERM and the grace period of the job."""
+"""Stops and preempts jobs: their pods get SIGTERM and the grace of the job. Requests the stacks of their ranks."""
 
 from __future__ import annotations
 
 import contextlib
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from cloudtrain.contract.preemption import NATIVE_STACKS, STACKS
 from cloudtrain.errors import PlatformError
-from cloudtrain.platforms.kubernetes.api.errors import KubeConflict, KubeError, KubeInvalid, KubeNotFound
+from cloudtrain.platforms.kubernetes.api.client import Api
+from cloudtrain.platforms.kubernetes.api.errors import (
+    KubeConflict,
+    KubeError,
+    KubeForbidden,
+    KubeInvalid,
+    KubeNotFound,
+)
 from cloudtrain.platforms.kubernetes.api.kinds import JOB, WORKLOAD, Kind, kind_of
 from cloudtrain.platforms.kubernetes.labels import STOPPED, WORKLOAD_LABEL
 from cloudtrain.platforms.kubernetes.life.objects import (
@@ -25,9 +33,6 @@ from cloudtrain.platforms.kubernetes.life.objects import (
     uid_of,
 )
 from cloudtrain.platforms.kubernetes.life.pods import Pod
-
-if TYPE_CHECKING:
-    from cloudtrain.platforms.kubernetes.api.client import Api
 
 SOONEST = 1
 """Seconds: the shortest time limit that Kubernetes accepts."""
@@ -177,3 +182,22 @@ def preempt(api: Api, name: str, pods: Sequence[Pod]) -> None:
                 f"pod {pod.name} may not be evicted: {error.message}",
                 hint="A PodDisruptionBudget protects it: kubectl get poddisruptionbudgets",
             ) from error
+
+
+def request_stacks(api: Api, name: str, pods: Sequence[Pod], *, native: bool) -> None:
+    """Signal the runtime of the leader, which is the first process of its container.
+
+    Raises:
+        PlatformError: it does not run, or no command may run in its pod.
+    """
+    leader = next((pod for pod in pods if pod.is_leader and pod.is_running and not pod.is_deleted), None)
+    if leader is None:
+        raise PlatformError(
+            f"the leader of job {name} does not run", hint=f"See why: cloudtrain describe {name}"
+        )
+    signal = (NATIVE_STACKS if native else STACKS).removeprefix("SIG")
+    try:
+        api.execute(leader.name, leader.container, ["/bin/sh", "-c", f"kill -s {signal} 1"])
+    except KubeForbidden as error:
+        error.hint = "Your role needs the verbs get and create on pods/exec."
+        raise

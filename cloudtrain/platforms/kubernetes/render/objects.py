@@ -14,8 +14,8 @@ import msgspec
 from cloudtrain.contract import Host, Settings, encode_arguments
 from cloudtrain.contract.request_body import channel_documents
 from cloudtrain.errors import InvalidJob
-from cloudtrain.platforms.common.channels import channel_entries
 from cloudtrain.platforms.common.hyperparameters import encoded_hyperparameters
+from cloudtrain.platforms.common.request import channel_entries
 from cloudtrain.platforms.kubernetes.labels import (
     JOB,
     POD_START,
@@ -85,6 +85,7 @@ class Parts:
             "arguments": self.job.arguments,
             "hosts": [name.partition(".")[0] for name in self.hosts.names],
             "image": self.job.image_uri,
+            **({"cost_terms": msgspec.to_builtins(self.job.cost_terms)} if self.job.cost_terms else {}),
         }
 
 

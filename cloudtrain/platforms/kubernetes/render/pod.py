@@ -28,6 +28,7 @@ from cloudtrain.platforms.kubernetes.labels import (
 )
 from cloudtrain.platforms.kubernetes.options import KubernetesOptions
 from cloudtrain.platforms.kubernetes.render.objects import Parts, documents, gang_kind, gang_of, refuse_if
+from cloudtrain.spec.notify import notify_variables
 from cloudtrain.spec.secrets import REDACTED
 from cloudtrain.storage import uri_scheme
 from cloudtrain.storage.uri import uri_to_path
@@ -170,7 +171,8 @@ def _variables(parts: Parts, extra: Mapping[str, str]) -> list[dict[str, Any]]:
     }
     found: list[dict[str, Any]] = [{"name": name, "value": literal(value)} for name, value in plain.items()]
     found.append(_from_secret(SECRET, parts.name, JOB_SECRET))
-    for name, value in parts.job.shown_environment.items():
+    of_notify = dict.fromkeys(notify_variables(parts.job.notify), REDACTED)
+    for name, value in {**of_notify, **parts.job.shown_environment}.items():
         if name not in plain and name != SECRET and name not in options.secret_env:
             hidden = value == REDACTED
             found.append(

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import replace
+from typing import Any
 
+import msgspec
+
+from cloudtrain.cost.terms import shortest, terms_text
 from cloudtrain.images import AUTO
 from cloudtrain.packaging.zipapp import runtime_sha256
 from cloudtrain.platforms.common.bundled_runtime import SOURCE_CHANNEL, check_bundled_runtime
-from cloudtrain.platforms.common.channels import channel_entries, check_channels
-from cloudtrain.platforms.common.request import base_settings, new_request
+from cloudtrain.platforms.common.request import base_settings, channel_entries, check_channels, new_request
 from cloudtrain.platforms.common.runtime_choice import choose_runtime
 from cloudtrain.platforms.kubernetes.manifests import ManifestRequest
 from cloudtrain.platforms.kubernetes.options import KubernetesOptions
@@ -22,6 +26,7 @@ from cloudtrain.platforms.kubernetes.render.renderings import (
     TrainJobRendering,
 )
 from cloudtrain.spec import TrainingJob
+from cloudtrain.spec.notify import notify_variables
 from cloudtrain.storage import uri_scheme
 
 NAME = "kubernetes"
@@ -55,7 +60,8 @@ def render(job: TrainingJob) -> ManifestRequest:
             base_settings(job, options.master_port),
             rendezvous=hosts.rendezvous(host_network=options.host_network),
             restart_exit_code=RESTART_EXIT_CODE,
-            max_run=float(job.max_run or 0),
+            max_run=float(shortest(job.max_run, job.cost_terms) or 0),
+            cost_terms=terms_text(job.cost_terms),
             max_preemptions=options.max_preemptions,
             termination_message=TERMINATION_LOG,
             event_lines=True,
@@ -63,7 +69,7 @@ def render(job: TrainingJob) -> ManifestRequest:
             # only root may write into the image's Python
             requirements_cache="" if options.run_as_user == 0 else ENVIRONMENTS,
             channels=tuple((name, entry["uri"]) for name, entry in channel_entries(job).items()),
-            **rendering.settings(job, options),
+            **_with_notify(job, rendering.settings(job, options)),
         ),
         runtime_sha256=runtime_sha256(),
         by_url=uri_scheme(job.source.uri) != "file",
@@ -84,6 +90,15 @@ def render(job: TrainingJob) -> ManifestRequest:
         },
     }
     return ManifestRequest(NAME, job.job_name, body, new_request(NAME, job, body).secrets)
+
+
+def _with_notify(job: TrainingJob, settings: Mapping[str, Any]) -> Mapping[str, Any]:
+    """``settings`` with the rules by which the leader sends notifications. Ranks do not see what only these need."""
+    if not job.notify:
+        return settings
+    own = [name for name in notify_variables(job.notify) if name not in job.shown_environment]
+    dropped = ",".join(filter(None, [settings.get("dropped_variables", ""), *own]))
+    return {**settings, "notify": json.dumps(msgspec.to_builtins(job.notify)), "dropped_variables": dropped}
 
 
 def _rendering_of(options: KubernetesOptions) -> tuple[str, Rendering]:

@@ -13,7 +13,7 @@ from typing import Any
 from cloudtrain.aws.aws import Aws
 from cloudtrain.aws.errors import aws_errors, error_code
 from cloudtrain.errors import PlatformError
-from cloudtrain.platforms.checks import Check, CheckStatus, Finding
+from cloudtrain.platforms.checks import Check, Finding, failed, ok, unknown
 
 DENIED = {
     *("AccessDenied", "AccessDeniedException", "UnauthorizedOperation", "UnauthorizedException"),
@@ -70,12 +70,12 @@ def unknown_if_denied(check: Check) -> Check:
             return check()
         except ClientError as error:
             if error_code(error) in DENIED:
-                return Finding(CheckStatus.UNKNOWN, f"you may not call {error.operation_name}")
-            return Finding(CheckStatus.UNKNOWN, str(error))
+                return unknown(f"you may not call {error.operation_name}")
+            return unknown(str(error))
         except (BotoCoreError, ResponseParserError) as error:
-            return Finding(CheckStatus.UNKNOWN, " ".join(str(error).split()))
+            return unknown(" ".join(str(error).split()))
         except PlatformError as error:  # no credentials or no region, which another check reports
-            return Finding(CheckStatus.UNKNOWN, error.message)
+            return unknown(error.message)
 
     return run
 
@@ -87,7 +87,7 @@ def check_credentials(account: Account) -> Finding:
     """Raises PlatformError if there are no credentials, or no region."""
     region = account.region
     with aws_errors("the AWS credentials"):
-        return Finding(CheckStatus.OK, f"{account.caller} in {region}")
+        return ok(f"{account.caller} in {region}")
 
 
 def check_permission(account: Account) -> Finding:
@@ -100,7 +100,7 @@ def check_action(account: Account, action: str) -> Finding:
 
 
 def check_role(account: Account, role: str) -> Finding:
-    return Finding(CheckStatus.OK, found["Arn"]) if (found := _role(account, role)) else _no_role(role)
+    return ok(found["Arn"]) if (found := _role(account, role)) else _no_role(role)
 
 
 def check_trust(account: Account, role: str) -> Finding:
@@ -108,9 +108,8 @@ def check_trust(account: Account, role: str) -> Finding:
     if not found:
         return _no_role(role)
     if any(_trusts(statement) for statement in _as_list(found["AssumeRolePolicyDocument"]["Statement"])):
-        return Finding(CheckStatus.OK, f"{SERVICE} may assume it")
-    return Finding(
-        CheckStatus.FAILED,
+        return ok(f"{SERVICE} may assume it")
+    return failed(
         f"{SERVICE} may not assume {found['Arn']}",
         f'Add to its trust policy: {{"Effect": "Allow", "Principal": {{"Service": "{SERVICE}"}}, '
         '"Action": "sts:AssumeRole"}',
@@ -139,8 +138,7 @@ def _role(account: Account, role: str) -> dict[str, Any] | None:
 
 
 def _no_role(role: str) -> Finding:
-    return Finding(
-        CheckStatus.FAILED,
+    return failed(
         f"there is no role {role}",
         "Set the ARN of a role that SageMaker may assume. To list roles: aws iam list-roles",
     )
@@ -161,11 +159,11 @@ def _simulate(account: Account, action: str, resource: str, context: Mapping[str
     """Whether IAM's policy simulator, which ignores service control policies, allows the caller ``action``."""
     caller = account.caller
     if caller.endswith(":root"):
-        return Finding(CheckStatus.OK, f"{caller} may do everything")
+        return ok(f"{caller} may do everything")
     if ":assumed-role/" in caller:
         role = _role(account, caller.split("/")[1])
         if not role:
-            return Finding(CheckStatus.UNKNOWN, f"the role of {caller} cannot be found")
+            return unknown(f"the role of {caller} cannot be found")
         caller = role["Arn"]
     answer = account.client("iam").simulate_principal_policy(
         PolicySourceArn=caller,
@@ -177,11 +175,9 @@ def _simulate(account: Account, action: str, resource: str, context: Mapping[str
         ],
     )
     if all(result["EvalDecision"] == "allowed" for result in answer["EvaluationResults"]):
-        return Finding(CheckStatus.OK, f"you may {action}")
+        return ok(f"you may {action}")
     on = "" if resource == "*" else f" on {resource}"
-    return Finding(
-        CheckStatus.FAILED, f"{caller} may not {action}{on}", f"Ask for a policy that allows {action}{on}."
-    )
+    return failed(f"{caller} may not {action}{on}", f"Ask for a policy that allows {action}{on}.")
 
 
 def _as_list(value: Any) -> list[Any]:

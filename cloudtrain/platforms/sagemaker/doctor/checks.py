@@ -8,7 +8,7 @@ from typing import Any
 
 from cloudtrain.aws.aws import Aws
 from cloudtrain.platforms.base import Request
-from cloudtrain.platforms.checks import Check, CheckStatus, Finding
+from cloudtrain.platforms.checks import Check, Finding, failed, ok
 from cloudtrain.platforms.sagemaker.doctor.account import (
     Account,
     check_action,
@@ -139,17 +139,14 @@ def check_queue(account: Account, name: str, body: Mapping[str, Any]) -> Finding
     client = account.client("batch")
     found = client.describe_job_queues(jobQueues=[name])["jobQueues"]
     if not found:
-        return Finding(CheckStatus.FAILED, f"there is no queue {name} in {account.region}", _others(client))
+        return failed(f"there is no queue {name} in {account.region}", _others(client))
     queue = found[0]
     if queue.get("jobQueueType") != KIND:
         kind = queue.get("jobQueueType", "of another kind")
-        return Finding(
-            CheckStatus.FAILED, f"the queue {name} is {kind}, and takes no training jobs", _others(client)
-        )
+        return failed(f"the queue {name} is {kind}, and takes no training jobs", _others(client))
     if queue["state"] != "ENABLED" or queue.get("status") not in (None, "VALID", "UPDATING"):
         said = f": {queue['statusReason']}" if queue.get("statusReason") else ""
-        return Finding(
-            CheckStatus.FAILED,
+        return failed(
             f"the queue {name} is {queue['state']} and {queue.get('status')}{said}",
             f"Enable it: aws batch update-job-queue --state ENABLED --job-queue {name}",
         )
@@ -160,18 +157,15 @@ def _check_shares(queue: Mapping[str, Any], body: Mapping[str, Any]) -> Finding:
     name = queue["jobQueueName"]
     has_share = bool(body.get("shareIdentifier") or body.get("quotaShareName"))
     if queue.get("schedulingPolicyArn") and not has_share:
-        return Finding(
-            CheckStatus.FAILED,
+        return failed(
             f"the queue {name} has a scheduling policy, and the job names no share",
             "Set platform_options.share_identifier for a fair-share policy, quota_share_name for quota shares.",
         )
     if body.get("shareIdentifier") and not queue.get("schedulingPolicyArn"):
-        return Finding(
-            CheckStatus.FAILED,
-            f"the queue {name} has no fair-share policy",
-            "Remove platform_options.share_identifier.",
+        return failed(
+            f"the queue {name} has no fair-share policy", "Remove platform_options.share_identifier."
         )
-    return Finding(CheckStatus.OK, f"{name} takes training jobs")
+    return ok(f"{name} takes training jobs")
 
 
 def _others(client: Any) -> str:

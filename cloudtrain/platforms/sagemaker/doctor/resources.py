@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from cloudtrain.aws.errors import error_code
+from cloudtrain.aws.errors import aws_errors, error_code
 from cloudtrain.aws.image_data import ECR
-from cloudtrain.platforms.checks import MISSING_MODULES, CheckStatus, Finding
+from cloudtrain.platforms.checks import MISSING_MODULES, CheckStatus, Finding, failed, ok, unknown, warning
 from cloudtrain.platforms.sagemaker.describe import console
 from cloudtrain.platforms.sagemaker.doctor.account import Account
 
@@ -22,20 +22,17 @@ def check_default_bucket(account: Account) -> Finding:
 def check_bucket(account: Account, bucket: str) -> Finding:
     region = _bucket_region(account, bucket)
     if region is None and bucket == account.default_bucket:
-        return Finding(CheckStatus.OK, "it is the default bucket, which is created by the first upload")
+        return ok("it is the default bucket, which is created by the first upload")
     if region is None:
-        return Finding(
-            CheckStatus.FAILED,
-            f"there is no bucket {bucket}",
-            f"Create it: aws s3 mb s3://{bucket} --region {account.region}",
+        return failed(
+            f"there is no bucket {bucket}", f"Create it: aws s3 mb s3://{bucket} --region {account.region}"
         )
     if region != account.region:
-        return Finding(
-            CheckStatus.FAILED,
+        return failed(
             f"{bucket} is in {region}, the job would run in {account.region}",
             "Use a bucket in the job's region, or set AWS_DEFAULT_REGION to the bucket's region.",
         )
-    return Finding(CheckStatus.OK, f"in {region}")
+    return ok(f"in {region}")
 
 
 def check_input(account: Account, uri: str) -> Finding:
@@ -48,10 +45,10 @@ def check_input(account: Account, uri: str) -> Finding:
     except ClientError as error:
         if error_code(error) not in MISSING:
             raise
-        return Finding(CheckStatus.FAILED, f"there is no bucket {bucket}", "Check the URI of the channel.")
+        return failed(f"there is no bucket {bucket}", "Check the URI of the channel.")
     if not found.get("Contents"):
-        return Finding(CheckStatus.FAILED, f"there is no object below {uri}", f"Check with: aws s3 ls {uri}")
-    return Finding(CheckStatus.OK, uri)
+        return failed(f"there is no object below {uri}", f"Check with: aws s3 ls {uri}")
+    return ok(uri)
 
 
 def _bucket_region(account: Account, bucket: str) -> str | None:
@@ -88,16 +85,13 @@ class Wanted:
 def check_quota(account: Account, wanted: Wanted) -> Finding:
     quota = _find_quota(account, wanted.quota_name)
     if quota is None:
-        return Finding(
-            CheckStatus.WARNING,
+        return warning(
             f"{account.region} has no quota {wanted.quota_name!r}",
             "Check the instance type, and that the region has it.",
         )
     value = int(quota["Value"])
     if value >= wanted.count:
-        return Finding(
-            CheckStatus.OK, f"{value} instances, {wanted.count} needed; running instances are not counted"
-        )
+        return ok(f"{value} instances, {wanted.count} needed; running instances are not counted")
     return Finding(
         CheckStatus.FAILED if wanted.is_needed else CheckStatus.WARNING,
         f"the quota {wanted.quota_name!r} is {value}, {wanted.count} needed",
@@ -105,14 +99,25 @@ def check_quota(account: Account, wanted: Wanted) -> Finding:
     )
 
 
+def training_quotas(account: Account) -> dict[str, int]:
+    """The number of instances of each type that training jobs may use together. Raises PlatformError."""
+    suffix = " for training job usage"
+    with aws_errors("the quotas of the account"):
+        return {
+            quota["QuotaName"].removesuffix(suffix): int(quota["Value"])
+            for quota in _quotas(account)
+            if quota["QuotaName"].startswith("ml.") and quota["QuotaName"].endswith(suffix)
+        }
+
+
 def _find_quota(account: Account, name: str) -> dict[str, Any] | None:
+    return next((quota for quota in _quotas(account) if quota["QuotaName"].lower() == name), None)
+
+
+def _quotas(account: Account) -> Iterator[dict[str, Any]]:
     pages = account.client("service-quotas").get_paginator("list_service_quotas")
     for page in pages.paginate(ServiceCode="sagemaker", PaginationConfig={"PageSize": 100}):
-        for quota in page["Quotas"]:
-            if quota["QuotaName"].lower() == name:
-                found: dict[str, Any] = quota
-                return found
-    return None
+        yield from page["Quotas"]
 
 
 COMMON = (
@@ -142,15 +147,13 @@ def check_image(account: Account, image: str, *, private_registry: bool) -> Find
     parts = ECR.fullmatch(image)
     if not parts:
         if private_registry:
-            return Finding(CheckStatus.UNKNOWN, f"{image} is in a registry that only the VPC can reach")
-        return Finding(
-            CheckStatus.FAILED,
+            return unknown(f"{image} is in a registry that only the VPC can reach")
+        return failed(
             f"{image} is not in Amazon ECR",
             "Push it to ECR, or set training_repository_access_mode=Vpc, with subnets that reach its registry.",
         )
     if parts["region"] != account.region:
-        return Finding(
-            CheckStatus.FAILED,
+        return failed(
             f"the image is in {parts['region']}, the job would run in {account.region}",
             "Use an image in the job's region.",
         )
@@ -169,13 +172,12 @@ def check_image(account: Account, image: str, *, private_registry: bool) -> Find
             "Check the account, the region and the name in image_uri.",
         )
     if not answer.get("images"):
-        return Finding(
-            CheckStatus.FAILED,
+        return failed(
             f"there is no image {next(iter(wanted.values()))} in {parts['repository']}",
             f"To list its images: aws ecr list-images --registry-id {parts['registry']} "
             f"--repository-name {parts['repository']} --region {parts['region']}",
         )
-    return Finding(CheckStatus.OK, image)
+    return ok(image)
 
 
 def check_imports(image: str, imports: Sequence[str]) -> Finding:
@@ -183,13 +185,12 @@ def check_imports(image: str, imports: Sequence[str]) -> Finding:
     repository = image.rpartition("/")[2].partition(":")[0].partition("@")[0]
     framework = repository.partition("-training")[0]
     if framework not in FRAMEWORKS or not repository.endswith(("-training", "-training-neuronx")):
-        return Finding(CheckStatus.UNKNOWN, f"it is not known whether the image has {', '.join(imports)}")
+        return unknown(f"it is not known whether the image has {', '.join(imports)}")
     has = {*COMMON.split(), *FRAMEWORKS[framework].split()}
     missing = [name for name in imports if name not in has]
     if not missing:
-        return Finding(CheckStatus.OK, f"the image has {', '.join(imports)}")
-    return Finding(
-        CheckStatus.WARNING,
+        return ok(f"the image has {', '.join(imports)}")
+    return warning(
         f"neither requirements.txt nor, as far as is known, {repository} has {', '.join(missing)}",
         MISSING_MODULES,
     )
@@ -201,13 +202,11 @@ def check_subnets(account: Account, subnets: Sequence[str]) -> Finding:
         return found
     vpcs = {subnet["VpcId"] for subnet in found}
     if len(vpcs) > 1:
-        return Finding(
-            CheckStatus.FAILED,
-            f"the subnets are in several VPCs: {', '.join(sorted(vpcs))}",
-            "Name subnets of one VPC.",
+        return failed(
+            f"the subnets are in several VPCs: {', '.join(sorted(vpcs))}", "Name subnets of one VPC."
         )
     zones = sorted({subnet["AvailabilityZone"] for subnet in found})
-    return Finding(CheckStatus.OK, f"in {vpcs.pop()}, {', '.join(zones)}")
+    return ok(f"in {vpcs.pop()}, {', '.join(zones)}")
 
 
 def check_security_groups(account: Account, groups: Sequence[str], subnets: Sequence[str]) -> Finding:
@@ -221,25 +220,24 @@ def check_security_groups(account: Account, groups: Sequence[str], subnets: Sequ
     vpcs = set() if isinstance(places, Finding) else {subnet["VpcId"] for subnet in places}
     others = [group["GroupId"] for group in found if vpcs and group["VpcId"] not in vpcs]
     if others:
-        return Finding(
-            CheckStatus.FAILED,
+        return failed(
             f"{', '.join(others)} not in the VPC of the subnets, {', '.join(sorted(vpcs))}",
             "Name security groups of that VPC.",
         )
-    return Finding(CheckStatus.OK, ", ".join(group["GroupName"] for group in found))
+    return ok(", ".join(group["GroupName"] for group in found))
 
 
 def check_s3_route(account: Account, subnets: Sequence[str]) -> Finding:
     """Hosts in a VPC have no public address. They reach S3 through an endpoint of the VPC or a NAT gateway."""
     found = _subnets(account, subnets)
     if isinstance(found, Finding):
-        return Finding(CheckStatus.UNKNOWN, found.what)
+        return unknown(found.what)
     ec2, vpc = account.client("ec2"), found[0]["VpcId"]
     in_vpc = {"Name": "vpc-id", "Values": [vpc]}
     service = {"Name": "service-name", "Values": [f"com.amazonaws.{account.region}.s3"]}
     endpoints = ec2.describe_vpc_endpoints(Filters=[in_vpc, service])["VpcEndpoints"]
     if any(endpoint.get("VpcEndpointType") == "Interface" for endpoint in endpoints):
-        return Finding(CheckStatus.OK, f"{vpc} has an interface endpoint of S3")
+        return ok(f"{vpc} has an interface endpoint of S3")
     tables = ec2.describe_route_tables(Filters=[in_vpc])["RouteTables"]
     served = {table for endpoint in endpoints for table in endpoint.get("RouteTableIds", [])}
     cut_off = [
@@ -248,9 +246,8 @@ def check_s3_route(account: Account, subnets: Sequence[str]) -> Finding:
         if not ((table := _table_of(subnet["SubnetId"], tables)) and _leads_to_s3(table, served))
     ]
     if not cut_off:
-        return Finding(CheckStatus.OK, "through an endpoint or a gateway of the VPC")
-    return Finding(
-        CheckStatus.FAILED,
+        return ok("through an endpoint or a gateway of the VPC")
+    return failed(
         f"there is no route from {', '.join(cut_off)} to S3",
         f"Add a gateway endpoint com.amazonaws.{account.region}.s3 to the route tables of these subnets of {vpc}.",
     )
@@ -273,11 +270,7 @@ def _missing(error: Any, what: str, names: Sequence[str]) -> Finding:
     if not error_code(error).endswith((".NotFound", ".Malformed")):
         raise error
     named = [name for name in names if name in str(error)] or names
-    return Finding(
-        CheckStatus.FAILED,
-        f"there is no {what} {', '.join(named)}",
-        f"Check the ids: {what}s belong to one region.",
-    )
+    return failed(f"there is no {what} {', '.join(named)}", f"Check the ids: {what}s belong to one region.")
 
 
 def _table_of(subnet: str, tables: Sequence[dict[str, Any]]) -> dict[str, Any] | None:

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from cloudtrain.contract import FailureClass
 from cloudtrain.runtime.diagnose.hints.table import Hint
+from cloudtrain.runtime.diagnose.xids import OF_HARDWARE
 
 _NO_RANKS = (
     "A job without distribution has none: its script runs once on each "
@@ -67,9 +68,6 @@ _ANOTHER_HOST = (
     "Run the job on another host: submit it again, or away from SageMaker, set max_retry_attempts."
 )
 
-_FAULTY_XIDS = (48, 61, 62, 63, 64, 74, 79, 92, 94, 95, 110, 119, 120, 140, 143, 145, 149, 154)
-"""Of memory, links and firmware. Others, such as 13, 31, 43 and 45, are usually mistakes of programs."""
-
 _BUS_ERROR = Hint(
     "RuntimeError: DataLoader worker (pid 123) is killed by signal: Bus error. ...",
     r"is killed by signal: Bus error|Unexpected bus error encountered in worker"
@@ -100,9 +98,8 @@ GPU_FAILURES = (
     ),
     Hint(
         "NVRM: Xid (PCI:0000:53:00): 79, GPU has fallen off the bus.",
-        rf"NVRM: Xid \([^)]*\): (?P<xid>{'|'.join(map(str, _FAULTY_XIDS))})\b",
-        f"The driver reported Xid {{xid}}, a fault of a GPU or of its links. {_ANOTHER_HOST} NVIDIA's list of Xid "
-        "errors says what the number means.",
+        rf"NVRM: Xid \((?P<gpu>[^)]*)\): (?P<xid>{'|'.join(map(str, OF_HARDWARE))})\b",
+        f"The driver reported Xid {{xid}} of {{gpu}}: {{xid_meaning}}. {_ANOTHER_HOST} {{xid_action}}",
         failure_class=FailureClass.GPU_FAULT,
     ),
     Hint(

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from cloudtrain.contract import FailureClass
+from cloudtrain.runtime.diagnose.xids import facts_of
 
 SEARCHED_FOLDERS = 2000
 """The most folders of the source that are searched for a module."""
@@ -70,6 +71,8 @@ class JobFacts:
             variable = groups["channel_variable"]
             if variable not in {f"SM_CHANNEL_{name.upper()}" for name in self.channels or ()}:
                 facts["absent_channel"] = variable
+        if "xid" in groups:
+            facts.update(facts_of(int(groups["xid"])))
         if "module" in groups:
             facts["top"] = groups["module"].partition(".")[0]
             if self.code:

@@ -5,6 +5,7 @@ Prints what it achieved, as JSON.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import pickle
@@ -16,13 +17,14 @@ from typing import Any
 
 import torch.distributed as dist
 
+from cloudtrain._system.memory import connect
 from cloudtrain.distributed.errors import CollectiveError
+from cloudtrain.distributed.negotiation.connection import NAMED, Address
 from cloudtrain.distributed.negotiation.messages import HELLO, CollectiveRequest, pack, pack_request
 from cloudtrain.link.handshake import MAGIC, NotAuthenticated, prove
 from cloudtrain.link.secret import derive
 
 NOBODY = 65534
-Address = tuple[str, int]
 
 
 class Evil:
@@ -37,7 +39,7 @@ class Evil:
 
 def main(port: int, way: str, target: str, *arguments: str) -> None:
     published = read_store(port)
-    address = ("127.0.0.1", int(published[1]))
+    address = (str(published[0]), int(published[1]))
     if way == "forge":
         found = {"published": published, "joined": forge(address, published, target)}
     else:
@@ -65,7 +67,7 @@ def forge(address: Address, published: list[Any], target: str) -> int:
     for secret in [text for text in published if isinstance(text, str)]:
         for rank in range(2):
             for hello, proves in (([rank, secret], False), (rank, True)):
-                with socket.create_connection(address, timeout=5) as connection:
+                with connected_to(address, 5) as connection:
                     try:
                         if proves:
                             prove(connection, derive(secret, "ranks"), "ranks", time.monotonic() + 5)
@@ -79,6 +81,12 @@ def forge(address: Address, published: list[Any], target: str) -> int:
     return joined
 
 
+def connected_to(address: Address, timeout: float) -> socket.socket:
+    if address[1] == NAMED:
+        return connect(address[0], timeout)
+    return socket.create_connection(address, timeout=timeout)
+
+
 def flood(address: Address, way: str, count: int, seconds: int) -> int:
     """Connect ``count`` times within ``seconds``, and send what ``way`` says. Returns how often it connected."""
     said = {"idle": b"", "garbage": os.urandom(8 << 10), "half": MAGIC + b"ranks\0\0\0" + os.urandom(20)}[way]
@@ -86,15 +94,15 @@ def flood(address: Address, way: str, count: int, seconds: int) -> int:
     connected = 0
     end = time.monotonic() + seconds
     while connected < count and time.monotonic() < end:
-        connection = socket.socket()
-        connection.settimeout(1)
         try:
-            connection.connect(address)
-            connected += 1
-            connection.setblocking(False)
-            connection.send(said)
+            connection = connected_to(address, 1)
         except OSError:
-            pass
+            time.sleep(0.001)
+            continue
+        connected += 1
+        connection.setblocking(False)
+        with contextlib.suppress(OSError):
+            connection.send(said)
         open_connections.append(connection)
         if len(open_connections) > 800:
             open_connections.pop(0).close()

@@ -19,6 +19,8 @@ from cloudtrain.packaging import runtime_sha256
 from cloudtrain.platforms.kubernetes.labels import POD_START
 from cloudtrain.platforms.kubernetes.manifests import to_yaml
 
+pytestmark = pytest.mark.proof("Kubernetes, newer", text="schemas up to 1.37")
+
 GOLDEN = Path(__file__).parents[3] / "data" / "kubernetes"
 
 CASES: dict[str, dict[str, Any]] = {

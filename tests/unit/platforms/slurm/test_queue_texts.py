@@ -13,6 +13,8 @@ from cloudtrain.platforms.slurm.pending import why_pending
 from cloudtrain.platforms.slurm.squeue import is_table, parse_order, parse_sacct, parse_scontrol, parse_squeue
 from cloudtrain.platforms.slurm.states import Ending, explain
 
+pytestmark = pytest.mark.proof("Slurm 24.11, 26.05", imitated="answers of their commands")
+
 REASONS = """
 AccountNotAllowed AccountingPolicy AssocGrpBB AssocGrpBBMinutes AssocGrpBBRunMinutes AssocGrpBilling
 AssocGrpBillingMinutes AssocGrpBillingRunMinutes AssocGrpCPUMinutesLimit AssocGrpCPURunMinutesLimit AssocGrpCpuLimit

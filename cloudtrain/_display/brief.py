@@ -1,0 +1,47 @@
+"""A job in one row of a table."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from cloudtrain.history.outlines import Ended
+
+if TYPE_CHECKING:
+    from cloudtrain.platforms import JobDescription
+
+
+@dataclass(frozen=True)
+class Brief:
+    """The cells of a table about one job."""
+
+    status: str
+    submitted_at: float | None = None
+    seconds: float | None = None
+    """From its start to its end, or until now."""
+    progress: str = ""
+    why: str = ""
+    """Why it failed or ended early, or why its state is not known."""
+
+
+def brief(found: JobDescription | Ended | Exception) -> Brief:
+    """The description of a job, its end, or why both are unknown, as the cells of a table."""
+    if isinstance(found, Ended):
+        seconds = None if found.started_at is None else max(found.ended_at - found.started_at, 0.0)
+        return Brief(found.status.value, found.submitted_at, seconds, why=found.why)
+    # a list of jobs whose ends are known loads no platform
+    from cloudtrain._display.steps import brief_progress
+    from cloudtrain._display.view import duration
+    from cloudtrain.history.described import reason_of
+    from cloudtrain.history.ends import why_of
+
+    if isinstance(found, Exception):
+        return Brief("Unknown", why=reason_of(found))
+    return Brief(
+        str(found.status),
+        found.submitted_at,
+        duration(found, time.time()),
+        brief_progress(found) if found.ended_at is None else "",
+        why_of(found),
+    )

@@ -1,0 +1,68 @@
+"""A plan, and how right it was, as text."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from cloudtrain._display.steps import span
+from cloudtrain.plan.choose import Plan
+from cloudtrain.plan.estimate import Estimate, Range
+
+if TYPE_CHECKING:
+    from cloudtrain.plan.record import Prediction
+
+HEADINGS = ("HOSTS", "GPUS", "TIME", "COST", "LIMITED BY")
+RIGHT = ("GPUS",)
+UNKNOWN = "not known"
+
+
+def rows(plan: Plan) -> Iterator[tuple[str, ...]]:
+    """The three lines of a plan."""
+    for name, one in plan.choices():
+        yield (name, *row(one)) if one else (name, "none of the options", "", "", "", _why_none(plan))
+
+
+def row(one: Estimate) -> tuple[str, ...]:
+    offer = one.offer
+    hosts = f"{offer.hosts} x {offer.instance_type}" if offer.instance_type else f"{offer.hosts}"
+    cost = f"{money(one.cost, offer.currency)}" if one.cost else UNKNOWN
+    return f"{hosts}{' spot' if offer.spot else ''}", f"{offer.gpus:,}", times(one.seconds), cost, one.limit
+
+
+def times(seconds: Range) -> str:
+    """``13 h 5 min (12 h 0 min to 15 h 2 min)``."""
+    return f"{span(seconds.expected)} ({span(seconds.low)} to {span(seconds.high)})"
+
+
+def money(cost: Range, currency: str) -> str:
+    low, expected, high = (f"{amount:,.2f}" for amount in cost)
+    sign = "$" if currency == "USD" else ""
+    return f"{sign}{expected} ({low} to {high})" + ("" if sign else f" {currency}")
+
+
+def notes(plan: Plan) -> Iterator[str]:
+    """The facts and the assumptions that the numbers rest on."""
+    for label, texts in (("measured", plan.measured), ("assumed", plan.assumed)):
+        for number, text in enumerate(texts):
+            yield f"{'' if number else label:<9} {text}"
+
+
+def _why_none(plan: Plan) -> str:
+    return "the budget" if not plan.affordable else "the deadline"
+
+
+def prediction_text(found: Prediction) -> str:
+    """``3 min 2 s (2 min 58 s to 4 min 1 s), 8% longer than it took``, and the same of the cost."""
+    error = _off(found.error, "longer", "shorter", "than it took")
+    parts = [f"{times(Range(*found.seconds))}{error}"]
+    if found.cost:
+        off = _off(found.cost_error, "more", "less", "than it cost")
+        parts.append(f"{money(Range(*found.cost), found.currency or '')}{off}")
+    return "; ".join(parts)
+
+
+def _off(error: float | None, more: str, less: str, than: str) -> str:
+    if error is None:
+        return ""
+    return f", {abs(error):.0%} {more if error >= 0 else less} {than}"

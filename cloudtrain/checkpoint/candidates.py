@@ -1,0 +1,158 @@
+"""The checkpoints that `Checkpointer.restore` tries, one after the other: those in memory, those in the storage."""
+
+from __future__ import annotations
+
+import operator
+import time
+import warnings
+from collections.abc import Mapping, Sequence
+from typing import Any, Callable
+
+from cloudtrain import environment
+from cloudtrain.checkpoint.failed_saves import warn
+from cloudtrain.checkpoint.format.layout import MAX_STEP
+from cloudtrain.checkpoint.memory.source import WHERE, MemorySource
+from cloudtrain.checkpoint.memory.tier import MemoryTier
+from cloudtrain.checkpoint.retention import BestMetric
+from cloudtrain.checkpoint.same_step import on_several_hosts
+from cloudtrain.checkpoint.sharded.saver import ShardedSaver
+from cloudtrain.checkpoint.store.store import CheckpointStore, Source
+from cloudtrain.errors import CheckpointError, Unreachable
+from cloudtrain.observe import beat
+from cloudtrain.observe.events import record_warning
+from cloudtrain.storage.retry_policy import Patience, using
+
+AWAY_SECONDS = 5.0
+"""How long a restore waits for storage that does not answer, if there is a copy in memory."""
+
+_STEPS = f'A step is a number from 0 to {MAX_STEP}; restore also takes "latest" and "best".'
+
+
+class Candidates:
+    """Where to restore from.
+
+    Args:
+        stores: a local folder, if there is one, and the URI.
+        sharded_saver: of all ranks, which restore the same; None if each rank restores for itself.
+    """
+
+    def __init__(
+        self,
+        stores: Sequence[CheckpointStore],
+        best: BestMetric | None,
+        memory: MemoryTier | None,
+        sharded_saver: Callable[[], ShardedSaver] | None,
+    ) -> None:
+        self._stores, self._best, self._memory, self._sharded_saver = stores, best, memory, sharded_saver
+        self.is_away = False
+        """Whether only those in memory were found last, because the storage did not answer."""
+
+    def find(self, wanted: int | str, *, alone: bool) -> list[tuple[Source, int]]:
+        """Where to restore from, and the step, in the order in which to try them."""
+        saver = self._sharded_saver() if self._sharded_saver else None
+        memory = MemorySource(self._memory, saver.group.size if saver else environment.world_size())
+        if saver is None:
+            return self._own_candidates(wanted, alone, memory)
+        sources: list[Source] = [memory, *self._stores]
+        found = saver.ask_rank_0(
+            lambda: [
+                [sources.index(source), step] for source, step in self._own_candidates(wanted, alone, memory)
+            ]
+        )
+        return [(sources[number], step) for number, step in found]
+
+    def _own_candidates(
+        self, wanted: int | str, alone: bool, memory: MemorySource
+    ) -> list[tuple[Source, int]]:
+        in_memory = memory.steps() if wanted != "best" else ()
+        if self._sharded_saver is None and not alone and on_several_hosts():
+            known = self._stores[-1].steps() if in_memory else ()
+            in_memory = tuple(
+                step for step in in_memory if step in known
+            )  # other hosts cannot read the others
+        committed: dict[Source, Sequence[int]] = {memory: in_memory}
+        committed.update(self._stored_steps(may_fail=bool(in_memory)))
+        if len(self._stores) > 1 and not alone and on_several_hosts():
+            self._leave_out_local_steps(committed)
+        steps = sorted({found for of_source in committed.values() for found in of_source})
+        if isinstance(wanted, str):
+            candidates = self._ranked(wanted, committed, steps)
+        else:
+            candidates = [checked_step(wanted)]
+            if candidates[0] not in steps:
+                names = ", ".join(map(str, steps)) or "none"
+                raise CheckpointError(
+                    f"{self._stores[-1].uri} has no checkpoint of step {wanted}", hint=f"Steps: {names}."
+                )
+        return [(store, step) for step in candidates for store in committed if step in committed[store]]
+
+    def _stored_steps(self, *, may_fail: bool) -> dict[Source, Sequence[int]]:
+        """The steps in each store. If it ``may_fail``, none while the storage does not answer."""
+        until = time.monotonic() + AWAY_SECONDS
+        patience = Patience(warn=warn, waiting=beat, until=lambda: until) if may_fail else None
+        self.is_away = False
+        try:
+            with using(patience):
+                return {store: store.steps() for store in self._stores}
+        except Unreachable as error:
+            if not may_fail:
+                raise
+            self.is_away = True
+            warn_of(f"{error.message}; restoring from {WHERE}")
+            return {}
+
+    def _leave_out_local_steps(self, committed: dict[Source, Sequence[int]]) -> None:
+        """Leave out what the ranks of other hosts cannot read: they would restore another step."""
+        local, shared = self._stores
+        newer = [step for step in committed[local] if step > max(committed[shared], default=-1)]
+        committed[local] = [step for step in committed[local] if step in committed[shared]]
+        for step in newer:
+            local.mark_damaged(step)  # the training may arrive at it again, and replaces it
+        if newer:
+            warn_of(
+                f"step {newer[-1]} is in {local.uri} only, which other hosts cannot read: it is not restored. "
+                "To use it, let rank 0 restore for all ranks: restore_or_broadcast"
+            )
+
+    def _ranked(self, wanted: str, committed: Mapping[Source, Sequence[int]], steps: list[int]) -> list[int]:
+        """``steps`` in the order in which to try them."""
+        if wanted == "latest":
+            return steps[::-1]
+        if wanted != "best":
+            return [checked_step(wanted)]  # raises
+        if self._best is None:
+            raise CheckpointError(
+                'restore("best") needs a metric to compare', hint='Set one: Checkpointer(best="loss").'
+            )
+        metrics = {step: store.metrics(step) for store, found in committed.items() for step in found}
+        ranked = self._best.ranked(metrics)
+        if steps and not ranked:
+            raise CheckpointError(
+                f"no checkpoint in {self._stores[-1].uri} has the metric {self._best.name!r}",
+                hint="Pass it to save: metrics={...}.",
+            )
+        return ranked
+
+
+def what_follows(source: Source, following: tuple[Source, int] | None) -> str:
+    """The next try of `restore` after a damaged checkpoint, for a warning."""
+    if following is None or following[0] is source:
+        return "going back to the one before it"
+    return f"restoring step {following[1]} from {following[0].uri}"
+
+
+def warn_of(message: str) -> None:
+    """Warn the script and the job."""
+    warnings.warn(message, RuntimeWarning, stacklevel=4)
+    record_warning(message)
+
+
+def checked_step(step: Any) -> int:
+    """``step`` as a number. Raises CheckpointError."""
+    try:
+        number = operator.index(step)
+    except TypeError:
+        raise CheckpointError(f"step {step!r} is not a whole number", hint=_STEPS) from None
+    if not 0 <= number <= MAX_STEP:
+        raise CheckpointError(f"step {number} is out of range", hint=_STEPS)
+    return number

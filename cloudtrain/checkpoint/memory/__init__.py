@@ -1,0 +1,9 @@
+"""Copies of the state in shared memory, which outlive the process that saved them.
+
+The runtime of a host makes a folder for them in memory (see `cloudtrain.runtime.checkpoint_memory`). The ranks write
+their copies there, restore from them, and the runtime commits the newest one if the job ends or restarts without it.
+"""
+
+from __future__ import annotations
+
+__all__: list[str] = []

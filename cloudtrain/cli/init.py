@@ -1,0 +1,108 @@
+"""``cloudtrain init``."""
+
+from __future__ import annotations
+
+import random
+import shlex
+from importlib.resources import files
+from pathlib import Path
+
+import click
+
+from cloudtrain.cli._options import json_option
+from cloudtrain.cli._output import echo_json
+
+TORCHRUN = "torch_distributed"
+FRAMEWORKS = {
+    "torch": ("processes", "[]", "epochs: 10\n  lr: 0.05"),
+    "horovod": ("horovod", "[]", "epochs: 10\n  lr: 0.05"),
+    "keras": ("processes", "[]", "epochs: 10\n  lr: 0.05"),
+    "lightning": (TORCHRUN, '[--checkpoints, "{checkpoint_dir}"]', "epochs: 10\n  lr: 0.05"),
+    "transformers": (
+        TORCHRUN,
+        '[--output_dir, "{checkpoint_dir}"]',
+        "num_train_epochs: 10\n  learning_rate: 0.05\n  per_device_train_batch_size: 8\n  save_strategy: epoch\n"
+        "  save_total_limit: 1\n  logging_steps: 6\n  report_to: none\n  disable_tqdm: true",
+    ),
+}
+"""By framework: what starts the ranks, the script's arguments, and its hyperparameters, as in YAML."""
+
+JOB = """\
+# cloudtrain submit train.yaml
+source_dir: src
+entry_point: train.py
+platform: local              # or container, slurm, kubernetes, sagemaker, ...: cloudtrain platforms
+instance_count: 1
+distribution:
+  {launcher}: {{processes_per_host: 2}}   # without this number: one rank for each GPU
+inputs: {{train: data}}        # a folder, or s3://...
+arguments: {arguments}
+hyperparameters:
+  {hyperparameters}
+"""
+ROWS = 96
+WEIGHTS = (1.0, -2.0, 3.0)
+
+
+@click.command("init")
+@click.argument("folder", type=click.Path(file_okay=False, path_type=Path))
+@click.option(
+    "--framework", type=click.Choice([*FRAMEWORKS]), default="torch", show_default=True,
+    help="What the script trains with.",
+)  # fmt: skip
+@json_option
+def command(folder: Path, framework: str, as_json: bool) -> None:
+    """Write a job that works into FOLDER: a script, its job file, and data to replace by your own.
+
+    The job trains on two ranks of this machine, in seconds.
+
+    \b
+    Examples:
+      cloudtrain init first
+      cloudtrain init first --framework lightning
+    """
+    written = write_job(folder, framework)
+    if as_json:
+        echo_json({"folder": str(folder), "framework": framework, "files": [str(path) for path in written]})
+        return
+    for path in written:
+        click.echo(path)
+    click.echo(
+        f"\nRun it: cd {shlex.quote(str(folder))} && cloudtrain submit train.yaml\n"
+        "What this machine can run: cloudtrain doctor",
+        err=True,
+    )
+
+
+def write_job(folder: Path, framework: str) -> list[Path]:
+    """Write the files of a job, and return their paths. Raises UsageError if one exists, and then writes none."""
+    launcher, arguments, hyperparameters = FRAMEWORKS[framework]
+    job = JOB.format(launcher=launcher, arguments=arguments, hyperparameters=hyperparameters)
+    script = files("cloudtrain.cli").joinpath("starters", f"{framework}.py").read_text(encoding="utf-8")
+    contents = {
+        folder / "train.yaml": job.replace("arguments: []\n", ""),
+        folder / "src" / "train.py": script,
+        folder / "data" / "train.csv": table(),
+    }
+    existing = [str(path) for path in contents if path.exists() or path.is_symlink()]
+    if existing:
+        raise click.UsageError(f"{existing[0]} exists already. Name another folder, or remove it.")
+    for path, text in contents.items():
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            with path.open("x", encoding="utf-8") as file:
+                file.write(text)
+        except OSError as error:
+            raise click.ClickException(f"{path} cannot be written: {error.strerror}") from error
+    return [*contents]
+
+
+def table() -> str:
+    """Rows of three features and a label, which is their weighted sum with a little noise."""
+    source = random.Random(0)
+    lines = ["x1,x2,x3,y"]
+    for _ in range(ROWS):
+        features = [source.uniform(-1, 1) for _ in WEIGHTS]
+        label = sum(w * x for w, x in zip(WEIGHTS, features, strict=True)) + source.gauss(0, 0.01)
+        lines.append(",".join(f"{value:.4f}" for value in (*features, label)))
+    return "\n".join(lines) + "\n"

@@ -1,0 +1,72 @@
+"""``cloudtrain top``."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+from cloudtrain.cli._options import complete_job, json_option
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from rich.console import Console
+    from rich.text import Text
+
+
+@click.command("top")
+@click.argument("job", required=False, shell_complete=complete_job)
+@click.option(
+    "--platform",
+    metavar="NAME",
+    help="Platform of JOB, if it was submitted from another machine. Without JOB: only the jobs of this platform.",
+)
+@json_option
+def command(job: str | None, platform: str | None, as_json: bool) -> None:
+    """Watch a job live: its hosts and GPUs, phases, progress, and why it waits.
+
+    Without JOB: all jobs that have not ended; choose one with the arrow keys. Press q to quit. Where the output is not
+    a terminal, and with --json, it prints the current state once.
+
+    \b
+    Examples:
+      cloudtrain top
+      cloudtrain top train-1
+      cloudtrain top train-1 --json
+    """
+    from cloudtrain._display.view import look_at
+    from cloudtrain.cli._output import echo_json, table_console
+    from cloudtrain.job import Job
+    from cloudtrain.watch.top.jobs import RunningJobs
+
+    found = Job.attach(job, platform) if job else None
+    console = table_console()
+    if console.is_terminal and not console.is_dumb_terminal and not as_json:
+        from cloudtrain.watch.top.app import Top
+
+        try:
+            Top(console, found, platform).run()
+        except KeyboardInterrupt:
+            return
+    elif found:
+        view = look_at(found.platform, found.name)
+        if as_json:
+            echo_json(view.to_dict())
+        else:
+            from cloudtrain.watch.top.job_page import job_page
+
+            _print(console, job_page(view, console.width, None))
+    else:
+        rows = RunningJobs(platform).look()
+        if as_json:
+            echo_json([row.to_dict() for row in rows])
+        else:
+            from cloudtrain.watch.top.list_page import list_page
+
+            _print(console, list_page(rows, console.width, None))
+
+
+def _print(console: Console, lines: Sequence[Text]) -> None:
+    for line in lines:
+        console.print(line, soft_wrap=True)

@@ -1,0 +1,115 @@
+"""Prices as data, and the one that applies to a job: pure functions."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, Literal
+
+from cloudtrain.contract.documents import is_number
+
+Unit = Literal["node_hour", "gpu_hour", "cpu_hour"]
+UNITS: tuple[Unit, ...] = ("node_hour", "gpu_hour", "cpu_hour")
+
+LEAST, MOST = 1e-6, 1e9
+"""The amounts of a price per hour that are not taken for a mistake, in any currency."""
+SAGEMAKER_SPOT = 0.1
+"""The lowest price of spot instances, as a share of the on-demand price: "up to 90 %" less. The highest is 1.
+
+https://docs.aws.amazon.com/sagemaker/latest/dg/model-managed-spot-training.html
+"""
+
+
+def is_price(amount: object) -> bool:
+    """Whether ``amount`` can be the price of an hour: a number from `LEAST` to `MOST`."""
+    return is_number(amount) and LEAST <= amount <= MOST  # type: ignore[operator]
+
+
+@dataclass(frozen=True)
+class Price:
+    """A price, with where it comes from.
+
+    Attributes:
+        amount: in ``currency`` per ``unit``; see `is_price`.
+        currency: its code in ISO 4217.
+        source: what to cite for it.
+        date: of the source, as in ISO 8601, to the day or the month; empty if unknown.
+        spot: the lowest and the highest price of spot capacity per unit; None where there is none.
+    """
+
+    amount: float
+    unit: Unit
+    currency: str = "USD"
+    source: str = ""
+    date: str = ""
+    spot: tuple[float, float] | None = None
+
+    def per_hour(self, nodes: int, gpus: int | None = None, cpus: int | None = None) -> float | None:
+        """The price of an hour of ``nodes`` nodes, which have ``gpus`` GPUs and ``cpus`` CPU cores together.
+
+        None if the number that the unit needs is not known, or is 0.
+        """
+        count = {"node_hour": nodes, "gpu_hour": gpus, "cpu_hour": cpus}[self.unit]
+        return self.amount * count if count else None
+
+    def to_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+@dataclass(frozen=True)
+class Where:
+    """Where a job runs, as far as it is known; in a `PriceRow`, where its price applies: an empty field is any.
+
+    Attributes:
+        region: of AWS.
+        cluster: a profile of Slurm, or a context of Kubernetes.
+        partition: a partition of Slurm, a queue of PBS or LSF, a namespace of Kubernetes.
+        node_type: an instance type, or what the user calls a kind of nodes.
+    """
+
+    platform: str
+    region: str = ""
+    cluster: str = ""
+    partition: str = ""
+    node_type: str = ""
+
+    def covers(self, place: Where) -> bool:
+        """Whether a price for this place applies to a job at ``place``."""
+        ours, theirs = asdict(self), asdict(place)
+        return all(not value or value == theirs[name] for name, value in ours.items())
+
+
+@dataclass(frozen=True)
+class PriceRow:
+    """A row of a table of prices."""
+
+    where: Where
+    price: Price
+
+    def to_dict(self) -> dict[str, Any]:
+        return {**asdict(self.where), **self.price.to_dict()}
+
+
+def find_price(tables: Iterable[Sequence[PriceRow]], place: Where) -> Price | None:
+    """The price that applies at ``place``; None if it is unknown. Nothing is guessed from another place.
+
+    Args:
+        tables: the first that has a price for ``place`` decides. In it, a row with the node type goes before one with
+            the partition, and that before one with the cluster or region.
+    """
+    for table in tables:
+        rows = [row for row in table if row.where.covers(place)]
+        if rows:
+            return max(rows, key=lambda row: _precision(row.where)).price
+    return None
+
+
+def _precision(where: Where) -> tuple[bool, ...]:
+    return bool(where.node_type), bool(where.partition), bool(where.cluster), bool(where.region)
+
+
+def sagemaker_row(region: str, instance_type: str, dollars: float, *, source: str, date: str) -> PriceRow:
+    """A row of an on-demand price of SageMaker training, in US dollars per hour of an instance."""
+    spot = (dollars * SAGEMAKER_SPOT, dollars)
+    place = Where("sagemaker", region=region, node_type=instance_type)
+    return PriceRow(place, Price(dollars, "node_hour", "USD", source, date, spot))

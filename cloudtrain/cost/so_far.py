@@ -1,0 +1,47 @@
+"""The cost of a job, so far or at its end."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from cloudtrain.runtime.supervisor.caps import amount, money
+
+
+@dataclass(frozen=True)
+class Cost:
+    """The cost of all attempts of a job, failed ones too, at the price that was frozen when it was submitted.
+
+    Attributes:
+        amount: in ``currency``.
+        source: of the price, with its ``date``; empty if that is not known.
+        cap: that of the job, for display; empty if it has none.
+    """
+
+    amount: float
+    currency: str = "USD"
+    source: str = ""
+    date: str = ""
+    cap: str = ""
+
+    def __str__(self) -> str:
+        return money(self.amount, self.currency)
+
+    def line(self) -> str:
+        """For people, with the source of the price and the cap."""
+        price = " of ".join(filter(None, (self.source, self.date)))
+        notes = [self.cap, f"price: {price}" if price else ""]
+        return f"about {self}" + "".join(f"; {note}" for note in notes if note)
+
+    def to_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def cost_of(body: Mapping[str, Any], seconds: float) -> Cost | None:
+    """The cost of a job whose request has ``cost_terms``, after ``seconds`` of all its nodes; None if it is unknown."""
+    found = amount(body, seconds)
+    if found is None:
+        return None
+    terms = body["cost_terms"]
+    return Cost(*found, *(str(terms.get(name, "")) for name in ("source", "date", "cap")))

@@ -1,0 +1,187 @@
+"""The terms on which a job runs: the price that is frozen when it is submitted, and the time that its caps pay for."""
+
+from __future__ import annotations
+
+import math
+import os
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from cloudtrain.contract.host import gpu_count
+from cloudtrain.cost.known import config_prices, known_prices
+from cloudtrain.cost.prices import PriceRow, Where, find_price
+from cloudtrain.errors import InvalidJob, PlatformError
+
+if TYPE_CHECKING:
+    from cloudtrain.spec import CostTerms, TrainingJob
+
+HOUR = 3600.0
+ON_THIS_MACHINE = ("local", "container")
+"""Platforms whose hosts are all this machine, which costs what it costs once."""
+LEAST_SECONDS = 60.0
+"""The time that a cap has to pay for at least: before, nothing has trained. On this machine, a second."""
+
+_GIVE = (
+    "Add one to the config file: prices: {{rows: [{{platform: {platform}, node_hour: 2.5}}]}}. See what is known: "
+    "cloudtrain prices --platform {platform}."
+)
+_REFRESH = " Or copy AWS's: cloudtrain prices refresh."
+
+
+@dataclass(frozen=True)
+class Nodes:
+    """Equal nodes of a job. ``gpus`` and ``cpus`` are those of one node; None if that is not known."""
+
+    where: Where
+    count: int
+    gpus: int | None = None
+    cpus: int | None = None
+
+
+KEEPING = (*ON_THIS_MACHINE, "hosts", "slurm", "pbs", "torque", "cobalt", "lsf", "kubernetes", "sagemaker")
+"""The platforms that keep caps. Those of installed packages do not."""
+
+
+def with_terms(job: TrainingJob, platform: Any) -> TrainingJob:
+    """``job``, which is resolved, with its `CostTerms`, unless there is nothing to say.
+
+    Raises InvalidJob if a cap cannot be kept because no price or no number of GPUs is known, or if it pays for nothing.
+    """
+    if job.cost_terms is not None:
+        raise InvalidJob("cost_terms: cloudtrain sets it", hint="Leave it out, and set max_cost.")
+    caps = [name for name in ("max_cost", "max_gpu_hours") if getattr(job, name) is not None]
+    if caps and platform.name not in KEEPING:
+        raise InvalidJob(
+            f"{caps[0]}: the platform {platform.name} keeps no caps", hint="Leave it out, or set max_run."
+        )
+    tables = known_prices() if platform.name == "sagemaker" else [config_prices()]
+    groups = nodes_of(job, platform.name, _region(platform))
+    terms = terms_of(tables, groups)
+    if not terms.per_hour:
+        for number, rule in enumerate(job.notify):
+            if rule.cost_above and not rule.price_per_hour:
+                raise _unknown(f"notify[{number}].cost_above", groups)
+    if caps:
+        terms = capped(terms, job, groups)
+    return msgspec.structs.replace(job, cost_terms=terms) if terms.per_hour or terms.cap else job
+
+
+def nodes_of(job: TrainingJob, platform: str, region: str = "") -> list[Nodes]:
+    """The nodes of ``job``; none if only the platform decides about them, after the submission."""
+    options = job.platform_options
+    cluster = options.get("profile") or options.get("context") or ""
+    partition = options.get("partition") or options.get("queue") or options.get("namespace") or ""
+
+    def where(kind: str) -> Where:
+        return Where(platform, region, str(cluster), str(partition), kind)
+
+    if platform in ON_THIS_MACHINE:
+        return [Nodes(where(job.instance_type or ""), 1, gpu_count(), os.cpu_count())]
+    if len({one.instance_type for one in job.instance_preferences}) > 1:
+        return []
+    gpus = _gpus(options)
+    if job.instance_groups:
+        return [Nodes(where(one.instance_type), one.instance_count, gpus) for one in job.instance_groups]
+    return [Nodes(where((job.instance_types or [""])[0]), max(job.host_counts) + job.spare_hosts, gpus)]
+
+
+def _gpus(options: Any) -> int | None:
+    """The GPUs of a node that ``platform_options`` ask for, as far as they show it."""
+    gres = options.get("gres")
+    found = re.search(r"\bgpu(?::[^:,]+)?:(\d+)", gres if isinstance(gres, str) else ",".join(gres or ()))
+    gpus = int(found[1]) if found else options.get("gpus")
+    return gpus if isinstance(gpus, int) and not isinstance(gpus, bool) else None
+
+
+def _region(platform: Any) -> str:
+    try:
+        return str(platform.aws.region) if platform.name == "sagemaker" else ""
+    except PlatformError:  # none is configured, which rendering reports
+        return ""
+
+
+def terms_of(tables: Iterable[Sequence[PriceRow]], groups: Sequence[Nodes]) -> CostTerms:
+    """The price of an hour of all nodes, if every one has a price, all in one currency; and their GPUs."""
+    from cloudtrain.spec import CostTerms
+
+    tables = list(tables)
+    known = [(find_price(tables, nodes.where), nodes) for nodes in groups]
+    counts = [nodes.gpus for nodes in groups]
+    gpus = (
+        sum(nodes.count * nodes.gpus for nodes in groups if nodes.gpus is not None)
+        if groups and None not in counts
+        else 0
+    )
+    total, prices = 0.0, []
+    for price, nodes in known:
+        hourly = (
+            price.per_hour(nodes.count, _all(nodes, nodes.gpus), _all(nodes, nodes.cpus)) if price else None
+        )
+        if price is None or hourly is None:
+            return CostTerms(gpus=gpus)
+        total += hourly
+        prices.append(price)
+    if len({price.currency for price in prices}) != 1:
+        return CostTerms(gpus=gpus)
+    sources = dict.fromkeys(price.source for price in prices)
+    dates = [price.date for price in prices if price.date]
+    return CostTerms(total, prices[0].currency, "; ".join(sources), min(dates, default=""), gpus)
+
+
+def _all(nodes: Nodes, count: int | None) -> int | None:
+    return None if count is None else nodes.count * count
+
+
+def _unknown(field: str, groups: Sequence[Nodes]) -> InvalidJob:
+    """The error of a field that needs the price of these nodes."""
+    platform = groups[0].where.platform if groups else "sagemaker"
+    names = ", ".join(dict.fromkeys(nodes.where.node_type or platform for nodes in groups))
+    places = " in " + groups[0].where.region if groups and groups[0].where.region else ""
+    return InvalidJob(
+        f"{field}: there is no price for {names or 'the types of instance_preferences'}{places}",
+        hint=_GIVE.format(platform=platform) + (_REFRESH if platform == "sagemaker" else ""),
+    )
+
+
+def capped(terms: CostTerms, job: TrainingJob, groups: Sequence[Nodes]) -> CostTerms:
+    """``terms`` with the nearest cap of ``job``. Raises InvalidJob."""
+    platform = groups[0].where.platform if groups else "sagemaker"
+    limits = []
+    if job.max_cost is not None:
+        if not terms.per_hour:
+            raise _unknown("max_cost", groups)
+        limits.append((job.max_cost / terms.per_hour, f"max_cost of {job.max_cost:g} {terms.currency}"))
+    if job.max_gpu_hours is not None:
+        if not terms.gpus:
+            raise InvalidJob(
+                "max_gpu_hours: the number of GPUs of the job is not known before it runs",
+                hint="Set platform_options.gpus, or use max_cost or max_run.",
+            )
+        limits.append((job.max_gpu_hours / terms.gpus, f"max_gpu_hours of {job.max_gpu_hours:g}"))
+    hours, cap = min(limits)
+    least = 1.0 if platform in ON_THIS_MACHINE else LEAST_SECONDS
+    seconds = round(hours * HOUR, 3)
+    if seconds < least:
+        raise InvalidJob(
+            f"{cap.partition(' ')[0]}: {cap.rpartition(' of ')[2]} pays for {seconds:g} s of this job, in which it "
+            "cannot train",
+            hint=f"It has to pay for at least {least:g} s.",
+        )
+    return msgspec.structs.replace(terms, cap=cap, cap_seconds=seconds)
+
+
+def terms_text(terms: CostTerms | None) -> str:
+    """The value of `contract.Settings.cost_terms`."""
+    return msgspec.json.encode(terms).decode() if terms else ""
+
+
+def shortest(max_run: int | None, terms: CostTerms | None) -> int | None:
+    """Whole seconds that the job may run: ``max_run``, or less if a cap is reached before. None for no limit."""
+    if terms is None or not terms.cap:
+        return max_run
+    cap = max(1, math.floor(terms.cap_seconds))
+    return cap if max_run is None else min(max_run, cap)

@@ -1,0 +1,94 @@
+"""Looks at many jobs, of all platforms: a platform that is broken or slow hides no job of another."""
+
+from __future__ import annotations
+
+import time
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from functools import cache
+from typing import TYPE_CHECKING, TypeVar
+
+from cloudtrain.errors import CloudtrainError
+from cloudtrain.history.ends import keep_outlines
+from cloudtrain.history.outlines import record_of
+from cloudtrain.index import IndexEntry
+from cloudtrain.platforms import JobDescription, Outlines, Platform, get_platform
+from cloudtrain.storage import state_home
+
+if TYPE_CHECKING:
+    from concurrent.futures import Future
+
+T = TypeVar("T")
+
+PARALLEL_REQUESTS = 8
+"""The number of jobs to look at at the same time on platforms that take long to respond."""
+SLOW_SECONDS = 0.05
+"""A platform that takes longer for one job is slow. Threads would halve the speed of one that reads local files."""
+
+
+def each(
+    entries: Sequence[IndexEntry], action: Callable[[Platform, str], T]
+) -> dict[IndexEntry, T | Exception]:
+    """The result of ``action`` with the platform and the name of each job, or what it raised: a plug-in may raise
+    anything."""
+    platform_of = cache(get_platform)
+    found: dict[IndexEntry, T | Exception] = {}
+    waiting: dict[IndexEntry, Future[T | Exception]] = {}
+    slow: set[str] = set()
+
+    def result(entry: IndexEntry) -> T | Exception:
+        try:
+            return action(platform_of(entry.platform), entry.name)
+        except Exception as error:
+            return error
+
+    with ExitStack() as stack:
+        pool = None
+        for entry in entries:
+            if entry.platform not in slow:
+                began = time.monotonic()
+                found[entry] = result(entry)
+                if time.monotonic() - began > SLOW_SECONDS:
+                    slow.add(entry.platform)
+                continue
+            if pool is None:
+                from concurrent.futures import ThreadPoolExecutor  # a local platform needs none
+
+                pool = stack.enter_context(ThreadPoolExecutor(PARALLEL_REQUESTS))
+            waiting[entry] = pool.submit(result, entry)
+        found.update({entry: future.result() for entry, future in waiting.items()})
+    return found
+
+
+def describe_all(
+    entries: Sequence[IndexEntry], *, whole: bool = False, most: int | None = None
+) -> dict[IndexEntry, JobDescription | Exception]:
+    """The description of each job, or why there is none. The history keeps those of jobs that have ended.
+
+    Args:
+        whole: all of the description, not only as much as a table shows.
+        most: of a platform that is queried for each job, only the first so many.
+    """
+    home = str(state_home())
+    records = {entry: record_of(entry.name, entry.platform, home) for entry in entries}
+    described: dict[IndexEntry, JobDescription | Exception] = {}
+    by_platform: dict[str, list[IndexEntry]] = defaultdict(list)
+    for entry in entries:
+        by_platform[entry.platform].append(entry)
+    for name, jobs in by_platform.items() if not whole else ():
+        try:
+            platform = get_platform(name)
+            if isinstance(platform, Outlines):
+                described.update(zip(jobs, platform.outlines([job.name for job in jobs]), strict=True))
+        except Exception as error:
+            described.update(dict.fromkeys(jobs, error))
+    others = [job for jobs in by_platform.values() for job in jobs[:most] if job not in described]
+    described.update(each(others, lambda platform, name: platform.describe(name)))
+    keep_outlines([(one, records[job]) for job, one in described.items() if isinstance(one, JobDescription)])
+    return described
+
+
+def reason_of(error: Exception) -> str:
+    """Why a job cannot be described."""
+    return error.message if isinstance(error, CloudtrainError) else f"{type(error).__name__}: {error}"

@@ -1,0 +1,184 @@
+"""How jobs ended, kept in the index: written by the first client that sees an end, and read in place of the records."""
+
+from __future__ import annotations
+
+import math
+import sqlite3
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from cloudtrain.contract import FailureClass, JobStatus
+from cloudtrain.errors import CloudtrainError
+from cloudtrain.history.outlines import UNSETTLED
+from cloudtrain.history.parameters import facts_of_request, owner, plain
+from cloudtrain.history.past_job import MetricRange, PastJob
+from cloudtrain.index import database as index, found_in_state, insert, set_parameters
+from cloudtrain.index.schema import JOBS
+from cloudtrain.platforms import JobDescription, Platform, Prices, Requests
+from cloudtrain.runtime.supervisor.record import DAMAGED
+
+_TIMES = ("submitted_at", "started_at", "ended_at", "seen_at")
+_OF_LOOKS = (*_TIMES, "status", "attempt", "exit_code", "reason", "failure", "why")
+"""The columns that the last look decides about."""
+_FACTS = ("cost", "currency", "git_commit", "script", "instance_type", "instance_count")
+"""The columns that stay as they are if a look does not find them."""
+COLUMNS = ("owner", *_OF_LOOKS, *_FACTS)
+"""The columns of the history that are fields of `PastJob`, after the name and the platform."""
+
+
+SETTLED_SECONDS = 60.0
+"""After the end of a job for so long, hosts may add events, and a platform may correct how it ended."""
+FEW_JOBS = 100
+"""The rows of up to this number of jobs are read one by one."""
+
+
+@dataclass(frozen=True)
+class Seen:
+    """A look at a job."""
+
+    job: PastJob
+    record: str
+    """The `record_of` the job before the look."""
+    is_whole: bool
+    """Whether parameters and metrics were read, too."""
+
+
+def outline(description: JobDescription) -> PastJob:
+    """The part of a past job that its description has."""
+    failure = description.failure
+    return PastJob(
+        plain(description.name),
+        plain(description.platform),
+        JobStatus(description.status).value,
+        description.submitted_at,
+        started_at=description.started_at,
+        ended_at=description.ended_at,
+        attempt=description.attempt,
+        exit_code=description.exit_code,
+        reason=plain(description.reason),
+        failure=FailureClass(failure.failure_class).value if failure else "",
+        why=plain(why_of(description)),
+        git_commit=description.git_commit,
+        seen_at=description.looked_at or time.time(),
+        metrics={plain(name): _range(description, name) for name in description.metrics},
+    )
+
+
+def why_of(description: JobDescription) -> str:
+    """Why a job failed or ended early; for a job whose record is damaged, also what to do."""
+    failure = description.failure
+    if failure is None:
+        return description.reason
+    return f"{failure.summary()}. {failure.hint}" if description.reason else failure.summary()
+
+
+def look(platform: Platform, description: JobDescription, record: str) -> Seen:
+    """All that the history keeps of a job. It queries the platform for what the description lacks.
+
+    That is the request, unless it was read for the description, and after the end the cost.
+    """
+    job = outline(description)
+    facts: dict[str, Any] = {}
+    parameters: dict[str, str] = {}
+    body = description.request or description.answer
+    if body is None and isinstance(platform, Requests):
+        body = _quietly(lambda: platform.request(description.name).body, None)
+    if body is not None:
+        facts, parameters = _quietly(lambda: facts_of_request(body), (facts, parameters))
+    cost = None
+    if isinstance(platform, Prices) and description.started_at is not None:
+        cost = _quietly(lambda: platform.cost(description), None)
+    costs = {"cost": cost.amount, "currency": cost.currency} if cost else {}
+    return Seen(replace(job, **facts, **costs, parameters=parameters), record, is_whole=True)
+
+
+def keep_outlines(seen: Sequence[tuple[JobDescription, str]]) -> None:
+    """Keep how jobs ended, without their parameters and metrics, which the next query reads.
+
+    Args:
+        seen: descriptions, each with the `record_of` the job before it was made.
+    """
+    keep(
+        [Seen(outline(one), record, is_whole=False) for one, record in seen if JobStatus(one.status).is_final]
+    )
+
+
+def _quietly(action: Any, otherwise: Any) -> Any:
+    """The result of ``action``; ``otherwise`` if it raises what a platform or a damaged request may raise."""
+    try:
+        return action()
+    except (CloudtrainError, OSError, ValueError, TypeError, AttributeError, LookupError):
+        return otherwise
+
+
+def _range(description: JobDescription, name: str) -> MetricRange:
+    last = description.metrics[name]
+    low, high = description.metric_ranges.get(name, (last, last))
+    return MetricRange(_finite(last), _finite(low), _finite(high))
+
+
+def _finite(value: float) -> float | None:
+    return value if math.isfinite(value) else None
+
+
+def keep(seen: Sequence[Seen], consequence: str = "") -> None:
+    """Write what was seen of jobs into the index, unless the records are damaged.
+
+    Args:
+        consequence: of an index that cannot be written, for the warning; without one, there is no warning.
+    """
+    rows = [one for one in seen if one.job.reason != DAMAGED]
+    if rows:
+        index.write(lambda database: _keep_all(database, rows), consequence)
+
+
+def _keep_all(database: sqlite3.Connection, rows: Sequence[Seen]) -> None:
+    numbers = _numbers(database, rows)
+    found = [(number, one) for one in rows if (number := numbers.get((one.job.name, one.job.platform)))]
+    changes = ", ".join(
+        [f"{name} = ?" for name in _OF_LOOKS] + [f"{name} = COALESCE(?, {name})" for name in _FACTS]
+    )
+    database.executemany(
+        f"UPDATE {JOBS} SET {changes}, record = ?, is_whole = ?, is_shared = 0 WHERE id = ?",
+        [
+            (*map(one.job.__getattribute__, (*_OF_LOOKS, *_FACTS)), _trusted(one), one.is_whole, number)
+            for number, one in found
+        ],
+    )
+    for number, one in found:
+        if one.is_whole:
+            set_parameters(database, number, one.job.parameters)
+            database.execute("DELETE FROM metrics WHERE job = ?", (number,))
+            metrics = [(number, name, *values) for name, values in one.job.metrics.items()]
+            database.executemany("INSERT INTO metrics VALUES (?, ?, ?, ?, ?)", metrics)
+
+
+def _trusted(seen: Seen) -> str:
+    """The record of the job, or `UNSETTLED`."""
+    job = seen.job
+    is_settled = (job.seen_at or 0.0) - (job.ended_at or math.inf) >= SETTLED_SECONDS
+    if seen.record or (is_settled and job.failure != FailureClass.UPLOAD):
+        return seen.record
+    return UNSETTLED
+
+
+def _numbers(database: sqlite3.Connection, rows: Sequence[Seen]) -> dict[tuple[str, str], int]:
+    """The rows of the last submissions of jobs by names and platforms; new ones for jobs with a folder or a ticket.
+
+    Other jobs are left out: they may be someone else's.
+    """
+    last = f"SELECT name, platform, max(id) FROM {JOBS} WHERE is_listed = 1"
+    wanted = {(one.job.name, one.job.platform): one.job for one in rows}
+    if len(wanted) > FEW_JOBS:
+        found = database.execute(f"{last} GROUP BY name, platform").fetchall()
+    else:
+        one_name = f"{last} AND name = ? GROUP BY name, platform"
+        found = [row for name, _ in wanted for row in database.execute(one_name, (name,)).fetchall()]
+    numbers = {(name, platform): number for name, platform, number in found}
+    for (name, platform), job in wanted.items():
+        if (name, platform) not in numbers and platform in {entry.platform for entry in found_in_state(name)}:
+            values = {"name": name, "platform": platform, "submitted_at": job.submitted_at, "owner": owner()}
+            numbers[name, platform] = insert(database, values) or 0
+    return numbers

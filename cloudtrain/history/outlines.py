@@ -1,0 +1,82 @@
+"""Reads from the index how thousands of jobs ended, and checks that this still holds. It imports no platform."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from cloudtrain._system.files import signature
+from cloudtrain.contract.status import JobStatus
+from cloudtrain.errors import StorageError
+from cloudtrain.index import RECORD, IndexEntry, list_rows, rows_named
+from cloudtrain.storage import state_home
+
+FINAL = {status.value: status for status in (JobStatus.COMPLETED, JobStatus.FAILED, JobStatus.STOPPED)}
+"""Not `INTERRUPTED`: such a job may continue."""
+COLUMNS = "status, started_at, ended_at, why, record, is_whole"
+UNSETTLED = "-"
+"""In place of a `record_of`: this end may change without a change of a record on this machine."""
+
+
+class Ended(NamedTuple):
+    """How a job ended: as much as a table shows. Times are in seconds since the epoch."""
+
+    status: JobStatus
+    submitted_at: float
+    started_at: float | None
+    ended_at: float
+    why: str
+
+
+def record_of(name: str, platform: str, home: str | None = None) -> str:
+    """A text that changes whenever the record of a job in a folder of this machine does; empty for other jobs.
+
+    Args:
+        home: the state folder, which takes time to find.
+    """
+    try:
+        return ":".join(
+            map(str, signature(os.lstat(f"{home or state_home()}/jobs/{platform}/{name}/{RECORD}")))
+        )
+    except (OSError, ValueError):
+        return ""
+
+
+def known_ends(limit: int | None = None, *, whole: bool = False) -> list[tuple[IndexEntry, Ended | None]]:
+    """The jobs of `list_jobs`, and how they ended; None for one whose platform has to be queried.
+
+    Args:
+        whole: only ends that were kept with the parameters and the metrics of the job.
+    """
+    try:
+        home = str(state_home())
+    except StorageError:
+        home = ""
+    return [(IndexEntry(*row[:3]), end_of(row, home, whole=whole)) for row in list_rows(limit, COLUMNS)]
+
+
+def known_end(name: str, platform: str) -> Ended | None:
+    """The end of one job, if it was kept with the parameters and the metrics."""
+    rows = [row for row in rows_named(name, COLUMNS) if row[1] == platform]
+    return end_of(rows[-1], str(state_home()), whole=True) if rows else None
+
+
+def end_of(row: Sequence[Any], home: str, *, whole: bool = False) -> Ended | None:
+    """The end in a row of the index, in which anything may be damaged; None if it does not hold any more.
+
+    Args:
+        row: one of `list_rows` with `COLUMNS`.
+        home: the state folder.
+    """
+    (name, platform, submitted), rest = row[:3], row[3:]
+    status, started, ended, why, record, is_whole = rest or [None] * 6
+    try:
+        final = FINAL[status]
+        is_finite = math.isfinite(submitted + ended + (started or 0.0))
+    except (LookupError, TypeError):
+        return None
+    if not (is_finite and isinstance(why, str) and (is_whole or not whole)):
+        return None
+    return Ended(final, submitted, started, ended, why) if record_of(name, platform, home) == record else None

@@ -1,0 +1,144 @@
+"""Queries of the history."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from cloudtrain.history.ends import COLUMNS
+from cloudtrain.history.expression import parse, parse_name
+from cloudtrain.history.past_job import MetricRange, PastJob
+from cloudtrain.history.refresh import Progress, refresh
+from cloudtrain.history.shared import with_shared
+from cloudtrain.history.sql import Field, Known, Sql, condition_sql, names_in, resolve, select, sort_sql
+from cloudtrain.index import database as index
+from cloudtrain.index.schema import JOBS, VERSION, version
+
+LARGEST_PART = 500
+"""Jobs of which parameters and metrics are read at a time."""
+
+
+def query(
+    where: str = "", sort: str = "", limit: int | None = None, *, up_to_date: bool = True
+) -> list[PastJob]:
+    """The jobs that fulfil a condition; without one, all jobs, also those whose folders ``clean`` has removed.
+
+    Args:
+        where: such as ``loss < 0.3 and lr > 0.01``. Fields of jobs, parameters and last values of metrics have their
+            names; ``params.lr``, ``metrics.loss`` and ``loss.min`` are possible, too.
+        sort: a name, in descending order after a dash; by default the newest first.
+        limit: the most jobs to return.
+        up_to_date: first look at the jobs that have not ended, or whose end the history does not have. False answers
+            from the database alone.
+
+    Raises:
+        InvalidQuery: the condition or a name is invalid. The message gives the position.
+    """
+    return search(where, sort, limit, up_to_date=up_to_date).jobs
+
+
+SHOWN = ("name", "platform", "status", "submitted", "duration")
+"""The fields of a table, before the names in its condition and its sort key."""
+
+
+ALL = Sql("1 = 1")
+"""Fulfilled by every job."""
+
+
+@dataclass(frozen=True)
+class Found:
+    """The answer to a query."""
+
+    jobs: list[PastJob]
+    fields: list[Field]
+    """The columns of a table of them."""
+    count: int
+    """The jobs that fulfil the condition, of which ``jobs`` may be a part."""
+    group: Field | None = None
+
+
+def search(
+    where: str = "",
+    sort: str = "",
+    limit: int | None = None,
+    columns: Sequence[str] = (),
+    *,
+    up_to_date: bool = True,
+    start: int = 0,
+    group: str = "",
+    among: Sql = ALL,
+    progress: Progress | None = None,
+) -> Found:
+    """The jobs of `query`, and the columns of a table of them: ``columns``, or what the query is about.
+
+    Args:
+        start: the number of jobs before the first one to return.
+        group: a name: jobs are sorted by it first.
+        among: a further condition.
+        progress: of the look at jobs: see `refresh`.
+    """
+    condition = parse(where) if where.strip() else None  # before anything slow
+    wanted = [parse_name(name, "--columns") for name in columns]
+    keys = [one for one in (group, sort) if one]
+    names = [parse_name(one.removeprefix("-"), "--sort") for one in keys]
+    if up_to_date:
+        refresh(progress)
+
+    def read(database: Any) -> Found:
+        known = Known(*(_names(database, table) for table in ("parameters", "metrics")))
+        fulfils = condition_sql(condition, known) if condition else ALL
+        orders = [*(sort_sql(one, known) for one in keys), Sql("job.submitted_at DESC, job.id DESC")]
+        fields = [resolve(name, known, "--columns") for name in wanted]
+        if not columns:
+            fields = [Field("field", name) for name in SHOWN]
+            fields += [resolve(name, known) for name in (*names_in(condition), *names[-1:])]
+        sql = select(f"{fulfils.text} AND {among.text}", ", ".join(order.text for order in orders))
+        values = [value for part in (fulfils, among, *orders) for value in part.values]
+        numbers = [number for (number,) in database.execute(sql, values).fetchall()]
+        shown = numbers[start:] if limit is None else numbers[start : start + limit]
+        return Found(
+            _jobs(database, shown),
+            [*dict.fromkeys(fields)],
+            len(numbers),
+            resolve(names[0], known, "--sort") if group else None,
+        )
+
+    def read_own(database: sqlite3.Connection) -> Found | None:
+        return read(database) if version(database) == VERSION else None
+
+    if index.read(version, "") not in (None, VERSION):
+        index.write(version, "")  # which migrates it
+    found = with_shared(read) or index.read(read_own, "the history is empty")
+    return found or Found([], [], 0)
+
+
+def _names(database: Any, table: str) -> list[str]:
+    return sorted(name for (name,) in database.execute(f"SELECT DISTINCT name FROM {table}").fetchall())
+
+
+def _jobs(database: Any, numbers: Sequence[int]) -> list[PastJob]:
+    found: dict[int, PastJob] = {}
+    for start in range(0, len(numbers), LARGEST_PART):
+        part = numbers[start : start + LARGEST_PART]
+        places = f"({', '.join('?' * len(part))})"
+        parameters: dict[int, dict[str, str]] = {number: {} for number in part}
+        metrics: dict[int, dict[str, MetricRange]] = {number: {} for number in part}
+        for number, name, value in database.execute(
+            f"SELECT job, name, value FROM parameters WHERE job IN {places} ORDER BY name", part
+        ).fetchall():
+            parameters[number][name] = value
+        for number, name, *values in database.execute(
+            f"SELECT job, name, last, min, max FROM metrics WHERE job IN {places} ORDER BY name", part
+        ).fetchall():
+            metrics[number][name] = MetricRange(*values)
+        columns = ", ".join(("id", "name", "platform", *COLUMNS))
+        for number, name, platform, *values in database.execute(
+            f"SELECT {columns} FROM {JOBS} WHERE id IN {places}", part
+        ).fetchall():
+            fields = {key: value for key, value in zip(COLUMNS, values, strict=True) if value is not None}
+            found[number] = PastJob(
+                name, platform, **fields, parameters=parameters[number], metrics=metrics[number]
+            )
+    return [found[number] for number in numbers]

@@ -1,0 +1,90 @@
+"""A job that hangs, as the leader reports it: an event ``hanging`` when it is found, and one when it is over."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from cloudtrain.contract.documents import Fields
+from cloudtrain.observe.stacks import LONGEST_NAME, LONGEST_STACK
+
+HANGING = "hanging"
+"""The kind of the event."""
+SCRIPT, STORAGE = "script", "storage"
+"""The causes: a rank of the script, or storage that does not answer."""
+MOST_CALLS = 8
+"""Of the stack of a rank that hangs, in a notification."""
+MOST_HANGS = 100
+"""Hangs of an attempt that are notified of: a script may forge them."""
+
+LONGEST_MESSAGE = 600
+"""Characters, as a script may have forged the event."""
+
+
+@dataclass(frozen=True)
+class Hanging:
+    """The rank that the others wait for, or the ranks among which it is."""
+
+    ranks: str
+    """Such as ``1`` or ``0-6,8``."""
+    rank: int
+    """The first of them."""
+    count: int
+    """Their number."""
+    host: str
+    """That of the first of them."""
+    cause: str = SCRIPT
+    where: str = ""
+    """Its innermost call, and the line of the script that led to it."""
+    message: str = ""
+    """Which rank waits where, and for what the others wait."""
+    stack: str = ""
+    """A line for each call of its main thread, the innermost first."""
+    seconds: float = 0.0
+    """For which no rank had shown a sign of life when it was found."""
+    time: float = 0.0
+    """When it was found, in seconds since the epoch."""
+
+    @property
+    def since(self) -> float:
+        """The last sign of life of any rank, in seconds since the epoch."""
+        return max(self.time - self.seconds, 0.0)
+
+    def __str__(self) -> str:
+        """
+        >>> str(Hanging("1", 1, 1, "algo-1", message="rank 1 on algo-1 is in load at train.py:8", seconds=300))
+        'no sign of life for 5 min: rank 1 on algo-1 is in load at train.py:8'
+        """
+        minutes = self.seconds / 60
+        silence = f"{minutes:.0f} min" if minutes >= 2 else f"{self.seconds:.0f} s"
+        return f"no sign of life for {silence}: {self.message}"
+
+    def to_dict(self) -> dict[str, Any]:
+        """As data for JSON."""
+        return asdict(self)
+
+    def to_event(self) -> dict[str, Any]:
+        """The fields of the event; it has its own time."""
+        return {name: value for name, value in asdict(self).items() if name != "time"}
+
+    @classmethod
+    def from_dict(cls, record: Any) -> Hanging:
+        """The inverse of `to_dict`, also for the fields of an event. Raises ValueError for anything else."""
+        given = Fields(record)
+        short = {name: given.text(name, "")[:LONGEST_NAME] for name in ("host", "cause", "where")}
+        return cls(
+            ranks=given.text("ranks")[:LONGEST_NAME],
+            rank=given.integer("rank"),
+            count=given.integer("count", 1, least=1),
+            message=given.text("message", "")[:LONGEST_MESSAGE],
+            stack=given.text("stack", "")[:LONGEST_STACK],
+            seconds=given.number("seconds", 0.0, least=0),
+            time=given.time("time", 0.0),
+            **short,
+        )
+
+
+def read_hanging(event: Mapping[str, Any]) -> Hanging | None:
+    """The hang that an event reports; None: it is over. Raises ValueError for any other event."""
+    return None if Fields(event).text("state") == "ended" else Hanging.from_dict(event)

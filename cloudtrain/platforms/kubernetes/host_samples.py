@@ -1,0 +1,90 @@
+"""The samples of all hosts of a job, each from the log of the pod of that host: the leader's has only the leader's."""
+
+from __future__ import annotations
+
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+from cloudtrain.errors import PlatformError
+from cloudtrain.observe.event_lines import parse_event_line
+from cloudtrain.observe.samples import FEWEST, MOST_IN_ALL, add_recent
+from cloudtrain.platforms.kubernetes.api.client import Api
+from cloudtrain.platforms.kubernetes.life.objects import Snapshot
+from cloudtrain.platforms.kubernetes.life.pods import Pod, newest
+from cloudtrain.platforms.kubernetes.logs import (
+    LONGEST_TAIL,
+    PATIENCE,
+    READERS,
+    TAIL_LINES,
+    logged,
+    may_be_event,
+    read_log,
+)
+from cloudtrain.platforms.kubernetes.pod_log import Position
+
+FRESH_SECONDS = 10.0
+"""Hosts record a sample at most so often."""
+MOST_PODS = 64
+"""Logs that are read again in one look: those that were read longest ago."""
+LOOK_SECONDS = 15.0
+"""A look begins to read no other log after this time, and ends with what it has of the others."""
+
+
+class HostSamples:
+    """The recent samples of the hosts of the last attempt. Threads may share it.
+
+    The first look reads the end of each log, and later ones what is new, of at most `MOST_PODS`. The next look
+    continues where `LOOK_SECONDS` have ended this one. A log that cannot be read is left out.
+    """
+
+    def __init__(self, api: Api) -> None:
+        self._api = api
+        self._lock = threading.Lock()
+        self._positions: dict[str, Position] = {}
+        """By pod, the one that was read longest ago first."""
+        self._is_complete: set[str] = set()
+        self._samples: dict[str, dict[str, list[dict[str, Any]]]] = {}
+        """By pod."""
+        self._due_at = float("-inf")
+
+    def __call__(self, objects: Snapshot) -> dict[str, list[dict[str, Any]]]:
+        """Events by host, oldest first, as in `Summary.samples`."""
+        pods = {pod.uid: pod for pod in newest(logged(objects)) if not pod.is_leader}
+        with self._lock:
+            if time.monotonic() >= self._due_at:
+                open_pods = {uid: pod for uid, pod in pods.items() if uid not in self._is_complete}
+                new = [pod for uid, pod in open_pods.items() if uid not in self._positions]
+                known = [open_pods[uid] for uid in self._positions if uid in open_pods][:MOST_PODS]
+                until, most = time.monotonic() + LOOK_SECONDS, max(FEWEST, MOST_IN_ALL // max(1, len(pods)))
+                with ThreadPoolExecutor(READERS) as pool:
+                    [*pool.map(lambda pod: self._read(pod, until, most), new + known)]
+                self._due_at = time.monotonic() + FRESH_SECONDS
+            found: dict[str, list[dict[str, Any]]] = {}
+            for uid in pods:
+                found.update(self._samples.get(uid, {}))
+            return found
+
+    def _read(self, pod: Pod, until: float, most: int) -> None:
+        """Read what is new in one log, until a moment; keep ``most`` samples."""
+        if time.monotonic() > until:
+            return
+        position = self._positions.pop(pod.uid, None) or Position()
+        self._positions[pod.uid] = position
+        position.reconnect()
+        recent = self._samples.setdefault(pod.uid, {})
+        limits: dict[str, Any] = {"since": position.since, "idle": PATIENCE, "attempts": 2}
+        try:
+            for part in read_log(self._api, pod, LONGEST_TAIL, tail=TAIL_LINES, **limits):
+                for line in filter(may_be_event, position.new(part)):
+                    event = parse_event_line(line.text, pod.host, (line.time or 0) / 1e9)
+                    if event and event["event"] == "sample":
+                        add_recent(recent, event)
+                        del recent[pod.host][:-most]
+                if time.monotonic() > until:
+                    return
+        except PlatformError:  # its node may be lost, or the pod was deleted
+            return
+        if pod.log_has_ended:
+            self._is_complete.add(pod.uid)

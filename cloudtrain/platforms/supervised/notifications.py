@@ -1,0 +1,45 @@
+"""Shows which notifications of a job have not arrived."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from typing import Any
+
+from cloudtrain.platforms.supervised.root import JobFiles, LocalRoot
+from cloudtrain.runtime.notifications.outbox import NOTIFICATIONS, Outbox, parse_outbox
+from cloudtrain.runtime.notifications.rules import rules_of
+from cloudtrain.runtime.supervisor.notifications import end_notification
+from cloudtrain.runtime.supervisor.record import JobRecord
+
+SOON_SECONDS = 60.0
+"""How long a notification may wait for its first try before it counts as one that nothing sends."""
+
+
+def notification_warnings(
+    job: JobFiles, platform: str, record: JobRecord, body: Mapping[str, Any]
+) -> tuple[list[str], bool]:
+    """A warning, one sentence, for each notification that has not arrived; and whether the answer may still change."""
+    rules = rules_of(body)
+    if not rules:
+        return [], False
+    found = parse_outbox(job.read(NOTIFICATIONS))
+    if record.status.is_final:
+        end = end_notification(job.name, platform, record)
+        found.notifications.setdefault(end.key, end)
+    due = found.due(rules)
+    has_sender = isinstance(job.root, LocalRoot) and Outbox(job.root.path / job.name).has_sender
+    warnings = []
+    for notification, number in due:
+        failed, kind = found.failed.get((notification.key, number)), rules[number].kind
+        what = f"the notification that {notification.title} has not arrived ({kind})"
+        if failed:
+            more = (
+                "it is tried again"
+                if has_sender and failed.again
+                else f"send it with: cloudtrain notify {job.name}"
+            )
+            warnings.append(f"{what}: {failed.error}; {more}")
+        elif not has_sender and time.time() - notification.time > SOON_SECONDS:
+            warnings.append(f"{what}: what sends it is gone; send it with: cloudtrain notify {job.name}")
+    return warnings, bool(due)

@@ -1,0 +1,256 @@
+"""The folder for copies of checkpoints in the memory of this host. It outlives the ranks and the runtime.
+
+The next attempt on this host finds it again, unless it has missed one: the copies may then be of another course. The
+last one removes it. What a killed runtime has left is removed at the start of another one of the same user.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import shutil
+import threading
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Callable
+
+from cloudtrain._system.files import lock, open_regular, read_regular
+from cloudtrain._system.memory import SHARED_MEMORY
+from cloudtrain.checkpoint.memory.files import OFF, SPACE, VARIABLE, is_private, remove_header, write_whole
+from cloudtrain.contract import FailureClass, JobStatus, Paths
+from cloudtrain.runtime.outcome import HostOutcome
+from cloudtrain.runtime.output import say
+from cloudtrain.runtime.sampling.machine import Machine
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from cloudtrain.runtime.checkpoint_copies import CheckpointCopies
+    from cloudtrain.runtime.host_config import HostConfig
+
+MARK = "memory"
+"""In ``input/config``: the path of the folder. It stays there for the next attempt."""
+OWNER, ATTEMPT = "owner", "attempt"
+
+LOOK_SECONDS = 1.0
+"""Between two looks at the memory of the host."""
+RESERVE = 0.05
+"""The share of the memory of the host, or of its control group, and of the file system below which copies give way."""
+SPACE_LEFT = 0.2
+"""The same share that a new copy leaves free: the script may need it sooner than the next look."""
+LARGE = 20 << 30
+"""Bytes of a file system in memory. Of a larger one, data loaders and NCCL need no larger share."""
+STALE_SECONDS = 3600.0
+"""After this time without an attempt, a folder is left over."""
+
+
+class CheckpointMemory:
+    """The memory folder of this host, if it can have one.
+
+    Args:
+        attempt: the number of the attempt that begins.
+    """
+
+    def __init__(self, paths: Paths, attempt: int, environ: Mapping[str, str]) -> None:
+        self._mark = paths.input_config / MARK
+        self.folder: Path | None = None
+        self.problem = ""
+        """Why there is no folder, if one could be expected."""
+        self._owner = -1
+        self._closed = threading.Event()
+        self._given_up = False
+        """Whether the ranks have to free all copies."""
+        root = environ.get(VARIABLE) or SHARED_MEMORY
+        if root in ("", OFF):
+            return
+        try:
+            _remove_stale(Path(root))
+            self.folder = self._open(Path(root), attempt) or self._make(Path(root))
+            write_whole(self.folder / ATTEMPT, str(attempt).encode())
+            self._machine = Machine()
+            self._look()
+        except OSError as error:
+            self.folder, self.problem = None, f"{root}: {error.strerror}"
+            return
+        threading.Thread(target=self._watch, name="checkpoint-memory", daemon=True).start()
+
+    @property
+    def variables(self) -> dict[str, str]:
+        """For the ranks: the folder, or why there is none."""
+        return {VARIABLE: str(self.folder) if self.folder else self.problem or OFF}
+
+    def end(
+        self, outcome: HostOutcome, warn: Callable[[str], None], copies: CheckpointCopies | None = None
+    ) -> None:
+        """Commit the newest checkpoint that the ranks have left, and keep the folder for the next attempt.
+
+        The same for the hosts that were lost, of which this one holds ``copies``. Removes the folder if the training
+        is complete.
+        """
+        self._closed.set()
+        folder, self.folder = self.folder, None
+        if folder is None:
+            return
+        is_complete = outcome.status == JobStatus.COMPLETED or (
+            outcome.failure is not None and outcome.failure.failure_class == FailureClass.UPLOAD
+        )
+        keeps = not is_complete and _commit(folder, warn)
+        if copies:
+            copies.done()
+            for host, held in copies.lost_owners() if not is_complete else ():
+                keeps |= _commit(held, warn, f"the memory of this host, for {host}")
+            copies.close()
+            keeps |= not is_complete and any(folder.glob("*/*.json"))
+        if not keeps:
+            _remove(folder)
+            with contextlib.suppress(OSError):
+                self._mark.unlink()
+        else:
+            with contextlib.suppress(OSError):
+                os.utime(folder)
+        os.close(self._owner)
+
+    def _open(self, root: Path, attempt: int) -> Path | None:
+        """The folder of the attempt before, which is this one if the runtime was restarted. Raises OSError."""
+        folder = _marked(self._mark)
+        if folder is None or folder.parent != root:
+            return None
+        owner = _own(folder)
+        if owner is None:
+            return None
+        with contextlib.suppress(OSError, ValueError):
+            if int(read_regular(folder / ATTEMPT, 100)) in (attempt - 1, attempt):
+                self._owner = owner
+                os.utime(folder)
+                return folder
+        _remove(folder)
+        os.close(owner)
+        return None
+
+    def _make(self, root: Path) -> Path:
+        """Raises OSError."""
+        folder = root / f"{_prefix()}{os.urandom(8).hex()}"
+        folder.mkdir(mode=0o700)
+        owner = _own(folder)
+        assert owner is not None
+        self._owner = owner
+        with contextlib.suppress(
+            OSError
+        ):  # a platform may mount it read-only: then, an attempt begins without copies
+            write_whole(self._mark, str(folder).encode())
+        return folder
+
+    def _watch(self) -> None:
+        while not self._closed.wait(LOOK_SECONDS):
+            with contextlib.suppress(OSError):
+                self._look()
+
+    def _look(self) -> None:
+        """Report the space for more copies; give them all up before the memory of the host is full. Raises OSError."""
+        folder = self.folder
+        if folder is None:
+            return
+        status = os.statvfs(folder)
+        unit = status.f_frsize
+        amounts = [(status.f_bavail * unit, min(status.f_blocks * unit, LARGE))]
+        amounts += self._machine.free_memory()
+        is_full = any(free < RESERVE * total for free, total in amounts)
+        if is_full or self._given_up:
+            copies = [*folder.glob("*/*.data"), *folder.glob("*.data")]  # first those of other hosts
+            taken = [_take_back(path) for path in copies]
+            self._given_up |= any(taken)
+        space = min(free - SPACE_LEFT * total for free, total in amounts)
+        write_whole(folder / SPACE, b"-1" if self._given_up else str(max(int(space), 0)).encode())
+
+
+def copies_of(
+    config: HostConfig, memory: CheckpointMemory, keys: Mapping[str, bytes]
+) -> CheckpointCopies | None:
+    """The copies on other hosts; None if this host can neither hold any nor send any."""
+    host = config.host
+    if host.count == 1 or memory.folder is None:
+        return None
+    from cloudtrain.runtime.checkpoint_copies import CheckpointCopies
+
+    on_machine = config.settings.hosts_on_machine == host.count
+    try:
+        return CheckpointCopies(memory.folder, host.current, host.hosts, keys, on_machine=on_machine)
+    except OSError:
+        return None
+
+
+def _commit(folder: Path, warn: Callable[[str], None], where: str = "the memory of this host") -> bool:
+    """Commit the newest checkpoint. Returns whether there are any."""
+    if not any(folder.glob("*.json")):
+        return False
+    from cloudtrain.checkpoint.memory.commit import commit_newest
+    from cloudtrain.checkpoint.memory.source import checkpoints_in
+
+    for is_committed, message in commit_newest(folder, where):
+        (say if is_committed else warn)(message)
+    return bool(checkpoints_in(folder))
+
+
+def remove_memory(paths: Paths) -> None:
+    """Remove what the ended runtime of a host on this machine has kept for an attempt that does not follow."""
+    folder = _marked(paths.input_config / MARK)
+    owner = _own(folder) if folder else None
+    if folder and owner is not None:
+        _remove(folder)
+        os.close(owner)
+
+
+def _remove_stale(root: Path) -> None:
+    """Raises OSError."""
+    for entry in os.scandir(root):
+        if entry.name.startswith(_prefix()) and is_private(entry.path):
+            with contextlib.suppress(OSError):
+                if time.time() - entry.stat(follow_symlinks=False).st_mtime > STALE_SECONDS:
+                    owner = _own(Path(entry.path))
+                    if owner is not None:
+                        _remove(Path(entry.path))
+                        os.close(owner)
+
+
+def _prefix() -> str:
+    return f"cloudtrain-{os.geteuid()}-"
+
+
+def _marked(mark: Path) -> Path | None:
+    """The folder that ``mark`` names: the script may have written anything there."""
+    with contextlib.suppress(OSError, ValueError):
+        path = read_regular(mark, 4096).decode()
+        if os.path.isabs(path) and re.fullmatch(f"{_prefix()}[0-9a-f]{{16}}", os.path.basename(path)):
+            return Path(path) if is_private(path) else None
+    return None
+
+
+def _own(folder: Path) -> int | None:
+    """The descriptor of the lock of ``folder``; None if another runtime holds it. Raises OSError."""
+    flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
+    owner = open_regular(folder / OWNER, flags, 0o600)
+    if lock(owner, wait=False):
+        return owner
+    os.close(owner)
+    return None
+
+
+def _remove(folder: Path) -> None:
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+def _take_back(path: Path) -> bool:
+    """Free the memory of a copy. Returns False if there is none, or if a process uses it."""
+    try:
+        descriptor = open_regular(path, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
+    except OSError:
+        return False
+    try:
+        if not os.fstat(descriptor).st_size or not lock(descriptor, wait=False):
+            return False
+        remove_header(path.with_suffix(""))
+        os.ftruncate(descriptor, 0)
+        return True
+    finally:
+        os.close(descriptor)

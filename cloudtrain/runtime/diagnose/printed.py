@@ -1,0 +1,32 @@
+"""Warnings about exceptions that the output of a script shows, and that did not end it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+_WORKER = re.compile(r"(?:^|\] )Process \S+:$")
+"""The line with which ``multiprocessing`` begins the traceback of a process."""
+
+
+def of_ignored_failure(script: str, lines: Sequence[str]) -> str:
+    """Of a program that a shell script started, which then ended with exit code 0; empty if there is none."""
+    printed = _exception(lines) if script.endswith(".sh") else None
+    if not printed:
+        return ""
+    return (
+        f"{script} ended with exit code 0, although a program that it started raised {printed[0]}: "
+        f"{printed[1]}. To end the job there, put `set -e` at the top of {script}."
+    )
+
+
+def of_lost_worker(lines: Sequence[str]) -> str:
+    """Of a process of ``multiprocessing``, for which the script may wait forever; empty if there is none."""
+    printed = _exception(lines) if any(map(_WORKER.search, lines)) else None
+    return f"a process that the script started ended with {printed[0]}: {printed[1]}" if printed else ""
+
+
+def _exception(lines: Sequence[str]) -> tuple[str, str, str] | None:
+    from cloudtrain.runtime.diagnose.ranks import printed_exception  # few scripts print one
+
+    return printed_exception(lines)

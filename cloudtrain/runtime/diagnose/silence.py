@@ -1,0 +1,237 @@
+"""Finds jobs that hang without help of their script: no rank prints, logs or does anything for `Settings.hang_after`.
+
+Every host follows what its ranks use (`sampling.idleness`), and reports to the leader when none of them has printed or
+logged anything for that long. When this is so on all hosts of the job, the leader takes the stacks of all ranks, and
+judges them together (`JobWatch`). A rank may compile for hours while the others wait for it: that is not a hang.
+
+Data in, data out: the clock is an argument.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Container, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Callable, Protocol
+
+from cloudtrain.contract.documents import Fields, is_count
+from cloudtrain.observe.hanging import SCRIPT, STORAGE, Hanging
+from cloudtrain.observe.stacks import show_ranks
+from cloudtrain.runtime.diagnose import hangs
+from cloudtrain.runtime.diagnose.hangs import Place
+from cloudtrain.runtime.sampling.idleness import PAUSED_SECONDS, pause
+
+
+@dataclass(frozen=True)
+class Silence:
+    """The report of a host on which no rank has printed or logged anything for long, or does so again."""
+
+    seconds: float
+    idle: Mapping[int, float]
+    """Its ranks that have not ended, with the seconds for which each has done nothing."""
+
+    def to_message(self) -> dict[str, Any]:
+        return {"type": "silent", "seconds": self.seconds, "ranks": [*self.idle.items()]}
+
+    @classmethod
+    def of(cls, message: Mapping[str, Any]) -> Silence:
+        """The inverse of `to_message`. Raises ValueError or TypeError for anything else."""
+        given = Fields(message)
+        idle = {rank: float(seconds) for rank, seconds in given.items("ranks")}
+        if not all(map(is_count, idle)):
+            raise ValueError("the ranks of a host are not numbers")
+        return cls(given.number("seconds", least=0), idle)
+
+
+class Heard(Protocol):
+    """A kind of output of ranks."""
+
+    @property
+    def heard(self) -> float:
+        """When there was any last, on the clock of `time.monotonic`; 0: never."""
+        ...
+
+
+class SilenceWatch:
+    """When a host has to report its silence to the leader.
+
+    Args:
+        limit: see `Settings.hang_after`; 0: never.
+        began: when the ranks were launched, on the clock of `time.monotonic`.
+        outputs: all that the ranks print, log and beat.
+    """
+
+    def __init__(self, limit: float, began: float, outputs: Sequence[Heard]) -> None:
+        self._limit = limit
+        self._pause = pause(limit)
+        self._outputs = outputs
+        self._looked_at = self._resumed_at = began
+        """When this host was last looked at, and when it ran again after a pause."""
+        self._is_silent = False
+
+    def look(
+        self, now: float, idle: Callable[[], Mapping[int, float]], ended: Container[int] = ()
+    ) -> Silence | None:
+        """The report, if there is one to make. Call this at least once a second.
+
+        Args:
+            now: on the clock of `time.monotonic`.
+            idle: see `Silence`.
+            ended: the ranks that have ended.
+        """
+        late = now - self._looked_at
+        if not self._limit or late < self._pause:
+            return None
+        if late > self._pause + PAUSED_SECONDS:
+            self._resumed_at = now
+        self._looked_at = now
+        seconds = now - max(self._resumed_at, *(output.heard for output in self._outputs))
+        was_silent, self._is_silent = self._is_silent, seconds >= self._limit
+        if not (was_silent or self._is_silent):
+            return None
+        return Silence(seconds, {rank: found for rank, found in idle().items() if rank not in ended})
+
+
+@dataclass
+class JobWatch:
+    """The silence of all hosts, for the leader.
+
+    Args:
+        hosts: those with ranks.
+        limit: see `Settings.hang_after`; 0: a job never hangs.
+    """
+
+    hosts: Sequence[str]
+    limit: float
+    _silent: dict[str, tuple[float, Silence]] = field(default_factory=dict)
+    """The last report of each host, and when it arrived."""
+    _looked_at: float | None = None
+    hanging: Hanging | None = None
+    """The hang that was found and is not over."""
+    _seen: dict[int, tuple[Place, str]] | None = None
+    """The places of ranks that need a second look."""
+    _still: list[int] = field(default_factory=list)
+    """The ranks that did nothing when it was found."""
+
+    def add(self, host: str, now: float, silence: Silence) -> None:
+        if silence.seconds < self.limit:
+            self._silent.pop(host, None)
+            self._looked_at = self._seen = None
+        elif host in self.hosts:
+            self._silent[host] = now, silence
+
+    def is_due(self, now: float) -> bool:
+        """Whether the stacks of all ranks are to be taken: all are silent, and one at least does nothing."""
+        fresh = [now - at < 3 * pause(self.limit) + PAUSED_SECONDS for at, _ in self._silent.values()]
+        if not self.limit or len(fresh) < len(self.hosts) or not all(fresh) or self.hanging:
+            return False
+        if not any(
+            seconds >= self.limit for _, found in self._silent.values() for seconds in found.idle.values()
+        ):
+            return False
+        wait = self.limit if self._seen is None else pause(self.limit)
+        if self._looked_at is not None and now - self._looked_at < wait:
+            return False
+        self._looked_at = now
+        return True
+
+    def forget_look(self) -> None:
+        """The stacks could not be taken now."""
+        self._looked_at = None
+
+    @property
+    def is_over(self) -> bool:
+        """Whether a rank of the job that hung shows a sign of life again."""
+        idle = self._idle
+        return self.hanging is not None and (
+            len(self._silent) < len(self.hosts)
+            or any(idle.get(rank, self.limit) < self.limit for rank in self._still)
+        )
+
+    @property
+    def _idle(self) -> dict[int, float]:
+        return {rank: seconds for _, found in self._silent.values() for rank, seconds in found.idle.items()}
+
+    def host_of(self, rank: int) -> str:
+        return next((host for host, (_, found) in self._silent.items() if rank in found.idle), "")
+
+    def judge(self, places: Mapping[int, tuple[Place, str]], ended: Sequence[int] = ()) -> Hanging | None:
+        """The hang that the stacks of all ranks show, which becomes `hanging`; None if one of them still works.
+
+        Args:
+            places: of each rank, and its stack as text.
+            ended: ranks that have ended with 0.
+        """
+        idle = self._idle
+        waits = [rank for rank, (place, _) in places.items() if place.kind == hangs.COLLECTIVE]
+        works = [rank for rank, seconds in idle.items() if seconds < self.limit and rank not in waits]
+        only = {rank: place for rank, (place, _) in places.items() if rank in idle}
+        unknown = places.keys() - idle.keys() - {*ended}  # its signs of life cannot be read
+        if not only or works or unknown:
+            return None
+        if any(seconds < self.limit for seconds in idle.values()) and not self._is_confirmed(places):
+            return None
+        in_storage = [rank for rank, place in only.items() if place.kind == hangs.STORAGE]
+        if in_storage:
+            return self._found(in_storage, places, STORAGE)
+        verdict = hangs.judge(only, ended)
+        if verdict is None:
+            return self._found(_odd(only), places)
+        if not only.keys() >= {*verdict.ranks}:
+            message = f"{_who(verdict.ranks)} ended with exit code 0, and the others wait in a collective"
+            return self._found(only, places, message=message)
+        unseen = sorted(idle.keys() - places.keys())
+        if len(verdict.ranks) == len(only) and unseen:
+            message = f"{_who(unseen)} did not show a stack, and the others wait in a collective"
+            return self._found(only, places, message=message)
+        if len(verdict.ranks) == len(only) > 1:
+            return self._found(only, places, message=f"{verdict.why}. It is unclear which rank is the cause")
+        return self._found(verdict.ranks, places, others=f", while {verdict.why}")
+
+    def _is_confirmed(self, places: Mapping[int, tuple[Place, str]]) -> bool:
+        """Whether ranks that use a processor or a GPU really wait: they have been in the same calls before."""
+        before, self._seen = self._seen, None
+        if before is None:
+            self._seen = dict(places)
+        return before == places
+
+    def _found(
+        self,
+        ranks: Iterable[int],
+        places: Mapping[int, tuple[Place, str]],
+        cause: str = SCRIPT,
+        others: str = "",
+        message: str = "",
+    ) -> Hanging:
+        ranks = sorted(ranks)
+        place, stack = places[ranks[0]]
+        host = self.host_of(ranks[0])
+        where = place.call or "an unknown place"
+        are, wait = ("is", "waits") if len(ranks) == 1 else ("are", "wait")
+        does = f"{wait} for storage in" if cause == STORAGE else f"{are} in"
+        self._still = [rank for rank, seconds in self._idle.items() if seconds >= self.limit]
+        self.hanging = Hanging(
+            ranks=show_ranks(ranks),
+            rank=ranks[0],
+            count=len(ranks),
+            host=host,
+            cause=cause,
+            where=place.call,
+            message=message or f"{_who(ranks)}{f' on {host}' * (len(ranks) == 1)} {does} {where}{others}",
+            stack=stack,
+            seconds=round(max(found.seconds for _, found in self._silent.values()), 1),
+        )
+        return self.hanging
+
+
+def _who(ranks: Sequence[int]) -> str:
+    return f"rank {ranks[0]}" if len(ranks) == 1 else f"ranks {show_ranks(ranks)}"
+
+
+def _odd(places: Mapping[int, Place]) -> list[int]:
+    """The fewest ranks in one place, if the others are elsewhere; else all."""
+    counts = Counter(place.call for place in places.values())
+    (_, most), *rest = counts.most_common()
+    if not rest or rest[-1][1] == most:
+        return [*places]
+    return [rank for rank, place in places.items() if counts[place.call] == rest[-1][1]]

@@ -1,0 +1,167 @@
+"""The notifications of a job, and which have been sent: ``notifications.jsonl``, to which lines are appended.
+
+``{"notification": {...}}`` is one that is due, ``{"key", "rule", "sent"}`` one that a place has received, and ``{"key",
+"rule", "error", "time", "again"}`` a try that failed. ``rule`` is the position in the job's ``notify``. Of several
+processes, one sends: the one that holds the lock. It marks what a place has received. If it is killed in between, the
+next one sends that again, with the same key. On a file system without locks, such as Lustre without ``flock``, several
+may send together: then a place gets a notification more than once, with one key.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from cloudtrain._system.files import READ_REGULAR, append_lines, lock, open_regular, open_to_append
+from cloudtrain._system.retries import again
+from cloudtrain.contract.documents import Fields, parse_json
+from cloudtrain.contract.text import to_json
+from cloudtrain.runtime.notifications.notification import Notification
+from cloudtrain.runtime.notifications.rules import Rule
+
+NOTIFICATIONS = "notifications.jsonl"
+NOTIFICATIONS_LOCK = "notifications.lock"
+MOST_BYTES = 16 << 20
+_NO_LOCKS = (errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP)
+"""Errors of file systems that have no locks."""
+
+Place = tuple[str, int]
+"""A notification and the rule that it is for: the key, and the position of the rule."""
+
+
+@dataclass(frozen=True)
+class Failed:
+    """The last try to send a notification to a place."""
+
+    error: str
+    time: float
+    again: bool
+
+
+@dataclass
+class Sent:
+    """The content of an outbox."""
+
+    notifications: dict[str, Notification] = field(default_factory=dict)
+    sent: set[Place] = field(default_factory=set)
+    failed: dict[Place, Failed] = field(default_factory=dict)
+
+    def due(self, rules: Sequence[Rule]) -> list[tuple[Notification, int]]:
+        """The notifications that have not arrived, each with the position of its rule."""
+        return [
+            (notification, number)
+            for notification in self.notifications.values()
+            for number, rule in enumerate(rules)
+            if is_wanted(rule, notification) and (notification.key, number) not in self.sent
+        ]
+
+
+def is_wanted(rule: Rule, notification: Notification) -> bool:
+    """Whether ``rule`` is about this event. The end of a job that hangs is both ``failed`` and ``hanging``."""
+    events = {notification.event, "hanging"} if notification.failure_class == "hang" else {notification.event}
+    if notification.event == "cost":  # each rule has its own limit
+        return "cost" in rule.on and notification.key.endswith(f"/{rule.cost_above:g}")
+    return not events.isdisjoint(rule.on)
+
+
+class Outbox:
+    """The notifications in the folder of a job."""
+
+    def __init__(self, folder: Path) -> None:
+        self._path = folder / NOTIFICATIONS
+        self._lock = folder / NOTIFICATIONS_LOCK
+
+    def post(self, notification: Notification) -> None:
+        """Add a notification. One whose key is there already is ignored. Raises OSError."""
+        self._append({"notification": notification.to_dict()})
+
+    def note_sent(self, place: Place) -> None:
+        self._append({"key": place[0], "rule": place[1], "sent": round(time.time(), 3)})
+
+    def note_failed(self, place: Place, error: str, *, may_arrive: bool) -> None:
+        """Note a try that failed. ``may_arrive``: whether it is worth another one."""
+        now = round(time.time(), 3)
+        self._append({"key": place[0], "rule": place[1], "error": error, "time": now, "again": may_arrive})
+
+    def read(self) -> Sent:
+        """All of it. Raises OSError, except if there is no file."""
+        try:
+            with open(open_regular(self._path, READ_REGULAR), "rb") as file:
+                return parse_outbox(file.read(MOST_BYTES))
+        except FileNotFoundError:
+            return Sent()
+
+    @contextlib.contextmanager
+    def held(self) -> Iterator[bool]:
+        """Hold the lock during the block, if no other process does. Raises OSError.
+
+        The value is true as well if the file system has no locks.
+        """
+        descriptor = open_regular(self._lock, os.O_RDWR | os.O_CREAT, 0o600)
+        try:
+            yield _is_locked(descriptor)
+        finally:
+            os.close(descriptor)
+
+    @property
+    def has_sender(self) -> bool:
+        """Whether a process sends notifications now, as far as this machine can see."""
+        try:
+            descriptor = open_regular(self._lock, os.O_RDWR)
+        except OSError:
+            return False
+        try:
+            return not lock(descriptor, wait=False, shared=True)
+        except OSError:
+            return False
+        finally:
+            os.close(descriptor)
+
+    def _append(self, record: dict[str, object]) -> None:
+        line = f"{to_json(record)}\n".encode("utf-8", "backslashreplace")
+
+        def append() -> None:
+            descriptor = open_to_append(self._path, 0o600)
+            try:
+                append_lines(descriptor, line)
+            finally:
+                os.close(descriptor)
+
+        again(append)
+
+
+def _is_locked(descriptor: int) -> bool:
+    """Lock an open file. Returns false if another process has locked it. Raises OSError."""
+    try:
+        return lock(descriptor, wait=False)
+    except OSError as error:
+        if error.errno not in _NO_LOCKS:
+            raise
+        return True
+
+
+def parse_outbox(data: bytes) -> Sent:
+    """The content of a file. Lines that a crash cut short are skipped."""
+    found = Sent()
+    for line in data.splitlines():
+        with contextlib.suppress(ValueError):
+            _add(Fields(parse_json(line)), found)
+    return found
+
+
+def _add(given: Fields, found: Sent) -> None:
+    if "notification" in given:
+        notification = Notification.from_dict(given.mapping("notification"))
+        found.notifications.setdefault(notification.key, notification)
+        return
+    place = (given.text("key"), given.integer("rule"))
+    if "sent" in given:
+        found.sent.add(place)
+        found.failed.pop(place, None)
+    else:
+        found.failed[place] = Failed(given.text("error"), given.time("time"), given.boolean("again", True))

@@ -1,0 +1,118 @@
+"""The rules of a job's field ``notify``: which events to send notifications of, and where to."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from cloudtrain.contract.documents import Fields
+
+EVENTS = ("failed", "completed", "stopped", "preempted", "hanging", "cost")
+WITHOUT_COST = EVENTS[:-1]
+"""The events of a rule that names none."""
+TARGETS = ("command", "webhook", "slack", "email")
+"""The kinds of places. A rule has one of them."""
+RETRY_SECONDS = 3600.0
+"""How long a notification is tried again by default."""
+
+HOLD_SECONDS = 5.0
+"""How long the hosts of a job are held for notifications of its end, unless a rule has ``retry_for``."""
+
+_REFERENCE = re.compile(r"\$(?:\{([A-Za-z_]\w*)\}|([A-Za-z_]\w*))", re.ASCII)
+_TEXTS = ("webhook", "slack", "secret", "smtp", "user", "password", "sender")
+
+
+@dataclass(frozen=True)
+class Rule:
+    """One rule. Its texts may refer to variables, as ``$NAME``: see `resolved`."""
+
+    on: tuple[str, ...] = WITHOUT_COST
+    command: tuple[str, ...] = ()
+    webhook: str = ""
+    secret: str = ""
+    """The key that signs the requests to ``webhook``."""
+    slack: str = ""
+    email: tuple[str, ...] = ()
+    smtp: str = "localhost:25"
+    user: str = ""
+    password: str = ""
+    sender: str = ""
+    cost_above: float = 0.0
+    price_per_hour: float = 0.0
+    """Of one host."""
+    retry_for: float = RETRY_SECONDS
+    """In seconds."""
+    holds: bool = False
+    """Whether ``retry_for`` was given: then an allocation is held for as long."""
+
+    @property
+    def kind(self) -> str:
+        return next(name for name in TARGETS if getattr(self, name))
+
+    @property
+    def variables(self) -> list[str]:
+        """The variables that it refers to."""
+        texts = [*(getattr(self, name) for name in _TEXTS), *self.email]
+        return sorted({found for text in texts for found in references(text)})
+
+    def resolved(self, environ: Mapping[str, str]) -> Rule:
+        """The rule with the values of its variables. Raises LookupError, which names one that is missing."""
+        missing = [name for name in self.variables if not environ.get(name)]
+        if missing:
+            raise LookupError(f"the variable {missing[0]} is not set")
+
+        def fill(text: str) -> str:
+            return _REFERENCE.sub(lambda match: environ[match[1] or match[2]], text)
+
+        texts: dict[str, Any] = {name: fill(getattr(self, name)) for name in _TEXTS}
+        return replace(self, **texts, email=tuple(map(fill, self.email)))
+
+    @classmethod
+    def from_dict(cls, record: object) -> Rule:
+        """A rule as a request has it. Raises ValueError, which names the field."""
+        given = Fields(record)
+        cost_above = given.number("cost_above", 0.0, least=0)
+        on = given.texts("on", ()) or (*WITHOUT_COST, *(("cost",) if cost_above else ()))
+        rule = cls(
+            on=on,
+            command=given.texts("command", ()),
+            email=given.texts("email", ()),
+            smtp=given.text("smtp", cls.smtp),
+            cost_above=cost_above,
+            price_per_hour=given.number("price_per_hour", 0.0, least=0),
+            retry_for=given.number("retry_for", RETRY_SECONDS, least=0),
+            holds="retry_for" in given,
+            **{name: given.text(name, "") for name in _TEXTS if name != "smtp"},
+        )
+        if not any(getattr(rule, name) for name in TARGETS):
+            raise ValueError(f"it has none of {', '.join(TARGETS)}")
+        return rule
+
+
+def rules_of(body: Mapping[str, Any]) -> list[Rule]:
+    """The rules in the body of a request. Rules that cannot be read, as of a newer version, are none."""
+    try:
+        return [Rule.from_dict(record) for record in body.get("notify", ())]
+    except (ValueError, TypeError):
+        return []
+
+
+def hold_seconds(rules: Sequence[Rule]) -> float:
+    """How long the hosts of a job may be held at its end, until its notifications have arrived."""
+    return max([HOLD_SECONDS, *(rule.retry_for for rule in rules if rule.holds)])
+
+
+def references(text: str) -> list[str]:
+    """The names of the variables that ``text`` refers to.
+
+    >>> references("https://$HOST/${TOKEN}/$5")
+    ['HOST', 'TOKEN']
+    """
+    return [match[1] or match[2] for match in _REFERENCE.finditer(text)]
+
+
+def own_variables(rules: Sequence[Rule], others: Sequence[str]) -> list[str]:
+    """The variables that only the rules need: the script does not get them. ``others`` are those that it gets."""
+    return sorted({name for rule in rules for name in rule.variables} - {*others})

@@ -1,0 +1,1 @@
+"""Samples this host and its GPUs while the job runs: see `cloudtrain.observe.samples`."""

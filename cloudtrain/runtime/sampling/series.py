@@ -1,0 +1,59 @@
+"""Makes one sample out of several: means of rates, the largest of levels, the last of everything else."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+MEANS = ("cpu", "disk_read", "disk_write", "network_in", "network_out", "gpu_use", "gpu_power")
+LARGEST = ("memory", "rank_memory", "gpu_memory", "gpu_temperature")
+PEAKS = ("cpu", "gpu_use")
+"""Of these means, the largest value is a field, too: ``cpu_max``, ``gpu_use_max``."""
+KEYS = ("gpu", "ranks")
+"""Whose values the lists have, by the beginnings of their names."""
+
+Values = Mapping[str, Any]
+
+
+def merge(samples: Sequence[Values]) -> dict[str, Any]:
+    """The fields of one sample for the time of all of them, without those that none has."""
+    last = samples[-1]
+    alike = {key: [sample for sample in samples if sample.get(key) == last.get(key)] for key in (*KEYS, "")}
+    merged: dict[str, Any] = {}
+    for name in dict.fromkeys(name for sample in samples for name in sample):
+        key = "gpu" if name.startswith("gpu_") else "ranks" if name == "rank_memory" else ""
+        given = [sample.get(name) for sample in alike[key]]
+        if name in MEANS:
+            merged[name] = _each(given, lambda values: sum(values) / len(values))
+            if name in PEAKS:
+                merged[f"{name}_max"] = _each(given, max)
+        elif name in LARGEST:
+            merged[name] = _each(given, max)
+        elif name == "gpu_xid":
+            merged[name] = _each(given, lambda values: values[-1])
+        else:
+            merged[name] = last.get(name)
+    return {name: _rounded(value) for name, value in merged.items() if _is_known(value)}
+
+
+def _each(given: Sequence[Any], combine: Any) -> Any:
+    """``combine`` for numbers, or for each place in lists of numbers; leaves out what is None."""
+    known = [value for value in given if value is not None]
+    if not known:
+        return None
+    if isinstance(known[0], list):
+        return [_each(place, combine) for place in zip(*known)]
+    return combine(known)
+
+
+def _is_known(value: Any) -> bool:
+    return value is not None and not (isinstance(value, list) and all(item is None for item in value))
+
+
+def _rounded(value: Any) -> Any:
+    """Numbers with three decimals, and whole numbers as such: a sample is a short line."""
+    if isinstance(value, list):
+        return [*map(_rounded, value)]
+    if isinstance(value, float):
+        return int(value) if abs(value) >= 1000 or value.is_integer() else round(value, 3)
+    return value

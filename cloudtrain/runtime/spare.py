@@ -1,0 +1,81 @@
+"""The runtime of a spare host: it prepares the host as if it had a place in the job, and waits until it is ended.
+
+The supervisor ends it with the attempt. If the host has a place in the next one, its data is there already.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from cloudtrain._secrets.hiding import ValueHider
+from cloudtrain.contract import FailureReport, JobStatus
+from cloudtrain.observe import EventLog, steady
+from cloudtrain.observe.events import SPARE, Event
+from cloudtrain.runtime.host_config import HostConfig
+from cloudtrain.runtime.inputs.preparation import Preparation
+from cloudtrain.runtime.outcome import HostOutcome
+from cloudtrain.runtime.output import say
+from cloudtrain.runtime.phase_failure import phase_failure
+from cloudtrain.runtime.phases import Phases
+from cloudtrain.storage import retry_policy
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from cloudtrain.runtime.leader_client import Inbox
+
+WAITS = "waits"
+"""The state of a spare host that is prepared."""
+
+
+def wait_as_spare(config: HostConfig, environ: Mapping[str, str], inbox: Inbox) -> HostOutcome:
+    """Prepare this host and wait. The outcome is a failure if it cannot take a place."""
+    events, name = _SpareEvents(config.paths.events, config.host.current), config.host.current
+    phases = Phases(events)
+    hider = ValueHider.of_variables(config.settings.hidden_variables.split(","), environ)
+    preparation = Preparation(_prepared_part(config), environ, phases, events, lambda error: None)
+
+    def prepare() -> None:
+        try:
+            preparation.run()
+            inbox.put({"type": "prepared"})
+        except Exception as error:
+            report = phase_failure(error, name, phases.current, hider)
+            inbox.put({"type": "failed", "report": report})
+
+    threading.Thread(target=prepare, daemon=True).start()
+    outcome = None
+    while outcome is None:
+        message = inbox.get()
+        if message["type"] == "prepared":
+            events.emit("phase", phase=WAITS, state="began")
+            say(f"{name} is a spare host: it is ready to take the place of another one")
+        elif message["type"] == "failed":
+            outcome = HostOutcome(JobStatus.FAILED, message["report"], is_announced=False)
+        elif message["type"] == "orphaned":
+            why = "the process that started its runtime has ended"
+            outcome = HostOutcome(JobStatus.FAILED, FailureReport.host_lost(name, why, steady.now()))
+        elif message["type"] == "signal":
+            outcome = HostOutcome(JobStatus.INTERRUPTED)
+    retry_policy.default.give_up()  # no thread may delay the end of this process
+    return outcome
+
+
+def _prepared_part(config: HostConfig) -> HostConfig:
+    """``config`` without what depends on the place: checkpoints, shares of channels, and streams."""
+    fixed = [one for one in config.inputs if one.mode == "File" and not one.is_sharded]
+    channels = tuple((one.name, one.uri) for one in fixed)
+    return replace(config, settings=replace(config.settings, checkpoint_uri="", channels=channels))
+
+
+class _SpareEvents(EventLog):
+    """The phases of a spare host are not those of the job."""
+
+    def emit(self, event: str, **fields: Any) -> Event:
+        if event == "warning":
+            return super().emit(event, **fields)
+        if event == "phase" and fields["state"] == "began":
+            return super().emit(SPARE, state=fields["phase"])
+        return {}

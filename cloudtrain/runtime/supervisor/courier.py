@@ -1,0 +1,195 @@
+"""The process that sends the notifications of a job, next to its supervisor, which it may outlive.
+
+It holds the lock of the job's outbox from beginning to end, sends what the supervisor posts there, and posts the end of
+the job itself: from the final record, or because the supervisor is gone. On a machine of the user's, it runs until each
+notification has arrived, or its rule gives up. In an allocation it ends with the batch step; what has not arrived by
+then, ``cloudtrain notify`` sends.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from cloudtrain._system.files import read_regular
+from cloudtrain._system.retries import exists
+from cloudtrain._system.signals import SIGHUP
+from cloudtrain.contract import FailureClass, FailureReport, JobStatus
+from cloudtrain.contract.request_body import script_variables
+from cloudtrain.observe import steady
+from cloudtrain.runtime.notifications.delivery import Delivery
+from cloudtrain.runtime.notifications.outbox import Outbox
+from cloudtrain.runtime.notifications.rules import rules_of
+from cloudtrain.runtime.run_folder import LIBRARY
+from cloudtrain.runtime.supervisor.folder import JobFolder
+from cloudtrain.runtime.supervisor.notifications import end_notification
+from cloudtrain.runtime.supervisor.record import LARGEST, STOPPED_BY_USER
+
+LOOK_SECONDS = 0.5
+ALIVE_SECONDS = 2.0
+"""Seconds between two looks whether the supervisor is alive."""
+LOCK_SECONDS = 10.0
+"""How long a courier tries to get the lock after its supervisor has ended."""
+REQUEST_SECONDS = 600.0
+"""How long it tries to read the request."""
+MACHINE, STEP = "machine", "step"
+"""Whether the supervisor runs on a machine of the user's, or in an allocation."""
+
+_RUN = (
+    "import sys; del sys.path[0]; sys.path.append(sys.argv[1]);"
+    " from cloudtrain.runtime.supervisor.courier import main; main()"
+)
+_ORPHAN = 'exec 3<&0; "$@" <&3 3<&- &'
+"""A shell command that starts a program as no one's child: a supervisor ends its descendants after each attempt."""
+
+
+class Courier:
+    """The supervisor's end. The courier sees when the supervisor closes it, or is killed."""
+
+    def __init__(self, folder: JobFolder, environ: Mapping[str, str], place: str) -> None:
+        """Raises OSError."""
+        command = [sys.executable, "-c", _RUN, LIBRARY, str(folder.path), place]
+        if place == MACHINE:
+            command = ["/bin/sh", "-c", _ORPHAN, "sh", *command]
+        self._process = subprocess.Popen(
+            command,
+            env=environ,
+            cwd="/",
+            stdin=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
+        )
+        if place == MACHINE:
+            self._process.wait()
+
+    def close(self, seconds: float) -> None:
+        """Let the courier finish: one of an allocation for at most ``seconds``, then it is ended."""
+        if self._process.stdin:
+            self._process.stdin.close()
+        with suppress(subprocess.TimeoutExpired):
+            self._process.wait(seconds)
+        self._process.kill()
+        self._process.wait()
+
+
+def start_courier(
+    folder: JobFolder, body: Mapping[str, Any], environ: Mapping[str, str], place: str
+) -> Courier | None:
+    """The courier of a job; None if it has no rules, or if the courier does not start: the job runs nevertheless."""
+    if not rules_of(body):
+        return None
+    try:
+        return Courier(folder, environ, place)
+    except OSError as error:
+        with suppress(OSError):
+            folder.append_to_log(f"[cloudtrain] notifications of this job are not sent: {error}\n")
+        return None
+
+
+def main() -> None:
+    """Send the notifications of the job in a folder. The arguments are those of `Courier`."""
+    for number in (signal.SIGINT, SIGHUP):
+        signal.signal(number, signal.SIG_IGN)
+    folder, place = JobFolder(Path(sys.argv[2])), sys.argv[3]
+    closed = threading.Event()
+    threading.Thread(target=_wait_for_end, args=(closed,), daemon=True).start()
+    until = float("inf")
+    while time.monotonic() < until:
+        with suppress(OSError), Outbox(folder.path).held() as is_held:
+            if is_held:
+                carry(folder, dict(os.environ), closed, place)
+                return
+        if closed.is_set():
+            until = min(until, time.monotonic() + LOCK_SECONDS)
+        time.sleep(LOOK_SECONDS)
+
+
+def carry(folder: JobFolder, environ: Mapping[str, str], closed: threading.Event, place: str) -> None:
+    """Send the notifications of a job until none is left after its supervisor has ended, or its folder is removed.
+
+    Args:
+        closed: set when the supervisor has closed its end, or was killed.
+    """
+    delivery: Delivery | None = None
+    ended = posted = False
+    look_at, give_up_at = time.monotonic() + ALIVE_SECONDS, time.monotonic() + REQUEST_SECONDS
+    while delivery or time.monotonic() < give_up_at:
+        with suppress(Exception):  # a file system that fails for a moment, or a limit of threads
+            if not exists(folder.path):
+                return
+            delivery = delivery or _delivery(folder, environ)
+            if place == MACHINE and not ended and time.monotonic() > look_at:
+                look_at = time.monotonic() + ALIVE_SECONDS
+                ended = not folder.is_alive()
+            ended = ended or closed.is_set()
+            if ended and not posted:
+                posted = post_end(folder, place)
+            if not delivery.step() and posted:
+                return
+        if ended:
+            time.sleep(LOOK_SECONDS / 5)
+        else:
+            closed.wait(LOOK_SECONDS)
+
+
+def _delivery(folder: JobFolder, environ: Mapping[str, str]) -> Delivery:
+    """Raises PlatformError if the request cannot be read."""
+    body = folder.read_request()
+    return Delivery(Outbox(folder.path), rules_of(body), environ, hidden=script_variables(body))
+
+
+def post_end(folder: JobFolder, place: str) -> bool:
+    """Post the notification of a job's end after that of its supervisor, unless the job continues elsewhere.
+
+    Returns false if that cannot be decided yet. Raises OSError or PlatformError.
+    """
+    record = folder.read_record()
+    if not record.status.is_final and place == MACHINE:
+        if folder.is_alive():
+            return False
+        record = folder.read_record()
+    if not record.status.is_final:
+        if place == STEP:
+            return True
+        record = replace(record, ended_at=folder.last_life())
+        if folder.stop_mark.exists():
+            record = replace(record, status=JobStatus.STOPPED, reason=STOPPED_BY_USER)
+        else:
+            record = replace(record, status=JobStatus.FAILED, failure=_lost(folder))
+    outbox = Outbox(folder.path)
+    notification = end_notification(folder.name, folder.path.parent.name, record)
+    if notification.key not in outbox.read().notifications:
+        outbox.post(notification)
+    return True
+
+
+def _lost(folder: JobFolder) -> FailureReport:
+    """The failure of a job whose supervisor is gone, with the last line that it printed, if any."""
+    last = ""
+    with suppress(OSError):
+        lines = read_regular(folder.supervisor_log, LARGEST).decode("utf-8", "replace").splitlines()
+        last = next((line.strip() for line in reversed(lines) if line.strip()), "")
+    return FailureReport(
+        FailureClass.KILLED,
+        f"the supervisor of the job is gone: {last or 'it was killed, or the machine was restarted'}",
+        "Submit the job again: it resumes from its last checkpoint.",
+        exit_code=137,
+        time=steady.now(),
+    )
+
+
+def _wait_for_end(closed: threading.Event) -> None:
+    with suppress(OSError):
+        while os.read(0, 1 << 12):
+            pass
+    closed.set()

@@ -1,0 +1,168 @@
+"""Decides whether a job restarts after an attempt: by the cause of its end, and by how far it got.
+
+Each kind of cause has its own budget, which is full again after progress: a step beyond all earlier ones. A failure
+that would happen again is not repeated: the same exception, in the same line, after the same step.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
+
+from cloudtrain.contract import FailureClass, FailureReport
+from cloudtrain.contract.settings import STOP_ON_HANG
+from cloudtrain.contract.text import one_line
+from cloudtrain.runtime.diagnose.first_cause import NOT_WORTH_A_RETRY, is_consequence
+from cloudtrain.runtime.supervisor.places import LOSES_ITS_PLACE, leave_out, without
+from cloudtrain.runtime.supervisor.record import JobRecord
+
+REPEATED_CODE = 93
+"""The exit code of a job that ends because the same failure happened twice."""
+
+_DETERMINISTIC = (FailureClass.USER_ERROR, FailureClass.OUT_OF_MEMORY)
+_NETWORK = re.compile(
+    r"connect|time[d_]*out|network|socket|ssl|http|url|pipe|gaierror|endpoint|client|remote|protocol|throttl|comm"
+    r"|unavailable|incomplete|interrupt|storage|platform|dist|^oserror|ioerror",
+    re.IGNORECASE,
+)
+"""Exceptions about something outside of the script: it may be back at the next attempt."""
+_RAISED = re.compile(r"^(?:\w+\.)*(\w+)(?::|$)", re.MULTILINE)
+"""The exceptions of a traceback: one that a library raises may have another as its cause."""
+_PASSING = re.compile(
+    r"temporar|unavailable|unreachable|(?:could ?n.t|cannot|failed to) connect|try again|too many requests|rate limit"
+    r"|worker.*(?:killed|exited unexpectedly)|stale file handle",
+    re.IGNORECASE,
+)
+"""Messages about the same."""
+_VARYING = re.compile(r"0x[0-9a-fA-F]+|\d+(?:\.\d+)?")
+"""Numbers and addresses in a message may differ between two attempts."""
+LONGEST_CAUSE = 200
+"""Characters of a cause in the record."""
+_FRAME = re.compile(r'^ *File "(.*)", line (\d+), in (.*)$', re.MULTILINE)
+
+
+@dataclass(frozen=True)
+class Budget:
+    """The attempts that a job may make for one kind of cause without progress."""
+
+    name: str
+    """Of one attempt, for display."""
+    limit: str
+    """The field of the request that limits them."""
+    spent: str
+    """The field of the record that counts them."""
+
+    def is_spent(self, record: JobRecord, request: Mapping[str, Any]) -> bool:
+        return bool(getattr(record, self.spent) >= request[self.limit])
+
+    def spend(self, record: JobRecord) -> JobRecord:
+        """The record of the next attempt."""
+        return replace(record, attempt=record.attempt + 1, **{self.spent: getattr(record, self.spent) + 1})
+
+    def describe(self, record: JobRecord, request: Mapping[str, Any]) -> str:
+        """For example: ``preemption 1 of 10``."""
+        return f"{self.name} {getattr(record, self.spent)} of {request[self.limit]}"
+
+
+RETRIES = Budget("retry", "max_retry_attempts", "retries")
+HOST_LOSSES = Budget("restart after a lost host", "max_retry_attempts", "host_losses")
+HANGS = Budget("restart after a hang", "max_retry_attempts", "hangs")
+PREEMPTIONS = Budget("preemption", "max_preemptions", "preemptions")
+TAKEOVERS = Budget("spare host", "spare_hosts", "takeovers")
+"""Not one of `BUDGETS`: each spare host is used once, and progress brings none back."""
+BUDGETS = (RETRIES, HOST_LOSSES, HANGS, PREEMPTIONS)
+
+_OF_CLASS = {
+    FailureClass.HOST_LOST: HOST_LOSSES,
+    FailureClass.GPU_FAULT: HOST_LOSSES,
+    FailureClass.HANG: HANGS,
+}
+
+
+class Decision(NamedTuple):
+    """The consequence of the end of an attempt."""
+
+    restarts: bool
+    budget: Budget
+    """That of this cause."""
+    record: JobRecord
+    """With this end in it; `Budget.spend` makes that of the next attempt."""
+    repeats: str = ""
+    """Why a restart would end in the same way, as a sentence without a full stop."""
+    replaced: tuple[str, ...] = ()
+    """The hosts whose places spare hosts take."""
+
+
+def decide(
+    record: JobRecord,
+    failure: FailureReport | None,
+    step: int | None,
+    request: Mapping[str, Any],
+    spares: Sequence[str] = (),
+    reclaimed: Collection[str] = (),
+) -> Decision:
+    """Whether a job restarts after an attempt.
+
+    Args:
+        failure: why the attempt ended; None: a preemption.
+        step: the last step that the attempt reported; None if it reported none.
+        request: the body of the job's request.
+        spares: the spare hosts that could take a place now.
+        reclaimed: the only hosts that a preemption took back.
+    """
+    budget = PREEMPTIONS if failure is None else _OF_CLASS.get(failure.failure_class, RETRIES)
+    cause = cause_of(failure, step) if failure else ""
+    is_same = bool(cause) and (cause, step) == (record.cause, record.cause_step)
+    if step is not None and step > (-1 if record.furthest is None else record.furthest):
+        # a bug that follows every step would cost an attempt for each
+        recurs = bool(cause) and cause == record.cause
+        unspent: dict[str, Any] = {one.spent: 0 for one in BUDGETS if not (recurs and one is budget)}
+        record = replace(record, furthest=step, **unspent)
+    if failure:  # a preemption in between does not make another failure of it
+        record = replace(record, cause=cause, cause_step=step)
+    if failure is None and 0 < len(reclaimed) <= len(spares):
+        replaced = tuple(sorted(reclaimed))
+        return Decision(True, TAKEOVERS, without(record, replaced, spares), replaced=replaced)
+    if failure is None:
+        return Decision(not budget.is_spent(record, request), budget, record)
+    if failure.failure_class in NOT_WORTH_A_RETRY:
+        return Decision(False, budget, record)
+    if (
+        failure.failure_class == FailureClass.HANG
+        and request.get("settings", {}).get("on_hang") == STOP_ON_HANG
+    ):
+        return Decision(False, budget, record)
+    if is_same and not budget.is_spent(record, request):
+        after = "before the first step" if step is None else f"after step {step}"
+        return Decision(False, budget, record, f"the same failure happened twice {after}: {cause}")
+    record, replaced = leave_out(record, failure, spares)
+    if replaced and failure.failure_class in LOSES_ITS_PLACE:
+        return Decision(True, TAKEOVERS, record, replaced=replaced)
+    return Decision(not budget.is_spent(record, request), budget, record, replaced=replaced)
+
+
+def cause_of(failure: FailureReport, step: int | None) -> str:
+    """The cause that would recur: an exception of the script and its place; empty if the next attempt may well succeed.
+
+    Without a step, its message has to be the same too: the script may report no steps.
+
+    >>> trace = 'File "/tmp/x/train.py", line 8, in step'
+    >>> report = FailureReport(FailureClass.USER_ERROR, "'a'", exception_type="KeyError", traceback=trace)
+    >>> cause_of(report, 7), cause_of(report, None)
+    ('KeyError in step at train.py:8', "KeyError in step at train.py:8: 'a'")
+    """
+    from cloudtrain.runtime.diagnose.hangs import site_of
+    from cloudtrain.runtime.diagnose.tracers import Frame
+
+    exception = failure.exception_type
+    if failure.failure_class not in _DETERMINISTIC or not exception or is_consequence(failure):
+        return ""
+    frames = [Frame(function, file, int(line)) for file, line, function in _FRAME.findall(failure.traceback)]
+    raised = [exception, *_RAISED.findall(failure.traceback)]
+    if not frames or any(map(_NETWORK.search, raised)) or _PASSING.search(failure.message):
+        return ""
+    message = one_line(_VARYING.sub("#", failure.message)) if step is None else ""
+    place = f"{exception} in {site_of(frames[::-1])}"
+    return (f"{place}: {message}" if message else place)[:LONGEST_CAUSE]

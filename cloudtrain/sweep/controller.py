@@ -1,0 +1,437 @@
+"""The controller of a sweep: chooses trials, submits them as jobs, and learns from their ends.
+
+Every step is an event in the journal. A controller that is killed between any two of them leaves a sweep that another
+one continues: a trial that was chosen, and has no job, is submitted; a job that exists under the name of its trial, and
+belongs to the sweep, is adopted.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import time
+import traceback
+import warnings
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from types import FrameType
+from typing import Any
+
+from cloudtrain.contract import FailureClass, JobStatus
+from cloudtrain.contract.host import gpus_of_host
+from cloudtrain.contract.text import one_line
+from cloudtrain.errors import (
+    CloudtrainError,
+    InDoubt,
+    InvalidJob,
+    InvalidSource,
+    JobExists,
+    JobNotFound,
+    StorageError,
+)
+from cloudtrain.history.refresh import freeze
+from cloudtrain.job import Job
+from cloudtrain.platforms import (
+    JobDescription,
+    Metrics,
+    Outlines,
+    Platform,
+    Prices,
+    Requests,
+    WarmUp,
+    get_platform,
+)
+from cloudtrain.storage import join_uri
+from cloudtrain.submission import prepare
+from cloudtrain.sweep.journal import LOG, STOP_TRIALS, Journal
+from cloudtrain.sweep.plan import SweepPlan
+from cloudtrain.sweep.suggest import Suggestions, suggestions, usable
+from cloudtrain.sweep.trials import (
+    ASKED,
+    COMPLETED,
+    FAILED,
+    NO_BUDGET,
+    NO_VALUE,
+    PRUNED,
+    STOPPED,
+    Trial,
+    read_trials,
+)
+
+POLL_SECONDS, LONGEST_POLL_SECONDS = 0.1, 2.0
+LONGEST_PAUSE = 60.0
+"""Between two attempts to reach a platform, or to write an event, that failed."""
+SILENT_TRIALS = 3
+"""Completed trials without the metric, after which a sweep ends that has never seen it."""
+REFUSED_TRIALS = 3
+"""Trials in a row that the platform refuses, after which the sweep ends."""
+GONE_LOOKS = 5
+"""How often a platform must deny to know a submitted job before the trial counts as lost."""
+MOST_DEFECTS = 10
+"""Unexpected exceptions, such as of an answer that is not as expected, in a row, after which the sweep ends."""
+SWEEP_VARIABLE, TRIAL_VARIABLE = "CLOUDTRAIN_SWEEP", "CLOUDTRAIN_TRIAL"
+
+
+def control(journal: Journal, platform: Platform | None = None) -> None:
+    """Run the sweep to its end. The caller owns the journal.
+
+    SIGINT stops it as `Journal.request_stop` does: once, there are no further trials; twice, those that run end.
+
+    Args:
+        platform: the platform of the trials, where it is not to be found by its name.
+    """
+    pause, defects, problem = POLL_SECONDS, 0, ""
+    with _interrupts(journal):
+        while True:
+            began = time.monotonic()
+            try:
+                if problem:
+                    journal.append("finished", why=problem)
+                    return
+                Controller(journal, platform).run()
+                return
+            except (InvalidJob, InvalidSource) as error:
+                problem = error.message
+            except (CloudtrainError, OSError) as error:
+                _log(str(error))  # such as a full disk: what is in memory may not be true
+            except Exception as error:
+                _log(traceback.format_exc())
+                defects += 1
+                if defects >= MOST_DEFECTS:
+                    what = one_line(f"{type(error).__name__}: {error}")
+                    problem = f"a defect of cloudtrain ended it: {what}. See {journal.folder / LOG}"
+            if problem or time.monotonic() - began > LONGEST_PAUSE:  # it went well for a while
+                pause, defects = POLL_SECONDS, min(defects, 1)
+            time.sleep(pause)
+            pause = min(2 * pause, LONGEST_PAUSE)
+
+
+def _log(text: str) -> None:
+    """Print to the log of the controller, or to the terminal, which may be closed."""
+    with contextlib.suppress(OSError, ValueError):
+        print(f"{time.strftime('%F %T')} {text}", flush=True)  # noqa: T201
+
+
+@contextlib.contextmanager
+def _interrupts(journal: Journal) -> Iterator[None]:
+    def interrupted(_number: int, _frame: FrameType | None) -> None:
+        with contextlib.suppress(OSError):  # a full disk: this process remembers it
+            journal.request_stop(min(journal.requested_stop() + 1, STOP_TRIALS))
+
+    before = signal.signal(signal.SIGINT, interrupted)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+class Controller:
+    """Its memory follows from the events: a new one continues where the last one ended."""
+
+    def __init__(self, journal: Journal, platform: Platform | None = None) -> None:
+        self.journal = journal
+        self.trials = read_trials(journal)
+        assert self.trials.plan
+        self.plan: SweepPlan = self.trials.plan
+        self.platform = platform or get_platform(self.plan.platform)
+        self._is_listed = platform is None
+        self._suggestions: Suggestions = suggestions(self.plan, self.trials.all)
+        self._reported: dict[int, int] = {}
+        """How many values of each running trial the pruner has seen."""
+        self._upkeep: dict[int, contextlib.ExitStack] = {}
+        self._gone: dict[int, int] = {}
+        self._stopped: set[int] = set()
+        self._retry_at = 0.0
+        self._pause = POLL_SECONDS
+
+    def run(self) -> None:
+        pause = POLL_SECONDS
+        try:
+            while self.trials.finished is None:
+                if self.turn():
+                    pause = POLL_SECONDS
+                else:
+                    time.sleep(pause)
+                    pause = min(1.2 * pause, LONGEST_POLL_SECONDS)
+        finally:
+            for held in self._upkeep.values():
+                held.close()
+
+    def turn(self) -> bool:
+        """Look at all trials, and start those that can start. Returns whether anything has happened."""
+        stop = self.journal.requested_stop()
+        happened = [self._look_at(trial, found, stop) for trial, found in self._described()]
+        problem = self._problem()
+        if not stop and not problem and (started := self._start_trials()):
+            happened += started
+            problem = self._problem()
+        is_complete = len(self.trials.all) >= self.plan.trials
+        if stop or problem:
+            has_ended = self._adopt_asked() and all(trial.status == ASKED for trial in self.trials.open)
+        else:
+            has_ended = not self.trials.open and (is_complete or self.trials.next_cap() == 0)
+        if has_ended:
+            orderly = "stopped" if stop else "completed" if is_complete else NO_BUDGET
+            self._record("finished", why=problem or orderly)
+        return any(happened)
+
+    def _record(self, event: str, **values: Any) -> None:
+        self.trials.add(self.journal.append(event, **values))
+
+    def _problem(self) -> str:
+        """Why no further trials make sense; empty if they do."""
+        ended = [trial for trial in self.trials.all[self.trials.continued_at :] if trial.has_ended]
+        silent = [trial for trial in ended if trial.status == NO_VALUE]
+        if len(silent) >= SILENT_TRIALS and not any(trial.value is not None for trial in ended):
+            return f"{len(silent)} trials have completed, and none has a value of {self.plan.metric}: {silent[0].why}"
+        last = ended[-REFUSED_TRIALS:]
+        if len(last) == REFUSED_TRIALS and all(trial.why.startswith(REFUSED) for trial in last):
+            return last[-1].why
+        return ""
+
+    # submit
+
+    def _start_trials(self) -> list[bool]:
+        if time.monotonic() < self._retry_at:
+            return []
+        started = []
+        for trial in [one for one in self.trials.open if one.status == ASKED]:
+            started.append(self._submit(trial, is_new=False))
+        while len(self.trials.open) < self.plan.parallel and len(self.trials.all) < self.plan.trials:
+            number, cap = len(self.trials.all), self.trials.next_cap()
+            if cap == 0.0 or self._problem():
+                break
+            parameters, attributes = self._suggestions.ask(number)
+            slot = self.trials.free_slot
+            about = {"parameters": parameters, "attributes": attributes, "slot": slot, "max_cost": cap}
+            self._record("asked", trial=number, **about)
+            started.append(self._submit(self.trials.all[number], is_new=True))
+            if not started[-1]:
+                break
+        return started
+
+    def _adopt_asked(self) -> bool:
+        """Adopt the jobs of trials that were being submitted. Returns whether it is known which of them exist.
+
+        Those that do not exist are submitted if the sweep is continued.
+        """
+        if time.monotonic() < self._retry_at:
+            return False
+        for trial in [one for one in self.trials.open if one.status == ASKED]:
+            try:
+                if self._adopted(trial):
+                    self._record("submitted", trial=trial.number)
+            except JobExists:
+                continue  # it belongs to something else
+            except CloudtrainError as error:
+                self._retry_later(error)
+                return False
+        return True
+
+    def _submit(self, trial: Trial, *, is_new: bool) -> bool:
+        """Submit the job of a trial, unless it exists. Returns whether that has succeeded or failed for good."""
+        try:
+            if is_new or not self._adopted(trial):
+                try:
+                    self._submit_job(trial)
+                except JobExists:
+                    if not self._adopted(trial):
+                        raise
+        except (InvalidJob, InvalidSource, JobExists) as error:
+            self._end(trial, FAILED, f"{REFUSED}: {error.message}", cost=0.0)
+            return True
+        except CloudtrainError as error:
+            if isinstance(error, InDoubt) or error.is_transient or isinstance(error, StorageError):
+                self._retry_later(error)
+                return False
+            self._end(trial, FAILED, f"{REFUSED}: {error.message}", cost=0.0)
+            return True
+        self._pause = POLL_SECONDS
+        self._record("submitted", trial=trial.number)
+        return True
+
+    def _submit_job(self, trial: Trial) -> None:
+        fields = trial_fields(self.plan, trial)
+        if self.platform.name == "local":  # its jobs would all use the same GPUs
+            gpus = gpus_of_host(trial.slot, self.plan.trials_per_host or self.plan.parallel, os.environ)
+            fields["environment"] = {**gpus, **fields["environment"]}
+        submission = prepare(fields, self.platform, defaults={})
+        replace(submission, indexed=self._is_listed).submit()
+        if isinstance(self.platform, WarmUp) and len(self.trials.all) < self.plan.trials:
+            self.platform.warm_up()
+
+    def _retry_later(self, error: CloudtrainError) -> None:
+        _log(str(error))
+        self._pause = min(2 * self._pause, LONGEST_PAUSE)
+        self._retry_at = time.monotonic() + self._pause
+
+    def _adopted(self, trial: Trial) -> bool:
+        """Whether the job of a trial exists: its controller was killed when it had submitted it, or had no answer.
+
+        Raises JobExists if the job of this name belongs to something else.
+        """
+        try:
+            self.platform.describe(trial.name)
+        except JobNotFound:
+            return False
+        is_known = isinstance(self.platform, Requests)
+        if is_known and self.plan.id not in self.platform.request(trial.name).to_json():  # type: ignore[attr-defined]
+            raise JobExists(f"there is already a job {trial.name}, which does not belong to the sweep")
+        return True
+
+    # watch
+
+    def _described(self) -> list[tuple[Trial, JobDescription | CloudtrainError]]:
+        """The trials that have a job, with its state, or why that is unknown."""
+        running = [trial for trial in self.trials.open if trial.status != ASKED]
+        names = [trial.name for trial in running]
+        if isinstance(self.platform, Outlines):
+            return [*zip(running, self.platform.outlines(names), strict=True)]
+        return [(trial, self._describe(trial.name)) for trial in running]
+
+    def _describe(self, name: str) -> JobDescription | CloudtrainError:
+        try:
+            return self.platform.describe(name)
+        except CloudtrainError as error:
+            return error
+
+    def _look_at(self, trial: Trial, found: JobDescription | CloudtrainError, stop: int) -> bool:
+        if isinstance(found, JobNotFound):
+            self._gone[trial.number] = self._gone.get(trial.number, 0) + 1
+            if self._gone[trial.number] < GONE_LOOKS:
+                return False
+            self._end(trial, FAILED, "its job is gone: it was removed")
+            return True
+        self._gone.pop(trial.number, None)
+        if isinstance(found, CloudtrainError):
+            return False  # unknown, not ended
+        if not found.status.is_final:
+            self._tend(trial)
+            if stop >= STOP_TRIALS or trial.pruned_at is not None:
+                self._stop(trial)
+            elif self.plan.pruner:
+                return self._prune(trial)
+            return False
+        return self._ended(trial)
+
+    def _tend(self, trial: Trial) -> None:
+        if trial.number not in self._upkeep:
+            held = self._upkeep[trial.number] = contextlib.ExitStack()
+            held.enter_context(Job(trial.name, self.platform).upkeep())
+
+    def _stop(self, trial: Trial) -> None:
+        if trial.number not in self._stopped:
+            with contextlib.suppress(JobNotFound):
+                self.platform.stop(trial.name)
+            self._stopped.add(trial.number)
+
+    def _prune(self, trial: Trial) -> bool:
+        """Show the pruner the new values of a running trial, and stop the trial if it says so."""
+        for step, value in self._new_values(trial):
+            trial.values[step] = value
+            if self._suggestions.report(trial.number, step, value):
+                self._record("pruned", trial=trial.number, step=step, value=usable(value))
+                self._stop(trial)
+                return True
+        return False
+
+    def _new_values(self, trial: Trial) -> Sequence[tuple[int, float]]:
+        if not isinstance(self.platform, Metrics):
+            return ()
+        points = self.platform.metrics(trial.name).get(self.plan.metric, ())
+        seen = self._reported.get(trial.number, 0)
+        self._reported[trial.number] = max(len(points), seen)
+        return [
+            (number if point.step is None else point.step, point.value)
+            for number, point in enumerate(points, 1)
+            if number > seen
+            and usable(point.value) is not None
+            and (point.step or 0) >= 0  # as Optuna's steps
+        ]
+
+    def _ended(self, trial: Trial) -> bool:
+        found = self._describe(trial.name)
+        if isinstance(found, CloudtrainError) or not found.status.is_final:
+            return False
+        if self.plan.pruner and trial.pruned_at is None:
+            for step, number in self._new_values(trial):  # the pruner compares later trials with them
+                trial.values[step] = number
+                self._suggestions.report(trial.number, step, number)
+        status, why = _outcome(trial, found, self.plan.metric)
+        value = trial.value if status == PRUNED else usable(found.metrics.get(self.plan.metric))
+        failure = str(found.failure.failure_class) if found.failure else None
+        cost = self.platform.cost(found) if isinstance(self.platform, Prices) else None
+        known = (cost.amount, cost.currency) if cost else (None, None)
+        self._end(trial, status, why, value, failure, *known)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # no one reads them here
+            freeze(self.platform, found)
+        return True
+
+    def _end(
+        self,
+        trial: Trial,
+        status: str,
+        why: str = "",
+        value: float | None = None,
+        failure_class: str | None = None,
+        cost: float | None = None,
+        currency: str | None = None,
+    ) -> None:
+        self._record(
+            "ended",
+            trial=trial.number,
+            status=status,
+            value=value,
+            why=why,
+            failure_class=failure_class,
+            cost=cost,
+            currency=currency,
+            values=trial.values,
+            attributes=self._suggestions.remembered(trial.number),
+        )
+        self._suggestions.tell(trial)
+        held = self._upkeep.pop(trial.number, None)
+        if held:
+            held.close()
+
+
+REFUSED = "not submitted"
+
+
+def _outcome(trial: Trial, found: JobDescription, metric: str) -> tuple[str, str]:
+    """How a trial has ended, and why it has no value or failed."""
+    if found.status == JobStatus.COMPLETED:
+        if usable(found.metrics.get(metric)) is not None:
+            return COMPLETED, ""
+        if metric in found.metrics:
+            return NO_VALUE, f"the last {metric} is {found.metrics[metric]}"
+        known = ", ".join(sorted(found.metrics)) or "it reported no metrics"
+        return NO_VALUE, f"it never reported {metric}: {known}"
+    if trial.pruned_at is not None:
+        return PRUNED, ""
+    why = found.failure.summary() if found.failure else found.reason
+    if found.status == JobStatus.FAILED:
+        kind = found.failure.failure_class if found.failure else FailureClass.PLATFORM
+        return FAILED, f"{why} [{kind}]"
+    return STOPPED, why
+
+
+def trial_fields(plan: SweepPlan, trial: Trial) -> dict[str, Any]:
+    """The fields of the job of a trial: those of the sweep, with its name, parameters and checkpoints."""
+    fields = dict(plan.fields)
+    fields["job_name"] = trial.name
+    fields["platform"] = plan.platform
+    fields["hyperparameters"] = {**(fields.get("hyperparameters") or {}), **trial.parameters}
+    fields["environment"] = {
+        **(fields.get("environment") or {}),
+        SWEEP_VARIABLE: f"{plan.name}/{plan.id}",
+        TRIAL_VARIABLE: str(trial.number),
+    }
+    caps = [cap for cap in (fields.get("max_cost"), trial.max_cost) if cap is not None]
+    if caps:
+        fields["max_cost"] = min(caps)
+    if fields.get("checkpoint_s3_uri"):  # trials are different trainings: none resumes from another
+        fields["checkpoint_s3_uri"] = join_uri(fields["checkpoint_s3_uri"], trial.name)
+    return fields

@@ -1,0 +1,180 @@
+"""The folder of a sweep: its events, its lock, and requests to stop it."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import re
+import socket
+import time
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+from cloudtrain._system.files import append_lines, lock, open_to_append, read_regular
+from cloudtrain._system.processes import identity
+from cloudtrain._system.users import owns
+from cloudtrain.errors import JobNotFound, PlatformError, StorageError
+from cloudtrain.spec.names import clean
+from cloudtrain.storage import state_home
+from cloudtrain.storage.atomic import replace_file
+
+EVENTS, LOCK, OWNER, STOP, SOURCE, LOG = "events.jsonl", "lock", "owner", "stop", "source", "controller.log"
+READER_SECONDS = 2.0
+"""How long a lock without a living owner is waited for: a process that looks at the sweep holds it for a moment."""
+STOP_ASKING, STOP_TRIALS = 1, 2
+"""How a sweep is stopped: it starts no further trials; it also stops those that run."""
+
+
+def sweeps_home() -> Path:
+    """The folder of all sweeps of this user on this machine."""
+    return state_home() / "sweeps"
+
+
+def sweeps_of(jobs: Iterable[str]) -> list[str]:
+    """The sweeps of this machine whose trials are among these names of jobs, in their order."""
+    try:
+        known = set(os.listdir(sweeps_home()))
+    except OSError:
+        return []
+    bases = (name[:-5] for name in jobs if re.fullmatch(r"-\d{4}", name[-5:]))
+    return [name for name in dict.fromkeys(bases) if name in known]
+
+
+class Journal:
+    """One sweep. Its events are only appended, by one process, which holds the lock."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.name = folder.name
+        self._stop = 0
+
+    @classmethod
+    def named(cls, name: str) -> Journal:
+        """The sweep of this machine with this name. Raises JobNotFound."""
+        found = cls(sweeps_home() / name)
+        if clean(name) != name or not (found.folder / EVENTS).is_file():
+            raise JobNotFound(
+                f"there is no sweep {name} on this machine", hint="See the sweeps with: cloudtrain sweep list"
+            )
+        if not all(owns(os.lstat(path)) for path in (found.folder, found.folder / EVENTS)):
+            raise PlatformError(
+                f"{found.folder} belongs to another user, who could change what the sweep runs",
+                hint="Remove it, and start the sweep again.",
+            )
+        return found
+
+    def append(self, event: str, **values: Any) -> dict[str, Any]:
+        """Add an event, and wait until it is on disk. Raises StorageError; the event may then be there in part."""
+        record = {"event": event, "time": time.time(), **values}
+        try:
+            descriptor = open_to_append(self.folder / EVENTS, 0o600)
+            try:
+                append_lines(descriptor, json.dumps(record, allow_nan=False).encode() + b"\n")
+                os.fsync(descriptor)
+            finally:
+                os.close(descriptor)
+        except OSError as error:
+            raise StorageError(f"{self.folder / EVENTS} cannot be written: {error.strerror}") from error
+        return record
+
+    def read(self, start: int = 0) -> tuple[list[dict[str, Any]], int]:
+        """The whole events from a position, and the position after them; without lines that a full disk has cut."""
+        try:
+            with open(self.folder / EVENTS, "rb") as file:
+                file.seek(start)
+                data = file.read()
+        except OSError as error:
+            raise StorageError(f"{self.folder / EVENTS} cannot be read: {error.strerror}") from error
+        whole = data[: data.rfind(b"\n") + 1]
+        events = []
+        for line in whole.splitlines():
+            with contextlib.suppress(ValueError):
+                record = json.loads(line)
+                if isinstance(record, dict) and isinstance(record.get("event"), str):
+                    events.append(record)
+        return events, start + len(whole)
+
+    def request_stop(self, how: int) -> None:
+        """Ask the controller to stop: `STOP_ASKING` or `STOP_TRIALS`."""
+        try:
+            replace_file(self.folder / STOP, str(how).encode())
+        except OSError:  # such as a full disk: at least this process remembers it
+            self._stop = how
+            raise
+
+    def requested_stop(self) -> int:
+        try:
+            return max(self._stop, int(read_regular(self.folder / STOP, 10)))
+        except (OSError, ValueError):
+            return self._stop
+
+    def forget_stop(self) -> None:
+        self._stop = 0
+        (self.folder / STOP).unlink(missing_ok=True)
+
+    @contextlib.contextmanager
+    def owned(self) -> Iterator[None]:
+        """Be the one controller of the sweep. Raises PlatformError, which names the other one."""
+        descriptor = open_to_append(self.folder / LOCK, 0o600)
+        try:
+            self._take(descriptor)
+            replace_file(self.folder / OWNER, json.dumps(_this_process()).encode())
+            yield
+        finally:
+            with contextlib.suppress(OSError):
+                if self.owner() == _this_process():
+                    (self.folder / OWNER).unlink()
+            os.close(descriptor)
+
+    def _take(self, descriptor: int) -> None:
+        deadline = time.monotonic() + READER_SECONDS
+        try:
+            while not (is_free := lock(descriptor, wait=False)):
+                if time.monotonic() > deadline or self._owner_may_live():
+                    break
+                time.sleep(READER_SECONDS / 100)  # `is_alive` of another process holds it for a moment
+        except OSError:  # no locks here: the record of the owner decides
+            is_free = not self._owner_may_live()
+        if not is_free:
+            owner = self.owner() or {}
+            raise PlatformError(
+                f"sweep {self.name} has a controller: process {owner.get('pid', '?')} on {owner.get('host', '?')}",
+                hint=f"Follow it: cloudtrain sweep wait {self.name}. Or end it: cloudtrain sweep stop {self.name}",
+            )
+
+    def is_alive(self) -> bool:
+        """Whether a process controls the sweep; also true where that is unknown."""
+        try:
+            descriptor = os.open(self.folder / LOCK, os.O_RDWR)
+        except FileNotFoundError:
+            return False
+        except OSError:
+            return True
+        try:
+            return not lock(descriptor, wait=False, shared=True)
+        except OSError:
+            return self._owner_may_live()
+        finally:
+            os.close(descriptor)
+
+    def owner(self) -> dict[str, Any] | None:
+        """The process that controls the sweep, or did when it was killed."""
+        try:
+            found = json.loads(read_regular(self.folder / OWNER, 10_000))
+        except (OSError, ValueError):
+            return None
+        return found if isinstance(found, dict) else None
+
+    def _owner_may_live(self) -> bool:
+        owner, here = self.owner(), _this_process()
+        if owner is None or owner == here:
+            return False
+        return owner.get("host") != here["host"] or identity(int(owner.get("pid") or 0)) == owner.get(
+            "identity"
+        )
+
+
+def _this_process() -> dict[str, Any]:
+    return {"pid": os.getpid(), "host": socket.gethostname(), "identity": identity(os.getpid())}

@@ -1,0 +1,226 @@
+"""The plan of a sweep: validated once, stored in its first event."""
+
+from __future__ import annotations
+
+import math
+import os
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, TypedDict
+
+from cloudtrain.errors import InvalidJob, nearest
+from cloudtrain.spec import check_job_name
+from cloudtrain.spec.conversion import LONGEST_SHOWN
+from cloudtrain.spec.names import MAX_LENGTH
+from cloudtrain.spec.warnings import is_exposed_secret
+from cloudtrain.sweep.space import MOST_COMBINATIONS, Choices, Space, combinations, read_space, to_document
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+SAMPLERS = ("cmaes", "grid", "quasi-random", "random", "tpe")
+PRUNERS = ("asha", "hyperband", "median")
+GOALS = ("maximize", "minimize")
+
+
+class Options(TypedDict, total=False):
+    """Arguments of `make_plan` and `cloudtrain.Sweep`, other than the name, the space and the metric."""
+
+    goal: str | None
+    trials: int | None
+    parallel: int
+    sampler: str
+    pruner: str | None
+    prune_after: int
+    seed: int | None
+    max_cost: float | None
+    trials_per_host: int | None
+
+
+FIELDS = tuple(sorted((*Options.__annotations__, "metric", "space")))
+"""The fields of ``sweep`` in a job file, and arguments of `Sweep`."""
+
+DEFAULT_TRIALS = 20
+_GREATER_IS_BETTER = re.compile(
+    r"acc|f1|auc|score|precision|recall|bleu|rouge|reward|return|iou|dice|map|r2|ndcg"
+)
+_LESS_IS_BETTER = re.compile(
+    r"loss|err|perplexity|ppl|mse|mae|rmse|nll|latency|seconds|time|cost|wer|cer|regret"
+)
+
+
+@dataclass(frozen=True)
+class SweepPlan:
+    """A sweep, without the job that it varies."""
+
+    name: str
+    space: Space
+    metric: str
+    goal: str
+    trials: int
+    """The number of trials, over all continuations."""
+    parallel: int = 1
+    sampler: str = "tpe"
+    pruner: str | None = None
+    prune_after: int = 1
+    """The step at which a trial can be pruned first."""
+    seed: int = 0
+    max_cost: float | None = None
+    """The most that all trials may cost together, in the currency of their price."""
+    trials_per_host: int | None = None
+    """How many trials share this machine and its GPUs; None: those that run at the same time."""
+    fields: Mapping[str, Any] = field(default_factory=dict)
+    """The job that trials vary, ready for `cloudtrain.submission.prepare` in any folder."""
+    platform: str = ""
+    id: str = ""
+    """Random: it is in the environment of each trial, and shows which jobs belong to the sweep."""
+
+    def to_dict(self) -> dict[str, Any]:
+        return {**vars(self), "space": to_document(self.space)}
+
+    @classmethod
+    def from_dict(cls, record: Mapping[str, Any]) -> SweepPlan:
+        """The inverse of `to_dict`."""
+        return cls(**{**record, "space": read_space(record["space"])})
+
+    def trial_name(self, number: int) -> str:
+        return f"{self.name}-{number:04d}"
+
+    @property
+    def needs_optuna(self) -> bool:
+        return self.sampler in ("tpe", "cmaes") or self.pruner is not None
+
+
+def make_plan(name: str, space: Any, metric: str | None, **options: Unpack[Options]) -> SweepPlan:
+    """Check all of it, and fill in what is not given. Raises InvalidJob."""
+    found = _checked_space(space)
+    if not isinstance(metric, str) or not metric.strip():
+        raise InvalidJob(
+            "metric: the sweep has no metric", hint="Name the one that trials report: --metric loss"
+        )
+    given: dict[str, Any] = {**options}
+    if given.get("trials_per_host") is not None:
+        given.setdefault("parallel", given["trials_per_host"])
+    goal, trials, seed = (given.pop(field, None) for field in ("goal", "trials", "seed"))
+    plan = SweepPlan(name, found, metric, "", DEFAULT_TRIALS, id=os.urandom(8).hex(), **given)
+    _check_choice("sampler", plan.sampler, SAMPLERS)
+    if plan.pruner is not None:
+        _check_choice("pruner", plan.pruner, PRUNERS)
+    points = combinations(found) if plan.sampler == "grid" else MOST_COMBINATIONS
+    if trials is None:
+        trials = points if plan.sampler == "grid" else DEFAULT_TRIALS
+    _check_number("trials", trials, MOST_COMBINATIONS)
+    if plan.trials_per_host is not None:
+        _check_number("trials_per_host", plan.trials_per_host, 1000)
+    _check_number("parallel", plan.parallel, 1000)
+    _check_number("prune_after", plan.prune_after, 10**9)
+    if seed is not None and (isinstance(seed, bool) or not isinstance(seed, int) or not 0 <= seed < 2**31):
+        raise InvalidJob(f"seed: {seed!r} is not a whole number from 0 to {2**31 - 1}")
+    cap = plan.max_cost
+    if cap is not None and not (isinstance(cap, (int, float)) and math.isfinite(cap) and cap > 0):
+        raise InvalidJob(f"max_cost: {cap} is not a number above 0")
+    check_job_name(name)
+    if len(name) > MAX_LENGTH - 5:
+        raise InvalidJob(
+            f"the name {name} is too long: {MAX_LENGTH - 5} characters, and the number of the trial",
+            hint="Choose a shorter name: --name NAME",
+        )
+    chosen = int.from_bytes(os.urandom(4), "big") >> 1 if seed is None else seed
+    return replace(plan, goal=_goal(metric, goal), trials=min(trials, points), seed=chosen)
+
+
+def _check_choice(label: str, value: Any, known: Sequence[str]) -> None:
+    if value not in known:
+        raise InvalidJob(f"{label}: there is no {label} {value!r}", hint=nearest(str(value), known))
+
+
+def changed(plan: SweepPlan, *, more: int = 0, space: Any = None, parallel: int | None = None) -> SweepPlan:
+    """``plan`` with ``more`` trials, another space, or another parallelism. Raises InvalidJob."""
+    plan = replace(plan, space=_checked_space(space)) if space else plan
+    points = combinations(plan.space) if plan.sampler == "grid" and not space else MOST_COMBINATIONS
+    if plan.sampler == "grid" and space:
+        raise InvalidJob(
+            "a grid cannot continue with another space: its trials are numbered by the old one",
+            hint="Start a new sweep.",
+        )
+    if more < 0:
+        raise InvalidJob(f"trials: {more} more is less than none")
+    if parallel is not None:
+        _check_number("parallel", parallel, 1000)
+    plan = replace(plan, trials=min(plan.trials + more, points), parallel=parallel or plan.parallel)
+    check_hosts(plan)
+    return plan
+
+
+def _checked_space(given: Any) -> Space:
+    """A space without secrets: the values of hyperparameters are stored, and shown everywhere."""
+    space = read_space(given)
+    for name, one in space.items():
+        values = one.values if isinstance(one, Choices) else ()
+        if any(isinstance(value, str) and is_exposed_secret(name, value) for value in values):
+            raise InvalidJob(
+                f"search {name}: a choice looks like a secret, and the hyperparameters of trials are stored and shown",
+                hint="Search for the name of a variable instead, and pass the variables: --secret NAME, or "
+                "secrets=[NAME]",
+            )
+    return space
+
+
+def _check_number(name: str, value: Any, most: int) -> None:
+    if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= most:
+        raise InvalidJob(f"{name}: {str(value)[:LONGEST_SHOWN]} is not a whole number from 1 to {most:,}")
+
+
+def _goal(metric: str, goal: str | None) -> str:
+    if goal in GOALS:
+        return goal
+    if goal is not None:
+        raise InvalidJob(f"goal: there is no goal {goal!r}", hint=nearest(str(goal), GOALS))
+    lower = metric.lower()
+    less, greater = _LESS_IS_BETTER.search(lower), _GREATER_IS_BETTER.search(lower)
+    if bool(less) == bool(greater):
+        raise InvalidJob(
+            f"metric: whether a greater {metric} is better does not follow from its name",
+            hint="Say it: --goal maximize or --goal minimize",
+        )
+    return "minimize" if less else "maximize"
+
+
+def check_hosts(plan: SweepPlan) -> None:
+    """Raises InvalidJob if trials cannot share hosts as ``trials_per_host`` says. The platform of the plan is known."""
+    if plan.trials_per_host is None:
+        return
+    if plan.platform != "local":
+        raise InvalidJob(
+            f"trials_per_host: on {plan.platform} each trial is a separate job: only trials on this "
+            "machine share it",
+            hint="Request a part of a host for each trial, or run the whole sweep inside of one job, with "
+            "--platform local --trials-per-host N --foreground. See docs/guides/sweeps.md.",
+        )
+    if plan.parallel > plan.trials_per_host:
+        raise InvalidJob(
+            f"parallel: {plan.parallel} trials at the same time, and this machine, the only host, takes "
+            f"{plan.trials_per_host}",
+            hint="Increase trials_per_host, or decrease parallel.",
+        )
+
+
+def check_metric(plan: SweepPlan, text: str) -> None:
+    """Refuse a metric that nothing reports: no regular expression, and no line of the source.
+
+    Args:
+        text: the source of the job.
+
+    Raises:
+        InvalidJob: it would never have a value.
+    """
+    definitions = [one for one in plan.fields.get("metric_definitions") or () if isinstance(one, Mapping)]
+    names = [str(one.get("Name")) for one in definitions]
+    if plan.metric in names or not names or plan.metric in text:
+        return
+    raise InvalidJob(
+        f"metric: nothing reports {plan.metric}: no metric definition has this name, and the source does not "
+        "contain it",
+        hint=nearest(plan.metric, names),
+    )

@@ -1,0 +1,211 @@
+"""`Sweep`: describes a sweep and starts it."""
+
+from __future__ import annotations
+
+import os
+import warnings
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from cloudtrain.config import read_config
+from cloudtrain.errors import InvalidJob
+from cloudtrain.platforms import Request
+from cloudtrain.spec import new_job_name
+from cloudtrain.spec.names import existing_to_uri
+from cloudtrain.spec.secrets import redact
+from cloudtrain.storage.atomic import publish, temporary_name
+from cloudtrain.submission import Submission, prepare
+from cloudtrain.sweep.controller import trial_fields
+from cloudtrain.sweep.journal import SOURCE, Journal, sweeps_home
+from cloudtrain.sweep.plan import Options, SweepPlan, check_hosts, check_metric, make_plan
+from cloudtrain.sweep.started import StartedSweep
+from cloudtrain.sweep.suggest import suggestions
+from cloudtrain.sweep.trials import Trial
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+    from cloudtrain.estimator import Estimator, Inputs
+
+LONGEST_BASE = 30
+"""Characters of a generated name: the time, and the number of the trial, follow."""
+LARGEST_SCRIPT = 1 << 20
+"""Bytes of a file of the source that is searched for the metric."""
+
+
+class Sweep:
+    """Many jobs of one estimator, whose hyperparameters are chosen to find the best value of a metric.
+
+    >>> sweep = Sweep(Estimator("train.py"), {"lr": "log:1e-5..1e-1"}, "val:accuracy", trials=20)  # doctest: +SKIP
+    >>> sweep.fit().best().parameters                                                             # doctest: +SKIP
+    {'lr': 0.003}
+
+    Args:
+        estimator: the job that trials vary.
+        space: hyperparameters by name, each with a range (``"log:1e-5..1e-1"``, ``"0.0..0.5"``, ``"1..8"``), a list of
+            choices, or a parameter of the SageMaker SDK, such as ``ContinuousParameter``.
+        metric: the metric that trials report, with ``cloudtrain.log`` or by ``metric_definitions``. The last value
+            counts.
+        goal: ``maximize`` or ``minimize``. Default: what the name of the metric implies.
+        trials: the number of trials. Default: 20, or all points of a grid.
+        parallel: the number of trials that run at the same time.
+        sampler: ``tpe``, ``cmaes``, ``random``, ``quasi-random`` or ``grid``.
+        pruner: ``asha``, ``hyperband`` or ``median`` ends trials early that are worse than others at the same step.
+        prune_after: the step at which a trial can be pruned first.
+        seed: the same seed gives the same first suggestions.
+        max_cost: the most that all trials may cost together. Each gets its share as ``max_cost`` of its job.
+        trials_per_host: how many trials share this machine and its GPUs, and the default of ``parallel``. Only for the
+            platform ``local``.
+        name: of the sweep: its trials are called ``NAME-0000`` and so on. Default: the name of the script and the time.
+
+    Raises:
+        InvalidJob: one of them is wrong.
+    """
+
+    def __init__(
+        self,
+        estimator: Estimator,
+        space: Mapping[str, Any],
+        metric: str,
+        *,
+        name: str | None = None,
+        **options: Unpack[Options],
+    ) -> None:
+        if estimator._platform is not None or estimator._session is not None:
+            raise InvalidJob(
+                "estimator: its platform or session is an object of this process, which a sweep outlives",
+                hint="Give the platform by its name, and the credentials of AWS by a profile or variables.",
+            )
+        self.estimator = estimator
+        self.space, self.metric, self.name, self._options = space, metric, name, options
+        make_plan(name or "sweep", space, metric, **options)
+
+    def prepare(self, inputs: Inputs | None = None) -> Request:
+        """The request of the first trial, with secrets as ``***``: a dry run. Raises as `fit`."""
+        with self.estimator._cloned(self.estimator._fields(inputs, None, None)) as fields:
+            plan = make_plan(self.name or sweep_name(fields), self.space, self.metric, **self._options)
+            _, submission = _first_trial({**read_config(), **fields}, plan)
+        if submission.caches:
+            submission.caches.close()
+        return submission.request
+
+    def fit(self, inputs: Inputs | None = None, *, wait: bool = True) -> StartedSweep:
+        """Start the sweep in the background and, by default, wait for its end.
+
+        Raises:
+            InvalidJob, InvalidSource, PlatformError: as `Estimator.fit`; nothing has been submitted.
+        """
+        with self.estimator._cloned(self.estimator._fields(inputs, None, None)) as fields:
+            name = self.name or sweep_name(fields)
+            plan = make_plan(name, self.space, self.metric, **self._options)
+            started = create({**read_config(), **fields}, plan)
+        started.start_controller()
+        if wait:
+            started.wait()
+        return started
+
+
+def sweep_name(fields: Mapping[str, Any]) -> str:
+    """A new name for a sweep of this job."""
+    base = fields.get("base_job_name") or Path(str(fields.get("entry_point") or "sweep")).stem
+    return new_job_name(str(base)[:LONGEST_BASE])
+
+
+def create(fields: Mapping[str, Any], plan: SweepPlan) -> StartedSweep:
+    """Write the first event of a sweep, with its job and its source as they are now; start nothing.
+
+    Raises:
+        InvalidJob: the job is wrong; a sweep of this name exists; the metric can have no value; a library is missing.
+        InvalidSource, PlatformError: as `prepare`.
+    """
+    folder = sweeps_home() / plan.name
+    if folder.exists():
+        raise InvalidJob(
+            f"there is already a sweep {plan.name}",
+            hint=f"Choose another name, or continue it: cloudtrain sweep continue {plan.name}",
+        )
+    given, submission = _first_trial(fields, plan)
+    folder.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    draft = folder.with_name(temporary_name())
+    draft.mkdir(mode=0o700)
+    try:
+        given |= _keep_source(submission, draft, folder)
+        plan = replace(plan, fields=given, platform=submission.platform.name)
+        check_hosts(plan)
+        check_metric(plan, _text(draft / SOURCE))
+        Journal(draft).append("created", plan=plan.to_dict())
+        publish(draft, folder)
+        for warning in submission.job_warnings:
+            warnings.warn(warning, stacklevel=2)
+    except BaseException:
+        from cloudtrain._system.trees import remove_tree
+
+        remove_tree(draft)
+        raise
+    finally:
+        if submission.caches:
+            submission.caches.close()
+    return StartedSweep(Journal(folder))
+
+
+def _first_trial(fields: Mapping[str, Any], plan: SweepPlan) -> tuple[dict[str, Any], Submission]:
+    """The fields of the job that trials vary, as a plan stores them, and its first trial, not yet submitted."""
+    given = {name: value for name, value in msgspec.to_builtins(dict(fields)).items() if name != "job_name"}
+    _check_secrets(given)
+    given["inputs"] = _absolute_inputs(given.get("inputs") or {})
+    chosen, _ = suggestions(plan, ()).ask(0)  # a missing library is an error now
+    first = Trial(0, plan.trial_name(0), chosen, 0.0)
+    first.max_cost = plan.max_cost and plan.max_cost / plan.parallel
+    submission = prepare(
+        trial_fields(replace(plan, fields=given, platform=given.get("platform") or ""), first), defaults={}
+    )
+    return given, submission
+
+
+def _check_secrets(fields: Mapping[str, Any]) -> None:
+    environment = fields.get("environment") or {}
+    hidden = [name for name, value in redact(environment).items() if value != environment[name]]
+    if hidden:
+        raise InvalidJob(
+            f"environment: {hidden[0]} looks like a secret, and a sweep stores the environment of its trials",
+            hint=f"Pass it by its name: --secret {hidden[0]}, or secrets=[{hidden[0]!r}]",
+        )
+
+
+def _absolute_inputs(inputs: Mapping[str, Any]) -> dict[str, Any]:
+    """Channels as the controller finds them, whose working folder is another."""
+    return {
+        name: {**one, "s3_data": existing_to_uri(one["s3_data"])}
+        if isinstance(one, Mapping) and "s3_data" in one
+        else existing_to_uri(one)
+        for name, one in inputs.items()
+    }
+
+
+def _keep_source(submission: Submission, draft: Path, folder: Path) -> dict[str, Any]:
+    """Copy the packed source into the sweep: all trials run what was there at its start. Returns the fields for it."""
+    if submission.archive is None:
+        return {}
+    from cloudtrain.runtime.inputs.unpack import unpack
+
+    unpack(submission.archive.path, draft / SOURCE, submission.archive.sha256, submission.job.source_limits)
+    return {
+        "source_dir": str(folder / SOURCE),
+        "entry_point": submission.job.entry_point,
+        "dependencies": [],
+    }
+
+
+def _text(folder: Path) -> str:
+    """The source in one text, as far as its files are short."""
+    parts = []
+    for parent, _, names in os.walk(folder):
+        for name in names:
+            path = Path(parent, name)
+            if path.is_file() and path.stat().st_size <= LARGEST_SCRIPT:
+                parts.append(path.read_text(encoding="utf-8", errors="replace"))
+    return "\n".join(parts)

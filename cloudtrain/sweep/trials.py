@@ -1,0 +1,197 @@
+"""The trials of a sweep, from its events."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from cloudtrain.errors import StorageError
+from cloudtrain.sweep.journal import Journal
+from cloudtrain.sweep.plan import SweepPlan
+
+COMPLETED, PRUNED, FAILED, STOPPED, NO_VALUE = "Completed", "Pruned", "Failed", "Stopped", "No value"
+"""How trials end. One without a value has completed, and its metric is missing or not a number."""
+RUNNING, ASKED = "Running", "Asked"
+
+
+@dataclass
+class Trial:
+    """One trial: a job with the parameters that the sampler has chosen."""
+
+    number: int
+    name: str
+    parameters: dict[str, Any]
+    asked_at: float
+    slot: int = 0
+    """Its place among the trials that run at the same time: the lowest that is free when it is asked for."""
+    status: str = ASKED
+    value: float | None = None
+    """The last value of the metric; that at which it was pruned."""
+    why: str = ""
+    """Why it has no value, or failed."""
+    failure_class: str | None = None
+    values: dict[int, float] = field(default_factory=dict)
+    """The metric by step, if a pruner has looked at it."""
+    pruned_at: int | None = None
+    """The step at which the pruner has ended it."""
+    ended_at: float | None = None
+    max_cost: float | None = None
+    """The cap of its job, if the sweep has one."""
+    cost: float | None = None
+    """The cost of its job, in all attempts; None if it is not known, or the job has not ended."""
+    currency: str | None = None
+    """Of its cost."""
+    attributes: dict[str, Any] = field(default_factory=dict)
+    """The attributes that the sampler and the pruner need after a restart."""
+
+    @property
+    def has_ended(self) -> bool:
+        return self.ended_at is not None
+
+    def to_dict(self) -> dict[str, Any]:
+        shown = (
+            "number",
+            "name",
+            "status",
+            "parameters",
+            "value",
+            "why",
+            "failure_class",
+            "pruned_at",
+            "cost",
+            "currency",
+        )
+        return {name: getattr(self, name) for name in (*shown, "asked_at", "ended_at")}
+
+
+NO_BUDGET = "max_cost"
+"""Why a sweep has ended whose remaining budget does not pay for another trial."""
+ORDERLY = ("completed", "stopped", NO_BUDGET)
+
+
+def read_trials(journal: Journal) -> Trials:
+    """The state of a sweep. Raises StorageError if its events are damaged, or of a later version."""
+    try:
+        found = Trials(journal.read()[0])
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        raise StorageError(f"{journal.folder}: the events of the sweep are damaged: {error!r}") from error
+    if found.plan is None:
+        raise StorageError(f"{journal.folder}: the events of the sweep are damaged: none describes it")
+    return found
+
+
+class Trials:
+    """The state of a sweep after its events so far."""
+
+    def __init__(self, events: Iterable[Mapping[str, Any]] = ()) -> None:
+        self.plan: SweepPlan | None = None
+        self.all: list[Trial] = []
+        self.created_at = 0.0
+        self.continued_at = 0
+        """The number of trials when the sweep was continued last: the problems of those before may be solved."""
+        self.finished: str | None = None
+        """``completed``, ``stopped``, or a problem, once no further trials are to start; None before."""
+        for event in events:
+            self.add(event)
+
+    def add(self, event: Mapping[str, Any]) -> None:
+        """Apply one event. Those of later versions, and repeated ones, have no effect."""
+        kind = event["event"]
+        if kind in ("created", "changed"):
+            self.plan = SweepPlan.from_dict(event["plan"])
+            self.created_at = self.created_at or event["time"]
+            self.continued_at = len(self.all)
+            self.finished = None
+        elif kind == "finished":
+            self.finished = event["why"]
+        elif kind == "asked" and self.plan and event["trial"] == len(self.all):
+            number = event["trial"]
+            self.all.append(
+                Trial(
+                    number,
+                    self.plan.trial_name(number),
+                    event["parameters"],
+                    event["time"],
+                    event.get("slot", 0),
+                    max_cost=event.get("max_cost"),
+                    attributes=event.get("attributes") or {},
+                )
+            )
+        elif kind in ("submitted", "pruned", "ended") and 0 <= event["trial"] < len(self.all):
+            self._change(self.all[event["trial"]], kind, event)
+
+    def _change(self, trial: Trial, kind: str, event: Mapping[str, Any]) -> None:
+        if trial.has_ended:
+            return
+        if kind == "submitted":
+            trial.status = RUNNING
+        elif kind == "pruned":
+            trial.pruned_at, trial.value = event["step"], event["value"]
+        else:
+            trial.status, trial.ended_at = event["status"], event["time"]
+            trial.value, trial.why = event["value"], event["why"]
+            trial.failure_class, trial.cost = event["failure_class"], event.get("cost")
+            trial.currency = event.get("currency")
+            trial.values = {int(step): value for step, value in event["values"].items()}
+            trial.attributes |= event["attributes"]
+
+    @property
+    def open(self) -> list[Trial]:
+        """Those that have not ended: each has a job, or is about to have one."""
+        return [trial for trial in self.all if not trial.has_ended]
+
+    @property
+    def committed(self) -> float:
+        """The costs of the trials that have ended, and the caps of those that run or whose cost is not known."""
+        return sum((trial.max_cost or 0.0) if trial.cost is None else trial.cost for trial in self.all)
+
+    @property
+    def cost(self) -> float | None:
+        """The cost of the trials that have ended; None if none is known, or they are in several currencies."""
+        known = [trial.cost for trial in self.all if trial.cost is not None]
+        return sum(known) if known and len(self.currencies) <= 1 else None
+
+    @property
+    def currencies(self) -> list[str]:
+        """Those of the costs: several if the user's table of prices was changed in between."""
+        return sorted({trial.currency for trial in self.all if trial.currency})
+
+    @property
+    def usual_cost(self) -> float:
+        """The cost that 95 % of the trials with a known cost did not exceed; 0 without any."""
+        known = sorted(trial.cost for trial in self.all if trial.cost)
+        return known[int(0.95 * (len(known) - 1))] if known else 0.0
+
+    def next_cap(self) -> float | None:
+        """The cap of the next trial: its share of what is left; 0 if that does not pay for a usual trial, or if the
+        costs so far are in several currencies.
+
+        None if the sweep has no cap.
+        """
+        if self.plan is None or self.plan.max_cost is None:
+            return None
+        if len(self.currencies) > 1:
+            return 0.0
+        left = self.plan.max_cost - self.committed
+        share = max(left / max(self.plan.parallel - len(self.open), 1), self.usual_cost)
+        return share if 0 < share <= left else 0.0
+
+    @property
+    def free_slot(self) -> int:
+        taken = {trial.slot for trial in self.open}
+        return next(slot for slot in range(len(taken) + 1) if slot not in taken)
+
+    @property
+    def best(self) -> Trial | None:
+        """The completed trial with the best value; the first of several equals."""
+        known = [trial for trial in self.all if trial.status == COMPLETED and trial.value is not None]
+        if not known or self.plan is None:
+            return None
+        sign = 1.0 if self.plan.goal == "minimize" else -1.0
+        return min(known, key=lambda trial: sign * (trial.value or 0.0))
+
+    @property
+    def repeated(self) -> int:
+        """How many trials have the parameters of an earlier one."""
+        return len(self.all) - len({repr(sorted(trial.parameters.items())) for trial in self.all})

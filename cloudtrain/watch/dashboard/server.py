@@ -1,0 +1,131 @@
+"""The server of the dashboard: it listens on one address, until it is interrupted."""
+
+from __future__ import annotations
+
+import contextlib
+import ipaddress
+import socket
+import ssl
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from cloudtrain.contract.text import one_line
+from cloudtrain.errors import CloudtrainError, InvalidJob
+
+MOST_REQUESTS = 200
+"""At the same time: more are refused."""
+GRACE_SECONDS = 1
+"""For requests that are being answered, after an interrupt."""
+
+
+@dataclass(frozen=True)
+class Address:
+    """Where to listen."""
+
+    host: str = "127.0.0.1"
+    port: int = 0
+    """0: one that is free."""
+    certificate: Path | None = None
+    """With `key`: the files of a certificate, for TLS."""
+    key: Path | None = None
+    plain_text: bool = False
+    """Whether other machines may be served without TLS."""
+
+    def check(self) -> None:
+        """Raises InvalidJob if others could read what is sent, or if the certificate and its key cannot be used."""
+        if (self.certificate is None) != (self.key is None):
+            raise InvalidJob(
+                "--certificate and --key belong together: the files of a certificate and of its key"
+            )
+        if self.certificate and self.key:
+            try:
+                ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(self.certificate, self.key)
+            except OSError as error:  # so are those of ssl
+                raise InvalidJob(
+                    f"--certificate {self.certificate} and --key {self.key} cannot be used: {one_line(error)}",
+                    hint="Both are files in PEM, and the key is that of the certificate.",
+                ) from error
+        if not self.is_loopback and not (self.certificate or self.plain_text):
+            raise InvalidJob(
+                f"--host {self.host}: others on the network could read what is sent, and act in your name",
+                hint="Forward the port by ssh instead: ssh -L 8000:127.0.0.1:PORT HOST. Or give a --certificate and "
+                "its --key, or --plain-text if the network is private.",
+            )
+
+    @property
+    def is_loopback(self) -> bool:
+        try:
+            return ipaddress.ip_address(self.host).is_loopback
+        except ValueError:
+            return self.host == "localhost"
+
+    def listen(self) -> socket.socket:
+        """Raises InvalidJob if it cannot be listened on."""
+        try:
+            found = socket.getaddrinfo(self.host, self.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+            family, _, _, _, place = found[0]
+            return socket.create_server(place[:2], family=family)
+        except (OSError, OverflowError, UnicodeError) as error:
+            reason = error.strerror if isinstance(error, OSError) else str(error)
+            raise InvalidJob(
+                f"the dashboard cannot listen on {self.host}, port {self.port}: {reason}",
+                hint="Choose another --port; without it, a free one is taken.",
+            ) from error
+
+
+class MissingPackage(CloudtrainError):
+    """A package of the extra ``dashboard`` is not installed."""
+
+
+def serve(address: Address, started: Callable[[str], object], *, is_read_only: bool = False) -> None:
+    """Serve the dashboard until it is interrupted.
+
+    Args:
+        started: called with the first address to open, which has the token.
+        is_read_only: whether every action on jobs is refused.
+
+    Raises:
+        InvalidJob: the address is not safe, or cannot be listened on.
+        MissingPackage: a package is not installed.
+    """
+    address.check()
+    try:
+        import uvicorn
+
+        from cloudtrain.watch.dashboard.guard import Guard
+        from cloudtrain.watch.dashboard.pages import Pages
+    except ImportError as error:
+        raise MissingPackage(
+            f"the dashboard needs the package {error.name}", hint="Run: pip install '.[dashboard]'"
+        ) from error
+    listener = address.listen()
+    names = {"localhost", socket.gethostname().lower(), socket.getfqdn().lower(), address.host.lower()}
+    loopback = {"localhost"}
+    guard = Guard(
+        lambda *call: app(*call),
+        loopback if address.is_loopback else names,
+        any_address=not address.is_loopback,
+    )
+    app = Pages(guard.root, is_read_only=is_read_only).app()
+    server = uvicorn.Server(
+        uvicorn.Config(
+            guard,
+            log_level="error",
+            access_log=False,
+            server_header=False,
+            proxy_headers=False,
+            ws="none",
+            lifespan="off",
+            limit_concurrency=MOST_REQUESTS,
+            timeout_graceful_shutdown=GRACE_SECONDS,
+            ssl_certfile=address.certificate,
+            ssl_keyfile=address.key,
+        )
+    )
+    host, port = listener.getsockname()[:2]
+    shown = socket.gethostname() if ipaddress.ip_address(host).is_unspecified else host
+    scheme = "https" if address.certificate else "http"
+    with listener, contextlib.suppress(KeyboardInterrupt):
+        started(f"{scheme}://{f'[{shown}]' if ':' in shown else shown}:{port}/enter?token={guard.token}")
+        server.run(sockets=[listener])

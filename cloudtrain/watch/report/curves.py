@@ -1,0 +1,132 @@
+"""The course of a metric as a picture with axes. No spike vanishes, however many values there are."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+
+from cloudtrain._display.markup import Html, element, shortened
+from cloudtrain.observe.metric_series import Point, thinned
+from cloudtrain.watch.report.axes import (
+    BOTTOM,
+    HEIGHT,
+    LEFT,
+    RIGHT,
+    TOP,
+    WIDTH,
+    Axis,
+    bottom,
+    in_unit,
+    left,
+    picture,
+    text,
+)
+
+COLOURS = 8
+LONGEST_NAME = 80
+LONGEST_KEY = 24
+
+
+Moment = tuple[float, float, float, float]
+"""A place on the axis, a value, and the smallest and the largest value that a rank had."""
+
+
+@dataclass(frozen=True)
+class Curve:
+    """The values of a metric in one job: the moments are steps, or seconds since the job started."""
+
+    label: str
+    points: Sequence[Point]
+    start: float
+    """When the job started, in seconds since the epoch."""
+
+    @property
+    def has_steps(self) -> bool:
+        return all(point.step is not None for point in self.points)
+
+    def moments(self, *, by_step: bool, parts: int) -> list[Moment]:
+        """The points to draw, in order: a clock may have been set back."""
+        found = []
+        for point in thinned(self.points, parts):
+            at = float(point.step or 0) if by_step else point.time - self.start
+            low = point.value if point.min is None else min(point.min, point.value)
+            high = point.value if point.max is None else max(point.max, point.value)
+            found.append((at, point.value, low, high))
+        return found if by_step else sorted(found, key=lambda moment: moment[0])
+
+
+def plot(name: str, curves: Sequence[Curve], parts: int) -> Html:
+    """The picture of one metric of one or more jobs; empty if it has no finite value.
+
+    Args:
+        parts: the parts of the axis in which only the smallest and the largest values are drawn.
+    """
+    by_step = all(curve.has_steps for curve in curves)
+    courses = [curve.moments(by_step=by_step, parts=parts) for curve in curves]
+    finite = [one for course in courses for one in course if all(map(math.isfinite, one))]
+    if not finite:
+        return Html("")
+    across = Axis(min(finite)[0], max(finite)[0])
+    up = Axis(min(one[2] for one in finite), max(one[3] for one in finite))
+    unit, shown = ("step", across) if by_step else in_unit(across)
+    lines: list[Html] = []
+    for number, course in enumerate(courses):
+        groups = groupby(course, key=lambda one: all(map(math.isfinite, one)))
+        runs = [[*run] for is_finite, run in groups if is_finite]
+        colour = f"c{number % COLOURS}"
+        if len(courses) == 1:
+            lines += [_spread(run, across, up, colour) for run in runs]
+        lines += [_line(run, across, up, colour) for run in runs]
+    title = unit if by_step else f"time since the start ({unit})"
+    keys = _keys(curves) if len(curves) > 1 else []
+    return picture(
+        describe(name, curves), *left(up), *bottom(shown, title), *lines,
+        text(LEFT, 14, shortened(name, LONGEST_NAME), class_="name"), *keys,
+    )  # fmt: skip
+
+
+def describe(name: str, curves: Sequence[Curve]) -> str:
+    """The text alternative: from where to where each curve goes."""
+    parts = []
+    for curve in curves:
+        finite = [point.value for point in curve.points if math.isfinite(point.value)]
+        if finite:
+            course = f"from {finite[0]:g} to {finite[-1]:g}, lowest {min(finite):g}, highest {max(finite):g}"
+            parts.append(f"{shortened(curve.label, LONGEST_NAME)}: {course}" if len(curves) > 1 else course)
+    return f"{shortened(name, LONGEST_NAME)}: {'; '.join(parts)}"
+
+
+def _line(run: Sequence[Moment], across: Axis, up: Axis, colour: str) -> Html:
+    places = [_place(at, value, across, up) for at, value, _, _ in run]
+    if len(places) == 1:
+        (x, y), *_ = places
+        return element("circle", cx=f"{x:g}", cy=f"{y:g}", r=2.5, class_=colour)
+    return element("polyline", points=_joined(places), class_=f"curve {colour}")
+
+
+def _spread(run: Sequence[Moment], across: Axis, up: Axis, colour: str) -> Html:
+    """The area between the smallest and the largest value of a rank; nothing if only one rank logged."""
+    if len(run) < 2 or all(low == high for _, _, low, high in run):
+        return Html("")
+    above = [_place(at, high, across, up) for at, _, _, high in run]
+    below = [_place(at, low, across, up) for at, _, low, _ in reversed(run)]
+    return element("polygon", points=_joined([*above, *below]), class_=f"spread {colour}")
+
+
+def _place(at: float, value: float, across: Axis, up: Axis) -> tuple[float, float]:
+    return across.place(at, LEFT, WIDTH - RIGHT), up.place(value, HEIGHT - BOTTOM, TOP)
+
+
+def _joined(places: Sequence[tuple[float, float]]) -> Html:
+    return Html(" ".join(f"{x:g},{y:g}" for x, y in places))
+
+
+def _keys(curves: Sequence[Curve]) -> Iterator[Html]:
+    """The names of the jobs in their colours, from the right."""
+    width = min(150.0, (WIDTH - 2 * LEFT) / len(curves))
+    for number, curve in enumerate(curves):
+        x = WIDTH - RIGHT - (len(curves) - number) * width
+        yield element("rect", x=f"{x:g}", y=6, width=10, height=10, class_=f"c{number % COLOURS}")
+        yield text(x + 14, 15, shortened(curve.label, LONGEST_KEY))

@@ -1,0 +1,104 @@
+"""The sweeps of this machine, as lists of jobs and pages show them: one row for all trials of a sweep."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Collection
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from cloudtrain._system.files import signature
+from cloudtrain.errors import CloudtrainError
+from cloudtrain.sweep.journal import EVENTS, Journal, sweeps_home
+from cloudtrain.sweep.plan import SweepPlan
+from cloudtrain.sweep.started import status_of
+from cloudtrain.sweep.trials import Trial, Trials, read_trials
+
+MOST_REMEMBERED = 50
+_TRIAL = re.compile(r"-\d{4,}$")
+
+
+@dataclass(frozen=True)
+class SweepView:
+    """A sweep at one moment."""
+
+    name: str
+    status: str
+    plan: SweepPlan
+    trials: Trials
+
+    @property
+    def is_over(self) -> bool:
+        return self.status not in ("Running", "Stopping")
+
+    @property
+    def ended(self) -> int:
+        return sum(trial.has_ended for trial in self.trials.all)
+
+    @property
+    def progress(self) -> str:
+        """Such as ``12 of 50 trials``."""
+        return f"{self.ended:,} of {self.plan.trials:,} trials"
+
+    @property
+    def ended_at(self) -> float | None:
+        """When its last trial ended; None if the sweep is not over."""
+        ends = [trial.ended_at for trial in self.trials.all if trial.ended_at is not None]
+        return max(ends, default=None) if self.is_over else None
+
+    @property
+    def best(self) -> str:
+        """The best trial so far, with its parameters; empty if there is none."""
+        found = self.trials.best
+        return f"best {self.plan.metric}={found.value:.6g}: {values_of(found)}" if found else ""
+
+    @property
+    def why(self) -> str:
+        """The problem that has ended it; empty if none has."""
+        why = self.trials.finished
+        return "" if why in (None, "completed", "stopped") else str(why)
+
+
+def values_of(trial: Trial) -> str:
+    """The parameters of a trial, in one line."""
+    return " ".join(f"{name}={shown(value)}" for name, value in trial.parameters.items())
+
+
+def shown(value: Any) -> str:
+    """A parameter as text."""
+    return f"{value:.4g}" if isinstance(value, float) else str(value)
+
+
+def known_sweeps() -> set[str]:
+    """The names of the sweeps of this machine."""
+    try:
+        return {name for name in os.listdir(sweeps_home()) if not name.startswith(".")}
+    except (OSError, CloudtrainError):
+        return set()
+
+
+def sweep_of(job: str, known: Collection[str]) -> str:
+    """The sweep that a job of this name is a trial of; empty if it is of none."""
+    base = _TRIAL.sub("", job) if known else ""
+    return base if base != job and base in known else ""
+
+
+def look_at_sweep(name: str) -> SweepView:
+    """The sweep now. Its events are read again only if they have changed. Raises JobNotFound, StorageError."""
+    journal = Journal.named(name)
+    try:
+        seen = tuple(signature(os.stat(journal.folder / EVENTS)))
+    except OSError:
+        seen = ()
+    is_alive, stop = journal.is_alive(), journal.requested_stop()
+    trials = _read(str(journal.folder), seen)
+    assert trials.plan is not None
+    return SweepView(name, status_of(trials, is_alive=is_alive, stop=stop), trials.plan, trials)
+
+
+@lru_cache(MOST_REMEMBERED)
+def _read(folder: str, _seen: tuple[Any, ...]) -> Trials:
+    return read_trials(Journal(Path(folder)))

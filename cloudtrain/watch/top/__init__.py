@@ -1,0 +1,1 @@
+"""``cloudtrain top``: jobs live in a terminal."""

@@ -1,0 +1,184 @@
+"""Spare hosts take the places of hosts that are lost: on real machines behind ssh, each with its own network."""
+
+from __future__ import annotations
+
+import re
+import sys
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from ssh_hosts import SshHosts, ssh_hosts
+
+from cloudtrain import Job
+from cloudtrain.contract import FailureClass, JobStatus
+from cloudtrain.errors import TrainingFailed
+
+SCRIPT = """
+import os, sys, time
+from cloudtrain import environment
+from cloudtrain.checkpoint import Checkpointer
+
+checkpointer = Checkpointer(every=1)
+checkpoint = checkpointer.restore()
+first = checkpoint.step + 1 if checkpoint else 1
+place = (os.environ["RANK"], os.environ["SM_CURRENT_HOST"], os.environ["SM_HOSTS"], os.getppid())
+print("begins", *place, "at", first, flush=True)
+last = int(sys.argv[1]) if os.environ["CLOUDTRAIN_ATTEMPT"] != "0" else 10_000
+for step in range(first, first + last):
+    checkpointer.maybe_save(step, {"step": step})
+    environment.exit_if_preempted()
+    if step == first + 2:
+        print("trains", flush=True)
+    time.sleep(0.1)
+print("ends", flush=True)
+"""
+
+
+@pytest.fixture(scope="module")
+def hosts(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SshHosts]:
+    """Four hosts, n1 to n4."""
+    with ssh_hosts(4, tmp_path_factory.mktemp("h")) as found:
+        found.write_script(SCRIPT)
+        yield found
+
+
+@pytest.fixture(autouse=True)
+def home(hosts: SshHosts, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """The state of this process is that of the client. All hosts are on, and idle, before and after."""
+    monkeypatch.setenv("CLOUDTRAIN_HOME", str(hosts.own / "home"))
+    yield
+    hosts.wait_for_silence()
+
+
+def start(
+    hosts: SshHosts,
+    name: str,
+    names: str = "n1,n2,n3",
+    last: int = 5,
+    max_preemptions: int = 9,
+    **fields: Any,
+) -> Job:
+    """A job with a place on each host but the last, which is spare; it trains when this returns."""
+    shared = hosts.folder / "shared"
+    shared.mkdir(exist_ok=True)
+    options = {
+        "hosts": [f"{host}:1" for host in names.split(",")],
+        "folder": str(shared),
+        "python": sys.executable,
+        "max_preemptions": max_preemptions,
+    }
+    job = hosts.start(name, options, spare_hosts=1, host_timeout=5, arguments=[str(last)], stop_grace=5)
+    hosts.wait_for(name, "trains", names.count(","))
+    hosts.wait_for(name, "is a spare host: it is ready", 1)
+    return job
+
+
+def power(hosts: SshHosts, *names: str) -> None:
+    for name in names:
+        hosts.start_server(hosts.machines[int(name[1:]) - 1])
+
+
+def send(hosts: SshHosts, job: Job, name: str, signal: str) -> None:
+    """Send a signal to the runtime of a host."""
+    [runtime] = re.findall(rf"begins \d {name} \S+ (\d+) ", job.logs())
+    hosts.execute(name, "kill", f"-{signal}", runtime)
+
+
+def places(job: Job) -> list[str]:
+    """The hosts of the ranks of the last attempt, in rank order; that attempt began at a checkpoint."""
+    begun = re.findall(r"begins (\d+) (\S+) (\S+) \d+ at (\d+)", job.logs())
+    last = sorted(begun[-2:])
+    assert all(int(first) > 1 for *_, first in last), begun
+    assert {hosts for _, _, hosts, _ in last} == {f'["{last[0][1]}","{last[1][1]}"]'}
+    return [host for _, host, _, _ in last]
+
+
+@pytest.mark.parametrize(("lost", "left"), [("n2", ["n1", "n3"]), ("n1", ["n3", "n2"])])
+def test_a_spare_takes_the_place_of_a_host_that_is_lost(hosts: SshHosts, lost: str, left: list[str]) -> None:
+    """Also of the leader, which decides for all others."""
+    job = start(hosts, f"loses-{lost}")
+    assert job.describe().details["spare hosts"] == "n3 waits"
+    hosts.kill(lost)
+    described = _end(job)
+    power(hosts, lost)
+    assert described.status == JobStatus.COMPLETED
+    assert places(job) == left
+    assert described.details["spare hosts"] == f"n3 takes the place of {lost}"
+    assert f"restarting, spare host 1 of 1: n3 takes the place of {lost}" in job.logs()
+
+
+@pytest.mark.parametrize("paused", ["n2", "n1"])
+def test_a_runtime_that_is_paused_loses_its_place(hosts: SshHosts, paused: str) -> None:
+    """When it continues, it does not belong to the job any more."""
+    job = start(hosts, f"pauses-{paused}")
+    send(hosts, job, paused, "STOP")
+    began = time.monotonic()
+    described = _end(job)
+    assert described.status == JobStatus.COMPLETED
+    assert time.monotonic() - began < 60
+    assert set(places(job)) == {"n1", "n2", "n3"} - {paused}
+
+
+@pytest.mark.parametrize("notice", ["USR1", "TERM"])
+def test_a_job_moves_off_a_host_that_is_taken_back(hosts: SshHosts, notice: str) -> None:
+    """It costs neither a retry nor a preemption, and the other hosts stay."""
+    job = start(hosts, f"moves-{notice.lower()}", max_preemptions=0)
+    send(hosts, job, "n2", notice)
+    described = _end(job)
+    assert described.status == JobStatus.COMPLETED, job.logs()
+    assert places(job) == ["n1", "n3"]
+    assert "preempted; restarting, spare host 1 of 1: n3 takes the place of n2" in job.logs()
+
+
+def test_a_spare_that_dies_while_it_waits(hosts: SshHosts) -> None:
+    job = start(hosts, "spare-dies", last=1)
+    hosts.kill("n3")
+    hosts.wait_for("spare-dies", "the spare host n3 cannot take the place of another: host n3 was lost", 1)
+    assert job.status == JobStatus.RUNNING
+    hosts.kill("n2")
+    with pytest.raises(TrainingFailed) as caught:
+        job.wait()
+    power(hosts, "n2", "n3")
+    assert (caught.value.failure.failure_class, caught.value.failure.host) == (FailureClass.HOST_LOST, "n2")
+
+
+def test_two_hosts_are_lost_and_one_is_spare(hosts: SshHosts) -> None:
+    job = start(hosts, "two-die", "n1,n2,n3,n4")
+    hosts.kill("n2")
+    hosts.kill("n3")
+    with pytest.raises(TrainingFailed) as caught:
+        job.wait()
+    power(hosts, "n2", "n3")
+    assert caught.value.failure.failure_class == FailureClass.HOST_LOST
+    assert "n4 takes the place of n" in job.logs()
+
+
+def _end(job: Job) -> Any:
+    job.wait()
+    return job.describe()
+
+
+def test_a_leader_that_the_network_cut_off_does_not_train_on(hosts: SshHosts) -> None:
+    """It sees the same storage as the others, and comes back while the next attempt runs."""
+    job = start(hosts, "cut-off", last=60)
+    hosts.machines[0].unplug()
+    hosts.wait_for("cut-off", 'begins 0 n3 ["n3","n2"]', 1)
+    hosts.machines[0].plug()
+    assert not any("train.py" in command for command in hosts.processes("n1"))
+    described = _end(job)
+    assert described.status == JobStatus.COMPLETED, job.logs()
+    assert places(job) == ["n3", "n2"]
+    assert not hosts.processes("n1")
+
+
+def test_a_spare_that_dies_while_it_takes_over(hosts: SshHosts) -> None:
+    job = start(hosts, "dies-later", last=10_000)
+    hosts.kill("n2")
+    hosts.wait_for("dies-later", 'begins 1 n3 ["n1","n3"]', 1)
+    hosts.kill("n3")
+    with pytest.raises(TrainingFailed) as caught:
+        job.wait()
+    power(hosts, "n2", "n3")
+    assert (caught.value.failure.failure_class, caught.value.failure.host) == (FailureClass.HOST_LOST, "n3")

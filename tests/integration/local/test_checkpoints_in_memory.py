@@ -1,0 +1,208 @@
+"""Jobs whose ranks are killed resume from the copies in memory, and lose no step since the last save."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import tempfile
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+import pytest
+from local_jobs import TWO_RANKS, Run, folder, wait_for_end
+
+from cloudtrain import Job, JobStatus
+from cloudtrain.checkpoint import Checkpointer
+from cloudtrain.checkpoint.memory.files import VARIABLE
+from cloudtrain.testing import S3Server
+
+TRAINS = """
+    import os, signal
+    import torch
+    import cloudtrain.distributed.torch as hvd
+    from cloudtrain.checkpoint import Checkpointer
+
+    hvd.init()
+    torch.manual_seed(1)
+    model = torch.nn.Sequential(torch.nn.Linear(20, 50), torch.nn.Tanh(), torch.nn.Linear(50, 1))
+    optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
+    checkpointer = Checkpointer(every=10, memory_every=1)
+    checkpoint = checkpointer.restore()
+    first = 1
+    if checkpoint:
+        model.load_state_dict(checkpoint.state["model"])
+        optimizer.load_state_dict(checkpoint.state["optimizer"])
+        first = checkpoint.step + 1
+        print("resumed from", checkpoint.step, "in", checkpoint.source, flush=True)
+    for step in range(first, 31):
+        data = torch.Generator().manual_seed(1000 * step + hvd.rank())
+        inputs, wanted = torch.randn(16, 20, generator=data), torch.randn(16, 1, generator=data)
+        optimizer.zero_grad()
+        torch.nn.functional.mse_loss(model(inputs), wanted).backward()
+        for parameter in model.parameters():
+            parameter.grad = hvd.allreduce(parameter.grad)
+        optimizer.step()
+        checkpointer.maybe_save(
+            step, lambda: {{"model": model.state_dict(), "optimizer": optimizer.state_dict()}}
+        )
+        checkpointer._sealing.wait()
+        if (step, first) == (17, 1) and hvd.rank() == {dies}:
+            os.kill(os.getpid(), signal.SIGKILL)
+    if hvd.rank() == 0:
+        torch.save(model.state_dict(), os.environ["SM_MODEL_DIR"] + "/model.pt")
+    hvd.shutdown()
+"""
+
+PLAIN = """
+    import glob, os, signal
+    import numpy as np
+    from cloudtrain.checkpoint import Checkpointer
+
+    checkpointer = Checkpointer({uri}every=10, memory_every=1, save_at_end=False)
+    checkpoint = checkpointer.restore()
+    first, weights = 1, np.zeros(1000)
+    if checkpoint:
+        first, weights = checkpoint.step + 1, checkpoint.state["weights"]
+        print("resumed from", checkpoint.step, "in", checkpoint.source, flush=True)
+    elif "SERVER" in os.environ:
+        os.kill(int(os.environ["SERVER"]), signal.SIGKILL)
+    for step in range(first, 31):
+        weights += step
+        checkpointer.maybe_save(step, {{"weights": weights}})
+        if step == 10 and "SERVER" not in os.environ:
+            checkpointer.wait()
+        if (step, first) == (17, 1):
+            {before}
+            os.kill(os.getpid(), signal.SIGKILL)
+    assert set(weights) == {{465}}
+"""
+
+
+def plain(*, uri: str = "", before: str = "pass") -> str:
+    return PLAIN.format(uri=f"{uri!r}, " if uri else "", before=before.strip())
+
+
+def weights(job: Job, tmp_path: Path) -> bytes:
+    out = tmp_path / job.name
+    out.mkdir()
+    archive = folder(job).path / "output" / "model.tar.gz"
+    subprocess.run(["tar", "xzf", str(archive), "-C", str(out)], check=True)
+    return (out / "model.pt").read_bytes()
+
+
+@pytest.fixture
+def start(run: Run) -> Iterator[Run]:
+    """Like ``run``, without waiting, with memory in which nothing may be left."""
+    with tempfile.TemporaryDirectory(dir="/dev/shm") as shared:
+
+        def start(
+            script: str, *, environment: Mapping[str, str] = MappingProxyType({}), **arguments: Any
+        ) -> Job:
+            return run(script, wait=False, environment={VARIABLE: shared, **environment}, **arguments)
+
+        yield start
+        assert os.listdir(shared) == []
+
+
+def ended(job: Job) -> str:
+    logs = wait_for_end(job).logs()
+    assert job.status == JobStatus.COMPLETED, logs
+    return logs
+
+
+def test_a_killed_rank_loses_no_saved_step(start: Run, tmp_path: Path) -> None:
+    whole = start(TRAINS.format(dies=-1), distribution=TWO_RANKS)
+    killed = start(TRAINS.format(dies=0), distribution=TWO_RANKS, max_retry_attempts=1)
+    logs = ended(killed)
+    assert "[rank 0] resumed from 17 in the memory of this host" in logs
+    assert "[rank 1] resumed from 17 in the memory of this host" in logs
+    assert "checkpoint 17, which was in the memory of this host, is committed in file:" in logs
+    ended(whole)
+    assert weights(killed, tmp_path) == weights(whole, tmp_path)
+
+
+SHARDED = """
+    import os, signal
+    import numpy as np
+    import torch
+    import torch.distributed as dist
+    from cloudtrain.checkpoint import Checkpointer, Shard
+
+    dist.init_process_group("gloo")
+    rank, whole, own = dist.get_rank(), np.zeros(10), np.zeros(50)
+
+    def state():
+        return {"whole": whole, "own": Shard(own, (100,), (50 * rank,))}
+
+    checkpointer = Checkpointer(every=1000, memory_every=1, sharded=True, save_at_end=False)
+    checkpoint = checkpointer.restore(into=state())
+    first = checkpoint.step + 1 if checkpoint else 1
+    print("starting at", first, "from", checkpoint.source if checkpoint else "scratch", flush=True)
+    for step in range(first, 31):
+        whole += step
+        own += step * (rank + 1)
+        checkpointer.maybe_save(step, state)
+        dist.all_reduce(torch.zeros(1))
+        if (step, first, rank) == (17, 1, 1):
+            os.kill(os.getpid(), signal.SIGKILL)
+    assert set(whole) == {465} and set(own) == {465 * (rank + 1)}, (whole, own)
+    checkpointer.close()
+"""
+
+
+def test_a_killed_rank_of_a_sharded_training(start: Run) -> None:
+    logs = ended(start(SHARDED, distribution=TWO_RANKS, max_retry_attempts=1))
+    starts = re.findall(r"starting at (\d+) from (.*)", logs)
+    assert starts[:2] == [("1", "scratch")] * 2
+    assert starts[2] == starts[3] and starts[2][1] == "the memory of this host", logs
+    assert starts[2][0] in ("17", "18"), "the other rank may have lacked step 17"
+
+
+def test_storage_that_is_away_from_then_on(start: Run) -> None:
+    with S3Server() as server:
+        server.create_bucket("data")
+        environment = {**server.env, "SERVER": str(server.pid)}
+        text = plain(uri="s3://data/run")
+        job = start(text, max_retry_attempts=1, stop_grace=1, environment=environment)
+        logs = ended(job)
+    assert "resumed from 17 in the memory of this host" in logs
+    assert "step 17 is in the memory of this host, and cannot be committed: s3://data/run" in logs
+
+
+FLIPS = """
+            for path in glob.glob(os.environ["CLOUDTRAIN_CHECKPOINT_MEMORY"] + "/*.data"):
+                with open(path, "r+b") as file:
+                    file.seek(1000)
+                    byte = file.read(1)
+                    file.seek(1000)
+                    file.write(bytes([byte[0] ^ 1]))
+"""
+
+
+def test_a_flipped_bit_in_every_copy(start: Run) -> None:
+    logs = ended(start(plain(before=FLIPS), max_retry_attempts=1))
+    assert "the copy of step 17 in the memory of this host is damaged: step-000000000017" in logs
+    assert "resumed from 10 in file:" in logs
+
+
+def test_memory_that_is_full(start: Run, tmp_path: Path) -> None:
+    small = tmp_path / "shm"
+    small.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=24k,mode=1777", "tmpfs", str(small)], check=True)
+    try:
+        environment = {VARIABLE: str(small)}
+        logs = ended(start(plain(), max_retry_attempts=1, environment=environment))
+        assert os.listdir(small) == []
+    finally:
+        subprocess.run(["umount", str(small)], check=True)
+    assert "checkpoints are not kept in memory: " in logs
+    assert "resumed from 10 in file:" in logs
+
+
+def test_the_last_failure_commits_what_is_in_memory(start: Run) -> None:
+    job = wait_for_end(start(plain()))
+    assert job.status == JobStatus.FAILED
+    assert Checkpointer(folder(job).path / "checkpoints").steps() == [10, 17], job.logs()

@@ -1,0 +1,62 @@
+"""Samples of hosts reach the description of a job, with a library in place of NVIDIA's."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from local_jobs import TWO_RANKS, Run, folder
+
+from cloudtrain._display.view import look_at
+from cloudtrain.contract import FailureClass
+from cloudtrain.observe import read_events
+from cloudtrain.observe.samples import samples_by_host
+from tests.nvml import ORDERS, compile_stand_in
+
+
+def test_all_hosts_are_sampled_with_their_gpus(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    orders = tmp_path / "orders"
+    orders.write_text("mig")
+    monkeypatch.setenv("LD_LIBRARY_PATH", str(compile_stand_in(tmp_path).parent))
+    monkeypatch.setenv(ORDERS, str(orders))
+    job = run(
+        "import time\nkept = bytearray(b'x') * (30 << 20)\ntime.sleep(4)",
+        distribution=TWO_RANKS,
+        instance_count=2,
+    )
+    view = look_at(job.platform, job.name)
+    assert {host: list(sample.ranks) for host, sample in view.description.samples.items()} == {
+        "algo-1": [0, 1],
+        "algo-2": [2, 3],
+    }
+    for host, samples in view.samples.items():
+        assert samples[-1] == view.description.samples[host]
+        assert samples[-1].memory and samples[-1].cpu is not None and samples[-1].cpus
+        assert min(samples[-1].ranks.values()) > 30 << 20
+        assert [gpu.use for gpu in samples[-1].gpus] == [90, None, None]
+        assert [gpu.memory for gpu in samples[-1].gpus] == [70 << 30, 5 << 30, 5 << 30]
+
+
+def test_a_fault_of_a_gpu_explains_the_end_of_a_rank(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    orders = tmp_path / "orders"
+    orders.write_text("xid=48")
+    monkeypatch.setenv("LD_LIBRARY_PATH", str(compile_stand_in(tmp_path).parent))
+    monkeypatch.setenv(ORDERS, str(orders))
+    job = run("import time\ntime.sleep(2)\nraise RuntimeError('CUDA error: unknown error')")
+    report = job.describe().failure
+    assert report and report.failure_class == FailureClass.GPU_FAULT
+    assert report.message == "NVRM: Xid (GPU-11111111): 48, an uncorrectable error of its memory"
+    assert (
+        "Xid 48 of GPU-11111111: an uncorrectable error of its memory. Run the job on another" in report.hint
+    )
+    assert "Drain the node and reset the GPU (nvidia-smi --gpu-reset)" in report.hint
+
+
+def test_sampling_can_be_turned_off(run: Run) -> None:
+    job = run("import time\ntime.sleep(3)", samples=False)
+    assert job.describe().samples == {}
+    assert samples_by_host(read_events(folder(job).path / "events.jsonl")) == {}

@@ -1,0 +1,42 @@
+"""A cap on the cost of a job on a real Slurm, which its batch step keeps: no client runs when it is reached."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+from capped_jobs import SAVES, set_prices
+from slurm_cluster import SlurmCluster
+from slurm_jobs import job_folder, submit, wait_for_end, wait_until
+
+from cloudtrain import JobStatus
+
+
+@pytest.fixture(autouse=True)
+def prices(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    set_prices("slurm", tmp_path, monkeypatch)
+
+
+def test_at_its_cap_a_job_saves_and_stops(slurm: SlurmCluster, tmp_path: Path) -> None:
+    kept = tmp_path / "kept"
+    options = {
+        "max_cost": 0.01,
+        "max_retry_attempts": 2,
+        "stop_grace": 20,
+        "checkpoint_s3_uri": kept.as_uri(),
+    }
+    options["arguments"] = ["{checkpoint_dir}"]
+    job = submit(tmp_path, SAVES, "capped", **options)
+    state = job_folder(job) / "state.json"
+    wait_until(lambda: JobStatus.STOPPED.value in state.read_text(), "its end, while no client looks")
+    found = wait_for_end(job).describe()
+    assert (found.status, found.attempt) == (JobStatus.STOPPED, 0)
+    matched = re.fullmatch(
+        r"the max_cost of 0\.01 EUR is reached: it cost (\S+) EUR, (\S+) s after the cap", found.reason
+    )
+    assert matched, found.reason
+    assert 0.01 <= float(matched[1]) < 0.01 * (6 + 20) / 6
+    assert [*kept.rglob("saved-by-*")]
+    [archive] = job.download(tmp_path / "got")
+    assert archive.exists()

@@ -1,0 +1,51 @@
+"""A spare node of a job on Slurm takes the place of one that is lost, in the same allocation."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+from pathlib import Path
+
+import pytest
+from slurm_cluster import SlurmCluster
+from slurm_jobs import number_of, submit, wait_for_end, wait_for_line
+
+from cloudtrain import JobStatus
+
+SCRIPT = """
+import os, time
+place = (os.environ["RANK"], os.environ["SM_CURRENT_HOST"], os.environ["CLOUDTRAIN_ATTEMPT"], os.getppid())
+print("begins", *place, flush=True)
+time.sleep(600 if os.environ["CLOUDTRAIN_ATTEMPT"] == "0" else 1)
+"""
+
+
+@pytest.mark.parametrize(
+    ("loss", "node", "places"),
+    [
+        ("down", "127.0.0.3", ["127.0.0.2", "127.0.0.4"]),
+        ("paused", "127.0.0.2", ["127.0.0.4", "127.0.0.3"]),
+        ("taken-back", "127.0.0.3", ["127.0.0.2", "127.0.0.4"]),
+    ],
+)
+def test_a_spare_node_takes_a_place(
+    slurm3: SlurmCluster, tmp_path: Path, loss: str, node: str, places: list[str]
+) -> None:
+    """Of a node that Slurm sets down, of the leader whose runtime does not answer, of one that gets SIGTERM."""
+    job = submit(tmp_path, SCRIPT, f"spared-{loss}", spare_hosts=1, host_timeout=5, stop_grace=5)
+    wait_for_line(job, "begins", 2)
+    wait_for_line(job, "127.0.0.4 is a spare host: it is ready")
+    number = number_of(job)
+    [runtime] = re.findall(rf"begins \d {node} 0 (\d+)", job.logs())
+    if loss == "down":
+        slurm3.set_down(node)
+    else:
+        os.kill(int(runtime), signal.SIGSTOP if loss == "paused" else signal.SIGTERM)
+    described = wait_for_end(job, 150).describe()
+    assert described.status == JobStatus.COMPLETED, job.logs()
+    assert described.details["spare hosts"] == f"127.0.0.4 takes the place of {node}"
+    begun = dict(re.findall(r"begins (\d) (\S+) 1 ", job.logs()))
+    assert [begun[rank] for rank in sorted(begun)] == places
+    assert number_of(job) == number, "it did not go through the queue again"
+    assert not Path(f"/proc/{runtime}").exists()

@@ -1,0 +1,89 @@
+"""The dashboard in a real browser: what a person sees and does, in light, dark, and on a phone.
+
+With ``CLOUDTRAIN_PICTURES=FOLDER``, it writes the pictures of docs/guides/dashboard.md there.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from dashboard_client import dashboard
+from large_sweep import large_sweep
+
+from cloudtrain import Estimator
+
+PACKAGES = ("playwright",)
+ENVIRONMENT = Path.home() / ".cache" / "cloudtrain-bench" / "browser"
+SCRIPT = """
+import math, random, sys, time
+
+import cloudtrain
+
+lr = float(sys.argv[sys.argv.index("--lr") + 1])
+print("<img src=x onerror=window.hacked=1>\\x1b]52;c;aGk=\\x07", flush=True)
+for step in range(1, 601):
+    spike = 3 if step == 333 else 0
+    loss = 2.3 * math.exp(-step * lr / 60) + random.random() / 10 + spike
+    cloudtrain.log(step=step, loss=loss, accuracy=1 - math.exp(-step * lr / 50), total_steps=600)
+    if step % 20 == 0:
+        print(f"epoch {step // 20}", flush=True)
+    if lr == 0.3:
+        time.sleep(0.3)
+if lr > 1:
+    raise ValueError("the loss is not finite: <b>check the rate</b>")
+"""
+
+
+@pytest.fixture(scope="module")
+def chromium() -> str:
+    found = shutil.which("chromium") or shutil.which("google-chrome")
+    assert found, "there is no chromium: apt-get install chromium"
+    return found
+
+
+@pytest.fixture(scope="module")
+def python() -> Path:
+    """A Python with playwright, in an environment that is made once."""
+    mark = ENVIRONMENT / "packages.txt"
+    if not mark.is_file() or mark.read_text() != "\n".join(PACKAGES):
+        shutil.rmtree(ENVIRONMENT, ignore_errors=True)
+        subprocess.run([sys.executable, "-m", "venv", str(ENVIRONMENT)], check=True)
+        subprocess.run([str(ENVIRONMENT / "bin" / "pip"), "install", "--quiet", *PACKAGES], check=True)
+        mark.write_text("\n".join(PACKAGES))
+    return ENVIRONMENT / "bin" / "python"
+
+
+@pytest.mark.timeout(600)
+def test_the_dashboard_in_a_browser(chromium: str, python: Path, tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(SCRIPT)
+    for name, rate in (("rate-base", 0.1), ("rate-too-fast", 2.0), ("rate-live", 0.3)):
+        estimator = Estimator("train.py", source_dir=str(tmp_path), hyperparameters={"lr": rate})
+        job = estimator.fit(wait=False, job_name=name)
+        if name != "rate-live":
+            job.until_final()
+    large_sweep("opt", 50, indexed=True)
+    pictures = Path(os.environ.get("CLOUDTRAIN_PICTURES", tmp_path))
+    look = str(Path(__file__).with_name("dashboard_page.py"))
+    try:
+        with dashboard(tmp_path) as client:
+            command = [str(python), look, client.url, str(pictures), chromium, "rate-live"]
+            done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True, timeout=300)
+    finally:
+        job.stop()
+        job.until_final()
+    page = json.loads(done.stdout)
+    assert (page["errors"], page["elsewhere"], page["hacked"], page["cookies"]) == ([], [], None, "")
+    assert "token" not in page["address"]
+    assert page["focus"] == "Skip to the content"
+    assert page["selected"] == 2
+    assert page["lines"].strip() == r"[rank 0] <img src=x onerror=window.hacked=1>\x1b]52;c;aGk=\x07"
+    assert len(page["drawn"]) == 2 and min(page["drawn"]) > 10_000
+    assert min(page["contrast"]) >= 4.5  # WCAG 2, AA, in light and dark
+    assert page["sweep"]["lines"] == 43 and page["sweep"]["contrast"] >= 4.5
+    assert max(page["overflow"], page["sweep"]["overflow"]) <= 0  # a phone scrolls tables, not the page

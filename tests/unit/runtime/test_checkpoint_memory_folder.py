@@ -1,0 +1,272 @@
+"""The memory folder of a host: which attempt finds it again, and when its copies and the folder itself are given up."""
+
+from __future__ import annotations
+
+import os
+import stat
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from cloudtrain._system.files import lock
+from cloudtrain.checkpoint import Checkpointer
+from cloudtrain.checkpoint.memory.files import VARIABLE, space_in
+from cloudtrain.checkpoint.memory.header import Header
+from cloudtrain.contract import FailureClass, FailureReport, JobStatus, Paths
+from cloudtrain.runtime.checkpoint_memory import STALE_SECONDS, CheckpointMemory, remove_memory
+from cloudtrain.runtime.outcome import HostOutcome
+from cloudtrain.runtime.sampling.machine import Machine
+
+FAILED = HostOutcome(JobStatus.FAILED, FailureReport(FailureClass.HOST_LOST, "a rank failed"))
+COMPLETED = HostOutcome(JobStatus.COMPLETED)
+
+Begin = Callable[[int], CheckpointMemory]
+
+
+@pytest.fixture
+def paths(tmp_path: Path) -> Paths:
+    paths = Paths(tmp_path / "host")
+    paths.make()
+    return paths
+
+
+@pytest.fixture
+def shared(tmp_path: Path) -> Path:
+    folder = tmp_path / "shm"
+    folder.mkdir()
+    return folder
+
+
+@pytest.fixture
+def begin(paths: Paths, shared: Path) -> Iterator[Begin]:
+    """Begins an attempt; those that have not ended are completed."""
+    begun = []
+
+    def begin(attempt: int) -> CheckpointMemory:
+        begun.append(CheckpointMemory(paths, attempt, {VARIABLE: str(shared)}))
+        return begun[-1]
+
+    yield begin
+    for memory in begun:
+        memory.end(COMPLETED, print)
+
+
+def save(memory: CheckpointMemory, uri: Path, monkeypatch: pytest.MonkeyPatch) -> Checkpointer:
+    """A rank copies step 1."""
+    monkeypatch.setenv(VARIABLE, memory.variables[VARIABLE])
+    checkpointer = Checkpointer(uri)
+    assert checkpointer.save(1, {"weights": np.zeros(1000)}, to="memory")
+    return checkpointer
+
+
+def test_the_folder_is_private_and_outlives_a_failed_attempt(
+    begin: Begin, paths: Paths, shared: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = begin(0)
+    folder = first.folder
+    assert folder is not None and folder.parent == shared
+    assert stat.S_IMODE(folder.stat().st_mode) == 0o700
+    save(first, tmp_path / "run", monkeypatch)
+    first.end(FAILED, print)
+    assert Checkpointer(tmp_path / "run").steps() == [1]
+    second = begin(1)
+    assert second.folder == folder
+    second.end(COMPLETED, print)
+    assert os.listdir(shared) == []
+
+
+def test_an_attempt_without_this_host_makes_its_copies_worthless(
+    begin: Begin, shared: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = begin(0)
+    save(first, tmp_path / "run", monkeypatch)
+    first.end(FAILED, print)
+    third = begin(2)
+    assert third.folder is not None
+    assert os.listdir(shared) == [third.folder.name]
+    assert not list(third.folder.glob("*.json"))
+
+
+def test_a_failed_attempt_without_copies_leaves_nothing(begin: Begin, shared: Path) -> None:
+    begin(0).end(FAILED, print)
+    assert os.listdir(shared) == []
+
+
+def test_the_supervisor_removes_what_the_last_attempt_kept(
+    begin: Begin, paths: Paths, shared: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    memory = begin(0)
+    save(memory, tmp_path / "run", monkeypatch)
+    remove_memory(paths)
+    assert os.listdir(shared) != [], "the runtime still runs"
+    memory.end(FAILED, print)
+    remove_memory(paths)
+    assert os.listdir(shared) == []
+
+
+@pytest.mark.parametrize("text", [b"/", b"/etc", b"../..", b"\xff", b"/dev/shm/cloudtrain-0-" + b"0" * 16])
+def test_a_mark_that_the_script_has_changed(text: bytes, begin: Begin, paths: Paths, shared: Path) -> None:
+    (paths.input_config / "memory").write_bytes(text)
+    remove_memory(paths)
+    folder = begin(1).folder
+    assert folder is not None and folder.parent == shared
+
+
+def test_leftovers_of_killed_runtimes(begin: Begin, shared: Path, tmp_path: Path) -> None:
+    name = f"cloudtrain-{os.geteuid()}-{{}}"
+    old, new, open_to_all = (shared / name.format(kind * 16) for kind in "abc")
+    for folder, mode in ((old, 0o700), (new, 0o700), (open_to_all, 0o755)):
+        folder.mkdir(mode)
+    past = time.time() - STALE_SECONDS - 10
+    os.utime(old, (past, past))
+    os.utime(open_to_all, (past, past))
+    link = shared / name.format("d" * 16)
+    link.symlink_to(tmp_path)
+    begin(0)
+    assert (old.exists(), new.exists(), open_to_all.exists(), link.exists()) == (False, True, True, True)
+
+
+def test_copies_are_given_up_before_the_memory_is_full(
+    begin: Begin, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    memory = begin(0)
+    checkpointer = save(memory, tmp_path / "run", monkeypatch)
+    assert memory.folder is not None and space_in(memory.folder) > 0
+    [data] = memory.folder.glob("*.data")
+    proc = tmp_path / "proc"
+    (proc / "self").mkdir(parents=True)
+    (proc / "meminfo").write_text("MemTotal: 1000000 kB\nMemAvailable: 40000 kB\n")
+    memory._machine = Machine(processes=proc, groups=tmp_path / "no groups")
+    memory._look()
+    assert data.stat().st_size == 0 and not list(memory.folder.glob("*.json"))
+    assert space_in(memory.folder) == -1
+    assert not checkpointer.save(2, {"weights": np.ones(1000)}, to="memory")
+    assert checkpointer.save(3, {"weights": np.ones(1000)})
+    checkpointer.close()
+    assert "checkpoints are not kept in memory: the memory of this host is nearly full" in caplog.text
+    assert Checkpointer(tmp_path / "run").steps() == [3]
+
+
+def test_all_copies_of_all_ranks_are_given_up(
+    begin: Begin, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One that was uploaded meanwhile follows at the next look."""
+    memory = begin(0)
+    save(memory, tmp_path / "run", monkeypatch)
+    save(memory, tmp_path / "other", monkeypatch)
+    save(memory, tmp_path / "uploading", monkeypatch)
+    assert memory.folder is not None
+    first, *rest = files = [*memory.folder.glob("*.data")]
+    descriptor = os.open(first, os.O_RDONLY)
+    assert lock(descriptor, wait=False, shared=True)
+    proc = tmp_path / "proc"
+    (proc / "self").mkdir(parents=True)
+    (proc / "meminfo").write_text("MemTotal: 1000000 kB\nMemAvailable: 40000 kB\n")
+    memory._machine = Machine(processes=proc, groups=tmp_path / "no groups")
+    memory._look()
+    assert [path.stat().st_size > 0 for path in files] == [True] + [False] * len(rest)
+    os.close(descriptor)
+    (proc / "meminfo").write_text("MemTotal: 1000000 kB\nMemAvailable: 500000 kB\n")
+    memory._look()
+    assert not any(path.stat().st_size for path in files)
+
+
+def test_copies_leave_memory_to_the_script(
+    begin: Begin, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A model of 40 % of the memory: one copy fits, as without this folder, and a second one would not be safe."""
+    memory = begin(0)
+    assert memory.folder is not None
+    proc = tmp_path / "proc"
+    (proc / "self").mkdir(parents=True)
+    memory._machine = Machine(processes=proc, groups=tmp_path / "no groups")
+    for available, space in ((600_000, 400_000), (200_000, 0), (100_000, 0)):
+        (proc / "meminfo").write_text(f"MemTotal: 1000000 kB\nMemAvailable: {available} kB\n")
+        memory._machine.total = 1_000_000 << 10
+        memory._look()
+        assert space_in(memory.folder) == space << 10
+
+    class Status:
+        f_frsize, f_blocks, f_bavail = 1, 1000, 500
+
+    monkeypatch.setattr(os, "statvfs", lambda _path: Status)
+    (proc / "meminfo").write_text("MemTotal: 1000000 kB\nMemAvailable: 900000 kB\n")
+    memory._look()
+    assert space_in(memory.folder) == 300, "data loaders and NCCL use /dev/shm too"
+    Status.f_bavail = 40
+    (memory.folder / "a-copy.data").write_bytes(b"1")
+    memory._look()
+    assert space_in(memory.folder) == -1
+
+
+def test_memory_of_an_outer_control_group(begin: Begin, tmp_path: Path) -> None:
+    """That of a Slurm job holds the copies that the step of an earlier attempt has left."""
+    memory = begin(0)
+    assert memory.folder is not None
+    proc, groups = tmp_path / "proc", tmp_path / "groups"
+    (proc / "self").mkdir(parents=True)
+    (proc / "self/cgroup").write_text("0::/job/step\n")
+    (proc / "meminfo").write_text("MemTotal: 1000000 kB\nMemAvailable: 900000 kB\n")
+    for name, used in (("job", 96_000), ("job/step", 10_000)):
+        (groups / name).mkdir(parents=True)
+        (groups / name / "memory.max").write_text("100000\n")
+        (groups / name / "memory.current").write_text(f"{used}\n")
+    memory._machine = Machine(processes=proc, groups=groups)
+    assert memory._machine.memory() == 10_000
+    memory._look()
+    assert space_in(memory.folder) == 0
+    (memory.folder / "a-copy.data").write_bytes(b"1")
+    memory._look()
+    assert space_in(memory.folder) == -1
+
+
+@pytest.mark.parametrize("kind", ["pipe", "folder", "link"])
+@pytest.mark.timeout(30)
+def test_what_a_script_leaves_in_place_of_files(
+    kind: str, begin: Begin, paths: Paths, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = begin(0)
+    save(first, tmp_path / "run", monkeypatch)
+    assert first.folder is not None
+    own = tmp_path / "own"
+    own.write_text("of the script")
+    for path in (first.folder / "attempt", first.folder / "space.new", paths.input_config / "memory"):
+        path.unlink(missing_ok=True)
+        if kind == "pipe":
+            os.mkfifo(path)
+        elif kind == "folder":
+            path.mkdir()
+        else:
+            path.symlink_to(own)
+    first.end(FAILED, print)
+    second = begin(1)
+    assert second.folder is not None and space_in(second.folder) > 0
+    assert own.read_text() == "of the script"
+
+
+def test_parts_of_checkpoints_are_not_kept(
+    begin: Begin, shared: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On a cluster, the supervisor cannot remove them from hosts other than the first."""
+    memory = begin(0)
+    monkeypatch.setenv(VARIABLE, memory.variables[VARIABLE])
+    Checkpointer(tmp_path / "run").save(1, {"weights": np.zeros(1000)}, to="memory")
+    assert memory.folder is not None
+    [path] = memory.folder.glob("*.json")
+    header = Header.from_bytes(path.read_bytes())
+    part = {**vars(header), "rank": 1, "world_size": 2, "shards": {}}
+    path.write_bytes(Header(**part).to_bytes())
+    memory.end(FAILED, print)
+    assert os.listdir(shared) == []
+
+
+@pytest.mark.parametrize("root", ["off", "/missing/folder"])
+def test_a_host_without_memory(root: str, paths: Paths) -> None:
+    memory = CheckpointMemory(paths, 0, {VARIABLE: root})
+    assert memory.folder is None
+    expected = "off" if root == "off" else "/missing/folder: No such file or directory"
+    assert memory.variables == {VARIABLE: expected}
+    memory.end(FAILED, print)

@@ -1,0 +1,233 @@
+"""Which jobs hang silently, by what their ranks use and by their stacks."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import pytest
+
+from cloudtrain.runtime.diagnose.hangs import BACKWARD, COLLECTIVE, OUTSIDE, STORAGE, Place, place_of
+from cloudtrain.runtime.diagnose.silence import JobWatch, Silence, SilenceWatch
+from cloudtrain.runtime.diagnose.tracers import Frame
+from cloudtrain.runtime.sampling.idleness import GpuUsage, HostUsage, IdleMeter, Usage, pause
+
+LIMIT = 300.0
+STEP = pause(LIMIT)
+MIB = 1 << 20
+
+ALLREDUCE = Place(COLLECTIVE, "all_reduce at train.py:14")
+BARRIER = Place(COLLECTIVE, "barrier at train.py:20")
+LOADER = Place(OUTSIDE, "__getitem__ at train.py:10")
+PUT = Place(STORAGE, "save at train.py:9")
+
+
+def used(cpu: float = 0.0, moved: int | None = 0, memory: int | None = MIB) -> Usage:
+    return Usage({1: cpu}, None if moved is None else {1: moved}, memory)
+
+
+def host(
+    rank: Usage | None, network: float | None = 0, gpus: Mapping[int, GpuUsage] | None = None
+) -> HostUsage:
+    return HostUsage({0: rank}, network, {} if gpus is None else gpus)
+
+
+def idle_after(*readings: HostUsage, seconds: float = STEP) -> float:
+    meter = IdleMeter(LIMIT)
+    for number, reading in enumerate(readings):
+        meter.add(1000 + number * seconds, reading)
+    return meter.idle()[0]
+
+
+def test_a_rank_that_uses_nothing_is_idle() -> None:
+    assert idle_after(*[host(used())] * 4) == 3 * STEP
+    small = [
+        host(used(number * 0.01 * STEP, number * 1000, MIB + number * 1000), number * 1000)
+        for number in range(4)
+    ]
+    assert idle_after(*small) == 3 * STEP
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        (host(used()), host(used(cpu=0.1 * STEP))),
+        (host(used()), host(used(moved=20_000 * int(STEP)))),
+        (host(used()), host(used(memory=3 * MIB))),
+        (host(used()), host(used(), network=200_000 * STEP)),
+        (host(used(), gpus={0: (0, 5)}), host(used(), gpus={0: (90, 5)})),
+        (host(used(), gpus={0: (0, 5)}), host(used(), gpus={0: (0, 6)})),
+    ],
+    ids=["cpu", "files", "memory", "network", "gpu", "gpu-memory"],
+)
+def test_a_rank_that_uses_anything_is_not(before: HostUsage, after: HostUsage) -> None:
+    assert idle_after(before, before, after) == 0
+
+
+@pytest.mark.parametrize(
+    "reading",
+    [
+        host(None),
+        host(used(moved=None)),
+        host(used(memory=None)),
+        host(used(), network=None),
+        HostUsage({0: used()}, 0, None),
+        host(used(), gpus={0: (None, 5)}),
+        host(used(), gpus={0: (0, None)}),
+    ],
+)
+def test_what_cannot_be_read_counts_as_a_sign_of_life(reading: HostUsage) -> None:
+    assert idle_after(*[reading] * 9) == 0
+
+
+@dataclass
+class Output:
+    heard: float = 0.0
+
+
+def test_a_host_that_was_paused_gives_its_ranks_fresh_time() -> None:
+    meter = IdleMeter(LIMIT)
+    watch = SilenceWatch(LIMIT, 0.0, [Output()])
+    for now in (STEP, 2 * STEP):
+        meter.add(now, host(used()))
+        assert watch.look(now, meter.idle) is None
+    later = 10_000.0  # or its clock has jumped
+    meter.add(later, host(used()))
+    assert meter.idle() == {0: 0}
+    reports = [watch.look(later + number * STEP, meter.idle) for number in range(11)]
+    assert [report is not None for report in reports] == [False] * 10 + [True]
+
+
+def test_a_host_reports_its_silence_and_the_end_of_it() -> None:
+    output = Output()
+    watch = SilenceWatch(LIMIT, 0.0, [Output(), output])
+    found = [watch.look(now, lambda: {0: LIMIT, 1: 3.0}, ended=[1]) for now in range(0, 301, int(STEP))]
+    assert found == [None] * 10 + [Silence(LIMIT, {0: LIMIT})]
+    assert found[-1] and Silence.of(found[-1].to_message()) == found[-1]
+    output.heard = LIMIT + 1
+    assert watch.look(LIMIT + 2, dict) is None, "not so soon"
+    assert watch.look(LIMIT + STEP, lambda: {0: 0.0}) == Silence(STEP - 1, {0: 0.0})
+    assert watch.look(LIMIT + 2 * STEP, dict) is None
+    off = SilenceWatch(0.0, 0.0, [output])
+    assert [off.look(now, dict) for now in (1e3, 2e3, 3e3)] == [None] * 3
+
+
+@pytest.mark.parametrize("ranks", [[["0", 1]], [[-1, 1]], [0], [[0, "x"]]])
+def test_a_report_of_something_else_is_refused(ranks: object) -> None:
+    with pytest.raises((ValueError, TypeError)):
+        Silence.of({"seconds": 1, "ranks": ranks})
+
+
+def watch_of(idle: Mapping[int, float], limit: float = LIMIT) -> JobWatch:
+    """A job with one rank a host, on which nothing was printed."""
+    watch = JobWatch([f"algo-{rank}" for rank in idle], limit)
+    for rank, seconds in idle.items():
+        watch.add(f"algo-{rank}", 0.0, Silence(LIMIT + 1, {rank: seconds}))
+    return watch
+
+
+def test_the_stacks_are_taken_when_no_host_shows_a_sign_of_life() -> None:
+    assert watch_of({0: 400, 1: 0}).is_due(1.0)
+    assert not watch_of({0: 299, 1: 299}).is_due(1.0)
+    assert not watch_of({0: 400, 1: 400}, limit=0).is_due(1.0)
+    watch = watch_of({0: 400, 1: 400})
+    assert not watch.is_due(1000.0), "the reports are old"
+    watch.add("algo-1", 1.0, Silence(3, {1: 400}))
+    assert not watch.is_due(1.0)
+    watch.add("algo-1", 2.0, Silence(300, {1: 400}))
+    assert watch.is_due(2.0)
+    assert not watch.is_due(3.0), "not again immediately"
+
+
+@pytest.mark.parametrize(
+    ("places", "idle", "blamed"),
+    [
+        ([ALLREDUCE, LOADER, ALLREDUCE], [400] * 3, "1"),
+        ([ALLREDUCE, LOADER, ALLREDUCE], [0, 400, 0], "1"),  # NCCL computes while it waits
+        ([ALLREDUCE, BARRIER, ALLREDUCE], [400] * 3, "1"),
+        ([Place(BACKWARD, "a backward pass"), ALLREDUCE, LOADER], [400] * 3, "2"),
+        ([ALLREDUCE, ALLREDUCE, ALLREDUCE], [400] * 3, "0-2"),
+        ([LOADER, LOADER, LOADER], [400] * 3, "0-2"),
+        ([LOADER, Place(OUTSIDE, "read at train.py:3"), LOADER], [400] * 3, "1"),
+        ([LOADER], [400], "0"),
+        ([ALLREDUCE, PUT, ALLREDUCE], [400] * 3, "1"),
+    ],
+)
+def test_the_odd_rank_is_named(places: list[Place], idle: list[float], blamed: str) -> None:
+    watch = watch_of(dict(enumerate(idle)))
+    assert watch.is_due(1.0)
+    stacks = {rank: (place, f"stack {rank}") for rank, place in enumerate(places)}
+    found = watch.judge(stacks)
+    if 0 in idle:  # look once more
+        assert found is None
+        assert watch.is_due(1.0 + STEP)
+        found = watch.judge(stacks)
+    assert found
+    assert (found.ranks, found.host, found.stack) == (blamed, f"algo-{found.rank}", f"stack {found.rank}")
+    assert found.cause == ("storage" if PUT in places else "script")
+    assert not watch.is_due(1000.0)
+
+
+@pytest.mark.parametrize(
+    ("places", "idle"),
+    [
+        ([LOADER, ALLREDUCE], [0, 400]),  # it compiles, and the other waits for it
+        ([Place(BACKWARD, "a backward pass"), ALLREDUCE], [0, 400]),
+    ],
+    ids=["compiles", "computes"],
+)
+def test_a_rank_that_works_does_not_hang(places: list[Place], idle: list[float]) -> None:
+    watch = watch_of(dict(enumerate(idle)))
+    assert watch.is_due(1.0)
+    assert watch.judge({rank: (place, "") for rank, place in enumerate(places)}) is None
+    assert not watch.is_due(2.0), "the ranks are not disturbed again immediately"
+
+
+def test_a_rank_that_computes_is_not_taken_for_one_that_waits() -> None:
+    watch = watch_of({0: 0, 1: 400})
+    for line in range(9):
+        stack = f"all_reduce (train.py:{line})"
+        assert watch.judge({0: (Place(COLLECTIVE, stack), stack), 1: (LOADER, "")}) is None
+    frame = Frame("get_rank", "/env/site-packages/torch/distributed/distributed_c10d.py", 9)
+    assert place_of([frame, Frame("<module>", "/code/train.py", 5)]) == Place(OUTSIDE)
+
+
+def test_a_hang_is_over_with_the_first_sign_of_life() -> None:
+    watch = watch_of({0: 400, 1: 400})
+    watch.judge({0: (ALLREDUCE, ""), 1: (LOADER, "")})
+    assert not watch.is_over
+    watch.add("algo-1", 9.0, Silence(LIMIT + 9, {1: 0.0}))
+    assert watch.is_over
+    watch.add("algo-1", 9.0, Silence(LIMIT + 9, {1: 409.0}))
+    assert not watch.is_over
+    watch.add("algo-0", 9.0, Silence(1.0, {0: 400.0}))
+    assert watch.is_over
+
+
+def test_a_rank_that_has_ended_is_named() -> None:
+    watch = watch_of({0: 400})
+    found = watch.judge({0: (ALLREDUCE, ""), 1: (Place(OUTSIDE), "")}, ended=[1])
+    assert found
+    assert (
+        str(found)
+        == "no sign of life for 5 min: rank 1 ended with exit code 0, and the others wait in a collective"
+    )
+
+
+def test_ranks_that_are_not_known_are_not_blamed_on_others() -> None:
+    found = watch_of({0: 400, 1: 400}).judge({0: (ALLREDUCE, "")})
+    assert found
+    assert "rank 1 did not show a stack, and the others wait in a collective" in str(found)
+    assert watch_of({0: 400}).judge({0: (ALLREDUCE, ""), 1: (LOADER, "")}) is None, "it may be at work"
+
+
+def test_calls_that_wait_for_storage() -> None:
+    site = "/env/lib/python3.11/site-packages"
+    frames = [
+        Frame("wait", "/lib/python3.11/threading.py", 3),
+        Frame("result", f"{site}/cloudtrain/checkpoint/checkpointer.py", 7),
+        Frame("<module>", "/opt/ml/code/train.py", 9),
+    ]
+    assert place_of(frames) == Place(STORAGE, "result at train.py:9")
+    assert place_of([Frame("read", f"{site}/botocore/x.py", 1), *frames[2:]]).kind == STORAGE
+    assert place_of(frames[2:]).kind == OUTSIDE

@@ -1,0 +1,63 @@
+"""The controller of a sweep when something happens that it does not expect."""
+
+from __future__ import annotations
+
+import errno
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from cloudtrain.platforms import JobDescription
+from cloudtrain.sweep import controller
+from cloudtrain.sweep.plan import make_plan
+from cloudtrain.sweep.start import create
+from cloudtrain.sweep.started import StartedSweep
+from cloudtrain.testing import FakePlatform
+
+
+class Troubled(FakePlatform):
+    """A platform whose first answers are errors that are not cloudtrain's."""
+
+    def __init__(self, *errors: Exception) -> None:
+        super().__init__()
+        self.errors = [*errors]
+
+    def describe(self, job_name: str) -> JobDescription:
+        if self.errors:
+            raise self.errors.pop(0)
+        return replace(super().describe(job_name), metrics={"loss": 0.5})
+
+
+@pytest.fixture
+def sweep(tmp_path: Path) -> StartedSweep:
+    (tmp_path / "train.py").write_text("print('loss')")
+    fields = {"entry_point": str(tmp_path / "train.py"), "platform": "local"}
+    return create(fields, make_plan("opt", {"lr": "0.0..1.0"}, "loss", trials=3, sampler="random"))
+
+
+def test_unexpected_errors_do_not_end_a_sweep(
+    sweep: StartedSweep, capsys: pytest.CaptureFixture[str]
+) -> None:
+    full = OSError(errno.ENOSPC, "No space left on device")
+    platform = Troubled(json.JSONDecodeError("Expecting value", "<html>", 0), full, KeyError("status"))
+    with sweep.journal.owned():
+        controller.control(sweep.journal, platform)
+    assert sweep.status == "Completed"
+    assert [request.job_name for request in platform.requests] == ["opt-0000", "opt-0001", "opt-0002"]
+    log = capsys.readouterr().out
+    assert "Expecting value" in log
+    assert "No space left on device" in log
+    assert "KeyError: 'status'" in log
+
+
+def test_a_defect_ends_a_sweep_and_names_the_log(
+    sweep: StartedSweep, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(controller, "MOST_DEFECTS", 3)
+    with sweep.journal.owned():
+        controller.control(sweep.journal, Troubled(*[ValueError("no\nJSON")] * 9))
+    assert sweep.status == "Failed"
+    log = sweep.journal.folder / "controller.log"
+    assert sweep.describe()["why"] == f"a defect of cloudtrain ended it: ValueError: no JSON. See {log}"

@@ -1,0 +1,149 @@
+"""The events of a sweep, its lock, and its trials."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from cloudtrain._system import files
+from cloudtrain.cli import cli
+from cloudtrain.errors import JobNotFound, PlatformError, StorageError
+from cloudtrain.sweep import StartedSweep, journal as journals
+from cloudtrain.sweep.journal import EVENTS, Journal
+from cloudtrain.sweep.plan import make_plan
+from cloudtrain.sweep.trials import COMPLETED, Trials
+
+
+@pytest.fixture
+def journal(tmp_path: Path) -> Journal:
+    (tmp_path / "opt").mkdir()
+    found = Journal(tmp_path / "opt")
+    found.append("created", plan=make_plan("opt", {"lr": "0.0..1.0"}, "loss").to_dict())
+    return found
+
+
+def ended(journal: Journal, trial: int, value: float | None, status: str = COMPLETED) -> None:
+    more = {"why": "", "failure_class": None, "values": {}, "attributes": {}}
+    journal.append("ended", trial=trial, status=status, value=value, **more)
+
+
+@pytest.mark.parametrize("event", ["asked", "created", "ended"])
+def test_damaged_events_are_an_error_that_hides_no_other_sweep(event: str) -> None:
+    for name in ("bad", "good"):
+        journal = Journal(journals.sweeps_home() / name)
+        journal.folder.mkdir(parents=True)
+        journal.append("created", plan=make_plan(name, {"lr": "0.0..1.0"}, "loss").to_dict())
+        journal.append("asked", trial=0, parameters={"lr": 0.5})
+    Journal.named("bad").append(event, trial=0 if event == "ended" else "x" if event == "created" else 1)
+    with pytest.raises(StorageError, match=r"sweeps/bad: the events of the sweep are damaged"):
+        StartedSweep.attach("bad").describe()
+    listed = CliRunner().invoke(cli, ["sweep", "list"], prog_name="cloudtrain")
+    assert (listed.exit_code, "good" in listed.stdout, "bad" in listed.stdout) == (0, True, False)
+    assert "sweeps/bad: the events of the sweep are damaged" in listed.stderr
+
+
+def test_a_cut_line_does_not_count_and_spoils_none(journal: Journal) -> None:
+    journal.append("asked", trial=0, parameters={"lr": 0.5})
+    with open(journal.folder / EVENTS, "ab") as file:
+        file.write(b'{"event": "asked", "trial": 1, "para')
+    assert [event["event"] for event in journal.read()[0]] == ["created", "asked"]
+    journal.append("asked", trial=1, parameters={"lr": 0.25})
+    assert [trial.parameters for trial in Trials(journal.read()[0]).all] == [{"lr": 0.5}, {"lr": 0.25}]
+
+
+def test_events_are_read_once(journal: Journal) -> None:
+    first, position = journal.read()
+    assert len(first) == 1
+    assert journal.read(position) == ([], position)
+    journal.append("submitted", trial=0)
+    assert [event["event"] for event in journal.read(position)[0]] == ["submitted"]
+
+
+def test_repeated_and_unknown_events_have_no_effect(journal: Journal) -> None:
+    for _ in range(2):
+        journal.append("asked", trial=0, parameters={"lr": 0.5})
+        journal.append("news", trial=0)
+        journal.append("submitted", trial=3)
+    ended(journal, 0, 0.1)
+    ended(journal, 0, 0.9)
+    trials = Trials(journal.read()[0])
+    assert [(trial.value, trial.status) for trial in trials.all] == [(0.1, COMPLETED)]
+
+
+def test_the_best_is_the_first_of_equals_by_the_goal(journal: Journal) -> None:
+    for number, value in enumerate([0.3, 0.1, 0.1, None]):
+        journal.append("asked", trial=number, parameters={"lr": 0.5})
+        ended(journal, number, value, COMPLETED if value else "No value")
+    trials = Trials(journal.read()[0])
+    assert trials.best is trials.all[1]
+    assert trials.repeated == 3
+
+
+def test_a_second_controller_is_refused(journal: Journal) -> None:
+    with journal.owned():
+        assert journal.is_alive()
+        with (
+            pytest.raises(PlatformError, match=f"sweep opt has a controller: process {os.getpid()} on"),
+            Journal(journal.folder).owned(),
+        ):
+            pass
+    assert not journal.is_alive()
+    with journal.owned():
+        pass
+
+
+def test_without_locks_the_record_of_the_owner_decides(
+    journal: Journal, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def no_locks(*_arguments: object, **_options: object) -> bool:
+        raise OSError(38, "no locks")
+
+    monkeypatch.setattr(journals, "lock", no_locks)
+    hold = (
+        "import sys, pathlib; from cloudtrain.sweep import journal as j\n"
+        "def no_locks(*a, **o): raise OSError(38, 'no locks')\n"
+        "j.lock = no_locks\n"
+        "with j.Journal(pathlib.Path(sys.argv[1])).owned(): print('held', flush=True); sys.stdin.read()\n"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", hold, journal.folder], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as other:
+        assert other.stdout and other.stdout.readline() == "held\n"
+        assert journal.is_alive()
+        with pytest.raises(PlatformError, match=f"process {other.pid}"), journal.owned():
+            pass
+        other.kill()
+    assert not journal.is_alive()
+    with journal.owned():
+        pass
+
+
+def test_a_look_at_a_sweep_does_not_keep_its_controller_out(journal: Journal) -> None:
+    """`is_alive` locks the file for a moment."""
+    with journal.owned():
+        pass
+    descriptor = os.open(journal.folder / "lock", os.O_RDWR)
+    assert files.lock(descriptor, wait=False, shared=True)
+    threading.Timer(0.3, os.close, [descriptor]).start()
+    with journal.owned():
+        assert journal.is_alive()
+
+
+def test_the_folder_of_another_user_is_refused(journal: Journal) -> None:
+    journal.folder.parent.rename(journals.sweeps_home())
+    folder = Journal.named("opt").folder
+    os.chown(folder / EVENTS, 65534, 65534)
+    with pytest.raises(PlatformError, match="belongs to another user"):
+        Journal.named("opt")
+
+
+def test_a_name_that_is_a_path_is_refused() -> None:
+    for name in ("../x", "missing", ""):
+        with pytest.raises(JobNotFound):
+            Journal.named(name)

@@ -1,0 +1,244 @@
+"""The price of a job, frozen when it is submitted, and the caps that are kept by its time."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from cloudtrain.contract import Settings
+from cloudtrain.cost import Cost, Price, PriceRow, Where
+from cloudtrain.cost.so_far import cost_of
+from cloudtrain.cost.terms import Nodes, nodes_of, shortest, terms_of, with_terms
+from cloudtrain.errors import InvalidJob
+from cloudtrain.runtime.limits import Limits
+from cloudtrain.runtime.supervisor.caps import limit_of, price_of, spent
+from cloudtrain.spec import CostTerms, TrainingJob
+from cloudtrain.submission import prepare
+
+SLURM = Where("slurm")
+
+
+def row(amount: float, unit: Any, currency: str = "EUR", **where: str) -> PriceRow:
+    return PriceRow(Where("slurm", **where), Price(amount, unit, currency, f"table of {unit}", "2026-10-01"))
+
+
+@pytest.mark.parametrize(
+    ("rows", "groups", "per_hour"),
+    [
+        ([row(3, "node_hour")], [Nodes(SLURM, 4)], 12.0),
+        ([row(2, "gpu_hour")], [Nodes(SLURM, 4, gpus=8)], 64.0),
+        ([row(2, "gpu_hour")], [Nodes(SLURM, 4)], None),
+        ([row(2, "gpu_hour")], [Nodes(SLURM, 4, gpus=0)], None),
+        ([row(0.5, "cpu_hour")], [Nodes(SLURM, 1, cpus=16)], 8.0),
+        ([], [Nodes(SLURM, 4)], None),
+        ([row(3, "node_hour")], [], None),
+        (
+            [row(3, "node_hour", node_type="a"), row(5, "node_hour", node_type="b")],
+            [Nodes(Where("slurm", node_type="a"), 2), Nodes(Where("slurm", node_type="b"), 1)],
+            11.0,
+        ),
+        (
+            [row(3, "node_hour", node_type="a")],
+            [Nodes(Where("slurm", node_type="a"), 2), Nodes(Where("slurm", node_type="b"), 1)],
+            None,
+        ),
+        (
+            [row(3, "node_hour", node_type="a"), row(5, "node_hour", "USD", node_type="b")],
+            [Nodes(Where("slurm", node_type="a"), 2), Nodes(Where("slurm", node_type="b"), 1)],
+            None,
+        ),
+    ],
+)
+def test_an_hour_costs_what_all_nodes_cost_or_is_unknown(
+    rows: list[PriceRow], groups: list[Nodes], per_hour: float | None
+) -> None:
+    assert terms_of([rows], groups).per_hour == per_hour
+
+
+@pytest.mark.parametrize(
+    ("platform", "fields", "expected"),
+    [
+        (
+            "slurm",
+            {"instance_count": 3, "platform_options": {"profile": "alps", "partition": "a100", "gpus": 4}},
+            Nodes(Where("slurm", cluster="alps", partition="a100"), 3, 4),
+        ),
+        ("slurm", {"instance_count": 2, "spare_hosts": 1}, Nodes(SLURM, 3)),
+        ("slurm", {"platform_options": {"gres": ["lustre", "gpu:h100:8"]}}, Nodes(SLURM, 1, 8)),
+        (
+            "kubernetes",
+            {"platform_options": {"context": "prod", "namespace": "ml", "gpus": 2}, "instance_type": "h100"},
+            Nodes(Where("kubernetes", cluster="prod", partition="ml", node_type="h100"), 1, 2),
+        ),
+        ("hosts", {"platform_options": {"gpus": "all"}}, Nodes(Where("hosts"), 1)),
+    ],
+)
+def test_the_nodes_of_a_job(platform: str, fields: dict[str, Any], expected: Nodes) -> None:
+    assert nodes_of(TrainingJob.from_dict({"entry_point": "a.py", **fields}), platform) == [expected]
+
+
+def test_all_hosts_on_this_machine_are_this_machine() -> None:
+    [nodes] = nodes_of(TrainingJob.from_dict({"entry_point": "a.py", "instance_count": 4}), "local")
+    assert nodes.count == 1
+    assert nodes.cpus
+
+
+@pytest.fixture
+def prices(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    path = tmp_path / "config.yaml"
+    monkeypatch.setenv("CLOUDTRAIN_CONFIG", str(path))
+    path.write_text("prices: {currency: EUR, rows: [{platform: slurm, gpu_hour: 2}]}")
+    return path
+
+
+def capped(platform: str = "slurm", **fields: Any) -> CostTerms | None:
+    job = TrainingJob.from_dict({"entry_point": "a.py", "instance_count": 2, **fields})
+    return with_terms(job, SimpleNamespace(name=platform)).cost_terms
+
+
+ALERT = [{"webhook": "$URL", "cost_above": 5}]
+GPUS = {"platform_options": {"gpus": 4}}
+
+
+@pytest.mark.usefixtures("prices")
+def test_the_nearest_cap_decides() -> None:
+    terms = capped(max_cost=32, **GPUS)
+    assert terms is not None
+    assert (terms.per_hour, terms.gpus, terms.cap, terms.cap_seconds) == (
+        16.0,
+        8,
+        "max_cost of 32 EUR",
+        7200.0,
+    )
+    terms = capped(max_cost=32, max_gpu_hours=8, **GPUS)
+    assert terms is not None
+    assert (terms.cap, terms.cap_seconds) == ("max_gpu_hours of 8", 3600.0)
+    terms = capped(**GPUS)
+    assert terms is not None
+    assert (terms.cap, shortest(None, terms), shortest(60, terms)) == ("", None, 60)
+    assert capped("hosts") is None
+
+
+@pytest.mark.usefixtures("prices")
+def test_a_notice_of_the_cost_needs_a_price_from_a_table_or_its_own() -> None:
+    assert capped("slurm", notify=ALERT, **GPUS)
+    assert capped("hosts", notify=[{**ALERT[0], "price_per_hour": 2}]) is None
+
+
+@pytest.mark.usefixtures("prices")
+@pytest.mark.parametrize(
+    ("platform", "fields", "message", "hint"),
+    [
+        ("hosts", {"max_cost": 5}, "there is no price for hosts", "platform: hosts, node_hour"),
+        ("slurm", {"max_cost": 5}, "there is no price for slurm", "prices"),
+        ("hosts", {"notify": ALERT}, r"notify\[0\]\.cost_above: there is no price for hosts", "prices"),
+        ("slurm", {"max_gpu_hours": 5}, "number of GPUs .* not known", "platform_options.gpus"),
+        ("slurm", {"max_cost": 0.1, **GPUS}, "0.1 EUR pays for 22.5 s", "at least 60 s"),
+        ("spool", {"max_cost": 5}, "the platform spool keeps no caps", "max_run"),
+        ("spool", {"max_gpu_hours": 5}, "the platform spool keeps no caps", "max_run"),
+        ("slurm", {"cost_terms": {"per_hour": 1}}, "cloudtrain sets it", "max_cost"),
+    ],
+)
+def test_a_cap_that_cannot_be_kept_is_refused(
+    platform: str, fields: dict[str, Any], message: str, hint: str
+) -> None:
+    with pytest.raises(InvalidJob, match=message) as raised:
+        capped(platform, **fields)
+    assert hint in str(raised.value.hint)
+
+
+@pytest.mark.parametrize("value", [0, -1, float("nan"), float("inf"), "much"])
+@pytest.mark.parametrize("field", ["max_cost", "max_gpu_hours"])
+def test_a_cap_is_a_number_above_0(field: str, value: Any) -> None:
+    with pytest.raises(InvalidJob, match=f"^{field}: "):
+        TrainingJob.from_dict({"entry_point": "a.py", field: value})
+
+
+def sagemaker(**fields: Any) -> dict[str, Any]:
+    arn = "arn:aws:iam::123456789012:role/Train"
+    places = {"output_path": "s3://bucket/out", "code_location": "s3://bucket/code"}
+    base = {
+        "entry_point": "train.py",
+        "image_uri": "python:3.12",
+        "role": arn,
+        "instance_type": "ml.g5.xlarge",
+    }
+    body = prepare({"platform": "sagemaker", "job_name": "job", **base, **places, **fields}).request.body
+    return dict(body)
+
+
+def test_on_sagemaker_a_cap_is_the_maximum_runtime(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("AWS_DEFAULT_REGION", "us-east-1")
+    (tmp_path / "train.py").write_text("")
+    body = sagemaker(max_cost=1.408, instance_count=2)
+    assert body["StoppingCondition"]["MaxRuntimeInSeconds"] == 1800
+    terms = json.loads(Settings.from_environ(body["Environment"]).cost_terms)
+    assert (terms["per_hour"], terms["date"], terms["cap"]) == (2.816, "2026-09-24", "max_cost of 1.408 USD")
+    assert sagemaker(max_cost=9999)["StoppingCondition"]["MaxRuntimeInSeconds"] == 86400, "never longer"
+    assert sagemaker(max_cost=9999, max_run=60)["StoppingCondition"]["MaxRuntimeInSeconds"] == 60
+    with pytest.raises(
+        InvalidJob, match=r"max_cost: there is no price for ml.p5.48xlarge in us-east-1"
+    ) as raised:
+        sagemaker(max_cost=1, instance_type="ml.p5.48xlarge")
+    assert "cloudtrain prices refresh" in str(raised.value.hint)
+    two = [{"instance_type": "ml.g5.xlarge"}, {"instance_type": "ml.g5.2xlarge"}]
+    with pytest.raises(
+        InvalidJob, match=r"max_cost: there is no price for the types of instance_preferences"
+    ):
+        sagemaker(max_cost=1, instance_type=None, instance_preferences=two)
+
+
+BODY = {
+    "max_run": 100,
+    "cost_terms": {
+        "per_hour": 36.0,
+        "currency": "EUR",
+        "gpus": 8,
+        "cap": "max_cost of 0.5 EUR",
+        "cap_seconds": 50.0,
+    },
+}
+
+
+def test_the_limit_that_is_reached_first_gives_the_reason() -> None:
+    assert limit_of(BODY) == (50.0, "the max_cost of 0.5 EUR is reached")
+    assert limit_of({**BODY, "max_run": 10}) == (10.0, "max_run of 10 s is over")
+    assert limit_of({}) == (float("inf"), "")
+    assert spent(BODY, 52.0) == ": it cost 0.52 EUR, 0.1156 GPU-hours, 2.0 s after the cap"
+    assert spent({"max_run": 3}, 52.0) == ""
+
+
+def test_an_unknown_price_gives_no_cost() -> None:
+    assert cost_of(BODY, 50) == Cost(0.5, "EUR", cap="max_cost of 0.5 EUR")
+    assert cost_of({"cost_terms": {"gpus": 8}}, 50) is None
+    assert cost_of({}, 50) is None
+    for damaged in ("3", float("nan"), float("inf"), -1, 0, 1e300, True, [3]):
+        assert cost_of({"cost_terms": {"per_hour": damaged}}, 50) is None
+        assert price_of({"cost_terms": {"per_hour": damaged}}) == {}
+    assert cost_of({"cost_terms": [1]}, 50) is None
+    assert price_of({"cost_terms": {"gpus": 8}}) == price_of({}) == {}
+
+
+def test_in_a_pod_the_leader_keeps_the_cap() -> None:
+    settings = Settings(max_run=50.0, cost_terms=json.dumps(BODY["cost_terms"]))
+    now = 0.0
+    limits = Limits(settings, "", lambda: now)
+    limits.begin()
+    now = 49.0
+    assert limits.report() is None
+    now = 50.0
+    report = limits.report()
+    assert report is not None
+    assert report.message == "the max_cost of 0.5 EUR is reached"
+    assert report.hint.startswith("Raise the cap")
+    shorter = Limits(Settings(max_run=20.0, cost_terms=settings.cost_terms), "", lambda: now)
+    shorter.begin()
+    now = 70.0
+    report = shorter.report()
+    assert report is not None
+    assert report.message == "max_run of 20 s is over"

@@ -1,0 +1,150 @@
+"""The parts of the dashboard without its server."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from audit import opened_files
+from large_job import large_job
+
+from cloudtrain.errors import InvalidJob
+from cloudtrain.history.described import describe_all, each
+from cloudtrain.index import IndexEntry, add_job, list_rows
+from cloudtrain.platforms.local import LocalPlatform
+from cloudtrain.watch.dashboard import Address, jobs as page_of_jobs, logs, parts
+from cloudtrain.watch.dashboard.jobs import Jobs, Wanted
+from cloudtrain.watch.dashboard.logs import Logs
+from cloudtrain.watch.report import gather_from, render
+from cloudtrain.watch.report.document import Table
+
+
+def prints(text: str, then: str = "") -> list[str]:
+    """A command that prints a line again and again, or once."""
+    return ["sh", "-c", f"echo {text}; {then or f'while true; do echo {text}; sleep 0.01; done'}"]
+
+
+def wait_until(condition: Callable[[], object], what: str, timeout: float) -> None:
+    until = time.monotonic() + timeout
+    while not condition():
+        assert time.monotonic() < until, what
+        time.sleep(0.05)
+
+
+def test_lines_without_requests_are_not_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(logs, "IDLE_SECONDS", 2.0)
+    monkeypatch.setattr(logs, "KEPT", 50_000)
+    monkeypatch.setattr(logs, "MOST_READ", 1)
+    read = Logs(prints("x" * 1000))
+    assert 10 < len(read.last()) < 50
+    other = Logs(prints("y", "sleep 1000"))
+    assert other.last() == [] and "1 other jobs" in other.problem
+    wait_until(lambda: other.last() == ["y"], "a place for the other reader", 60)
+    assert other.problem == ""
+
+
+def test_the_reader_of_a_silent_job_ends_when_no_one_looks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(logs, "IDLE_SECONDS", 2.0)
+    silent = Logs(prints("x", "exec sleep 1001"))
+    assert silent.last() == ["x"]
+    wait_until(lambda: len(_processes_of("sleep 1001")) == 1, "the start of the process", 30)
+    wait_until(lambda: not _processes_of("sleep 1001"), "the end of the process", 30)
+    wait_until(lambda: not any("1001" in one.name for one in threading.enumerate()), "that of the thread", 30)
+    assert silent.last() == ["x"]  # it is read again for the next page
+    wait_until(
+        lambda: not _processes_of("sleep 1001"), "the end of that process, which would outlive this one", 30
+    )
+
+
+def test_a_reader_shows_why_it_fails() -> None:
+    failed = Logs(prints("x", "echo 'no access' >&2; exit 1"))
+    wait_until(lambda: bool(failed.last() and failed.problem), "its error", 30)
+    assert failed.problem == "no access"
+
+
+def _processes_of(command: str) -> list[Path]:
+    """The processes of this machine that run a command."""
+    found = []
+    for place in Path("/proc").glob("[0-9]*/cmdline"):
+        with contextlib.suppress(OSError):
+            if place.read_bytes().replace(b"\0", b" ").decode("utf-8", "replace").strip() == command:
+                found.append(place)
+    return found
+
+
+def test_a_list_that_has_not_changed_is_not_read_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    for number in range(120):
+        _add(f"job-{number}", {"lr": "0.1"}, why="", record="")
+    jobs, reads = Jobs(), []
+    monkeypatch.setattr(page_of_jobs, "STALE_SECONDS", 1e9)
+    monkeypatch.setattr(page_of_jobs, "list_rows", lambda **how: reads.append(how) or list_rows(**how))
+    for wanted, count in (
+        (Wanted(), 100),
+        (Wanted(page=1), 20),
+        (Wanted(name="JOB-11", platform="nowhere"), 11),
+    ):
+        with opened_files() as opened:
+            found = jobs.page(wanted)
+        assert len(found.rows) == count and {row.status for row in found.rows} == {"Completed"}
+        assert len(opened) <= 6, opened
+    assert len(reads) == 1
+    assert jobs.page(Wanted(where="lr < 1", name="%")).count == 0
+    assert jobs.page(Wanted(where="lr < 1", name="JOB-11", group="lr")).count == 11
+    _add("job-new", {}, why="", record="")
+    assert jobs.page(Wanted()).count == 121
+    assert len(reads) == 2
+
+
+def test_a_platform_that_is_broken_or_slow_hides_no_job_of_another() -> None:
+    entries = [
+        IndexEntry(f"{name}-{n}", name, 1.0) for n in range(9) for name in ("no-such-platform", "local")
+    ]
+    with large_job("local-3", hosts=2):
+        described = describe_all(entries)
+    kinds = {entry.name: type(found).__name__ for entry, found in described.items()}
+    assert kinds.pop("local-3") == "JobDescription"
+    assert {kinds[f"local-{n}"] for n in (0, 8)} == {"JobNotFound"}
+    assert {kinds[f"no-such-platform-{n}"] for n in range(9)} == {"UnknownPlatform"}
+    began = time.monotonic()
+    slow = each([entry for entry in entries if entry.platform == "local"], lambda *_: time.sleep(0.5))
+    assert len(slow) == 9 and time.monotonic() - began < 3  # the first one alone, the others together
+
+
+def test_certificates_are_checked_before_the_address_is_printed(tmp_path: Path) -> None:
+    file = tmp_path / "certificate.pem"
+    file.write_text("no PEM")
+    with pytest.raises(InvalidJob, match=r"certificate\.pem and --key .* cannot be used"):
+        Address(certificate=file, key=file).check()
+
+
+def test_times_are_times_and_groups_are_in_the_order_of_their_values() -> None:
+    for number, lr in enumerate(("10", "9", "0.5", "high")):
+        _add(f"job-{number}", {"lr": lr}, started_at=1_790_000_000.0)
+    _add("damaged", {}, started_at=1e18)
+    found = Jobs().page(Wanted(where="started > '2020-01-01'", group="lr"))
+    assert [row.group for row in found.rows] == ["lr: 0.5", "lr: 9", "lr: 10", "lr: high", "lr: unknown"]
+    assert found.rows[0].more["started"].startswith("2026-09-2")
+    assert found.rows[-1].more["started"] == ""
+
+
+def _add(name: str, parameters: dict[str, str], **facts: Any) -> None:
+    ended = {"status": "Completed", "ended_at": 1_790_000_060.0, "seen_at": 1_790_000_060.0, **facts}
+    add_job(IndexEntry(name, "nowhere", 1_789_999_999.0), ended, parameters)
+
+
+def test_a_report_of_1024_ranks_has_curves_of_samples_and_stays_small() -> None:
+    with large_job("large", minutes=3):
+        found = gather_from("large", LocalPlatform())
+        html = render([found])
+        shown = parts.ranks(found.view) if found.view else None
+    for title in ("CPU use, %", "memory use, %", "GPU use, %", "GPU memory use, %"):
+        assert f">{title}</text>" in html, title
+    assert len(html) < 5_000_000
+    assert shown and isinstance(shown.blocks[0], Table)
+    rows = shown.blocks[0].rows
+    assert len(rows) < 10 and any("host-77" in row[0] and "exit" in row[4] for row in rows)
