@@ -104,15 +104,19 @@ def local_folder(parent: str, prefix: str = "cloudtrain-") -> Iterator[Path]:
 
 
 def _link_run_folder(base: Path, target: Path) -> None:
-    _unlink_run_folder(base)
-    shutil.rmtree(base / "run", ignore_errors=True)
-    (base / "run").symlink_to(target, target_is_directory=True)
+    run = base / "run"
+    if run.is_symlink():
+        run.unlink(missing_ok=True)
+    shutil.rmtree(run, ignore_errors=True)
+    run.symlink_to(target, target_is_directory=True)
 
 
-def _unlink_run_folder(base: Path) -> None:
-    """Remove the link, which leads to nothing without its node."""
-    if (base / "run").is_symlink():
-        (base / "run").unlink()
+def _unlink_run_folder(base: Path, target: Path) -> None:
+    """Remove the link, unless the next attempt has replaced it: a killed scheduler job may end after its requeue."""
+    run = base / "run"
+    with contextlib.suppress(OSError):
+        if os.readlink(run) == str(target):
+            run.unlink()
 
 
 class HostFolder:
@@ -121,8 +125,9 @@ class HostFolder:
     def __init__(self, shared: Path, local: Path) -> None:
         """Put the files of the runtime on this node: not every network file system has pipes, sockets and locks."""
         self.base = shared
-        _link_run_folder(shared, local / "run")
-        (local / "run").mkdir()
+        self._run = local / "run"
+        self._run.mkdir()
+        _link_run_folder(shared, self._run)
 
     def copy(self) -> None:
         """Nothing is to be copied."""
@@ -131,7 +136,7 @@ class HostFolder:
         """It is in the environment of the runtime."""
 
     def close(self) -> None:
-        _unlink_run_folder(self.base)
+        _unlink_run_folder(self.base, self._run)
 
 
 class LocalHostFolder(HostFolder):
@@ -143,7 +148,8 @@ class LocalHostFolder(HostFolder):
         self._position = 0
         self._copied_at = 0.0
         self._own.make()
-        _link_run_folder(shared, self._own.base / "run")
+        self._run = self._own.base / "run"
+        _link_run_folder(shared, self._run)
         for path in self._shared.input_config.iterdir():
             shutil.copy(path, self._own.input_config)
         self._shared.output.mkdir(parents=True, exist_ok=True)
@@ -165,7 +171,7 @@ class LocalHostFolder(HostFolder):
                 self._position += len(data)
 
     def close(self) -> None:
-        _unlink_run_folder(self._shared.base)
+        _unlink_run_folder(self._shared.base, self._run)
         self._copied_at = float("-inf")
         self.copy()
         with contextlib.suppress(OSError), Beneath(self.base) as own:
