@@ -61,17 +61,25 @@ def get_platform(name: str) -> Platform:
             f"the platform {name} does not run on Windows",
             hint=f"{USE_WSL}; or choose a platform that is not this machine, such as sagemaker.",
         )
-    target = BUILT_IN.get(name)
     try:
-        if target:
-            module, _, attribute = target.partition(":")
-            return cast(Platform, getattr(import_module(module), attribute)())
+        if name in BUILT_IN:
+            return _built_in_type(name)()
         for point in _entry_points():
             if point.name == name:
                 return _load(point)
     except ImportError as error:
         raise UnknownPlatform(f"platform {name!r} cannot be loaded: {error}") from error
     raise UnknownPlatform(f"there is no platform {name!r}", hint=nearest(name, platform_names()))
+
+
+def built_in_types() -> Iterator[tuple[str, type[Platform]]]:
+    """The names and the classes of the built-in platforms. Imports all of them."""
+    return ((name, _built_in_type(name)) for name in BUILT_IN)
+
+
+def _built_in_type(name: str) -> type[Platform]:
+    module, _, attribute = BUILT_IN[name].partition(":")
+    return cast(type[Platform], getattr(import_module(module), attribute))
 
 
 def _entry_points() -> Iterator[EntryPoint]:

@@ -31,6 +31,7 @@ class SageMakerPlatform:
     """
 
     name = "sagemaker"
+    why_no_spare_hosts = "SageMaker ends a job that loses an instance, and restarts it on new ones"
     export_formats = ("pipeline-step", "step-functions")
 
     def __init__(self, session: Any = None) -> None:

@@ -24,6 +24,8 @@ class SlurmPlatform(ClusterPlatform[SlurmJobs]):
     """Runs jobs on clusters with Slurm."""
 
     name = "slurm"
+    why_no_spare_hosts = ""
+    """See `check_spare_hosts`."""
 
     def resolve(self, job: TrainingJob) -> TrainingJob:
         job = with_profile(job)

@@ -108,6 +108,8 @@ class MachinePlatform(SupervisedPlatform):
 
     supervisor = ""
     """The module: see `SupervisorProcess`."""
+    why_no_spare_hosts = "all hosts are processes of this machine, which cannot replace itself"
+    """See `check_spare_hosts`."""
 
     def __init__(self) -> None:
         root = LocalRoot(self.name)
