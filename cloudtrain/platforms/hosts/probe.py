@@ -97,6 +97,9 @@ def ask(question: Question) -> Answers:
             for connection, problem in zip(connections, answers, strict=True)
             if problem
         }
+        order = [connection.host.name for connection in connections]  # not the one in which they answered
+        found.facts = {name: found.facts[name] for name in order if name in found.facts}
+        found.skews = {name: found.skews[name] for name in found.facts}
     wants_leader = len(question.hosts) > 1 and not question.inquiry.gpus
     while wants_leader and not found.problems.keys() - {*question.spares}:
         answered = [host for host in question.hosts if host.name not in found.problems]

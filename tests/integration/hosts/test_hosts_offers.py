@@ -14,7 +14,7 @@ from ssh_hosts import SshHosts
 from cloudtrain.cli import cli
 
 DRIVER = """#!/bin/sh
-case "$(hostname)" in n3) exit 9 ;; esac
+case "$(hostname)" in n1) sleep 0.5 ;; n3) exit 9 ;; esac  # the first host answers last
 echo "NVIDIA H100 80GB HBM3"
 echo "NVIDIA H100 80GB HBM3"
 """
