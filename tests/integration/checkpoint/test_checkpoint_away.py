@@ -91,7 +91,7 @@ def test_a_save_that_waits_is_replaced_by_the_next(storage: Storage, monkeypatch
     began = time.monotonic()
     for step in (2, 3):
         assert checkpointer.save(step, state_of(step))
-    assert time.monotonic() - began < 15
+    assert time.monotonic() - began < 45
     storage.away = False
     checkpointer.close()
     assert checkpointer.steps() == [1, 3]

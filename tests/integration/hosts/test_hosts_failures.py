@@ -79,7 +79,7 @@ def test_the_cable_is_pulled(start_job: StartJob, launch: Launch) -> None:
     job.part("n2").machine.unplug()
     began = time.monotonic()
     job.wait(60)
-    assert 4 < time.monotonic() - began < 15
+    assert 4 < time.monotonic() - began < 50
     assert_lost(job, "n1", "n2")
     assert_lost(job, "n2", "n1")
 

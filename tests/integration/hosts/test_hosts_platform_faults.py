@@ -150,7 +150,7 @@ def test_a_stopped_job_ends_on_all_hosts(hosts: SshHosts) -> None:
     began = time.monotonic()
     job.stop()
     assert job.wait().status == JobStatus.STOPPED
-    assert time.monotonic() - began < 30
+    assert time.monotonic() - began < 60
     assert hosts.processes("n1") == hosts.processes("n2") == []
 
 

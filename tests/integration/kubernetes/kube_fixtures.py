@@ -81,7 +81,7 @@ class Namespace:
         """The output of the pod so far."""
         return self.cluster.log(self.name, self.pod(hostname)["metadata"]["name"])
 
-    def wait_until(self, condition: Callable[[], object], what: str, patience: float = 30) -> None:
+    def wait_until(self, condition: Callable[[], object], what: str, patience: float = 90) -> None:
         """Wait until ``condition`` holds. A LookupError in it counts as no."""
         deadline = time.monotonic() + patience
         while True:
@@ -93,7 +93,7 @@ class Namespace:
             assert time.monotonic() < deadline, f"{what}: not within {patience} s"
             time.sleep(0.05)
 
-    def wait_for_line(self, hostname: str, text: str, patience: float = 30) -> None:
+    def wait_for_line(self, hostname: str, text: str, patience: float = 90) -> None:
         """Wait until a pod has printed ``text``."""
         self.wait_until(lambda: text in self.log(hostname), f"the line {text!r} of {hostname}", patience)
 

@@ -189,7 +189,7 @@ def test_a_stop_reaches_the_ranks_with_their_grace(run_agent: RunAgent) -> None:
     job = run_agent(script, ONE_HOST.replace("OPTIONS", "--through-another-process"), wait=False)
     wait_until(lambda: job.logs().count("on") == 2, "two ranks")
     job.stop()
-    wait_for_end(job, 20)
+    wait_for_end(job, 45)
     assert job.status == JobStatus.STOPPED
     assert job.logs().count("saved True") == 2
     assert live_processes(job) == []

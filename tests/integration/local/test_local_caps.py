@@ -32,7 +32,7 @@ TRAINS = """
     {then}
     time.sleep(300)
 """
-GRACE = 10.0
+GRACE = 60.0
 
 
 @pytest.fixture(autouse=True)

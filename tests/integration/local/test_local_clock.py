@@ -35,7 +35,7 @@ def test_a_step_of_the_clock_does_not_end_a_job(
         instance_count=2,
         distribution=TWO_RANKS,
         max_run=3600,
-        hang_timeout=2,
+        hang_timeout=30,
         stop_grace=5,
     )
     wait_until(lambda: job.logs().count("ready") == 4, "four ranks")
@@ -44,16 +44,16 @@ def test_a_step_of_the_clock_does_not_end_a_job(
     monkeypatch.setattr("time.time", lambda: set_clock() + seconds)  # the client's, too
     live = job.describe()
     assert live.status == JobStatus.RUNNING
-    assert live.goodput and 0 < live.goodput.wall < 120
-    assert 0 < (duration(live, time.time()) or 0) < 120
+    assert live.goodput and 0 < live.goodput.wall < 1800
+    assert 0 < (duration(live, time.time()) or 0) < 1800
     wait_for_end(job)
     found = job.describe()
     assert job.status == JobStatus.COMPLETED, (job.failure, found.reason)
     assert found.started_at
     assert found.ended_at
-    assert 0 < found.ended_at - found.started_at < 120
+    assert 0 < found.ended_at - found.started_at < 1800
     assert found.goodput
     assert 0.1 < found.goodput.goodput <= 1
-    assert found.goodput.wall < 120
+    assert found.goodput.wall < 1800
     way = "ahead" if seconds > 0 else "back"
     assert [w for w in found.warnings if f"was set {way} by 86400 s" in w], found.warnings

@@ -72,15 +72,15 @@ def test_under_torchrun_the_exit_code_is_the_ranks_while_another_is_slow_to_end(
 @pytest.mark.parametrize("delay", [0.2, 1.0, 2.0])
 def test_a_stop_while_torchrun_starts_does_not_wait_for_the_grace(run: Run, delay: float) -> None:
     job = run(
-        "import signal, sys, time\nsignal.signal(15, lambda *_: sys.exit(0))\nprint('on', flush=True)\ntime.sleep(60)",
+        "import signal, sys, time\nsignal.signal(15, lambda *_: sys.exit(0))\nprint('on', flush=True)\ntime.sleep(600)",
         wait=False,
         distribution=TORCHRUN,
-        stop_grace=60,
+        stop_grace=600,
     )
     wait_until(lambda: events(job, "launch"), "the launch")
     time.sleep(delay)
     job.stop()
-    wait_for_end(job, 20)
+    wait_for_end(job)
     assert job.status == JobStatus.STOPPED
     assert live_processes(job) == []
 
@@ -155,7 +155,7 @@ def test_processes_of_a_script_end_with_its_supervisor(run: Run) -> None:
     pid = folder(job).read_record().pid
     assert pid
     os.kill(pid, signal.SIGKILL)
-    wait_until(lambda: not live_processes(job), "the end of the child", 10)
+    wait_until(lambda: not live_processes(job), "the end of the child", 45)
     assert job.status == JobStatus.FAILED
 
 
@@ -240,17 +240,17 @@ def test_the_script_receives_the_instance_groups(run: Run) -> None:
 def test_daemons_of_a_script_end_with_the_job(run: Run, end: str) -> None:
     job = run(DAEMONS + end)
     assert job.status == (JobStatus.FAILED if end else JobStatus.COMPLETED)
-    wait_until(lambda: not live_processes(job), "the end of the daemons", 5)
+    wait_until(lambda: not live_processes(job), "the end of the daemons", 45)
 
 
 def test_a_job_whose_folder_is_removed_ends(run: Run) -> None:
-    job = run("import time; print('on', flush=True); time.sleep(60)", wait=False)
+    job = run("import time; print('on', flush=True); time.sleep(600)", wait=False)
     wait_until(lambda: "on" in job.logs(), "the rank")
     pid = folder(job).read_record().pid
     while folder(job).path.exists():  # the supervisor may write into it meanwhile
         shutil.rmtree(folder(job).path, ignore_errors=True)
     with pytest.raises(JobNotFound):
-        job.wait(10)
+        job.wait(60)
     assert pid
-    wait_until(lambda: not process_lives(pid), "the end of the supervisor", 20)
+    wait_until(lambda: not process_lives(pid), "the end of the supervisor")
     assert not folder(job).path.exists()

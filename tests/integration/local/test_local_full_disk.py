@@ -96,7 +96,7 @@ def end(run: Run, ending: str) -> Job:
 def test_every_ending(ending: str, small_disk: None, run: Run) -> None:
     job = end(run, ending)
     check(job, ending)
-    wait_until(lambda: not live_processes(job), "the end of all processes", 20)
+    wait_until(lambda: not live_processes(job), "the end of all processes", 45)
     wait_until(lambda: not list(folder(job).path.rglob("*spare*")), "the removal of the spare files")
 
 

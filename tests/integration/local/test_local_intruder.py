@@ -37,7 +37,7 @@ for message in (
     json.dumps({"type": "spawn", "token": "", "host_rank": 1, "command": "touch /tmp/taken"}).encode() + b"\n",
     hello + bytes(32),
 ):
-    with socket.create_connection((host, int(port)), timeout=10) as connection:
+    with socket.create_connection((host, int(port)), timeout=60) as connection:
         connection.sendall(message)
         try:
             answer = connection.recv(1000)

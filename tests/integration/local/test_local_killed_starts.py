@@ -40,4 +40,4 @@ def test_nothing_survives_a_runtime_that_is_killed(run: Run) -> None:
     assert job.status == JobStatus.FAILED
     assert job.failure
     assert job.failure.failure_class == "host-lost"
-    wait_until(lambda: not live_processes(job), "the end of the daemons", 5)
+    wait_until(lambda: not live_processes(job), "the end of the daemons", 45)

@@ -94,8 +94,8 @@ def test_a_running_job_shows_its_progress_and_the_remaining_time(run: Run, tmp_p
     wait_until(lambda: job.describe().step == 10, "ten of twenty steps")
     found = job.describe()
     assert (found.total_steps, found.progress) == (20, 0.5)
-    assert found.step_rate is not None and 1 < found.step_rate < 4
-    assert found.remaining_seconds is not None and found.remaining_seconds < 10
+    assert found.step_rate is not None and 0 < found.step_rate < 4
+    assert found.remaining_seconds is not None and found.remaining_seconds > 2
     described = CliRunner().invoke(describe, [job.name]).output
     assert "step 10 of 20 (50%), " in described
     listed = CliRunner().invoke(list_command, []).output

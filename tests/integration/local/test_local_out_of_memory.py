@@ -34,7 +34,7 @@ def group() -> Iterator[Path]:
         assert os.environ.get("CLOUDTRAIN_REQUIRE_ALL") != "1", f"no control group can be made: {error}"
         pytest.skip("making a control group needs root")
     yield folder
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 60
     while (folder / "cgroup.procs").read_text():
         assert time.monotonic() < deadline, "processes of the job are left"
         time.sleep(0.05)

@@ -38,7 +38,7 @@ def test_the_grace_is_limited(run: Run) -> None:
     )
     wait_until(lambda: "on" in job.logs(), "the rank")
     job.stop()
-    wait_for_end(job, 10)
+    wait_for_end(job, 45)
     assert job.status == JobStatus.STOPPED
     assert live_processes(job) == []
 
@@ -46,7 +46,7 @@ def test_the_grace_is_limited(run: Run) -> None:
 def test_a_stop_before_the_ranks_start(run: Run) -> None:
     job = run("print('on')", wait=False, instance_count=2)
     job.stop()
-    wait_for_end(job, 20)
+    wait_for_end(job)
     assert job.status in (JobStatus.STOPPED, JobStatus.COMPLETED)
 
 

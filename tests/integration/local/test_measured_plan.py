@@ -39,7 +39,7 @@ def test_a_run_is_stopped_after_some_steps_and_leaves_the_name_of_the_job_free(
 ) -> None:
     found = measuring.measure(fields)
     assert (found.ranks, found.hosts, found.total_steps) == (2, 1, 9_999)
-    assert 0.05 <= found.step < 0.5  # a busy machine sleeps longer
+    assert 0.05 <= found.step < 30  # a busy machine sleeps longer
     [entry] = list_jobs()
     ended = Job.attach(entry.name).describe()
     assert entry.name.startswith("plan-") and ended.status.is_final

@@ -140,7 +140,7 @@ def test_one_rank_fails(run_mpi: RunMpi, case: str, mpi: dict[str, str]) -> None
     assert {name: getattr(failure, name) for name in expected} == expected
     for outcome in (outcomes := events(job, "outcome")):
         assert (outcome["status"], outcome["exit_code"]) == ("Failed", failure.exit_code)
-        assert outcome["time"] - events(job, "rank-ended")[0]["time"] < 5
+        assert outcome["time"] - events(job, "rank-ended")[0]["time"] < 30
     assert {outcome["source"] for outcome in outcomes} == {"algo-1", "algo-2"}
     assert live_processes(job) == []
 
@@ -304,7 +304,7 @@ def test_a_stop_while_mpirun_starts(run: Run, tmp_path: Path) -> None:
         lambda: len([event for event in events(job, "phase") if event["phase"] == "train"]) == 2, "launch"
     )
     job.stop()
-    wait_for_end(job, 20)
+    wait_for_end(job, 45)
     assert job.status == JobStatus.STOPPED
     assert live_processes(job) == []
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 from collections.abc import Callable
 
@@ -113,13 +114,13 @@ def test_a_script_that_ignores_notices_ends_by_sigterm(submit: Submit) -> None:
         import os, time
         if os.environ["CLOUDTRAIN_ATTEMPT"] == "0":
             print("on", flush=True)
-            time.sleep(60)
+            time.sleep(600)
         print("again")
     """
-    job = submit(script, stop_grace=30)
+    job = submit(script, stop_grace=300)
     wait_for_line(job, "on")
     job.preempt()
-    logs = wait_for_end(job, 20)
+    logs = wait_for_end(job)
     assert (job.status, "again" in logs) == (JobStatus.COMPLETED, True), logs
 
 
@@ -186,15 +187,13 @@ def test_a_notice_before_the_first_checkpoint_names_what_is_lost(submit: Submit,
         if os.environ["CLOUDTRAIN_ATTEMPT"] == "0":
             time.sleep(5)
             print("on", flush=True)
-            time.sleep(60)
+            time.sleep(600)
     """
-    job = submit(script, stop_grace=30)
+    job = submit(script, stop_grace=300)
     wait_for_line(job, "on")
     job.preempt()
-    logs = wait_for_end(job, 20)
+    logs = wait_for_end(job)
     warned = [line for line in logs.splitlines() if "no checkpoint yet" in line]
     assert bool(warned) is not saves, logs
     if warned:
-        assert "does not save within 30 s, its 5 s of training are lost" in warned[0].replace(
-            "its 6 s", "its 5 s"
-        )
+        assert re.search(r"does not save within 300 s, its \d+ s of training are lost", warned[0])

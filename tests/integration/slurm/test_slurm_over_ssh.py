@@ -175,8 +175,8 @@ def test_a_connection_that_breaks_while_a_job_runs(laptop: Laptop) -> None:
     laptop.node.break_connections()
     began = time.monotonic()
     assert "long: Stop" in laptop.run("stop", "long")
-    rest, _ = following.communicate(timeout=60)
-    assert time.monotonic() - began < 45
+    rest, _ = following.communicate(timeout=120)
+    assert time.monotonic() - began < 120
     assert sum("line 19" in line for line in [*lines, *rest.splitlines()]) == 1
     assert json.loads(laptop.run("describe", "long", "--json"))["status"] == "Stopped"
     laptop.node.stop()
@@ -223,7 +223,7 @@ def test_ctrl_c_detaches_and_leaves_nothing_on_the_login_node(laptop: Laptop) ->
     assert subprocess.run(tail, check=False, capture_output=True).stdout
     submitting.send_signal(signal.SIGINT)
     submitting.communicate(timeout=30)
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 60
     while subprocess.run(tail, check=False, capture_output=True).stdout:
         assert time.monotonic() < deadline
         time.sleep(0.1)

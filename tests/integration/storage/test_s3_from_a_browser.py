@@ -66,7 +66,7 @@ def weed(server: S3Server, monkeypatch: pytest.MonkeyPatch) -> dict[str, int]:
 def answer(
     port: int, method: str, path: str, headers: dict[str, str], body: bytes = b""
 ) -> tuple[int, dict[str, str], bytes]:
-    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=10)
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
     try:
         connection.putrequest(method, path, skip_host="Host" in headers)
         for name, value in {**headers, "Content-Length": str(len(body))}.items():

@@ -358,5 +358,5 @@ def test_an_output_of_any_size_is_not_read_after_the_end_of_a_stopped_job(
     monkeypatch.setattr(patience.default, "cut", lambda: began + 0.5)
     with pytest.raises(StorageError, match="took longer"):
         upload(base, tmp_path, compress_output=compressed)
-    assert time.monotonic() - began < 10
+    assert time.monotonic() - began < 60
     assert not list(tmp_path.glob("*/.upload-*")) + list(tmp_path.glob(".upload-*"))

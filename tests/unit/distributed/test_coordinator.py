@@ -64,14 +64,14 @@ class _Job:
             key,
             rank,
             client,
-            timeout=10,
+            timeout=60,
         )
         return client
 
     def proved(self) -> socket.socket:
         """A connection that has proved itself, and said nothing yet."""
-        connection = socket.create_connection(self.address, timeout=10)
-        prove(connection, KEY, "ranks", time.monotonic() + 10)
+        connection = socket.create_connection(self.address, timeout=60)
+        prove(connection, KEY, "ranks", time.monotonic() + 60)
         connection.settimeout(10)
         return connection
 
@@ -84,7 +84,7 @@ def job() -> Iterator[_Job]:
 
 
 def wait_until(holds: Callable[[], bool]) -> None:
-    end = time.monotonic() + 10
+    end = time.monotonic() + 60
     while not holds():
         assert time.monotonic() < end
         time.sleep(0.01)

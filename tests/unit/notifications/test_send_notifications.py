@@ -91,7 +91,7 @@ def test_a_server_that_sends_a_byte_now_and_then_holds_no_one(monkeypatch: pytes
         thread.start()
         began = time.monotonic()
         error = failing({"webhook": f"http://127.0.0.1:{server.getsockname()[1]}"})
-        assert time.monotonic() - began < 10 and "no answer within 1 s" in str(error) and error.again
+        assert time.monotonic() - began < 60 and "no answer within 1 s" in str(error) and error.again
         ended.set()
         thread.join()
 
@@ -120,7 +120,7 @@ def test_a_command_gets_the_notification_and_may_leave_a_process(tmp_path: Path)
         notification(summary="why"),
         os.environ,
     )
-    assert time.monotonic() - began < 20
+    assert time.monotonic() - began < 45
     assert '"event": "failed"' in path.read_text() and "job train-1 failed\nwhy\n" in path.read_text()
     os.kill(int(Path(f"{path}.pid").read_text()), 9)
 

@@ -21,7 +21,7 @@ def beat(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
 
 
 def answered(beat: str) -> str:
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + 60
     while not inquiry.answer(beat) and time.monotonic() < deadline:
         time.sleep(0.01)
     return inquiry.answer(beat)

@@ -63,11 +63,13 @@ os.wait()
 def test_values_wait_for_a_full_disk_with_one_warning(tmp_path: Path) -> None:
     script = """
 import resource, time
+from cloudtrain.observe import metric_log
 resource.setrlimit(resource.RLIMIT_FSIZE, (1000, -1))
 for step in range(2000):
     cloudtrain.log(step=step, loss=1)
     if step == 1000:
-        time.sleep(1.5)
+        while not metric_log._log._warned:
+            time.sleep(0.01)
         resource.setrlimit(resource.RLIMIT_FSIZE, (-1, -1))  # there is space again
 """
     lines, errors = run(tmp_path, script)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import json
 import queue
 import socket
@@ -21,7 +22,7 @@ from cloudtrain.link.conversation import Conversation
 from cloudtrain.link.secret import derive
 from cloudtrain.observe import EventLog, read_events
 from cloudtrain.runtime import leader_client, leader_links
-from cloudtrain.runtime.leader import Leader
+from cloudtrain.runtime.leader import LATE_SECONDS, Leader
 from cloudtrain.runtime.leader_client import (
     Inbox,
     JoinInterrupted,
@@ -56,10 +57,10 @@ class Cluster:
 
     def join(self, host: str) -> LeaderClient:
         self.inboxes[host] = queue.SimpleQueue()
-        return LeaderClient.join(host, self.rendezvous, KEYS, self.inboxes[host], timeout=5)
+        return LeaderClient.join(host, self.rendezvous, KEYS, self.inboxes[host], timeout=60)
 
     def receive(self, host: str) -> dict[str, Any]:
-        return self.inboxes[host].get(timeout=20)
+        return self.inboxes[host].get(timeout=60)
 
 
 @pytest.fixture
@@ -196,7 +197,7 @@ def test_a_host_that_joins_after_the_failure_receives_it(cluster: Cluster) -> No
     follower.close()
     start = time.monotonic()
     cluster.leader.join()
-    assert time.monotonic() - start < 10
+    assert time.monotonic() - start < LATE_SECONDS
 
 
 def test_the_leader_leaves_on_request(cluster: Cluster) -> None:
@@ -206,22 +207,20 @@ def test_the_leader_leaves_on_request(cluster: Cluster) -> None:
 
 
 def test_a_wait_is_reported_with_its_hosts(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(leader_links, "FIRST_NOTICE_SECONDS", 0.1)
-    monkeypatch.setattr(leader_links, "NOTICE_SECONDS", 0.2)
-    lines: list[str] = []
+    seconds, lines = itertools.count(), list[str]()
+    monkeypatch.setattr("time.monotonic", lambda: next(seconds))
     wait = leader_links.Waiting(600, lines.append)
-    for _ in range(20):
+    for _ in range(50):
         wait.report("algo-2, algo-3")
-        time.sleep(0.02)
-    assert lines == ["waiting for algo-2, algo-3, 0 s of 600 s"] * 2
+    assert lines == [f"waiting for algo-2, algo-3, {waited} s of 600 s" for waited in (10, 40)]
 
 
 def knock(cluster: Cluster, purpose: str, key: bytes) -> tuple[socket.socket, handshake.Keys]:
     """A connection that proves that it knows a key."""
     host, _, port = Path(cluster.rendezvous).read_text().rpartition(":")
-    connection = socket.create_connection((host, int(port)), timeout=5)
-    keys = handshake.prove(connection, key, purpose, time.monotonic() + 5)
-    connection.settimeout(5)
+    connection = socket.create_connection((host, int(port)), timeout=60)
+    keys = handshake.prove(connection, key, purpose, time.monotonic() + 60)
+    connection.settimeout(60)
     return connection, keys
 
 
@@ -238,7 +237,7 @@ def knock(cluster: Cluster, purpose: str, key: bytes) -> tuple[socket.socket, ha
 def test_unauthenticated_peers_are_disconnected_and_do_no_harm(cluster: Cluster, data: bytes) -> None:
     host, _, port = Path(cluster.rendezvous).read_text().rpartition(":")
     with (
-        socket.create_connection((host, int(port)), timeout=5) as client,
+        socket.create_connection((host, int(port)), timeout=60) as client,
         contextlib.suppress(ConnectionError),
     ):
         client.sendall(data)

@@ -23,7 +23,7 @@ HOSTS = ("algo-1", "algo-2")
 KEYS = {
     purpose: derive("the secret of the job under test", purpose) for purpose in ("control", "spawn", "tls")
 }
-TIMEOUT = 6.0
+TIMEOUT = 9.0
 
 
 class Wire:
@@ -80,7 +80,7 @@ class Wire:
         """Let nothing pass any more; what the thread forwards right now has passed on return."""
         self.is_down.clear()
         self.up = False
-        assert self.is_down.wait(10)
+        assert self.is_down.wait(60)
 
     def close(self) -> None:
         self.over = True
@@ -110,7 +110,7 @@ class Pair:
             HOSTS,
             KEYS,
             master=("h", 1),
-            join_timeout=20,
+            join_timeout=60,
             host_timeout=TIMEOUT,
             restarts=restarts,
             events=EventLog(self.folder / "events.jsonl", HOSTS[0]),
@@ -119,7 +119,7 @@ class Pair:
         return leader
 
     def receive(self, host: int) -> dict[str, Any]:
-        return self.inboxes[host].get(timeout=20)
+        return self.inboxes[host].get(timeout=60)
 
 
 @pytest.fixture
@@ -142,7 +142,7 @@ def test_messages_of_an_outage_arrive_once_afterwards(pair: Pair) -> None:
     for number in range(50):
         pair.clients[1].send({"type": "noticed", "deadline": number, "reason": "from 2"})
         pair.clients[0].send({"type": "noticed", "deadline": number, "reason": "from 1"})
-    time.sleep(TIMEOUT * 0.75)
+    time.sleep(TIMEOUT * 0.5)
     assert pair.inboxes[1].empty()
     pair.wire.up = True
     for host in (0, 1):
@@ -159,7 +159,7 @@ def test_a_host_returns_though_the_answer_of_the_leader_is_late(pair: Pair) -> N
     pair.wire.take_down()
     time.sleep(TIMEOUT * 0.4)
     pair.wire.mute = pair.wire.up = True
-    time.sleep(TIMEOUT * 0.35)
+    time.sleep(TIMEOUT * 0.25)
     pair.wire.mute = False
     for client in pair.clients:
         client.send({"type": "ready"})
@@ -171,9 +171,9 @@ def test_a_longer_outage_is_the_loss_of_a_host(pair: Pair) -> None:
     began = time.monotonic()
     report, lost = pair.receive(0), pair.receive(1)
     assert (report["type"], report["report"]["host"]) == ("abort", "algo-2")
-    assert "no message for 6 s" in report["report"]["message"]
-    assert lost == {"type": "lost", "why": "no message for 6 s"}
-    assert TIMEOUT - 2.5 < time.monotonic() - began < TIMEOUT + 5
+    assert "no message for 9 s" in report["report"]["message"]
+    assert lost == {"type": "lost", "why": "no message for 9 s"}
+    assert TIMEOUT - 2.5 < time.monotonic() - began < TIMEOUT + 45
 
 
 def test_the_end_of_a_job_reaches_a_host_that_was_cut_off(pair: Pair) -> None:
@@ -187,7 +187,7 @@ def test_the_end_of_a_job_reaches_a_host_that_was_cut_off(pair: Pair) -> None:
     pair.clients[0].send({"type": "uploaded"})
     assert pair.receive(0)["type"] == "complete"
     pair.clients[0].close()
-    time.sleep(TIMEOUT * 0.75)
+    time.sleep(TIMEOUT * 0.5)
     pair.wire.up = True
     assert pair.receive(1)["type"] == "complete"
 
@@ -213,7 +213,7 @@ def test_a_host_that_returns_to_another_leader_is_lost_and_does_not_count_there(
     ]
     for client in clients:
         client.send({"type": "ready"})
-    assert inboxes[1].get(timeout=20)["type"] == "start"
+    assert inboxes[1].get(timeout=60)["type"] == "start"
     clients[0].send({"type": "stopping"})
     for client in clients:
         client.close()

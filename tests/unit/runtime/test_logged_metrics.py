@@ -52,7 +52,7 @@ def ranks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Ranks:
 
 
 def wait_until(found: Callable[[], Any]) -> None:
-    end = time.monotonic() + 20
+    end = time.monotonic() + 60
     while not found():
         assert time.monotonic() < end
         time.sleep(0.01)

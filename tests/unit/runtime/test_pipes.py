@@ -52,7 +52,7 @@ def open_pipes(data: Path, tmp_path: Path) -> Iterator[Open]:
 
 
 def wait_until(happened: Callable[[], object]) -> None:
-    end = time.monotonic() + 20
+    end = time.monotonic() + 60
     while not happened():
         assert time.monotonic() < end
         time.sleep(0.01)
@@ -93,7 +93,7 @@ def test_a_reader_that_closes_early_ends_its_epoch(open_pipes: Open, data: Path,
 def test_a_pipe_that_is_not_opened_delays_nothing(open_pipes: Open) -> None:
     began = time.monotonic()
     open_pipes().stop()
-    assert time.monotonic() - began < 10
+    assert time.monotonic() - began < 60
 
 
 def test_a_reader_that_stops_reading_delays_nothing(open_pipes: Open, data: Path, tmp_path: Path) -> None:

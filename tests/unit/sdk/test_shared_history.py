@@ -200,5 +200,5 @@ def test_a_server_that_is_paused_holds_no_client(shared: Any, monkeypatch: pytes
             assert with_shared(pause) is None
     finally:
         os.kill(pids[0], signal.SIGCONT)
-    assert 2 <= time.monotonic() - began < 20
+    assert 2 <= time.monotonic() - began < 60
     assert len(history.query()) == 3

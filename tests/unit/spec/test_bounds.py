@@ -38,7 +38,7 @@ def test_hostile_documents_are_refused_immediately(tmp_path: Path, kind: str) ->
     began = time.monotonic()
     with pytest.raises(InvalidJob) as caught:
         read_job_file(tmp_path / "job.yaml")
-    assert time.monotonic() - began < 10
+    assert time.monotonic() - began < 60
     assert str(tmp_path / "job.yaml") in caught.value.message and caught.value.hint
     with pytest.raises(InvalidJob):
         apply_overrides({}, [f"hyperparameters={HOSTILE[kind]}"])

@@ -123,7 +123,7 @@ def test_an_empty_tree(tmp_path: Path) -> None:
 def test_the_first_error_stops_the_rest_and_is_raised(tmp_path: Path) -> None:
     """When one file fails, those in transfer stop at their next piece, and the rest never start."""
     under_way = [f"{number:03}" for number in range(MAX_WORKERS)]
-    all_under_way = threading.Barrier(MAX_WORKERS, timeout=20)
+    all_under_way = threading.Barrier(MAX_WORKERS, timeout=60)
     failed = threading.Event()
     started: list[str] = []
 
