@@ -73,7 +73,7 @@ def command() -> None:
     "--trials-per-host",
     type=int,
     metavar="N",
-    help="Trials that share this machine and its GPUs, for local jobs.  [default: --parallel]",
+    help="Trials that share a host and its GPUs, on local, hosts and container; the default of --parallel.",
 )
 @click.option("--sampler", metavar="NAME", help="tpe, cmaes, random, quasi-random or grid.  [default: tpe]")
 @click.option("--pruner", metavar="NAME", help="End bad trials early: asha, hyperband or median.")

@@ -154,18 +154,30 @@ def visible_gpus(environ: Mapping[str, str] = os.environ) -> tuple[str, ...]:
     return tuple(listed) if len(set(listed)) == len(listed) else ()
 
 
+GPU_SHARE = "CLOUDTRAIN_GPU_SHARE"
+"""The variable of a job that shares its hosts with others: ``1/4`` is the second of four equal shares of the GPUs."""
+
+
 def gpus_of_host(number: int, hosts: int, environ: Mapping[str, str]) -> dict[str, str]:
-    """The variable that gives a host its share of this machine's GPUs.
+    """The variables that give a host its share of the GPUs of this machine, or of those that the job has of it.
 
     The shares are equal, so that all hosts have equally many ranks. If there are fewer GPUs than hosts, hosts share a
     GPU. A job of one host has all GPUs.
     """
-    gpus = visible_gpus(environ)
-    if hosts == 1 or not gpus:
+    gpus: Sequence[str] = visible_gpus(environ)
+    share = re.fullmatch(r"(\d{1,4})/(\d{1,4})", environ.get(GPU_SHARE) or "")
+    if not gpus or (hosts == 1 and not share):
         return {}
-    share = len(gpus) // hosts
-    own = gpus[number * share :][:share] or (gpus[number % len(gpus)],)
-    return {"CUDA_VISIBLE_DEVICES": ",".join(own)}
+    taken = {GPU_SHARE: ""} if share else {}  # a job that a rank starts here has all GPUs of the rank
+    if share:
+        gpus = share_of(gpus, int(share[1]), max(int(share[2]), 1))
+    return {"CUDA_VISIBLE_DEVICES": ",".join(share_of(gpus, number, hosts)), **taken}
+
+
+def share_of(gpus: Sequence[str], number: int, shares: int) -> Sequence[str]:
+    """One of equal shares of some GPUs: at least one GPU, which several shares then have in common."""
+    size = len(gpus) // shares
+    return gpus[number * size :][:size] or (gpus[number % len(gpus)],)
 
 
 _GPU, _MIG = "GPU-", "MIG-"

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
         Offers as Offers,
         Outlines as Outlines,
         PendingOutputs as PendingOutputs,
+        Places as Places,
         Platform as Platform,
         Preemption as Preemption,
         Preflight as Preflight,
@@ -55,8 +56,8 @@ __getattr__, __dir__, __all__ = lazy(
     {
         "cloudtrain.platforms.base": (
             "AccountStorage Arrays Downloads Events Export HostOffer HostState JobDescription JobState JobWarnings "
-            "Metrics Naming Notifications Offers Outlines PendingOutputs Platform Preemption Preflight Prices Request "
-            "Requests Resolver Resubmission Series Stacks States Summaries Upkeep WarmUp"
+            "Metrics Naming Notifications Offers Outlines PendingOutputs Places Platform Preemption Preflight Prices "
+            "Request Requests Resolver Resubmission Series Stacks States Summaries Upkeep WarmUp"
         ),
         "cloudtrain.platforms.checks": "Check CheckStatus Finding run_checks",
         "cloudtrain.platforms.preflight": "job_checks",

@@ -461,6 +461,24 @@ class HostOffer:
 
 
 @runtime_checkable
+class Places(Protocol):
+    """The ability to run jobs at the same time on machines that are given, and that no scheduler gives out."""
+
+    def placed(
+        self, fields: Mapping[str, Any], number: int, jobs: int, per_host: int | None
+    ) -> Mapping[str, Any]:
+        """The fields of job ``number`` of ``jobs`` at the same time, on its own machines, or its own share of one.
+
+        Args:
+            per_host: how many jobs share a host; None: none does, or on this machine, the only host, all of them.
+
+        Raises:
+            InvalidJob: there are too few machines or GPUs. The message names ``parallel`` or ``trials_per_host``.
+        """
+        ...
+
+
+@runtime_checkable
 class Offers(Protocol):
     """The ability to list the hosts on which jobs could run."""
 

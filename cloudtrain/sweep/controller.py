@@ -8,7 +8,6 @@ belongs to the sweep, is adopted.
 from __future__ import annotations
 
 import contextlib
-import os
 import signal
 import time
 import traceback
@@ -19,7 +18,6 @@ from types import FrameType
 from typing import Any
 
 from cloudtrain.contract import FailureClass, JobStatus
-from cloudtrain.contract.host import gpus_of_host
 from cloudtrain.contract.text import one_line
 from cloudtrain.errors import (
     CloudtrainError,
@@ -42,8 +40,8 @@ from cloudtrain.platforms import (
     WarmUp,
     get_platform,
 )
-from cloudtrain.storage import join_uri
 from cloudtrain.submission import prepare
+from cloudtrain.sweep.fields import placed_fields
 from cloudtrain.sweep.journal import LOG, STOP_TRIALS, Journal
 from cloudtrain.sweep.plan import SweepPlan
 from cloudtrain.sweep.suggest import Suggestions, suggestions, usable
@@ -70,7 +68,6 @@ GONE_LOOKS = 5
 """How often a platform must deny to know a submitted job before the trial counts as lost."""
 MOST_DEFECTS = 10
 """Unexpected exceptions, such as of an answer that is not as expected, in a row, after which the sweep ends."""
-SWEEP_VARIABLE, TRIAL_VARIABLE = "CLOUDTRAIN_SWEEP", "CLOUDTRAIN_TRIAL"
 
 
 def control(journal: Journal, platform: Platform | None = None) -> None:
@@ -252,11 +249,7 @@ class Controller:
         return True
 
     def _submit_job(self, trial: Trial) -> None:
-        fields = trial_fields(self.plan, trial)
-        if self.platform.name == "local":  # its jobs would all use the same GPUs
-            gpus = gpus_of_host(trial.slot, self.plan.trials_per_host or self.plan.parallel, os.environ)
-            fields["environment"] = {**gpus, **fields["environment"]}
-        submission = prepare(fields, self.platform, defaults={})
+        submission = prepare(placed_fields(self.plan, trial, self.platform), self.platform, defaults={})
         replace(submission, indexed=self._is_listed).submit()
         if isinstance(self.platform, WarmUp) and len(self.trials.all) < self.plan.trials:
             self.platform.warm_up()
@@ -416,22 +409,3 @@ def _outcome(trial: Trial, found: JobDescription, metric: str) -> tuple[str, str
         kind = found.failure.failure_class if found.failure else FailureClass.PLATFORM
         return FAILED, f"{why} [{kind}]"
     return STOPPED, why
-
-
-def trial_fields(plan: SweepPlan, trial: Trial) -> dict[str, Any]:
-    """The fields of the job of a trial: those of the sweep, with its name, parameters and checkpoints."""
-    fields = dict(plan.fields)
-    fields["job_name"] = trial.name
-    fields["platform"] = plan.platform
-    fields["hyperparameters"] = {**(fields.get("hyperparameters") or {}), **trial.parameters}
-    fields["environment"] = {
-        **(fields.get("environment") or {}),
-        SWEEP_VARIABLE: f"{plan.name}/{plan.id}",
-        TRIAL_VARIABLE: str(trial.number),
-    }
-    caps = [cap for cap in (fields.get("max_cost"), trial.max_cost) if cap is not None]
-    if caps:
-        fields["max_cost"] = min(caps)
-    if fields.get("checkpoint_s3_uri"):  # trials are different trainings: none resumes from another
-        fields["checkpoint_s3_uri"] = join_uri(fields["checkpoint_s3_uri"], trial.name)
-    return fields

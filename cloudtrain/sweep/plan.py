@@ -69,7 +69,7 @@ class SweepPlan:
     max_cost: float | None = None
     """The most that all trials may cost together, in the currency of their price."""
     trials_per_host: int | None = None
-    """How many trials share this machine and its GPUs; None: those that run at the same time."""
+    """How many trials share a host and its GPUs; None: none does, or on this machine all that run at the same time."""
     fields: Mapping[str, Any] = field(default_factory=dict)
     """The job that trials vary, ready for `cloudtrain.submission.prepare` in any folder."""
     platform: str = ""
@@ -148,9 +148,7 @@ def changed(plan: SweepPlan, *, more: int = 0, space: Any = None, parallel: int 
         raise InvalidJob(f"trials: {more} more is less than none")
     if parallel is not None:
         _check_number("parallel", parallel, 1000)
-    plan = replace(plan, trials=min(plan.trials + more, points), parallel=parallel or plan.parallel)
-    check_hosts(plan)
-    return plan
+    return replace(plan, trials=min(plan.trials + more, points), parallel=parallel or plan.parallel)
 
 
 def _checked_space(given: Any) -> Space:
@@ -185,25 +183,6 @@ def _goal(metric: str, goal: str | None) -> str:
             hint="Say it: --goal maximize or --goal minimize",
         )
     return "minimize" if less else "maximize"
-
-
-def check_hosts(plan: SweepPlan) -> None:
-    """Raises InvalidJob if trials cannot share hosts as ``trials_per_host`` says. The platform of the plan is known."""
-    if plan.trials_per_host is None:
-        return
-    if plan.platform != "local":
-        raise InvalidJob(
-            f"trials_per_host: on {plan.platform} each trial is a separate job: only trials on this "
-            "machine share it",
-            hint="Request a part of a host for each trial, or run the whole sweep inside of one job, with "
-            "--platform local --trials-per-host N --foreground. See docs/guides/sweeps.md.",
-        )
-    if plan.parallel > plan.trials_per_host:
-        raise InvalidJob(
-            f"parallel: {plan.parallel} trials at the same time, and this machine, the only host, takes "
-            f"{plan.trials_per_host}",
-            hint="Increase trials_per_host, or decrease parallel.",
-        )
 
 
 def check_metric(plan: SweepPlan, text: str) -> None:

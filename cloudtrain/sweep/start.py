@@ -13,15 +13,15 @@ import msgspec
 
 from cloudtrain.config import read_config
 from cloudtrain.errors import InvalidJob
-from cloudtrain.platforms import Request
-from cloudtrain.spec import new_job_name
+from cloudtrain.platforms import Places, Request, get_platform
+from cloudtrain.spec import TrainingJob, new_job_name
 from cloudtrain.spec.names import existing_to_uri
 from cloudtrain.spec.secrets import redact
 from cloudtrain.storage.atomic import publish, temporary_name
-from cloudtrain.submission import Submission, prepare
-from cloudtrain.sweep.controller import trial_fields
+from cloudtrain.submission import Submission, default_platform, prepare
+from cloudtrain.sweep.fields import check_places, placed_fields
 from cloudtrain.sweep.journal import SOURCE, Journal, sweeps_home
-from cloudtrain.sweep.plan import Options, SweepPlan, check_hosts, check_metric, make_plan
+from cloudtrain.sweep.plan import Options, SweepPlan, check_metric, make_plan
 from cloudtrain.sweep.started import StartedSweep
 from cloudtrain.sweep.suggest import suggestions
 from cloudtrain.sweep.trials import Trial
@@ -58,8 +58,8 @@ class Sweep:
         prune_after: the step at which a trial can be pruned first.
         seed: the same seed gives the same first suggestions.
         max_cost: the most that all trials may cost together. Each gets its share as ``max_cost`` of its job.
-        trials_per_host: how many trials share this machine and its GPUs, and the default of ``parallel``. Only for the
-            platform ``local``.
+        trials_per_host: how many trials share a host and its GPUs, and the default of ``parallel``. Only for platforms
+            without a scheduler: ``local``, ``hosts``, ``container``.
         name: of the sweep: its trials are called ``NAME-0000`` and so on. Default: the name of the script and the time.
 
     Raises:
@@ -135,7 +135,6 @@ def create(fields: Mapping[str, Any], plan: SweepPlan) -> StartedSweep:
     try:
         given |= _keep_source(submission, draft, folder)
         plan = replace(plan, fields=given, platform=submission.platform.name)
-        check_hosts(plan)
         check_metric(plan, _text(draft / SOURCE))
         Journal(draft).append("created", plan=plan.to_dict())
         publish(draft, folder)
@@ -157,13 +156,16 @@ def _first_trial(fields: Mapping[str, Any], plan: SweepPlan) -> tuple[dict[str, 
     given = {name: value for name, value in msgspec.to_builtins(dict(fields)).items() if name != "job_name"}
     _check_secrets(given)
     given["inputs"] = _absolute_inputs(given.get("inputs") or {})
+    job = TrainingJob.from_dict(given)
+    platform = get_platform(job.platform or default_platform(job))
+    if isinstance(platform, Places):
+        given = {**platform.placed(given, 0, 1, None)}  # with hosts in place of the path of a file
+    plan = replace(plan, fields=given, platform=platform.name)
+    check_places(plan, platform)
     chosen, _ = suggestions(plan, ()).ask(0)  # a missing library is an error now
     first = Trial(0, plan.trial_name(0), chosen, 0.0)
     first.max_cost = plan.max_cost and plan.max_cost / plan.parallel
-    submission = prepare(
-        trial_fields(replace(plan, fields=given, platform=given.get("platform") or ""), first), defaults={}
-    )
-    return given, submission
+    return given, prepare(placed_fields(plan, first, platform), platform, defaults={})
 
 
 def _check_secrets(fields: Mapping[str, Any]) -> None:

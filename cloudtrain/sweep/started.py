@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 from cloudtrain._system.files import open_to_append
 from cloudtrain.errors import InvalidJob, NotFound, PlatformError
+from cloudtrain.platforms import get_platform
+from cloudtrain.sweep.fields import check_places, trial_fields
 from cloudtrain.sweep.journal import LOG, STOP_ASKING, STOP_TRIALS, Journal, sweeps_home
 from cloudtrain.sweep.plan import changed
 from cloudtrain.sweep.trials import NO_BUDGET, Trial, Trials, read_trials
@@ -120,6 +122,7 @@ class StartedSweep:
             trials = self.trials
             assert trials.plan is not None
             plan = changed(trials.plan, more=more, space=space, parallel=parallel)
+            check_places(plan, get_platform(plan.platform))
             if len(trials.all) >= plan.trials and not trials.open:
                 raise InvalidJob(
                     f"sweep {self.name} has all of its {plan.trials} trials",
@@ -183,8 +186,6 @@ class StartedSweep:
 
     def best_fields(self, job_name: str) -> dict[str, Any]:
         """The fields of a job that trains the best trial on, from its checkpoints. Raises NotFound, JobNotFound."""
-        from cloudtrain.sweep.controller import trial_fields
-
         plan = self.trials.plan
         assert plan is not None
         fields = trial_fields(plan, replace(self.best(), max_cost=None))

@@ -167,7 +167,7 @@ PUBLIC = {
     "cloudtrain.platforms": """
         AccountStorage Arrays Change Check CheckStatus Downloads Events Export Finding HostOffer HostState
         JobDescription JobState JobWarnings Metrics Naming Notifications Offers Outlines
-        PendingOutputs Platform Preemption Preflight Prices Request Requests Resolver Resubmission Series Stacks
+        PendingOutputs Places Platform Preemption Preflight Prices Request Requests Resolver Resubmission Series Stacks
         States Summaries Upkeep
         WarmUp changes fields get_platform job_checks platform_names print_states run_checks
     """,

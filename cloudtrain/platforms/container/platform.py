@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 from cloudtrain.platforms.base import Request
 from cloudtrain.platforms.checks import Check
@@ -25,6 +26,13 @@ class ContainerPlatform(MachinePlatform):
         from cloudtrain.platforms.container.render import render
 
         return render(job)
+
+    def placed(
+        self, fields: Mapping[str, Any], number: int, jobs: int, per_host: int | None
+    ) -> Mapping[str, Any]:
+        from cloudtrain.platforms.container.render import placed
+
+        return placed(fields, number, jobs, per_host)
 
     def job_warnings(self, job: TrainingJob) -> list[str]:
         from cloudtrain.platforms.common.runtime_choice import runtime_warnings

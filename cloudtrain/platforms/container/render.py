@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -10,6 +11,7 @@ import msgspec
 from msgspec import Meta, Struct
 
 from cloudtrain.contract import Paths
+from cloudtrain.contract.host import share_of, visible_gpus
 from cloudtrain.contract.paths import DEFAULT_BASE
 from cloudtrain.engine.client import Bind
 from cloudtrain.engine.engine import find_engine
@@ -23,6 +25,7 @@ from cloudtrain.platforms.common.bundled_runtime import (
     check_channel_names,
 )
 from cloudtrain.platforms.common.hyperparameters import encoded_hyperparameters
+from cloudtrain.platforms.common.places import counted, shares_of_machine
 from cloudtrain.platforms.common.platform_options import check_own_options
 from cloudtrain.platforms.common.request import base_body, check_channels, new_request
 from cloudtrain.platforms.common.runtime_choice import choose_runtime, explained
@@ -150,6 +153,35 @@ def _check(job: TrainingJob, options: ContainerOptions) -> None:
 
 def _gpus(job: TrainingJob, options: ContainerOptions) -> int | str | list[str] | None:
     return options.gpus or ("all" if job.instance_type == "local_gpu" else None)
+
+
+def placed(fields: Mapping[str, Any], number: int, jobs: int, per_host: int | None) -> Mapping[str, Any]:
+    """See `cloudtrain.platforms.Places`: the GPUs of the containers of a job by name."""
+    names = ("platform_options", "instance_count", "instance_groups", "instance_type")
+    given = {name: fields[name] for name in names if fields.get(name) is not None}
+    job = TrainingJob.from_dict({**given, "platform": NAME})
+    options = ContainerOptions.of(job)
+    wanted = _gpus(job, options)
+    present = wanted if isinstance(wanted, list) else visible_gpus({}) if wanted else ()
+    shares = shares_of_machine(present, jobs, per_host)
+    if shares == 1 or not present:
+        return fields
+    if job.host_count > 1:
+        raise InvalidJob(
+            f"parallel: trials of {job.host_count} hosts would use the same GPUs of this machine",
+            hint="Set parallel 1, or instance_count 1.",
+        )
+    if not isinstance(wanted, int):
+        own = share_of(present, number, shares)
+    elif wanted * shares <= len(present):
+        own = present[number * wanted :][:wanted]
+    else:
+        raise InvalidJob(
+            f"parallel: {shares} trials of {counted(wanted, 'GPU')} at the same time, and this machine has "
+            f"{len(present)}",
+            hint="Decrease parallel, trials_per_host or platform_options.gpus.",
+        )
+    return {**fields, "platform_options": {**job.platform_options, "gpus": list(own)}}
 
 
 def _mounted_source(job: TrainingJob, options: ContainerOptions) -> Path | None:

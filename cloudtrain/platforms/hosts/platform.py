@@ -29,6 +29,13 @@ class HostsPlatform(MachinePlatform):
     def resolve(self, job: TrainingJob) -> TrainingJob:
         return rendering.resolve(super().resolve(rendering.in_folder(job)))
 
+    def placed(
+        self, fields: Mapping[str, Any], number: int, jobs: int, per_host: int | None
+    ) -> Mapping[str, Any]:
+        from cloudtrain.platforms.hosts.places import placed
+
+        return placed(fields, number, jobs, per_host)
+
     def offers(self) -> list[HostOffer]:
         """See `Offers`: those in the config file, or of the allocation, as they describe themselves.
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from cloudtrain.contract.host import visible_gpus
 from cloudtrain.errors import InvalidJob
 from cloudtrain.platforms.base import Request
 from cloudtrain.platforms.supervised.early import LOCAL_SUPERVISOR
@@ -31,6 +33,15 @@ class LocalPlatform(MachinePlatform):
         from cloudtrain.platforms.local import render as rendering
 
         return rendering.render(job)
+
+    def placed(
+        self, fields: Mapping[str, Any], number: int, jobs: int, per_host: int | None
+    ) -> Mapping[str, Any]:
+        from cloudtrain.platforms.common.places import shares_of_machine, with_share
+
+        gpus = visible_gpus({**os.environ, **(fields.get("environment") or {})})
+        port = (fields.get("platform_options") or {}).get("master_port", 0)
+        return with_share(fields, number, shares_of_machine(gpus, jobs, per_host), port)
 
     def submit(self, request: Request) -> None:
         """Also raises InvalidJob if ``platform_options.python`` cannot run the script."""

@@ -26,6 +26,7 @@ from cloudtrain._system.processes import exit_code, fork
 from cloudtrain._system.safe_open import Beneath
 from cloudtrain._system.signals import LINUX, SIGKILL, own_number, unblock
 from cloudtrain.contract import Paths, Settings
+from cloudtrain.contract.host import gpus_of_host
 from cloudtrain.contract.paths import DEFAULT_BASE
 from cloudtrain.errors import PlatformError
 from cloudtrain.runtime.descendants import adopt_orphans, end_descendants
@@ -160,6 +161,7 @@ def run_in_sent_folder(
         "CLOUDTRAIN_REQUIREMENTS_CACHE": cache,
         "CLOUDTRAIN_DIE_WITH_PARENT": str(os.getpid()),
     }
+    environment.update(gpus_of_host(0, 1, environment))
     folder = SentHostFolder(paths.base, send, leads=number == 0)
     command = [sys.executable, "-c", RUN_RUNTIME, library]
     code = run(number, folder, environment, given, command, send, ENDING_SECONDS)
