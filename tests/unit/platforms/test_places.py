@@ -66,7 +66,7 @@ def test_a_hostfile_is_read_once(tmp_path: Path) -> None:
             "parallel: 5 trials at the same time, and 2 hosts with 2 trials_per_host take 4",
         ),
         (4, 4, hosts("a:2"), "trials_per_host: 4 trials do not fit into the 2 slots of a"),
-        (2, 2, hosts("a,b", instance_count=2), "trials_per_host: 2, but each trial needs 2 hosts"),
+        (2, 2, hosts("a,b", instance_count=2), "trials_per_host: 2, but each trial needs 2 whole hosts"),
         (2, None, hosts("localhost,127.0.0.1"), "parallel: localhost and 127.0.0.1 are both this machine"),
         (2, 2, {"platform_options": {"hosts": "a", "master_port": 7000}}, "master_port: 7000 is one port"),
     ],
