@@ -327,6 +327,11 @@ BENCHMARKS = (
                 "without sampling",
                 times=0.95,
             ),
+            Row(
+                "reporting a wait for data in a step of 10 ms",
+                "reporting a wait for data in a step of 10 ms",
+                limit=1,
+            ),
         ),
         6,
     ),

@@ -1,11 +1,12 @@
 """Measures what the sampling of a host costs: the processor time of the sampler, and the steps of a rank meanwhile.
 
-    python benchmarks/sampling.py [share] [step] [--runs 3] [--quick] [--json]
+    python benchmarks/sampling.py [share] [step] [data] [--runs 3] [--quick] [--json]
 
 - ``share``: the processor time of a process that only samples, as a share of a processor: of this machine, of 8 ranks
   that have started 4 processes each, and of two GPUs of a library in place of NVIDIA's. Its start is not counted.
 - ``step``: the median of a training step (matrix products on one thread) on a machine that is sampled, and that is not.
   Both take turns of 3 s, in which the process that samples runs, or is stopped.
+- ``data``: the processor time of `loading_data` in each step of 10 ms: as much as that of a ``DataLoader``.
 """
 
 from __future__ import annotations
@@ -25,7 +26,8 @@ from pathlib import Path
 from _common import OURS, TEST_FOLDERS, Report, run_parts
 
 from cloudtrain.contract import RankSlot
-from cloudtrain.observe import EventLog
+from cloudtrain.observe import EventLog, heartbeat
+from cloudtrain.observe.data_wait import loading_data
 from cloudtrain.runtime.run_folder import RankRecord
 from cloudtrain.runtime.sampling.sampler import Sampler
 
@@ -60,6 +62,32 @@ def step(report: Report, given: argparse.Namespace) -> None:
             process.communicate()
     report.add("training step on a host that is sampled", OURS, medians[True])
     report.add("training step on a host that is sampled", "without sampling", medians[False])
+
+
+def data(report: Report, given: argparse.Namespace) -> None:
+    count = 50 if given.quick else 500
+    with tempfile.TemporaryDirectory() as folder:
+        os.environ[heartbeat.VARIABLE] = f"{folder}/heartbeat"
+        heartbeat.create(f"{folder}/heartbeat")
+        values = [_waits_seconds(count) for _ in range(given.runs)]
+    report.add(
+        "reporting a wait for data in a step of 10 ms",
+        OURS,
+        [1e4 * value for value in values],
+        "% of the step",
+    )
+
+
+def _waits_seconds(count: int) -> float:
+    """Seconds of this thread for one wait."""
+    used = 0.0
+    for _ in range(count):
+        time.sleep(0.01)
+        began = time.thread_time()
+        with loading_data():
+            pass
+        used += time.thread_time() - began
+    return used / count
 
 
 def _step_seconds(seconds: float) -> float:
@@ -120,4 +148,4 @@ if __name__ == "__main__":
         _sample(Path(sys.argv[2]), float(sys.argv[3]))
     else:
         os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
-        run_parts(__doc__, {"share": share, "step": step}, runs=3)
+        run_parts(__doc__, {"share": share, "step": step, "data": data}, runs=3)

@@ -17,6 +17,7 @@ from cloudtrain._display.facts import goodput_share, goodput_times, places
 from cloudtrain._display.markup import STYLE, Html, block, element, line, link, shortened
 from cloudtrain._display.steps import brief_progress, span, step_facts
 from cloudtrain._display.view import JobView, moment
+from cloudtrain._display.waits import waits_text
 from cloudtrain.contract import FailureReport, JobStatus
 from cloudtrain.platforms import HostState, JobDescription, JobState
 
@@ -112,6 +113,8 @@ def _rows(view: JobView) -> Iterator[Html]:
         share, times = goodput_share(description), goodput_times(description.goodput)
         shown = ("time", times) if share is None else ("goodput", f"{share:.1%} ({times})")
         yield from _row(shown[0], line(shown[1]))
+    if waits := waits_text(view):
+        yield from _row("waits for", line(waits))
     for label, fact in list(description.details.items())[:MOST_DETAILS]:
         yield from _row(label, line(fact))
     if view.cost is not None:

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from cloudtrain._display.sparkline import sparkline
 from cloudtrain._display.steps import step_facts
 from cloudtrain._display.view import JobView
+from cloudtrain._display.waits import waits_text
 from cloudtrain.contract import FailureReport, JobStatus
 from cloudtrain.contract.text import escape_line, escape_text
 from cloudtrain.observe import Goodput, Sample
@@ -46,6 +47,8 @@ def facts(view: JobView) -> Iterator[tuple[str, str]]:
         bar = "" if share is None else f"{share:.1%} {'█' * filled}{'░' * (BAR_WIDTH - filled)} "
         times = goodput_times(description.goodput)
         yield ("goodput", f"{bar}({times})") if bar else ("time", times)
+    if waits := waits_text(view):
+        yield "waits for", waits
     if description.attempt:
         yield "retries", str(description.attempt)
     yield from description.details.items()

@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from cloudtrain._display.waits import data_shares, mean_share
 from cloudtrain.contract import JobStatus
 from cloudtrain.errors import CloudtrainError, PlatformError
 from cloudtrain.platforms import (
@@ -42,6 +43,8 @@ class Rank:
     exit_code: int | None = None
     step: int | None = None
     """The last step that a rank of its host reported."""
+    data_wait: float | None = None
+    """The share of its time that it waits for data, from 0 to 1: see `JobView.data_shares`."""
 
 
 @dataclass(frozen=True)
@@ -109,18 +112,24 @@ class JobView:
         return self.summary.course.spans if self.summary else ()
 
     @property
+    def data_shares(self) -> dict[int, float]:
+        """The share of the time that each rank waits for data, where it is known: see `waits.data_shares`."""
+        return data_shares(self.samples, is_running=not self.description.status.is_final)
+
+    @property
     def ranks(self) -> list[Rank]:
         """The ranks of the last attempt, by number: those of hosts that have reported them."""
         if self.summary is None:
             return []
         states = {host.name: host.state for host in self.description.hosts}
+        waits = self.data_shares
         found = []
         for name, host in self.summary.course.hosts.items():
             codes = dict(host.ended)
             for number in host.ranks:
                 code = codes.get(number)
                 state = states.get(name, "") if code is None else "failed" if code else "ended"
-                found.append(Rank(number, name, state, code, host.step))
+                found.append(Rank(number, name, state, code, host.step, waits.get(number)))
         return sorted(found, key=lambda rank: rank.number)
 
     def to_dict(self) -> dict[str, Any]:
@@ -139,6 +148,7 @@ class JobView:
                 host: [sample.to_dict() for sample in samples] for host, samples in self.samples.items()
             },
             "exposed": self.exposed,
+            "data_wait": mean_share(self.data_shares),
             **cost_fields(self.cost),
             "plan": self.plan.to_dict() if self.plan else None,
             "stacks": self.stacks.to_dict() if self.stacks else None,

@@ -7,6 +7,7 @@ from cloudtrain._lazy import lazy
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from cloudtrain.observe.checkpointing import commits as commits, committing as committing
+    from cloudtrain.observe.data_wait import loading_data as loading_data
     from cloudtrain.observe.events import (
         EventLog as EventLog,
         parse_event as parse_event,
@@ -23,6 +24,7 @@ __getattr__, __dir__, __all__ = lazy(
     __name__,
     {
         "cloudtrain.observe.checkpointing": "commits committing",
+        "cloudtrain.observe.data_wait": "loading_data",
         "cloudtrain.observe.events": "EventLog parse_event parse_events read_events",
         "cloudtrain.observe.goodput": "Goodput",
         "cloudtrain.observe.heartbeat": "beat",

@@ -16,6 +16,9 @@ INTERVAL = 0.5
 
 _FORMAT = "<dQQ"
 _SIZE = 24
+_DATA_FORMAT = "<ddd"
+_DATA_SIZE = 24
+"""After the heartbeat: see `note_data`."""
 
 _last = 0.0
 _entered = 0
@@ -60,9 +63,21 @@ def leave_collective() -> None:
     _write()
 
 
+def note_data(seconds: float, first: float, now: float) -> None:
+    """Report for how long this rank has waited for data since ``first``. That does not count as a heartbeat.
+
+    The times are on the clock of `time.monotonic`.
+    """
+    _put(_DATA_FORMAT, (seconds, first, now), _SIZE)
+
+
 def _write() -> None:
     global _last
     _last = time.monotonic()
+    _put(_FORMAT, (_last, _entered, _left), 0)
+
+
+def _put(layout: str, values: tuple[float, ...], offset: int) -> None:
     path = os.environ.get(VARIABLE)
     if path is None:
         return
@@ -71,7 +86,7 @@ def _write() -> None:
     from cloudtrain._system.files import write_at
 
     try:
-        write_at(_descriptor(path), pack(_FORMAT, _last, _entered, _left), 0)
+        write_at(_descriptor(path), pack(layout, *values), offset)
     except OSError:
         return
 
@@ -90,7 +105,7 @@ def _descriptor(path: str) -> int:
 def create(path: str) -> None:
     """Create the file of a rank that has not sent a heartbeat. Its space is reserved: the disk may be full later."""
     with open(path, "wb") as file:
-        file.write(bytes(_SIZE))
+        file.write(bytes(_SIZE + _DATA_SIZE))
 
 
 def read(path: str) -> Heartbeat | None:
@@ -106,3 +121,17 @@ def read(path: str) -> Heartbeat | None:
         return None
     heartbeat = Heartbeat(*unpack(_FORMAT, data))
     return heartbeat if heartbeat.time > 0 else None
+
+
+def read_data(path: str) -> tuple[float, float, float] | None:
+    """The last report of `note_data`; None before the first one. A script may write any numbers there."""
+    from struct import unpack
+
+    from cloudtrain._system.files import read_regular
+
+    try:
+        data = read_regular(path, _SIZE + _DATA_SIZE)[_SIZE:]
+    except OSError:
+        return None
+    seconds, first, now = unpack(_DATA_FORMAT, data) if len(data) == _DATA_SIZE else (0.0, 0.0, 0.0)
+    return (seconds, first, now) if now > 0 else None

@@ -42,7 +42,7 @@ _NUMBERS = (
 
 
 _KEPT = (
-    *("time", "seconds", "gpu", "ranks", "rank_memory"),
+    *("time", "seconds", "gpu", "ranks", "rank_memory", "rank_data"),
     *_NUMBERS,
     *(f"gpu_{name}" for name in (*_GPU_NUMBERS, *_GPU_TEXTS)),
 )
@@ -102,6 +102,8 @@ class Sample:
     network_out: Number = None
     ranks: Mapping[int, float] = field(default_factory=dict)
     """Bytes of memory of each rank, with the processes that it started; the largest."""
+    data: Mapping[int, float] = field(default_factory=dict)
+    """The share of the time, from 0 to 1, in which each rank waited for its data, where it reports that."""
     gpus: Sequence[GpuSample] = ()
 
     @classmethod
@@ -114,10 +116,8 @@ class Sample:
             event.get("time") or 0.0,
             event["seconds"],
             **{name: event.get(name) for name in _NUMBERS},
-            ranks={
-                int(rank): size
-                for rank, size in zip(event.get("ranks") or (), event.get("rank_memory") or ())
-            },
+            ranks=_by_rank(event, "rank_memory"),
+            data=_by_rank(event, "rank_data"),
             gpus=tuple(map(GpuSample, ids, *columns)),  # of many hosts, there are a hundred thousand
         )
 
@@ -128,8 +128,16 @@ class Sample:
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Sample:
         """The inverse of `to_dict`, also after a round trip through JSON. Raises TypeError or ValueError."""
-        ranks = {int(rank): size for rank, size in values["ranks"].items()}
-        return cls(**{**values, "ranks": ranks, "gpus": tuple(GpuSample(**gpu) for gpu in values["gpus"])})
+        by_rank = {
+            name: {int(rank): value for rank, value in (values.get(name) or {}).items()}
+            for name in ("ranks", "data")
+        }
+        return cls(**{**values, **by_rank, "gpus": tuple(GpuSample(**gpu) for gpu in values["gpus"])})
+
+
+def _by_rank(event: Mapping[str, Any], name: str) -> dict[int, float]:
+    values = zip(event.get("ranks") or (), event.get(name) or ())
+    return {int(rank): value for rank, value in values if value is not None}
 
 
 def check(given: Fields) -> None:
@@ -139,7 +147,7 @@ def check(given: Fields) -> None:
     for name in _NUMBERS:
         given.number(name, None, least=0)
     lists = {"gpu": given.texts("gpu", ())}
-    for name in (*(f"gpu_{name}" for name in _GPU_NUMBERS), "ranks", "rank_memory"):
+    for name in (*(f"gpu_{name}" for name in _GPU_NUMBERS), "ranks", "rank_memory", "rank_data"):
         lists[name] = given.numbers(name)
     for name in (f"gpu_{name}" for name in _GPU_TEXTS):
         lists[name] = given.items(name, ())

@@ -19,6 +19,7 @@ import sys
 
 from cloudtrain.observe import steady
 from cloudtrain.observe.heartbeat import VARIABLE as HEARTBEAT
+from cloudtrain.runtime.after_import import AfterImport
 from cloudtrain.runtime.parent_death import RUNTIME_PID, be_traceable, die_with_runtime, execute
 from cloudtrain.runtime.run_folder import (
     AGENT_COMMAND,
@@ -38,7 +39,7 @@ from cloudtrain.runtime.run_folder import (
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from types import TracebackType
+    from types import ModuleType, TracebackType
 
 assert sys.platform != "win32", "jobs run on Linux and macOS"
 
@@ -152,6 +153,7 @@ def _run(script: Callable[[], None]) -> None:
     """Run the script and record how it ended, before the process ends normally."""
     owner = os.getpid()
     _dump_stacks_on_signal()
+    _watch_loaders()
     warn = _watch_for_place()
     try:
         script()
@@ -279,6 +281,18 @@ def _text(text: str) -> str:
 
         text = ValueHider.of_variables(names.split(","), os.environ).hide_all(text)
     return text.encode("utf-8", "backslashreplace").decode()
+
+
+def _watch_loaders() -> None:
+    """Let the script's ``DataLoader`` report how long the rank waits for it, once the script has imported torch."""
+
+    def watch(module: ModuleType) -> None:
+        from cloudtrain.observe.data_wait import watch_loaders
+
+        watch_loaders(module)
+
+    if HEARTBEAT in os.environ:
+        sys.meta_path.insert(0, AfterImport("torch.utils.data.dataloader", watch))
 
 
 def _dump_stacks_on_signal() -> None:

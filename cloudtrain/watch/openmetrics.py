@@ -20,6 +20,7 @@ GAUGES = {
     "cloudtrain_step": "The last training step of the job.",
     "cloudtrain_metric": "The last value of a metric that the script reports.",
     "cloudtrain_rank_step": "The last training step that the rank's host has reported.",
+    "cloudtrain_rank_data_wait_ratio": "Share of its time that the rank waits for data.",
     "cloudtrain_rank_memory_bytes": "Memory of the rank and of the processes that it started.",
     "cloudtrain_host_cpu_cores": "Processors in use.",
     "cloudtrain_host_memory_bytes": "Memory in use that cannot be freed.",
@@ -72,7 +73,9 @@ def _of_job(view: JobView) -> Iterator[Value]:
 
 def _of_ranks(view: JobView) -> Iterator[Value]:
     for rank in view.ranks:
-        yield "cloudtrain_rank_step", {"host": rank.host, "rank": rank.number}, rank.step
+        which = {"host": rank.host, "rank": rank.number}
+        yield "cloudtrain_rank_step", which, rank.step
+        yield "cloudtrain_rank_data_wait_ratio", which, rank.data_wait
 
 
 def _of_hosts(view: JobView) -> Iterator[Value]:

@@ -148,8 +148,8 @@ PUBLIC = {
         remove_job remove_submission rows_named set_parameters to_number
     """,
     "cloudtrain.observe": """
-        EventLog Goodput GpuSample Sample Summary beat commits committing own_progress parse_event parse_events
-        read_events report_step summarize
+        EventLog Goodput GpuSample Sample Summary beat commits committing loading_data own_progress parse_event
+        parse_events read_events report_step summarize
     """,
     "cloudtrain.observe.timeline": """
         Offset RankStep Step Timeline Trace align find_steps merge read_trace

@@ -11,43 +11,16 @@ import re
 import sys
 from collections.abc import ItemsView, ValuesView
 
+from cloudtrain.runtime.after_import import AfterImport
 from cloudtrain.runtime.run_folder import LIBRARY
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-    from importlib.machinery import ModuleSpec
+    from collections.abc import Callable
     from types import ModuleType
     from typing import Any
 
 MODULE = "mpi4py.MPI"
-
-
-class AfterImport:
-    """Calls ``check`` right after the import of `MODULE`, which initialises MPI."""
-
-    def __init__(self, check: Callable[[ModuleType], None]) -> None:
-        self._check = check
-
-    def find_spec(
-        self, name: str, path: Sequence[str] | None, target: ModuleType | None = None
-    ) -> ModuleSpec | None:
-        if name != MODULE:
-            return None
-        import importlib.util
-
-        sys.meta_path.remove(self)
-        spec = importlib.util.find_spec(name)
-        if spec is None or spec.loader is None:
-            return spec
-        loader, execute = spec.loader, spec.loader.exec_module
-
-        def exec_module(module: ModuleType) -> None:
-            execute(module)
-            self._check(module)
-
-        loader.exec_module = exec_module  # type: ignore[method-assign]
-        return spec
 
 
 def check_world(expected: int) -> None:
@@ -62,7 +35,7 @@ def check_world(expected: int) -> None:
                 "does not fit platform_options.launcher_srun. Open MPI needs pmix, MPICH pmi2; or leave it out"
             )
 
-    sys.meta_path.insert(0, AfterImport(check))
+    sys.meta_path.insert(0, AfterImport(MODULE, check))
 
 
 def warn_of_worlds_of_one() -> None:
@@ -78,7 +51,7 @@ def warn_of_worlds_of_one() -> None:
                 "ranks: to have one world, let mpirun start them (cloudtrain run --mpi; a job: --mpirun)\n"
             )
 
-    sys.meta_path.insert(0, AfterImport(check))
+    sys.meta_path.insert(0, AfterImport(MODULE, check))
 
 
 def _size(mpi: ModuleType) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import threading
 import time
@@ -15,7 +16,8 @@ from typing import Any, Callable
 from cloudtrain.contract import FailureClass, FailureReport, RankSlot, cpu_count, gpu_count
 from cloudtrain.observe import EventLog
 from cloudtrain.observe.events import to_line
-from cloudtrain.runtime.run_folder import RankRecord
+from cloudtrain.observe.heartbeat import read_data
+from cloudtrain.runtime.run_folder import RankRecord, heartbeat_path
 from cloudtrain.runtime.sampling.idleness import GpuUsage, HostUsage, IdleMeter, pause
 
 TYPE_CHECKING = False
@@ -25,6 +27,9 @@ if TYPE_CHECKING:
     from cloudtrain.runtime.sampling.last_minute import Moment
     from cloudtrain.runtime.sampling.machine import Machine
     from cloudtrain.runtime.sampling.nvml import Reading
+
+Wait = tuple[float, float, float]
+"""See `note_data`."""
 
 SECONDS = 10.0
 """Between two readings."""
@@ -164,7 +169,7 @@ class Sampler:
         disk: Background[int | None] = Background("disk-free", lambda: self._disk_free, DEVICES_SHARE)
         fixed = {"cpus": cpu_count(), "memory_limit": machine.memory_limit}
         began = read_at = time.monotonic()
-        recorded, before = _Recorded(began), _counters(machine)
+        recorded, before, waited = _Recorded(began), _counters(machine), self._waits()
         ended = False
         while not ended:
             ended = self._ended.wait(pause)
@@ -176,12 +181,16 @@ class Sampler:
                 if self._meter:
                     self._meter.add(now, self._usage(machine, counters, found))
                 rates = {name: _rate(before[name], value, elapsed) for name, value in counters.items()}
+                memory, waits = self._memory_since(read_at), self._waits()
                 self._record(
                     recorded,
                     {
                         **rates,
                         **fixed,
-                        **self._memory_since(read_at),
+                        **memory,
+                        "rank_data": [
+                            _share(waited.get(rank), waits.get(rank)) for rank in memory["ranks"] or ()
+                        ],
                         **self._of_gpus(found),
                         "disk_free": free and free[0],
                     },
@@ -189,7 +198,7 @@ class Sampler:
                     is_due=now - began < FULL_RATE_SECONDS,
                     is_last=ended,
                 )
-                before, read_at = counters, now
+                before, waited, read_at = counters, waits, now
             pause = max(shortest, (time.thread_time() - used) / SHARE)
 
     def _record(
@@ -218,6 +227,13 @@ class Sampler:
                 ranks[rank] = max(size, ranks.get(rank, 0))
         memory = max((moment.memory for moment in found if moment.memory is not None), default=None)
         return {"memory": memory, "ranks": [*ranks] or None, "rank_memory": [*ranks.values()] or None}
+
+    def _waits(self) -> dict[int, Wait]:
+        """The last report of each rank about its waits for data."""
+        found = {
+            slot.rank: read_data(heartbeat_path(self._run_folder, slot.local_rank)) for slot in self._slots
+        }
+        return {rank: wait for rank, wait in found.items() if wait is not None}
 
     def _usage(
         self, machine: Machine, counters: Mapping[str, float | None], found: tuple[Reading, float] | None
@@ -318,3 +334,13 @@ def _counters(machine: Machine) -> dict[str, float | None]:
 def _rate(before: float | None, after: float | None, seconds: float) -> float | None:
     """Per second; None also if a counter was reset."""
     return None if before is None or after is None or after < before else (after - before) / seconds
+
+
+def _share(before: Wait | None, after: Wait | None) -> float | None:
+    """The share of the time between two reports in which a rank waited; None if that is unknown."""
+    if after is None:
+        return None
+    seconds, first, now = after
+    earlier, since = (before[0], before[2]) if before else (0.0, first)
+    share = (seconds - earlier) / (now - since) if now > since else math.nan
+    return min(max(share, 0.0), 1.0) if math.isfinite(share) else None

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-MEANS = ("cpu", "disk_read", "disk_write", "network_in", "network_out", "gpu_use", "gpu_power")
+MEANS = ("cpu", "disk_read", "disk_write", "network_in", "network_out", "gpu_use", "gpu_power", "rank_data")
 LARGEST = ("memory", "rank_memory", "gpu_memory", "gpu_temperature")
 PEAKS = ("cpu", "gpu_use")
 """Of these means, the largest value is a field, too: ``cpu_max``, ``gpu_use_max``."""
@@ -21,7 +21,7 @@ def merge(samples: Sequence[Values]) -> dict[str, Any]:
     alike = {key: [sample for sample in samples if sample.get(key) == last.get(key)] for key in (*KEYS, "")}
     merged: dict[str, Any] = {}
     for name in dict.fromkeys(name for sample in samples for name in sample):
-        key = "gpu" if name.startswith("gpu_") else "ranks" if name == "rank_memory" else ""
+        key = "gpu" if name.startswith("gpu_") else "ranks" if name.startswith("rank_") else ""
         given = [sample.get(name) for sample in alike[key]]
         if name in MEANS:
             merged[name] = _each(given, lambda values: sum(values) / len(values))

@@ -11,6 +11,7 @@ from cloudtrain._display.facts import goodput_share, goodput_times, places
 from cloudtrain._display.past import cost_of
 from cloudtrain._display.steps import span
 from cloudtrain._display.view import moment
+from cloudtrain._display.waits import waits_text
 from cloudtrain.contract import user_hyperparameters
 from cloudtrain.observe.metric_series import Point
 from cloudtrain.watch.report.gather import HYPERPARAMETERS, Gathered
@@ -47,6 +48,8 @@ def what_ran(job: Gathered) -> Iterator[tuple[str, str]]:
         yield "took", span(job.view.seconds)
     if found.attempt:
         yield "attempts", str(found.attempt + 1)
+    if waits := waits_text(job.view):
+        yield "waits for", waits
     yield from machine(job)
     if found.git_commit:
         yield "commit", found.git_commit

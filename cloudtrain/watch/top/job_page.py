@@ -12,6 +12,7 @@ from cloudtrain._display.facts import goodput_share, goodput_times
 from cloudtrain._display.sparkline import sparkline, timed_sparkline
 from cloudtrain._display.steps import span, step_facts
 from cloudtrain._display.view import JobView
+from cloudtrain._display.waits import waits_text
 from cloudtrain.observe.course import Span
 from cloudtrain.watch.top.hosts import Device, Group, Host, grouped, hosts_of, merged
 from cloudtrain.watch.top.lines import Column, axis, bar, clock, fitted, joined, safe, segments, size, table
@@ -107,8 +108,7 @@ def _head(view: JobView, width: int) -> Iterator[Text]:
         yield from (safe(f"  {line}", "red") for line in view.hanging.stack.splitlines()[:MOST_CALLS])
     yield from _labelled("steps", _steps(view))
     yield from _labelled("time", _goodput(view))
-    exposed = "" if view.exposed is None else f"{view.exposed:.1%} of the last steps waited for communication"
-    yield from _labelled("exposed", exposed)
+    yield from _labelled("waiting", waits_text(view))
     yield from _labelled("cost", "" if view.cost is None else view.cost.line())
     yield from _phases(view, width)
     yield from _metrics(view, width)

@@ -13,6 +13,34 @@ from cloudtrain.observe import read_events
 from cloudtrain.observe.samples import samples_by_host
 from tests.nvml import ORDERS, compile_stand_in
 
+SCRIPT = """
+import os, time
+from torch.utils.data import DataLoader
+
+from cloudtrain.observe import loading_data
+
+kept = bytearray(b"x") * (30 << 20)
+rank = int(os.environ["RANK"])
+
+class Slow:
+    def __len__(self):
+        return 8
+
+    def __getitem__(self, place):
+        time.sleep(0.25)
+        return place
+
+if rank == 1:
+    list(DataLoader(Slow()))  # in this process
+elif rank == 2:
+    list(DataLoader(Slow(), num_workers=2))  # in children, which do not count themselves
+elif rank == 3:
+    with loading_data():
+        time.sleep(2)
+time.sleep(2 if rank else 4)
+"""
+"""Rank 0 waits for no data, the others wait for half of their time."""
+
 
 def test_all_hosts_are_sampled_with_their_gpus(
     run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -22,7 +50,7 @@ def test_all_hosts_are_sampled_with_their_gpus(
     monkeypatch.setenv("LD_LIBRARY_PATH", str(compile_stand_in(tmp_path).parent))
     monkeypatch.setenv(ORDERS, str(orders))
     job = run(
-        "import time\nkept = bytearray(b'x') * (30 << 20)\ntime.sleep(4)",
+        SCRIPT,
         distribution=TWO_RANKS,
         instance_count=2,
     )
@@ -35,6 +63,8 @@ def test_all_hosts_are_sampled_with_their_gpus(
         assert samples[-1] == view.description.samples[host]
         assert samples[-1].memory and samples[-1].cpu is not None and samples[-1].cpus
         assert min(samples[-1].ranks.values()) > 30 << 20
+        assert set(samples[-1].data) == {"algo-1": {1}, "algo-2": {2, 3}}[host]
+        assert all(0 < share < 1 for share in samples[-1].data.values())
         assert [gpu.use for gpu in samples[-1].gpus] == [90, None, None]
         assert [gpu.memory for gpu in samples[-1].gpus] == [70 << 30, 5 << 30, 5 << 30]
 

@@ -21,13 +21,14 @@ def test_a_sample_has_its_gpus_and_ranks() -> None:
         memory=7,
         ranks=[2, 3],
         rank_memory=[10, 20],
+        rank_data=[0.25, None],
         gpu=["GPU-11111111", "MIG-22222222"],
         gpu_use=[93.5, None],
         gpu_throttling=["thermal", None],
     )
     sample = Sample.of(parse_event(json.dumps(event)))
     assert (sample.cpu, sample.memory, sample.memory_limit) == (1.5, 7, None)
-    assert sample.ranks == {2: 10, 3: 20}
+    assert (sample.ranks, sample.data) == ({2: 10, 3: 20}, {2: 0.25})
     assert sample.gpus == (
         GpuSample("GPU-11111111", use=93.5, throttling="thermal"),
         GpuSample("MIG-22222222"),
@@ -59,6 +60,7 @@ def test_lists_of_different_lengths_have_no_wrong_values() -> None:
         {"gpu": ["x" * 101]},
         {"gpu_throttling": ["x" * 101]},
         {"rank_memory": [1] * 1025},
+        {"rank_data": ["1"]},
         {"seconds": None},
         {"time": None},
     ],

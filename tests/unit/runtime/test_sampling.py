@@ -299,11 +299,11 @@ def test_a_minute_has_means_and_largest_values() -> None:
 def test_values_of_other_gpus_and_ranks_are_not_mixed() -> None:
     merged = merge(
         [
-            {"gpu": ["a"], "gpu_use": [10], "ranks": [0, 1], "rank_memory": [50, 60]},
-            {"gpu": ["b"], "gpu_use": [90], "ranks": [1], "rank_memory": [20]},
+            {"gpu": ["a"], "gpu_use": [10], "ranks": [0, 1], "rank_memory": [50, 60], "rank_data": [0, 1]},
+            {"gpu": ["b"], "gpu_use": [90], "ranks": [1], "rank_memory": [20], "rank_data": [0.5]},
         ]
     )
-    assert (merged["gpu_use"], merged["rank_memory"]) == ([90], [20])
+    assert (merged["gpu_use"], merged["rank_memory"], merged["rank_data"]) == ([90], [20], [0.5])
 
 
 def test_the_last_minute_ends_with_the_rank() -> None:

@@ -167,6 +167,7 @@ def test_without_a_terminal_it_prints_once(tmp_path: Path) -> None:
         "state": "train",
         "exit_code": None,
         "step": 110,
+        "data_wait": None,
     }
     assert [span["phase"] for span in found["spans"]] == ["fetch", "train"]
     assert len(found["recent_samples"]["host-1"]) == 9

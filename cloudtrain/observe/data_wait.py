@@ -1,0 +1,111 @@
+"""The time for which a rank waits for its data: the runtime makes a share of it in each sample of the host.
+
+The iterators of torch's ``DataLoader`` report it by themselves, after `watch_loaders`.
+Only the main thread counts: what another thread fetches in advance delays no step.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import functools
+import threading
+import time
+from collections.abc import Iterator
+from types import ModuleType
+from typing import Any
+
+from cloudtrain._system.processes import after_fork_in_child
+from cloudtrain.observe.heartbeat import note_data
+
+INTERVAL = 1.0
+"""Seconds between two reports, which a thread makes: the training only reads the clock."""
+
+_state = (0.0, 0.0)
+"""The seconds waited before, and when the present wait began, on the clock of `time.monotonic`; 0: there is none."""
+_first = 0.0
+"""When the first wait began."""
+_is_child = False
+"""Whether this is a process that the rank has forked, such as a worker of a loader."""
+
+
+@contextlib.contextmanager
+def loading_data() -> Iterator[None]:
+    """The body waits for the next data of the training. A rank inside a job reports how long; `DataLoader` needs none.
+
+    ::
+
+        with loading_data():
+            batch = next(batches)
+    """
+    counts = _begin()
+    try:
+        yield
+    finally:
+        if counts:
+            _end()
+
+
+def watch_loaders(module: ModuleType) -> None:
+    """Count the time in the iterators of ``DataLoader``. ``module`` is ``torch.utils.data.dataloader``."""
+    iterator: Any = getattr(module, "_BaseDataLoaderIter", None)
+    following = getattr(iterator, "__next__", None)
+    if following is None:
+        return
+
+    @functools.wraps(following)
+    def next_batch(self: Any) -> Any:
+        counts = _begin()
+        try:
+            return following(self)
+        finally:
+            if counts:
+                _end()
+
+    iterator.__next__ = next_batch
+
+
+def _begin() -> bool:
+    """Begin a wait. Returns whether it counts."""
+    global _state
+    seconds, since = _state
+    if since or _is_child or threading.current_thread() is not threading.main_thread():
+        return False
+    _state = seconds, time.monotonic()
+    if not _first:
+        _start_reports()
+    return True
+
+
+def _end() -> None:
+    global _state
+    seconds, since = _state
+    _state = seconds + time.monotonic() - since, 0.0
+
+
+def _start_reports() -> None:
+    global _first
+    _first = _state[1]
+    atexit.register(_report)
+    with contextlib.suppress(RuntimeError):  # there are too many threads
+        threading.Thread(target=_keep_reporting, name="cloudtrain-data-wait", daemon=True).start()
+
+
+def _keep_reporting() -> None:
+    while True:
+        _report()
+        time.sleep(INTERVAL)
+
+
+def _report() -> None:
+    if not _is_child:
+        (seconds, since), now = _state, time.monotonic()
+        note_data(seconds + (now - since if since else 0.0), _first, now)
+
+
+def _in_child() -> None:
+    global _is_child
+    _is_child = True
+
+
+after_fork_in_child(_in_child)
