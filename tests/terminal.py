@@ -56,7 +56,7 @@ class Terminal:
     def press(self, keys: str) -> None:
         os.write(self._master, keys.encode())
 
-    def wait_until(self, is_true: Callable[[str], object], seconds: float = 60.0) -> str:
+    def wait_until(self, is_true: Callable[[str], object], seconds: float = 120.0) -> str:
         """Draw until the screen is as described. Returns its text."""
         until = time.monotonic() + seconds
         while not is_true(self.text):
@@ -64,10 +64,10 @@ class Terminal:
             self._draw(0.1)
         return self.text
 
-    def wait_for(self, *texts: str, seconds: float = 60.0) -> str:
+    def wait_for(self, *texts: str, seconds: float = 120.0) -> str:
         return self.wait_until(lambda shown: all(text in shown for text in texts), seconds)
 
-    def wait_for_end(self, seconds: float = 30.0) -> int:
+    def wait_for_end(self, seconds: float = 120.0) -> int:
         until = time.monotonic() + seconds
         while self.process.poll() is None:
             assert time.monotonic() < until, f"it does not end; the screen:\n{self.text}"

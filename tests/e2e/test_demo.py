@@ -49,7 +49,7 @@ class Demo:
         return found
 
     def kill_everything(self) -> None:
-        deadline = time.monotonic() + 20
+        deadline = time.monotonic() + 60
         while found := self.processes():
             assert time.monotonic() < deadline, f"{found} cannot be killed"
             for pid in found:

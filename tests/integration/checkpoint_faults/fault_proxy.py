@@ -83,7 +83,7 @@ class FaultProxy:
         self._thread.join()
         self._loop.close()
 
-    def settle(self, timeout: float = 20) -> None:
+    def settle(self, timeout: float = 60) -> None:
         """Wait until the requests of clients that are dead have come to their end: they may outlive them."""
         address = urlsplit(self.endpoint)
         with socket.create_connection((address.hostname, address.port), timeout) as probe:

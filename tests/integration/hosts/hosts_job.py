@@ -171,7 +171,7 @@ class HostsJob:
         """The output of all hosts so far."""
         return "".join(part.output() for part in self.parts)
 
-    def wait_for(self, text: str, count: int, timeout: float = 60) -> None:
+    def wait_for(self, text: str, count: int, timeout: float = 120) -> None:
         """Wait until the ranks have printed ``text`` ``count`` times."""
         deadline = time.monotonic() + timeout
         while self.output().count(text) < count:
@@ -179,7 +179,7 @@ class HostsJob:
             assert in_time, f"{text!r} was not printed {count} times:\n{self.output()}"
             time.sleep(0.02)
 
-    def wait(self, timeout: float = 60) -> list[int]:
+    def wait(self, timeout: float = 120) -> list[int]:
         """Wait for all hosts; returns their exit codes. Raises subprocess.TimeoutExpired."""
         deadline = time.monotonic() + timeout
         return [part.program.wait(max(0.1, deadline - time.monotonic())) for part in self.parts]

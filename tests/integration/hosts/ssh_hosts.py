@@ -96,7 +96,7 @@ class SshHosts:
                 env={"PATH": os.defpath},
                 output=output,
             )
-        deadline = time.monotonic() + 20
+        deadline = time.monotonic() + 120
         while "listening" not in (self.folder / f"sshd-{machine.name}.log").read_text():
             assert time.monotonic() < deadline
             time.sleep(0.01)
@@ -154,7 +154,7 @@ class SshHosts:
 
     def wait_for(self, name: str, text: str, count: int) -> None:
         """Wait until the log of a job has ``text`` ``count`` times."""
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + 120
         log = self.job(name) / "job.log"
         while log.read_text().count(text) < count:
             assert time.monotonic() < deadline, log.read_text()
@@ -162,7 +162,7 @@ class SshHosts:
 
     def wait_for_silence(self) -> None:
         """Wait until no host runs anything but its ssh server."""
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + 120
         while left := {name: found for name in self.names if (found := self.processes(name))}:
             assert time.monotonic() < deadline, left
             time.sleep(0.05)

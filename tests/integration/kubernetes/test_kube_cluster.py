@@ -131,7 +131,7 @@ def test_a_pod_may_end_while_the_server_is_down(kubernetes: Namespace) -> None:
     container = worker.containers[0].process
     assert container
     kubernetes.server.stop_apiserver()
-    assert container.wait(10) == 0
+    assert container.wait(60) == 0
     kubernetes.server.start_apiserver()
     kubernetes.server.wait()
     _wait(kubernetes, "Complete")

@@ -75,7 +75,7 @@ def pods(*items: dict[str, object], version: int) -> dict[str, object]:
 
 
 def until(condition: Callable[[], object]) -> None:
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 60
     while not condition():
         assert time.monotonic() < deadline
         time.sleep(0.02)

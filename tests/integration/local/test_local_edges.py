@@ -75,12 +75,12 @@ def test_a_stop_while_torchrun_starts_does_not_wait_for_the_grace(run: Run, dela
         "import signal, sys, time\nsignal.signal(15, lambda *_: sys.exit(0))\nprint('on', flush=True)\ntime.sleep(600)",
         wait=False,
         distribution=TORCHRUN,
-        stop_grace=600,
+        stop_grace=120,
     )
     wait_until(lambda: events(job, "launch"), "the launch")
     time.sleep(delay)
     job.stop()
-    wait_for_end(job)
+    wait_for_end(job, 90)
     assert job.status == JobStatus.STOPPED
     assert live_processes(job) == []
 

@@ -45,7 +45,7 @@ def children() -> set[int]:
 
 def started_after(before: set[int]) -> int:
     """The supervisor that was started since. For a moment after exec, a process has no arguments in /proc."""
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + 60
     while not (found := children() - before):
         assert time.monotonic() < deadline
         time.sleep(0.01)

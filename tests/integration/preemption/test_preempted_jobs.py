@@ -117,10 +117,10 @@ def test_a_script_that_ignores_notices_ends_by_sigterm(submit: Submit) -> None:
             time.sleep(600)
         print("again")
     """
-    job = submit(script, stop_grace=300)
+    job = submit(script, stop_grace=120)
     wait_for_line(job, "on")
     job.preempt()
-    logs = wait_for_end(job)
+    logs = wait_for_end(job, 90)
     assert (job.status, "again" in logs) == (JobStatus.COMPLETED, True), logs
 
 
@@ -189,11 +189,11 @@ def test_a_notice_before_the_first_checkpoint_names_what_is_lost(submit: Submit,
             print("on", flush=True)
             time.sleep(600)
     """
-    job = submit(script, stop_grace=300)
+    job = submit(script, stop_grace=120)
     wait_for_line(job, "on")
     job.preempt()
-    logs = wait_for_end(job)
+    logs = wait_for_end(job, 90)
     warned = [line for line in logs.splitlines() if "no checkpoint yet" in line]
     assert bool(warned) is not saves, logs
     if warned:
-        assert re.search(r"does not save within 300 s, its \d+ s of training are lost", warned[0])
+        assert re.search(r"does not save within 120 s, its \d+ s of training are lost", warned[0])

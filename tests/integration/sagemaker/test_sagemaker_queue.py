@@ -141,7 +141,7 @@ def _read(job: ServiceJob) -> bool:
     return job.service.count("GetLogEvents") > 0
 
 
-def until(check: Callable[[], bool], timeout: float = 30) -> None:
+def until(check: Callable[[], bool], timeout: float = 90) -> None:
     end = time.monotonic() + timeout
     while not check():
         assert time.monotonic() < end

@@ -187,7 +187,7 @@ class SlurmCluster:
         self._down.add(node)
         self("scontrol", "update", f"nodename={node}", "state=down", f"reason={reason}")
 
-    def wait_for_nodes(self, patience: float = 30) -> None:
+    def wait_for_nodes(self, patience: float = 90) -> None:
         """Wait until all nodes are up.
 
         Raises:

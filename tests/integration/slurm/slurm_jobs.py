@@ -43,19 +43,19 @@ def number_of(job: Job) -> int:
     return int(submissions[-1]["number"])
 
 
-def wait_for_line(job: Job, text: str, count: int = 1, patience: float = 60) -> None:
+def wait_for_line(job: Job, text: str, count: int = 1, patience: float = 120) -> None:
     """Wait until ``count`` lines of the job's log contain ``text``."""
     wait_until(lambda: job.logs().count(text) >= count, f"{count} x {text!r} in the log", patience, job.logs)
 
 
-def wait_for_end(job: Job, patience: float = 90) -> Job:
+def wait_for_end(job: Job, patience: float = 180) -> Job:
     """Wait until the job has ended, successful or not."""
     wait_until(lambda: job.status.is_final, f"the end of {job.name}", patience, job.logs)
     return job
 
 
 def wait_until(
-    condition: Callable[[], object], what: str, patience: float = 60, more: Callable[[], str] = lambda: ""
+    condition: Callable[[], object], what: str, patience: float = 120, more: Callable[[], str] = lambda: ""
 ) -> None:
     deadline = time.monotonic() + patience
     while not condition():

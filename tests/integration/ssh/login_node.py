@@ -102,7 +102,7 @@ ForceCommand {sh}
             self.sshd = subprocess.Popen(
                 ["/usr/sbin/sshd", "-D", "-e", "-f", self.folder / "sshd_config"], stderr=log, stdout=log
             )
-        deadline = time.monotonic() + 20
+        deadline = time.monotonic() + 60
         while "Server listening" not in self.log:
             assert time.monotonic() < deadline and self.sshd.poll() is None, self.log
             time.sleep(0.01)

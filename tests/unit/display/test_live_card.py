@@ -82,7 +82,7 @@ def test_a_thread_updates_the_card_meanwhile() -> None:
 
     shell.display_pub.publish = publish_and_say
     with card.updating():
-        assert shown.wait(20)
+        assert shown.wait(60)
     assert shell.states == ["Running"]
 
 

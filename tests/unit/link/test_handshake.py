@@ -55,7 +55,7 @@ def run(client: Callable[[socket.socket], object], server: Callable[[socket.sock
 
     with ThreadPoolExecutor(2) as pool:
         return [
-            future.result(20)
+            future.result(60)
             for future in [
                 pool.submit(side, play, end)
                 for play, end in zip((client, server), socket.socketpair(), strict=True)
@@ -125,7 +125,7 @@ def test_a_recorded_handshake_cannot_be_replayed() -> None:
             end.sendall(outer.recv(CHALLENGE_BYTES))
             recorded.append(end.recv(PROOF_BYTES))
             outer.sendall(recorded[1])
-            served.result(10)
+            served.result(60)
 
     def replay(end: socket.socket) -> None:
         end.sendall(b"".join(recorded))

@@ -60,7 +60,7 @@ def test_files_of_a_script_do_not_block_the_runtime(beat: str) -> None:
     asked: list[bool] = []
     runtime = threading.Thread(target=lambda: asked.append(inquiry.ask(beat)), daemon=True)
     runtime.start()
-    runtime.join(10)
+    runtime.join(60)
     assert asked == [False]
     assert Path(f"{beat}.asked").read_text() == "not a pipe"
     os.mkfifo(f"{beat}.answer")

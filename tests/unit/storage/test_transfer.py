@@ -138,7 +138,7 @@ def test_the_first_error_stops_the_rest_and_is_raised(tmp_path: Path) -> None:
             if key == "000":
                 failed.set()
                 raise StorageError("the disk of 000 is full")
-            failed.wait(20)
+            failed.wait(60)
             while True:
                 progress(1)
 
