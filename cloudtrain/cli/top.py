@@ -58,12 +58,12 @@ def command(job: str | None, platform: str | None, as_json: bool) -> None:
 
             _print(console, job_page(view, console.width, None))
     else:
+        from cloudtrain.watch.top.list_page import Choice, list_page
+
         rows = RunningJobs(platform).look()
         if as_json:
-            echo_json([row.to_dict() for row in rows])
+            echo_json([line.to_dict() for line in Choice.all_open(rows).lines(rows)])
         else:
-            from cloudtrain.watch.top.list_page import list_page
-
             _print(console, list_page(rows, console.width, None))
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
+from functools import partial
 
 from cloudtrain.errors import CloudtrainError
 from cloudtrain.history.described import each
@@ -11,6 +12,7 @@ from cloudtrain.history.ends import Seen, keep, look
 from cloudtrain.history.outlines import known_end, known_ends, record_of
 from cloudtrain.history.shared import with_shared
 from cloudtrain.platforms import JobDescription, Platform
+from cloudtrain.storage import state_home
 
 Progress = Callable[[int, int], object]
 PART = 500
@@ -43,13 +45,14 @@ def refresh(progress: Progress | None = None) -> None:
         progress: called after each of several parts, with the number of jobs so far, and of all.
     """
     missing = [entry for entry, end in known_ends(whole=True) if end is None]
+    home = str(state_home()) if missing else ""
     for start in range(0, len(missing), PART):
-        seen = each(missing[start : start + PART], _look).values()
+        seen = each(missing[start : start + PART], partial(_look, home)).values()
         keep([one for one in seen if isinstance(one, Seen)], NOT_KEPT)
         if progress and len(missing) > PART:
             progress(min(start + PART, len(missing)), len(missing))
 
 
-def _look(platform: Platform, name: str) -> Seen:
-    record = record_of(name, platform.name)
+def _look(home: str, platform: Platform, name: str) -> Seen:
+    record = record_of(name, platform.name, home)
     return look(platform, platform.describe(name), record)

@@ -38,14 +38,16 @@ class Row:
 
     def to_dict(self) -> dict[str, Any]:
         """As data for JSON."""
+        about = {"kind": "job", "sweep": self.sweep.name if self.sweep else None}
         if self.view is None:
             return {
+                **about,
                 "name": self.name,
                 "platform": self.platform,
                 "status": "Unknown",
                 "reason": self.problem,
             }
-        return self.view.to_dict()
+        return {**about, **self.view.to_dict()}
 
 
 @dataclass

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from rich.text import Text
 
@@ -58,6 +59,11 @@ class Choice:
             return None
         return line
 
+    @classmethod
+    def all_open(cls, rows: Sequence[Row]) -> Choice:
+        """With the trials of every sweep."""
+        return cls(opened={row.sweep.name for row in rows if row.sweep})
+
     def lines(self, rows: Sequence[Row]) -> list[Line]:
         """The rows of the screen: a sweep in place of its trials, or above them."""
         trials: dict[str, list[Row]] = {}
@@ -82,6 +88,23 @@ class SweepLine:
     trials: Sequence[Row]
     """Those that run."""
     is_open: bool
+
+    def to_dict(self) -> dict[str, Any]:
+        """As data for JSON."""
+        view, best = self.view, self.view.trials.best
+        return {
+            "kind": "sweep",
+            "name": view.name,
+            "platform": view.plan.platform,
+            "status": view.status,
+            "submitted_at": view.trials.created_at,
+            "ended": view.ended,
+            "total": view.plan.trials,
+            "metric": view.plan.metric,
+            "best": best.to_dict() if best else None,
+            "why": view.why,
+            "running": [row.name for row in self.trials],
+        }
 
 
 Line = Row | SweepLine

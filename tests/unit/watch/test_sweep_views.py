@@ -133,3 +133,14 @@ def test_top_lists_a_sweep_as_one_row_that_opens() -> None:
     choice.move(rows, -1)
     assert choice.chosen(rows) is None and len(shown()) == 4
     assert len(list_page(rows, 160, None)) == 4
+    found = [line.to_dict() for line in Choice.all_open(rows).lines(rows)]
+    assert [(line["kind"], line["name"], line.get("sweep")) for line in found] == [
+        ("job", "new", None), ("sweep", "opt", None), ("job", "opt-0009", "opt"), ("job", "opt-0008", "opt"),
+        ("job", "old", None),
+    ]  # fmt: skip
+    assert (found[1]["ended"], found[1]["total"], found[1]["best"]["value"]) == (
+        10,
+        10,
+        pytest.approx(0.5, abs=0.01),
+    )
+    assert found[1]["running"] == ["opt-0009", "opt-0008"]
