@@ -26,6 +26,20 @@ FRAMEWORKS = {
     ),
 }
 """By framework: what starts the ranks, the script's arguments, and its hyperparameters, as in YAML."""
+PACKAGES = {
+    "torch": ("numpy", "torch>=2.4"),
+    "horovod": ("numpy", "torch>=2.4"),
+    "keras": ("keras>=3", "numpy", "tensorflow>=2.16", "torch>=2.4"),
+    "lightning": ("lightning>=2", "numpy", "torch>=2.4"),
+    "transformers": ("accelerate>=1.1", "numpy", "torch>=2.4", "transformers>=4.46"),
+}
+"""By framework: what its script needs. cloudtrain has Horovod's API; PyTorch carries the data of its ranks."""
+REQUIREMENTS = """\
+# The packages of train.py. A job installs what its Python lacks, once for all jobs with these lines.
+# PyTorch for Linux comes with CUDA: gigabytes. For one without, remove the # of the next line:
+# --index-url https://download.pytorch.org/whl/cpu --extra-index-url https://pypi.org/simple
+{packages}
+"""
 
 JOB = """\
 # cloudtrain submit train.yaml
@@ -52,9 +66,10 @@ WEIGHTS = (1.0, -2.0, 3.0)
 )  # fmt: skip
 @json_option
 def command(folder: Path, framework: str, as_json: bool) -> None:
-    """Write a job that works into FOLDER: a script, its job file, and data to replace by your own.
+    """Write a job that works into FOLDER: a script, what it needs, its job file, and data to replace by your own.
 
-    The job trains on two ranks of this machine, in seconds.
+    The job trains on two ranks of this machine, in seconds. The first one installs src/requirements.txt, where the
+    job's Python lacks it.
 
     \b
     Examples:
@@ -69,7 +84,9 @@ def command(folder: Path, framework: str, as_json: bool) -> None:
         click.echo(path)
     click.echo(
         f"\nRun it: cd {shlex.quote(str(folder))} && cloudtrain submit train.yaml\n"
-        "What this machine can run: cloudtrain doctor",
+        "It first installs what src/requirements.txt names and its Python lacks: "
+        f"{', '.join(PACKAGES[framework])}.\n"
+        "What is missing here: cloudtrain doctor train.yaml",
         err=True,
     )
 
@@ -82,6 +99,7 @@ def write_job(folder: Path, framework: str) -> list[Path]:
     contents = {
         folder / "train.yaml": job.replace("arguments: []\n", ""),
         folder / "src" / "train.py": script,
+        folder / "src" / "requirements.txt": REQUIREMENTS.format(packages="\n".join(PACKAGES[framework])),
         folder / "data" / "train.csv": table(),
     }
     existing = [str(path) for path in contents if path.exists() or path.is_symlink()]

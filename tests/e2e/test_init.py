@@ -6,6 +6,7 @@ import json
 import os
 import re
 import tarfile
+import venv
 from collections.abc import Callable
 from pathlib import Path
 
@@ -14,7 +15,7 @@ from command import cloudtrain
 from end_of_run import find_python
 from pages import PASSED, lock_line, passed_before
 
-from cloudtrain.cli.init import FRAMEWORKS
+from cloudtrain.cli.init import FRAMEWORKS, PACKAGES
 
 ENVIRONMENTS = {
     "keras": ("CLOUDTRAIN_TENSORFLOW_PYTHON", "tensorflow"),
@@ -96,10 +97,27 @@ def test_a_folder_that_cannot_be_written(tmp_path: Path) -> None:
     assert made.err == "Error: file/job/train.yaml cannot be written: Not a directory\n"
 
 
+@pytest.mark.parametrize("written", FRAMEWORKS)
+def test_doctor_says_what_the_job_installs(written: str, tmp_path: Path) -> None:
+    """In an environment that has none of it, as after an installation of cloudtrain alone."""
+    venv.create(tmp_path / "empty", symlinks=True)
+    made = cloudtrain("init", "job", "--framework", written, cwd=tmp_path)
+    python = tmp_path / "empty" / "bin" / "python"
+    chosen = ["--set", f"platform_options.python={python}", "--json"]
+    found = cloudtrain("doctor", "train.yaml", *chosen, cwd=tmp_path / "job")
+    findings = {row["name"]: row for row in json.loads(found.out)}
+    assert {row["outcome"] for row in findings.values()} == {"ok"}, (
+        "nothing that the script imports is forgotten"
+    )
+    what = findings["requirements"]["what"]
+    assert what == f"the job installs {', '.join(PACKAGES[written])}, which {python} lacks"
+    assert all(package in made.err for package in PACKAGES[written])
+
+
 def test_the_files_as_json(tmp_path: Path) -> None:
     made = json.loads(cloudtrain("init", "job", "--framework", "keras", "--json", cwd=tmp_path).out)
     assert made == {
         "folder": "job",
         "framework": "keras",
-        "files": ["job/train.yaml", "job/src/train.py", "job/data/train.csv"],
+        "files": ["job/train.yaml", "job/src/train.py", "job/src/requirements.txt", "job/data/train.csv"],
     }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shutil
@@ -15,10 +16,14 @@ from functools import partial
 from pathlib import Path
 from urllib.parse import urlsplit
 
+from packaging.requirements import InvalidRequirement, Requirement
+
 from cloudtrain.contract.opt_ml import LARGEST, SUFFIXES, advice, find_uses, show_uses
 from cloudtrain.contract.paths import DEFAULT_BASE
 from cloudtrain.contract.request_body import request_settings
+from cloudtrain.errors import StorageError
 from cloudtrain.packaging.cache import cached_archive
+from cloudtrain.packaging.imports import read_sources
 from cloudtrain.platforms.base import Request
 from cloudtrain.platforms.checks import MISSING_MODULES, Check, Finding, failed, ok, unknown, warning
 from cloudtrain.platforms.common.machine_checks import check_bucket, check_disk, check_input, immediately
@@ -36,6 +41,18 @@ SLOW_SECONDS = 10.0
 START_SECONDS = 180.0
 """How long an interpreter may take to start: on a cold NFS or a loaded machine a minute is nothing unusual."""
 START_IS_SLOW = "Every rank waits for that. A slow file system or a loaded machine is the usual cause."
+
+_VERSIONS = """
+import importlib.metadata, json, sys
+found = {}
+for name in sys.argv[1:]:
+    try:
+        found[name] = importlib.metadata.version(name)
+    except importlib.metadata.PackageNotFoundError:
+        pass
+print(json.dumps(found))
+"""
+"""A program that prints the versions of the given distributions that its Python has."""
 
 _LOOK = """
 import json, sys
@@ -75,10 +92,23 @@ def checks(job: TrainingJob, request: Request | None, imports: Sequence[str]) ->
     others = [name for name in imports if name != "torch"]
     if others:
         found["imports"] = partial(check_imports, python, others)
+    if text := _requirements_file(job):
+        found["requirements"] = partial(check_requirements, python, text)
     if job.distribution and "mpi" in job.distribution.enabled:
         found["mpirun"] = partial(check_mpirun, python)
     found.update(_storage(request) if request else _endpoint())
     return found
+
+
+def _requirements_file(job: TrainingJob) -> str:
+    """The requirements.txt that the job installs; empty if there is none."""
+    if job.source is None:
+        return ""
+    try:
+        files = read_sources(cached_archive(job.source.sha256))
+    except StorageError:  # another check reports it
+        return ""
+    return files.get("requirements.txt", b"").decode("utf-8", "replace")
 
 
 def _needs_torch(job: TrainingJob) -> bool:
@@ -144,8 +174,44 @@ def check_imports(python: str, imports: Sequence[str]) -> Finding:
     if isinstance(answer, Finding):
         return unknown(answer.what)
     if missing := answer[1]:
-        return warning(f"neither requirements.txt nor {python} has {', '.join(missing)}", MISSING_MODULES)
+        from cloudtrain.runtime.diagnose.hints.script import FRAMEWORKS  # slow: all hints
+
+        is_known = set(missing) <= {*FRAMEWORKS}
+        install = (
+            f"Add them to requirements.txt, or install them: {python} -m pip install {' '.join(missing)}"
+        )
+        what = f"neither requirements.txt nor {python} has {', '.join(missing)}"
+        return warning(what, install if is_known else MISSING_MODULES)
     return ok(f"{python} has {', '.join(imports)}")
+
+
+def check_requirements(python: str, text: str) -> Finding:
+    """Report which lines of a requirements.txt the job has to install. Files that it includes are not read."""
+    wanted = [*_requirements(text)]
+    command = [python, "-c", _VERSIONS, *(requirement.name for requirement in wanted)]
+    try:
+        done = subprocess.run(command, cwd=Path(python).anchor, capture_output=True, timeout=START_SECONDS)
+        has: dict[str, str] = json.loads(done.stdout)
+    except (OSError, subprocess.TimeoutExpired, ValueError):
+        return unknown(f"{python} does not report its packages")
+    missing = [
+        str(requirement)
+        for requirement in wanted
+        if requirement.name not in has
+        or not requirement.specifier.contains(has[requirement.name], prereleases=True)
+    ]
+    if not missing:
+        return ok(f"{python} has what requirements.txt names")
+    return ok(f"the job installs {', '.join(missing)}, which {python} lacks")
+
+
+def _requirements(text: str) -> Iterator[Requirement]:
+    """The packages that the lines of a requirements.txt name for this machine; options, URLs and paths are left out."""
+    for line in text.splitlines():
+        with contextlib.suppress(InvalidRequirement):
+            requirement = Requirement(line.partition(" #")[0])
+            if not requirement.url and (requirement.marker is None or requirement.marker.evaluate()):
+                yield requirement
 
 
 def check_mpirun(python: str) -> Finding:

@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 
 from cloudtrain.platforms import CheckStatus, Finding, Request, get_platform, job_checks, run_checks
+from cloudtrain.platforms.checks import ok
 from cloudtrain.platforms.common.machine_checks import check_bucket
-from cloudtrain.platforms.local.doctor import check_imports, check_python, check_torch
+from cloudtrain.platforms.local.doctor import check_imports, check_python, check_requirements, check_torch
 from cloudtrain.spec import TrainingJob
 from cloudtrain.storage import open_store
 from cloudtrain.submission import prepare
@@ -102,6 +103,24 @@ def test_imports() -> None:
     found = check_imports(sys.executable, ["msgspec", "no_such_module"])
     assert found.status == CheckStatus.WARNING
     assert found.what.endswith(" has no_such_module")
+    assert "pip install" not in found.hint, "a stranger can publish a package of the name of a user's module"
+
+
+def test_a_missing_framework_is_installed_by_the_command_of_the_hint(tmp_path: Path) -> None:
+    python = interpreter(tmp_path, 'echo \'[[3, 12, 1], ["numpy", "keras"], null]\'')
+    found = check_imports(python, ["numpy", "keras"])
+    assert found.status == CheckStatus.WARNING
+    assert found.hint.endswith(f"{python} -m pip install numpy keras")
+
+
+def test_what_the_job_installs() -> None:
+    """Only what is missing: options, other systems' packages, and satisfied lines are not."""
+    text = "# a\n-r more.txt\nmsgspec>=0.1  # b\nno-such-dist==1 # c\nmsgspec>999\nx; sys_platform == 'win32'\n./d\n"
+    found = check_requirements(sys.executable, text)
+    assert found == ok(f"the job installs no-such-dist==1, msgspec>999, which {sys.executable} lacks")
+    assert check_requirements(sys.executable, "msgspec") == ok(
+        f"{sys.executable} has what requirements.txt names"
+    )
 
 
 def test_mpirun_is_checked_if_the_job_needs_it(

@@ -227,6 +227,12 @@ PUBLISHED = {
 }
 """Well-known modules whose distribution has another name."""
 
+FRAMEWORKS = (
+    "accelerate", "jax", "keras", "lightning", "matplotlib", "mlflow", "mxnet", "numpy", "pandas", "scipy",
+    "tensorflow", "torch", "torchvision", "tqdm", "transformers", "wandb", "xgboost",
+)  # fmt: skip
+"""Well-known modules whose distribution has their name, a name that no one chooses for a module of a project."""
+
 IMPORTS = (
     Hint(
         "ImportError: attempted relative import with no known parent package",
@@ -298,6 +304,12 @@ IMPORTS = (
             f"Add {distribution} to the requirements.txt next to the script.",
         )
         for module, distribution in PUBLISHED.items()
+    ),
+    Hint(
+        "ModuleNotFoundError: No module named 'numpy'",
+        rf"^ModuleNotFoundError: No module named '(?P<module>{'|'.join(FRAMEWORKS)})'(?m:$)",
+        "Add {module} to the requirements.txt next to the script: the job installs what its Python lacks. Or use an "
+        "interpreter or image that has it. With cloudtrain run: install it.",
     ),
     Hint(
         "ModuleNotFoundError: No module named 'transformers.utils.old' (the source has no module transformers)",
