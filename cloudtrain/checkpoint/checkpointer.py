@@ -7,7 +7,6 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 from types import TracebackType
 from typing import Any, NoReturn
 
@@ -32,7 +31,6 @@ from cloudtrain.environment.job import set_exit_policy
 from cloudtrain.errors import CheckpointError
 from cloudtrain.observe import beat, own_progress, report_step
 from cloudtrain.observe.checkpointing import Unspoiled
-from cloudtrain.storage import open_store
 from cloudtrain.storage.retry_policy import Patience, using
 
 DEFAULT_FOLDER = "checkpoints"
@@ -133,7 +131,7 @@ class Checkpointer:
         if local is not None:
             uris.insert(0, local)
         retention = RetentionPolicy(keep, self._best)
-        self._stores = [CheckpointStore(open_store(_full_uri(one)), retention) for one in uris]
+        self._stores = [CheckpointStore.at(one, retention) for one in uris]
         if len({store.uri for store in self._stores}) < len(uris):
             raise CheckpointError(f"local and uri are both {self.uri}", hint="Omit one of them.")
         self._when_busy = when_busy
@@ -590,11 +588,3 @@ class Checkpointer:
 
 def _raise(error: Exception) -> NoReturn:
     raise error
-
-
-def _full_uri(uri: str | os.PathLike[str]) -> str:
-    text: Any = os.fspath(uri) if isinstance(uri, (str, os.PathLike)) else None
-    if not isinstance(text, str):
-        problem = f"{uri!r} is neither a URI nor a path"
-        raise CheckpointError(problem, hint="Give s3://bucket/prefix, or a folder.")
-    return text if "://" in text else Path(text).absolute().as_uri()

@@ -20,6 +20,7 @@ from cloudtrain._system.files import lock, open_regular, read_regular
 from cloudtrain._system.memory import SHARED_MEMORY
 from cloudtrain.checkpoint.memory.files import OFF, SPACE, VARIABLE, is_private, remove_header, write_whole
 from cloudtrain.contract import FailureClass, JobStatus, Paths
+from cloudtrain.contract.trackers import RUN_ID
 from cloudtrain.runtime.outcome import HostOutcome
 from cloudtrain.runtime.output import say
 from cloudtrain.runtime.sampling.machine import Machine
@@ -50,10 +51,11 @@ class CheckpointMemory:
 
     Args:
         attempt: the number of the attempt that begins.
+        environ: of the ranks: names the job, and the file system.
     """
 
     def __init__(self, paths: Paths, attempt: int, environ: Mapping[str, str]) -> None:
-        self._mark = paths.input_config / MARK
+        self._mark, self._environ = paths.input_config / MARK, environ
         self.folder: Path | None = None
         self.problem = ""
         """Why there is no folder, if one could be expected."""
@@ -95,11 +97,11 @@ class CheckpointMemory:
         is_complete = outcome.status == JobStatus.COMPLETED or (
             outcome.failure is not None and outcome.failure.failure_class == FailureClass.UPLOAD
         )
-        keeps = not is_complete and _commit(folder, warn)
+        keeps = not is_complete and _commit(folder, warn, self._environ)
         if copies:
             copies.done()
             for host, held in copies.lost_owners() if not is_complete else ():
-                keeps |= _commit(held, warn, f"the memory of this host, for {host}")
+                keeps |= _commit(held, warn, self._environ, f"the memory of this host, for {host}")
             copies.close()
             keeps |= not is_complete and any(folder.glob("*/*.json"))
         if not keeps:
@@ -164,6 +166,11 @@ class CheckpointMemory:
         write_whole(folder / SPACE, b"-1" if self._given_up else str(max(int(space), 0)).encode())
 
 
+def memory_of(config: HostConfig, environ: Mapping[str, str]) -> CheckpointMemory:
+    """The memory folder of the host of ``config``."""
+    return CheckpointMemory(config.paths, config.settings.attempt, {**environ, RUN_ID: config.run_id})
+
+
 def copies_of(
     config: HostConfig, memory: CheckpointMemory, keys: Mapping[str, bytes]
 ) -> CheckpointCopies | None:
@@ -180,14 +187,20 @@ def copies_of(
         return None
 
 
-def _commit(folder: Path, warn: Callable[[str], None], where: str = "the memory of this host") -> bool:
+def _commit(
+    folder: Path,
+    warn: Callable[[str], None],
+    environ: Mapping[str, str],
+    where: str = "the memory of this host",
+) -> bool:
     """Commit the newest checkpoint. Returns whether there are any."""
     if not any(folder.glob("*.json")):
         return False
     from cloudtrain.checkpoint.memory.commit import commit_newest
     from cloudtrain.checkpoint.memory.source import checkpoints_in
+    from cloudtrain.checkpoint.store.attempts import Attempt
 
-    for is_committed, message in commit_newest(folder, where):
+    for is_committed, message in commit_newest(folder, Attempt.of(environ), where):
         (say if is_committed else warn)(message)
     return bool(checkpoints_in(folder))
 

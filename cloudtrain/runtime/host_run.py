@@ -24,7 +24,7 @@ from cloudtrain.contract.frameworks import SHARED_PORTS, WorldPorts
 from cloudtrain.contract.text import one_line
 from cloudtrain.observe import EventLog, steady
 from cloudtrain.observe.events import RECLAIMED
-from cloudtrain.runtime.checkpoint_memory import CheckpointMemory, copies_of
+from cloudtrain.runtime.checkpoint_memory import copies_of, memory_of
 from cloudtrain.runtime.descendants import end_descendants
 from cloudtrain.runtime.diagnose import printed
 from cloudtrain.runtime.diagnose.hangs import Watchdog
@@ -83,7 +83,7 @@ class HostRun:
         keys: Mapping[str, bytes],
     ) -> None:
         self._config = config
-        self._memory = CheckpointMemory(config.paths, config.settings.attempt, environ)
+        self._memory = memory_of(config, environ)
         self._copies = copies_of(config, self._memory, keys)
         self._environ = {**environ, **self._memory.variables}
         self._inbox = inbox

@@ -4,6 +4,7 @@
     step-000000000010/<save>/tree.json                         everything but the tensors
     step-000000000010/<save>/tensors-00000.safetensors, ...    the tensors that changed, in several files
                              tensors-00003-00000.safetensors   written by rank 3 of a sharded save
+    attempts/<run>/000002.json, 000002-steps.json              of a job that was restarted: see `store.attempts`
 
 ``<save>`` is unique to one call of ``save``, so concurrent writers, or a crashed run and its successor, never mix
 their objects. The manifest also refers to objects of earlier steps, for tensors that have not changed since.
@@ -16,6 +17,7 @@ import re
 MAX_STEP = 10**12 - 1
 
 _STEP = re.compile(r"step-(\d{12})/")
+_ATTEMPT = re.compile(r"attempts/[0-9a-f]{16}/\d{6,}(-steps)?\.json")
 _MANIFEST = re.compile(r"step-(\d{12})/manifest\.json")
 
 
@@ -49,10 +51,23 @@ def tensors_key(step: int, save: str, part: int, rank: int | None = None) -> str
     return f"{save_prefix(step, save)}tensors-{writer}{part:05d}.safetensors"
 
 
+def attempts_prefix(run: str) -> str:
+    """``run`` is the hash of the identity of a job."""
+    return f"attempts/{run}/"
+
+
+def attempt_key(run: str, attempt: int) -> str:
+    return f"{attempts_prefix(run)}{attempt:06d}.json"
+
+
+def steps_key(run: str, attempt: int) -> str:
+    return f"{attempts_prefix(run)}{attempt:06d}-steps.json"
+
+
 def is_checkpoint_key(key: str) -> bool:
     """Whether ``key``, relative to the checkpoints' folder, belongs to a `Checkpointer`.
 
     Tools that copy the folder must skip such keys: a copy that is not made data first, manifest last, may be
     incomplete.
     """
-    return _STEP.match(key) is not None
+    return _STEP.match(key) is not None or _ATTEMPT.fullmatch(key) is not None

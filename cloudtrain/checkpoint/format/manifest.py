@@ -96,6 +96,10 @@ class Manifest:
     job: str | None
     git_commit: str | None
     versions: Mapping[str, str]
+    run: str | None = None
+    """The identity of the job, the same in all its attempts."""
+    attempt: int | None = None
+    """Of the job, that committed it; None where attempts are not counted."""
 
     @property
     def objects(self) -> tuple[StoredObject, ...]:
@@ -167,6 +171,8 @@ class Manifest:
             job=given.text("job", None),
             git_commit=given.text("git_commit", None),
             versions=given.text_mapping("versions"),
+            run=given.text("run", None),
+            attempt=given.integer("attempt", None),
         )
 
 

@@ -8,22 +8,24 @@ from pathlib import Path
 from cloudtrain.checkpoint.errors import Damaged
 from cloudtrain.checkpoint.memory.source import WHERE, MemoryCheckpoint, checkpoints_in
 from cloudtrain.checkpoint.retention import RetentionPolicy
+from cloudtrain.checkpoint.store.attempts import Attempt
 from cloudtrain.checkpoint.store.store import CheckpointStore
 from cloudtrain.checkpoint.workers import WorkerPool
 from cloudtrain.errors import CloudtrainError
 from cloudtrain.storage import open_store
 
 
-def commit_newest(folder: Path, where: str = WHERE) -> Iterator[tuple[bool, str]]:
+def commit_newest(folder: Path, attempt: Attempt | None, where: str = WHERE) -> Iterator[tuple[bool, str]]:
     """Commit the newest checkpoint of each URI that is newer than those there.
 
     Args:
+        attempt: that commits; the copies may be older.
         where: what the folder is, for the sentences.
 
     Yields whether it succeeded, and a sentence about it; nothing for a URI that has the newest checkpoint.
     """
     for uri, found in checkpoints_in(folder).items():
-        store = CheckpointStore(open_store(uri), RetentionPolicy(None, None))
+        store = CheckpointStore(open_store(uri), RetentionPolicy(None, None), attempt)
         try:
             yield from _commit_newest(store, found, where)
         except Exception as error:  # of a framework of storage, too: the other URIs are tried

@@ -2,7 +2,8 @@
 
 Two rules keep writers that do not know of each other apart. A manifest is only ever created, never replaced: of two
 saves of one step, one is committed and the other never can be. And steps only increase: a step that appears without
-having been saved here belongs to another writer, and ends saving.
+having been saved here belongs to another writer, and ends saving. Earlier attempts of the same job are kept
+out by `attempts`.
 """
 
 from __future__ import annotations
@@ -11,21 +12,26 @@ import contextlib
 import hashlib
 import json
 import logging
+import os
 import uuid
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
 from cloudtrain.checkpoint.errors import Damaged
+from cloudtrain.checkpoint.failed_saves import warn
 from cloudtrain.checkpoint.format.layout import manifest_key, save_prefix, tensors_key, tree_key
 from cloudtrain.checkpoint.format.manifest import Manifest, StoredObject
 from cloudtrain.checkpoint.format.tensor_files import TensorFile
 from cloudtrain.checkpoint.retention import RetentionPolicy
+from cloudtrain.checkpoint.store.attempts import Attempt, Attempts
 from cloudtrain.checkpoint.store.catalog import Catalog, Expiry, Listing
 from cloudtrain.checkpoint.store.reader import read_state
 from cloudtrain.checkpoint.workers import WorkerPool
 from cloudtrain.errors import CheckpointError, CloudtrainError
 from cloudtrain.observe import beat
+from cloudtrain.storage import open_store
 from cloudtrain.storage.base import Store
 from cloudtrain.storage.retry_policy import Patience, current, using
 
@@ -80,11 +86,17 @@ class Source(Protocol):
 
 
 class CheckpointStore:
-    """Checkpoints in ``store``, kept according to ``retention``. For one thread at a time."""
+    """Checkpoints in ``store``, kept according to ``retention``. For one thread at a time.
 
-    def __init__(self, store: Store, retention: RetentionPolicy) -> None:
+    Args:
+        attempt: of the job that saves; None if there is none. Methods raise CheckpointError once a later one has
+            taken over.
+    """
+
+    def __init__(self, store: Store, retention: RetentionPolicy, attempt: Attempt | None) -> None:
         self._store = store
         self._catalog = Catalog(store)
+        self._attempts = Attempts(self._catalog, attempt)
         self._expiry = Expiry(self._catalog, retention)
         self._known: set[int] | None = None
         """The committed steps seen so far; None before the first save."""
@@ -94,6 +106,16 @@ class CheckpointStore:
         self._base: Manifest | None = None
         self._unconfirmed: Manifest | None = None
         """A manifest whose creation failed without an answer: it may exist."""
+
+    @classmethod
+    def at(cls, uri: str | os.PathLike[str], retention: RetentionPolicy) -> CheckpointStore:
+        """The store at a URI or a path, for this process. Raises CheckpointError for anything else."""
+        text: Any = os.fspath(uri) if isinstance(uri, (str, os.PathLike)) else None
+        if not isinstance(text, str):
+            problem = f"{uri!r} is neither a URI nor a path"
+            raise CheckpointError(problem, hint="Give s3://bucket/prefix, or a folder.")
+        full = text if "://" in text else Path(text).absolute().as_uri()
+        return cls(open_store(full), retention, Attempt.of(os.environ))
 
     @property
     def uri(self) -> str:
@@ -111,7 +133,10 @@ class CheckpointStore:
 
     def steps(self) -> tuple[int, ...]:
         """The committed steps, ascending."""
-        return self._catalog.listing().committed
+        self._attempts.take_over(to_save=False)
+        committed = self._catalog.listing().committed
+        strays = self._strays(committed)
+        return tuple(step for step in committed if step not in strays)
 
     def has(self, step: int) -> bool:
         """Whether ``step`` was saved or restored here, and was there at the last save."""
@@ -141,6 +166,8 @@ class CheckpointStore:
 
     def resume_from(self, step: int) -> None:
         """Continue after ``step``, if it is here; it was restored from here or from a copy elsewhere."""
+        if self._attempts.strays([step]):
+            return
         with contextlib.suppress(Damaged):
             self._base = self._catalog.manifest(step)
             self._own.add(step)
@@ -165,7 +192,8 @@ class CheckpointStore:
 
     def begin(self, step: int) -> PendingSave | None:
         """The first part of `commit`; None if the step was saved or restored here already."""
-        before = self._catalog.listing()
+        self._attempts.take_over(to_save=True)
+        before = self._without_strays(self._catalog.listing())
         unconfirmed = self._unconfirmed
         if unconfirmed and unconfirmed.step in before.committed and self._catalog.contains(unconfirmed):
             self._accept(unconfirmed)
@@ -216,9 +244,17 @@ class CheckpointStore:
             digest = hashlib.sha256(data).hexdigest()
             tree = StoredObject(tree_key(pending.step, pending.save), len(data), digest)
             self._store.write(tree.key, data)
+            attempt = self._attempts.attempt
             manifest = Manifest(
-                step=pending.step, save=pending.save, tree=tree, tensors=written.tensors, **written.metadata
+                step=pending.step,
+                save=pending.save,
+                tree=tree,
+                tensors=written.tensors,
+                run=attempt and attempt.run,
+                attempt=attempt and attempt.number,
+                **written.metadata,
             )
+            self._attempts.check()
         except BaseException:
             self._discard(pending.step, pending.save)
             raise
@@ -227,9 +263,7 @@ class CheckpointStore:
         self._known = set(pending.before.committed)
         # If create raises, the manifest may exist or not, so its objects must stay.
         self._unconfirmed = manifest
-        created = self._store.create(manifest_key(manifest.step), manifest.to_bytes())
-        # A retried request may find the manifest that its first, unanswered try created.
-        if created or self._catalog.contains(manifest):
+        if self._create(manifest):
             self._accept(manifest)
             self._unconfirmed = None
             return
@@ -240,9 +274,38 @@ class CheckpointStore:
     def delete_expired(self, pending: PendingSave) -> None:
         """Delete what need not be kept after `finish`. A failure is only logged."""
         try:
+            self._attempts.check()
             self._expiry.delete(pending.before, pending.step, self._damaged)
         except CloudtrainError as error:  # the new checkpoint is safe: no reason to end the training
             _log.warning("old checkpoints in %s cannot be removed and are kept: %s", self.uri, error)
+
+    def _create(self, manifest: Manifest) -> bool:
+        """Commit ``manifest``. Returns False if there is another one of its step."""
+        while not self._store.create(manifest_key(manifest.step), manifest.to_bytes()):
+            # A retried request may find the manifest that its first, unanswered try created.
+            if self._catalog.contains(manifest):
+                return True
+            if not self._remove(self._attempts.strays([manifest.step], [manifest.step])):
+                return False
+        return True
+
+    def _without_strays(self, found: Listing) -> Listing:
+        """Remove what an earlier attempt of this job has committed after this one had taken over."""
+        strays = self._remove(self._strays(found.committed))
+        return replace(found, committed=tuple(step for step in found.committed if step not in strays))
+
+    def _strays(self, committed: Collection[int]) -> frozenset[int]:
+        appeared = set() if self._known is None else {*committed} - self._known
+        return self._attempts.strays(committed, appeared)
+
+    def _remove(self, strays: frozenset[int]) -> frozenset[int]:
+        for step in sorted(strays):
+            warn(
+                f"an earlier attempt of this job, which was given up, has saved step {step} in {self.uri} in the "
+                "meantime: it is removed"
+            )
+        self._catalog.delete_manifests(strays)
+        return strays
 
     def _check_writers(self, step: int, committed: Collection[int]) -> None:
         unknown = set() if self._known is None else set(committed) - self._known
@@ -266,6 +329,7 @@ class CheckpointStore:
         reuses = any(not stored.key.startswith(manifest.own_prefix) for stored in manifest.tensors)
         if reuses and self._base and not self._catalog.contains(self._base):
             self._base = None
+            self._attempts.check()  # the later one removes it, and may have saved the step itself
             self._catalog.delete_manifests([manifest.step])
             self._discard(manifest.step, manifest.save)
             raise _other_writer(f"another run has deleted checkpoints in {self.uri} in the meantime")

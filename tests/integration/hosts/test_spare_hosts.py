@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 import sys
-import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -20,8 +20,35 @@ import os, sys, time
 from cloudtrain import environment
 from cloudtrain.checkpoint import Checkpointer
 
+def exists(name):
+    return os.path.exists(os.path.join(sys.argv[2], name))
+
+def touch(name):
+    open(os.path.join(sys.argv[2], name), "w").close()
+
+def wait(name):
+    end = time.monotonic() + 300
+    while not exists(name) and time.monotonic() < end:
+        time.sleep(0.05)
+
+def commit_late(key, data):  # the machine pauses before a commit, until another attempt has restored
+    if not exists("hold"):
+        return create(key, data)
+    print("holds a commit", flush=True)
+    wait("restored")
+    try:
+        return create(key, data)
+    finally:
+        touch("went-on")
+
 checkpointer = Checkpointer(every=1)
+if os.environ["CLOUDTRAIN_ATTEMPT"] == "0":
+    store = checkpointer._stores[0]._store
+    create, store.create = store.create, commit_late
 checkpoint = checkpointer.restore()
+if exists("hold") and os.environ["CLOUDTRAIN_ATTEMPT"] != "0":
+    touch("restored")
+    wait("went-on")
 first = checkpoint.step + 1 if checkpoint else 1
 place = (os.environ["RANK"], os.environ["SM_CURRENT_HOST"], os.environ["SM_HOSTS"], os.getppid())
 print("begins", *place, "at", first, flush=True)
@@ -63,16 +90,23 @@ def start(
     """A job with a place on each host but the last, which is spare; it trains when this returns."""
     shared = hosts.folder / "shared"
     shared.mkdir(exist_ok=True)
+    marks(hosts, name).mkdir()
+    arguments = [str(last), str(marks(hosts, name))]
     options = {
         "hosts": [f"{host}:1" for host in names.split(",")],
         "folder": str(shared),
         "python": sys.executable,
         "max_preemptions": max_preemptions,
     }
-    job = hosts.start(name, options, spare_hosts=1, host_timeout=5, arguments=[str(last)], stop_grace=5)
+    job = hosts.start(name, options, spare_hosts=1, host_timeout=5, arguments=arguments, stop_grace=5)
     hosts.wait_for(name, "trains", names.count(","))
     hosts.wait_for(name, "is a spare host: it is ready", 1)
     return job
+
+
+def marks(hosts: SshHosts, name: str) -> Path:
+    """The folder of the marks with which the ranks of a job, and its test, wait for one another."""
+    return hosts.folder / f"marks-{name}"
 
 
 def power(hosts: SshHosts, *names: str) -> None:
@@ -111,14 +145,18 @@ def test_a_spare_takes_the_place_of_a_host_that_is_lost(hosts: SshHosts, lost: s
 
 @pytest.mark.parametrize("paused", ["n2", "n1"])
 def test_a_runtime_that_is_paused_loses_its_place(hosts: SshHosts, paused: str) -> None:
-    """When it continues, it does not belong to the job any more."""
+    """Its rank trains on. That of n1 still commits a step after the next attempt has restored the one before."""
     job = start(hosts, f"pauses-{paused}")
+    if paused == "n1":
+        (marks(hosts, job.name) / "hold").touch()
+        hosts.wait_for(job.name, "holds a commit", 1)
     send(hosts, job, paused, "STOP")
-    began = time.monotonic()
     described = _end(job)
-    assert described.status == JobStatus.COMPLETED
-    assert time.monotonic() - began < 60
+    send(hosts, job, paused, "CONT")
+    hosts.wait_for_silence()
+    assert described.status == job.describe().status == JobStatus.COMPLETED, job.logs()
     assert set(places(job)) == {"n1", "n2", "n3"} - {paused}
+    assert ("in the meantime: it is removed" in job.logs()) == (paused == "n1"), job.logs()
 
 
 @pytest.mark.parametrize("notice", ["USR1", "TERM"])

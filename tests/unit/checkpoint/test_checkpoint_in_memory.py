@@ -44,7 +44,7 @@ def copied(uri: Path, *steps: int) -> Checkpointer:
 
 
 def committed(folder: Path) -> list[str]:
-    return [message for _, message in commit_newest(folder)]
+    return [message for _, message in commit_newest(folder, None)]
 
 
 def flip(path: Path, at: int) -> None:

@@ -198,6 +198,8 @@ def test_bad_arguments(folder: Path, arguments: dict[str, Any], message: str) ->
     [
         ("step-000000000010/manifest.json", True),
         ("step-000000000010/ab/tensors-00000.safetensors", True),
+        ("attempts/0123456789abcdef/000001-steps.json", True),
+        ("attempts/notes.json", False),
         ("step-10/manifest.json", False),
         ("old/step-000000000010/manifest.json", False),
         ("model.pt", False),

@@ -102,7 +102,7 @@ def test_a_lost_host_is_committed_by_its_holder_and_gets_its_copy_back(
     holder._owners["algo-1"].is_connected = False
     [(host, folder)] = holder.lost_owners()
     assert host == "algo-1"
-    assert [is_committed for is_committed, _ in commit_newest(folder, "x")] == [True]
+    assert [is_committed for is_committed, _ in commit_newest(folder, None, "x")] == [True]
     assert Checkpointer(tmp_path / "run").steps() == [5]
 
     for path in (tmp_path / "algo-1").iterdir():
