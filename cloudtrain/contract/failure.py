@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 import re
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from enum import Enum
 from typing import Any
 
+from cloudtrain._dataclass import dataclass
 from cloudtrain._system.signals import LINUX, LINUX_NUMBERS
 from cloudtrain.contract.documents import Fields, parse_json
 

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
+from cloudtrain._dataclass import dataclass
 from cloudtrain.contract.documents import Fields
 from cloudtrain.contract.rank import RankSlot
 

@@ -8,10 +8,10 @@ import re
 import socket
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from cloudtrain._dataclass import dataclass
 from cloudtrain.contract.documents import MOST_HOSTS, Fields, is_program_text, parse_json
 
 

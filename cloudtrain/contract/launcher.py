@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
+from cloudtrain._dataclass import dataclass
 from cloudtrain.contract.documents import MOST_HOSTS, Fields
 from cloudtrain.contract.frameworks import MIRRORED, PARAMETER_SERVER, TENSORFLOW_LAUNCHERS as TENSORFLOW
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 import os
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 
+from cloudtrain._dataclass import dataclass
 from cloudtrain._system.files import read_regular
 from cloudtrain.contract.documents import LARGEST_REPORT, Fields, parse_json
 

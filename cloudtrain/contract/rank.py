@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import astuple, dataclass
+from dataclasses import astuple
 
+from cloudtrain._dataclass import dataclass
 from cloudtrain.contract.slurm_step import SlurmTask
 
 

@@ -9,9 +9,10 @@ import functools
 import json
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from typing import Any
 
+from cloudtrain._dataclass import dataclass
 from cloudtrain.contract.documents import Fields, parse_json
 from cloudtrain.contract.source import SourceLimits
 

@@ -6,7 +6,8 @@ import hashlib
 import os
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+
+from cloudtrain._dataclass import dataclass
 
 FIRST_RESERVED_STEP = 0xFFFFFFF0
 """From this number on, ``srun`` did not start the step: a batch script, ``extern``, a shell of ``salloc``."""

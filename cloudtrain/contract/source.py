@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
+
+from cloudtrain._dataclass import dataclass
 
 GB = 1_000_000_000
 

@@ -15,8 +15,9 @@ import socket
 import time
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 
+from cloudtrain._dataclass import dataclass
 from cloudtrain.link.handshake import Examination, Keys, NotAuthenticated
 
 MOST = 64

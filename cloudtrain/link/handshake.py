@@ -19,8 +19,9 @@ import os
 import socket
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 
+from cloudtrain._dataclass import dataclass
 from cloudtrain.errors import PlatformError
 from cloudtrain.link.sealing import Opener, Sealer
 

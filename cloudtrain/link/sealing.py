@@ -9,7 +9,9 @@ from __future__ import annotations
 import hashlib
 import hmac
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import field
+
+from cloudtrain._dataclass import dataclass
 
 LENGTH_BYTES = 4
 SEAL_BYTES = 32

@@ -9,10 +9,10 @@ import os
 import re
 import stat
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Callable
 
+from cloudtrain._dataclass import dataclass
 from cloudtrain._system.files import NOT_A_FILE, append_lines, open_to_append
 from cloudtrain._system.retries import TRANSIENT, again
 from cloudtrain.contract import Paths

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any, Callable
+
+from cloudtrain._dataclass import dataclass
 
 LONGEST_LINE = 1 << 16
 """Bytes of the longest event. A longer line is not an event."""

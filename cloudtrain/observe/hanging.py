@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from typing import Any
 
+from cloudtrain._dataclass import dataclass
 from cloudtrain.contract.documents import Fields
 from cloudtrain.observe.stacks import LONGEST_NAME, LONGEST_STACK
 

@@ -6,9 +6,10 @@ The leader reports them as events: one for each group (``stacks``), then one for
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, fields, replace
 from typing import Any
 
+from cloudtrain._dataclass import dataclass
 from cloudtrain.contract.documents import Fields
 
 GROUP, TAKEN = "stacks", "stacks-taken"

@@ -19,6 +19,7 @@ PACKAGE = Path(__file__).parents[1]
 
 BUNDLED = (
     "__init__.py",
+    "_dataclass.py",
     "_lazy.py",
     "_version.py",
     "errors.py",

@@ -7,10 +7,11 @@ import shutil
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from cloudtrain._dataclass import dataclass
 from cloudtrain.contract import (
     Host,
     Launcher,

@@ -8,10 +8,11 @@ import selectors
 import socket
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import partial
 from typing import Any
 
+from cloudtrain._dataclass import dataclass
 from cloudtrain.link.authentication import Gate
 from cloudtrain.link.conversation import Conversation
 from cloudtrain.link.handshake import is_loopback

@@ -9,9 +9,10 @@ import threading
 import time
 from array import array
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, Callable
 
+from cloudtrain._dataclass import dataclass
 from cloudtrain._system.files import READ_REGULAR, open_regular
 from cloudtrain.contract import RankSlot
 from cloudtrain.contract.documents import LARGEST_NUMBER, is_list_of, parse_json

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import signal
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
+from cloudtrain._dataclass import dataclass
 from cloudtrain._secrets.hiding import ValueHider
 from cloudtrain.contract import FailureClass, FailureReport, JobStatus, Paths
 from cloudtrain.contract.documents import LARGEST_REPORT

@@ -10,10 +10,11 @@ import time
 from collections import deque
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import BinaryIO, Callable
 
+from cloudtrain._dataclass import dataclass
 from cloudtrain._secrets.hiding import StreamHider, ValueHider
 from cloudtrain._system.descriptors import open_named_pipe, set_blocking, unread
 from cloudtrain.observe.events import MARK

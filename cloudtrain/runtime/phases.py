@@ -6,8 +6,9 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import field
 
+from cloudtrain._dataclass import dataclass
 from cloudtrain.observe import EventLog
 
 REPORT_SECONDS = 0.3

@@ -7,9 +7,10 @@ import os
 import threading
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, Callable
 
+from cloudtrain._dataclass import dataclass
 from cloudtrain._system.retries import again
 from cloudtrain.contract.documents import Fields, is_count
 from cloudtrain.observe import EventLog

@@ -17,10 +17,11 @@ import threading
 import time
 from collections import deque
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import Callable
 
+from cloudtrain._dataclass import dataclass
 from cloudtrain.contract.documents import LARGEST_NUMBER, LARGEST_REPORT, Fields, parse_json
 from cloudtrain.contract.frameworks import LOOPBACK
 from cloudtrain.contract.trackers import TRAINER_TOKEN_FILE, TRAINER_URL

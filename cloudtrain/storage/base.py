@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import BinaryIO, Callable, Protocol, Union
 
+from cloudtrain._dataclass import dataclass
 from cloudtrain.errors import Unreachable
 
 

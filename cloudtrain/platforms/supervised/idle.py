@@ -17,9 +17,9 @@ import os
 import socket
 import subprocess
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 
+from cloudtrain._dataclass import dataclass
 from cloudtrain._system.descriptors import receive_descriptors, send_descriptors
 from cloudtrain._system.processes import FORKS_SAFELY, fork
 from cloudtrain._system.signals import ENDING, block

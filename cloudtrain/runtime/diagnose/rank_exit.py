@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from cloudtrain._dataclass import dataclass
 from cloudtrain.runtime.run_folder import RankRecord
 
 LARGEST_OUTPUT = 256 << 10

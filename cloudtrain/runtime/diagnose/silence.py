@@ -11,9 +11,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Container, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, Callable, Protocol
 
+from cloudtrain._dataclass import dataclass
 from cloudtrain.contract.documents import Fields, is_count
 from cloudtrain.observe.hanging import SCRIPT, STORAGE, Hanging
 from cloudtrain.observe.stacks import show_ranks

@@ -7,12 +7,13 @@ import socket
 import subprocess
 import sys
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from importlib.machinery import PathFinder
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+from cloudtrain._dataclass import dataclass
 from cloudtrain._system.interfaces import interface_to
 from cloudtrain.contract import RankSlot, cpu_count, gpu_count
 from cloudtrain.contract.frameworks import (

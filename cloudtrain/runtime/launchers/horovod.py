@@ -15,11 +15,11 @@ import select
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from importlib.machinery import PathFinder
 from pathlib import Path
 from typing import Any
 
+from cloudtrain._dataclass import dataclass
 from cloudtrain.contract import Launcher, RankSlot
 from cloudtrain.contract.rank import HOROVODRUN
 from cloudtrain.errors import InvalidJob, PlatformError

@@ -13,10 +13,11 @@ import subprocess
 import sys
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
+from cloudtrain._dataclass import dataclass
 from cloudtrain._system.files import signature
 from cloudtrain._system.processes import signal_group
 from cloudtrain._system.signals import SIGKILL

@@ -18,8 +18,8 @@ import socket
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
+from cloudtrain._dataclass import dataclass
 from cloudtrain._system.mounts import is_on_network
 from cloudtrain.contract import RankSlot, cpu_count
 from cloudtrain.errors import PlatformError

@@ -5,8 +5,9 @@ from __future__ import annotations
 import sys
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
+from cloudtrain._dataclass import dataclass
 from cloudtrain.contract import RankSlot
 from cloudtrain.contract.frameworks import WorldPorts
 from cloudtrain.contract.rank import HOROVODRUN, TORCHRUN

@@ -5,9 +5,10 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 
+from cloudtrain._dataclass import dataclass
 from cloudtrain.runtime.sampling.idleness import Usage
 
 SECTOR = 512

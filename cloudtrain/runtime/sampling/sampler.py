@@ -9,10 +9,11 @@ import threading
 import time
 from collections import deque
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from pathlib import Path
 from typing import Any, Callable
 
+from cloudtrain._dataclass import dataclass
 from cloudtrain.contract import FailureClass, FailureReport, RankSlot, cpu_count, gpu_count
 from cloudtrain.observe import EventLog
 from cloudtrain.observe.events import to_line

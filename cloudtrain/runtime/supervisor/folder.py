@@ -22,10 +22,10 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
 
+from cloudtrain._dataclass import dataclass
 from cloudtrain._system.files import (
     NOT_A_FILE,
     READ_REGULAR,

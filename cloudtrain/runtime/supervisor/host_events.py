@@ -10,9 +10,9 @@ import os
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 
+from cloudtrain._dataclass import dataclass
 from cloudtrain._system.safe_open import Beneath
 from cloudtrain.contract.documents import LARGEST_REPORT
 from cloudtrain.observe.events import OF_THE_SUPERVISOR, RECLAIMED, EventLog, parse_event, to_line

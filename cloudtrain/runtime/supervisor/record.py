@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 
+from cloudtrain._dataclass import dataclass
 from cloudtrain._system.processes import identity
 from cloudtrain._system.retries import again, is_transient
 from cloudtrain.contract import FailureClass, FailureReport, JobStatus

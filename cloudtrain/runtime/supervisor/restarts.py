@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, NamedTuple
 
+from cloudtrain._dataclass import dataclass
 from cloudtrain.contract import FailureClass, FailureReport
 from cloudtrain.contract.settings import STOP_ON_HANG
 from cloudtrain.contract.text import one_line

@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 import string
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 
+from cloudtrain._dataclass import dataclass
 from cloudtrain.contract import FailureClass
 from cloudtrain.runtime.diagnose.xids import facts_of
 

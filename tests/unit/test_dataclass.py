@@ -1,0 +1,95 @@
+"""`cloudtrain._dataclass`: like `dataclasses.dataclass`, but generated at the first use."""
+
+from __future__ import annotations
+
+import copy
+import os
+import threading
+from dataclasses import FrozenInstanceError, asdict, field, fields, is_dataclass, replace
+
+import pytest
+
+from cloudtrain._dataclass import dataclass
+
+
+def classes() -> tuple[type, type]:
+    """Two that nothing has used."""
+
+    @dataclass(frozen=True)
+    class Base:
+        name: str
+        """Its name."""
+
+    @dataclass(frozen=True)
+    class Derived(Base):
+        size: int = 3
+        items: list[int] = field(default_factory=list)
+
+    return Base, Derived
+
+
+def test_nothing_is_generated_before_the_first_use() -> None:
+    _, derived = classes()
+    assert "__eq__" not in vars(derived)
+    assert derived("a") == derived("a")
+    assert "__eq__" in vars(derived)
+
+
+def test_it_is_a_dataclass() -> None:
+    base, derived = classes()
+    assert is_dataclass(derived) and [each.name for each in fields(derived)] == ["name", "size", "items"]
+    one = derived("a", items=[1])
+    assert repr(one).endswith("Derived(name='a', size=3, items=[1])")
+    assert asdict(replace(one, size=4)) == {"name": "a", "size": 4, "items": [1]}
+    assert one != base("a") and derived("a").items is not derived("a").items
+    with pytest.raises(FrozenInstanceError):
+        one.name = "b"
+    with pytest.raises(TypeError, match="missing 1 required positional argument: 'name'"):
+        derived()
+
+
+def test_a_class_whose_first_instance_is_a_copy() -> None:
+    _, derived = classes()
+    one = derived.__new__(derived)
+    one.__dict__.update(name="a", size=1, items=[])
+    assert copy.copy(one) == derived("a", 1)
+
+
+def test_a_subclass_that_is_none() -> None:
+    base, _ = classes()
+
+    class Own(base):  # type: ignore[misc, valid-type]
+        def __init__(self, first: str, second: str) -> None:
+            super().__init__(first + second)
+
+    assert Own("a", "b").name == "ab"
+
+
+def test_threads_that_create_the_first_instance_together() -> None:
+    for _ in range(50):
+        _, derived = classes()
+        start, found = threading.Barrier(4), list[object]()
+
+        def create(derived: type = derived, start: threading.Barrier = start, found: list = found) -> None:
+            start.wait()
+            found.append(derived("a"))
+
+        threads = [threading.Thread(target=create) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert found == [derived("a")] * 4
+
+
+@pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")  # Python 3.12 and newer: it has threads
+def test_a_fork_while_a_thread_generates() -> None:
+    for _ in range(20):
+        _, derived = classes()
+        thread = threading.Thread(target=derived, args=("a",))
+        thread.start()
+        child = os.fork()
+        if not child:
+            os._exit(derived("a").size)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 3
+        thread.join()
