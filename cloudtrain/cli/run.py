@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import sys
+from importlib import import_module
 from importlib.util import find_spec
 from itertools import islice
 from pathlib import Path
@@ -24,13 +24,6 @@ if TYPE_CHECKING:
 
     from cloudtrain.cli._run_options import RunOptions
     from cloudtrain.platforms.hosts.host_list import NamedHost
-
-_FOREGROUND = (
-    "import sys; del sys.path[0]; sys.path.append(sys.argv[1]);"
-    " from cloudtrain.runtime.foreground.run import main; sys.exit(main(sys.argv[2]))"
-)
-"""As ``python -m``, but without the working folder on the path, which may have a ``json.py``."""
-
 
 _OF_LOGIN = ("PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "TZ", "TMPDIR", "TERM")
 """The variables of the shell that ranks have in spite of ``-genvnone``. And ``LC_*``."""
@@ -101,8 +94,6 @@ def _plain(text: str) -> str:
 def _run(options: RunOptions) -> None:
     import shlex
 
-    from cloudtrain.runtime.run_folder import LIBRARY
-
     if not RUNS_JOBS:
         raise PlatformError("ranks run on Linux and macOS", hint="Use Linux, or WSL on Windows.")
     if not options.program:
@@ -149,15 +140,17 @@ def _run(options: RunOptions) -> None:
     for note in () if options.quiet else options.notes:
         notify("Note", note)
     sys.stdout.flush()
-    # until the program below has its handlers
+    # until the module below has its handlers
     block((SIGHUP, signal.SIGINT, signal.SIGTERM))
-    arguments = [sys.executable, "-c", _FOREGROUND, LIBRARY, json.dumps(order)]
-    shell = {
-        name: value
-        for name, value in os.environ.items()
-        if not options.bare or name in _OF_LOGIN or name.startswith("LC_")
-    }
-    os.execve(sys.executable, arguments, {**shell, **options.variables})
+    if options.bare:
+        for name in [*os.environ]:
+            if name not in _OF_LOGIN and not name.startswith("LC_"):
+                del os.environ[name]
+    os.environ.update(options.variables)
+    foreground = import_module(
+        "cloudtrain.runtime.foreground.run"
+    )  # a client on Windows has none of its imports
+    sys.exit(foreground.main(order))
 
 
 def _program(options: RunOptions, ranks: int) -> dict[str, Any]:

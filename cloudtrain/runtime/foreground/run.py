@@ -6,13 +6,13 @@ is streamed, and their end is the end of this process: the exit status is that o
 
 from __future__ import annotations
 
-import json
 import queue
 import shutil
 import signal
 import sys
 import tempfile
 from pathlib import Path
+from typing import Any
 
 from cloudtrain._system.signals import handle, unblock
 from cloudtrain.contract.text import escape_text
@@ -52,9 +52,8 @@ def run_here(order: Order, run: Path, signals: Signals) -> int:
         ranks.end()
 
 
-def main(argument: str) -> int:
-    """Run an `Order`, which is given as JSON. Returns the exit status."""
-    given = json.loads(argument)
+def main(given: dict[str, Any]) -> int:
+    """Run an `Order`, given as a dictionary, on this machine or on ``hosts``. Returns the exit status."""
     hosts, ssh = given.pop("hosts", []), given.pop("ssh", [])
     order = Order.from_dict(given)
     adopt_orphans()

@@ -211,10 +211,21 @@ def test_output_that_cannot_be_written(tmp_path: Path) -> None:
     )
 
 
+INTERRUPTED = """\
+import os, sys
+
+class Interrupts:
+    def find_spec(name, path=None, target=None):
+        if name == "cloudtrain.runtime.foreground.run":
+            os.kill(os.getpid(), 2)
+
+sys.meta_path.insert(0, Interrupts)
+"""
+"""Ctrl-C while the command imports what runs the ranks."""
+
+
 def test_ctrl_c_while_it_starts(tmp_path: Path) -> None:
-    (tmp_path / "sitecustomize.py").write_text(
-        "import os, sys\nif 'foreground' in sys.orig_argv[2]:\n    os.kill(os.getpid(), 2)\n"
-    )
+    (tmp_path / "sitecustomize.py").write_text(INTERRUPTED)
     paths = f"{tmp_path}:{Path(__file__).parents[3]}"
     done = run(tmp_path, *LOCAL, "touch", "started", environ={"PYTHONPATH": paths})
     assert (done.returncode, done.stderr) == (130, "")
