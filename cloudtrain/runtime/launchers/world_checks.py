@@ -61,11 +61,12 @@ def _size(mpi: ModuleType) -> int:
 
 def _imported_by_a_package() -> bool:
     """Whether an installed package, other than mpi4py, or cloudtrain executes the import."""
+    own = (__file__, AfterImport.find_spec.__code__.co_filename)
     frame = sys._getframe(1)
     while frame.f_back is not None:
         frame = frame.f_back
         path = frame.f_code.co_filename
-        if path != __file__ and not path.startswith("<frozen") and f"{os.sep}mpi4py{os.sep}" not in path:
+        if path not in own and not path.startswith("<frozen") and f"{os.sep}mpi4py{os.sep}" not in path:
             return (
                 "site-packages" in path
                 or "dist-packages" in path
