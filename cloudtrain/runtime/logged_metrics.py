@@ -25,13 +25,20 @@ from cloudtrain.runtime.run_folder import heartbeat_path
 INTERVAL = 1.0
 """Seconds between two looks at the files."""
 CLOSE_SECONDS = 10.0
+"""How long the end of a job waits for a disk that does not respond."""
+MOST_CLOSE_SECONDS = 120.0
+"""How long it waits for the last values in all."""
 MOST_LOOKS = 5
 """How often the thread looks for the ranks that have not logged a step."""
 MOST_NAMES = 1000
 """The most metrics. Others are ignored: their number is up to the script."""
-MOST_LINES = 10_000
-"""Lines of one rank that are read at a time: a script may write as many as it likes."""
+MOST_LINES = 100
+"""Lines of one rank that are read before what is complete is recorded: a script may write as many as it likes."""
 CHUNK = 1 << 20
+LOST = (
+    "metrics of cloudtrain.log() are lost: more were logged than this host could record in "
+    f"{MOST_CLOSE_SECONDS:.0f} s after the end"
+)
 
 
 @dataclass
@@ -91,29 +98,54 @@ class LoggedMetrics:
         self._steps: dict[tuple[str, int], _Step] = {}
         self.heard = 0.0
         """When a rank last logged anything, on the clock of `time.monotonic`; 0: never."""
+        self._parts = 0
+        """How often the thread has recorded something."""
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._run, name="logged-metrics", daemon=True)
         self._thread.start()
 
     def close(self) -> None:
-        """Record what is left, within `CLOSE_SECONDS`: the ranks have ended, and the disk may hang."""
+        """Record what is left: the ranks have ended. A disk that hangs delays this by `CLOSE_SECONDS`."""
         self._ended.set()
-        self._thread.join(CLOSE_SECONDS)
+        until, parts = time.monotonic() + MOST_CLOSE_SECONDS, -1
+        while self._thread.is_alive():
+            if time.monotonic() >= until:
+                with contextlib.suppress(OSError):
+                    self._events.emit("warning", message=LOST)
+                return
+            if parts == self._parts:  # the disk hangs
+                return
+            parts = self._parts
+            self._thread.join(min(CLOSE_SECONDS, max(until - time.monotonic(), 0.0)))
 
     def _run(self) -> None:
         ended = False
         while not ended:
             ended = self._ended.wait(INTERVAL)
-            for path, mark in self._files.items():
-                for line in _read(path, mark):
-                    self.heard = time.monotonic()
-                    self._add(line)
-            lines = [to_line(event) for event in (*self._due(ended), *self._others())]
-            if lines:
-                try:
-                    self._events.append(b"".join(lines))
-                except OSError:  # a full disk: the job continues without them
-                    continue
+            for metric in self._metrics.values():
+                metric.looks += 1
+            for found in self._steps.values():
+                found.looks += 1
+            has_more = True
+            while has_more:
+                more = [self._read(path, mark) for path, mark in self._files.items()]
+                has_more = any(more)
+                self._record([*self._due(ended and not has_more), *self._others()])
+
+    def _read(self, path: str, mark: Bookmark) -> bool:
+        """Add some of the new lines of a rank. Returns whether there may be more."""
+        count = 0
+        for line in _read(path, mark):
+            count += 1
+            self.heard = time.monotonic()
+            self._add(line)
+        return count > MOST_LINES
+
+    def _record(self, events: Sequence[Event]) -> None:
+        self._parts += 1
+        if events:
+            with contextlib.suppress(OSError):  # a full disk: the job continues without them
+                self._events.append(b"".join(map(to_line, events)))
 
     def _add(self, line: str) -> None:
         for moment, step, rank, name, value in _parse(line):
@@ -124,11 +156,8 @@ class LoggedMetrics:
 
     def _due(self, ended: bool) -> Iterator[dict[str, Any]]:
         """The events of the steps that are complete, in the order in which they began."""
-        for metric in self._metrics.values():
-            metric.looks += 1
         for (name, step), found in list(self._steps.items()):
             metric = self._metrics[name]
-            found.looks += 1
             # at first, it is unknown which ranks log it
             ranks = len(metric.last) if metric.looks > MOST_LOOKS else len(self._files)
             if ended or len(found.values) >= ranks or found.looks > MOST_LOOKS:

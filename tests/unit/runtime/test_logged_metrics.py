@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import os
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -169,3 +170,29 @@ def test_the_number_of_metrics_is_limited(ranks: Ranks) -> None:
         names = {f"{number}-{index}": 1.0 for index in range(500)}
         ranks.write(0, json.dumps([0, [[1000, number, names]]]))
     assert len(ranks.series()) == logged_metrics.MOST_NAMES
+
+
+def test_a_script_that_logs_faster_than_it_is_read_loses_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(logged_metrics, "INTERVAL", 1000.0)
+    monkeypatch.setattr(logged_metrics, "CHUNK", 1 << 12)
+    monkeypatch.setattr(logged_metrics, "MOST_LINES", 10)
+    ranks = Ranks(tmp_path)
+    for rank in (0, 1):
+        ranks.write(rank, *(json.dumps([rank, [[1000.0, step, {"loss": rank}]]]) for step in range(1000)))
+    assert [point[1:3] for point in ranks.series()["loss"]] == [(0.5, step) for step in range(1000)]
+
+
+def test_values_that_the_end_of_the_job_does_not_wait_for_are_reported(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(logged_metrics, "INTERVAL", 1000.0)
+    monkeypatch.setattr(logged_metrics, "MOST_CLOSE_SECONDS", 0.0)
+    events, can_end = tmp_path / "events.jsonl", threading.Event()
+    slots = tuple(RankSlot.on_host(0, 1, 1))
+    reader = LoggedMetrics(str(tmp_path), slots, EventLog(events, "algo-1"), lambda: can_end.wait() and ())
+    reader.close()
+    can_end.set()
+    [event] = read_events(events)
+    assert "metrics of cloudtrain.log() are lost" in event["message"]
