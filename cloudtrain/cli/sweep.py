@@ -15,7 +15,8 @@ from cloudtrain.cli.submit import ScriptCommand, command as submit
 
 if TYPE_CHECKING:
     from cloudtrain.sweep import StartedSweep
-    from cloudtrain.sweep.trials import Trials
+    from cloudtrain.sweep.plan import SweepPlan
+    from cloudtrain.sweep.trials import Trial, Trials
 
 NOT_OF_SWEEPS = (
     "array", "as_json", "check", "convert_notebook", "diff", "dry_run", "export", "mount_source", "no_wait",
@@ -75,7 +76,9 @@ def command() -> None:
     metavar="N",
     help="Trials that share a host and its GPUs, on local, hosts and container; the default of --parallel.",
 )
-@click.option("--sampler", metavar="NAME", help="tpe, cmaes, random, quasi-random or grid.  [default: tpe]")
+@click.option(
+    "--sampler", metavar="NAME", help="tpe, cmaes, random, quasi-random, grid or pbt.  [default: tpe]"
+)
 @click.option("--pruner", metavar="NAME", help="End bad trials early: asha, hyperband or median.")
 @click.option(
     "--prune-after", type=int, metavar="STEP", help="The step at which a trial can be pruned first."
@@ -348,12 +351,19 @@ def _show_trials(trials: Trials) -> None:
             trial.status,
             "" if trial.value is None else f"{trial.value:.6g}",
             *(_cell(trial.parameters.get(name, "")) for name in names),
-            f"at step {trial.pruned_at}" if trial.pruned_at is not None else trial.why,
+            "; ".join(filter(None, [_origin(trial, plan), trial.why])),
         )
         for trial in ordered
     ]
     colours = [COLOURS.get(trial.status) for trial in ordered]
     print_table(["TRIAL", "STATUS", plan.metric, *names, "WHY"], rows, right=[plan.metric], colours=colours)
+
+
+def _origin(trial: Trial, plan: SweepPlan) -> str:
+    """Where a trial began, and where it was pruned."""
+    began = f"from {plan.trial_name(trial.parent)}" if trial.parent is not None else ""
+    ended = f"at step {trial.pruned_at}" if trial.pruned_at is not None else ""
+    return ", ".join(filter(None, [began, ended]))
 
 
 def _cell(value: Any) -> str:

@@ -9,17 +9,20 @@ from __future__ import annotations
 
 import contextlib
 import signal
+import tempfile
 import time
 import traceback
 import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from pathlib import Path
 from types import FrameType
 from typing import Any
 
 from cloudtrain.contract import FailureClass, JobStatus
 from cloudtrain.contract.text import one_line
 from cloudtrain.errors import (
+    CheckpointError,
     CloudtrainError,
     InDoubt,
     InvalidJob,
@@ -41,7 +44,7 @@ from cloudtrain.platforms import (
     get_platform,
 )
 from cloudtrain.submission import prepare
-from cloudtrain.sweep.fields import placed_fields
+from cloudtrain.sweep.fields import placed_fields, trial_fields
 from cloudtrain.sweep.journal import LOG, STOP_TRIALS, Journal
 from cloudtrain.sweep.plan import SweepPlan
 from cloudtrain.sweep.suggest import Suggestions, suggestions, usable
@@ -163,7 +166,7 @@ class Controller:
         if not stop and not problem and (started := self._start_trials()):
             happened += started
             problem = self._problem()
-        is_complete = len(self.trials.all) >= self.plan.trials
+        is_complete = len(self.trials.all) >= self.trials.wanted
         if stop or problem:
             has_ended = self._adopt_asked() and all(trial.status == ASKED for trial in self.trials.open)
         else:
@@ -195,7 +198,7 @@ class Controller:
         started = []
         for trial in [one for one in self.trials.open if one.status == ASKED]:
             started.append(self._submit(trial, is_new=False))
-        while len(self.trials.open) < self.plan.parallel and len(self.trials.all) < self.plan.trials:
+        while len(self.trials.open) < self.plan.parallel and len(self.trials.all) < self.trials.wanted:
             number, cap = len(self.trials.all), self.trials.next_cap()
             if cap == 0.0 or self._problem():
                 break
@@ -250,9 +253,31 @@ class Controller:
 
     def _submit_job(self, trial: Trial) -> None:
         submission = prepare(placed_fields(self.plan, trial, self.platform), self.platform, defaults={})
+        if trial.parent is not None:
+            self._hand_on(self.trials.all[trial.parent], submission.job.checkpoint_s3_uri or "")
         replace(submission, indexed=self._is_listed).submit()
-        if isinstance(self.platform, WarmUp) and len(self.trials.all) < self.plan.trials:
+        if isinstance(self.platform, WarmUp) and len(self.trials.all) < self.trials.wanted:
             self.platform.warm_up()
+
+    def _hand_on(self, parent: Trial, uri: str) -> None:
+        """Copy the newest checkpoint of a parent to its child, which is about to be submitted.
+
+        Raises InvalidJob if the parent has ended without one, StorageError if there is none yet, or to try again.
+        """
+        from cloudtrain.sweep.population import hand_on
+
+        given = trial_fields(self.plan, parent)["checkpoint_s3_uri"]
+        try:
+            with tempfile.TemporaryDirectory(prefix=".hand-on-", dir=self.journal.folder) as scratch:
+                step = hand_on(given, uri, Path(scratch))
+        except CheckpointError as error:  # the parent has deleted it meanwhile: it has a newer one
+            raise StorageError(f"the checkpoint of {parent.name} cannot be handed on: {error}") from error
+        except OSError as error:
+            raise StorageError(f"the checkpoint of {parent.name} cannot be copied: {error}") from error
+        if step is None and parent.has_ended:
+            raise InvalidJob(f"{parent.name} has ended without a checkpoint that could be handed on")
+        if step is None:
+            raise StorageError(f"{parent.name} has no checkpoint yet that could be handed on")
 
     def _retry_later(self, error: CloudtrainError) -> None:
         _log(str(error))
@@ -303,7 +328,7 @@ class Controller:
             self._tend(trial)
             if stop >= STOP_TRIALS or trial.pruned_at is not None:
                 self._stop(trial)
-            elif self.plan.pruner:
+            elif self.plan.prunes:
                 return self._prune(trial)
             return False
         return self._ended(trial)
@@ -347,7 +372,7 @@ class Controller:
         found = self._describe(trial.name)
         if isinstance(found, CloudtrainError) or not found.status.is_final:
             return False
-        if self.plan.pruner and trial.pruned_at is None:
+        if self.plan.prunes and trial.pruned_at is None:
             for step, number in self._new_values(trial):  # the pruner compares later trials with them
                 trial.values[step] = number
                 self._suggestions.report(trial.number, step, number)

@@ -19,7 +19,7 @@ from cloudtrain.sweep.space import MOST_COMBINATIONS, Choices, Space, combinatio
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
-SAMPLERS = ("cmaes", "grid", "quasi-random", "random", "tpe")
+SAMPLERS = ("cmaes", "grid", "pbt", "quasi-random", "random", "tpe")
 PRUNERS = ("asha", "hyperband", "median")
 GOALS = ("maximize", "minimize")
 
@@ -64,7 +64,7 @@ class SweepPlan:
     sampler: str = "tpe"
     pruner: str | None = None
     prune_after: int = 1
-    """The step at which a trial can be pruned first."""
+    """The step at which a trial can be pruned first. The sampler ``pbt`` compares trials after each so many steps."""
     seed: int = 0
     max_cost: float | None = None
     """The most that all trials may cost together, in the currency of their price."""
@@ -90,6 +90,11 @@ class SweepPlan:
     @property
     def needs_optuna(self) -> bool:
         return self.sampler in ("tpe", "cmaes") or self.pruner is not None
+
+    @property
+    def prunes(self) -> bool:
+        """Whether trials may end early, and so their values are looked at while they run."""
+        return self.pruner is not None or self.sampler == "pbt"
 
 
 def make_plan(name: str, space: Any, metric: str | None, **options: Unpack[Options]) -> SweepPlan:
@@ -117,6 +122,8 @@ def make_plan(name: str, space: Any, metric: str | None, **options: Unpack[Optio
     _check_number("prune_after", plan.prune_after, 10**9)
     if seed is not None and (isinstance(seed, bool) or not isinstance(seed, int) or not 0 <= seed < 2**31):
         raise InvalidJob(f"seed: {seed!r} is not a whole number from 0 to {2**31 - 1}")
+    if plan.sampler == "pbt":
+        _check_population(plan)
     cap = plan.max_cost
     if cap is not None and not (isinstance(cap, (int, float)) and math.isfinite(cap) and cap > 0):
         raise InvalidJob(f"max_cost: {cap} is not a number above 0")
@@ -148,7 +155,31 @@ def changed(plan: SweepPlan, *, more: int = 0, space: Any = None, parallel: int 
         raise InvalidJob(f"trials: {more} more is less than none")
     if parallel is not None:
         _check_number("parallel", parallel, 1000)
-    return replace(plan, trials=min(plan.trials + more, points), parallel=parallel or plan.parallel)
+    plan = replace(plan, trials=min(plan.trials + more, points), parallel=parallel or plan.parallel)
+    if plan.sampler == "pbt":
+        _check_population(plan)
+    return plan
+
+
+def _check_population(plan: SweepPlan) -> None:
+    """Raises InvalidJob if a plan with the sampler ``pbt`` has no population that can change."""
+    if plan.pruner is not None:
+        raise InvalidJob(
+            f"pruner: the sampler pbt itself ends the worst trials, not {plan.pruner}",
+            hint="Leave it out. prune_after says after how many steps trials are compared.",
+        )
+    if plan.parallel < 2:
+        raise InvalidJob(
+            "parallel: the sampler pbt compares trials that run at the same time, and there is one",
+            hint="Let at least 4 run: --parallel 4, with more --trials, which replace the worst.",
+        )
+    for name, one in plan.space.items():
+        if isinstance(one, Choices) and any(isinstance(value, (str, bool)) for value in one.values):
+            raise InvalidJob(
+                f"search {name}: the sampler pbt changes values a little during a training, and these have no "
+                "order",
+                hint=f"Search a range or numbers, or set it for all trials: --set hyperparameters.{name}=VALUE",
+            )
 
 
 def _checked_space(given: Any) -> Space:

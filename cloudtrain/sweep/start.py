@@ -14,6 +14,7 @@ import msgspec
 from cloudtrain.config import read_config
 from cloudtrain.errors import InvalidJob
 from cloudtrain.platforms import Places, Request, get_platform
+from cloudtrain.platforms.registry import ON_THIS_MACHINE
 from cloudtrain.spec import TrainingJob, new_job_name
 from cloudtrain.spec.names import existing_to_uri
 from cloudtrain.spec.secrets import redact
@@ -22,6 +23,7 @@ from cloudtrain.submission import Submission, default_platform, prepare
 from cloudtrain.sweep.fields import check_places, placed_fields
 from cloudtrain.sweep.journal import SOURCE, Journal, sweeps_home
 from cloudtrain.sweep.plan import Options, SweepPlan, check_metric, make_plan
+from cloudtrain.sweep.population import check_checkpoints
 from cloudtrain.sweep.started import StartedSweep
 from cloudtrain.sweep.suggest import suggestions
 from cloudtrain.sweep.trials import Trial
@@ -33,6 +35,8 @@ if TYPE_CHECKING:
 
 LONGEST_BASE = 30
 """Characters of a generated name: the time, and the number of the trial, follow."""
+CHECKPOINTS = "checkpoints"
+"""The folder of a sweep for the checkpoints of a population, unless the job names another place."""
 LARGEST_SCRIPT = 1 << 20
 """Bytes of a file of the source that is searched for the metric."""
 
@@ -53,9 +57,9 @@ class Sweep:
         goal: ``maximize`` or ``minimize``. Default: what the name of the metric implies.
         trials: the number of trials. Default: 20, or all points of a grid.
         parallel: the number of trials that run at the same time.
-        sampler: ``tpe``, ``cmaes``, ``random``, ``quasi-random`` or ``grid``.
+        sampler: ``tpe``, ``cmaes``, ``random``, ``quasi-random``, ``grid``, or ``pbt``: population based training.
         pruner: ``asha``, ``hyperband`` or ``median`` ends trials early that are worse than others at the same step.
-        prune_after: the step at which a trial can be pruned first.
+        prune_after: the step at which a trial can be pruned first; with ``pbt``, the steps between comparisons.
         seed: the same seed gives the same first suggestions.
         max_cost: the most that all trials may cost together. Each gets its share as ``max_cost`` of its job.
         trials_per_host: how many trials share a host and its GPUs, and the default of ``parallel``. Only for platforms
@@ -135,7 +139,12 @@ def create(fields: Mapping[str, Any], plan: SweepPlan) -> StartedSweep:
     try:
         given |= _keep_source(submission, draft, folder)
         plan = replace(plan, fields=given, platform=submission.platform.name)
-        check_metric(plan, _text(draft / SOURCE))
+        text = _text(draft / SOURCE)
+        check_metric(plan, text)
+        if plan.sampler == "pbt":
+            if plan.platform in ON_THIS_MACHINE:
+                given["checkpoint_s3_uri"] = given.get("checkpoint_s3_uri") or (folder / CHECKPOINTS).as_uri()
+            check_checkpoints(given, text)
         Journal(draft).append("created", plan=plan.to_dict())
         publish(draft, folder)
         for warning in submission.job_warnings:

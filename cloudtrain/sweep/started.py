@@ -128,6 +128,11 @@ class StartedSweep:
                     f"sweep {self.name} has all of its {plan.trials} trials",
                     hint=f"Add some: cloudtrain sweep continue {self.name} --trials 10",
                 )
+            if plan.sampler == "pbt" and not trials.open and len(trials.all) >= trials.wanted_by(plan):
+                raise InvalidJob(
+                    f"sweep {self.name} has trained its population to the end: nothing is left to replace",
+                    hint=f"Train the best one longer: cloudtrain sweep best {self.name} --submit --set FIELD=VALUE",
+                )
             self.journal.forget_stop()
             self.journal.append("changed", plan=plan.to_dict())
 

@@ -46,6 +46,10 @@ class Suggestions(Protocol):
 
 def suggestions(plan: SweepPlan, trials: Sequence[Trial]) -> Suggestions:
     """Those of a plan, after these trials. Raises InvalidJob if Optuna is needed, and is missing or too old."""
+    if plan.sampler == "pbt":
+        from cloudtrain.sweep.population import Population
+
+        return Population(plan, trials)
     return Study(plan, trials) if plan.needs_optuna else Independent(plan)
 
 

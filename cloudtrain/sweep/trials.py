@@ -49,6 +49,17 @@ class Trial:
     def has_ended(self) -> bool:
         return self.ended_at is not None
 
+    @property
+    def trains(self) -> bool:
+        """Whether its job runs, and is to train to its end."""
+        return self.status == RUNNING and self.pruned_at is None
+
+    @property
+    def parent(self) -> int | None:
+        """The number of the trial from whose checkpoint it continues, as its sampler has chosen."""
+        found = self.attributes.get("parent")
+        return found if isinstance(found, int) else None
+
     def to_dict(self) -> dict[str, Any]:
         shown = (
             "number",
@@ -59,6 +70,7 @@ class Trial:
             "why",
             "failure_class",
             "pruned_at",
+            "parent",
             "cost",
             "currency",
         )
@@ -140,6 +152,19 @@ class Trials:
     def open(self) -> list[Trial]:
         """Those that have not ended: each has a job, or is about to have one."""
         return [trial for trial in self.all if not trial.has_ended]
+
+    @property
+    def wanted(self) -> int:
+        """How many trials there are to be, as far as is known: a population replaces those that are pruned or fail."""
+        return self.wanted_by(self.plan) if self.plan else 0
+
+    def wanted_by(self, plan: SweepPlan) -> int:
+        """`wanted`, if the sweep is continued with another plan."""
+        if plan.sampler != "pbt":
+            return plan.trials
+        if len(self.all) >= plan.parallel and not any(trial.trains for trial in self.all):
+            return len(self.all)  # none is left to go on from
+        return min(plan.trials, plan.parallel + sum(trial.status in (PRUNED, FAILED) for trial in self.all))
 
     @property
     def committed(self) -> float:

@@ -1,0 +1,85 @@
+"""Population based training with real jobs: the worst ends, and its replacement continues from the best."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from test_local_sweep import control
+
+from cloudtrain import InvalidJob
+from cloudtrain.sweep.plan import make_plan
+from cloudtrain.sweep.start import create
+from cloudtrain.sweep.trials import COMPLETED, PRUNED
+
+SCRIPT = """
+import argparse, os, time
+from pathlib import Path
+import numpy
+import cloudtrain
+from cloudtrain.checkpoint import Checkpointer
+
+parser = argparse.ArgumentParser()
+parser.add_argument("--rate", type=float)
+rate = parser.parse_args().rate
+runs, number = Path(os.environ["RUNS"]), os.environ["CLOUDTRAIN_TRIAL"]
+
+with Checkpointer(asynchronous=False) as checkpointer:
+    restored = checkpointer.restore()
+    first = restored.step + 1 if restored else 1
+    rates = [*restored.state["rates"]] if restored else []
+    with open(runs / number, "a") as file:
+        file.write(f"{first} {' '.join(map(str, rates))}\\n")
+    for step in range(first, 8):
+        rates.append(rate)
+        checkpointer.save(step, {"rates": numpy.array(rates)})
+        cloudtrain.log(step=step, score=sum(rates))
+        if step == 5:
+            (runs / f"rate-{number}").write_text(str(rate))
+            while len(found := [*runs.glob("rate-*")]) < 4 or not all(path.read_text() for path in found):
+                time.sleep(0.05)
+            while rate == min(float(path.read_text()) for path in found):
+                time.sleep(1)  # it is the worst, and waits for its end
+            while not (runs / "4").exists():
+                time.sleep(0.05)  # for the child
+"""
+KILLS = [
+    (event, when)
+    for event in ("submitted", "pruned", "ended", "asked", "submitted", "ended")
+    for when in ("before", "after")
+]
+
+
+def test_a_replacement_continues_from_the_best(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "train.py").write_text(SCRIPT)
+    (tmp_path / "runs").mkdir()
+    fields = {
+        "entry_point": str(tmp_path / "train.py"),
+        "platform": "local",
+        "environment": {"RUNS": str(tmp_path / "runs")},
+        "samples": False,
+    }
+    plan = make_plan(
+        "opt", {"rate": "log:0.01..1.0"}, "score", sampler="pbt", trials=5, parallel=4, prune_after=5, seed=1
+    )
+    started = create(fields, plan)
+    for event, when in KILLS:
+        control("opt", event, when)
+    control("opt")
+    trials = started.trials
+    assert trials.finished == "completed"
+    first, child = trials.all[:4], trials.all[4]
+    worst, best = (choose(first, key=lambda trial: trial.parameters["rate"]) for choose in (min, max))
+    assert [trial.status for trial in first] == [PRUNED if trial is worst else COMPLETED for trial in first]
+    assert (child.status, child.parent, worst.pruned_at) == (COMPLETED, best.number, 5)
+    runs = [(tmp_path / "runs" / str(number)).read_text().splitlines() for number in range(5)]
+    assert [len(lines) for lines in runs] == [1] * 5, "a trial ran twice"
+    began, *rates = runs[4][0].split()
+    assert int(began) in (6, 7, 8), "the child did not go on from a checkpoint"
+    assert {float(rate) for rate in rates} == {best.parameters["rate"]}
+    assert started.describe()["trials"][4]["parent"] == best.number
+
+    (tmp_path / "train.py").write_text("print('score=1')")
+    with pytest.raises(InvalidJob, match="pbt hands checkpoints on, and the source saves none"):
+        create(fields, make_plan("other", {"rate": "0.1..1.0"}, "score", sampler="pbt", parallel=4))
