@@ -66,7 +66,7 @@ WEIGHTS = (1.0, -2.0, 3.0)
 )  # fmt: skip
 @json_option
 def command(folder: Path, framework: str, as_json: bool) -> None:
-    """Write a job that works into FOLDER: a script, what it needs, its job file, and data to replace by your own.
+    """Write a job that works into FOLDER: a script, its job file, and data to replace by your own.
 
     The job trains on two ranks of this machine, in seconds. The first one installs src/requirements.txt, where the
     job's Python lacks it.
