@@ -125,6 +125,9 @@ class Settings:
     """The file to which this host writes its `Ending`, such as /dev/termination-log; empty: none."""
     spare: bool = False
     """Whether this host has no part in the job: it prepares itself, and waits to take the place of another."""
+    spare_hosts: int = 0
+    """How many of the hosts, the last ones, wait for the place of another one, where the hosts themselves decide who
+    has a place: see `cloudtrain.runtime.roll_call`."""
     no_ranks: bool = False
     """Whether the first host only leads: the ranks run on the others."""
     forward_output: bool = False

@@ -20,7 +20,7 @@ RANKS_VARIABLE = "CLOUDTRAIN_RANKS_KEY"
 RANKS_FILE = "ranks-key"
 """The secret of the ranks in the host's run folder, readable by its owner only."""
 
-PURPOSES = ("control", "spawn", "tls", "ranks", "store", "objects", "identity", "copies")
+PURPOSES = ("control", "spawn", "tls", "ranks", "store", "objects", "identity", "copies", "places")
 
 
 def fresh_secret() -> str:

@@ -31,6 +31,8 @@ RECLAIMED = "reclaimed"
 """A host has received a notice that it is taken back, or SIGTERM."""
 SPARE = "spare"
 """A phase of the preparation of a spare host, or that it waits."""
+PLACES = "places"
+"""Which spare hosts wait, and which ones have taken a place, where the hosts give out the places themselves."""
 
 Event = dict[str, Any]
 
@@ -224,6 +226,7 @@ _CHECKS: dict[str, Callable[[Fields], object]] = {
     "discarded": _check_kind,
     "step": _check_step,
     "restored": _check_step,
+    PLACES: lambda given: given.text("text"),
     "save_interval": lambda given: given.text("text"),
     "sample": _check_sample,
     "outcome": lambda given: given.text("status"),

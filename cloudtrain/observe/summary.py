@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from cloudtrain.observe.course import MOST_HOSTS, OF_THE_COURSE, Course
-from cloudtrain.observe.events import SPARE
+from cloudtrain.observe.events import PLACES, SPARE
 from cloudtrain.observe.goodput import KINDS, GoodputMeter
 from cloudtrain.observe.hanging import HANGING, Hanging, read_hanging
 from cloudtrain.observe.metric_series import Point
@@ -128,6 +128,8 @@ class Summary:
     meter: GoodputMeter = field(default_factory=GoodputMeter)
     stacks: StackReader = field(default_factory=StackReader)
     """The last stacks of the ranks that were taken."""
+    places: str = ""
+    """Which spare hosts wait, and which ones have taken a place, where the hosts give out the places themselves."""
     save_interval: str = ""
     """The choice of ``Checkpointer(every="auto")``, and its reasons."""
     hanging: Hanging | None = None
@@ -148,7 +150,8 @@ class Summary:
     @property
     def details(self) -> dict[str, str]:
         """For `JobDescription.details`."""
-        return {"saves": self.save_interval} if self.save_interval else {}
+        found = {"saves": self.save_interval, "spare hosts": self.places}
+        return {name: text for name, text in found.items() if text}
 
     def add(self, event: dict[str, Any]) -> None:
         """Add the next event of the job. Ignores one that lacks a field."""
@@ -181,6 +184,8 @@ class Summary:
             elif kind == "uploaded":
                 if event["kind"] in OUTPUTS:
                     self.uploaded.setdefault(event["kind"], _text(event["uri"]))
+            elif kind == PLACES:
+                self.places = _text(event["text"])[:LONGEST_CHOICE]
             elif kind == "save_interval":
                 self.save_interval = _text(event["text"])[:LONGEST_CHOICE]
             elif kind == HANGING:

@@ -126,6 +126,8 @@ def main() -> int:
         notify_end(outcome, paths, environ, started_at, lambda: is_asked_to_end)
         write_ending(outcome, paths, started_at, environ)  # with a warning of what has not arrived
     code = outcome.exit_code_with(restart_exit_code(environ))
+    if outcome.leaves_machine:
+        return code
     start_again(code, {**environ, VARIABLE: secret} if secret else environ, lambda: is_asked_to_end)
     return code
 
@@ -161,7 +163,17 @@ def run(paths: Paths, environ: MutableMapping[str, str], inbox: Inbox) -> HostOu
         from cloudtrain.runtime.spare import wait_as_spare
 
         return wait_as_spare(config, environ, inbox)
+    identity = job_identity(paths, environ)
+    secret, caller = take_secret(paths, environ, host.count), None
     events = EventLog(paths.events, host.current)
+    if settings.spare_hosts:
+        from cloudtrain.runtime.roll_call import Caller
+
+        caller = Caller(config, environ, inbox, secret, events)
+        found = caller.find()
+        if isinstance(found, HostOutcome):
+            return found
+        config, host = found, found.host
     events.emit("host", hosts=list(host.hosts), attempt=settings.attempt, pid=os.getpid())
     forwards = settings.forward_output and host.count > 1 and not host.leads
     with contextlib.ExitStack() as stack:
@@ -171,7 +183,10 @@ def run(paths: Paths, environ: MutableMapping[str, str], inbox: Inbox) -> HostOu
 
             forwarder = stack.enter_context(OutputForwarder(host.current))
         stack.enter_context(_listeners(config, environ))
-        return _take_part(config, environ, inbox, events, forwarder, notify_hang)
+        outcome = _take_part(config, environ, inbox, events, (identity, secret), forwarder, notify_hang)
+        if caller:
+            caller.end(outcome)
+        return outcome
 
 
 def _listeners(config: HostConfig, environ: MutableMapping[str, str]) -> contextlib.ExitStack:
@@ -194,13 +209,13 @@ def _take_part(
     environ: MutableMapping[str, str],
     inbox: Inbox,
     events: EventLog,
+    known: tuple[str, str],
     forwarder: OutputForwarder | None,
     notify_hang: HangNotifier | None,
 ) -> HostOutcome:
-    """Find the leader, or be it, and run this host's part."""
+    """Find the leader, or be it, and run this host's part. ``known``: the job's identity, and its secret."""
     paths, settings, host = config.paths, config.settings, config.host
-    identity = job_identity(paths, environ)
-    secret = take_secret(paths, environ, host.count)
+    identity, secret = known
     keys = {
         purpose: derive(secret, purpose, settings.attempt)
         for purpose in ("control", "spawn", "tls", "copies")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -86,6 +86,11 @@ class HostConfig:
                 f"the job's configuration cannot be read: {error}",
                 hint=f"Check the files in {paths.input_config}, and the variables CLOUDTRAIN_*.",
             ) from None
+
+    def with_hosts(self, hosts: Sequence[str]) -> HostConfig:
+        """The configuration of a job on ``hosts``, in rank order. It has no instance groups."""
+        names = tuple(hosts)
+        return replace(self, host=replace(self.host, hosts=names), distribution_hosts=names)
 
     @property
     def inputs(self) -> list[ChannelInput]:

@@ -136,6 +136,8 @@ class LeaderLinks:
             self._encrypt = partial(Tls, server_context(keys["tls"]))
         self._links: dict[str, HostLink] = {}
         self._gone: set[str] = set()
+        self._over: set[str] = set()
+        """The numbers of clients that may not return, although others of their hosts may."""
         self._events: list[tuple[HostLink, Message]] = []
         self._last_poll = time.monotonic()
 
@@ -190,6 +192,11 @@ class LeaderLinks:
             self._gone.add(link.host)
             self._events.append((link, {"type": "gone", "why": why}))
 
+    def readmit(self, link: HostLink) -> None:
+        """Let a host that is gone join again, with a new `LeaderClient`."""
+        self._gone.discard(link.host)
+        self._over.add(link.number)
+
     def close(self) -> None:
         self._gate.close()
         for key in list(self._selector.get_map().values()):
@@ -238,7 +245,7 @@ class LeaderLinks:
             why, may_retry = f"{host!r} is not a host of this job", False
         elif message.get("leader", self._number) != self._number:
             why, may_retry = f"{host} has joined another leader before", False
-        elif host in self._gone:
+        elif host in self._gone or number in self._over:
             why = f"{host} was lost"
         elif known and not returns:
             why = f"another process has joined as {host}"

@@ -34,6 +34,9 @@ class HostOutcome:
     is_decided: bool = False
     """Whether another host, the leader, decided this outcome and reports it too."""
 
+    leaves_machine: bool = False
+    """Whether this host is to end on this machine, where others could use it, rather than to start again in place."""
+
     @classmethod
     def at_limit(cls, report: FailureReport, *, leads: bool = True) -> HostOutcome:
         """The outcome of a host whose job the leader has ended at one of its `Limits`."""

@@ -32,27 +32,11 @@ WAITS = "waits"
 
 def wait_as_spare(config: HostConfig, environ: Mapping[str, str], inbox: Inbox) -> HostOutcome:
     """Prepare this host and wait. The outcome is a failure if it cannot take a place."""
-    events, name = _SpareEvents(config.paths.events, config.host.current), config.host.current
-    phases = Phases(events)
-    hider = ValueHider.of_variables(config.settings.hidden_variables.split(","), environ)
-    preparation = Preparation(_prepared_part(config), environ, phases, events, lambda error: None)
-
-    def prepare() -> None:
-        try:
-            preparation.run()
-            inbox.put({"type": "prepared"})
-        except Exception as error:
-            report = phase_failure(error, name, phases.current, hider)
-            inbox.put({"type": "failed", "report": report})
-
-    threading.Thread(target=prepare, daemon=True).start()
-    outcome = None
+    prepare(config, environ, inbox)
+    outcome, name = None, config.host.current
     while outcome is None:
         message = inbox.get()
-        if message["type"] == "prepared":
-            events.emit("phase", phase=WAITS, state="began")
-            say(f"{name} is a spare host: it is ready to take the place of another one")
-        elif message["type"] == "failed":
+        if message["type"] == "failed":
             outcome = HostOutcome(JobStatus.FAILED, message["report"], is_announced=False)
         elif message["type"] == "orphaned":
             why = "the process that started its runtime has ended"
@@ -63,11 +47,33 @@ def wait_as_spare(config: HostConfig, environ: Mapping[str, str], inbox: Inbox) 
     return outcome
 
 
+def prepare(config: HostConfig, environ: Mapping[str, str], inbox: Inbox) -> threading.Thread:
+    """Prepare this host in a thread. If it cannot, a message ``failed`` with the ``report`` arrives in the inbox."""
+    events, name = _SpareEvents(config.paths.events, config.host.current), config.host.current
+    phases = Phases(events)
+    hider = ValueHider.of_variables(config.settings.hidden_variables.split(","), environ)
+    preparation = Preparation(_prepared_part(config), environ, phases, events, lambda error: None)
+
+    def run() -> None:
+        try:
+            preparation.run()
+            events.emit("phase", phase=WAITS, state="began")
+            say(f"{name} is a spare host: it is ready to take the place of another one")
+        except Exception as error:
+            inbox.put({"type": "failed", "report": phase_failure(error, name, phases.current, hider)})
+
+    thread = threading.Thread(target=run, name="spare", daemon=True)
+    thread.start()
+    return thread
+
+
 def _prepared_part(config: HostConfig) -> HostConfig:
     """``config`` without what depends on the place: checkpoints, shares of channels, and streams."""
     fixed = [one for one in config.inputs if one.mode == "File" and not one.is_sharded]
     channels = tuple((one.name, one.uri) for one in fixed)
-    return replace(config, settings=replace(config.settings, checkpoint_uri="", channels=channels))
+    return replace(
+        config, settings=replace(config.settings, checkpoint_uri="", channels=channels, spare=True)
+    )
 
 
 class _SpareEvents(EventLog):

@@ -30,6 +30,8 @@ class KubernetesPlatform:
     """Runs jobs as Jobs, JobSets, TrainJobs or MPIJobs of a Kubernetes cluster. The API's objects are the truth."""
 
     name = "kubernetes"
+    why_no_spare_hosts = ""
+    """See `check_spare_hosts`: a Job can have them."""
     sends_notifications = True
     """See `SupervisedPlatform.sends_notifications`: the leader of a job sends them."""
 

@@ -89,6 +89,8 @@ def _where(
         if options.context:
             raise
     choice = choose(options.rendering, api)
+    if options.rendering == "auto" and job.spare_hosts:
+        choice = Choice("job", "it has spare_hosts, and a Job replaces lost pods one by one")
     if options.rendering == "auto" and choice.rendering == "jobset":
         try:
             RENDERINGS["jobset"].host_names(job)

@@ -16,10 +16,10 @@ from cloudtrain.contract.documents import LARGEST_REPORT
 from cloudtrain.contract.request_body import channel_documents
 from cloudtrain.link.secret import fresh_secret
 from cloudtrain.observe import EventLog
+from cloudtrain.runtime.assignment import assign
 from cloudtrain.runtime.job_secret import SECRET_FILE
 from cloudtrain.runtime.outcome import SPARES
 from cloudtrain.runtime.supervisor.folder import JobFolder
-from cloudtrain.runtime.supervisor.places import assign
 from cloudtrain.storage.disk_reserve import Reserve
 
 LOOK_SECONDS = 0.1
@@ -69,7 +69,7 @@ class Hosts(Protocol):
     """Whether the runtimes upload the outputs. Otherwise, `finish` does, and their events of uploads are ignored."""
 
     def assign(self, left_out: Sequence[str]) -> None:
-        """Give every host its place in the next attempt: see `places.assign`."""
+        """Give every host its place in the next attempt: see `assign`."""
         ...
 
     @property

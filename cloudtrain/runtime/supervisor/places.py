@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
 from cloudtrain.contract import FailureClass, FailureReport
@@ -12,24 +12,6 @@ LOSES_ITS_PLACE = (FailureClass.HOST_LOST, FailureClass.GPU_FAULT)
 """A host with such a failure is left out immediately, if a spare waits."""
 _AFTER_TWO = (FailureClass.KILLED, FailureClass.HANG, FailureClass.DISK_FULL)
 """A host with two of these is left out: one alone may be a fault of the script."""
-
-
-def assign(everyone: Sequence[str], count: int, left_out: Collection[str]) -> tuple[list[str], list[str]]:
-    """The hosts in rank order, and the spares. A spare has the rank of the host whose place it takes.
-
-    Args:
-        everyone: the hosts, the spares last.
-        count: how many have a place.
-        left_out: hosts that have lost their places, in this order. Without a spare that is left, they keep them.
-
-    >>> assign(["a", "b", "c"], 2, ["a"])
-    (['c', 'b'], [])
-    """
-    names, spares = list(everyone[:count]), [name for name in everyone[count:] if name not in left_out]
-    for name in left_out:
-        if name in names and spares:
-            names[names.index(name)] = spares.pop(0)
-    return names, spares
 
 
 def leave_out(

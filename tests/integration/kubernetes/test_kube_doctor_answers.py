@@ -64,6 +64,8 @@ def test_versions(server: FaultyServer, api: Api, minor: str, expected: CheckSta
     found = check_version(api)
     assert found.status == expected
     assert text in found.what
+    if minor == "29":
+        assert "has no successPolicy" in check_version(api, has_spares=True).what
 
 
 @pytest.mark.soak

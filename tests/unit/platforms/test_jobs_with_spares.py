@@ -32,7 +32,6 @@ def job(script: str, platform: str, **fields: Any) -> dict[str, Any]:
         ("sagemaker", "SageMaker ends a job that loses an instance"),
         ("local", "all hosts are processes of this machine"),
         ("container", "all hosts are processes of this machine"),
-        ("kubernetes", "the platform kubernetes has none"),
         ("pbs", "the platform pbs has none"),
     ],
 )
@@ -42,7 +41,7 @@ def test_platforms_without_spare_hosts_refuse_them(
     monkeypatch.setenv("AWS_DEFAULT_REGION", "us-east-1")
     with pytest.raises(InvalidJob, match=f"^spare_hosts: {why}") as caught:
         prepare(job(script, platform))
-    assert caught.value.hint == "Leave it out. Spare hosts work on: hosts, slurm."
+    assert caught.value.hint == "Leave it out. Spare hosts work on: hosts, kubernetes, slurm."
 
 
 def test_groups_have_no_spare_hosts(script: str) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from cloudtrain.contract import FailureClass, FailureReport, JobStatus
-from cloudtrain.runtime.supervisor.places import assign
+from cloudtrain.runtime.assignment import assign
 from cloudtrain.runtime.supervisor.record import JobRecord
 from cloudtrain.runtime.supervisor.restarts import Decision, decide
 

@@ -53,7 +53,7 @@ def check_context(api: Api) -> Finding:
     return ok(where)
 
 
-def check_version(api: Api) -> Finding:
+def check_version(api: Api, *, has_spares: bool = False) -> Finding:
     """The server's version, and what jobs lack on an old one."""
     major, minor, full = api.server_version()
     version, name = (major, minor), f"Kubernetes {full or f'{major}.{minor}'}"
@@ -61,6 +61,11 @@ def check_version(api: Api) -> Finding:
         return failed(
             f"{name} has no Indexed Jobs: pods would have no index",
             "Jobs need 1.24 or newer: ask the administrators for an upgrade, or use another cluster.",
+        )
+    if has_spares and version < (1, 31):
+        return warning(
+            f"{name} has no successPolicy: a job with spare_hosts ends only when all of its pods have run",
+            "Use Kubernetes 1.31 or newer, or leave spare_hosts out.",
         )
     if version >= (1, 26):
         return ok(name if version >= (1, 31) else f"{name} (podFailurePolicy is a beta, on by default)")

@@ -38,7 +38,9 @@ def checks(job: TrainingJob, request: Request | None) -> Mapping[str, Check]:
     place = body.get("context") or options.context, body.get("namespace") or options.namespace
     connect = Once(partial(_connect, *place))
     found: dict[str, Check] = {"context": lambda: access.check_context(connect())}
-    found["version"] = partial(_unless_denied, connect, access.check_version)
+    found["version"] = partial(
+        _unless_denied, connect, partial(access.check_version, has_spares=bool(job.spare_hosts))
+    )
     for name, check in _of_request(job, request) if request else _of_cluster():
         found[name] = partial(_unless_denied, connect, check)
     return {**found, **(dict(of_pods.storage_checks(job)) if request else {})}

@@ -71,6 +71,12 @@ def settings_of(owner: Owner) -> Mapping[str, Any]:
     return {}
 
 
+def spares_of(owner: Owner) -> int:
+    """How many of its pods it can do without."""
+    spares = settings_of(owner).get("spare_hosts", 0)
+    return spares if isinstance(spares, int) else 0
+
+
 def pods_of(objects: Snapshot, *, gone: bool = False) -> list[Pod]:
     """All pods of a job, with its leader known; with ``gone`` also those that were deleted, as they were last."""
     hosts = settings_of(Owner(objects.owner or {})).get("hosts")
@@ -105,7 +111,7 @@ def _judge(
         is_limit = reasons.reached_time_limit(objects.workload)  # Kueue will not start it again by itself
         status = JobStatus.STOPPED if is_limit else JobStatus.INTERRUPTED
         return Verdict(status, str(reasons.deactivated(objects.workload)))
-    why = why_waiting(objects, latest, now)
+    why = why_waiting(objects, latest, now, spares_of(owner))
     if why is None:
         return Verdict(JobStatus.RUNNING)
     lost = _lost(pods, latest)

@@ -71,13 +71,20 @@ STUCK_SECONDS = 60.0
 """The kubelet may need this long to stop a pod after its grace period."""
 
 
-def why_waiting(objects: Snapshot, pods: Sequence[Pod], now: float) -> Why | None:
-    """Why a job does not run; None if all its current pods run, or have ended."""
+def why_waiting(objects: Snapshot, pods: Sequence[Pod], now: float, spares: int = 0) -> Why | None:
+    """Why a job does not run; None if all its current pods run, or have ended.
+
+    Args:
+        spares: so many of its pods may wait, but not the leader's.
+    """
     owner = Owner(objects.owner or {})
     if owner.is_suspended and not any(pod.is_running for pod in pods):
         return _suspended(owner, objects.workload, now)
     if stuck := why_stuck(pods, now):
         return stuck
+    runs = [pod for pod in pods if pod.is_running or pod.is_over]
+    if spares and len(runs) >= owner.hosts - spares and any(pod.is_running and pod.is_leader for pod in runs):
+        return None
     events = EventIndex(objects.events)
     found = [(pod, why_pod(pod, events)) for pod in pods if not pod.is_over and not pod.is_running]
     if found:

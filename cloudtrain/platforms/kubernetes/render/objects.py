@@ -85,6 +85,7 @@ class Parts:
             "arguments": self.job.arguments,
             "hosts": [name.partition(".")[0] for name in self.hosts.names],
             "image": self.job.image_uri,
+            **({"spare_hosts": self.job.spare_hosts} if self.job.spare_hosts else {}),
             **({"cost_terms": msgspec.to_builtins(self.job.cost_terms)} if self.job.cost_terms else {}),
         }
 
@@ -218,7 +219,7 @@ def gang_kind(parts: Parts) -> str:
 def gang_of(parts: Parts) -> Gang:
     """Raises InvalidJob."""
     kind, options, name = gang_kind(parts), parts.options, parts.name
-    spec: dict[str, Any] = {"minMember": len(parts.hosts.names)}
+    spec: dict[str, Any] = {"minMember": len(parts.hosts.names) - parts.job.spare_hosts}
     if kind == "kueue":
         annotations = {PREFERRED_TOPOLOGY: options.topology} if options.topology else {}
         return Gang(labels={QUEUE: options.queue or ""}, pod_annotations=annotations, is_suspended=True)

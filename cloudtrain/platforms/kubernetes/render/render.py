@@ -49,6 +49,11 @@ def render(job: TrainingJob) -> ManifestRequest:
     check(job, options)
     assert job.job_name and job.source
     kind, rendering = _rendering_of(options)
+    refuse_if(
+        job.spare_hosts and kind != "job",
+        f"spare_hosts: a {rendering.kind.kind} restarts all of its pods, or has no place for hosts that wait",
+        "Leave it out, or set platform_options.rendering: job, whose lost pods are replaced one by one.",
+    )
     hosts = rendering.host_names(job)
     parts = Parts(
         name=job.job_name,

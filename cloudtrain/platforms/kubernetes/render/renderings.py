@@ -43,12 +43,13 @@ class Rendering:
 
     def host_names(self, job: TrainingJob) -> HostNames:
         """Raises InvalidJob."""
-        name = name_of(job, f"-{job.host_count - 1}")
-        return HostNames(tuple(f"{name}-{index}" for index in range(job.host_count)), name)
+        count = job.host_count + job.spare_hosts
+        name = name_of(job, f"-{count - 1}")
+        return HostNames(tuple(f"{name}-{index}" for index in range(count)), name)
 
     def settings(self, job: TrainingJob, options: KubernetesOptions) -> Mapping[str, Any]:
-        """The runtime's settings that differ."""
-        return {}
+        """The runtime's settings that differ. Hosts of a job with spare ones start again in place: pods come late."""
+        return {"spare_hosts": job.spare_hosts, "restart_program": START} if job.spare_hosts else {}
 
     def helpers(self, parts: Parts) -> list[dict[str, Any]]:
         """The objects that no controller makes for a main object of this kind, and that other kinds do not need."""
@@ -62,8 +63,11 @@ class Rendering:
             counted = {"operator": "NotIn", "values": [RESTART_EXIT_CODE]}
         # a pod that its node lost, or that ended because another host did, is replaced, and does not count
         ignored: list[dict[str, Any]] = [{"action": "Ignore", "onPodConditions": _DISRUPTED}, _RESTARTS]
+        # the first host leads; a host without a place may wait for a node when all others have ended
+        leader = {"successPolicy": {"rules": [{"succeededIndexes": "0"}]}}
         return {
             **_indexed(parts, retries, [*ignored, {"action": "FailJob", "onExitCodes": counted}]),
+            **(leader if parts.job.spare_hosts else {}),
             "ttlSecondsAfterFinished": parts.options.ttl,
             "template": pod_template(parts),
         }

@@ -20,7 +20,7 @@ from kube_renderings import (
     template_of,
     with_options,
 )
-from kube_schemas import validate_everywhere
+from kube_schemas import schema_errors, validate_everywhere
 
 from cloudtrain.errors import InvalidJob
 from cloudtrain.platforms.kubernetes import KubernetesPlatform
@@ -117,6 +117,28 @@ def test_failures_that_are_not_those_of_the_script_do_not_count() -> None:
     assert actions(0) == ["Ignore", "Ignore", "FailJob"]
     assert actions(3) == ["Ignore", "Ignore", "FailJob"], "a time limit that is reached is not tried again"
     assert environment_of(rendered())["CLOUDTRAIN_RESTART_EXIT_CODE"] == "75"
+
+
+def test_a_job_with_spare_hosts() -> None:
+    """More pods than places; the job ends with its leader, and its gang is complete without spares."""
+    options = {"gang": "volcano", "queue": "research"}
+    request = rendered(instance_count=2, spare_hosts=1, platform_options=options)
+    main, spec = main_of(request), main_of(request)["spec"]
+    assert (spec["completions"], spec["parallelism"]) == (3, 3)
+    assert spec["successPolicy"] == {"rules": [{"succeededIndexes": "0"}]}
+    assert [found for version in ("1.33", "1.37") for found in schema_errors(main, version)] == []
+    environment = environment_of(request)
+    assert environment["CLOUDTRAIN_SPARE_HOSTS"] == "1"
+    assert environment["CLOUDTRAIN_RESTART_PROGRAM"].endswith("/start.py"), "hosts restart in place"
+    assert object_of(request, "PodGroup")["spec"]["minMember"] == 2
+    assert "successPolicy" not in main_of(rendered())["spec"]
+
+
+@pytest.mark.parametrize("rendering", ["jobset", "trainjob", "mpijob"])
+def test_spare_hosts_of_other_renderings(rendering: str) -> None:
+    with pytest.raises(InvalidJob, match=r"^spare_hosts: a \w+ restarts all of its pods") as caught:
+        rendered(spare_hosts=1, platform_options={"rendering": rendering})
+    assert "platform_options.rendering: job" in caught.value.hint
 
 
 def test_times() -> None:
