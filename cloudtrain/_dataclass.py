@@ -46,7 +46,7 @@ else:
                     is_complete = True
             return cls.__dict__["__dataclass_fields__"]
 
-        def new(own, *_args, **_kwargs):
+        def new(own, /, *_args, **_kwargs):
             if not is_complete:
                 complete()
             return object.__new__(own)

@@ -48,6 +48,16 @@ def test_it_is_a_dataclass() -> None:
         derived()
 
 
+def test_a_field_of_any_name() -> None:
+    @dataclass
+    class Named:
+        own: int
+        cls: int
+
+    assert fields(Named)[0].name == "own"
+    assert Named(own=1, cls=2) == Named(1, 2)
+
+
 def test_a_class_whose_first_instance_is_a_copy() -> None:
     _, derived = classes()
     one = derived.__new__(derived)
