@@ -84,7 +84,10 @@ class Candidates:
                 raise CheckpointError(
                     f"{self._stores[-1].uri} has no checkpoint of step {wanted}", hint=f"Steps: {names}."
                 )
-        return [(store, step) for step in candidates for store in committed if step in committed[store]]
+        found = [(store, step) for step in candidates for store in committed if step in committed[store]]
+        for problem in memory.remove_damaged():
+            warn_of(f"{problem}; {what_is_first(found)}")
+        return found
 
     def _stored_steps(self, *, may_fail: bool) -> dict[Source, Sequence[int]]:
         """The steps in each store. If it ``may_fail``, none while the storage does not answer."""
@@ -134,11 +137,19 @@ class Candidates:
         return ranked
 
 
+def what_is_first(candidates: Sequence[tuple[Source, int]]) -> str:
+    """The first try of `restore`, for a warning."""
+    if not candidates:
+        return "there is no other checkpoint"
+    source, step = candidates[0]
+    return f"restoring step {step} from {source.uri}"
+
+
 def what_follows(source: Source, following: tuple[Source, int] | None) -> str:
     """The next try of `restore` after a damaged checkpoint, for a warning."""
     if following is None or following[0] is source:
         return "going back to the one before it"
-    return f"restoring step {following[1]} from {following[0].uri}"
+    return what_is_first([following])
 
 
 def warn_of(message: str) -> None:

@@ -14,6 +14,7 @@ An owner that begins an attempt first gets the copies that it lacks. It names th
 another connection, on which the holder then sends as above:
 
     owner → holder   {"host", "generation", "have"}
+    holder → owner   {"damaged": the problem of a copy that it held}
 
 A copy counts when its header is there, which is written after all hashes in it were compared. If the connection of an
 owner ends without ``done``, its host is lost: then, the holder commits its newest copy.
@@ -143,7 +144,8 @@ class CheckpointCopies:
         if not self.may_get:
             return
         have: dict[str, int] = {}
-        for path, header in read_headers(self._folder):
+        damaged: list[tuple[Path, str]] = []
+        for path, header in read_headers(self._folder, damaged):
             try:
                 verify(path, header)
             except Damaged as error:
@@ -152,6 +154,9 @@ class CheckpointCopies:
             else:
                 name = saver_of(path)
                 have[name] = max(header.step, have.get(name, -1))
+        for path, problem in damaged:
+            remove_header(path)
+            yield f"a copy in the memory of this host is damaged: {problem}"
         try:
             with self._connect(self._address) as connection:
                 _write(connection, {"host": self._host, "generation": self._generation, "have": have})
@@ -179,7 +184,7 @@ class CheckpointCopies:
         """The hosts whose runtimes have ended without `done`, and where their copies are."""
         folders, end = held_folders(self._folder), time.monotonic() + seconds
         for host, owner in list(self._owners.items()):
-            if host not in folders or not newest_in(folders[host]):
+            if host not in folders or not any(folders[host].glob("*.json")):
                 continue
             while (
                 owner.is_connected
@@ -288,9 +293,13 @@ class CheckpointCopies:
                 return
             folder = self._folder / f"{_HELD}{host}"
             if "have" in hello:
-                for name, (path, header) in newest_in(folder).items() if folder.is_dir() else ():
+                damaged: list[tuple[Path, str]] = []
+                for name, (path, header) in newest_in(folder, damaged).items() if folder.is_dir() else ():
                     if header.step > hello["have"].get(name, -1):
                         self._put(connection, path, header)
+                for path, problem in damaged:
+                    remove_header(path)
+                    _write(connection, {"damaged": problem})
                 _write(connection, {"done": True})
                 return
             owner = Owner(folder, self._folder)
@@ -311,10 +320,14 @@ def _headers_in(folder: Path) -> list[tuple[str, int, int]]:
     return sorted((name, status.st_ino, status.st_mtime_ns) for name, status in found)
 
 
-def newest_in(folder: Path) -> dict[str, tuple[Path, Header]]:
-    """The newest copy of each URI and rank in a folder: its path without the ending, and its header."""
+def newest_in(folder: Path, damaged: list[tuple[Path, str]] | None = None) -> dict[str, tuple[Path, Header]]:
+    """The newest copy of each URI and rank in a folder: its path without the ending, and its header.
+
+    Args:
+        damaged: see `read_headers`.
+    """
     found: dict[str, tuple[Path, Header]] = {}
-    for path, header in read_headers(folder):
+    for path, header in read_headers(folder, damaged):
         name = saver_of(path)
         if name not in found or found[name][1].step < header.step:
             found[name] = (path, header)
@@ -342,6 +355,9 @@ class Owner:
                 message = _read(connection)
                 self.heard = time.monotonic()
                 if "beat" in message:
+                    continue
+                if "damaged" in message:
+                    self.problems.append(str(message["damaged"])[:1000])
                     continue
                 if "done" in message:
                     self.is_done = True

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator
 from pathlib import Path
 
 from cloudtrain.checkpoint.errors import Damaged
+from cloudtrain.checkpoint.memory.files import remove_header
 from cloudtrain.checkpoint.memory.source import WHERE, MemoryCheckpoint, checkpoints_in
 from cloudtrain.checkpoint.retention import RetentionPolicy
 from cloudtrain.checkpoint.store.attempts import Attempt
@@ -24,7 +26,13 @@ def commit_newest(folder: Path, attempt: Attempt | None, where: str = WHERE) -> 
 
     Yields whether it succeeded, and a sentence about it; nothing for a URI that has the newest checkpoint.
     """
-    for uri, found in checkpoints_in(folder).items():
+    damaged: list[tuple[Path, str]] = []
+    whole = checkpoints_in(folder, damaged)
+    for path, problem in damaged:
+        with contextlib.suppress(OSError):
+            remove_header(path)
+        yield False, f"a copy in {where} is damaged: {problem}"
+    for uri, found in whole.items():
         store = CheckpointStore(open_store(uri), RetentionPolicy(None, None), attempt)
         try:
             yield from _commit_newest(store, found, where)

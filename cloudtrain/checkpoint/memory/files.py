@@ -73,8 +73,14 @@ def data_path(path: Path) -> Path:
     return path.with_name(f"{path.name}.data")
 
 
-def read_headers(folder: Path) -> Iterator[tuple[Path, Header]]:
-    """The whole copies: the path of each without the ending, and its header. A damaged header is none."""
+def read_headers(
+    folder: Path, damaged: list[tuple[Path, str]] | None = None
+) -> Iterator[tuple[Path, Header]]:
+    """The whole copies: the path of each without the ending, and its header.
+
+    Args:
+        damaged: receives the path of each copy whose header is damaged, and the problem.
+    """
     from cloudtrain.checkpoint.memory.header import (
         LARGEST_HEADER,
         Header,
@@ -82,8 +88,16 @@ def read_headers(folder: Path) -> Iterator[tuple[Path, Header]]:
 
     for name in sorted(os.listdir(folder)):
         if _HEADER.fullmatch(name):
-            with contextlib.suppress(OSError, Damaged):
-                yield folder / name[:-5], Header.from_bytes(read_regular(folder / name, LARGEST_HEADER))
+            path = folder / name[:-5]
+            try:
+                header = Header.from_bytes(read_regular(folder / name, LARGEST_HEADER))
+            except OSError:
+                continue
+            except Damaged as error:
+                if damaged is not None:
+                    damaged.append((path, error.message))
+                continue
+            yield path, header
 
 
 def remove_header(path: Path) -> None:

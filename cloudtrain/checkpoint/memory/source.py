@@ -16,7 +16,7 @@ from cloudtrain import environment
 from cloudtrain.checkpoint.errors import Damaged
 from cloudtrain.checkpoint.format.layout import tree_key
 from cloudtrain.checkpoint.format.manifest import Manifest, StoredObject
-from cloudtrain.checkpoint.memory.files import read_data, read_headers, remove_header
+from cloudtrain.checkpoint.memory.files import read_data, read_headers, remove_header, slot_path
 from cloudtrain.checkpoint.memory.header import SAVE, Header
 from cloudtrain.checkpoint.memory.tier import MemoryTier
 from cloudtrain.checkpoint.sharded.saver import RankShards, merged
@@ -100,11 +100,17 @@ class MemoryCheckpoint:
                 remove_header(part.path)
 
 
-def checkpoints_in(folder: Path) -> dict[str, dict[int, MemoryCheckpoint]]:
-    """The checkpoints in a memory folder, by URI and step: only those that every rank that saves has whole."""
+def checkpoints_in(
+    folder: Path, damaged: list[tuple[Path, str]] | None = None
+) -> dict[str, dict[int, MemoryCheckpoint]]:
+    """The checkpoints in a memory folder, by URI and step: only those that every rank that saves has whole.
+
+    Args:
+        damaged: see `read_headers`.
+    """
     found: dict[tuple[str, int], list[Part]] = defaultdict(list)
     with contextlib.suppress(OSError):
-        for path, header in read_headers(folder):
+        for path, header in read_headers(folder, damaged):
             found[header.uri, header.step].append(Part(path, header))
     whole: dict[str, dict[int, MemoryCheckpoint]] = {}
     for (uri, step), parts in found.items():
@@ -126,13 +132,25 @@ class MemorySource:
     uri = WHERE
 
     def __init__(self, tier: MemoryTier | None, world_size: int) -> None:
-        found = checkpoints_in(tier.folder).get(tier.uri, {}) if tier else {}
+        damaged: list[tuple[Path, str]] = []
+        found = checkpoints_in(tier.folder, damaged).get(tier.uri, {}) if tier else {}
+        of_uri = slot_path(tier.folder, tier.uri, 0, 0).name.partition("-")[0] if tier else ""
+        self._damaged = [(path, problem) for path, problem in damaged if path.name.startswith(of_uri)]
         job = environment.job_name()
         self._found = {
             step: checkpoint
             for step, checkpoint in found.items()
             if (checkpoint.header.world_size, checkpoint.header.job) == (world_size, job)
         }
+
+    def remove_damaged(self) -> list[str]:
+        """Remove the copies whose headers are damaged. Returns a sentence about each, without a full stop."""
+        removed = []
+        for path, problem in self._damaged:
+            with contextlib.suppress(OSError):
+                remove_header(path)
+                removed.append(f"a copy in {WHERE} is damaged: {problem}")
+        return removed
 
     def steps(self) -> tuple[int, ...]:
         """The steps, ascending."""

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from cloudtrain.checkpoint import Checkpointer, Shard
+from cloudtrain.checkpoint.errors import Damaged
 from cloudtrain.checkpoint.memory.commit import commit_newest
 from cloudtrain.checkpoint.memory.files import SPACE, VARIABLE
 from cloudtrain.checkpoint.memory.header import Header
@@ -109,13 +110,36 @@ def test_one_flipped_bit(memory: Path, tmp_path: Path, ending: str) -> None:
     copied(tmp_path / "run", 1, 2)
     [newest] = [path for path in memory.glob("*.json") if b'"step": 2' in path.read_bytes()]
     flip(newest.with_suffix(f".{ending}"), -40)
-    if ending == "data":
-        with pytest.warns(RuntimeWarning, match="the copy of step 2 in the memory of this host is damaged"):
-            restored = Checkpointer(tmp_path / "run").restore()
-    else:
+    which = "the copy of step 2" if ending == "data" else "a copy"
+    with pytest.warns(RuntimeWarning, match=f"{which} in the memory of this host is damaged: .*") as warned:
         restored = Checkpointer(tmp_path / "run").restore()
+    following = "going back to the one before it" if ending == "data" else f"restoring step 1 from {WHERE}"
+    assert [str(one.message).rpartition("; ")[2] for one in warned] == [following]
     assert restored is not None and (restored.step, restored.source) == (1, WHERE)
     assert np.array_equal(restored.state["weights"], state(1)["weights"])
+
+
+def test_any_flipped_bit_of_a_header_is_found(memory: Path, tmp_path: Path) -> None:
+    copied(tmp_path / "run", 1)
+    [path] = memory.glob("*.json")
+    data = path.read_bytes()
+    for bit in range(8 * len(data)):
+        flipped = bytearray(data)
+        flipped[bit // 8] ^= 1 << bit % 8
+        with pytest.raises(Damaged):
+            Header.from_bytes(bytes(flipped))
+    assert Header.from_bytes(data).step == 1
+
+
+def test_a_copy_with_a_damaged_header_is_reported_where_it_would_be_committed(
+    memory: Path, tmp_path: Path
+) -> None:
+    copied(tmp_path / "run", 1)
+    [path] = memory.glob("*.json")
+    flip(path, 100)
+    damaged = "a copy in the memory of this host is damaged: its header differs from what was written"
+    assert committed(memory) == [damaged]
+    assert committed(memory) == []
 
 
 def test_a_damaged_copy_is_not_committed(memory: Path, tmp_path: Path) -> None:
