@@ -56,6 +56,7 @@ from cloudtrain.sweep.trials import (
     NO_VALUE,
     PRUNED,
     STOPPED,
+    DamagedEvents,
     Trial,
     read_trials,
 )
@@ -74,7 +75,7 @@ MOST_DEFECTS = 10
 
 
 def control(journal: Journal, platform: Platform | None = None) -> None:
-    """Run the sweep to its end. The caller owns the journal.
+    """Run the sweep to its end. The caller owns the journal. Raises DamagedEvents if there is no state to continue.
 
     SIGINT stops it as `Journal.request_stop` does: once, there are no further trials; twice, those that run end.
 
@@ -93,6 +94,8 @@ def control(journal: Journal, platform: Platform | None = None) -> None:
                 return
             except (InvalidJob, InvalidSource) as error:
                 problem = error.message
+            except DamagedEvents:
+                raise
             except (CloudtrainError, OSError) as error:
                 _log(str(error))  # such as a full disk: what is in memory may not be true
             except Exception as error:

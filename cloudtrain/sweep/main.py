@@ -30,6 +30,8 @@ def main() -> None:
     os.close(log)
     try:
         control(journal)
+    except CloudtrainError as error:
+        print(f"the sweep cannot continue: {error}", flush=True)  # noqa: T201
     finally:
         owner.__exit__(*sys.exc_info())
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import os
 import re
 from collections.abc import Mapping, Sequence
@@ -42,6 +41,8 @@ FIELDS = tuple(sorted((*Options.__annotations__, "metric", "space")))
 """The fields of ``sweep`` in a job file, and arguments of `Sweep`."""
 
 DEFAULT_TRIALS = 20
+LARGEST_CAP = 1e12
+"""The largest ``max_cost``, as of a job."""
 _GREATER_IS_BETTER = re.compile(
     r"acc|f1|auc|score|precision|recall|bleu|rouge|reward|return|iou|dice|map|r2|ndcg"
 )
@@ -125,8 +126,10 @@ def make_plan(name: str, space: Any, metric: str | None, **options: Unpack[Optio
     if plan.sampler == "pbt":
         _check_population(plan)
     cap = plan.max_cost
-    if cap is not None and not (isinstance(cap, (int, float)) and math.isfinite(cap) and cap > 0):
-        raise InvalidJob(f"max_cost: {cap} is not a number above 0")
+    if cap is not None and not (isinstance(cap, (int, float)) and 0 < cap <= LARGEST_CAP):
+        raise InvalidJob(
+            f"max_cost: {str(cap)[:LONGEST_SHOWN]} is not a number above 0, up to {LARGEST_CAP:,.0f}"
+        )
     check_job_name(name)
     if len(name) > MAX_LENGTH - 5:
         raise InvalidJob(

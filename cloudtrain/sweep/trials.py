@@ -82,14 +82,18 @@ NO_BUDGET = "max_cost"
 ORDERLY = ("completed", "stopped", NO_BUDGET)
 
 
+class DamagedEvents(StorageError):
+    """The events of a sweep do not describe one, and will not at the next attempt."""
+
+
 def read_trials(journal: Journal) -> Trials:
-    """The state of a sweep. Raises StorageError if its events are damaged, or of a later version."""
+    """The state of a sweep. Raises DamagedEvents if its events are damaged, or of a later version; StorageError."""
     try:
         found = Trials(journal.read()[0])
     except (AttributeError, KeyError, TypeError, ValueError) as error:
-        raise StorageError(f"{journal.folder}: the events of the sweep are damaged: {error!r}") from error
+        raise DamagedEvents(f"{journal.folder}: the events of the sweep are damaged: {error!r}") from error
     if found.plan is None:
-        raise StorageError(f"{journal.folder}: the events of the sweep are damaged: none describes it")
+        raise DamagedEvents(f"{journal.folder}: the events of the sweep are damaged: none describes it")
     return found
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from cloudtrain.errors import StorageError
 from cloudtrain.platforms import JobDescription
 from cloudtrain.sweep import controller
 from cloudtrain.sweep.plan import make_plan
@@ -61,3 +62,11 @@ def test_a_defect_ends_a_sweep_and_names_the_log(
     assert sweep.status == "Failed"
     log = sweep.journal.folder / "controller.log"
     assert sweep.describe()["why"] == f"a defect of cloudtrain ended it: ValueError: no JSON. See {log}"
+
+
+def test_damaged_events_end_the_controller_at_once(sweep: StartedSweep) -> None:
+    events = sweep.journal.folder / "events.jsonl"
+    events.write_text(events.read_text().replace('"space"', '"spaces"'))
+    with sweep.journal.owned(), pytest.raises(StorageError, match="the events of the sweep are damaged"):
+        controller.control(sweep.journal, FakePlatform())
+    assert not sweep.journal.is_alive()

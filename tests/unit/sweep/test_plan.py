@@ -25,6 +25,8 @@ SPACE = {"lr": "log:1e-5..1e-1"}
         ({"parallel": -1}, "parallel: -1"),
         ({"seed": -1}, "seed: -1"),
         ({"trials_per_host": 0}, "trials_per_host: 0"),
+        ({"max_cost": 1e300}, "max_cost: 1e+300 is not a number above 0, up to 1,000,000,000,000"),
+        ({"max_cost": float("nan")}, "max_cost: nan is not a number above 0"),
         ({"sampler": "magic"}, "sampler: there is no sampler 'magic'"),
         ({"pruner": "magic"}, "pruner: there is no pruner 'magic'"),
         ({"sampler": "grid"}, "search lr: a grid needs a list"),
