@@ -64,7 +64,7 @@ def test_a_defect_ends_a_sweep_and_names_the_log(
     assert sweep.describe()["why"] == f"a defect of cloudtrain ended it: ValueError: no JSON. See {log}"
 
 
-def test_damaged_events_end_the_controller_at_once(sweep: StartedSweep) -> None:
+def test_damaged_events_end_the_controller(sweep: StartedSweep) -> None:
     events = sweep.journal.folder / "events.jsonl"
     events.write_text(events.read_text().replace('"space"', '"spaces"'))
     with sweep.journal.owned(), pytest.raises(StorageError, match="the events of the sweep are damaged"):
