@@ -26,11 +26,6 @@ class Flaky:
 
 FLAKY = (
     Flaky(
-        "e2e/test_demo.py::test_interrupted_killed_and_started_again_it_resumes",
-        datetime.date(2027, 1, 22),
-        "failed once on a machine with a load of 30: exit status 137",
-    ),
-    Flaky(
         "integration/local/test_local_killed_submissions.py::test_a_killed_submission_leaves_a_job_or_a_free_name",
         datetime.date(2027, 1, 22),
         "a host's runtime exited with 1 once, cause unknown",

@@ -118,11 +118,20 @@ class AgentLaunch(Launch):
             return None
         if record is None or slot.rank not in self._gone:
             return self._failed_but_lingers(slot, record)
-        if time.monotonic() - self._gone[slot.rank] < VANISHED_SECONDS:
+        if not self._has_vanished(slot):
             return None
+        if record.exit_code is not None:
+            return (
+                record.exit_code or None
+            )  # after a success, the agent is only slow: it knows how the process ended
         # The agent waits for other ranks to end. It reported the first failure before it ended the others.
         others_reported = any(self._reported_code(slot) for slot in self.plan.slots)
-        return record.exit_code or (-signal.SIGTERM if others_reported else -SIGKILL)
+        return -signal.SIGTERM if others_reported else -SIGKILL
+
+    def _has_vanished(self, slot: RankSlot) -> bool:
+        """Whether the process of a rank is gone, and the agent has had its time to report that."""
+        gone = self._gone.get(slot.rank)
+        return gone is not None and time.monotonic() - gone >= VANISHED_SECONDS
 
     def _reported_code(self, slot: RankSlot) -> tuple[int, float] | None:
         return read_code(str(self.plan.run), slot.local_rank)
@@ -222,8 +231,9 @@ class CommandLaunch(AgentLaunch):
             return agent_code if self.plan.serves else None
         if agent_code is not None:
             return record.exit_code  # None: the agent has left the rank behind, or took it along
-        code = super()._unreported_code(slot, record, None)
-        return 0 if code is not None and record.exit_code == 0 else code
+        if record.exit_code == 0 and self._has_vanished(slot):
+            return 0
+        return super()._unreported_code(slot, record, None)
 
     @property
     def running(self) -> bool:
