@@ -61,11 +61,12 @@ def failure_blocks(job: Gathered) -> Iterator[Block]:
         yield Paragraph(failure.hint)
     for title, text in (
         ("Stacks of all ranks", failure.stacks),
+        ("Memory", failure.memory),
         ("Traceback", failure.traceback),
         ("Last lines of the output", "\n".join(failure.log_tail[-TAIL:])),
     ):
         if text.strip():
-            yield Code(title, text, is_open=title == "Traceback")
+            yield Code(title, text, is_open=title in ("Memory", "Traceback"))
 
 
 def hang_blocks(job: Gathered) -> Iterator[Block]:

@@ -72,6 +72,7 @@ def test_the_report_of_a_failed_job() -> None:
     failure = FailureReport(
         FailureClass.MISSING_DATA, "no such file", "Check the channels.", rank=1, host="algo-2",
         exception_type="FileNotFoundError", traceback="Traceback\n  line 4",
+        memory="Memory of the host in the last minute:\n   1 s before the end",
     )  # fmt: skip
     job = gathered(
         {"loss": [Point(NOW - 80 + at, 3.0 - at, at) for at in range(3)]},
@@ -100,7 +101,8 @@ def test_the_report_of_a_failed_job() -> None:
     ]  # fmt: skip
     assert "restart" in [one.text for one in phases.all("text")]
     assert [one.all("summary")[0].text for one in found.all("details") if "open" in one.attributes] == [
-        "Traceback"
+        "Memory",
+        "Traceback",
     ]
 
 
