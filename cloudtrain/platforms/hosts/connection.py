@@ -52,6 +52,7 @@ for name, source in {sources!r}:
 sys.exit(module.main())
 """
 _SENT = (
+    "cloudtrain._dataclass",
     "cloudtrain.contract.documents",
     "cloudtrain._system.descriptors",
     "cloudtrain._system.gpu_models",
