@@ -23,7 +23,7 @@ from pathlib import Path
 from markdown_it import MarkdownIt
 
 REPOSITORY = Path(__file__).parents[2]
-TIMEOUT = 240
+TIMEOUT = 600
 
 
 @dataclass(frozen=True)

@@ -48,7 +48,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     parametrize_pages(metafunc, "running_page", PAGES)
 
 
-@pytest.mark.timeout(400)
+@pytest.mark.timeout(1200)
 def test_every_command_and_snippet_runs(
     running_page: str, tmp_path: Path, record_property: Callable[[str, object], None]
 ) -> None:
