@@ -48,7 +48,7 @@ def upload_data(
     with file_errors(str(local)):
         is_folder = local.is_dir()
         if not is_folder and not local.is_file():  # a pipe would be waited for
-            raise NotFound(f"there is no file or folder {local}")
+            raise NotFound(f"there is no file or folder {local}", hint=f"Check the path, here: {os.getcwd()}")
         files = list_folder(local) if is_folder else [ObjectInfo(local.name, local.stat().st_size)]
     if not files:
         raise NotFound(f"the folder {local} has no files")

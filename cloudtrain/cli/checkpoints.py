@@ -189,7 +189,7 @@ _UNITS = (("d", 86400), ("h", 3600), ("min", 60), ("s", 1))
 def show_list(uri: str, infos: Sequence[CheckpointInfo]) -> None:
     """One row per checkpoint, damaged ones in red."""
     if not infos:
-        click.echo(f"No checkpoints in {uri}", err=True)
+        click.echo(f"No checkpoints in {uri}. Where a job saves them: cloudtrain describe JOB", err=True)
         return
     headings = ("STEP", "SAVED", "SIZE", "NEW", "METRICS", "RANKS", "JOB", "REFERS TO")
     colours = ("red" if info.problem else None for info in infos)

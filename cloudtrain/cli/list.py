@@ -73,7 +73,7 @@ def command(limit: int, place: str | None, where: str, sort: str, columns: str, 
     if as_json:
         echo_json([_record(*row) for row in found])
     elif place and not found:
-        click.echo(f"No jobs on {place}.", err=True)
+        click.echo(f"No jobs on {place}. Submit one: cloudtrain submit train.py --platform {place}", err=True)
     else:
         show_jobs(found)
         from cloudtrain.sweep.journal import sweeps_of
@@ -100,7 +100,7 @@ def _of_history(where: str, sort: str, limit: int, columns: list[str], as_json: 
     elif as_json:
         echo_json([job.to_dict() for job in jobs])
     elif not jobs:
-        click.echo("No such jobs.", err=True)
+        click.echo("No such jobs. See all: cloudtrain list", err=True)
     else:
         headings = [name.upper() for name in names]
         right = [

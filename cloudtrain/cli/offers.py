@@ -57,7 +57,10 @@ def command(
     for problem in problems:
         notify("Note", problem)
     if not found:
-        click.echo("no host with such GPUs was found", err=True)
+        click.echo(
+            "no host with such GPUs was found: ask for fewer (--count) or any kind (no --gpu)",
+            err=True,
+        )
         return
     _show(found if shows_all else found[:FIRST])
     if len(found) > FIRST and not shows_all:

@@ -14,6 +14,8 @@ from cloudtrain.storage.client import connection
 from cloudtrain.storage.errors import s3_errors
 from cloudtrain.storage.uri import split_bucket_uri, uri_scheme
 
+LIST_FIRST = "Check the address. What a bucket has: cloudtrain s3 ls s3://BUCKET/"
+
 
 @dataclass(frozen=True)
 class Tree:
@@ -159,6 +161,6 @@ def list_objects(uri: str, *, recursive: bool) -> tuple[str, Iterable[ObjectInfo
     if not entries and not location.is_bucket:
         found = location.find_file()
         if found is None:
-            raise NotFound(f"there is nothing at {printable(uri)}")
+            raise NotFound(f"there is nothing at {printable(uri)}", hint=LIST_FIRST)
         return found[0].store.uri, [found[1]]
     return tree.store.uri, entries

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from cloudtrain.data.location import Location, Tree, printable
+from cloudtrain.data.location import LIST_FIRST, Location, Tree, printable
 from cloudtrain.errors import NotFound, StorageError
 from cloudtrain.storage import FileStore, ObjectInfo, Progress, S3Store
 from cloudtrain.storage.errors import file_errors
@@ -163,7 +163,7 @@ def plan_removal(target: Location, select: Filter, *, recursive: bool, force: bo
     if found:
         tree, entries = found[0], [found[1]]
     elif not entries:
-        raise NotFound(f"there is nothing at {printable(target.text)}")
+        raise NotFound(f"there is nothing at {printable(target.text)}", hint=LIST_FIRST)
     elif not recursive:
         raise StorageError(
             f"{printable(target.text)} is a folder with {len(entries):,} objects",

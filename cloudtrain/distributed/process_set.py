@@ -92,10 +92,14 @@ class ProcessSet:
 
 def with_id(set_id: int, known: Iterable[ProcessSet]) -> ProcessSet:
     """The set with this ID. Raises InvalidArgument if there is none."""
+    known = [*known]
     for process_set in known:
         if process_set.process_set_id == set_id:
             return process_set
-    raise InvalidArgument(f"there is no process set {set_id}")
+    ids = ", ".join(str(process_set.process_set_id) for process_set in known)
+    raise InvalidArgument(
+        f"there is no process set {set_id}", hint=f"Known: {ids}. add_process_set makes one."
+    )
 
 
 def process_sets_of(process_sets: Iterable[ProcessSet] | str | None) -> list[ProcessSet]:

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from cloudtrain.contract import FailureClass, FailureReport, JobStatus
-from cloudtrain.errors import JobExists, JobNotFound
+from cloudtrain.errors import JobExists, JobNotFound, nearest
 from cloudtrain.platforms import JobDescription, Request
 from cloudtrain.spec import TrainingJob
 
@@ -73,7 +73,7 @@ class FakePlatform:
 
     def describe(self, job_name: str) -> JobDescription:
         if job_name not in self._jobs:
-            raise JobNotFound(f"there is no job {job_name}")
+            raise JobNotFound(f"there is no job {job_name}", hint=nearest(job_name, self._jobs))
         return self._jobs[job_name]
 
     def logs(self, job_name: str, *, follow: bool = False) -> Iterator[str]:

@@ -451,7 +451,8 @@ class SupervisedPlatform(ABC):
             record = job.record()  # the job may have ended before it was found not to be alive
         except FileNotFoundError:
             raise JobNotFound(
-                f"the folder of job {job.name} was removed: {self._root.place(job.name)}"
+                f"the folder of job {job.name} was removed: {self._root.place(job.name)}",
+                hint=f"See what the history of this machine has: cloudtrain report {job.name}",
             ) from None
         if record.status.is_final:
             return record

@@ -174,7 +174,10 @@ class Pages:
         def found() -> Section:
             row = next((row for row in self._jobs.entries().values() if row[0] == other), None)
             if row is None:
-                raise JobNotFound(f"there is no job {other} among those submitted from this machine")
+                raise JobNotFound(
+                    f"there is no job {other} among those submitted from this machine",
+                    hint="Give a name from the list of jobs.",
+                )
             return parts.difference(watched.job, Job(other, get_platform(row[1])))
 
         return self._part(found)

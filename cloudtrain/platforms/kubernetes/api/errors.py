@@ -235,7 +235,11 @@ def _not_found(
             **given,
         )
     if subject.name and details.get("name"):
-        return KubeNotFound(f"there is no {subject.what}{subject.place}", **given)
+        return KubeNotFound(
+            f"there is no {subject.what}{subject.place}",
+            hint="Check the name and the namespace, and whether it was deleted: kubectl get events",
+            **given,
+        )
     what = f"{subject.kind.kind} of {subject.kind.api_version}" if subject.kind else "this path"
     return KubeNotFound(
         f"the cluster of the context {at.login.context} does not have {what}",

@@ -41,7 +41,10 @@ def describe_queued(answer: Mapping[str, Any], aws: Aws) -> JobDescription:
     training = _training_job(answer, aws)
     if status == "FORGOTTEN":
         if training is None:
-            raise JobNotFound(f"Batch and SageMaker have forgotten job {name}")
+            raise JobNotFound(
+                f"Batch and SageMaker have forgotten job {name}",
+                hint=f"See what the history of this machine has: cloudtrain report {name}",
+            )
         return replace(training, name=name)
     if training and training.status.is_final and status not in ENDED:
         # after an attempt that failed or was preempted, Batch may make another
