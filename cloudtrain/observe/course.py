@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, field
 from typing import Any, Callable
+
+from cloudtrain._dataclass import dataclass
 
 MOST_SPANS = 1000
 MOST_ATTEMPTS = 200

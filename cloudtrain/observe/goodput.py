@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
+from cloudtrain._dataclass import dataclass
 from cloudtrain.observe.progress import INTERVAL
 
 QUEUE, START, RESTORE, CHECKPOINTS, RECOMPUTED, RESTART, END = LOST = (

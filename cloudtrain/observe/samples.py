@@ -6,9 +6,10 @@ A sample is an event of the kind ``sample``: see docs/reference/samples.md. Here
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, field, fields
 from typing import Any, Optional
 
+from cloudtrain._dataclass import dataclass
 from cloudtrain.contract.documents import Fields
 
 Number = Optional[float]

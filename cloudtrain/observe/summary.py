@@ -5,9 +5,10 @@ from __future__ import annotations
 import contextlib
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
+from cloudtrain._dataclass import dataclass
 from cloudtrain.observe.course import MOST_HOSTS, OF_THE_COURSE, Course
 from cloudtrain.observe.events import PLACES, SPARE
 from cloudtrain.observe.goodput import KINDS, GoodputMeter

@@ -6,10 +6,10 @@ import contextlib
 import os
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
+from cloudtrain._dataclass import dataclass
 from cloudtrain._system.files import READ_REGULAR, open_regular
 from cloudtrain._system.owned import FolderIsOpen, own_folder, own_place
 from cloudtrain._system.users import ROOT, user_id

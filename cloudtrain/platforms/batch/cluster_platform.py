@@ -6,13 +6,13 @@ import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 
 import msgspec
 
+from cloudtrain._dataclass import dataclass
 from cloudtrain.config import read_config
 from cloudtrain.contract.documents import Fields
 from cloudtrain.contract.text import escape_line

@@ -14,11 +14,12 @@ import threading
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Protocol, TypeVar
 
+from cloudtrain._dataclass import dataclass
 from cloudtrain._system.files import READ_REGULAR, lock, open_regular, read_regular
 from cloudtrain.errors import PlatformError
 from cloudtrain.platforms.batch.shell import Shell

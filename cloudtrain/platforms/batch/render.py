@@ -8,13 +8,13 @@ from __future__ import annotations
 import posixpath
 import shlex
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import Annotated, Any, Literal
 
 import msgspec
 from msgspec import Meta, Struct
 
+from cloudtrain._dataclass import dataclass
 from cloudtrain.errors import InvalidJob
 from cloudtrain.packaging.zipapp import runtime_sha256
 from cloudtrain.platforms.base import Request

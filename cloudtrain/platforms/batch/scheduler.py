@@ -8,9 +8,9 @@ import re
 import shlex
 import time
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any
 
+from cloudtrain._dataclass import dataclass
 from cloudtrain.contract import FailureReport
 from cloudtrain.errors import InvalidJob, PlatformError
 from cloudtrain.platforms.batch.queue import (

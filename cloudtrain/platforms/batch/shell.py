@@ -8,9 +8,9 @@ import re
 import subprocess
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
 from typing import Protocol
 
+from cloudtrain._dataclass import dataclass
 from cloudtrain._system.processes import signal_group
 from cloudtrain._system.signals import SIGKILL
 from cloudtrain.errors import InDoubt, PlatformError

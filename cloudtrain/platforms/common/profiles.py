@@ -10,12 +10,12 @@ SECTION:
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import msgspec
 from msgspec import Struct
 
+from cloudtrain._dataclass import dataclass
 from cloudtrain.config import config_path, read_section
 from cloudtrain.errors import InvalidJob, nearest
 from cloudtrain.spec import TrainingJob, convert

@@ -6,11 +6,11 @@ import math
 import re
 import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
 from msgspec import Meta, field
 
+from cloudtrain._dataclass import dataclass
 from cloudtrain.errors import InvalidJob
 from cloudtrain.platforms.batch.render import COUNT, LINE, ONE_LINE, ClusterOptions, ranks_on_node
 from cloudtrain.platforms.common.platform_options import check_own_options

@@ -13,10 +13,11 @@ import shlex
 import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cache, partial
 from typing import Any
 
+from cloudtrain._dataclass import dataclass
 from cloudtrain.contract import FailureClass, FailureReport, JobStatus
 from cloudtrain.contract.preemption import PREEMPT, STOP
 from cloudtrain.errors import PlatformError

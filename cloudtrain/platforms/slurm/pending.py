@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import re
 import time
-from dataclasses import dataclass
 from datetime import datetime
 
+from cloudtrain._dataclass import dataclass
 from cloudtrain.contract import JobStatus
 from cloudtrain.platforms.slurm.squeue import QueueRow
 

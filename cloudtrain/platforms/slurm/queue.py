@@ -6,11 +6,12 @@ import contextlib
 import re
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from cloudtrain._dataclass import dataclass
 from cloudtrain.errors import PlatformError
 from cloudtrain.platforms.batch.queue import (
     CALL_SECONDS,

@@ -13,8 +13,8 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 
+from cloudtrain._dataclass import dataclass
 from cloudtrain.platforms.slurm.states import PENDING, Ending, is_ended, is_waiting
 from cloudtrain.runtime.supervisor.submissions import Submission
 

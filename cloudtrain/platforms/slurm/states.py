@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import signal
 import time
-from dataclasses import dataclass
 
+from cloudtrain._dataclass import dataclass
 from cloudtrain.contract import FailureClass, FailureReport
 from cloudtrain.contract.failure import signal_name
 from cloudtrain.runtime.supervisor.continuation import TAKEN_BACK

@@ -5,8 +5,9 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
+from cloudtrain._dataclass import dataclass
 from cloudtrain.errors import InvalidJob, PlatformError
 from cloudtrain.platforms.batch.shell import Shell
 from cloudtrain.platforms.slurm.squeue import CLEAN

@@ -7,11 +7,11 @@ import os
 import shutil
 import time
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Protocol
 
+from cloudtrain._dataclass import dataclass
 from cloudtrain._system.files import NOT_A_FILE, READ_REGULAR, open_regular, read_regular
 from cloudtrain._system.retries import again, is_transient
 from cloudtrain.contract.request_body import parse_body

@@ -18,9 +18,9 @@ import shutil
 import subprocess
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 
+from cloudtrain._dataclass import dataclass
 from cloudtrain.checkpoint.saved import Saved
 from cloudtrain.contract import FailureClass
 from cloudtrain.contract.request_body import request_settings

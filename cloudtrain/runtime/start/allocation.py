@@ -6,9 +6,9 @@ import itertools
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
+from cloudtrain._dataclass import dataclass
 from cloudtrain.contract.documents import MOST_HOSTS
 from cloudtrain.contract.slurm_step import tasks_per_node
 from cloudtrain.errors import InvalidJob

@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from typing import Any
 
+from cloudtrain._dataclass import dataclass
 from cloudtrain.contract.paths import DEFAULT_BASE
 
 APPTAINER, CHARLIECLOUD, ENROOT, OCI, PYXIS = "apptainer", "charliecloud", "enroot", "oci", "pyxis"

@@ -5,9 +5,10 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, Callable
 
+from cloudtrain._dataclass import dataclass
 from cloudtrain._version import __version__
 from cloudtrain.observe.events import parse_events
 from cloudtrain.observe.growing import Bookmark, Read, is_same, new_lines

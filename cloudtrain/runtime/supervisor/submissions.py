@@ -9,9 +9,10 @@ import contextlib
 import json
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 
+from cloudtrain._dataclass import dataclass
 from cloudtrain._system.files import read_regular
 from cloudtrain.contract.documents import Fields, parse_json
 from cloudtrain.storage.atomic import replace_file
