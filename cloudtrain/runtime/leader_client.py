@@ -178,7 +178,7 @@ class LeaderClient:
         """Find the leader and join the job.
 
         Raises:
-            JoinInterrupted: a message arrived in ``inbox`` first.
+            JoinInterrupted: a message arrived in ``inbox`` first that ends this host.
             LeaderNotFound: the leader was not found within ``timeout`` seconds.
             PlatformError: the leader does not know the job secret, or refuses this host.
         """
@@ -251,9 +251,16 @@ class LeaderClient:
                 self._give_up_after(deadline, timeout, error)
             silent = ", which does not answer: is a firewall between the hosts?" * self._is_unreachable
             waiting.report(f"the leader at {self._tried}{silent}")
-            if not self._inbox.empty():
+            if self._is_asked_to_end():
                 raise JoinInterrupted(f"{self._host}: stopped before the leader was found")
             time.sleep(_pause(time.monotonic() - began))
+
+    def _is_asked_to_end(self) -> bool:
+        """Whether a message in the inbox ends this host. Others, such as a notice, stay for the time after."""
+        messages = [self._inbox.get() for _ in range(self._inbox.qsize())]
+        for message in messages:
+            self._inbox.put(message)
+        return any(message["type"] in ("signal", "orphaned") for message in messages)
 
     def _give_up_after(self, deadline: float, timeout: float, error: Exception) -> None:
         """Raises LeaderNotFound after the deadline."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Callable
 from pathlib import Path
 
@@ -107,3 +108,19 @@ def test_a_spare_host_that_is_stopped_ends(job: Pods) -> None:
     spare.stop()
     assert spare.exit_code() == RESTART
     assert leader.process.poll() is other.process.poll() is None
+
+
+def test_a_notice_before_there_is_a_leader_reaches_the_ranks(job: Pods, tmp_path: Path) -> None:
+    """A host never starts; the spare one, which takes its place, gets its notice while it looks for the leader."""
+    spare = job.start(2)
+    status = Path(f"/proc/{spare.process.pid}/status")
+    handled = 1 << (signal.SIGUSR1 - 1)
+    wait_until(lambda: int(status.read_text().split("SigCgt:")[1].split()[0], 16) & handled, "its handler")
+    spare.process.send_signal(signal.SIGUSR1)
+    leader = job.start(0)
+    wait_for(spare, 'trains 1 of 2 ["job-0","job-2"]')
+    wait_until(lambda: '"notice"' in leader.paths.events.read_text(), "the notice on all hosts")
+    late = job.start(1)
+    wait_for(late, "job-1 is a spare host: it is ready")
+    (tmp_path / "steps/enough").touch()
+    assert [pod.exit_code(120) for pod in (leader, spare, late)] == [0, 0, 0]
