@@ -72,6 +72,8 @@ def _run(folder: Path, home: Path, *arguments: str) -> subprocess.CompletedProce
 def test_a_single_row_is_measured_again_and_compared_with_the_last_run(tmp_path: Path) -> None:
     folder = tmp_path / "benchmarks"
     shutil.copytree(BENCHMARKS, folder)
+    rows = (folder / "rows.py").read_text()
+    (folder / "rows.py").write_text(re.sub(r'("start.py run",\s+"--runs )5"', r'\g<1>1"', rows))
     (folder / "results.json").unlink(missing_ok=True)
     (folder / "RESULTS.md").write_text(
         "# Former results\n<!-- What follows is written by hand. -->\n\n## GPUs\n"

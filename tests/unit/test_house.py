@@ -104,7 +104,9 @@ def test_no_file_has_the_markers_of_a_merge_conflict() -> None:
 def test_bundled_packages_run_on_python_3_9() -> None:
     names = (*BUNDLED, "platforms/kubernetes/pod_start.py")
     paths = [str(REPOSITORY / "cloudtrain" / name) for name in names]
-    done = _run(BIN / "vermin", "--quiet", "--no-tips", "--violations", "--target=3.9-", *paths)
+    done = _run(
+        BIN / "vermin", "--quiet", "--no-tips", "--violations", "--no-parse-comments", "--target=3.9-", *paths
+    )
     assert done.returncode == 0, done.stdout
 
 

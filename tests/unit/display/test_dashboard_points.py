@@ -49,15 +49,15 @@ def test_a_million_values_are_thinned_while_they_are_read() -> None:
     assert [point.step for point in reader.series()["loss"]] == [*range(9)]
 
 
-def test_a_spike_in_a_million_values() -> None:
-    points = [Point(float(number), 0.5, number) for number in range(1_000_000)]
-    points[777_777] = Point(777_777.0, 9.0, 777_777)
-    points[500_000] = Point(500_000.0, math.nan, 500_000)
+def test_a_spike_in_many_values() -> None:
+    points = [Point(float(number), 0.5, number) for number in range(100_000)]
+    points[77_777] = Point(77_777.0, 9.0, 77_777)
+    points[50_000] = Point(50_000.0, math.nan, 50_000)
     drawn = plot(points)
-    assert drawn["count"] == 1_000_000
+    assert drawn["count"] == 100_000
     assert len(drawn["x"]) <= 2002
-    assert drawn["y"][drawn["x"].index(777_777)] == 9.0
-    assert drawn["y"][drawn["x"].index(500_000)] is None
+    assert drawn["y"][drawn["x"].index(77_777)] == 9.0
+    assert drawn["y"][drawn["x"].index(50_000)] is None
 
 
 def test_ranks_and_times() -> None:

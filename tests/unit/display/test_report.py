@@ -201,10 +201,10 @@ def _heights(picture: Element) -> list[float]:
     return [float(pair.partition(",")[2]) for pair in (line.attributes["points"] or "").split()]
 
 
-def test_no_spike_vanishes_among_a_million_points() -> None:
-    points = [Point(NOW + step, math.sin(step), step) for step in range(1_000_000)]
-    points[333_333] = Point(NOW, -100.0, 333_333)
-    points[777_777] = Point(NOW, 100.0, 777_777)
+def test_no_spike_vanishes_among_many_points() -> None:
+    points = [Point(NOW + step, math.sin(step), step) for step in range(100_000)]
+    points[33_333] = Point(NOW, -100.0, 33_333)
+    points[77_777] = Point(NOW, 100.0, 77_777)
     html = render([gathered({"loss": points})])
     assert len(html) < 100_000
     top, *_, bottom = sorted(heights := _heights(parse(html.removeprefix("<!DOCTYPE html>\n")).all("svg")[0]))

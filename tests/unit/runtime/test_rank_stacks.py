@@ -153,7 +153,7 @@ def test_threads_that_run_do_not_disturb(
 ) -> None:
     """A dump of all threads would end this rank after a few of them."""
     rank = start("has_busy_threads")
-    for _ in range(300):
+    for _ in range(30):
         [taken] = take(str(tmp_path), [rank], 20)
         assert "has_busy_threads" in [frame.function for frame in taken.frames]
     assert processes[0].poll() is None
