@@ -24,6 +24,7 @@ from cloudtrain.checkpoint.memory.files import (
     write_whole,
 )
 from cloudtrain.checkpoint.memory.header import Header
+from cloudtrain.checkpoint.memory.small_file_system import advice_for
 from cloudtrain.checkpoint.same_step import on_several_hosts
 from cloudtrain.checkpoint.sharded.saver import RankShards
 from cloudtrain.checkpoint.store.store import PreparedSave
@@ -114,9 +115,14 @@ class MemoryTier:
         Args:
             sharers: whether all ranks of this host save copies of about the same size.
         """
-        if sharers and on_several_hosts():
-            return None
         folder = memory_folder(os.environ)
+        if sharers and on_several_hosts():
+            if folder and environment.rank() == 0:
+                warn(
+                    "checkpoints are not kept in memory: the state is sharded over several hosts, and none has all of "
+                    f"it. If a rank or a host fails, the training resumes from the last one in {uri}"
+                )
+            return None
         if folder:
             return cls(folder, uri, sharers=sharers)
         why = os.environ.get(VARIABLE) or OFF
@@ -205,7 +211,9 @@ class MemoryTier:
         """Raises OSError if these bytes do not fit."""
         free = space_in(self.folder) // self._sharers
         if nbytes > free:
-            raise OSError(0, f"a copy needs {nbytes >> 20} MB more, and {max(free, 0) >> 20} MB are free")
+            advice = advice_for(self.folder, nbytes * self._sharers, os.environ)
+            needs = f"a copy needs {nbytes >> 20} MB more, and {max(free, 0) >> 20} MB are free"
+            raise OSError(0, f"{needs}. {advice}" if advice else needs)
 
     def give_up(self, why: str) -> None:
         """From now on, saves go to the storage only. Removes the copies."""

@@ -198,6 +198,20 @@ def test_a_process_that_only_restores_leaves_the_copies_of_the_training(memory: 
     assert restored is not None and np.array_equal(restored.state["weights"], state(5)["weights"])
 
 
+def test_state_that_is_sharded_over_hosts(
+    memory: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setenv("WORLD_SIZE", "4")
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", "2")
+    for rank in range(4):
+        monkeypatch.setenv("RANK", str(rank))
+        Checkpointer(tmp_path / "run", sharded=True)
+    [record] = caplog.records
+    assert record.message.startswith(
+        "checkpoints are not kept in memory: the state is sharded over several hosts"
+    )
+
+
 def test_no_space(memory: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     checkpointer = copied(tmp_path / "run", 1)
     (memory / SPACE).write_text("20000")
