@@ -8,6 +8,7 @@ belongs to the sweep, is adopted.
 from __future__ import annotations
 
 import contextlib
+import shutil
 import signal
 import tempfile
 import time
@@ -66,6 +67,8 @@ LONGEST_PAUSE = 60.0
 """Between two attempts to reach a platform, or to write an event, that failed."""
 SILENT_TRIALS = 3
 """Completed trials without the metric, after which a sweep ends that has never seen it."""
+SCRATCH = ".hand-on-"
+"""How the names of folders begin in which a checkpoint is on its way to a child."""
 REFUSED_TRIALS = 3
 """Trials in a row that the platform refuses, after which the sweep ends."""
 GONE_LOOKS = 5
@@ -83,6 +86,8 @@ def control(journal: Journal, platform: Platform | None = None) -> None:
         platform: the platform of the trials, where it is not to be found by its name.
     """
     pause, defects, problem = POLL_SECONDS, 0, ""
+    for left in journal.folder.glob(f"{SCRATCH}*"):  # by a controller that was killed
+        shutil.rmtree(left, ignore_errors=True)
     with _interrupts(journal):
         while True:
             began = time.monotonic()
@@ -271,7 +276,7 @@ class Controller:
 
         given = trial_fields(self.plan, parent)["checkpoint_s3_uri"]
         try:
-            with tempfile.TemporaryDirectory(prefix=".hand-on-", dir=self.journal.folder) as scratch:
+            with tempfile.TemporaryDirectory(prefix=SCRATCH, dir=self.journal.folder) as scratch:
                 step = hand_on(given, uri, Path(scratch))
         except CheckpointError as error:  # the parent has deleted it meanwhile: it has a newer one
             raise StorageError(f"the checkpoint of {parent.name} cannot be handed on: {error}") from error

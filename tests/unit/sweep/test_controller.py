@@ -42,10 +42,12 @@ def test_unexpected_errors_do_not_end_a_sweep(
     sweep: StartedSweep, capsys: pytest.CaptureFixture[str]
 ) -> None:
     full = OSError(errno.ENOSPC, "No space left on device")
+    (sweep.journal.folder / ".hand-on-x").mkdir()  # of a controller that was killed
     platform = Troubled(json.JSONDecodeError("Expecting value", "<html>", 0), full, KeyError("status"))
     with sweep.journal.owned():
         controller.control(sweep.journal, platform)
     assert sweep.status == "Completed"
+    assert not [*sweep.journal.folder.glob(".hand-on-*")]
     assert [request.job_name for request in platform.requests] == ["opt-0000", "opt-0001", "opt-0002"]
     log = capsys.readouterr().out
     assert "Expecting value" in log
