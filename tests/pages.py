@@ -1,9 +1,9 @@
 """Which pages of the documentation CI runs: those that changed, or whose named code changed. A plugin of `conftest`.
 
 `LOCK` holds a hash of each page that passed. The hash covers the page and the files that it names: the modules it
-imports, the commands it calls, the examples it uses; of an example's README, all files of the example. CI runs a page
-whose hash differs. Every other run records the pages that passed, and the lock is committed; ``./scripts/soak`` runs
-them all. A comparison with an earlier commit would fail in a shallow clone.
+imports, the commands it calls, the examples it uses; of an example's README, all files of the example. Benchmarks are
+pages too. CI runs a page whose hash differs. Every other run records the pages that passed, and the lock is committed;
+``./scripts/soak`` runs them all. A comparison with an earlier commit would fail in a shallow clone.
 """
 
 from __future__ import annotations
@@ -75,6 +75,8 @@ def page_hash(page: str) -> str:
     named = named_files(path.read_text(encoding="utf-8"))
     if page.startswith("examples/"):
         named |= {file for file in path.parent.iterdir() if file.suffix in (".py", ".yaml")}
+    if page.startswith("benchmarks/"):
+        named |= {*path.parent.glob("_*.py")}
     for file in (path, *sorted(named)):
         digest.update(
             f"{file.relative_to(REPOSITORY)}\0".encode() + hashlib.sha256(file.read_bytes()).digest()
@@ -83,9 +85,13 @@ def page_hash(page: str) -> str:
 
 
 def named_files(text: str) -> set[Path]:
-    """The files of the repository that a page names; of a package, all files."""
-    found: set[Path] = set()
-    for target in (*_modules(text), *_commands(text), *_files(text)):
+    """The files of the repository that a page names; of a folder, all files.
+
+    Of a package, only what it offers: tests in every run cover its modules.
+    """
+    modules = {path / "__init__.py" if path.is_dir() else path for path in _modules(text)}
+    found = {path for path in modules if path.exists()}
+    for target in (*_commands(text), *_files(text)):
         if target.is_dir():
             found |= {
                 path for path in target.rglob("*") if path.is_file() and "__pycache__" not in path.parts

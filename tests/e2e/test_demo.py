@@ -1,4 +1,7 @@
-"""scripts/demo resumes after Ctrl-C and after SIGKILL, and ends with a model."""
+"""scripts/demo resumes after Ctrl-C and after SIGKILL, and ends with a model.
+
+CI runs it when it has changed, or what it names. tests/integration/checkpoint kills trainings in every run.
+"""
 
 from __future__ import annotations
 
@@ -10,11 +13,16 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 from documents import REPOSITORY, band_of
+from pages import PASSED, lock_line, parametrize_pages
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    parametrize_pages(metafunc, "page", ["scripts/demo"])
 
 
 class Demo:
@@ -76,7 +84,9 @@ def _read_until(process: subprocess.Popen[str], text: str) -> str:
 
 
 @pytest.mark.timeout(400)
-def test_interrupted_killed_and_started_again_it_resumes(demo: Demo) -> None:
+def test_interrupted_killed_and_started_again_it_resumes(
+    page: str, demo: Demo, record_property: Callable[[str, object], None]
+) -> None:
     first = demo.start()
     _read_until(first, "epoch 2/")
     os.killpg(first.pid, signal.SIGINT)
@@ -107,3 +117,4 @@ def test_interrupted_killed_and_started_again_it_resumes(demo: Demo) -> None:
     assert logs, seen
     shown = subprocess.run(["bash", "-c", logs[0]], capture_output=True, text=True, check=True, timeout=60)
     assert "trained 10 epochs" in shown.stdout
+    record_property(PASSED, lock_line(page))

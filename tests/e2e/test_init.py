@@ -22,7 +22,7 @@ ENVIRONMENTS = {
     "lightning": ("CLOUDTRAIN_FRAMEWORKS_PYTHON", "frameworks"),
     "transformers": ("CLOUDTRAIN_FRAMEWORKS_PYTHON", "frameworks"),
 }
-"""Frameworks with their own environments. Each takes as much CPU as a hundred other tests."""
+"""Frameworks with their own environments."""
 MODELS = {"keras": "model.keras", "transformers": "model.safetensors"}
 
 
@@ -31,12 +31,12 @@ def starter(framework: str) -> str:
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """CI runs a large framework if its script has changed, and a soak always."""
+    """CI runs PyTorch, and another framework if its script has changed. Each takes as much CPU as a hundred tests."""
     if "framework" in metafunc.fixturenames:
         everything = metafunc.config.getoption("--soak")
         rows = []
         for name in FRAMEWORKS:
-            in_soak = name in ENVIRONMENTS and (everything or passed_before(starter(name)))
+            in_soak = name != "torch" and (everything or passed_before(starter(name)))
             rows.append(pytest.param(name, marks=[pytest.mark.soak] * in_soak))
         metafunc.parametrize("framework", rows)
 

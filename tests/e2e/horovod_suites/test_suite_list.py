@@ -48,7 +48,7 @@ def test_fetch_names_the_commit() -> None:
 
 
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize("launcher", ["run", "horovod"])
+@pytest.mark.parametrize("launcher", ["run", pytest.param("horovod", marks=pytest.mark.soak)])
 def test_a_suite_is_compared_with_the_list(launcher: str, tmp_path: Path) -> None:
     done = _call("--list", OWN_LIST, "run", "--checkout", OWN, "--work", tmp_path, f"own-{launcher}-2")
     assert done.stdout.endswith("1 as listed, 0 differs, 0 left out\n"), done.stdout

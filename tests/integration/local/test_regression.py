@@ -33,12 +33,24 @@ def _ratios(done: subprocess.CompletedProcess[str]) -> dict[str, float]:
 
 
 @pytest.mark.timeout(1200)
-def test_everyday_commands_cost_what_the_reference_says() -> None:
-    done = _run()
+@pytest.mark.parametrize(
+    "names",
+    [
+        pytest.param(
+            ["from cloudtrain import Estimator", "cloudtrain --help", "cloudtrain submit --dry-run"],
+            id="without a job",
+        ),
+        pytest.param(["cloudtrain submit"], id="a job", marks=pytest.mark.soak),
+    ],
+)
+def test_everyday_commands_cost_what_the_reference_says(names: list[str]) -> None:
+    done = _run(*(argument for name in names for argument in ("--only", name)))
     assert done.returncode == 0, f"{done.stderr}\nbenchmarks/README.md says what to do"
-    assert len(_ratios(done)) >= 3  # the job is left out where it is too slow under valgrind
+    if len(names) > 1:  # the job is left out where it is too slow under valgrind
+        assert len(_ratios(done)) == len(names)
 
 
+@pytest.mark.soak
 @pytest.mark.timeout(1200)
 def test_an_injected_import_fails(tmp_path: Path) -> None:
     shutil.copytree(REPOSITORY / "cloudtrain", tmp_path / "cloudtrain")
