@@ -8,7 +8,6 @@ where it is not built; ``pytest --kubernetes`` runs the latter and no others.
 
 from __future__ import annotations
 
-from collections import Counter
 from pathlib import Path
 from typing import Any
 from zlib import crc32
@@ -49,8 +48,11 @@ KERAS = ("test_checkpoint_variables.py", "test_keras_adapter.py", "test_keras_op
 KUBERNETES_SERVERS = 2
 """Workers that start a Kubernetes API server: each takes a tenth of a processor until the end of the run."""
 
-FIRST = ("test_weather.py",)
-"""Files whose tests wait for minutes, and use little CPU: one worker begins with them, and the others use the CPU."""
+FIRST = ("test_bare_debian.py", "test_weather.py")
+"""Files whose tests wait for minutes, and use little CPU: one worker begins with each, and the others use the CPU."""
+
+AT_THE_END = 0.25
+"""The share of unit tests that run last: they are short, so that all workers end at the same time."""
 
 MATRICES: dict[str, tuple[str, ...]] = {
     "test_a_host_is_killed": ("victim", "launch"),
@@ -114,14 +116,27 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def _order(items: list[pytest.Item]) -> None:
-    """Put those that take long first, and then the largest groups, as pytest-xdist does."""
-    sizes = Counter(_group(item) for item in items)
+    """Put those that take long first, then the largest groups, as pytest-xdist does, and the rest in their order.
 
-    def key(item: pytest.Item) -> tuple[bool, int]:
+    Unit tests use the CPU, and most others wait: with unit tests between the others, some worker always uses it.
+    """
+    unit: list[pytest.Item] = []
+    others: dict[str, list[pytest.Item]] = {}
+    for item in items:
         group = _group(item)
-        return item.path.name not in FIRST, -sizes[group] if group else 0
+        if group or "unit" not in item.path.parts:
+            others.setdefault(group or item.nodeid, []).append(item)
+        else:
+            unit.append(item)
 
-    items.sort(key=key)
+    def key(together: list[pytest.Item]) -> tuple[bool, int]:
+        return together[0].path.name not in FIRST, -len(together) if _group(together[0]) else 0
+
+    between = (1 - AT_THE_END) * len(unit) / max(1, len(others))
+    items.clear()
+    for number, together in enumerate(sorted(others.values(), key=key)):
+        items += [*together, *unit[int(number * between) : int((number + 1) * between)]]
+    items += unit[int(len(others) * between) :]
 
 
 def _append_group(item: pytest.Item, group: str) -> None:
