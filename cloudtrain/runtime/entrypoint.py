@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import queue
 import shutil
 import signal
 import sys
@@ -13,6 +12,7 @@ from collections.abc import MutableMapping
 from dataclasses import asdict, replace
 
 from cloudtrain._system.memory import close_memory
+from cloudtrain._system.queues import SignalSafeQueue
 from cloudtrain._system.signals import ENDING, SIGHUP, handle, unblock
 from cloudtrain.contract import SPOT_VARIABLE, FailureReport, JobStatus, Paths
 from cloudtrain.contract.preemption import NATIVE_STACKS, STACKS
@@ -63,7 +63,7 @@ DEFAULT_PORT = 7778
 
 def main() -> int:
     """Run this host's part of the job; returns the exit code of its outcome. Call it once per process."""
-    inbox: Inbox = queue.SimpleQueue()
+    inbox: Inbox = SignalSafeQueue()
     is_asked_to_end = False
 
     def end(_number: int, _frame: object) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import queue
 import random
 import selectors
 import socket
@@ -16,6 +15,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Callable
 
+from cloudtrain._system.queues import SignalSafeQueue
 from cloudtrain._system.sockets import create_server
 from cloudtrain.contract import Settings
 from cloudtrain.errors import PlatformError
@@ -47,7 +47,7 @@ LONGEST_PAUSE_SECONDS = 1.0
 """Between two attempts to find the leader."""
 CLOSE_SECONDS = 2.0
 
-Inbox = queue.SimpleQueue[Message]
+Inbox = SignalSafeQueue[Message]
 
 
 def listen(rendezvous: str, address: str) -> socket.socket:

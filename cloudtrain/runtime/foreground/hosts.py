@@ -7,7 +7,6 @@ folder, for example. The environment and the secret of the ranks reach a host on
 from __future__ import annotations
 
 import os
-import queue
 import shlex
 import socket
 import sys
@@ -17,6 +16,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
 from typing import Any, Callable
 
+from cloudtrain._system.queues import SignalSafeQueue
 from cloudtrain.contract import FailureReport
 from cloudtrain.errors import PlatformError
 from cloudtrain.link.secret import fresh_secret
@@ -77,7 +77,7 @@ class RemoteRanks:
         self.name, self.destination, self.ranks = name, destination, ranks
         self.ready: messages.Ready | None = None
         self.done: messages.Done | None = None
-        self._inbox: queue.SimpleQueue[Message | None] = queue.SimpleQueue()
+        self._inbox: SignalSafeQueue[Message | None] = SignalSafeQueue()
         command = [sys.executable, "-c", _NODE, LIBRARY]
         if destination:
             command = [*ssh, "-T", "--", destination, shlex.join(command)]

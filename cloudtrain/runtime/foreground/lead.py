@@ -10,6 +10,7 @@ import time
 from collections.abc import Iterator, Sequence
 from typing import Protocol
 
+from cloudtrain._system.queues import SignalSafeQueue
 from cloudtrain._system.signals import SIGHUP, linux_number, own_number
 from cloudtrain.contract import FailureClass, FailureReport
 from cloudtrain.contract.text import escape_text
@@ -36,7 +37,7 @@ HINTS = {
 }
 """In place of those that name fields of a job."""
 
-Signals = queue.SimpleQueue[int]
+Signals = SignalSafeQueue[int]
 """The signals that this process has received."""
 
 

@@ -16,6 +16,7 @@ import tempfile
 import threading
 from pathlib import Path
 
+from cloudtrain._system.queues import SignalSafeQueue
 from cloudtrain._system.signals import SIGHUP
 from cloudtrain.contract.frameworks import SHARED_PORTS
 from cloudtrain.errors import CloudtrainError
@@ -34,7 +35,7 @@ def main() -> int:
     """Run this host's ranks. Returns 0 unless there was nothing to run."""
     for number in (signal.SIGINT, SIGHUP):
         signal.signal(number, signal.SIG_IGN)  # the head decides
-    inbox: queue.SimpleQueue[Message] = queue.SimpleQueue()
+    inbox: SignalSafeQueue[Message] = SignalSafeQueue()
     threading.Thread(target=_read, args=(inbox,), daemon=True).start()
     signal.signal(signal.SIGTERM, lambda _number, _frame: inbox.put(messages.Kill()))
     adopt_orphans()
@@ -50,7 +51,7 @@ def main() -> int:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def _read(inbox: queue.SimpleQueue[Message]) -> None:
+def _read(inbox: SignalSafeQueue[Message]) -> None:
     """Runs in a thread."""
     given = messages.Input()
     while message := given.wait():
@@ -62,7 +63,7 @@ def _send(message: Message) -> None:
     write_all(1, message.frames(0))
 
 
-def _run(inbox: queue.SimpleQueue[Message], run: Path) -> int:
+def _run(inbox: SignalSafeQueue[Message], run: Path) -> int:
     first = inbox.get()
     if not isinstance(first, messages.Ranks):
         return 1

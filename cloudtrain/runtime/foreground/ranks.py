@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from cloudtrain._system.queues import SignalSafeQueue
 from cloudtrain.contract import FailureReport, Notice, gpu_count
 from cloudtrain.runtime.descendants import end_descendants
 from cloudtrain.runtime.diagnose.machine_faults import gpu_faults, memory_kill_count
@@ -39,7 +40,7 @@ class HostRanks:
         host: str,
         place: Place,
         secret: str,
-        interrupts: queue.SimpleQueue[Any],
+        interrupts: SignalSafeQueue[Any],
     ) -> None:
         """
         Args:

@@ -6,7 +6,6 @@ is streamed, and their end is the end of this process: the exit status is that o
 
 from __future__ import annotations
 
-import queue
 import shutil
 import signal
 import sys
@@ -14,6 +13,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+from cloudtrain._system.queues import SignalSafeQueue
 from cloudtrain._system.signals import handle, unblock
 from cloudtrain.contract.text import escape_text
 from cloudtrain.errors import CloudtrainError
@@ -58,7 +58,7 @@ def main(given: dict[str, Any]) -> int:
     order = Order.from_dict(given)
     adopt_orphans()
     folder = tempfile.mkdtemp(prefix="ct-run-")
-    signals: Signals = queue.SimpleQueue()
+    signals: Signals = SignalSafeQueue()
     for number in END_SIGNALS:
         if signal.getsignal(number) != signal.SIG_IGN:  # nohup
             signal.signal(number, lambda received, _frame: signals.put(received))

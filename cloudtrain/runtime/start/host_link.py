@@ -12,6 +12,7 @@ import threading
 from collections.abc import Callable, Sequence
 
 from cloudtrain._system.processes import signal_group
+from cloudtrain._system.queues import SignalSafeQueue
 from cloudtrain._system.signals import SIGKILL
 from cloudtrain.runtime.start.messages import READ_SIZE, Beat, FrameReader, Message
 
@@ -51,7 +52,7 @@ class HostLink:
         self.timeout = timeout
         self._output, self._ended = output, ended
         self._shares_terminal = shares_terminal
-        self._outbox: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
+        self._outbox: SignalSafeQueue[bytes | None] = SignalSafeQueue()
         self.process = subprocess.Popen(
             command,
             stdin=subprocess.PIPE,
