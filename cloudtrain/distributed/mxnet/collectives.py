@@ -174,8 +174,10 @@ def grouped_reducescatter(
     return all_like(tensors, shares)
 
 
-allreduce, allreduce_ = single(grouped_allreduce), single(grouped_allreduce_)
-allgather, reducescatter = single(grouped_allgather), single(grouped_reducescatter)
+allreduce = single(grouped_allreduce)
+allreduce_ = single(grouped_allreduce_)
+allgather = single(grouped_allgather)
+reducescatter = single(grouped_reducescatter)
 
 
 def to_numpy(tensor: Any) -> Array:

@@ -54,9 +54,12 @@ def current_world() -> World:
 
 
 _accessors = WorldAccessors(current_world)
-rank, size = _accessors.rank, _accessors.size
-local_rank, local_size = _accessors.local_rank, _accessors.local_size
-cross_rank, cross_size = _accessors.cross_rank, _accessors.cross_size
+rank = _accessors.rank
+size = _accessors.size
+local_rank = _accessors.local_rank
+local_size = _accessors.local_size
+cross_rank = _accessors.cross_rank
+cross_size = _accessors.cross_size
 is_homogeneous = _accessors.is_homogeneous
 
 

@@ -196,14 +196,16 @@ allreduce_async_ = single(grouped_allreduce_async_, "array")
 reducescatter_async = single(grouped_reducescatter_async, "array")
 allgather_async = single(grouped_allgather_async, "array")
 
-allreduce, grouped_allreduce = synchronous(allreduce_async), synchronous(grouped_allreduce_async)
-allreduce_, grouped_allreduce_ = synchronous(allreduce_async_), synchronous(grouped_allreduce_async_)
-reducescatter, grouped_reducescatter = (
-    synchronous(reducescatter_async),
-    synchronous(grouped_reducescatter_async),
-)
-allgather, grouped_allgather = synchronous(allgather_async), synchronous(grouped_allgather_async)
-broadcast, broadcast_ = synchronous(broadcast_async), synchronous(broadcast_async_)
+allreduce = synchronous(allreduce_async)
+grouped_allreduce = synchronous(grouped_allreduce_async)
+allreduce_ = synchronous(allreduce_async_)
+grouped_allreduce_ = synchronous(grouped_allreduce_async_)
+reducescatter = synchronous(reducescatter_async)
+grouped_reducescatter = synchronous(grouped_reducescatter_async)
+allgather = synchronous(allgather_async)
+grouped_allgather = synchronous(grouped_allgather_async)
+broadcast = synchronous(broadcast_async)
+broadcast_ = synchronous(broadcast_async_)
 alltoall = synchronous(alltoall_async)
 
 

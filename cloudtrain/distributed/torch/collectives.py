@@ -120,7 +120,8 @@ def _reduce(
     return reduce_tensors(listed(tensors), how, name, process_set, in_place=in_place)
 
 
-allreduce_async, allreduce_async_ = single(grouped_allreduce_async), single(grouped_allreduce_async_)
+allreduce_async = single(grouped_allreduce_async)
+allreduce_async_ = single(grouped_allreduce_async_)
 
 
 def allreduce_(

@@ -171,7 +171,8 @@ def grouped_reducescatter(
     return _differentiable(scatter, gather, tensors, compression)
 
 
-allreduce, allgather = single(grouped_allreduce), single(grouped_allgather)
+allreduce = single(grouped_allreduce)
+allgather = single(grouped_allgather)
 reducescatter = single(grouped_reducescatter)
 
 

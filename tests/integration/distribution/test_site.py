@@ -34,6 +34,25 @@ def test_docstrings_are_in_the_reference_and_in_the_search(site: Path) -> None:
     assert "docs/api/submit-jobs/#cloudtrain.job.Job.wait" in {entry["location"] for entry in found}
 
 
+@pytest.mark.parametrize(
+    ("title", "name"),
+    [
+        ("find-hyperparameters", "sweep.Sweep.fit"),
+        ("train-with-pytorch", "distributed.torch.allreduce"),
+        ("train-with-pytorch", "optimizers.torch.LARS"),
+        ("train-with-tensorflow", "distributed.tensorflow.DistributedGradientTape"),
+        ("train-with-keras", "distributed.keras.DistributedOptimizer"),
+        ("train-with-mxnet", "distributed.mxnet.DistributedTrainer"),
+        ("train-on-numpy-arrays", "distributed.numpy.allreduce"),
+        ("checkpoints", "checkpoint.Checkpointer.save"),
+        ("in-a-script", "observe.report_step"),
+    ],
+)
+def test_names_that_are_imported_on_first_use_are_in_the_reference(site: Path, title: str, name: str) -> None:
+    page = (site / "docs/api" / title / "index.html").read_text(encoding="utf-8")
+    assert f'id="cloudtrain.{name}"' in page
+
+
 def test_a_page_loads_nothing_from_other_servers(site: Path) -> None:
     home = (site / "index.html").read_text(encoding="utf-8")
     assert 'src="http' not in home and 'href="https://fonts' not in home
