@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from cloudtrain.errors import InvalidJob
+from cloudtrain.errors import CloudtrainError, InvalidJob, JobNotFound
 from cloudtrain.platforms import Places, Platform
 from cloudtrain.storage import join_uri
 from cloudtrain.sweep.plan import SweepPlan
@@ -52,3 +52,42 @@ def check_places(plan: SweepPlan, platform: Platform) -> None:
             hint="Request a part of a host for each trial, or run the whole sweep inside of one job, with "
             "--platform local --trials-per-host N --foreground. See docs/guides/sweeps.md.",
         )
+
+
+def check_shares(before: SweepPlan, after: SweepPlan, trials: Sequence[Trial], platform: Platform) -> None:
+    """Raises InvalidJob if another ``parallel`` moves the shares of hosts, and a trial may still run in its old one.
+
+    Args:
+        trials: those that have not ended, as far as the sweep knows.
+    """
+    if not trials or not isinstance(platform, Places) or not _have_moved(before, after, platform):
+        return
+    busy = next((trial.name for trial in trials if _may_run(trial.name, platform)), None)
+    if busy:
+        raise InvalidJob(
+            f"parallel: {busy} still runs, or may, in its share of the hosts, which new trials would overlap with "
+            f"parallel {after.parallel} instead of {before.parallel}",
+            hint=f"Wait for its end: cloudtrain wait {busy}. Or continue without --parallel.",
+        )
+
+
+def _have_moved(before: SweepPlan, after: SweepPlan, platform: Places) -> bool:
+    kept = range(min(before.parallel, after.parallel))
+    new, old = (
+        [(plan.fields, slot, plan.parallel, plan.trials_per_host) for slot in kept]
+        for plan in (after, before)
+    )
+    try:
+        return [platform.placed(*one) for one in new] != [platform.placed(*one) for one in old]
+    except InvalidJob:  # the old ones are no longer there, such as a GPU
+        return True
+
+
+def _may_run(name: str, platform: Platform) -> bool:
+    """Whether a job has not ended; also true where that is unknown."""
+    try:
+        return not platform.describe(name).status.is_final
+    except JobNotFound:
+        return False
+    except CloudtrainError:
+        return True

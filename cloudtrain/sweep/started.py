@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from cloudtrain._system.files import open_to_append
 from cloudtrain.errors import InvalidJob, NotFound, PlatformError
 from cloudtrain.platforms import get_platform
-from cloudtrain.sweep.fields import check_places, trial_fields
+from cloudtrain.sweep.fields import check_places, check_shares, trial_fields
 from cloudtrain.sweep.journal import LOG, STOP_ASKING, STOP_TRIALS, Journal, sweeps_home
 from cloudtrain.sweep.plan import changed
 from cloudtrain.sweep.trials import NO_BUDGET, Trial, Trials, read_trials
@@ -115,14 +115,17 @@ class StartedSweep:
         Start its controller afterwards: `start_controller`.
 
         Raises:
-            InvalidJob: the space is wrong, or nothing is left to do.
+            InvalidJob: the space is wrong, nothing is left to do, or trials run whose shares of the hosts ``parallel``
+                would move.
             PlatformError: the sweep has a controller.
         """
         with self.journal.owned():
             trials = self.trials
             assert trials.plan is not None
             plan = changed(trials.plan, more=more, space=space, parallel=parallel)
-            check_places(plan, get_platform(plan.platform))
+            platform = get_platform(plan.platform)
+            check_places(plan, platform)
+            check_shares(trials.plan, plan, trials.open, platform)
             if len(trials.all) >= plan.trials and not trials.open:
                 raise InvalidJob(
                     f"sweep {self.name} has all of its {plan.trials} trials",

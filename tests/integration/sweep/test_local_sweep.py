@@ -292,9 +292,12 @@ def test_trials_are_stopped_also_without_a_controller(folder: Path) -> None:
     assert control("opt", "submitted", "after") == -signal.SIGKILL
     with pytest.raises(PlatformError, match="sweep opt has no controller"):
         started.wait()
+    with pytest.raises(InvalidJob, match="parallel: opt-0000 still runs, or may, in its share of the hosts"):
+        started.continue_(parallel=2)
     started.stop(trials=True)
     assert [trial.status for trial in started.trials.all] == [STOPPED]
     assert started.status == "Stopped"
+    started.continue_(parallel=2)
 
 
 def test_a_trial_that_was_never_submitted_does_not_hold_a_stop_up(folder: Path) -> None:
