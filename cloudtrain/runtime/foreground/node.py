@@ -19,7 +19,7 @@ from pathlib import Path
 from cloudtrain._system.queues import SignalSafeQueue
 from cloudtrain._system.signals import SIGHUP
 from cloudtrain.contract.frameworks import SHARED_PORTS
-from cloudtrain.errors import CloudtrainError
+from cloudtrain.errors import CloudtrainError, PlatformError
 from cloudtrain.runtime.descendants import adopt_orphans
 from cloudtrain.runtime.foreground.plan import Order, Place
 from cloudtrain.runtime.foreground.ranks import HostRanks
@@ -29,6 +29,8 @@ from cloudtrain.runtime.start import messages
 from cloudtrain.runtime.start.messages import Message
 
 POLL_SECONDS = 0.02
+
+NO_INTERPRETER = "Install it there at the same path, or start the ranks with a Python that all hosts have."
 
 
 def main() -> int:
@@ -75,7 +77,7 @@ def _run(inbox: SignalSafeQueue[Message], run: Path) -> int:
         if script not in ("-m", "--") and not os.path.isfile(os.path.join(folder, script)):
             raise FileNotFoundError(f"there is no file {script} in {folder}")
         if shutil.which(program.python) is None:
-            raise FileNotFoundError(f"there is no interpreter {program.python}")
+            raise PlatformError(f"there is no interpreter {program.python}", hint=NO_INTERPRETER)
     ports = {name: free_port() for name in ("master", *SHARED_PORTS)}
     _send(messages.Ready(ports, os.environ.get("SSH_CONNECTION", "")))
     start = inbox.get()
