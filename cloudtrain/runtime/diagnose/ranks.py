@@ -255,7 +255,10 @@ def _of_killed_program(
 
 
 def diagnose_torchrun(rank_exit: RankExit, python: str, host: str) -> FailureReport | None:
-    """The report of a torchrun that cannot start because ``python`` lacks torch; None for any other end."""
+    """The report of a torchrun that cannot start because ``python`` lacks torch; None for any other end.
+
+    Without its output: the message says all that the traceback does, which leads through cloudtrain only.
+    """
     last = rank_exit.log_tail[-1] if rank_exit.log_tail else ""
     if rank_exit.record or not last.startswith("ModuleNotFoundError: No module named 'torch"):
         return None
@@ -265,7 +268,6 @@ def diagnose_torchrun(rank_exit: RankExit, python: str, host: str) -> FailureRep
         "Add torch to requirements.txt, or use an interpreter or image that has it.",
         host=host,
         exit_code=rank_exit.exit_code or 1,
-        log_tail=rank_exit.log_tail,
         phase="launch",
         time=rank_exit.time,
     )

@@ -122,6 +122,7 @@ def test_a_torchrun_without_torch_names_no_rank() -> None:
         "launch on algo-1: the launcher torchrun needs torch, which /venv/bin/python does not have: "
         "no rank was started"
     )
+    assert not report.log_tail, "the log has shown it, and the message says it"
     started = RankExit(0, 1, 9.0, RankRecord(1, 0, 1, "ModuleNotFoundError", "x", "", 5.0), tail)
     assert diagnose_torchrun(started, "/venv/bin/python", "algo-1") is None
 
