@@ -434,7 +434,13 @@ def _outcome(trial: Trial, found: JobDescription, metric: str) -> tuple[str, str
         if metric in found.metrics:
             return NO_VALUE, f"the last {metric} is {found.metrics[metric]}"
         known = ", ".join(sorted(found.metrics)) or "it reported no metrics"
-        return NO_VALUE, f"it never reported {metric}: {known}"
+        never = f"it never reported {metric}: {known}"
+        if trial.parent is None:
+            return NO_VALUE, never
+        return (
+            NO_VALUE,
+            f"{never}. It continued from trial {trial.parent}, and may have had nothing left to train",
+        )
     if trial.pruned_at is not None:
         return PRUNED, ""
     why = found.failure.summary() if found.failure else found.reason

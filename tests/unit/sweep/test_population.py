@@ -12,12 +12,15 @@ import pytest
 
 from cloudtrain.checkpoint import Checkpointer
 from cloudtrain.checkpoint.inspect import list_checkpoints
+from cloudtrain.contract import JobStatus
 from cloudtrain.errors import InvalidJob
+from cloudtrain.platforms import JobDescription
 from cloudtrain.storage import FileStore
+from cloudtrain.sweep.controller import _outcome
 from cloudtrain.sweep.plan import SweepPlan, changed, make_plan
 from cloudtrain.sweep.population import Population, check_checkpoints, explored, hand_on
 from cloudtrain.sweep.space import Choices, Range
-from cloudtrain.sweep.trials import COMPLETED, PRUNED, RUNNING, Trial
+from cloudtrain.sweep.trials import COMPLETED, NO_VALUE, PRUNED, RUNNING, Trial
 
 SPACE = {"lr": "log:1e-5..1e-1"}
 STEPS, INTERVAL = 60, 5
@@ -116,6 +119,15 @@ def test_a_population_needs_checkpoints() -> None:
         check_checkpoints({}, "Checkpointer()")
     with pytest.raises(InvalidJob, match="sampler: pbt hands checkpoints on, and the source saves none"):
         check_checkpoints({"checkpoint_s3_uri": "s3://b/c"}, "print('loss')")
+
+
+def test_a_child_that_had_nothing_left_to_train_says_so() -> None:
+    child = Trial(4, "opt-0004", {}, 0.0, status=RUNNING, attributes={"parent": 3})
+    found = JobDescription(name=child.name, platform="local", status=JobStatus.COMPLETED, submitted_at=0.0)
+    status, why = _outcome(child, found, "score")
+    assert status == NO_VALUE
+    assert why.endswith("It continued from trial 3, and may have had nothing left to train")
+    assert "It continued" not in _outcome(Trial(0, "opt-0000", {}, 0.0), found, "score")[1]
 
 
 def test_a_checkpoint_is_handed_on_once(tmp_path: Path) -> None:
