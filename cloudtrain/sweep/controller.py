@@ -354,7 +354,11 @@ class Controller:
 
     def _prune(self, trial: Trial) -> bool:
         """Show the pruner the new values of a running trial, and stop the trial if it says so."""
-        for step, value in self._new_values(trial):
+        values = self._new_values(trial)
+        if not values and trial.values and self._suggestions.compares:
+            step = max(trial.values)  # the other trials may have reached it since
+            values = [(step, trial.values[step])]
+        for step, value in values:
             trial.values[step] = value
             if self._suggestions.report(trial.number, step, value):
                 self._record("pruned", trial=trial.number, step=step, value=usable(value))

@@ -33,6 +33,8 @@ class Population:
         trials: all trials, with the values of those that run; the controller keeps the list up to date.
     """
 
+    compares = True
+
     def __init__(self, plan: SweepPlan, trials: Sequence[Trial]) -> None:
         self._plan = plan
         self._trials = trials

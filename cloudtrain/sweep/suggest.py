@@ -27,6 +27,9 @@ MEMORY = "memory"
 class Suggestions(Protocol):
     """A sampler and a pruner."""
 
+    compares: bool
+    """Whether new values of other trials may prune a trial, too."""
+
     def ask(self, number: int) -> tuple[dict[str, Any], dict[str, Any]]:
         """The parameters of a new trial, and what to remember of it."""
         ...
@@ -55,6 +58,8 @@ def suggestions(plan: SweepPlan, trials: Sequence[Trial]) -> Suggestions:
 
 class Independent:
     """Samplers that do not learn: grid, random, quasi-random. They need no library, or only scipy."""
+
+    compares = False
 
     def __init__(self, plan: SweepPlan) -> None:
         self._plan = plan
@@ -105,6 +110,8 @@ def _missing(problem: str) -> InvalidJob:
 
 class Study:
     """Optuna: its study is in memory, and holds what the events of the sweep say."""
+
+    compares = False
 
     def __init__(self, plan: SweepPlan, trials: Sequence[Trial]) -> None:
         try:

@@ -33,13 +33,21 @@ with Checkpointer(asynchronous=False) as checkpointer:
     for step in range(first, 8):
         rates.append(rate)
         checkpointer.save(step, {"rates": numpy.array(rates)})
+        if step == 5:
+            (runs / f"rate-{number}.new").write_text(str(rate))
+            (runs / f"rate-{number}.new").rename(runs / f"rate-{number}")
+            while len(found := [*runs.glob("rate-?")]) < 4:
+                time.sleep(0.05)
+            is_worst = rate == min(float(path.read_text()) for path in found)
+            while not is_worst and not (runs / "worst").exists():
+                time.sleep(0.05)
+            if not is_worst:
+                time.sleep(2)  # the controller sees the last value of the worst before those of the others
         cloudtrain.log(step=step, score=sum(rates))
         if step == 5:
-            (runs / f"rate-{number}").write_text(str(rate))
-            while len(found := [*runs.glob("rate-*")]) < 4 or not all(path.read_text() for path in found):
-                time.sleep(0.05)
-            while rate == min(float(path.read_text()) for path in found):
-                time.sleep(1)  # it is the worst, and waits for its end
+            while is_worst:
+                (runs / "worst").touch()
+                time.sleep(1)  # it waits for its end
             while not (runs / "4").exists():
                 time.sleep(0.05)  # for the child
 """
