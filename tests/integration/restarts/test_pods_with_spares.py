@@ -93,7 +93,7 @@ def test_a_spare_takes_the_place_of_a_lost_pod_and_gives_none_back(job: Pods, tm
 
 def test_a_spare_host_leaves_its_node_to_a_leader_that_has_none(job: Pods) -> None:
     leader, other, spare = [
-        job.start(index, CLOUDTRAIN_RESTART_PROGRAM="", CLOUDTRAIN_JOIN_TIMEOUT="5") for index in range(3)
+        job.start(index, CLOUDTRAIN_RESTART_PROGRAM="", CLOUDTRAIN_JOIN_TIMEOUT="25") for index in range(3)
     ]
     wait_for(spare, "job-2 is a spare host: it is ready")
     leader.kill()
