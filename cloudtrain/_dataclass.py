@@ -27,6 +27,13 @@ else:
         def __get__(self, _instance, _owner):
             return self._complete()
 
+    def _reset(cls, before):
+        for name in {*vars(cls)} - {*before}:
+            delattr(cls, name)
+        for name, value in before.items():
+            if vars(cls).get(name) is not value:
+                setattr(cls, name, value)
+
     def dataclass(cls=None, **options):
         """`dataclasses.dataclass`, which is applied to the class before its first instance or look at its fields.
 
@@ -42,7 +49,12 @@ else:
                 if not is_complete:
                     from dataclasses import dataclass as generate
 
-                    generate(**options)(cls)
+                    before = dict(vars(cls))
+                    try:
+                        generate(**options)(cls)
+                    except BaseException:  # such as Ctrl-C: a part of the methods would spoil the next try
+                        _reset(cls, before)
+                        raise
                     is_complete = True
             return cls.__dict__["__dataclass_fields__"]
 

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import copy
+import dataclasses
 import os
+import sys
 import threading
 from dataclasses import FrozenInstanceError, asdict, field, fields, is_dataclass, replace
+from types import FrameType
+from typing import Any
 
 import pytest
 
@@ -103,3 +107,38 @@ def test_a_fork_while_a_thread_generates() -> None:
             os._exit(derived("a").size)
         assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 3
         thread.join()
+
+
+def test_an_interrupt_while_it_is_generated_spoils_nothing() -> None:
+    """Wherever Ctrl-C arrives, the next use generates the whole class."""
+    lines = 0
+
+    def interrupt(frame: FrameType, event: str, _argument: object) -> Any:
+        nonlocal lines
+        if event == "line" and frame.f_code.co_filename == dataclasses.__file__:
+            lines -= 1
+            if not lines:
+                sys.settrace(before)
+                raise KeyboardInterrupt
+        return interrupt
+
+    before = sys.gettrace()
+    for count in range(1, 10_000, 7):
+        _, derived = classes()
+        lines = count
+        sys.settrace(interrupt)
+        try:
+            derived("a")
+        except KeyboardInterrupt:
+            pass
+        else:
+            break
+        finally:
+            sys.settrace(before)
+        one = derived("a")
+        assert (one, one.size, one.items) == (derived("a"), 3, [])
+        with pytest.raises(FrozenInstanceError):
+            one.size = 4
+    else:
+        pytest.fail("it never ends")
+    assert count > 100
