@@ -83,6 +83,11 @@ class RollCall:
         """The hosts that a place waits for."""
         return [name for name in self._hosts[: self._count] if name not in self.present]
 
+    @property
+    def waits_for_missing(self) -> bool:
+        """Whether spare hosts can take the places of the missing ones, which have some more time to return."""
+        return self._enough_since is not None
+
     def complete(self) -> None:
         """The job has completed: the hosts without a place may end."""
         self._answer = {"type": "over"}
@@ -193,7 +198,7 @@ class Caller:
                 return outcome
             missing = ", ".join(call.missing)
             waiting.report(missing)
-            if time.monotonic() > deadline and missing:
+            if time.monotonic() > deadline and missing and not call.waits_for_missing:
                 why = f"it never joined the job within {seconds:g} s, nor did a spare host in its place"
                 return HostOutcome(
                     JobStatus.FAILED, FailureReport.host_lost(call.missing[0], why, steady.now())
