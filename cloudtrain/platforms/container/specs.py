@@ -125,8 +125,12 @@ def _environment(request: Mapping[str, Any], attempt: int, user: str | None, run
         attempt=attempt,
         run_id=run_id,
     )
-    tether = {"CLOUDTRAIN_DIE_WITH_PARENT": "stdin"}
-    return {**defaults, **_shared_processors(request), **given, **settings.to_environ(), **tether}
+    own = {
+        **settings.to_environ(),
+        "CLOUDTRAIN_ATTEMPT": str(attempt),  # even 0, which is the default
+        "CLOUDTRAIN_DIE_WITH_PARENT": "stdin",
+    }
+    return {**defaults, **_shared_processors(request), **given, **own}
 
 
 def _checkpoint_uri(path: str) -> str:

@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from cloudtrain.checkpoint.store.attempts import Attempt
 from cloudtrain.contract import JobStatus
 from cloudtrain.engine.client import Docker, Podman
 from cloudtrain.engine.pulling import pull_hint
@@ -157,6 +158,12 @@ def test_a_container_gets_only_the_settings_that_it_needs() -> None:
     assert spec.environment["HOME"] == "/tmp"
     assert spec.hostname == "algo-2"
     assert spec.labels["cloudtrain.folder"] == str(folder.path)
+
+
+def test_the_first_attempt_has_a_number_too() -> None:
+    """Without it, what the first attempt saves is not kept apart from what the second one does."""
+    environment = container_spec(submitted_folder(), body(), 0, "algo-1", 0, [], None, 1 << 30).environment
+    assert Attempt.of(environment) == Attempt(environment["CLOUDTRAIN_RUN_ID"], 0)
 
 
 def test_local_gpu_selects_all_gpus() -> None:
