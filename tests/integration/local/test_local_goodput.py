@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner
-from local_jobs import Run
+from local_jobs import Run, wait_until
 
 from cloudtrain.cli.jobs import describe
 from cloudtrain.contract import JobStatus
@@ -108,9 +108,11 @@ def test_a_job_with_many_metrics_leaves_a_summary_for_its_first_reader(run: Run)
     of_another = (
         EventSummary(summary=Summary(metrics={"loss": 1.0}, steps=StepMeter(step=7))).to_json().decode()
     )
-    job = run(MANY_METRICS.replace('"CONTENT"', repr(of_another)))
-    assert job.status == JobStatus.COMPLETED, job.logs()
+    job = run(MANY_METRICS.replace('"CONTENT"', repr(of_another)), wait=False)
     folder = JobFolder.of("local", job.name)
+    # a reader of the running job would replace the summary too
+    wait_until(lambda: folder.read_record().status.is_final, "the end of the job")
+    assert job.status == JobStatus.COMPLETED, job.logs()
     found = EventSummary.from_json((folder.path / "summary.json").read_bytes())
     assert (found.summary.metrics, found.summary.steps.step) == ({"loss": 39_999.0}, None)
     assert folder.events.stat().st_size - found.mark.position < 2000  # the goodput, and the end of the job

@@ -135,7 +135,7 @@ def test_a_preemption(mode: str, request: pytest.FixtureRequest, home: Path) -> 
     noticed = next(event["time"] for event in events if event["event"] == "notice")
     assert noticed - asked < 9, "the ranks have the grace of 10 s to save"
     ended = next(event for event in events if event["event"] == "rank-ended" and event["rank"] == 0)
-    assert ended["exit_code"] == 75
+    assert ended["exit_code"] == 75, job.logs()
     assert cluster.state(urgent) == "COMPLETED"
     assert numbers(home) == [str(number)]
 

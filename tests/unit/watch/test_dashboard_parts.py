@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import threading
 import time
 from collections.abc import Callable
@@ -52,15 +53,14 @@ def test_lines_without_requests_are_not_read(monkeypatch: pytest.MonkeyPatch) ->
 
 def test_the_reader_of_a_silent_job_ends_when_no_one_looks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(logs, "IDLE_SECONDS", 2.0)
-    silent = Logs(prints("x", "exec sleep 1001"))
+    sleeps = f"sleep 1001.{os.getpid()}"
+    silent = Logs(prints("x", f"exec {sleeps}"))
     assert silent.last() == ["x"]
-    wait_until(lambda: len(_processes_of("sleep 1001")) == 1, "the start of the process", 30)
-    wait_until(lambda: not _processes_of("sleep 1001"), "the end of the process", 30)
-    wait_until(lambda: not any("1001" in one.name for one in threading.enumerate()), "that of the thread", 30)
+    wait_until(lambda: len(_processes_of(sleeps)) == 1, "the start of the process", 30)
+    wait_until(lambda: not _processes_of(sleeps), "the end of the process", 30)
+    wait_until(lambda: not any(sleeps in one.name for one in threading.enumerate()), "that of the thread", 30)
     assert silent.last() == ["x"]  # it is read again for the next page
-    wait_until(
-        lambda: not _processes_of("sleep 1001"), "the end of that process, which would outlive this one", 30
-    )
+    wait_until(lambda: not _processes_of(sleeps), "the end of that process, which would outlive this one", 30)
 
 
 def test_a_reader_shows_why_it_fails() -> None:
