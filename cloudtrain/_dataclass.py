@@ -41,22 +41,41 @@ else:
         """
         if cls is None:
             return partial(dataclass, **options)
-        is_complete = False
+        is_complete, before, tries = False, None, 0
 
         def complete():
-            nonlocal is_complete
+            nonlocal is_complete, before
             with _LOCK:
-                if not is_complete:
-                    from dataclasses import dataclass as generate
-
+                if not is_complete and before:
+                    _generate()  # a signal's handler interrupts this thread, which is generating
+                elif not is_complete:
                     before = dict(vars(cls))
                     try:
-                        generate(**options)(cls)
+                        _generate()
                     except BaseException:  # such as Ctrl-C: a part of the methods would spoil the next try
                         _reset(cls, before)
                         raise
+                    finally:
+                        before = None
                     is_complete = True
             return cls.__dict__["__dataclass_fields__"]
+
+        def _generate():
+            """Generate all methods, once more if a signal's handler has done the same in the middle."""
+            nonlocal tries
+            from dataclasses import dataclass as generate
+
+            while True:
+                tries += 1
+                this = tries
+                try:
+                    _reset(cls, before)
+                    generate(**options)(cls)
+                except Exception:
+                    if this == tries:
+                        raise
+                if this == tries:
+                    return
 
         def new(own, /, *_args, **_kwargs):
             if not is_complete:

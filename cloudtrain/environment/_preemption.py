@@ -60,6 +60,7 @@ def exit_if_preempted() -> None:
 
 def _install() -> None:
     global _installed
+    Notice(0.0, "")  # the handler may interrupt an import: what it uses is imported before
     try:
         for number in SIGNALS:
             if signal.getsignal(number) is signal.SIG_DFL:

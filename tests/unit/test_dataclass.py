@@ -7,6 +7,7 @@ import dataclasses
 import os
 import sys
 import threading
+from collections.abc import Callable
 from dataclasses import FrozenInstanceError, asdict, field, fields, is_dataclass, replace
 from types import FrameType
 from typing import Any
@@ -109,36 +110,55 @@ def test_a_fork_while_a_thread_generates() -> None:
         thread.join()
 
 
-def test_an_interrupt_while_it_is_generated_spoils_nothing() -> None:
-    """Wherever Ctrl-C arrives, the next use generates the whole class."""
-    lines = 0
+def generate_with(act: Callable[[type], object], *, step: int) -> None:
+    """Generate a class again and again, and call ``act`` at the first line of `dataclasses`, a later one, and so on."""
+    left = 0
+    derived: Any = None
 
-    def interrupt(frame: FrameType, event: str, _argument: object) -> Any:
-        nonlocal lines
+    def trace(frame: FrameType, event: str, _argument: object) -> Any:
+        nonlocal left
         if event == "line" and frame.f_code.co_filename == dataclasses.__file__:
-            lines -= 1
-            if not lines:
+            left -= 1
+            if not left:
                 sys.settrace(before)
-                raise KeyboardInterrupt
-        return interrupt
+                act(derived)
+        return trace
 
     before = sys.gettrace()
-    for count in range(1, 10_000, 7):
+    for count in range(1, 10_000, step):
         _, derived = classes()
-        lines = count
-        sys.settrace(interrupt)
+        left = count
+        sys.settrace(trace)
         try:
             derived("a")
         except KeyboardInterrupt:
             pass
-        else:
-            break
         finally:
             sys.settrace(before)
-        one = derived("a")
-        assert (one, one.size, one.items) == (derived("a"), 3, [])
-        with pytest.raises(FrozenInstanceError):
-            one.size = 4
-    else:
-        pytest.fail("it never ends")
-    assert count > 100
+        check(derived)
+        if left > 0:
+            assert count > 100
+            return
+    pytest.fail("it never ends")
+
+
+def check(derived: Any) -> None:
+    one = derived("a")
+    assert (one, one.size, one.items) == (derived("a"), 3, [])
+    assert [each.name for each in fields(derived)] == ["name", "size", "items"]
+    with pytest.raises(FrozenInstanceError):
+        one.size = 4
+
+
+def test_an_interrupt_while_it_is_generated_spoils_nothing() -> None:
+    """Wherever Ctrl-C arrives, the next use generates the whole class."""
+
+    def interrupt(_derived: type) -> None:
+        raise KeyboardInterrupt
+
+    generate_with(interrupt, step=7)
+
+
+def test_a_signal_handler_uses_it_while_it_is_generated() -> None:
+    """Wherever the signal arrives, both the handler and what it interrupts have the whole class."""
+    generate_with(check, step=3)

@@ -63,8 +63,10 @@ def post(variables: Mapping[str, str], metrics: Mapping[str, Any], percentage: i
     data = json.dumps({"trainerStatus": status}).encode("utf-8")
     headers = {"Authorization": f"Bearer {token}", "Content-Type": "application/json"}
     request = urllib.request.Request(variables[TRAINER_URL], data=data, headers=headers, method="POST")
+    # urlopen() keeps the proxies of its first use in a process, which another test may have set
+    opener = urllib.request.build_opener()
     try:
-        with urllib.request.urlopen(request, timeout=100, context=None) as response:
+        with opener.open(request, timeout=100) as response:
             return bool(response.status == 200)
     except OSError:
         return False
