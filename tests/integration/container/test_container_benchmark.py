@@ -9,6 +9,7 @@ from benchmark_runs import run_smallest
 from engine_daemon import Engine
 
 
+@pytest.mark.soak
 @pytest.mark.timeout(600)
 def test_the_benchmark_of_containers_runs(engine: Engine, tmp_path: Path) -> None:
     figures = run_smallest("on_containers.py", tmp_path)

@@ -153,6 +153,7 @@ SHARDED = """
 """
 
 
+@pytest.mark.soak
 def test_a_killed_rank_of_a_sharded_training(start: Run) -> None:
     logs = ended(start(SHARDED, distribution=TWO_RANKS, max_retry_attempts=1))
     starts = re.findall(r"starting at (\d+) from (.*)", logs)

@@ -84,6 +84,7 @@ def test_a_backward_pass_waits_for_a_rank_outside(stacks: dict[str, str]) -> Non
     assert verdict == ((1,), "rank 0 waits in a backward pass")
 
 
+@pytest.mark.soak
 def test_a_job_of_torch_alone(run: Run) -> None:
     job = run(
         """

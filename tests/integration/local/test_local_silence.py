@@ -153,6 +153,7 @@ def test_storage_that_does_not_answer_is_named(
         assert hanging(job)[1]["state"] == "ended"
 
 
+@pytest.mark.soak
 def test_neither_work_nor_a_pause_is_a_hang(run: Run) -> None:
     job = run(WORKS, distribution=TWO_RANKS, hang_after=LIMIT, on_hang="stop", wait=False)
     wait_until(lambda: "alive 2" in job.logs() or job.status.is_final, "the end of the work")

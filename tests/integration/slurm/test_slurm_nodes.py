@@ -79,6 +79,7 @@ def test_a_node_is_set_down(slurm: SlurmCluster, tmp_path: Path) -> None:
     check(wait_for_end(job).describe(), FailureClass.HOST_LOST, "ended by the loss of a host")
 
 
+@pytest.mark.soak
 def test_what_slurm_notices_late(slurm3: SlurmCluster, tmp_path: Path) -> None:
     """Slurm looks for nodes that do not answer, and for jobs over their limit, every half minute."""
     pair = {"nodelist": ["127.0.0.2", "127.0.0.3"]}

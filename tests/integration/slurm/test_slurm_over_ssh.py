@@ -107,6 +107,7 @@ def laptop(slurm: SlurmCluster, monkeypatch: pytest.MonkeyPatch) -> Iterator[Lap
         node.stop()
 
 
+@pytest.mark.soak
 def test_jobs_from_a_laptop(laptop: Laptop, slurm: SlurmCluster) -> None:
     arguments = ["submit", "train.py", "--set", "environment.A_TOKEN=hf_s3cret", "--no-wait"]
     laptop.run(*arguments, "--name", "first", "--processes-per-host", "2")
