@@ -19,7 +19,7 @@ from cloudtrain.contract import FailureReport, RankSlot
 from cloudtrain.observe import steady
 from cloudtrain.runtime.descendants import OrphanReaper
 from cloudtrain.runtime.diagnose.rank_exit import RankExit
-from cloudtrain.runtime.launchers.launch import Launch, LaunchPlan, process_lives
+from cloudtrain.runtime.launchers.launch import Launch, LaunchPlan, process_lives, zombie_code
 from cloudtrain.runtime.launchers.srun_rank import write_launch
 from cloudtrain.runtime.output import OutputMerger
 from cloudtrain.runtime.parent_death import RUNTIME_PID
@@ -120,10 +120,9 @@ class AgentLaunch(Launch):
             return self._failed_but_lingers(slot, record)
         if not self._has_vanished(slot):
             return None
-        if record.exit_code is not None:
-            return (
-                record.exit_code or None
-            )  # after a success, the agent is only slow: it knows how the process ended
+        code = zombie_code(record.pid) if record.exit_code is None else record.exit_code
+        if code is not None:
+            return code or None  # after a success, the agent is only slow: it knows how the process ended
         # The agent waits for other ranks to end. It reported the first failure before it ended the others.
         others_reported = any(self._reported_code(slot) for slot in self.plan.slots)
         return -signal.SIGTERM if others_reported else -SIGKILL

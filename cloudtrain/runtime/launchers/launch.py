@@ -343,6 +343,15 @@ def process_lives(pid: int) -> bool:
     return state not in "ZX"
 
 
+def zombie_code(pid: int) -> int | None:
+    """The exit code of a process that has ended, and whose parent has not asked for it; None if that is not known."""
+    with contextlib.suppress(OSError, LookupError, ValueError):
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+        if fields[0] == "Z":
+            return os.waitstatus_to_exitcode(int(fields[49]))
+    return None
+
+
 def _exists(pid: int) -> bool:
     try:
         os.kill(pid, 0)
