@@ -14,6 +14,8 @@ from collections.abc import Mapping
 
 RUN_ID = "CLOUDTRAIN_RUN_ID"
 """The variable with the identity of the job, without the rank."""
+ATTEMPT_ID = "CLOUDTRAIN_ATTEMPT_ID"
+"""The variable with the identity of the attempt, the same on all ranks."""
 
 TRACKER_VARIABLES = (
     "WANDB_RUN_ID",

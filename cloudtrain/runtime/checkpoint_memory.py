@@ -20,7 +20,7 @@ from cloudtrain._system.files import lock, open_regular, read_regular
 from cloudtrain._system.memory import SHARED_MEMORY
 from cloudtrain.checkpoint.memory.files import OFF, SPACE, VARIABLE, is_private, remove_header, write_whole
 from cloudtrain.contract import FailureClass, JobStatus, Paths
-from cloudtrain.contract.trackers import RUN_ID
+from cloudtrain.contract.trackers import ATTEMPT_ID, RUN_ID
 from cloudtrain.runtime.outcome import HostOutcome
 from cloudtrain.runtime.output import say
 from cloudtrain.runtime.sampling.machine import Machine
@@ -57,6 +57,8 @@ class CheckpointMemory:
     def __init__(self, paths: Paths, attempt: int, environ: Mapping[str, str]) -> None:
         self._mark, self._environ = paths.input_config / MARK, environ
         self.folder: Path | None = None
+        self.attempt_id = ""
+        """The identity of the attempt; empty until it starts."""
         self.problem = ""
         """Why there is no folder, if one could be expected."""
         self._owner = -1
@@ -94,14 +96,15 @@ class CheckpointMemory:
         folder, self.folder = self.folder, None
         if folder is None:
             return
+        environ = {**self._environ, ATTEMPT_ID: self.attempt_id}
         is_complete = outcome.status == JobStatus.COMPLETED or (
             outcome.failure is not None and outcome.failure.failure_class == FailureClass.UPLOAD
         )
-        keeps = not is_complete and _commit(folder, warn, self._environ)
+        keeps = not is_complete and _commit(folder, warn, environ)
         if copies:
             copies.done()
             for host, held in copies.lost_owners() if not is_complete else ():
-                keeps |= _commit(held, warn, self._environ, f"the memory of this host, for {host}")
+                keeps |= _commit(held, warn, environ, f"the memory of this host, for {host}")
             copies.close()
             keeps |= not is_complete and any(folder.glob("*/*.json"))
         if not keeps:
@@ -193,14 +196,18 @@ def _commit(
     environ: Mapping[str, str],
     where: str = "the memory of this host",
 ) -> bool:
-    """Commit the newest checkpoint. Returns whether there are any."""
+    """Commit the newest checkpoint. Returns whether there are any.
+
+    Not before an attempt that the platform does not count has started: a later one may already have taken over.
+    """
     if not any(folder.glob("*.json")):
         return False
     from cloudtrain.checkpoint.memory.commit import commit_newest
     from cloudtrain.checkpoint.memory.source import checkpoints_in
     from cloudtrain.checkpoint.store.attempts import Attempt
 
-    for is_committed, message in commit_newest(folder, Attempt.of(environ), where):
+    attempt = Attempt.of(environ)
+    for is_committed, message in commit_newest(folder, attempt, where) if attempt else ():
         (say if is_committed else warn)(message)
     return bool(checkpoints_in(folder))
 

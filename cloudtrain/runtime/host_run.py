@@ -22,6 +22,7 @@ from cloudtrain._secrets.hiding import ValueHider
 from cloudtrain.contract import FailureReport, JobStatus, Notice, gpu_count
 from cloudtrain.contract.frameworks import SHARED_PORTS, WorldPorts
 from cloudtrain.contract.text import one_line
+from cloudtrain.contract.trackers import ATTEMPT_ID
 from cloudtrain.observe import EventLog, steady
 from cloudtrain.observe.events import RECLAIMED
 from cloudtrain.runtime.checkpoint_memory import copies_of, memory_of
@@ -62,10 +63,8 @@ from cloudtrain.storage import retry_policy
 POLL_SECONDS = 0.03
 CHIEF_SECONDS = 5.0
 """Seconds that the workers of TensorFlow's parameter servers may go on after the script has completed as the chief."""
-
 STACKS_SECONDS = 2.0
 """Seconds before the kill of ranks that have not ended on SIGTERM at which their stacks are taken."""
-
 LEAVE_SECONDS = 2.0
 """Seconds that other ranks may take to end after a rank has saved its state and exited because of a preemption."""
 
@@ -345,6 +344,7 @@ class HostRun:
     # -- ranks
 
     def _on_start(self, message: Message) -> None:
+        self._environ[ATTEMPT_ID] = self._memory.attempt_id = message["generation"]
         if self._copies:
             self._copies.serve(message.get("copies", {}), message["generation"])
         if not self._config.has_ranks:

@@ -35,7 +35,7 @@ class Header:
     """Of the `Checkpointer`."""
     job: str | None
     attempt: int
-    """Of the job, when the copy was made."""
+    """Of the job, when the copy was made: see `Attempt.mark`."""
     step: int
     rank: int
     world_size: int

@@ -27,6 +27,7 @@ from cloudtrain.checkpoint.memory.header import Header
 from cloudtrain.checkpoint.memory.small_file_system import advice_for
 from cloudtrain.checkpoint.same_step import on_several_hosts
 from cloudtrain.checkpoint.sharded.saver import RankShards
+from cloudtrain.checkpoint.store.attempts import Attempt
 from cloudtrain.checkpoint.store.store import PreparedSave
 from cloudtrain.checkpoint.tensors.snapshot import Buffer
 from cloudtrain.checkpoint.workers import WorkerPool
@@ -173,10 +174,11 @@ class MemoryTier:
             return
         if pool:
             pool.map(lambda file: file.sha256, prepared.files)
+        attempt = Attempt.of(os.environ)
         header = Header(
             uri=self.uri,
             job=environment.job_name(),
-            attempt=int(os.environ.get("CLOUDTRAIN_ATTEMPT") or 0),
+            attempt=attempt.mark if attempt else 0,
             step=prepared.step,
             rank=self._rank,
             world_size=prepared.metadata["world_size"],

@@ -5,6 +5,10 @@ A host that was given up may only be paused, or cut off, and its ranks train on 
     attempts/<run>/000001.json          created by attempt 1 before it looks for checkpoints
     attempts/<run>/000001-steps.json    the steps that it found then
 
+Where the platform does not count attempts, each has an identity that all its ranks know. Its number is that of the
+first record that it could create, and the record lists the identities of all attempts up to it: every rank finds its
+own number there, whichever of them came first.
+
 An attempt looks for the record of a later one before it commits, and once more before it deletes anything. A step
 that is committed in between is not among those that the later attempt found, and its writer has deleted nothing. The
 later attempt does not restore such a step, and removes it. All its ranks read the same list, so they resume from
@@ -24,7 +28,7 @@ from cloudtrain.checkpoint.format.layout import attempt_key, attempts_prefix, st
 from cloudtrain.checkpoint.format.manifest import Manifest
 from cloudtrain.checkpoint.store.catalog import Catalog
 from cloudtrain.contract.documents import Fields, parse_json
-from cloudtrain.contract.trackers import RUN_ID
+from cloudtrain.contract.trackers import ATTEMPT_ID, RUN_ID
 from cloudtrain.errors import CheckpointError, NotFound, StorageError, Unreachable
 
 ATTEMPT = "CLOUDTRAIN_ATTEMPT"
@@ -36,14 +40,25 @@ class Attempt(NamedTuple):
 
     run: str
     """The identity of the job, the same in all attempts."""
-    number: int
-    """0 for the first."""
+    number: int | None
+    """0 for the first; None where the platform does not count attempts."""
+    identity: str = ""
+    """The same on all ranks of the attempt, in no other attempt."""
 
     @classmethod
     def of(cls, environ: Mapping[str, str]) -> Attempt | None:
-        """The attempt that a process belongs to; None outside a job, and where the platform does not count attempts."""
-        run, number = environ.get(RUN_ID, ""), environ.get(ATTEMPT, "")
-        return cls(run, int(number)) if run and number.isdecimal() else None
+        """The attempt that a process belongs to; None outside a job."""
+        run, number, identity = (environ.get(name, "") for name in (RUN_ID, ATTEMPT, ATTEMPT_ID))
+        if not run or not (number.isdecimal() or identity):
+            return None
+        return cls(run, int(number) if number.isdecimal() else None, identity)
+
+    @property
+    def mark(self) -> int:
+        """Differs between the attempts of a job, in no order."""
+        if self.number is not None:
+            return self.number
+        return int.from_bytes(hashlib.sha256(self.identity.encode()).digest()[:6], "big")
 
 
 class Attempts:
@@ -54,8 +69,12 @@ class Attempts:
 
     def __init__(self, catalog: Catalog, attempt: Attempt | None) -> None:
         self._catalog, self._store = catalog, catalog.store
-        self.attempt = attempt
-        self._run = hashlib.sha256(attempt.run.encode()).hexdigest()[:16] if attempt else ""
+        self._attempt = attempt
+        self.run = attempt.run if attempt else None
+        """The identity of the job."""
+        self.number = attempt.number if attempt else None
+        """Of the attempt; None as long as it is not known."""
+        self._key = hashlib.sha256(attempt.run.encode()).hexdigest()[:16] if attempt else ""
         self._found: frozenset[int] | None = None
         """The steps that were committed when this attempt took over; None before that."""
         self._fine: set[int] = set()
@@ -80,27 +99,49 @@ class Attempts:
                 raise
 
     def _take_over(self, *, to_save: bool) -> None:
-        records = self._records()
-        if self.attempt is None or not self.attempt.number or self._found is not None:
+        if self._attempt is None:
             return
-        number = self.attempt.number
+        if self.number is None:
+            self.number = self._own_number(to_save=to_save)
+        records, number = self._records(), self.number
+        if not number or self._found is not None:
+            return
         self._found = self._read_steps(number)
-        if self._found is not None or not (to_save or self._may_be_ours()):
+        if self._found is not None or not (to_save or number in records or self._may_be_ours()):
             return
         before: tuple[int, frozenset[int]] | None = None
         for record in records:
             steps = self._read_steps(record)
             before = before if steps is None else (record, steps)
-        self._store.create(attempt_key(self._run, number), self._document())
+        if number not in records:
+            self._store.create(attempt_key(self._key, number), self._document())
         committed = frozenset(self._catalog.listing().committed)
         if before is not None:
             committed -= self._strays(committed - before[1], before[0])
-        if self._store.create(steps_key(self._run, number), self._document(steps=sorted(committed))):
+        if self._store.create(steps_key(self._key, number), self._document(steps=sorted(committed))):
             earlier = [record for record in records if record < number]
             self._store.delete(
-                key(self._run, record) for record in earlier for key in (attempt_key, steps_key)
+                key(self._key, record) for record in earlier for key in (attempt_key, steps_key)
             )
         self._found = self._read_steps(number)
+
+    def _own_number(self, *, to_save: bool) -> int | None:
+        """The number of this attempt, which the platform has not counted; None if it has none and needs none."""
+        assert self._attempt is not None
+        number = max(self._numbers(), default=-1)
+        while True:
+            known = self._read_identities(number) if number >= 0 else []
+            if known is None:  # removed by a later attempt
+                number = max(self._numbers(), default=-1)
+            elif self._attempt.identity in known:
+                return number + 1 - len(known) + known.index(self._attempt.identity)
+            elif not to_save and not self._may_be_ours():
+                return None
+            else:
+                number += 1
+                record = self._document(attempt=number, identities=[*known, self._attempt.identity])
+                if self._store.create(attempt_key(self._key, number), record):
+                    return number
 
     def strays(self, committed: Collection[int], appeared: Collection[int] = ()) -> frozenset[int]:
         """The steps that an earlier attempt has committed although this one had taken over.
@@ -108,22 +149,26 @@ class Attempts:
         Args:
             appeared: those that were not there when this process looked before.
         """
-        if self._found is None or self.attempt is None:
+        if self._found is None or self.number is None:
             return frozenset()
-        strays = self._strays({*committed} - self._found - self._fine | {*appeared}, self.attempt.number)
+        strays = self._strays({*committed} - self._found - self._fine | {*appeared}, self.number)
         self._fine |= {*committed} - strays
         return strays
 
-    def _records(self) -> list[int]:
+    def _numbers(self) -> list[int]:
         """The numbers of the attempts that have taken over."""
-        if self.attempt is None:
-            return []
-        prefix = attempts_prefix(self._run)
+        prefix = attempts_prefix(self._key)
         names = (_RECORD.fullmatch(found.key[len(prefix) :]) for found in self._store.list(prefix))
-        numbers = sorted({int(name[1]) for name in names if name})
-        if numbers and numbers[-1] > self.attempt.number:
+        return sorted({int(name[1]) for name in names if name})
+
+    def _records(self) -> list[int]:
+        """The same. Raises CheckpointError if one is later than this attempt."""
+        if self.number is None:
+            return []
+        numbers = self._numbers()
+        if numbers and numbers[-1] > self.number:
             raise CheckpointError(
-                f"attempt {numbers[-1]} of this job has taken over from this one, attempt {self.attempt.number}",
+                f"attempt {numbers[-1]} of this job has taken over from this one, attempt {self.number}",
                 hint="This process belongs to a host that was given up: it saves nothing more. The checkpoints of the "
                 "later attempt are whole.",
             )
@@ -140,9 +185,7 @@ class Attempts:
 
     def _run_of(self, manifest: Manifest) -> int | None:
         """The number of the attempt of this job that saved a checkpoint; None if none has."""
-        if self.attempt is None or manifest.run != self.attempt.run:
-            return None
-        return manifest.attempt
+        return manifest.attempt if self.run is not None and manifest.run == self.run else None
 
     def _strays(self, steps: Collection[int], number: int) -> frozenset[int]:
         strays = set()
@@ -154,13 +197,23 @@ class Attempts:
         return frozenset(strays)
 
     def _document(self, **fields: object) -> bytes:
-        assert self.attempt is not None
-        return json.dumps({"run": self.attempt.run, "attempt": self.attempt.number, **fields}).encode()
+        return json.dumps({"run": self.run, "attempt": self.number, **fields}).encode()
 
     def _read_steps(self, number: int) -> frozenset[int] | None:
         """The steps that an attempt found; None if that is not recorded."""
         try:
-            data = self._store.read(steps_key(self._run, number))
+            data = self._store.read(steps_key(self._key, number))
             return frozenset(step for step in Fields(parse_json(data)).items("steps") if type(step) is int)
         except (NotFound, ValueError):
             return None
+
+    def _read_identities(self, number: int) -> list[str] | None:
+        """Of the attempts up to ``number``, as far as they are known; None if it has no record."""
+        try:
+            return list(
+                Fields(parse_json(self._store.read(attempt_key(self._key, number)))).texts("identities")
+            )
+        except NotFound:
+            return None
+        except ValueError:
+            return []

@@ -244,14 +244,13 @@ class CheckpointStore:
             digest = hashlib.sha256(data).hexdigest()
             tree = StoredObject(tree_key(pending.step, pending.save), len(data), digest)
             self._store.write(tree.key, data)
-            attempt = self._attempts.attempt
             manifest = Manifest(
                 step=pending.step,
                 save=pending.save,
                 tree=tree,
                 tensors=written.tensors,
-                run=attempt and attempt.run,
-                attempt=attempt and attempt.number,
+                run=self._attempts.run,
+                attempt=self._attempts.number,
                 **written.metadata,
             )
             self._attempts.check()

@@ -32,7 +32,7 @@ store.create = paused_at
 checkpoint = checkpointer.restore()
 print("restored", checkpoint and checkpoint.step, flush=True)
 for line in sys.stdin:
-    step, attempt = int(line), os.environ["CLOUDTRAIN_ATTEMPT"]
+    step, attempt = int(line), os.environ["CLOUDTRAIN_ATTEMPT_ID"]
     try:
         checkpointer.save(step, {"step": step, "attempt": attempt, "weights": [float(step)] * 8})
         print("saved", step, flush=True)
@@ -44,8 +44,10 @@ for line in sys.stdin:
 class Training:
     """One attempt. It stops before it commits ``pause``."""
 
-    def __init__(self, uri: str, attempt: int, pause: int = -1, run: str = "job-1") -> None:
-        variables = {"CLOUDTRAIN_RUN_ID": run, "CLOUDTRAIN_ATTEMPT": str(attempt)}
+    def __init__(self, uri: str, attempt: int, pause: int = -1, run: str = "job-1", *, counted: bool) -> None:
+        variables = {"CLOUDTRAIN_RUN_ID": run, "CLOUDTRAIN_ATTEMPT_ID": str(attempt)}
+        if counted:
+            variables["CLOUDTRAIN_ATTEMPT"] = str(attempt)
         self._process = subprocess.Popen(
             [sys.executable, "-c", TRAINING, uri, str(pause)],
             env={**os.environ, **variables},
@@ -85,10 +87,13 @@ class Training:
         return self.answer()
 
 
-@pytest.fixture
-def begin(uri: str) -> Iterator[Callable[..., Training]]:
+@pytest.fixture(params=["counted", "uncounted"])
+def begin(uri: str, request: pytest.FixtureRequest) -> Iterator[Callable[..., Training]]:
+    counted = request.param == "counted"
     with ExitStack() as stack:
-        yield lambda attempt, **options: stack.enter_context(Training(uri, attempt, **options))
+        yield lambda attempt, **options: stack.enter_context(
+            Training(uri, attempt, counted=counted, **options)
+        )
 
 
 def test_an_attempt_that_wakes_neither_ends_the_next_one_nor_saves(

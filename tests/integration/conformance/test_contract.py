@@ -233,6 +233,8 @@ def test_trackers_see_one_job(seen: Seen) -> None:
     assert {tuple(environ[name] for name in shared) for environ in environs.values()} == {
         ("allow", "conforms", run_id)
     }
+    [attempt] = {environ["CLOUDTRAIN_ATTEMPT_ID"] for environ in environs.values()}
+    assert len(attempt) == 32
     assert environs[0]["MLFLOW_RUN_NAME"] == "conforms"
     assert len({environ["COMET_EXPERIMENT_KEY"] for environ in environs.values()}) == 4
 

@@ -30,15 +30,17 @@ def _outside_a_job(monkeypatch: pytest.MonkeyPatch) -> None:
 def begin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     """Begin an attempt: its Checkpointer."""
 
-    def begin(attempt: int | None, run: str = "job", **options: Any) -> Checkpointer:
+    def begin(attempt: int | str | None, run: str = "job", **options: Any) -> Checkpointer:
+        number, identity = ("", attempt) if isinstance(attempt, str) else (attempt, "")
         monkeypatch.setenv("CLOUDTRAIN_RUN_ID", run)
-        monkeypatch.setenv("CLOUDTRAIN_ATTEMPT", "" if attempt is None else str(attempt))
+        monkeypatch.setenv("CLOUDTRAIN_ATTEMPT", "" if number is None else str(number))
+        monkeypatch.setenv("CLOUDTRAIN_ATTEMPT_ID", identity)
         return Checkpointer(tmp_path / "run", **{"asynchronous": False, **options})
 
     return begin
 
 
-def state(step: int, attempt: int) -> dict[str, Any]:
+def state(step: int, attempt: int | str) -> dict[str, Any]:
     return {"step": step, "attempt": attempt, "weights": [float(step)] * 8}
 
 
@@ -68,7 +70,8 @@ class Paused:
 
 
 def content(tmp_path: Path, step: int, monkeypatch: pytest.MonkeyPatch) -> Any:
-    monkeypatch.delenv("CLOUDTRAIN_ATTEMPT", raising=False)
+    for name in ("CLOUDTRAIN_ATTEMPT", "CLOUDTRAIN_ATTEMPT_ID"):
+        monkeypatch.delenv(name, raising=False)
     restored = Checkpointer(tmp_path / "run").restore(step)
     assert restored is not None
     return restored.state["attempt"]
@@ -260,3 +263,77 @@ def test_a_store_that_cannot_be_written_to_can_be_restored_from(
         assert later.restore().step == 1
         with pytest.raises(CheckpointError, match="Permission denied"):
             later.save(2, state(2, 1))
+
+
+def test_uncounted_attempts_find_their_numbers(begin: Any, tmp_path: Path) -> None:
+    """All ranks of an attempt have one number, whichever of them comes first, and at any time."""
+    first, first_rank_1 = begin("a"), begin("a")
+    assert first.restore() is first_rank_1.restore() is None
+    first.save(1, state(1, "a"))
+    second = begin("b")
+    assert second.restore().step == 1
+    with pytest.raises(CheckpointError, match=TAKEN_OVER):
+        first.save(2, state(2, "a"))
+    with pytest.raises(CheckpointError, match=TAKEN_OVER):
+        begin("a").restore()
+    third = begin("c")
+    assert third.restore().step == 1
+    for late in ("a", "b"):
+        with pytest.raises(CheckpointError, match="attempt 2 of this job has taken over from this one"):
+            begin(late).restore()
+    with pytest.raises(CheckpointError, match=r"attempt 2 .* from this one, attempt 1"):
+        second.save(2, state(2, "b"))
+    begin("c").save(2, state(2, "c"))
+    manifest = json.loads((tmp_path / "run/step-000000000002/manifest.json").read_bytes())
+    assert (manifest["run"], manifest["attempt"]) == ("job", 2)
+    records = sorted(path.name for path in (tmp_path / "run").glob("attempts/*/*"))
+    assert records == ["000002-steps.json", "000002.json"]
+
+
+def test_what_an_attempt_that_is_not_counted_still_commits_is_replaced(
+    begin: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    earlier = begin("a")
+    earlier.save(2, state(2, "a"))
+    paused = Paused(earlier, 3)
+    later = begin("b")
+    assert later.restore().step == 2
+    paused.wake()
+    assert begin("b").restore().step == 2
+    later.save(3, state(3, "b"))
+    assert content(tmp_path, 3, monkeypatch) == "b"
+
+
+def test_many_ranks_of_two_attempts_begin_together(begin: Any, tmp_path: Path) -> None:
+    """Each attempt gets one number, and one of them takes over."""
+    begin("a").save(1, state(1, "a"))
+    ranks = [begin("bc"[rank % 2]) for rank in range(16)]
+
+    def restore(rank: Checkpointer) -> str:
+        try:
+            restored = rank.restore()
+            return f"step {restored and restored.step}"
+        except CheckpointError as error:
+            return error.message
+
+    with ThreadPoolExecutor(len(ranks)) as pool:
+        list(pool.map(restore, ranks))
+        ends = list(pool.map(restore, ranks))
+    taken_over = "attempt 2 of this job has taken over from this one, attempt 1"
+    assert sorted((*ends[0::2][:1], *ends[1::2][:1])) == [taken_over, "step 1"]
+    assert set(map(len, (set(ends[0::2]), set(ends[1::2])))) == {1}
+
+
+def test_a_damaged_record_of_an_attempt_that_is_not_counted(begin: Any, tmp_path: Path) -> None:
+    begin("a").save(1, state(1, "a"))
+    for record in (tmp_path / "run").glob("attempts/*/*.json"):
+        record.write_bytes(b"[")
+    assert begin("b").restore().step == 1
+    begin("b").save(2, state(2, "b"))
+
+
+def test_reading_for_an_attempt_that_is_not_counted_writes_nothing(begin: Any, tmp_path: Path) -> None:
+    begin("a", "teacher").save(1, state(1, "a"))
+    before = sorted(tmp_path.rglob("*"))
+    assert begin("b", "student").restore().step == 1
+    assert sorted(tmp_path.rglob("*")) == before

@@ -46,7 +46,8 @@ def begin(paths: Paths, shared: Path) -> Iterator[Begin]:
     begun = []
 
     def begin(attempt: int) -> CheckpointMemory:
-        begun.append(CheckpointMemory(paths, attempt, {VARIABLE: str(shared)}))
+        variables = {"CLOUDTRAIN_RUN_ID": "job", "CLOUDTRAIN_ATTEMPT": str(attempt)}
+        begun.append(CheckpointMemory(paths, attempt, {VARIABLE: str(shared), **variables}))
         return begun[-1]
 
     yield begin
@@ -76,6 +77,24 @@ def test_the_folder_is_private_and_outlives_a_failed_attempt(
     assert second.folder == folder
     second.end(COMPLETED, print)
     assert os.listdir(shared) == []
+
+
+def test_an_attempt_that_is_not_counted_commits_once_it_has_started(
+    paths: Paths, shared: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Before that, it has no identity, and a later one may have taken over."""
+    variables = {VARIABLE: str(shared), "CLOUDTRAIN_RUN_ID": "job"}
+    first = CheckpointMemory(paths, 0, variables)
+    save(first, tmp_path / "run", monkeypatch)
+    first.end(FAILED, print)
+    assert Checkpointer(tmp_path / "run").steps() == []
+    second = CheckpointMemory(paths, 0, variables)
+    second.attempt_id = "b"
+    second.end(FAILED, print)
+    assert Checkpointer(tmp_path / "run").steps() == [1]
+    [record] = (tmp_path / "run").glob("attempts/*/*")
+    assert record.name == "000000.json"
+    remove_memory(paths)
 
 
 def test_an_attempt_without_this_host_makes_its_copies_worthless(
