@@ -21,7 +21,7 @@ def large_sweep(
     space: dict[str, Any] | None = None,
     indexed: bool = False,
 ) -> None:
-    """Every seventh trial has failed; the loss depends on ``lr`` alone, and each costs 0.5."""
+    """Every seventh trial has failed; the loss depends on ``lr`` alone, and each costs 0.5 EUR."""
     space = space or SPACE
     folder = sweeps_home() / name
     folder.mkdir(parents=True, mode=0o700)
@@ -39,7 +39,7 @@ def large_sweep(
         value = None if failed else 10 * float(next(iter(parameters.values()), 0)) + 0.5
         status, why = ("Failed", "<b>boom</b>\x1b[31m") if failed else ("Completed", "")
         journal.append("ended", status=status, value=value, why=why, failure_class=None, values={}, attributes={},
-                       cost=0.5, **at)  # fmt: skip
+                       cost=0.5, currency="EUR", **at)  # fmt: skip
     if indexed:
         rows = [{"name": plan.trial_name(number), "platform": "local", "submitted_at": now + number}
                 for number in range(trials)]  # fmt: skip

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from cloudtrain.history.outlines import Ended
+from cloudtrain.runtime.supervisor.caps import money
 
 if TYPE_CHECKING:
     from cloudtrain.platforms import JobDescription
@@ -21,6 +22,8 @@ class Brief:
     seconds: float | None = None
     """From its start to its end, or until now."""
     progress: str = ""
+    cost: str = ""
+    """So far, over all attempts; empty if it is not known."""
     why: str = ""
     """Why it failed or ended early, or why its state is not known."""
 
@@ -29,7 +32,8 @@ def brief(found: JobDescription | Ended | Exception) -> Brief:
     """The description of a job, its end, or why both are unknown, as the cells of a table."""
     if isinstance(found, Ended):
         seconds = None if found.started_at is None else max(found.ended_at - found.started_at, 0.0)
-        return Brief(found.status.value, found.submitted_at, seconds, why=found.why)
+        cost = "" if found.cost is None else money(found.cost, found.currency)
+        return Brief(found.status.value, found.submitted_at, seconds, cost=cost, why=found.why)
     # a list of jobs whose ends are known loads no platform
     from cloudtrain._display.steps import brief_progress
     from cloudtrain._display.view import duration
@@ -43,5 +47,6 @@ def brief(found: JobDescription | Ended | Exception) -> Brief:
         found.submitted_at,
         duration(found, time.time()),
         brief_progress(found) if found.ended_at is None else "",
+        "" if found.cost is None else str(found.cost),
         why_of(found),
     )

@@ -17,11 +17,11 @@ from cloudtrain.platforms import (
     JobState,
     Metrics,
     Platform,
-    Prices,
     Series,
     States,
     Summaries,
 )
+from cloudtrain.platforms.base import cost_so_far
 
 if TYPE_CHECKING:
     from cloudtrain.cost.so_far import Cost
@@ -178,7 +178,7 @@ def look_at(
         with contextlib.suppress(CloudtrainError):  # of the state folder: the view needs none
             freeze(platform, description)
     summary = summary_of(platform, job_name)
-    cost = cost_of(platform, description)
+    cost = cost_so_far(platform, description)
     series: Series = summary.series if summary else {}
     if description.metrics.keys() - series.keys():  # on SageMaker, CloudWatch has some
         series = {**series_of(platform, job_name), **series}
@@ -234,14 +234,6 @@ def states_of(platform: Platform, job_name: str) -> Sequence[JobState]:
         with contextlib.suppress(PlatformError):
             return platform.states(job_name)
     return ()
-
-
-def cost_of(platform: Platform, description: JobDescription) -> Cost | None:
-    """The cost so far; None if the price is not known, or the platform does not answer."""
-    if isinstance(platform, Prices) and description.started_at is not None:
-        with contextlib.suppress(PlatformError):
-            return platform.cost(description)
-    return None
 
 
 def cost_fields(cost: Cost | None) -> dict[str, Any]:

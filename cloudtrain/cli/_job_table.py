@@ -21,8 +21,10 @@ if TYPE_CHECKING:
     from cloudtrain.history.outlines import Ended
     from cloudtrain.platforms import JobDescription
 
-HEADINGS = ("JOB", "PLATFORM", "STATUS", "SUBMITTED", "TOOK", "PROGRESS", "WHY")
-STATUS, PROGRESS = map(HEADINGS.index, ("STATUS", "PROGRESS"))
+HEADINGS = ("JOB", "PLATFORM", "STATUS", "SUBMITTED", "TOOK", "PROGRESS", "COST", "WHY")
+STATUS = HEADINGS.index("STATUS")
+SOMETIMES = [HEADINGS.index(heading) for heading in ("PROGRESS", "COST")]
+"""Left out if they are empty: few scripts report how many steps there will be, and few users set prices."""
 FILE_WIDTH = 200
 """The width of the table where there is no terminal."""
 LEAST_WHY = 20
@@ -38,8 +40,9 @@ def show_jobs(found: Sequence[tuple[str, str, JobDescription | Ended | Exception
         return
     width = shutil.get_terminal_size().columns if sys.stdout.isatty() else FILE_WIDTH
     colours, rows = map(list, zip(("dim", HEADINGS), *(_row(*job) for job in found), strict=True))
-    if not any(row[PROGRESS] for row in rows[1:]):  # few scripts report how many steps there will be
-        rows = [(*row[:PROGRESS], *row[PROGRESS + 1 :]) for row in rows]
+    empty = {column for column in SOMETIMES if not any(row[column] for row in rows[1:])}
+    if empty:
+        rows = [tuple(cell for column, cell in enumerate(row) if column not in empty) for row in rows]
     click.echo("\n".join(_lines(rows, colours, width)))
 
 
@@ -54,6 +57,7 @@ def _row(name: str, platform: str, found: JobDescription | Ended | Exception) ->
         "" if at is None else f"{datetime.fromtimestamp(at):%Y-%m-%d %H:%M:%S}",
         "" if shown.seconds is None else f"{shown.seconds:.1f} s",
         shown.progress,
+        _plain(shown.cost),
         _plain(shown.why),
     )
 

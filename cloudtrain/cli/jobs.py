@@ -30,9 +30,10 @@ def describe(job: str, platform: str | None, as_json: bool) -> None:
     description = attached.describe()
     freeze(attached.platform, description)
     if as_json:
-        from cloudtrain._display.view import cost_fields, cost_of, plan_of
+        from cloudtrain._display.view import cost_fields, plan_of
+        from cloudtrain.platforms.base import cost_so_far
 
-        cost = cost_of(attached.platform, description)
+        cost = cost_so_far(attached.platform, description)
         plan = plan_of(description, cost)
         echo_json(
             {**description.to_dict(), **cost_fields(cost), **({"plan": plan.to_dict()} if plan else {})}

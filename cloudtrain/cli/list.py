@@ -147,10 +147,11 @@ def _of_this_machine(limit: int, *, whole: bool) -> list[Found]:
 
 
 def _record(name: str, platform: str, description: JobDescription | Ended | Exception) -> dict[str, Any]:
+    from cloudtrain._display.view import cost_fields
     from cloudtrain.history.described import reason_of
     from cloudtrain.platforms import JobDescription
 
     if isinstance(description, JobDescription):
-        return description.to_dict()
+        return {**description.to_dict(), **cost_fields(description.cost)}
     assert isinstance(description, Exception), "with --json, no end is taken for a description"
     return {"name": name, "platform": platform, "status": "Unknown", "reason": reason_of(description)}

@@ -6,6 +6,7 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
+from dataclasses import replace
 from functools import cache
 from typing import TYPE_CHECKING, TypeVar
 
@@ -14,6 +15,7 @@ from cloudtrain.history.ends import keep_outlines
 from cloudtrain.history.outlines import record_of
 from cloudtrain.index import IndexEntry
 from cloudtrain.platforms import JobDescription, Outlines, Platform, get_platform
+from cloudtrain.platforms.base import cost_so_far
 from cloudtrain.storage import state_home
 
 if TYPE_CHECKING:
@@ -84,9 +86,14 @@ def describe_all(
         except Exception as error:
             described.update(dict.fromkeys(jobs, error))
     others = [job for jobs in by_platform.values() for job in jobs[:most] if job not in described]
-    described.update(each(others, lambda platform, name: platform.describe(name)))
+    described.update(each(others, _with_cost))
     keep_outlines([(one, records[job]) for job, one in described.items() if isinstance(one, JobDescription)])
     return described
+
+
+def _with_cost(platform: Platform, job_name: str) -> JobDescription:
+    found = platform.describe(job_name)
+    return replace(found, cost=cost_so_far(platform, found))
 
 
 def reason_of(error: Exception) -> str:

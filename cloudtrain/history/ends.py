@@ -16,7 +16,8 @@ from cloudtrain.history.parameters import facts_of_request, owner, plain
 from cloudtrain.history.past_job import MetricRange, PastJob
 from cloudtrain.index import database as index, found_in_state, insert, set_parameters
 from cloudtrain.index.schema import JOBS
-from cloudtrain.platforms import JobDescription, Platform, Prices, Requests
+from cloudtrain.platforms import JobDescription, Platform, Requests
+from cloudtrain.platforms.base import cost_so_far
 from cloudtrain.runtime.supervisor.record import DAMAGED
 
 _TIMES = ("submitted_at", "started_at", "ended_at", "seen_at")
@@ -62,6 +63,8 @@ def outline(description: JobDescription) -> PastJob:
         why=plain(why_of(description)),
         git_commit=description.git_commit,
         seen_at=description.looked_at or time.time(),
+        cost=description.cost.amount if description.cost else None,
+        currency=description.cost.currency if description.cost else None,
         metrics={plain(name): _range(description, name) for name in description.metrics},
     )
 
@@ -79,7 +82,8 @@ def look(platform: Platform, description: JobDescription, record: str) -> Seen:
 
     That is the request, unless it was read for the description, and after the end the cost.
     """
-    job = outline(description)
+    cost = _quietly(lambda: cost_so_far(platform, description), None)
+    job = outline(replace(description, cost=cost))
     facts: dict[str, Any] = {}
     parameters: dict[str, str] = {}
     body = description.request or description.answer
@@ -87,11 +91,7 @@ def look(platform: Platform, description: JobDescription, record: str) -> Seen:
         body = _quietly(lambda: platform.request(description.name).body, None)
     if body is not None:
         facts, parameters = _quietly(lambda: facts_of_request(body), (facts, parameters))
-    cost = None
-    if isinstance(platform, Prices) and description.started_at is not None:
-        cost = _quietly(lambda: platform.cost(description), None)
-    costs = {"cost": cost.amount, "currency": cost.currency} if cost else {}
-    return Seen(replace(job, **facts, **costs, parameters=parameters), record, is_whole=True)
+    return Seen(replace(job, **facts, parameters=parameters), record, is_whole=True)
 
 
 def keep_outlines(seen: Sequence[tuple[JobDescription, str]]) -> None:

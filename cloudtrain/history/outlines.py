@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from cloudtrain._system.files import signature
+from cloudtrain.contract.documents import is_number
 from cloudtrain.contract.status import JobStatus
 from cloudtrain.errors import StorageError
 from cloudtrain.index import RECORD, IndexEntry, list_rows, rows_named
@@ -15,7 +16,7 @@ from cloudtrain.storage import state_home
 
 FINAL = {status.value: status for status in (JobStatus.COMPLETED, JobStatus.FAILED, JobStatus.STOPPED)}
 """Not `INTERRUPTED`: such a job may continue."""
-COLUMNS = "status, started_at, ended_at, why, record, is_whole"
+COLUMNS = "status, started_at, ended_at, why, cost, currency, record, is_whole"
 UNSETTLED = "-"
 """In place of a `record_of`: this end may change without a change of a record on this machine."""
 
@@ -28,6 +29,9 @@ class Ended(NamedTuple):
     started_at: float | None
     ended_at: float
     why: str
+    cost: float | None
+    """In ``currency``; None if one of them is not known."""
+    currency: str
 
 
 def record_of(name: str, platform: str, home: str | None = None) -> str:
@@ -71,7 +75,7 @@ def end_of(row: Sequence[Any], home: str, *, whole: bool = False) -> Ended | Non
         home: the state folder.
     """
     (name, platform, submitted), rest = row[:3], row[3:]
-    status, started, ended, why, record, is_whole = rest or [None] * 6
+    status, started, ended, why, cost, currency, record, is_whole = rest or [None] * 8
     try:
         final = FINAL[status]
         is_finite = math.isfinite(submitted + ended + (started or 0.0))
@@ -79,4 +83,7 @@ def end_of(row: Sequence[Any], home: str, *, whole: bool = False) -> Ended | Non
         return None
     if not (is_finite and isinstance(why, str) and (is_whole or not whole)):
         return None
-    return Ended(final, submitted, started, ended, why) if record_of(name, platform, home) == record else None
+    if record_of(name, platform, home) != record:
+        return None
+    is_known = is_number(cost) and isinstance(currency, str)
+    return Ended(final, submitted, started, ended, why, *((cost, currency) if is_known else (None, "")))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
@@ -10,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from cloudtrain.contract import FailureReport, JobStatus
+from cloudtrain.errors import PlatformError
 from cloudtrain.observe.metric_series import Point
 from cloudtrain.platforms.described_names import DescribedNames
 from cloudtrain.storage import Progress, Store
@@ -132,13 +134,15 @@ class JobDescription(DescribedNames):
     """SageMaker's own response to DescribeTrainingJob; None on other platforms."""
     request: Mapping[str, Any] | None = field(default=None, repr=False, compare=False)
     """The body of the job's request, if it was read for this description."""
+    cost: Cost | None = field(default=None, repr=False, compare=False)
+    """The cost of the job so far, if it was calculated for this description: see `cost_so_far`."""
 
     def to_dict(self) -> dict[str, Any]:
         return {
             **{
                 name: value
                 for name, value in vars(self).items()
-                if name not in ("answer", "looked_at", "request")
+                if name not in ("answer", "looked_at", "request", "cost")
             },
             "status": str(self.status),
             "failure": self.failure.to_dict() if self.failure else None,
@@ -195,7 +199,7 @@ class Outlines(Protocol):
     """The ability to describe thousands of jobs for a table."""
 
     def outlines(self, job_names: Sequence[str]) -> Iterator[JobDescription | CloudtrainError]:
-        """The status, times, progress, failure and reason of each job, in the order of the names.
+        """The status, times, progress, cost, failure and reason of each job, in the order of the names.
 
         In the place of a job about which they are unknown is why.
         """
@@ -439,6 +443,14 @@ class Prices(Protocol):
     def cost(self, description: JobDescription) -> Cost | None:
         """The cost so far of the job that was just described; None if its price is not known. Raises PlatformError."""
         ...
+
+
+def cost_so_far(platform: Platform, description: JobDescription) -> Cost | None:
+    """The cost of a job over all attempts; None if it has not started, its price is not known, or no one answers."""
+    if description.cost is None and isinstance(platform, Prices) and description.started_at is not None:
+        with contextlib.suppress(PlatformError):
+            return platform.cost(description)
+    return description.cost
 
 
 @dataclass(frozen=True)

@@ -180,12 +180,7 @@ class SupervisedPlatform(ABC):
         request = description.request or self._existing(description.name).request()
         if not request.get("cost_terms"):
             return None
-        from cloudtrain.cost.so_far import cost_of
-
-        record = self._current(self._existing(description.name))
-        now = record.ended_at or steady.now_on(record.clock)
-        held = 0.0 if record.resumed_at is None else max(0.0, now - record.resumed_at)
-        return cost_of(request, record.ran + held)
+        return _cost(request, self._current(self._existing(description.name)))
 
     def request_stacks(self, job_name: str, *, native: bool = False) -> None:
         """See `Stacks`: the supervisor of the job finds the request in its folder."""
@@ -277,6 +272,10 @@ class SupervisedPlatform(ABC):
             raise self._no_job(job_name) from None
         failure = record.failure and replace(record.failure, traceback="", log_tail=(), stacks="")
         steps: dict[str, Any] = {}
+        cost = None
+        if record.started_at is not None:
+            with contextlib.suppress(PlatformError):  # the same
+                cost = _cost(job.request(), record)
         now = steady.now_on(record.clock)
         if record.status == JobStatus.RUNNING:
             with contextlib.suppress(PlatformError):  # describe() shows the problem
@@ -291,6 +290,7 @@ class SupervisedPlatform(ABC):
             failure=failure,
             reason=record.reason,
             looked_at=now,
+            cost=cost,
             **steps,
         )
 
@@ -497,6 +497,15 @@ class SupervisedPlatform(ABC):
         else:
             seen = max((event["time"] for event in self.events(job.name) if "time" in event), default=None)
         return now if seen is None else min(max(seen, record.started_at or record.submitted_at), now)
+
+
+def _cost(request: Mapping[str, Any], record: JobRecord) -> Cost | None:
+    """The cost of the time in which a job has held its hosts, so far; None if its price is not known."""
+    from cloudtrain.cost.so_far import cost_of
+
+    now = record.ended_at or steady.now_on(record.clock)
+    held = 0.0 if record.resumed_at is None else max(0.0, now - record.resumed_at)
+    return cost_of(request, record.ran + held)
 
 
 def _stopped(record: JobRecord) -> JobRecord:

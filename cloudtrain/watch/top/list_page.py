@@ -13,6 +13,7 @@ from cloudtrain._display.colours import STATUS_COLOURS
 from cloudtrain._display.sparkline import sparkline
 from cloudtrain._display.steps import span
 from cloudtrain._display.view import JobView
+from cloudtrain.runtime.supervisor.caps import money
 from cloudtrain.watch.sweeps import SweepView
 from cloudtrain.watch.top.hosts import hosts_of, uses_of
 from cloudtrain.watch.top.jobs import Row
@@ -27,6 +28,7 @@ COLUMNS = (
     Column("LEFT", 1, right=True),
     Column("HOSTS", 4, right=True),
     Column("GPU", right=True),
+    Column("COST", 4, right=True),
     Column("LOSS", 5),
     Column("", 6),
 )
@@ -165,9 +167,24 @@ def _sweep_cells(sweep: SweepLine) -> list[Text]:
         Text(),
         Text(f"{hosts:,}" if hosts else ""),
         Text(f"{sum(uses) / len(uses):.0f}%" if uses else ""),
+        safe(_cost_of(sweep)),
         Text(),
         safe(why, "dim"),
     ]
+
+
+def _cost_of(sweep: SweepLine) -> str:
+    """The cost of all trials so far, pruned and failed ones too; empty if it is not known, or in several currencies."""
+    costs = {
+        row.name: (row.view.cost.amount, row.view.cost.currency)
+        for row in sweep.trials
+        if row.view and row.view.cost
+    }
+    for trial in sweep.view.trials.all:
+        if trial.cost is not None:
+            costs[trial.name] = trial.cost, trial.currency or ""
+    currencies = {currency for _, currency in costs.values()} - {""}
+    return money(sum(cost for cost, _ in costs.values()), currencies.pop()) if len(currencies) == 1 else ""
 
 
 def _cells(row: Row) -> list[Text]:
@@ -177,7 +194,7 @@ def _cells(row: Row) -> list[Text]:
             safe(row.name),
             safe(row.platform),
             Text("Unknown", style="dim"),
-            *[Text()] * 6,
+            *[Text()] * 7,
             safe(row.problem),
         ]
     found = view.description
@@ -192,6 +209,7 @@ def _cells(row: Row) -> list[Text]:
         Text("" if found.remaining_seconds is None else span(found.remaining_seconds)),
         Text(f"{hosts:,}" if hosts else ""),
         Text(_gpu_use(view)),
+        safe("" if view.cost is None else str(view.cost)),
         _loss(view),
         safe(_why(row), "yellow"),
     ]

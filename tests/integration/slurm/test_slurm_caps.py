@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 from capped_jobs import SAVES, set_prices
+from click.testing import CliRunner
 from slurm_cluster import SlurmCluster
 from slurm_jobs import job_folder, submit, wait_for_end, wait_until
 
 from cloudtrain import JobStatus
+from cloudtrain.cli import cli
 
 
 @pytest.fixture(autouse=True)
@@ -20,7 +24,7 @@ def prices(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_at_its_cap_a_job_saves_and_stops(slurm: SlurmCluster, tmp_path: Path) -> None:
     kept = tmp_path / "kept"
-    options = {
+    options: dict[str, Any] = {
         "max_cost": 0.01,
         "max_retry_attempts": 2,
         "stop_grace": 20,
@@ -40,3 +44,7 @@ def test_at_its_cap_a_job_saves_and_stops(slurm: SlurmCluster, tmp_path: Path) -
     assert [*kept.rglob("saved-by-*")]
     [archive] = job.download(tmp_path / "got")
     assert archive.exists()
+    [row] = json.loads(CliRunner().invoke(cli, ["list", "--json"]).stdout)
+    assert (row["cost"], row["currency"]) == (pytest.approx(float(matched[1]), rel=0.2), "EUR")
+    heading, line = CliRunner().invoke(cli, ["list"]).stdout.splitlines()[:2]
+    assert line[heading.index("COST") :].split()[1] == "EUR"

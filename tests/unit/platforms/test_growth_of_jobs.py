@@ -191,7 +191,7 @@ def test_many_jobs_are_listed_from_their_records_and_later_from_the_index() -> N
         add_job(IndexEntry(f"job-{number}", "local", float(number)))
     arguments = ["-n", str(jobs)]
     looks = []
-    for files in ({"state.json"}, set[str]()):
+    for files in ({"state.json", "request.json"}, set[str]()):
         with opened_files() as opened:
             looks.append(CliRunner().invoke(command, arguments))
         assert {Path(path).name for path in opened if "/jobs/local/" in path} == files

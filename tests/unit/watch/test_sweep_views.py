@@ -12,9 +12,13 @@ from click.testing import CliRunner
 from large_sweep import large_sweep
 from parsed_html import parse
 
+from cloudtrain._display.view import JobView
 from cloudtrain.cli.report import command as report
+from cloudtrain.contract import JobStatus
+from cloudtrain.cost import Cost
 from cloudtrain.errors import JobNotFound, StorageError
 from cloudtrain.index import IndexEntry, add_job
+from cloudtrain.platforms import JobDescription
 from cloudtrain.sweep.journal import sweeps_home
 from cloudtrain.watch.dashboard.jobs import Jobs, Wanted
 from cloudtrain.watch.report import render_sweep
@@ -114,6 +118,11 @@ def test_top_lists_a_sweep_as_one_row_that_opens() -> None:
     large_sweep("opt", 10, finished=False)
     view = look_at_sweep("opt")
     trials = [Row(f"opt-{number:04}", "local", problem="away", sweep=view) for number in (9, 8)]
+    running = JobView(JobDescription("opt", "local", JobStatus.RUNNING, 1.0), 2.0, cost=Cost(2.0, "EUR"))
+    costs = list_page(
+        [Row(name, "local", running, sweep=view) for name in ("opt-0009", "opt-0010")], 160, 20, Choice()
+    )
+    assert "7.00 EUR" in costs[1].plain, "of ten that have ended, failed ones too, and one that runs"
     rows = [Row("new", "local", problem="away"), *trials, Row("old", "local", problem="away")]
 
     def shown() -> list[str]:
