@@ -8,29 +8,28 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
 from types import TracebackType
-from typing import Any, NoReturn
+from typing import Any
 
 from cloudtrain import environment
 from cloudtrain.checkpoint.candidates import Candidates, checked_step, warn_of, what_follows
+from cloudtrain.checkpoint.copies import Copies, fail
 from cloudtrain.checkpoint.errors import Damaged
 from cloudtrain.checkpoint.failed_saves import FailedSaves, save_patience, warn
 from cloudtrain.checkpoint.format import tree
 from cloudtrain.checkpoint.format.manifest import run_metadata
-from cloudtrain.checkpoint.format.tensor_files import FileGrouping
 from cloudtrain.checkpoint.interval import schedule_of
-from cloudtrain.checkpoint.memory.tier import MemoryTier, SlotBuffer
+from cloudtrain.checkpoint.memory.tier import MemoryTier
 from cloudtrain.checkpoint.retention import BestArgument, BestMetric, Every, RetentionPolicy, schedule
 from cloudtrain.checkpoint.same_step import SameStep
 from cloudtrain.checkpoint.sharded.group import RankGroup
-from cloudtrain.checkpoint.sharded.saver import Prepare, RankShards, ShardedSaver, own_shards
-from cloudtrain.checkpoint.store.store import CheckpointStore, PreparedSave, Source
+from cloudtrain.checkpoint.sharded.saver import ShardedSaver, own_shards
+from cloudtrain.checkpoint.store.store import CheckpointStore, Source
 from cloudtrain.checkpoint.tasks import State, Task
 from cloudtrain.checkpoint.tensors.snapshot import Buffer
 from cloudtrain.checkpoint.workers import BackgroundSaves, WorkerPool
 from cloudtrain.environment.job import set_exit_policy
 from cloudtrain.errors import CheckpointError
 from cloudtrain.observe import beat, own_progress, report_step
-from cloudtrain.observe.checkpointing import Unspoiled
 from cloudtrain.storage.retry_policy import Patience, using
 
 DEFAULT_FOLDER = "checkpoints"
@@ -144,9 +143,7 @@ class Checkpointer:
             self._stores, self._best, self._memory, self._get_sharded_saver if sharded else None
         )
         self._sealing: BackgroundSaves[Task] = BackgroundSaves(self._keep_in_memory)
-        self._grouping = FileGrouping()
-        self._buffers: list[Buffer] = []
-        """Of this process, and not in use."""
+        self._copies = Copies(self._memory, sharded=sharded)
         self._failed = FailedSaves(self.uri)
         self._same_step = SameStep(self.uri)
         self._patience = save_patience()
@@ -337,9 +334,7 @@ class Checkpointer:
             self._wait()
             if not self._saved_for_exit:
                 set_exit_policy(None)
-            self._buffers.clear()
-            if self._memory is not None:
-                self._memory.close()
+            self._copies.close()
         self._raise_error()
 
     def _save_unsaved(self) -> None:
@@ -388,7 +383,7 @@ class Checkpointer:
             return False
         waiting = self._background.withdraw()
         if waiting is not None:
-            self._release(waiting.buffer)
+            self._copies.release(waiting.buffer)
         self._submit(State(step, document, leaves, metadata))
         return True
 
@@ -414,17 +409,15 @@ class Checkpointer:
         except Exception as error:  # the other ranks must not wait for this rank's part
             if to_memory:
                 raise
-            self._background.submit(Task(step, partial(_raise, error), Buffer(), save_patience()))
+            self._background.submit(Task(step, partial(fail, error), Buffer(), save_patience()))
             self._schedule.saved(step)
             raise
         return True
 
     def _submit(self, state: State) -> None:
-        buffer: Buffer | None = self._memory.take(state.step) if self._memory is not None else None
-        if buffer is None:
-            buffer = self._buffers.pop() if self._buffers else Buffer()
+        buffer = self._copies.take(state.step)
         self._patience = save_patience(whole=self._sharded)
-        self._background.submit(self._copy(state, buffer))
+        self._background.submit(self._copies.copy(state, buffer, self._patience))
         self._unsaved = None
         self._schedule.saved(state.step)
         self._memory_schedule.saved(state.step)
@@ -434,12 +427,12 @@ class Checkpointer:
             if not self._sharded:
                 return False
             self._sealing.wait()  # all ranks keep the same steps
-        slot = self._memory.take(state.step) if self._memory is not None else None
+        slot = self._copies.take_slot(state.step)
         if slot is None:
             return False
-        task = self._copy(state, slot)
+        task = self._copies.copy(state, slot, self._patience)
         if not slot.is_shared:
-            self._release(slot)
+            self._copies.release(slot)
             return False
         if slot.nbytes <= SMALL_COPY:
             self._keep_in_memory(task, None)
@@ -447,25 +440,6 @@ class Checkpointer:
             self._sealing.submit(task)
         self._memory_schedule.saved(state.step)
         return True
-
-    def _copy(self, state: State, buffer: Buffer) -> Task:
-        unspoiled = Unspoiled()
-        try:
-            snapshot = buffer.snapshot(state.leaves)
-        except BaseException:
-            self._release(buffer)
-            raise
-
-        def prepare() -> tuple[PreparedSave, RankShards]:
-            snapshot.wait()
-            if problem := unspoiled.problem():
-                raise CheckpointError(
-                    f"its state is wrong: {problem}", hint="Resume from an earlier checkpoint."
-                )
-            files = self._grouping.files(snapshot)
-            return PreparedSave(state.step, state.document, files, state.metadata), state.shards
-
-        return Task(state.step, prepare, buffer, self._patience)
 
     def _maybe_save_to_memory(self, step: int, state: Any, metrics: Mapping[str, float] | None) -> None:
         if self._memory is not None and self._memory_schedule.is_due(step):
@@ -494,7 +468,7 @@ class Checkpointer:
         began = time.monotonic()
         try:
             with using(task.patience):
-                prepare = self._seal(task, pool)
+                prepare = self._copies.seal(task, pool)
                 if self._sharded_saver is not None:
                     self._sharded_saver.commit(task.step, prepare, pool)
                 else:
@@ -507,33 +481,16 @@ class Checkpointer:
             self._failed.committed(task.step)
             self._schedule.committed(time.monotonic() - began)
         finally:
-            self._release(task.buffer)
+            self._copies.release(task.buffer)
             beat()
 
     def _keep_in_memory(self, task: Task, pool: WorkerPool | None) -> None:
         try:
-            self._seal(task, pool)()
+            self._copies.seal(task, pool)()
         except BaseException as error:
             warn(f"the copy of step {task.step} in memory is not kept: {error}")
         finally:
-            self._release(task.buffer)
-
-    def _seal(self, task: Task, pool: WorkerPool | None) -> Prepare:
-        """Make the copy in memory whole, if it is there. Returns the copy."""
-        if self._memory is None or not isinstance(task.buffer, SlotBuffer):
-            return task.prepare
-        try:
-            prepared, shards = task.prepare()
-            self._memory.seal(task.buffer, prepared, shards if self._sharded else None, pool)
-        except Exception as error:
-            return partial(_raise, error)
-        return lambda: (prepared, shards)
-
-    def _release(self, buffer: Buffer) -> None:
-        if self._memory is not None and isinstance(buffer, SlotBuffer):
-            self._memory.release(buffer)
-        else:
-            self._buffers.append(buffer)
+            self._copies.release(task.buffer)
 
     def _get_sharded_saver(self) -> ShardedSaver:
         """Made on the first call, for which all ranks must meet."""
@@ -553,7 +510,7 @@ class Checkpointer:
                 one.resume_from(step)
         if source in self._stores:
             self._failed.committed(step)
-        self._grouping.resume_from(source.manifest(step))
+        self._copies.grouping.resume_from(source.manifest(step))
         self._schedule.restored(step, source.manifest(step).job)
         self._memory_schedule.saved(step)
         beat()
@@ -584,7 +541,3 @@ class Checkpointer:
         error = self._failed.take(lasting=lasting)
         if error is not None:
             raise error
-
-
-def _raise(error: Exception) -> NoReturn:
-    raise error

@@ -1,0 +1,88 @@
+"""The copies of a state that a `Checkpointer` writes from: where they are, and when they are free again."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import NoReturn
+
+from cloudtrain.checkpoint.format.tensor_files import FileGrouping
+from cloudtrain.checkpoint.memory.tier import MemoryTier, SlotBuffer
+from cloudtrain.checkpoint.sharded.saver import Prepare, RankShards
+from cloudtrain.checkpoint.store.store import PreparedSave
+from cloudtrain.checkpoint.tasks import State, Task
+from cloudtrain.checkpoint.tensors.snapshot import Buffer
+from cloudtrain.checkpoint.workers import WorkerPool
+from cloudtrain.errors import CheckpointError
+from cloudtrain.observe.checkpointing import Unspoiled
+from cloudtrain.storage.retry_policy import Patience
+
+
+class Copies:
+    """Buffers in the memory of the host, if it keeps checkpoints there, and else in that of this process.
+
+    Args:
+        sharded: whether a copy has only the shards of this rank.
+    """
+
+    def __init__(self, memory: MemoryTier | None, *, sharded: bool) -> None:
+        self.grouping = FileGrouping()
+        self._memory, self._sharded = memory, sharded
+        self._buffers: list[Buffer] = []
+        """Of this process, and not in use."""
+
+    def take_slot(self, step: int) -> SlotBuffer | None:
+        """A buffer in the memory of the host for the copy of ``step``; None if there is none."""
+        return None if self._memory is None else self._memory.take(step)
+
+    def take(self, step: int) -> Buffer:
+        """A buffer for the copy of ``step``."""
+        return self.take_slot(step) or (self._buffers.pop() if self._buffers else Buffer())
+
+    def copy(self, state: State, buffer: Buffer, patience: Patience) -> Task:
+        """Copy the state into ``buffer``. The task releases it, and so does an exception."""
+        unspoiled = Unspoiled()
+        try:
+            snapshot = buffer.snapshot(state.leaves)
+        except BaseException:
+            self.release(buffer)
+            raise
+
+        def prepare() -> tuple[PreparedSave, RankShards]:
+            snapshot.wait()
+            if problem := unspoiled.problem():
+                raise CheckpointError(
+                    f"its state is wrong: {problem}", hint="Resume from an earlier checkpoint."
+                )
+            files = self.grouping.files(snapshot)
+            return PreparedSave(state.step, state.document, files, state.metadata), state.shards
+
+        return Task(state.step, prepare, buffer, patience)
+
+    def seal(self, task: Task, pool: WorkerPool | None) -> Prepare:
+        """Make the copy in the memory of the host whole, if it is there. Returns the copy."""
+        if self._memory is None or not isinstance(task.buffer, SlotBuffer):
+            return task.prepare
+        try:
+            prepared, shards = task.prepare()
+            self._memory.seal(task.buffer, prepared, shards if self._sharded else None, pool)
+        except Exception as error:
+            return partial(fail, error)
+        return lambda: (prepared, shards)
+
+    def release(self, buffer: Buffer) -> None:
+        """The buffer may be used for another copy."""
+        if self._memory is not None and isinstance(buffer, SlotBuffer):
+            self._memory.release(buffer)
+        else:
+            self._buffers.append(buffer)
+
+    def close(self) -> None:
+        """Free the memory of this process."""
+        self._buffers.clear()
+        if self._memory is not None:
+            self._memory.close()
+
+
+def fail(error: Exception) -> NoReturn:
+    """The `Prepare` of a save that has failed already."""
+    raise error
