@@ -9,11 +9,10 @@ from __future__ import annotations
 
 import contextlib
 import os
-import shutil
 import signal
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -21,7 +20,6 @@ from cloudtrain._system.processes import identity
 from cloudtrain._system.retries import RETRY_SECONDS, again, exists
 from cloudtrain._system.signals import ENDING, SIGHUP, SIGKILL, handle, own_number, unblock
 from cloudtrain.contract import FailureClass, FailureReport, JobStatus
-from cloudtrain.contract.documents import is_count
 from cloudtrain.contract.preemption import NATIVE_STACKS, PREEMPT, STACKS
 from cloudtrain.contract.request_body import request_settings
 from cloudtrain.errors import PlatformError
@@ -35,9 +33,10 @@ from cloudtrain.runtime.diagnose.first_cause import (
 from cloudtrain.runtime.outputs.patience import UPLOAD_SECONDS
 from cloudtrain.runtime.supervisor.caps import limit_of, price_of, spent
 from cloudtrain.runtime.supervisor.continuation import PREEMPTED, TAKEN_BACK, Continuation
-from cloudtrain.runtime.supervisor.folder import FOR_NATIVE_STACKS, SUMMARY, JobFolder
+from cloudtrain.runtime.supervisor.folder import FOR_NATIVE_STACKS, JobFolder
 from cloudtrain.runtime.supervisor.host_events import HostEvents
 from cloudtrain.runtime.supervisor.hosts import Hosts, RunningHost
+from cloudtrain.runtime.supervisor.job_summary import JobSummary
 from cloudtrain.runtime.supervisor.record import (
     HANGUP,
     INTERRUPT,
@@ -46,26 +45,21 @@ from cloudtrain.runtime.supervisor.record import (
     JobRecord,
     lost_late,
 )
+from cloudtrain.runtime.supervisor.reports import (
+    disk_full_report,
+    disk_warnings,
+    found_no_space,
+    preemption_report,
+)
 from cloudtrain.runtime.supervisor.restarts import PREEMPTIONS, REPEATED_CODE, decide
 from cloudtrain.runtime.supervisor.spares import SpareHosts
 from cloudtrain.storage import retry_policy
-from cloudtrain.storage.atomic import replace_file
 from cloudtrain.storage.disk_reserve import is_full
 
 if TYPE_CHECKING:
-    from cloudtrain.observe.summary import Summary
-    from cloudtrain.runtime.supervisor.event_summary import EventSummary
     from cloudtrain.runtime.supervisor.notifications import JobNotifications
 
 POLL_SECONDS = 0.02
-
-_STARTING = ("start", "fetch", "unpack", "requirements", "launch")
-"""The phases of a host before its ranks start."""
-FULL_BELOW = 1_000_000
-"""Free bytes below which a disk may have been full: the end of a job frees some."""
-
-MANY_EVENTS = 1 << 20
-"""Bytes of new events after which they are summarised: 25 ms of CPU time."""
 
 LAST_UPLOAD_SECONDS = 60.0
 """How long uploads may continue after the grace of a stop or of ``max_run``."""
@@ -131,7 +125,7 @@ class Supervisor:
         self._ends = self._watch({})
         self._spares = SpareHosts(hosts, self._warn, clock)
         self._looked_at = 0.0
-        self._summary: EventSummary | None = None
+        self._summary = JobSummary(folder, self._events)
         self._stop_marked = self._clock_was_set = False
 
     def run(self) -> None:
@@ -153,7 +147,7 @@ class Supervisor:
                 failure = None
             why = failure.summary() if failure else TAKEN_BACK[self._cause]
             reclaimed = () if self._kill_at or self._preempted else self._host_events.reclaimed
-            step, free = self._last_step(), self._spares.free
+            step, free = self._summary.last_step(), self._spares.free
             decision = decide(self._record, failure, step, self._request, free, reclaimed)
             self._record, is_last, self._repeats = decision.record, not decision.restarts, decision.repeats
             is_stopped = self._is_stopped
@@ -192,7 +186,7 @@ class Supervisor:
             seen = self._folder.last_life() or now
             ran = record.ran + min(max(seen - record.resumed_at, 0.0), now - record.resumed_at)
             record = replace(record, ran=ran)
-            decision = decide(record, None, self._last_step(), self._request)
+            decision = decide(record, None, self._summary.last_step(), self._request)
             record, is_spent = decision.record, not decision.restarts
             self._events.emit("queued", since=seen)
             if not is_spent:
@@ -254,7 +248,7 @@ class Supervisor:
                 if not is_full(error):
                     raise
                 failure = self._disk_is_full(error)
-            if not (failure and _found_no_space(failure)) or self._signalled or self._clock() > until:
+            if not (failure and found_no_space(failure)) or self._signalled or self._clock() > until:
                 break
             time.sleep(1)  # another program's files may be gone
         for lost in self._ends.lost_late.values():
@@ -418,7 +412,7 @@ class Supervisor:
         self._folder.show_life(self._lock)
         self._look_at_clock()
         self._host_events.collect()
-        self._summarize_many()
+        self._summary.update_if_large()
         if self._notifications:
             self._notifications.look_at_cost(self._record, self._record.ran + now - self._resumed)
             self._notifications.look_at_hangs(self._record, self._host_events.hangs)
@@ -469,10 +463,11 @@ class Supervisor:
             )
             code = _CODES.get(reason, INTERRUPTED)
             if reason == PREEMPTED:
-                failure, reason = self._preemption_report(), TAKEN_BACK[self._cause]
-        warnings = self._disk_warnings()
+                failure = preemption_report(self._cause, self._not_continued, self._request)
+                reason = TAKEN_BACK[self._cause]
+        warnings = disk_warnings(self._folder.path)
         ended_at = steady.now()
-        self._record_goodput(ended_at)
+        self._summary.record_goodput(self._record.submitted_at, ended_at)
         self._folder.reserve.release()
         with contextlib.suppress(OSError):  # the folder was removed
             self._events.emit("job", status=str(status), exit_code=code)
@@ -488,76 +483,12 @@ class Supervisor:
         self._ends.send_signal(SIGKILL)
         self._hosts.finish(failed=True)
         self._ends = self._watch({})
-        return FailureReport(
-            FailureClass.DISK_FULL,
-            f"attempt {self._record.attempt} cannot start: {error}",
-            f"Free space on the disk of {self._folder.path}, or set CLOUDTRAIN_HOME to a folder on another disk.",
-            time=time.time(),
-        )
-
-    def _disk_warnings(self) -> tuple[str, ...]:
-        try:
-            free = shutil.disk_usage(self._folder.path).free
-        except OSError:
-            return ()
-        if free >= FULL_BELOW:
-            return ()
-        lost = "a part of the log and of the events may be lost"
-        return (f"the disk of {self._folder.path} has less than 1 MB left: {lost}",)
-
-    def _record_goodput(self, ended_at: float) -> None:
-        with contextlib.suppress(OSError):  # a full disk or a removed folder: the outcome is what matters
-            found = self._summarize().meter.result(self._record.submitted_at, ended_at, ended_at)
-            if found:
-                self._events.emit("goodput", **asdict(found))
-
-    def _summarize(self) -> Summary:
-        """The summary of the events so far, which is stored for readers. Raises OSError."""
-        from cloudtrain.runtime.supervisor.event_summary import EventSummary  # not before the ranks start
-
-        # it starts empty: the script may have written the file
-        self._summary = self._summary or EventSummary()
-        summary = self._summary.update(self._folder.read_events)
-        self._summary.store(lambda data: replace_file(self._folder.path / SUMMARY, data))
-        return summary
-
-    def _last_step(self) -> int | None:
-        """The last step that a rank reported in this attempt."""
-        with contextlib.suppress(OSError):  # a full disk or a removed folder: it is unknown
-            steps = [host.step for host in self._summarize().course.hosts.values()]
-            return max((step for step in steps if step is not None and is_count(step)), default=None)
-        return None
-
-    def _summarize_many(self) -> None:
-        """Summarise events as they come, if there are many, so that no reader has to read them all."""
-        with contextlib.suppress(OSError):
-            done = self._summary.mark.position if self._summary else 0
-            if self._folder.events.stat().st_size - done >= MANY_EVENTS:
-                self._summarize()
+        return disk_full_report(self._folder.path, self._record.attempt, error)
 
     @cached_property
     def _cause(self) -> FailureClass:
         """Why this submission has to give up its hosts."""
         return self._continuation.cause() if self._continuation else FailureClass.PREEMPTED
-
-    def _preemption_report(self) -> FailureReport:
-        """The report of a job that was preempted more often than ``max_preemptions`` allows, or cannot continue."""
-        error, words = self._not_continued, TAKEN_BACK[self._cause]
-        if error:
-            return FailureReport(
-                self._cause,
-                f"{words}, and not restarted: {error.message}",
-                error.hint or "Submit the job again: it resumes from its last checkpoint.",
-                exit_code=INTERRUPTED,
-                time=time.time(),
-            )
-        return FailureReport(
-            self._cause,
-            f"{words} more often than max_preemptions allows ({self._request['max_preemptions']})",
-            "Raise platform_options.max_preemptions; or submit the job again: it resumes from its last checkpoint.",
-            exit_code=INTERRUPTED,
-            time=time.time(),
-        )
 
     def _update(self, **changes: Any) -> None:
         self._record = replace(self._record, **changes)
@@ -587,12 +518,3 @@ def supervise(
     except BaseException:
         hosts.finish(failed=True)
         raise
-
-
-def _found_no_space(failure: FailureReport) -> bool:
-    """Whether an attempt found the disk full before a rank of it started."""
-    return (
-        failure.failure_class == FailureClass.DISK_FULL
-        and failure.rank is None
-        and failure.phase in (None, *_STARTING)
-    )

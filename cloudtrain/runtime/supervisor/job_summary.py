@@ -1,0 +1,58 @@
+"""The summary of a job's events as its supervisor needs it: for readers, for the last step, and for the goodput."""
+
+from __future__ import annotations
+
+import contextlib
+from dataclasses import asdict
+from typing import TYPE_CHECKING
+
+from cloudtrain.contract.documents import is_count
+from cloudtrain.observe import EventLog
+from cloudtrain.runtime.supervisor.folder import SUMMARY, JobFolder
+from cloudtrain.storage.atomic import replace_file
+
+if TYPE_CHECKING:
+    from cloudtrain.observe.summary import Summary
+    from cloudtrain.runtime.supervisor.event_summary import EventSummary
+
+MANY_EVENTS = 1 << 20
+"""Bytes of new events after which they are summarised: 25 ms of CPU time."""
+
+
+class JobSummary:
+    """The summary of the events in a job folder, read on as they grow."""
+
+    def __init__(self, folder: JobFolder, events: EventLog) -> None:
+        self._folder, self._events = folder, events
+        self._summary: EventSummary | None = None
+
+    def update(self) -> Summary:
+        """The summary of the events so far, which is stored for readers. Raises OSError."""
+        from cloudtrain.runtime.supervisor.event_summary import EventSummary  # not before the ranks start
+
+        # it starts empty: the script may have written the file
+        self._summary = self._summary or EventSummary()
+        summary = self._summary.update(self._folder.read_events)
+        self._summary.store(lambda data: replace_file(self._folder.path / SUMMARY, data))
+        return summary
+
+    def update_if_large(self) -> None:
+        """Summarise the events when `MANY_EVENTS` are new, so that no reader has to read them all."""
+        with contextlib.suppress(OSError):
+            done = self._summary.mark.position if self._summary else 0
+            if self._folder.events.stat().st_size - done >= MANY_EVENTS:
+                self.update()
+
+    def last_step(self) -> int | None:
+        """The last step that a rank reported in this attempt; None if it is unknown."""
+        with contextlib.suppress(OSError):  # a full disk or a removed folder
+            steps = [host.step for host in self.update().course.hosts.values()]
+            return max((step for step in steps if step is not None and is_count(step)), default=None)
+        return None
+
+    def record_goodput(self, submitted_at: float, ended_at: float) -> None:
+        """Add the goodput of the whole job to its events."""
+        with contextlib.suppress(OSError):  # a full disk or a removed folder: the outcome is what matters
+            found = self.update().meter.result(submitted_at, ended_at, ended_at)
+            if found:
+                self._events.emit("goodput", **asdict(found))
