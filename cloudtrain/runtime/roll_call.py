@@ -20,6 +20,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Callable
 
 from cloudtrain.contract import FailureReport, JobStatus
+from cloudtrain.errors import PlatformError
 from cloudtrain.link.secret import derive
 from cloudtrain.observe import EventLog, steady
 from cloudtrain.observe.events import PLACES
@@ -71,6 +72,8 @@ class RollCall:
         self._is_over = threading.Event()
         self._thread = threading.Thread(target=self._run, name="roll-call", daemon=True)
         self.present: frozenset[str] = frozenset(hosts[:1])
+        self.problem = ""
+        """Why the call has ended by an unexpected error, such as too many open files."""
         self._thread.start()
 
     @property
@@ -95,13 +98,20 @@ class RollCall:
         self._thread.join(OVER_SECONDS)
 
     def _run(self) -> None:
+        try:
+            self._serve()
+        except Exception as error:
+            self.problem = repr(error)
+        finally:
+            self._links.close()
+
+    def _serve(self) -> None:
         while not self._is_over.is_set():
             self._poll()
         self._links.broadcast(self._answer)
         deadline = self._clock() + OVER_SECONDS
         while self._links.joined and self._clock() < deadline:
             self._poll()
-        self._links.close()
 
     def _poll(self) -> None:
         for link, message in self._links.poll(POLL_SECONDS):
@@ -196,6 +206,11 @@ class Caller:
         while not call.places:
             if outcome := self._ended(POLL_SECONDS):
                 return outcome
+            if call.problem:
+                raise PlatformError(
+                    f"the leader cannot give the hosts their places: {call.problem}",
+                    hint="The other hosts wait for the next attempt. Report an error that comes back.",
+                )
             missing = ", ".join(call.missing)
             waiting.report(missing)
             if time.monotonic() > deadline and missing and not call.waits_for_missing:
@@ -249,9 +264,10 @@ class Caller:
             kind = message["type"]
             if kind == "lost":
                 return None
-            if kind == "over":
-                found = HostOutcome(JobStatus.COMPLETED)
-            elif kind != "places":
+            if kind == "over":  # whatever else has happened on this host
+                client.close()
+                return HostOutcome(JobStatus.COMPLETED)
+            if kind != "places":
                 found = self._outcome_of(message)
             elif name in message["hosts"]:
                 found = tuple(message["hosts"])
