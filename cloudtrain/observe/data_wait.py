@@ -9,6 +9,7 @@ from __future__ import annotations
 import atexit
 import contextlib
 import functools
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -25,8 +26,8 @@ _state = (0.0, 0.0)
 """The seconds waited before, and when the present wait began, on the clock of `time.monotonic`; 0: there is none."""
 _first = 0.0
 """When the first wait began."""
-_is_child = False
-"""Whether this is a process that the rank has forked, such as a worker of a loader."""
+_is_fork = False
+"""Whether this is a process that the rank has forked."""
 
 
 @contextlib.contextmanager
@@ -69,7 +70,7 @@ def _begin() -> bool:
     """Begin a wait. Returns whether it counts."""
     global _state
     seconds, since = _state
-    if since or _is_child or threading.current_thread() is not threading.main_thread():
+    if since or _is_child() or threading.current_thread() is not threading.main_thread():
         return False
     _state = seconds, time.monotonic()
     if not _first:
@@ -98,14 +99,20 @@ def _keep_reporting() -> None:
 
 
 def _report() -> None:
-    if not _is_child:
+    if not _is_child():
         (seconds, since), now = _state, time.monotonic()
         note_data(seconds + (now - since if since else 0.0), _first, now)
 
 
-def _in_child() -> None:
-    global _is_child
-    _is_child = True
+def _is_child() -> bool:
+    """Whether this is a process of the rank, such as a worker of a loader, however it was started."""
+    processes = sys.modules.get("multiprocessing.process")
+    return _is_fork or (processes is not None and processes.parent_process() is not None)
 
 
-after_fork_in_child(_in_child)
+def _in_fork() -> None:
+    global _is_fork
+    _is_fork = True
+
+
+after_fork_in_child(_in_fork)

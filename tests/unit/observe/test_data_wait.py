@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import threading
 import time
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import pytest
 
@@ -66,6 +68,16 @@ def test_iterators_of_loaders_count_in_the_main_thread_only(beat: str) -> None:
     assert data_wait._state == (0.0, 0.0)
     assert list(_BaseDataLoaderIter()) == [1, 0]
     assert (_waited(beat) or 0) >= 0.06  # with the end
+
+
+@pytest.mark.parametrize("method", ["fork", "spawn"])
+def test_workers_of_loaders_do_not_count(beat: str, method: str) -> None:
+    code = "from cloudtrain.observe.data_wait import _report, loading_data\nwith loading_data(): _report()"
+    worker: Any = multiprocessing.get_context(method).Process(target=exec, args=(code,))  # type: ignore[attr-defined]
+    worker.start()
+    worker.join(120)
+    assert worker.exitcode == 0
+    assert heartbeat.read_data(beat) is None
 
 
 @pytest.mark.parametrize("content", [b"", bytes(48), bytes(40)], ids=len)
