@@ -201,11 +201,13 @@ class Controller:
     # submit
 
     def _start_trials(self) -> list[bool]:
-        if time.monotonic() < self._retry_at:
+        if not self._adopt_asked():
             return []
         started = []
         for trial in [one for one in self.trials.open if one.status == ASKED]:
-            started.append(self._submit(trial, is_new=False))
+            if not self._has_place(trial):
+                break
+            started.append(self._submit(trial))
         while len(self.trials.open) < self.plan.parallel and len(self.trials.all) < self.trials.wanted:
             number, cap = len(self.trials.all), self.trials.next_cap()
             if cap == 0.0 or self._problem():
@@ -214,10 +216,17 @@ class Controller:
             slot = self.trials.free_slot
             about = {"parameters": parameters, "attributes": attributes, "slot": slot, "max_cost": cap}
             self._record("asked", trial=number, **about)
-            started.append(self._submit(self.trials.all[number], is_new=True))
+            started.append(self._submit(self.trials.all[number]))
             if not started[-1]:
                 break
         return started
+
+    def _has_place(self, trial: Trial) -> bool:
+        """Whether a trial that was asked for earlier can have a place: meanwhile, ``parallel`` may have become less."""
+        slot = self.trials.slot_of(trial)
+        if slot is not None and slot != trial.slot:
+            self._record("placed", trial=trial.number, slot=slot)  # before its job exists, which may be adopted
+        return slot is not None
 
     def _adopt_asked(self) -> bool:
         """Adopt the jobs of trials that were being submitted. Returns whether it is known which of them exist.
@@ -237,15 +246,14 @@ class Controller:
                 return False
         return True
 
-    def _submit(self, trial: Trial, *, is_new: bool) -> bool:
-        """Submit the job of a trial, unless it exists. Returns whether that has succeeded or failed for good."""
+    def _submit(self, trial: Trial) -> bool:
+        """Submit the job of a trial, which was not to be found. Returns whether that has succeeded or failed for good."""
         try:
-            if is_new or not self._adopted(trial):
-                try:
-                    self._submit_job(trial)
-                except JobExists:
-                    if not self._adopted(trial):
-                        raise
+            try:
+                self._submit_job(trial)
+            except JobExists:
+                if not self._adopted(trial):
+                    raise
         except (InvalidJob, InvalidSource, JobExists) as error:
             self._end(trial, FAILED, f"{REFUSED}: {error.message}", cost=0.0)
             return True

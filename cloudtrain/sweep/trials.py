@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -24,7 +24,8 @@ class Trial:
     parameters: dict[str, Any]
     asked_at: float
     slot: int = 0
-    """Its place among the trials that run at the same time: the lowest that is free when it is asked for."""
+    """Its place among the trials that run at the same time: the lowest that is free when it is asked for, or submitted
+    by a controller with a smaller ``parallel``."""
     status: str = ASKED
     value: float | None = None
     """The last value of the metric; that at which it was pruned."""
@@ -97,6 +98,10 @@ def read_trials(journal: Journal) -> Trials:
     return found
 
 
+def _lowest_free(taken: Collection[int]) -> int:
+    return next(slot for slot in range(len(taken) + 1) if slot not in taken)
+
+
 class Trials:
     """The state of a sweep after its events so far."""
 
@@ -134,13 +139,15 @@ class Trials:
                     attributes=event.get("attributes") or {},
                 )
             )
-        elif kind in ("submitted", "pruned", "ended") and 0 <= event["trial"] < len(self.all):
+        elif kind in ("placed", "submitted", "pruned", "ended") and 0 <= event["trial"] < len(self.all):
             self._change(self.all[event["trial"]], kind, event)
 
     def _change(self, trial: Trial, kind: str, event: Mapping[str, Any]) -> None:
         if trial.has_ended:
             return
-        if kind == "submitted":
+        if kind == "placed":
+            trial.slot = event["slot"]
+        elif kind == "submitted":
             trial.status = RUNNING
         elif kind == "pruned":
             trial.pruned_at, trial.value = event["step"], event["value"]
@@ -208,8 +215,19 @@ class Trials:
 
     @property
     def free_slot(self) -> int:
-        taken = {trial.slot for trial in self.open}
-        return next(slot for slot in range(len(taken) + 1) if slot not in taken)
+        return _lowest_free({trial.slot for trial in self.open})
+
+    def slot_of(self, trial: Trial) -> int | None:
+        """The slot of a trial that is about to be submitted; None if as many as may run at the same time go before it.
+
+        Those are the trials that have jobs, and those that were asked for earlier.
+        """
+        before = [one for one in self.open if one.status != ASKED or one.number < trial.number]
+        parallel = self.plan.parallel if self.plan else 0
+        if len(before) >= parallel:
+            return None
+        taken = {one.slot for one in before}
+        return trial.slot if trial.slot < parallel and trial.slot not in taken else _lowest_free(taken)
 
     @property
     def best(self) -> Trial | None:

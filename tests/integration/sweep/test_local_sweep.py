@@ -384,3 +384,31 @@ def test_the_cost_of_all_trials_is_capped(folder: Path, monkeypatch: pytest.Monk
     assert trials.cost is not None
     assert 0.0008 < trials.cost <= 0.003
     assert Job.attach(started.best().name).platform.request(started.best().name).body["cost_terms"]["cap"]  # type: ignore[attr-defined]
+
+
+def test_a_trial_that_was_only_asked_for_has_its_own_gpus_with_a_smaller_parallel(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,1,2,3,4,5")
+    (folder / "train.py").write_text(
+        "import os, time\n"
+        "from pathlib import Path\n"
+        "runs = Path(os.environ['RUNS'])\n"
+        "(runs / os.environ['CLOUDTRAIN_TRIAL']).write_text(os.environ['CUDA_VISIBLE_DEVICES'])\n"
+        "wanted = 'asked' if os.environ['CLOUDTRAIN_TRIAL'] in '012' else '5'\n"
+        "while not (runs / wanted).exists(): time.sleep(0.05)\n"
+        "print('loss=1', flush=True)\n"
+    )
+    (folder / "runs").mkdir()
+    started = start(folder, trials=6, parallel=4)
+    for event in ("submitted", "submitted", "submitted", "asked"):
+        assert control("opt", event, "after") == -signal.SIGKILL
+    (folder / "runs" / "asked").touch()
+    jobs = [Job.attach(f"opt-000{number}") for number in range(3)]
+    until(lambda: all(job.status.is_final for job in jobs))
+    assert [trial.status for trial in started.trials.all][3:] == [ASKED]
+    started.continue_(parallel=3)
+    started.run_here()
+    assert [trial.status for trial in started.trials.all] == [COMPLETED] * 6
+    gpus = [(folder / "runs" / str(number)).read_text() for number in (3, 4, 5)]
+    assert sorted(gpus) == ["0,1", "2,3", "4,5"], "two trials used one GPU"
