@@ -33,7 +33,8 @@ def _age(_context: click.Context, _parameter: click.Parameter, text: str | None)
     "age",
     callback=_age,
     metavar="AGE",
-    help="Also remove the folders of jobs that ended longer ago than AGE (12h, 30d, 8w), with their models.",
+    help="Also remove the folders of jobs that ended longer ago than AGE (12h, 30d, 8w), with their models, and the "
+    "checkpoints that sweeps keep on this machine.",
 )
 @click.option(
     "--caches",
@@ -115,6 +116,7 @@ def _leftovers(age: float | None, caches: bool, choice: str | None, ends: JobEnd
         stale_temporaries,
         unused_caches,
     )
+    from cloudtrain.sweep.leftovers import old_checkpoints
 
     if choice:
         yield from leftovers_in(EngineClient.connect(find_engine(choice)))
@@ -129,6 +131,7 @@ def _leftovers(age: float | None, caches: bool, choice: str | None, ends: JobEnd
     yield from half_made()
     if age is not None:
         yield from old_jobs(time.time() - age, ends)
+        yield from old_checkpoints(time.time() - age, ends)
     now = time.time()
     yield from environments(before=now if caches else now - UNUSED_SECONDS, ends=ends)
     if caches:

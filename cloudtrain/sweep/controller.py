@@ -225,7 +225,7 @@ class Controller:
         """Whether a trial that was asked for earlier can have a place: meanwhile, ``parallel`` may have become less."""
         slot = self.trials.slot_of(trial)
         if slot is not None and slot != trial.slot:
-            self._record("placed", trial=trial.number, slot=slot)  # before its job exists, which may be adopted
+            self._record("placed", trial=trial.number, slot=slot)  # now: its job may be adopted by another
         return slot is not None
 
     def _adopt_asked(self) -> bool:
@@ -247,7 +247,7 @@ class Controller:
         return True
 
     def _submit(self, trial: Trial) -> bool:
-        """Submit the job of a trial, which was not to be found. Returns whether that has succeeded or failed for good."""
+        """Submit a job that was not to be found. Returns whether that has succeeded or failed for good."""
         try:
             try:
                 self._submit_job(trial)
@@ -270,13 +270,13 @@ class Controller:
     def _submit_job(self, trial: Trial) -> None:
         submission = prepare(placed_fields(self.plan, trial, self.platform), self.platform, defaults={})
         if trial.parent is not None:
-            self._hand_on(self.trials.all[trial.parent], submission.job.checkpoint_s3_uri or "")
+            self._hand_on(trial, self.trials.all[trial.parent], submission.job.checkpoint_s3_uri or "")
         replace(submission, indexed=self._is_listed).submit()
         if isinstance(self.platform, WarmUp) and len(self.trials.all) < self.trials.wanted:
             self.platform.warm_up()
 
-    def _hand_on(self, parent: Trial, uri: str) -> None:
-        """Copy the newest checkpoint of a parent to its child, which is about to be submitted.
+    def _hand_on(self, trial: Trial, parent: Trial, uri: str) -> None:
+        """Copy a checkpoint of a parent to its child, which is about to be submitted.
 
         Raises InvalidJob if the parent has ended without one, StorageError if there is none yet, or to try again.
         """
@@ -285,7 +285,7 @@ class Controller:
         given = trial_fields(self.plan, parent)["checkpoint_s3_uri"]
         try:
             with tempfile.TemporaryDirectory(prefix=SCRATCH, dir=self.journal.folder) as scratch:
-                step = hand_on(given, uri, Path(scratch))
+                step = hand_on(given, uri, trial.attributes.get("parent_step"), Path(scratch))
         except CheckpointError as error:  # the parent has deleted it meanwhile: it has a newer one
             raise StorageError(f"the checkpoint of {parent.name} cannot be handed on: {error}") from error
         except OSError as error:

@@ -21,6 +21,8 @@ from cloudtrain.storage import state_home
 from cloudtrain.storage.atomic import replace_file
 
 EVENTS, LOCK, OWNER, STOP, SOURCE, LOG = "events.jsonl", "lock", "owner", "stop", "source", "controller.log"
+CHECKPOINTS = "checkpoints"
+"""The folder of a sweep for the checkpoints of a population, unless the job names another place."""
 READER_SECONDS = 2.0
 """How long a lock without a living owner is waited for: a process that looks at the sweep holds it for a moment."""
 STOP_ASKING, STOP_TRIALS = 1, 2

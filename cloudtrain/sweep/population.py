@@ -50,20 +50,25 @@ class Population:
         chosen = {
             name: explored(one, parent.parameters.get(name), source) for name, one in self._plan.space.items()
         }
-        return chosen, {"parent": parent.number}
+        step = self._boundary() or max(parent.values)
+        return chosen, {"parent": parent.number, "parent_step": step}
+
+    def _boundary(self) -> int:
+        """The last step at which trials are compared that all have reached; 0 if there is none yet.
+
+        Of the trials that train, those count that have values, or had no parent.
+        """
+        training = [trial for trial in self._trials if trial.trains]
+        reached = [max(one.values, default=0) for one in training if one.values or one.parent is None]
+        return min(reached, default=0) // self._plan.prune_after * self._plan.prune_after
 
     def report(self, number: int, step: int, value: float) -> bool:
-        """Whether a trial is among the worst at the last boundary that all have reached.
-
-        Of the trials that train, those count that have values, or had no parent. None ends that no other could replace.
-        """
+        """Whether a trial is among the worst at the last boundary. None ends that no other could replace."""
         training = [trial for trial in self._trials if trial.trains]
         pending = sum(not trial.has_ended and trial.pruned_at is not None for trial in self._trials)
         if len(training) < 2 or len(self._trials) + pending >= self._plan.trials:
             return False
-        reached = [max(one.values, default=0) for one in training if one.values or one.parent is None]
-        slowest = min(reached, default=0)
-        boundary = slowest // self._plan.prune_after * self._plan.prune_after
+        boundary = self._boundary()
         there = {
             trial.number: found
             for trial in self._trials
@@ -120,12 +125,14 @@ def check_checkpoints(fields: Mapping[str, Any], text: str) -> None:
         )
 
 
-def hand_on(parent_uri: str, uri: str, scratch: Path) -> int | None:
-    """Copy the newest intact checkpoint of a parent to ``uri``: objects first, the manifest last.
+def hand_on(parent_uri: str, uri: str, step: int | None, scratch: Path) -> int | None:
+    """Copy an intact checkpoint of a parent to ``uri``: objects first, the manifest last.
 
     Nothing is copied if there is a checkpoint already: an earlier controller has copied it.
 
     Args:
+        step: where the child is to go on: the newest checkpoint up to it is copied; if the parent has deleted all of
+            these, the first after it. None: the newest of all.
         scratch: an empty folder, for a checkpoint on its way to a bucket.
 
     Returns:
@@ -142,7 +149,8 @@ def hand_on(parent_uri: str, uri: str, scratch: Path) -> int | None:
     infos = _intact(source)
     if not infos:
         return None
-    info = infos[max(infos)]
+    earlier = [one for one in infos if step is None or one <= step]
+    info = infos[max(earlier) if earlier else min(infos)]
     if isinstance(target, FileStore):
         inspect.download(source, info, target.folder)
         return info.step

@@ -21,7 +21,7 @@ from cloudtrain.spec.secrets import redact
 from cloudtrain.storage.atomic import publish, temporary_name
 from cloudtrain.submission import Submission, default_platform, prepare
 from cloudtrain.sweep.fields import check_places, placed_fields
-from cloudtrain.sweep.journal import SOURCE, Journal, sweeps_home
+from cloudtrain.sweep.journal import CHECKPOINTS, SOURCE, Journal, sweeps_home
 from cloudtrain.sweep.plan import Options, SweepPlan, check_metric, make_plan
 from cloudtrain.sweep.population import check_checkpoints
 from cloudtrain.sweep.started import StartedSweep
@@ -35,8 +35,6 @@ if TYPE_CHECKING:
 
 LONGEST_BASE = 30
 """Characters of a generated name: the time, and the number of the trial, follow."""
-CHECKPOINTS = "checkpoints"
-"""The folder of a sweep for the checkpoints of a population, unless the job names another place."""
 LARGEST_SCRIPT = 1 << 20
 """Bytes of a file of the source that is searched for the metric."""
 

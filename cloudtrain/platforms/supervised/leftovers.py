@@ -41,7 +41,7 @@ class Leftover:
     """An object that can be removed. ``size`` is in bytes."""
 
     kind: str
-    """``container``, ``network``, ``mount``, ``job``, ``cache`` or ``environment``."""
+    """``container``, ``network``, ``mount``, ``job``, ``checkpoints``, ``cache`` or ``environment``."""
     name: str
     size: int
     remove: Callable[[], None] = field(repr=False, compare=False)
@@ -103,7 +103,9 @@ def old_jobs(before: float, ends: JobEnds) -> Iterator[Leftover]:
         except FileNotFoundError:
             continue  # another process has removed it
         if ended < before and not is_pending(record):  # else its model is nowhere else
-            yield Leftover("job", folder.name, _size(folder.path), partial(_remove_job, platform, folder))
+            yield Leftover(
+                "job", folder.name, size_of_folder(folder.path), partial(_remove_job, platform, folder)
+            )
 
 
 def _changed(folder: JobFolder) -> float:
@@ -119,9 +121,9 @@ def abandoned_mounts(ends: JobEnds) -> Iterator[Leftover]:
                 yield Leftover("mount", str(mount), 0, partial(unmount, mount))
 
 
-def _size(job: Path) -> int:
-    """The bytes in a job's folder, in which the job could do what it wanted."""
-    with contextlib.suppress(OSError), Beneath(job) as folder:
+def size_of_folder(path: Path) -> int:
+    """The bytes in a folder, in which jobs could do what they wanted."""
+    with contextlib.suppress(OSError), Beneath(path) as folder:
         return sum(found.status.st_size for found in folder.walk(lambda key, why: None) if found.is_file)
     return 0
 
@@ -141,12 +143,12 @@ def _ticket(platform: str, folder: JobFolder) -> Path:
 
 def unused_caches(ends: JobEnds) -> Iterator[Leftover]:
     """All caches, except one that a submission may be writing; nothing while a job or a submission may use them."""
-    if _is_in_use(ends):
+    if is_in_use(ends):
         return
     for path in (state_home() / name for name in CACHES):
         if path.is_dir() and not any(age < PACKING_SECONDS for _, age in _temporaries(path)):
             yield Leftover(
-                "cache", str(path), size_of(path), partial(_remove_unused, partial(discard, path), ends)
+                "cache", str(path), size_of(path), partial(remove_unused, partial(discard, path), ends)
             )
 
 
@@ -155,7 +157,7 @@ def environments(before: float, ends: JobEnds) -> Iterator[Leftover]:
 
     Nothing while a job or a submission may use them.
     """
-    if _is_in_use(ends):
+    if is_in_use(ends):
         return
     for overlay in overlays_in(state_home() / ENVIRONMENTS):
         if overlay.last_used < before or not overlay.is_complete:
@@ -164,17 +166,18 @@ def environments(before: float, ends: JobEnds) -> Iterator[Leftover]:
 
 def _environment(overlay: Overlay, ends: JobEnds) -> Leftover:
     return Leftover(
-        "environment", str(overlay.path), overlay.size, partial(_remove_unused, overlay.remove, ends)
+        "environment", str(overlay.path), overlay.size, partial(remove_unused, overlay.remove, ends)
     )
 
 
-def _is_in_use(ends: JobEnds) -> bool:
+def is_in_use(ends: JobEnds) -> bool:
+    """Whether a job or a submission may use what several jobs share."""
     with lock_caches() as free:
         return not free or not ends.have_all()
 
 
-def _remove_unused(remove: Callable[[], None], ends: JobEnds) -> None:
-    """Remove a part of the caches, while no submission can begin. Raises PlatformError if one has begun meanwhile."""
+def remove_unused(remove: Callable[[], None], ends: JobEnds) -> None:
+    """Remove what jobs share, while no submission can begin. Raises PlatformError if one has begun meanwhile."""
     with lock_caches() as free:
         if not free or not ends.have_all():
             raise PlatformError("a job that has just been submitted uses it")

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import os
+import re
 from pathlib import Path
 
 import pytest
-from test_local_sweep import control
+from click.testing import CliRunner
+from test_local_sweep import control, until
 
-from cloudtrain import InvalidJob
+from cloudtrain import InvalidJob, Job
+from cloudtrain.cli import cli
 from cloudtrain.sweep.plan import make_plan
 from cloudtrain.sweep.start import create
 from cloudtrain.sweep.trials import COMPLETED, PRUNED
@@ -48,7 +52,7 @@ with Checkpointer(asynchronous=False) as checkpointer:
             while is_worst:
                 (runs / "worst").touch()
                 time.sleep(1)  # it waits for its end
-            while not (runs / "4").exists():
+            while not (runs / "asked").exists():
                 time.sleep(0.05)  # for the child
 """
 KILLS = [
@@ -74,6 +78,9 @@ def test_a_replacement_continues_from_the_best(tmp_path: Path, monkeypatch: pyte
     started = create(fields, plan)
     for event, when in KILLS:
         control("opt", event, when)
+        if (event, when) == ("asked", "after"):
+            (tmp_path / "runs" / "asked").touch()
+            until(lambda: all(Job.attach(trial.name).status.is_final for trial in started.trials.all[:4]))
     control("opt")
     trials = started.trials
     assert trials.finished == "completed"
@@ -84,9 +91,21 @@ def test_a_replacement_continues_from_the_best(tmp_path: Path, monkeypatch: pyte
     runs = [(tmp_path / "runs" / str(number)).read_text().splitlines() for number in range(5)]
     assert [len(lines) for lines in runs] == [1] * 5, "a trial ran twice"
     began, *rates = runs[4][0].split()
-    assert int(began) in (6, 7, 8), "the child did not go on from a checkpoint"
+    assert int(began) == 6, "the child did not go on from the checkpoint of the boundary"
     assert {float(rate) for rate in rates} == {best.parameters["rate"]}
     assert started.describe()["trials"][4]["parent"] == best.number
+
+    checkpoints = started.journal.folder / "checkpoints"
+    clean = ["clean", "--jobs-older-than", "1h"]
+    assert "checkpoints" not in CliRunner().invoke(cli, clean).stdout, "the sweep has just ended"
+    os.utime(started.journal.folder / "events.jsonl", (1.0, 1.0))
+    listed = CliRunner().invoke(cli, [*clean, "--dry-run"]).stdout
+    assert re.search(r"checkpoints  opt  [0-9.]+ kB", listed), listed
+    assert checkpoints.is_dir()
+    with started.journal.owned():
+        assert "checkpoints" not in CliRunner().invoke(cli, clean).stdout, "it has a controller"
+    assert listed.splitlines()[0] in CliRunner().invoke(cli, clean).stdout
+    assert not checkpoints.exists()
 
     (tmp_path / "train.py").write_text("print('score=1')")
     with pytest.raises(InvalidJob, match="pbt hands checkpoints on, and the source saves none"):

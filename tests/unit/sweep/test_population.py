@@ -132,7 +132,7 @@ def test_a_child_that_had_nothing_left_to_train_says_so() -> None:
 
 def test_a_checkpoint_is_handed_on_once(tmp_path: Path) -> None:
     parent, child = tmp_path / "parent", tmp_path / "child"
-    assert hand_on(parent.as_uri(), child.as_uri(), tmp_path) is None
+    assert hand_on(parent.as_uri(), child.as_uri(), None, tmp_path) is None
     with Checkpointer(parent, asynchronous=False) as checkpointer:
         checkpointer.save(1, {"x": numpy.zeros(1000)})
         checkpointer.save(2, {"x": numpy.ones(1000)})
@@ -141,16 +141,37 @@ def test_a_checkpoint_is_handed_on_once(tmp_path: Path) -> None:
     partial = child / object_of.relative_to(parent)
     partial.parent.mkdir(parents=True)
     partial.write_bytes(object_of.read_bytes())  # a controller was killed here
-    assert hand_on(parent.as_uri(), child.as_uri(), tmp_path) == 2
+    assert hand_on(parent.as_uri(), child.as_uri(), None, tmp_path) == 2
     assert [info.step for info in list_checkpoints(FileStore(child))] == [2]
     with Checkpointer(parent, asynchronous=False) as checkpointer:
         checkpointer.restore()
         checkpointer.save(3, {"x": numpy.ones(1000)})
-    assert hand_on(parent.as_uri(), child.as_uri(), tmp_path) == 2, "the child has begun there"
+    assert hand_on(parent.as_uri(), child.as_uri(), None, tmp_path) == 2, "the child has begun there"
     with Checkpointer(child) as checkpointer:
         restored = checkpointer.restore()
     assert restored
     assert (restored.step, restored.state["x"].sum()) == (2, 1000)
+
+
+@pytest.mark.parametrize(("wanted", "copied"), [(None, 9), (9, 9), (8, 6), (5, 3), (2, 3)])
+def test_a_child_continues_from_the_step_at_which_it_was_asked_for(
+    wanted: int | None, copied: int, tmp_path: Path
+) -> None:
+    """Also if its parent has trained on meanwhile, and has deleted its first checkpoints."""
+    with Checkpointer(tmp_path / "parent", asynchronous=False, keep=None) as checkpointer:
+        for step in (3, 6, 9):
+            checkpointer.save(step, {"x": numpy.zeros(10)})
+    uris = [(tmp_path / name).as_uri() for name in ("parent", "child")]
+    assert hand_on(*uris, wanted, tmp_path) == copied
+
+
+def test_a_child_continues_from_the_last_boundary_that_all_have_reached() -> None:
+    trials = [running(number, {5: float(number), 9 + 6 * number: float(number)}) for number in range(4)]
+    assert Population(plan_of(parallel=4), trials).ask(5)[1] == {"parent": 3, "parent_step": 5}
+    trials[0].values[10] = 0.0
+    assert Population(plan_of(parallel=4), trials).ask(5)[1] == {"parent": 3, "parent_step": 10}
+    trials[0].values = {}
+    assert Population(plan_of(parallel=4), trials).ask(5)[1] == {"parent": 3, "parent_step": 27}
 
 
 def best_score(seed: int, *, replaces: bool) -> float:
