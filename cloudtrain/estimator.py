@@ -71,6 +71,8 @@ class Estimator(SdkMembers):
         instance_type: the machine type of the hosts.
         instance_count: the number of hosts.
         spare_hosts: the number of further hosts that wait to take the place of one that is lost. Default: 0.
+        min_instance_count: the job continues with the hosts that are left when others are lost or taken back, and no
+            spare host waits, as long as there are this many. Default: it needs all of them.
         volume_size: the disk of each host in GB.
         max_run: the maximum duration of the job in seconds. Default: a day; on a cluster, the limit of the cluster.
         max_cost: what all attempts of the job may cost, in the currency of its price. It is then stopped as a preempted
@@ -127,6 +129,7 @@ class Estimator(SdkMembers):
         instance_type: str | None = None,
         instance_count: int | None = None,
         spare_hosts: int | None = None,
+        min_instance_count: int | None = None,
         volume_size: int | None = None,
         max_run: int | None = None,
         max_cost: float | None = None,

@@ -33,8 +33,8 @@ from cloudtrain.platforms import (
     get_platform,
 )
 from cloudtrain.platforms.common.ignored import ignored_fields
+from cloudtrain.platforms.lost_hosts import check_lost_hosts
 from cloudtrain.platforms.registry import check_result
-from cloudtrain.platforms.spare_hosts import check_spare_hosts
 from cloudtrain.spec import RULE_SOURCE, Source, TrainingInput, TrainingJob, base_name, new_job_name
 from cloudtrain.spec.names import clean, existing_to_uri
 from cloudtrain.spec.secrets import secret_values
@@ -223,7 +223,7 @@ def _prepare(
     job = TrainingJob.from_dict(_with_uris({**defaults, **fields}))
     by_name = platform is None
     platform = platform or _find_platform(job.platform or default_platform(job), session)
-    check_spare_hosts(job, platform)
+    check_lost_hosts(job, platform)
     if submits and isinstance(platform, WarmUp):
         platform.warm_up()
     job, archive = _pack(job)

@@ -116,6 +116,7 @@ FIELDS = {
     "instance_type": "instance_type",
     "instance_count": "instance_count",
     "spare_hosts": "spare_hosts",
+    "min_instance_count": "min_instance_count",
     "gpus": "platform_options.gpus",
     "image": "image_uri",
     "source_dir": "source_dir",

@@ -70,6 +70,9 @@ SHOWN_COMPANIONS = 8
 )
 @click.option("--instance-count", type=int, metavar="N", help="Number of hosts.")
 @click.option("--spare-hosts", type=int, metavar="N", help="Number of further hosts that replace lost ones.")
+@click.option(
+    "--min-instance-count", type=int, metavar="N", help="Continue with as few hosts when others are lost."
+)
 @click.option("--gpus", metavar="N", help="Number of GPUs of each host, on platforms that have this option.")
 @click.option("--processes-per-host", type=int, metavar="N", help="Number of ranks on each host.")
 @click.option("--torchrun", is_flag=True, help="Start the ranks with torchrun.")

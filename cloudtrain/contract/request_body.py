@@ -40,6 +40,7 @@ def parse_body(data: bytes, *, complete: bool = False) -> dict[str, Any]:
     given = Fields(body)
     given.integer("host_count", 1, least=1, most=MOST_HOSTS)
     given.integer("spare_hosts", 0, least=0, most=MOST_HOSTS)
+    given.integer("min_instance_count", 1, least=1, most=MOST_HOSTS)
     given.text("instance_type", "")
     given.text_mapping("environment", {})
     given.text_mapping("hyperparameters", {})

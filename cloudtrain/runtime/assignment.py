@@ -5,22 +5,28 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 
 
-def assign(everyone: Sequence[str], count: int, left_out: Collection[str]) -> tuple[list[str], list[str]]:
+def assign(
+    everyone: Sequence[str], count: int, left_out: Collection[str], dropped: Collection[str] = ()
+) -> tuple[list[str], list[str]]:
     """The hosts in rank order, and the spares. A spare has the rank of the host whose place it takes.
 
     Args:
         everyone: the hosts, the spares last.
-        count: how many have a place.
-        left_out: hosts that have lost their places, in this order. Without a spare that is left, they keep them.
+        count: how many places there are.
+        left_out: hosts that have lost their places to spares, in this order. Without a spare that is left, they keep
+            them.
+        dropped: hosts whose places no spare takes: the ranks after them move up.
 
     >>> assign(["a", "b", "c"], 2, ["a"])
     (['c', 'b'], [])
+    >>> assign(["a", "b", "c", "d"], 3, ["a"], ["b"])
+    (['d', 'c'], [])
     """
     names, spares = list(everyone[:count]), [name for name in everyone[count:] if name not in left_out]
     for name in left_out:
         if name in names and spares:
             names[names.index(name)] = spares.pop(0)
-    return names, spares
+    return [name for name in names if name not in dropped], spares
 
 
 def taken_places(hosts: Sequence[str], places: Sequence[str]) -> list[str]:

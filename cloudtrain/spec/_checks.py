@@ -231,11 +231,12 @@ def _check_contradictions(job: TrainingJob) -> None:
             "instance_groups: cannot be combined with instance_type or instance_count",
             hint="Each group has its own type and count: remove the others.",
         )
-    if job.instance_groups and job.spare_hosts:
-        raise InvalidJob(
-            "spare_hosts: cannot be combined with instance_groups, whose hosts differ",
-            hint="Remove one of the two fields.",
-        )
+    for field in ("spare_hosts", "min_instance_count"):
+        if job.instance_groups and getattr(job, field):
+            raise InvalidJob(
+                f"{field}: cannot be combined with instance_groups, whose hosts differ",
+                hint="Remove one of the two fields.",
+            )
     longest = job.max_run or DEFAULT_MAX_RUN
     if job.use_spot_instances and (job.max_wait is None or job.max_wait < longest):
         raise InvalidJob(

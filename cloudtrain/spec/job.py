@@ -108,6 +108,7 @@ class TrainingJob(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True,
     instance_type: str | None = None
     instance_count: Positive = 1
     spare_hosts: NotNegative = 0
+    min_instance_count: Positive | None = None
     instance_groups: list[InstanceGroup] = []
     instance_preferences: list[InstancePreference] = []
     volume_size: NotNegative = 30

@@ -98,6 +98,7 @@ SAMPLES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "instance_type": ({"instance_type": "ml.p3.2xlarge"}, {}),
     "instance_count": ({"instance_count": 2}, {}),
     "spare_hosts": ({"spare_hosts": 1}, {}),
+    "min_instance_count": ({"min_instance_count": 1}, {}),
     "instance_preferences": (
         {"instance_type": None, "instance_preferences": [{"instance_type": "ml.p3.2xlarge"}]},
         {},

@@ -43,6 +43,13 @@ def base_body(job: TrainingJob, *, master_port: int, max_preemptions: int) -> di
     }
     if job.spare_hosts:
         body["spare_hosts"] = job.spare_hosts
+    if job.min_instance_count:
+        if job.min_instance_count > job.host_count:
+            raise InvalidJob(
+                f"min_instance_count: {job.min_instance_count} is more than instance_count, {job.host_count}",
+                hint="Lower it: it is the smallest number of hosts with which the job continues.",
+            )
+        body["min_instance_count"] = job.min_instance_count
     if job.notify:
         body["notify"] = msgspec.to_builtins(job.notify)
     if job.max_run is not None:

@@ -23,7 +23,7 @@ class HostsPlatform(MachinePlatform):
     """Runs jobs on a list of hosts. Their supervisor is a process of this machine."""
 
     name = rendering.NAME
-    why_no_spare_hosts = ""
+    why_no_spare_hosts = why_no_fewer_hosts = ""
     supervisor = "cloudtrain.platforms.hosts.supervisor"
 
     def resolve(self, job: TrainingJob) -> TrainingJob:

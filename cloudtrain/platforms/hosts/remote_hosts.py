@@ -58,8 +58,8 @@ class ListedHosts(HostProcesses):
         self.upload = False
         self._forks = False  # there are threads
 
-    def assign(self, left_out: Sequence[str]) -> None:
-        super().assign(left_out)
+    def assign(self, left_out: Sequence[str], dropped: Sequence[str]) -> None:
+        super().assign(left_out, dropped)
         named = {host.name: host for host in self._all.hosts}
         leader = "" if self.names[0] == "localhost" else self.names[0]
         self._question = replace(

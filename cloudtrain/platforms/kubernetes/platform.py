@@ -31,7 +31,8 @@ class KubernetesPlatform:
 
     name = "kubernetes"
     why_no_spare_hosts = ""
-    """See `check_spare_hosts`: a Job can have them."""
+    """See `check_lost_hosts`: a Job can have them."""
+    why_no_fewer_hosts = "Kubernetes starts new pods for those that are lost, and the job waits for them"
     sends_notifications = True
     """See `SupervisedPlatform.sends_notifications`: the leader of a job sends them."""
 

@@ -22,6 +22,7 @@ class LocalPlatform(MachinePlatform):
     """Runs jobs as processes on this machine."""
 
     name = "local"
+    why_no_fewer_hosts = ""
     supervisor = LOCAL_SUPERVISOR
 
     def resolve(self, job: TrainingJob) -> TrainingJob:

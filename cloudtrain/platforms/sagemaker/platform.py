@@ -32,6 +32,7 @@ class SageMakerPlatform:
 
     name = "sagemaker"
     why_no_spare_hosts = "SageMaker ends a job that loses an instance, and restarts it on new ones"
+    why_no_fewer_hosts = why_no_spare_hosts
     export_formats = ("pipeline-step", "step-functions")
 
     def __init__(self, session: Any = None) -> None:

@@ -25,7 +25,7 @@ class SlurmPlatform(ClusterPlatform[SlurmJobs]):
 
     name = "slurm"
     why_no_spare_hosts = ""
-    """See `check_spare_hosts`."""
+    """See `check_lost_hosts`."""
 
     def resolve(self, job: TrainingJob) -> TrainingJob:
         job = with_profile(job)

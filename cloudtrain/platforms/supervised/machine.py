@@ -109,7 +109,7 @@ class MachinePlatform(SupervisedPlatform):
     supervisor = ""
     """The module: see `SupervisorProcess`."""
     why_no_spare_hosts = "all hosts are processes of this machine, which cannot replace itself"
-    """See `check_spare_hosts`."""
+    """See `check_lost_hosts`."""
 
     def __init__(self) -> None:
         root = LocalRoot(self.name)

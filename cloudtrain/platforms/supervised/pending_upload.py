@@ -100,7 +100,7 @@ def upload_pending(folder: JobFolder, progress: Progress) -> None:
         request = folder.read_request()
         settings = replace(request_settings(request), attempt=record.attempt)
         events = EventLog(folder.events, "upload")
-        hosts = _hosts(folder, request["host_count"])
+        hosts = [*record.hosts] or _hosts(folder, request["host_count"])
         configs = [upload_config(folder, settings, host, hosts) for host in hosts]
         results = upload_outputs(configs, progress, scratch=folder.path)
         results.record(events)

@@ -32,7 +32,7 @@ from cloudtrain.runtime.supervisor.folder import (
     SUPERVISOR_LOG,
     JobFolder,
 )
-from cloudtrain.runtime.supervisor.places import spare_details
+from cloudtrain.runtime.supervisor.places import place_details
 from cloudtrain.runtime.supervisor.record import RECORD, STOPPED_BY_USER, JobRecord, lost_late
 from cloudtrain.spec.conversion import DEFAULT_MAX_RUN
 from cloudtrain.spec.names import clean
@@ -394,7 +394,7 @@ class SupervisedPlatform(ABC):
             place=self._root.place(job.name),
             details={
                 **({"each host": record.resources} if record.resources else {}),
-                **spare_details(record),
+                **place_details(record),
                 **argument_details(request.get("arguments", ())),
                 **summary.details,
             },

@@ -68,7 +68,7 @@ class Hosts(Protocol):
     upload: bool
     """Whether the runtimes upload the outputs. Otherwise, `finish` does, and their events of uploads are ignored."""
 
-    def assign(self, left_out: Sequence[str]) -> None:
+    def assign(self, left_out: Sequence[str], dropped: Sequence[str]) -> None:
         """Give every host its place in the next attempt: see `assign`."""
         ...
 
@@ -119,7 +119,7 @@ class FolderHosts:
         """The job secret of this attempt. It is in no request, record or environment."""
         self.everyone: Sequence[str] = names
         self.waiting: Mapping[str, RunningHost] = {}
-        self.assign(())
+        self.assign((), ())
         self._events = EventLog(folder.events, "supervisor")
 
     def _warn(self, message: str) -> None:
@@ -129,9 +129,9 @@ class FolderHosts:
         with contextlib.suppress(OSError):
             self._folder.append_to_log(f"[cloudtrain] {message}\n")
 
-    def assign(self, left_out: Sequence[str]) -> None:
+    def assign(self, left_out: Sequence[str], dropped: Sequence[str]) -> None:
         count = len(self.everyone) - self._request.get("spare_hosts", 0)
-        self.names, self.spares = assign(self.everyone, count, left_out)
+        self.names, self.spares = assign(self.everyone, count, left_out, dropped)
 
     @property
     def free_spares(self) -> Sequence[str]:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from cloudtrain.contract import FailureClass, FailureReport
+from cloudtrain.runtime.assignment import taken_places
 from cloudtrain.runtime.supervisor.record import JobRecord
 
 LOSES_ITS_PLACE = (FailureClass.HOST_LOST, FailureClass.GPU_FAULT)
@@ -15,12 +16,13 @@ _AFTER_TWO = (FailureClass.KILLED, FailureClass.HANG, FailureClass.DISK_FULL)
 
 
 def leave_out(
-    record: JobRecord, failure: FailureReport, spares: Sequence[str]
+    record: JobRecord, failure: FailureReport, spares: Sequence[str], least: int
 ) -> tuple[JobRecord, tuple[str, ...]]:
     """The record after a failure, and the host that loses its place, if one does.
 
     Args:
         spares: those that could take it now.
+        least: see `without`.
     """
     host, known = failure.host or "", failure.failure_class
     is_blamed = known in _AFTER_TWO or (known == FailureClass.OUT_OF_MEMORY and failure.signal is not None)
@@ -28,23 +30,54 @@ def leave_out(
         return record, ()
     if is_blamed and host not in record.blamed:
         return replace(record, blamed=(*record.blamed, host)), ()
-    if not spares or host in record.left_out:
+    if host in record.left_out or host not in record.hosts:
         return record, ()
-    return without(record, (host,), spares), (host,)
+    changed = without(record, (host,), spares, 0 if is_blamed else least)
+    return (changed, (host,)) if changed else (record, ())
 
 
-def without(record: JobRecord, hosts: Sequence[str], spares: Sequence[str]) -> JobRecord:
-    """The record when ``hosts`` have lost their places; also without the spares that could not take one."""
+def without(record: JobRecord, hosts: Sequence[str], spares: Sequence[str], least: int) -> JobRecord | None:
+    """The record when ``hosts`` have lost their places; also without the spares that could not take one.
+
+    Spares take the places of the first ones; the others are dropped.
+
+    Args:
+        least: the hosts without which the job cannot continue; 0: all of them.
+
+    Returns None if fewer would be left.
+    """
+    replaced, dropped = hosts[: len(spares)], hosts[len(spares) :]
+    if dropped and not 0 < least <= len(record.hosts) - len(dropped):
+        return None
     gone = [name for name in record.spares if name not in (*spares, *record.left_out)]
-    return replace(record, left_out=(*record.left_out, *gone, *hosts))
+    return replace(record, left_out=(*record.left_out, *gone, *replaced), dropped=(*record.dropped, *dropped))
 
 
-def spare_details(record: JobRecord) -> dict[str, str]:
-    """The spare hosts of a job, for the details of its description: those that were used, and those that wait."""
+def moved(record: JobRecord, names: Sequence[str]) -> tuple[JobRecord, str]:
+    """The record with the places that were taken, and what became of the places that were lost, for the log.
+
+    Args:
+        record: its ``hosts`` are those of the attempt that has ended.
+        names: those of the next one, in rank order.
+    """
+    stayed = [name for name in record.hosts if name not in record.dropped]
+    dropped = [name for name in record.hosts if name in record.dropped]
+    taken = taken_places(stayed, names)
+    left = f"{', '.join(names)} {'is' if len(names) == 1 else 'are'} left"
+    said = [*taken, *([f"without {', '.join(dropped)}, {left}"] if dropped else [])]
+    return replace(record, taken=(*record.taken, *taken)), "; ".join(said)
+
+
+def place_details(record: JobRecord) -> dict[str, str]:
+    """The spare hosts of a job, for the details of its description: those that were used, and those that wait.
+
+    Also the hosts without which it has continued.
+    """
     waiting = (
         [f"{', '.join(record.spares)} {'waits' if len(record.spares) == 1 else 'wait'}"]
         if record.spares
         else []
     )
     shown = [*record.taken, *(waiting if not record.status.is_final else [])]
-    return {"spare hosts": "; ".join(shown)} if shown else {}
+    spares = {"spare hosts": "; ".join(shown)} if shown else {}
+    return {**spares, **({"dropped hosts": ", ".join(record.dropped)} if record.dropped else {})}

@@ -57,13 +57,15 @@ class JobRecord:
     hangs: int = 0
     """The same after a hang."""
     takeovers: int = 0
-    """How often a spare host has taken the place of another, in all."""
+    """How often hosts have lost their places, in all."""
     left_out: tuple[str, ...] = ()
     """The hosts that have lost their place to a spare, or were lost as one: see `places`."""
+    dropped: tuple[str, ...] = ()
+    """The hosts without which the job continues: no spare has their places."""
     blamed: tuple[str, ...] = ()
     """The hosts that one failure has been blamed on."""
     hosts: tuple[str, ...] = ()
-    """Of a job with spare hosts: those that have a place, in rank order."""
+    """Of a job with spare hosts, or that may continue with fewer: those that have a place, in rank order."""
     spares: tuple[str, ...] = ()
     """Those that wait."""
     taken: tuple[str, ...] = ()
@@ -119,6 +121,7 @@ class JobRecord:
             hangs=given.integer("hangs", 0),
             takeovers=given.integer("takeovers", 0),
             left_out=given.texts("left_out", ()),
+            dropped=given.texts("dropped", ()),
             blamed=given.texts("blamed", ()),
             hosts=given.texts("hosts", ()),
             spares=given.texts("spares", ()),

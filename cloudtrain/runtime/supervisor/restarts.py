@@ -51,7 +51,7 @@ class Budget:
     name: str
     """Of one attempt, for display."""
     limit: str
-    """The field of the request that limits them."""
+    """The field of the request that limits them; empty if the number of hosts does."""
     spent: str
     """The field of the record that counts them."""
 
@@ -64,7 +64,9 @@ class Budget:
 
     def describe(self, record: JobRecord, request: Mapping[str, Any]) -> str:
         """For example: ``preemption 1 of 10``."""
-        return f"{self.name} {getattr(record, self.spent)} of {request[self.limit]}"
+        return (
+            f"{self.name} {getattr(record, self.spent)} of {request[self.limit]}" if self.limit else self.name
+        )
 
 
 RETRIES = Budget("retry", "max_retry_attempts", "retries")
@@ -73,6 +75,7 @@ HANGS = Budget("restart after a hang", "max_retry_attempts", "hangs")
 PREEMPTIONS = Budget("preemption", "max_preemptions", "preemptions")
 TAKEOVERS = Budget("spare host", "spare_hosts", "takeovers")
 """Not one of `BUDGETS`: each spare host is used once, and progress brings none back."""
+DROPS = Budget("with fewer hosts", "", "takeovers")
 BUDGETS = (RETRIES, HOST_LOSSES, HANGS, PREEMPTIONS)
 
 _OF_CLASS = {
@@ -92,8 +95,8 @@ class Decision(NamedTuple):
     """With this end in it; `Budget.spend` makes that of the next attempt."""
     repeats: str = ""
     """Why a restart would end in the same way, as a sentence without a full stop."""
-    replaced: tuple[str, ...] = ()
-    """The hosts whose places spare hosts take."""
+    lost: tuple[str, ...] = ()
+    """The hosts that lose their places, to spare hosts or because the job continues without them."""
 
 
 def decide(
@@ -123,9 +126,11 @@ def decide(
         record = replace(record, furthest=step, **unspent)
     if failure:  # a preemption in between does not make another failure of it
         record = replace(record, cause=cause, cause_step=step)
-    if failure is None and 0 < len(reclaimed) <= len(spares):
-        replaced = tuple(sorted(reclaimed))
-        return Decision(True, TAKEOVERS, without(record, replaced, spares), replaced=replaced)
+    least = request.get("min_instance_count", 0)
+    lost = tuple(name for name in record.hosts if name in reclaimed)
+    changed = without(record, lost, spares, least) if failure is None and lost else None
+    if changed:
+        return Decision(True, DROPS if len(lost) > len(spares) else TAKEOVERS, changed, lost=lost)
     if failure is None:
         return Decision(not budget.is_spent(record, request), budget, record)
     if failure.failure_class in NOT_WORTH_A_RETRY:
@@ -138,10 +143,10 @@ def decide(
     if is_same and not budget.is_spent(record, request):
         after = "before the first step" if step is None else f"after step {step}"
         return Decision(False, budget, record, f"the same failure happened twice {after}: {cause}")
-    record, replaced = leave_out(record, failure, spares)
-    if replaced and failure.failure_class in LOSES_ITS_PLACE:
-        return Decision(True, TAKEOVERS, record, replaced=replaced)
-    return Decision(not budget.is_spent(record, request), budget, record, replaced=replaced)
+    record, lost = leave_out(record, failure, spares, least)
+    if lost and failure.failure_class in LOSES_ITS_PLACE:
+        return Decision(True, TAKEOVERS if spares else DROPS, record, lost=lost)
+    return Decision(not budget.is_spent(record, request), budget, record, lost=lost)
 
 
 def cause_of(failure: FailureReport, step: int | None) -> str:

@@ -11,7 +11,7 @@ import contextlib
 import os
 import signal
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -37,6 +37,7 @@ from cloudtrain.runtime.supervisor.folder import FOR_NATIVE_STACKS, JobFolder
 from cloudtrain.runtime.supervisor.host_events import HostEvents
 from cloudtrain.runtime.supervisor.hosts import Hosts, RunningHost
 from cloudtrain.runtime.supervisor.job_summary import JobSummary
+from cloudtrain.runtime.supervisor.places import moved
 from cloudtrain.runtime.supervisor.record import (
     HANGUP,
     INTERRUPT,
@@ -158,21 +159,21 @@ class Supervisor:
                 failure = None
             if self._ends.are_completed or self._ended_by or is_stopped or is_last:
                 break
-            continuation = None if failure or decision.replaced else self._continuation
+            continuation = None if failure or decision.lost else self._continuation
             if continuation and not self._may_continue(continuation):
                 break
             if self._notifications:
                 self._notifications.attempt_ended(self._record, failure, why)
             self._record = decision.budget.spend(self._record)
             self._events.emit("retry", attempt=self._record.attempt, failure=why)
-            self._hosts.assign(self._record.left_out)
+            self._hosts.assign(self._record.left_out, self._record.dropped)
             if continuation:
                 if self._hand_over(continuation):
                     return
                 break
             spent = decision.budget.describe(self._record, self._request)
-            taken = self._taken_over(decision.replaced)
-            self._say(f"[cloudtrain] {why}; restarting, {spent}{taken and f': {taken}'}")
+            self._record, places = moved(self._record, self._hosts.names)
+            self._say(f"[cloudtrain] {why}; restarting, {spent}{places and f': {places}'}")
         self._finish(failure)
 
     def _begin(self) -> bool:
@@ -236,8 +237,10 @@ class Supervisor:
     def _run_attempt(self) -> FailureReport | None:
         """Carry out the attempt that the record has the number of. None if no host failed."""
         self._kill_at, self._preempted = None, False
-        self._hosts.assign(self._record.left_out)
-        self._note_places()
+        self._hosts.assign(self._record.left_out, self._record.dropped)
+        if self._request.get("spare_hosts") or self._request.get("min_instance_count"):
+            hosts, spares = tuple(self._hosts.names), tuple(self._hosts.spares)
+            self._record = replace(self._record, hosts=hosts, spares=spares)
         self._update()
         self._events.emit("attempt", attempt=self._record.attempt, **price_of(self._request))
         until = self._clock() + RETRY_SECONDS
@@ -309,20 +312,6 @@ class Supervisor:
             return self._hosts.finish(failed=failure is not None) or failure
         finally:
             retry_policy.default.until = retry_policy.default.cut = None
-
-    # -- spare hosts
-
-    def _note_places(self) -> None:
-        if self._request.get("spare_hosts"):
-            hosts, spares = tuple(self._hosts.names), tuple(self._hosts.spares)
-            self._record = replace(self._record, hosts=hosts, spares=spares)
-
-    def _taken_over(self, replaced: Sequence[str]) -> str:
-        """Note which spare hosts have the places of ``replaced`` now."""
-        now = {old: new for old, new in zip(self._record.hosts, self._hosts.names) if old in replaced}
-        taken = [f"{new} takes the place of {old}" for old, new in now.items()]
-        self._record = replace(self._record, taken=(*self._record.taken, *taken))
-        return "; ".join(taken)
 
     def _watch(self, runtimes: Mapping[str, RunningHost]) -> HostEnds:
         return HostEnds(runtimes, self._hosts.report, self._is_ending, self._host_timeout, self._clock)

@@ -85,6 +85,7 @@ def start(
     names: str = "n1,n2,n3",
     last: int = 5,
     max_preemptions: int = 9,
+    spare_hosts: int = 1,
     **fields: Any,
 ) -> Job:
     """A job with a place on each host but the last, which is spare; it trains when this returns."""
@@ -98,9 +99,10 @@ def start(
         "python": sys.executable,
         "max_preemptions": max_preemptions,
     }
-    job = hosts.start(name, options, spare_hosts=1, host_timeout=5, arguments=arguments, stop_grace=5)
-    hosts.wait_for(name, "trains", names.count(","))
-    hosts.wait_for(name, "is a spare host: it is ready", 1)
+    limits = {"host_timeout": 5, "stop_grace": 5, **fields}
+    job = hosts.start(name, options, spare_hosts=spare_hosts, arguments=arguments, **limits)
+    hosts.wait_for(name, "trains", names.count(",") + 1 - spare_hosts)
+    hosts.wait_for(name, "is a spare host: it is ready", spare_hosts)
     return job
 
 
@@ -115,8 +117,8 @@ def power(hosts: SshHosts, *names: str) -> None:
 
 
 def send(hosts: SshHosts, job: Job, name: str, signal: str) -> None:
-    """Send a signal to the runtime of a host."""
-    [runtime] = re.findall(rf"begins \d {name} \S+ (\d+) ", job.logs())
+    """Send a signal to the runtime of a host in the last attempt."""
+    *_, runtime = re.findall(rf"begins \d {name} \S+ (\d+) ", job.logs())
     hosts.execute(name, "kill", f"-{signal}", runtime)
 
 
@@ -180,6 +182,24 @@ def test_a_spare_that_dies_while_it_waits(hosts: SshHosts) -> None:
         job.wait()
     power(hosts, "n2", "n3")
     assert (caught.value.failure.failure_class, caught.value.failure.host) == (FailureClass.HOST_LOST, "n2")
+
+
+def test_a_job_continues_with_fewer_hosts_until_one_is_left(hosts: SshHosts) -> None:
+    """It loses its leader, then gets a notice for the next leader; at last too few hosts are left."""
+    job = start(hosts, "shrinks", last=10_000, max_preemptions=0, spare_hosts=0, min_instance_count=1)
+    hosts.kill("n1")
+    hosts.wait_for("shrinks", 'begins 1 n3 ["n2","n3"]', 1)
+    hosts.wait_for("shrinks", "trains", 5)
+    send(hosts, job, "n2", "USR1")
+    hosts.wait_for("shrinks", 'begins 0 n3 ["n3"]', 1)
+    hosts.kill("n3")
+    with pytest.raises(TrainingFailed) as caught:
+        job.wait()
+    power(hosts, "n1", "n3")
+    assert (caught.value.failure.failure_class, caught.value.failure.host) == (FailureClass.HOST_LOST, "n3")
+    assert job.describe().details["dropped hosts"] == "n1, n2"
+    begun = re.findall(r"begins \d (\S+) (\S+) \d+ at (\d+)", job.logs())
+    assert all(int(first) > 1 for *_, first in begun[3:]), begun
 
 
 def test_two_hosts_are_lost_and_one_is_spare(hosts: SshHosts) -> None:

@@ -1,4 +1,4 @@
-"""Spare hosts in requests, and the platforms that refuse them; what a spare host has prepared."""
+"""Spare hosts, and fewer hosts, in requests, and the platforms that refuse them; what a spare host has prepared."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 from cloudtrain.contract import JobStatus, Paths
 from cloudtrain.errors import InvalidJob
 from cloudtrain.runtime.inputs.prepared import mark_prepared, take_prepared
-from cloudtrain.runtime.supervisor.places import spare_details
+from cloudtrain.runtime.supervisor.places import place_details
 from cloudtrain.runtime.supervisor.record import JobRecord
 from cloudtrain.storage import ObjectInfo
 from cloudtrain.submission import prepare
@@ -32,7 +32,7 @@ def job(script: str, platform: str, **fields: Any) -> dict[str, Any]:
         ("sagemaker", "SageMaker ends a job that loses an instance"),
         ("local", "all hosts are processes of this machine"),
         ("container", "all hosts are processes of this machine"),
-        ("pbs", "the platform pbs has none"),
+        ("pbs", "the platform pbs does not support it"),
     ],
 )
 def test_platforms_without_spare_hosts_refuse_them(
@@ -41,13 +41,38 @@ def test_platforms_without_spare_hosts_refuse_them(
     monkeypatch.setenv("AWS_DEFAULT_REGION", "us-east-1")
     with pytest.raises(InvalidJob, match=f"^spare_hosts: {why}") as caught:
         prepare(job(script, platform))
-    assert caught.value.hint == "Leave it out. Spare hosts work on: hosts, kubernetes, slurm."
+    assert caught.value.hint == "Leave it out. It works on: hosts, kubernetes, slurm."
 
 
-def test_groups_have_no_spare_hosts(script: str) -> None:
+@pytest.mark.parametrize(
+    ("platform", "why"),
+    [
+        ("sagemaker", "SageMaker ends a job that loses an instance"),
+        ("kubernetes", "Kubernetes starts new pods"),
+        ("container", "the platform container does not support it"),
+    ],
+)
+def test_platforms_that_do_not_continue_with_fewer_hosts_refuse_to(
+    script: str, platform: str, why: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AWS_DEFAULT_REGION", "us-east-1")
+    with pytest.raises(InvalidJob, match=f"^min_instance_count: {why}") as caught:
+        prepare(job(script, platform, spare_hosts=0, min_instance_count=1))
+    assert caught.value.hint == "Leave it out. It works on: hosts, local."
+
+
+def test_the_least_number_of_hosts_is_not_above_their_number(script: str) -> None:
+    few = {"spare_hosts": 0, "platform_options": {"hosts": "a,b,c"}}
+    assert prepare(job(script, "hosts", min_instance_count=3, **few)).request.body["min_instance_count"] == 3
+    with pytest.raises(InvalidJob, match=r"^min_instance_count: 4 is more than instance_count, 3"):
+        prepare(job(script, "hosts", min_instance_count=4, **few))
+
+
+@pytest.mark.parametrize("field", ["spare_hosts", "min_instance_count"])
+def test_groups_have_no_spare_hosts_and_are_needed_whole(script: str, field: str) -> None:
     groups = [{"instance_group_name": "a", "instance_type": "x", "instance_count": 2}]
-    with pytest.raises(InvalidJob, match="spare_hosts: cannot be combined with instance_groups"):
-        prepare(job(script, "slurm", instance_groups=groups))
+    with pytest.raises(InvalidJob, match=f"{field}: cannot be combined with instance_groups"):
+        prepare(job(script, "slurm", **{"spare_hosts": 0, "instance_groups": groups, field: 1}))
 
 
 @pytest.mark.parametrize(
@@ -78,8 +103,8 @@ def test_data_that_was_prepared_is_taken_once(tmp_path: Path) -> None:
 
 def test_details_name_the_spare_hosts() -> None:
     record = JobRecord(JobStatus.RUNNING, 1.0, spares=("c", "d"))
-    assert spare_details(record) == {"spare hosts": "c, d wait"}
+    assert place_details(record) == {"spare hosts": "c, d wait"}
     used = JobRecord(JobStatus.RUNNING, 1.0, spares=("d",), taken=("c takes the place of a",))
-    assert spare_details(used) == {"spare hosts": "c takes the place of a; d waits"}
-    assert spare_details(JobRecord(JobStatus.RUNNING, 1.0)) == {}
+    assert place_details(used) == {"spare hosts": "c takes the place of a; d waits"}
+    assert place_details(JobRecord(JobStatus.RUNNING, 1.0)) == {}
     assert JobRecord.from_json(used.to_json()) == used

@@ -10,6 +10,7 @@ import pytest
 
 from cloudtrain.contract import FailureClass, FailureReport, JobStatus
 from cloudtrain.runtime.assignment import assign
+from cloudtrain.runtime.supervisor.places import moved, place_details
 from cloudtrain.runtime.supervisor.record import JobRecord
 from cloudtrain.runtime.supervisor.restarts import Decision, decide
 
@@ -140,7 +141,7 @@ WAITING = replace(NEW, hosts=("a", "algo-2"), spares=("c", "d"))
 
 def test_a_spare_host_takes_the_place_of_a_lost_one_without_a_retry() -> None:
     decision = decide(WAITING, LOST, 3, SPARE, ["c", "d"])
-    assert (decision.restarts, decision.replaced) == (True, ("algo-2",))
+    assert (decision.restarts, decision.lost) == (True, ("algo-2",))
     record = decision.budget.spend(decision.record)
     assert (record.takeovers, record.host_losses, record.left_out) == (1, 0, ("algo-2",))
     assert decision.budget.describe(record, SPARE) == "spare host 1 of 2"
@@ -164,19 +165,67 @@ def test_a_host_that_failed_twice_is_left_out_where_there_is_another() -> None:
     killed = replace(KILLED, host="algo-2")
     request = {**SPARE, "max_retry_attempts": 2}
     first = decide(WAITING, killed, None, request, ["c"])
-    assert (first.restarts, first.replaced) == (True, ())
+    assert (first.restarts, first.lost) == (True, ())
     other = decide(first.record, replace(KILLED, host="a"), None, request, ["c"])
-    assert other.replaced == ()
+    assert other.lost == ()
     second = decide(other.record, killed, None, request, ["c"])
-    assert (second.restarts, second.replaced, second.budget.name) == (True, ("algo-2",), "retry")
-    assert decide(other.record, killed, None, request).replaced == ()
+    assert (second.restarts, second.lost, second.budget.name) == (True, ("algo-2",), "retry")
+    assert decide(other.record, killed, None, request).lost == ()
     raised_there = replace(raised("KeyError"), host="algo-2")
-    assert decide(first.record, raised_there, None, request, ["c"]).replaced == (), "the script, not the host"
+    assert decide(first.record, raised_there, None, request, ["c"]).lost == (), "the script, not the host"
 
 
 def test_a_spare_host_takes_the_place_of_one_that_is_reclaimed() -> None:
-    moved = decide(WAITING, None, 3, SPARE, ["c", "d"], {"algo-2"})
-    assert (moved.restarts, moved.replaced, moved.budget.name) == (True, ("algo-2",), "spare host")
-    assert assign(["a", "algo-2", "c", "d"], 2, moved.record.left_out) == (["a", "c"], ["d"])
+    move = decide(WAITING, None, 3, SPARE, ["c", "d"], {"algo-2"})
+    assert (move.restarts, move.lost, move.budget.name) == (True, ("algo-2",), "spare host")
+    assert assign(["a", "algo-2", "c", "d"], 2, move.record.left_out) == (["a", "c"], ["d"])
     both = decide(WAITING, None, 3, SPARE, ["d"], {"a", "algo-2"})
-    assert (both.replaced, both.budget.name) == ((), "preemption")
+    assert (both.lost, both.budget.name) == ((), "preemption")
+
+
+FEWER = {**REQUEST, "max_retry_attempts": 0, "max_preemptions": 0, "min_instance_count": 2}
+THREE = replace(NEW, hosts=("a", "algo-2", "c"))
+
+
+@pytest.mark.parametrize("failure", [LOST, replace(LOST, failure_class=FailureClass.GPU_FAULT), None])
+def test_a_job_continues_without_a_host_down_to_the_minimum(failure: FailureReport | None) -> None:
+    fewer = decide(THREE, failure, 3, FEWER, reclaimed=() if failure else {"algo-2"})
+    assert (fewer.restarts, fewer.lost, fewer.record.dropped) == (True, ("algo-2",), ("algo-2",))
+    record = fewer.budget.spend(fewer.record)
+    assert (record.attempt, record.host_losses, record.preemptions) == (1, 0, 0)
+    names, _ = assign(THREE.hosts, 3, record.left_out, record.dropped)
+    assert moved(record, names) == (record, "without algo-2, a, c are left")
+    assert place_details(record) == {"dropped hosts": "algo-2"}
+    assert JobRecord.from_json(record.to_json()) == record
+    left = replace(record, hosts=tuple(names))
+    more = replace(failure, host="c") if failure else None
+    end = decide(left, more, 9, FEWER, reclaimed=() if more else {"c"})
+    assert (end.restarts, end.lost, end.record.dropped) == (False, (), ("algo-2",))
+
+
+def test_hosts_that_are_reclaimed_together_are_dropped_together_or_not_at_all() -> None:
+    one = {**FEWER, "min_instance_count": 1}
+    assert decide(THREE, None, 3, one, reclaimed={"c", "a"}).record.dropped == ("a", "c")
+    assert not decide(THREE, None, 3, FEWER, reclaimed={"c", "a"}).restarts
+    again = decide(THREE, None, 3, {**one, "max_preemptions": 1}, reclaimed={"a", "algo-2", "c"})
+    assert (again.restarts, again.budget.name, again.record.dropped) == (True, "preemption", ())
+
+
+def test_spare_hosts_take_places_before_the_job_continues_with_fewer_hosts() -> None:
+    record = replace(THREE, spares=("d",))
+    mixed = decide(record, None, 3, FEWER, ["d"], {"a", "c"})
+    assert (mixed.record.left_out, mixed.record.dropped) == (("a",), ("c",))
+    names, spares = assign(["a", "algo-2", "c", "d"], 3, mixed.record.left_out, mixed.record.dropped)
+    assert (names, spares) == (["d", "algo-2"], [])
+    taken, words = moved(mixed.record, names)
+    assert words == "d takes the place of a; without c, d, algo-2 are left"
+    assert taken.taken == ("d takes the place of a",)
+    replaced = decide(record, LOST, 3, FEWER, ["d"])
+    assert (replaced.record.left_out, replaced.record.dropped) == (("algo-2",), ())
+
+
+def test_a_rank_that_is_killed_twice_does_not_shrink_the_world() -> None:
+    killed = replace(KILLED, host="algo-2")
+    request = {**FEWER, "max_retry_attempts": 9}
+    second = decide(decide(THREE, killed, 3, request).record, killed, 3, request)
+    assert (second.restarts, second.lost, second.record.dropped) == (True, (), ())
