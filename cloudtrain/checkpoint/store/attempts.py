@@ -141,7 +141,8 @@ class Attempts:
                 number += 1
                 record = self._document(attempt=number, identities=[*known, self._attempt.identity])
                 if self._store.create(attempt_key(self._key, number), record):
-                    return number
+                    # the list of a folder lacks the last record if it was made, and the one before removed, meanwhile
+                    number = max(self._numbers(), default=-1)
 
     def strays(self, committed: Collection[int], appeared: Collection[int] = ()) -> frozenset[int]:
         """The steps that an earlier attempt has committed although this one had taken over.

@@ -324,6 +324,23 @@ def test_many_ranks_of_two_attempts_begin_together(begin: Any, tmp_path: Path) -
     assert set(map(len, (set(ends[0::2]), set(ends[1::2])))) == {1}
 
 
+def test_a_list_that_lacks_the_last_record(begin: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As that of a folder while another rank of the attempt adds a record, and removes the one before."""
+    for attempt in ("a", "b"):
+        begin(attempt).restore()
+    last = begin("c")
+    attempts = last._stores[0]._attempts
+    numbers, lists = attempts._numbers, [list[int]()]
+    monkeypatch.setattr(attempts, "_numbers", lambda: lists.pop() if lists else numbers())
+    last.save(1, state(1, "c"))
+    assert attempts.number == 2
+    assert begin("c").restore().step == 1
+    with pytest.raises(
+        CheckpointError, match="attempt 2 of this job has taken over from this one, attempt 1"
+    ):
+        begin("b").restore()
+
+
 def test_a_damaged_record_of_an_attempt_that_is_not_counted(begin: Any, tmp_path: Path) -> None:
     begin("a").save(1, state(1, "a"))
     for record in (tmp_path / "run").glob("attempts/*/*.json"):
