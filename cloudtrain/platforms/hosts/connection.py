@@ -14,10 +14,9 @@ from functools import cache
 from importlib.abc import InspectLoader
 from importlib.util import find_spec
 
-from cloudtrain._system.descriptors import set_blocking
 from cloudtrain.platforms.common.ssh_errors import FAILED, Advice, ssh_error
 from cloudtrain.platforms.hosts.host_list import NamedHost
-from cloudtrain.runtime.start.host_link import HostLink
+from cloudtrain.runtime.start.host_link import LONGEST_COMPLAINT, HostLink
 from cloudtrain.runtime.start.messages import Beat, Message
 
 CONNECT_SECONDS = 10
@@ -62,7 +61,6 @@ _SENT = (
     "cloudtrain.runtime.start.remote",
 )
 """The modules that a host needs to describe itself, each after those that it imports. The last one is its program."""
-LONGEST_COMPLAINT = 1 << 16
 MOST_LOGIN_TEXT = 1 << 24
 """Bytes that login scripts may print."""
 MOST_WAITING = 64
@@ -129,7 +127,6 @@ class Connection:
         self._login_text = b""
         self._skipped = 0
         """Bytes that were received before the first message, and are not kept."""
-        self._complained = b""
         self._link: HostLink | None = None
         try:
             self._link = HostLink(
@@ -244,19 +241,12 @@ class Connection:
         return Problem(f"{name}: {last}", f"Try it by hand: ssh {self.host.destination} {self._python} -V")
 
     def _complaint(self) -> list[str]:
-        errors = self._link.process.stderr if self._link else None
-        if self._link is None or errors is None or errors.closed:
+        if self._link is None:
             return []
         with contextlib.suppress(subprocess.TimeoutExpired):
             self._link.process.wait(1)
-        set_blocking(errors.fileno(), False)
-        with contextlib.suppress(OSError):
-            self._complained = (self._complained + (errors.read(LONGEST_COMPLAINT) or b""))[
-                -LONGEST_COMPLAINT:
-            ]
-        return [
-            line.strip() for line in self._complained.decode("utf-8", "replace").splitlines() if line.strip()
-        ]
+        lines = self._link.complaint().decode("utf-8", "replace").splitlines()
+        return [line.strip() for line in lines if line.strip()]
 
     def _code(self) -> int | None:
         return self._link.process.poll() if self._link else None

@@ -11,12 +11,15 @@ import subprocess
 import threading
 from collections.abc import Callable, Sequence
 
+from cloudtrain._system.descriptors import set_blocking
 from cloudtrain._system.processes import signal_group
 from cloudtrain._system.queues import SignalSafeQueue
 from cloudtrain._system.signals import SIGKILL
 from cloudtrain.runtime.start.messages import READ_SIZE, Beat, FrameReader, Message
 
 BEAT_SECONDS = 3.0
+LONGEST_COMPLAINT = 1 << 16
+"""Bytes: the last ones of the standard error of the process are kept."""
 
 
 class HostLink:
@@ -52,6 +55,7 @@ class HostLink:
         self.timeout = timeout
         self._output, self._ended = output, ended
         self._shares_terminal = shares_terminal
+        self._complained = b""
         self._outbox: SignalSafeQueue[bytes | None] = SignalSafeQueue()
         self.process = subprocess.Popen(
             command,
@@ -105,6 +109,19 @@ class HostLink:
             self.process.wait(seconds)
         self.kill()
         self.process.wait()
+        self.complaint()
+        if self.process.stderr:
+            self.process.stderr.close()
+
+    def complaint(self) -> bytes:
+        """The end of what the process has written to its standard error so far, if ``errors`` is a pipe."""
+        errors = self.process.stderr
+        if errors and not errors.closed:
+            set_blocking(errors.fileno(), False)
+            with contextlib.suppress(OSError):
+                new = errors.read(LONGEST_COMPLAINT) or b""
+                self._complained = (self._complained + new)[-LONGEST_COMPLAINT:]
+        return self._complained
 
     def kill(self) -> None:
         with contextlib.suppress(ProcessLookupError, PermissionError):

@@ -27,6 +27,10 @@ LONGEST = 900
 LARGEST_CONTENT = 1 << 20
 LONGEST_LINE = 1 << 22
 """Bytes after which an unfinished line is passed on anyway."""
+MOST_UNFINISHED = 1 << 26
+"""Bytes of unfinished frames of all hosts together, after which those of a host are passed on as output."""
+ENTRY_SIZE = 200
+"""Bytes that the record of an unfinished frame takes in addition to its content."""
 READ_SIZE = 1 << 16
 ENTRIES = 200
 """How many entries of a folder `fingerprint` compares."""
@@ -380,6 +384,8 @@ class FrameReader:
     has_frames: bool = False
     _rest: bytes = b""
     _parts: dict[tuple[int, bytes], bytes] = field(default_factory=dict)
+    _held: int = 0
+    """Bytes of the parts."""
     _announced: tuple[int, Content] | None = None
 
     def read(self, data: bytes) -> Iterator[bytes]:
@@ -422,7 +428,7 @@ class FrameReader:
         """The output that is left at the end of the stream."""
         rest = b"" if self._announced else self._rest
         left = [part for (_, kind), part in self._parts.items() if kind == OUTPUT] + [rest]
-        self._parts, self._rest = {}, b""
+        self._parts, self._held, self._rest = {}, 0, b""
         return b"".join(part + b"\n" for part in left if part)
 
     def _line(self, line: bytes) -> bytes | tuple[int, Message]:
@@ -435,9 +441,15 @@ class FrameReader:
             return b"" if line.strip() in self.noise else line
         self.has_frames = True
         host, kind = int(found[1]), found[2].lower()
-        content = self._parts.pop((host, kind), b"") + found[3]
+        begun = self._parts.pop((host, kind), None)
+        if begun is not None:
+            self._held -= len(begun) + ENTRY_SIZE
+        content = (begun or b"") + found[3]
         if found[2] != kind:
+            if self._held + len(content) > MOST_UNFINISHED:
+                return content + b"\n"
             self._parts[host, kind] = content
+            self._held += len(content) + ENTRY_SIZE
             return b""
         if kind == OUTPUT:
             return b"" if content in self.noise else content + b"\n"

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
+import sys
 
 import pytest
 
+from cloudtrain.runtime.start import messages
+from cloudtrain.runtime.start.host_link import HostLink
 from cloudtrain.runtime.start.messages import (
     Beat,
     Data,
@@ -106,3 +110,29 @@ def test_anything_else_is_output(content: object) -> None:
         Message.from_line(line)
     framed = b"\x020m%s\n" % line
     assert b"".join(FrameReader(lambda _, message: None).read(framed)) == framed, "it is output"
+
+
+def test_unfinished_frames_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(messages, "MOST_UNFINISHED", 10_000)
+    reader = FrameReader(lambda _, message: pytest.fail("a message"))
+    stream = b"".join(
+        b"\x02%d%s%s\n" % (host % 100, kind, b"x" * 900) for host in range(400) for kind in (b"O", b"M")
+    )
+    output = b"".join(reader.read(stream))
+    assert sum(map(len, reader._parts.values())) <= 10_000
+    assert len(output) > 400 * 2 * 900 - 10_000, "the rest is output"
+
+
+def test_a_closed_link_keeps_the_complaint_and_no_descriptor() -> None:
+    program = "import sys; sys.stderr.write('no route\\n'); sys.stdin.read()"
+    link = HostLink(
+        [sys.executable, "-c", program],
+        lambda *_: None,
+        lambda _: None,
+        lambda _: None,
+        errors=subprocess.PIPE,
+    )
+    link.start()
+    link.close(60)
+    assert link.process.stderr and link.process.stderr.closed
+    assert link.complaint() == b"no route\n"
