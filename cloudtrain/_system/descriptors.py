@@ -12,6 +12,14 @@ from typing import Any
 
 LEAST_OPEN_FILES = 64
 
+
+def write_all(descriptor: int, data: bytes) -> None:
+    """Write all of ``data``, in several steps if need be. Raises OSError."""
+    view = memoryview(data)
+    while view:
+        view = view[os.write(descriptor, view) :]
+
+
 if sys.platform == "win32":
 
     def check_open_files() -> None:

@@ -1,8 +1,9 @@
-"""On which kind of file system a folder is."""
+"""The mounts of a process, and on which kind of file system a folder is."""
 
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
 MOUNTS = Path("/proc/self/mountinfo")
@@ -12,6 +13,22 @@ NETWORK = frozenset((*_ON_SERVERS, *_ON_CLUSTERS))
 """The types of network file systems; those of FUSE count too."""
 
 
+def read_mounts(table: Path) -> Iterator[tuple[str, str]]:
+    """The folder and the type of each mount, in order; nothing if there is no table, as on other systems.
+
+    Args:
+        table: ``/proc/PID/mountinfo`` (proc(5)).
+    """
+    try:
+        lines = table.read_bytes().splitlines()
+    except OSError:
+        return
+    for line in lines:
+        fields = line.split(b" ")
+        point = os.fsdecode(fields[4].decode("unicode_escape").encode("latin-1"))
+        yield point, os.fsdecode(fields[fields.index(b"-") + 1])
+
+
 def is_on_network(folder: str, table: Path | None = None) -> bool:
     """Whether a folder is on a network file system, where processes cannot share memory well through a file.
 
@@ -19,15 +36,10 @@ def is_on_network(folder: str, table: Path | None = None) -> bool:
         table: the mounts, as in proc(5): by default, those of this process. Without it, as on other systems, nothing is
             on a network.
     """
-    try:
-        lines = (table or MOUNTS).read_bytes().splitlines()
-    except OSError:
-        return False
     folder = os.path.realpath(folder).rstrip("/") + "/"
     found, kind = "", ""
-    for line in lines:
-        fields = line.split(b" ")
-        point = os.fsdecode(fields[4].decode("unicode_escape").encode("latin-1")).rstrip("/") + "/"
+    for mount, its_kind in read_mounts(table or MOUNTS):
+        point = mount.rstrip("/") + "/"
         if folder.startswith(point) and len(point) >= len(found):
-            found, kind = point, fields[fields.index(b"-") + 1].decode()
+            found, kind = point, its_kind
     return kind in NETWORK or kind.startswith("fuse")

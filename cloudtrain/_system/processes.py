@@ -27,6 +27,25 @@ SSH_SHARES_CONNECTIONS = sys.platform != "win32"
 HAS_MOUNT_NAMESPACES = sys.platform == "linux"
 """Whether a process can see other mounts than the rest of the machine, if the kernel permits it."""
 
+
+def stat_fields(process: int) -> list[str]:
+    """The fields of ``/proc/PID/stat`` after the name, such as the state (proc(5)).
+
+    Raises FileNotFoundError or ProcessLookupError if there is no such process, or no ``/proc``, and other OSErrors.
+    """
+    with open(f"/proc/{process}/stat", "rb") as file:
+        return file.read().rpartition(b")")[2].decode().split()
+
+
+def boot_id() -> str:
+    """Differs after each start of this machine; empty without ``/proc``."""
+    try:
+        with open("/proc/sys/kernel/random/boot_id") as file:
+            return file.read().strip()
+    except OSError:
+        return ""
+
+
 if sys.platform == "win32":
 
     def after_fork_in_child(function: Callable[[], object]) -> None:
@@ -76,9 +95,8 @@ else:
         It is the start of the machine and, since then, that of the process.
         """
         try:
-            with open("/proc/sys/kernel/random/boot_id") as boot, open(f"/proc/{process}/stat", "rb") as stat:
-                fields = stat.read().rpartition(b")")[2].split()
-                return "" if fields[0] in (b"Z", b"X") else f"{boot.read().strip()} {int(fields[19])}"
+            boot, fields = boot_id(), stat_fields(process)
+            return "" if not boot or fields[0] in ("Z", "X") else f"{boot} {int(fields[19])}"
         except (OSError, IndexError, ValueError):
             return ""
 

@@ -10,28 +10,19 @@ import os
 import time
 
 from cloudtrain._system.clocks import running
+from cloudtrain._system.processes import boot_id
 
 VARIABLE = "CLOUDTRAIN_CLOCK"
 """Seconds between that clock and the time of day at that start, and the start of the machine."""
 STEP_SECONDS = 2.0
 """A smaller difference is the drift of a clock, or its correction."""
 
-_BOOT = "/proc/sys/kernel/random/boot_id"
-
-
-def _boot() -> str:
-    try:
-        with open(_BOOT) as file:
-            return file.read().strip()
-    except OSError:
-        return ""
-
 
 def _offset_of(clock: str) -> float | None:
     """The difference in the result of `clock`, if that was on this machine since it started."""
     offset, _, boot = clock.partition(" ")
     try:
-        return float(offset) if boot and boot == _boot() else None
+        return float(offset) if boot and boot == boot_id() else None
     except ValueError:
         return None
 
@@ -47,7 +38,7 @@ def now() -> float:
 
 def clock() -> str:
     """This clock, for other processes of this machine: see `pass_on` and `now_on`."""
-    return f"{_offset!r} {_boot()}"
+    return f"{_offset!r} {boot_id()}"
 
 
 def pass_on() -> None:

@@ -13,7 +13,7 @@ import sys
 import time
 from pathlib import Path
 
-from cloudtrain._system.processes import exit_code
+from cloudtrain._system.processes import exit_code, stat_fields
 from cloudtrain._system.signals import SIGKILL
 
 REAP_SECONDS = 1.0
@@ -50,9 +50,7 @@ class OrphanReaper:
             return
         self._next = now + REAP_SECONDS
         children = {int(pid) for task in _CHILDREN.glob("*/children") for pid in _read(task).split()}
-        dead = {
-            pid for pid in children - own if _read(Path(f"/proc/{pid}/stat")).rpartition(")")[2][1:2] == "Z"
-        }
+        dead = {pid for pid in children - own if _is_zombie(pid)}
         for pid in dead & self._dead:
             with contextlib.suppress(ChildProcessError):
                 exit_code(pid)
@@ -104,6 +102,13 @@ def _kill(processes: list[int]) -> None:
             os.kill(pid, SIGKILL)
         with contextlib.suppress(ChildProcessError):
             os.waitpid(pid, 0)
+
+
+def _is_zombie(pid: int) -> bool:
+    try:
+        return stat_fields(pid)[0] == "Z"
+    except (OSError, IndexError):
+        return False
 
 
 def _read(path: Path) -> str:

@@ -16,6 +16,7 @@ from typing import BinaryIO, Callable
 
 from cloudtrain._dataclass import dataclass
 from cloudtrain._secrets.hiding import StreamHider, ValueHider
+from cloudtrain._system import descriptors
 from cloudtrain._system.descriptors import open_named_pipe, set_blocking, unread
 from cloudtrain.observe.events import MARK
 
@@ -302,9 +303,5 @@ def write_lines(descriptor: int, data: bytes) -> None:
 
 def write_all(descriptor: int, data: bytes) -> None:
     """Write everything. Ignores that the reader is gone."""
-    view = memoryview(data)
-    while view:
-        try:
-            view = view[os.write(descriptor, view) :]
-        except (BrokenPipeError, ConnectionResetError):
-            return
+    with contextlib.suppress(BrokenPipeError, ConnectionResetError):
+        descriptors.write_all(descriptor, data)

@@ -26,6 +26,7 @@ from cloudtrain.observe.goodput import KINDS
 from cloudtrain.observe.step_meter import StepMeter
 from cloudtrain.runtime.event_printer import NewEvents
 from cloudtrain.runtime.host_config import HostConfig
+from cloudtrain.runtime.http_opener import make_opener
 
 INTERVAL = 10.0
 """Seconds between two reports."""
@@ -125,8 +126,5 @@ class TrainerStatus:
         headers = {"Authorization": f"Bearer {token}", "Content-Type": "application/json"}
         request = urllib.request.Request(self._url, data=body, headers=headers, method="POST")
         trusted = ssl.create_default_context(cafile=self._ca)
-        opener = urllib.request.build_opener(
-            urllib.request.ProxyHandler({}),  # a Service of the cluster is not behind a proxy
-            urllib.request.HTTPSHandler(context=trusted),
-        )
+        opener = make_opener(trusted, proxies=False)  # a Service of the cluster is not behind a proxy
         opener.open(request, timeout=TIMEOUT).close()

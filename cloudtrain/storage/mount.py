@@ -11,6 +11,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+from cloudtrain._system.mounts import MOUNTS, read_mounts
 from cloudtrain._system.users import ROOT, user_id
 from cloudtrain.errors import StorageError
 from cloudtrain.storage import mount_guard
@@ -24,7 +25,6 @@ POLL_SECONDS = 0.02
 
 FUSE = Path("/dev/fuse")
 FUSE_SETTINGS = Path("/etc/fuse.conf")
-MOUNTS = Path("/proc/self/mountinfo")
 USERS = Path("/proc/self/uid_map")
 
 _PASSED_ON = (
@@ -179,19 +179,12 @@ def mounts_below(folder: Path, table: Path = MOUNTS) -> list[Path]:
     Args:
         table: the mounts of which process: its ``/proc/<pid>/mountinfo``.
     """
-    found = []
-    try:
-        lines = table.read_bytes().splitlines()
-    except OSError:  # another system
-        return []
     top = os.path.abspath(folder)
-    for line in lines:
-        fields = line.split(b" ")
-        kind = fields[fields.index(b"-") + 1]
-        point = os.fsdecode(fields[4].decode("unicode_escape").encode("latin-1"))
-        if kind.startswith(b"fuse") and (point == top or point.startswith(top.rstrip("/") + "/")):
-            found.append(Path(point))
-    return found
+    return [
+        Path(point)
+        for point, kind in read_mounts(table)
+        if kind.startswith("fuse") and (point == top or point.startswith(top.rstrip("/") + "/"))
+    ]
 
 
 def unmount(folder: Path) -> None:

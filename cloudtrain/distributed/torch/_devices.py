@@ -12,12 +12,12 @@ import os
 import socket
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import Any
 
 import torch
 import torch.distributed as dist
 
+from cloudtrain._system.processes import boot_id
 from cloudtrain.contract.host import visible_gpus
 from cloudtrain.distributed.errors import InvalidArgument
 from cloudtrain.distributed.options import logger
@@ -27,7 +27,6 @@ GLOO = "gloo"
 NCCL = "cpu:gloo,cuda:nccl"
 """Gloo for CPU tensors, NCCL for GPU tensors."""
 
-_BOOT = Path("/proc/sys/kernel/random/boot_id")
 _SHOWN = 8
 """The most ranks in a message."""
 
@@ -152,7 +151,7 @@ def _ranks(ranks: Iterable[int]) -> str:
 
 def _describe(device: torch.device) -> RankDevice:
     host = socket.gethostname()
-    machine = os.environ.get("NCCL_HOSTID") or f"{host} {_BOOT.read_text().strip() if _BOOT.exists() else ''}"
+    machine = os.environ.get("NCCL_HOSTID") or f"{host} {boot_id()}"
     if device.type != "cuda":
         return RankDevice(machine, host, "", "", 0, dist.is_nccl_available())
     gpu, slot = _identity(device)

@@ -19,6 +19,7 @@ import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from cloudtrain._system.descriptors import write_all
 from cloudtrain.runtime.batch.start import starters
 from cloudtrain.storage.atomic import replace_file
 
@@ -151,19 +152,14 @@ def run(program: str, folder: str, names: Sequence[str], relay: Relay) -> int:
             if looks.is_due():
                 lines = relay.look()
                 looks.looked(found=bool(lines))
-                _print(lines)
-    _print(relay.look(last=True))
+                write_all(1, lines)
+    write_all(1, relay.look(last=True))
     return next((process.returncode for process in started if process.returncode), 0)
 
 
 def _runtime(line: bytes) -> str:
     """The path of the bundled runtime, which is in the line for the nodes."""
     return str(json.loads(line)["runtime"])
-
-
-def _print(data: bytes) -> None:
-    while data:
-        data = data[os.write(1, data) :]
 
 
 if __name__ == "__main__":

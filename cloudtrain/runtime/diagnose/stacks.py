@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from cloudtrain._system.files import READ_REGULAR, open_regular
+from cloudtrain._system.processes import stat_fields
 from cloudtrain.runtime.diagnose.tracers import Frame, Tracer
 from cloudtrain.runtime.run_folder import stack_signal, stacks_path
 
@@ -281,8 +282,8 @@ def _mask(status: dict[str, str], name: str) -> int:
 def _age(pid: int) -> float:
     """Seconds since a process was started; 0 if that is unknown."""
     try:
-        fields = Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()
-        return time.clock_gettime(time.CLOCK_BOOTTIME) - int(fields[19]) / os.sysconf("SC_CLK_TCK")
+        started = int(stat_fields(pid)[19])
+        return time.clock_gettime(time.CLOCK_BOOTTIME) - started / os.sysconf("SC_CLK_TCK")
     except (OSError, ValueError, LookupError):
         return 0.0
 

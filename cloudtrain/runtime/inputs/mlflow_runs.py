@@ -23,6 +23,7 @@ from urllib.parse import unquote, urlsplit, urlunsplit
 
 from cloudtrain._secrets.urls import hide_credentials
 from cloudtrain.contract.trackers import ATTEMPT_TAG, RANK_TAG, RUN_TAG, wants_mlflow_run
+from cloudtrain.runtime.http_opener import make_opener
 
 PATIENCE = 20.0
 """Seconds for the search, all together, from its start."""
@@ -106,13 +107,6 @@ def continued(runs: Sequence[Mapping[str, Any]]) -> dict[str, str]:
     }
 
 
-class _NoRedirect(urllib.request.HTTPRedirectHandler):
-    """Credentials are sent to the server that the user has named, and to no other."""
-
-    def redirect_request(self, *_: Any, **__: Any) -> None:
-        return None
-
-
 class _Server:
     """An MLflow server, with the settings that MLflow's own client reads."""
 
@@ -131,10 +125,7 @@ class _Server:
             self._headers["Authorization"] = f"Basic {pair}"
         elif environ.get("MLFLOW_TRACKING_TOKEN"):
             self._headers["Authorization"] = f"Bearer {environ['MLFLOW_TRACKING_TOKEN']}"
-        handlers: list[urllib.request.BaseHandler] = [_NoRedirect()]
-        if parts.scheme == "https":
-            handlers.append(urllib.request.HTTPSHandler(context=_trust(environ)))
-        self._opener = urllib.request.build_opener(*handlers)
+        self._opener = make_opener(_trust(environ) if parts.scheme == "https" else None)
 
     def runs(self, run_id: str) -> list[Mapping[str, Any]]:
         """All runs with the identity of the job, in all experiments, the oldest first."""

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, BinaryIO
 
 from cloudtrain._dataclass import dataclass
 from cloudtrain._system.files import signature
-from cloudtrain._system.processes import signal_group
+from cloudtrain._system.processes import signal_group, stat_fields
 from cloudtrain._system.signals import SIGKILL
 from cloudtrain.contract import PREEMPTED, FailureReport, RankSlot
 from cloudtrain.observe import commits, heartbeat, steady
@@ -337,7 +337,7 @@ class Launch:
 def process_lives(pid: int) -> bool:
     """Whether a process runs. A zombie (proc(5)) does not."""
     try:
-        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+        state = stat_fields(pid)[0]
     except (FileNotFoundError, ProcessLookupError):
         return not Path("/proc/self/stat").exists() and _exists(pid)
     return state not in "ZX"

@@ -27,7 +27,7 @@ import urllib.request
 from collections.abc import Collection, Mapping
 from email.message import EmailMessage
 from email.utils import formatdate
-from typing import IO, Any, Callable
+from typing import IO, Callable
 from urllib.parse import urlsplit
 
 from cloudtrain._secrets.hiding import ValueHider
@@ -36,6 +36,7 @@ from cloudtrain._system.processes import signal_group
 from cloudtrain._system.signals import SIGKILL
 from cloudtrain._version import __version__
 from cloudtrain.contract.text import one_line
+from cloudtrain.runtime.http_opener import make_opener
 from cloudtrain.runtime.notifications.notification import Notification
 from cloudtrain.runtime.notifications.rules import Rule
 
@@ -141,19 +142,13 @@ def _key(secret: str) -> bytes:
     return secret.encode()
 
 
-class _NoRedirects(urllib.request.HTTPRedirectHandler):
-    def redirect_request(self, *_: Any) -> None:
-        """Follow none: the body and the URL may be for the first host only."""
-
-
 def _post(url: str, body: bytes, headers: Mapping[str, str]) -> None:
     if urlsplit(url).scheme not in ("http", "https") or not urlsplit(url).hostname:
         raise NotSent("the URL is not one of http or https", again=False)
     own = {"Content-Type": "application/json", "User-Agent": f"cloudtrain/{__version__}"}
     request = urllib.request.Request(url, data=body, headers={**own, **headers}, method="POST")
-    trusted = urllib.request.HTTPSHandler(context=ssl.create_default_context())
     try:
-        with urllib.request.build_opener(_NoRedirects, trusted).open(request, timeout=TIMEOUT) as answer:
+        with make_opener().open(request, timeout=TIMEOUT) as answer:
             answer.read(ANSWER_BYTES)
     except urllib.error.HTTPError as error:
         raise _refused(error) from None

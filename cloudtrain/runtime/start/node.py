@@ -21,6 +21,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from urllib.parse import quote
 
+from cloudtrain._system.descriptors import write_all
 from cloudtrain._system.interfaces import interface_to
 from cloudtrain._system.processes import exit_code, fork
 from cloudtrain._system.safe_open import Beneath
@@ -306,8 +307,7 @@ def _be_runtime(base: Path, environment: Mapping[str, str], target: int, command
 def _send(data: bytes) -> None:
     """Write to the step, which may be gone."""
     with contextlib.suppress(OSError):
-        while data:
-            data = data[os.write(1, data) :]
+        write_all(1, data)
 
 
 if __name__ == "__main__":

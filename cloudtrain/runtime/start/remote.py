@@ -20,7 +20,7 @@ import sys
 import time
 from typing import Any, BinaryIO
 
-from cloudtrain._system.descriptors import unread
+from cloudtrain._system.descriptors import unread, write_all
 from cloudtrain._system.gpu_models import gpu_models
 from cloudtrain._system.interfaces import own_addresses, resolve
 from cloudtrain._system.owned import FolderIsOpen, own_folder
@@ -81,11 +81,9 @@ class Connection:
 
     def send(self, frames: bytes) -> None:
         """Does nothing if the connection has ended."""
-        data = memoryview(frames)
         self._is_sending = True
         with contextlib.suppress(OSError):
-            while data:
-                data = data[os.write(1, data) :]
+            write_all(1, frames)
         self._is_sending = False
 
     def _look(self) -> None:
