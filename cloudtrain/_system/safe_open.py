@@ -130,7 +130,7 @@ class Beneath:
             return os.stat(name, dir_fd=parent, follow_symlinks=False)
 
     def walk(self, skip: Skip) -> Iterator[Found]:
-        """All files, folders and links below, sorted by name; a folder comes before its content.
+        """All files, folders and links below, sorted by name; a folder precedes its content.
 
         Calls ``skip`` for everything else, and for folders that cannot be read.
         """

@@ -3,7 +3,7 @@
 - SIGTERM, which every scheduler sends. Its grace period is the contract's ``stop_grace``.
 - SIGINT of the runtime, which passes Ctrl-C on. Without a runtime, it raises KeyboardInterrupt as always.
 - SIGUSR1, which Slurm sends ahead of time (``--signal=USR1@120``) and Open MPI forwards.
-- The notice of cloudtrain's runtime, in the host's run folder. It comes from the platform or from another host.
+- The notice of cloudtrain's runtime, in the host's run folder. The platform or another host has sent it.
 - The notice of an EC2 spot instance, if enabled; see `cloudtrain.environment.spot`.
 """
 

@@ -152,7 +152,7 @@ def _connect(psycopg: Any, place: str) -> Iterator[Database]:
 def _create(database: Database) -> None:
     database.execute(
         "SELECT pg_advisory_xact_lock(hashtext('cloudtrain.history'))"
-    )  # two clients may come first
+    )  # two clients may create the table concurrently
     database.execute(f"CREATE SCHEMA IF NOT EXISTS {SCHEMA}")
     for statement in TABLES:
         database.execute(statement.format(id=_ID))

@@ -16,7 +16,7 @@ from cloudtrain._dataclass import dataclass
 LENGTH_BYTES = 4
 SEAL_BYTES = 32
 MESSAGE_BYTES = 64 << 20
-"""The longest message. Only lists of a host's output files come near."""
+"""The longest message. Only lists of a host's output files are nearly as long."""
 
 
 class BrokenSeal(ValueError):

@@ -41,7 +41,7 @@ POLL_SECONDS = 0.1
 
 
 class RollCall:
-    """The leader's side. Runs in a thread for the whole attempt: a host that comes late has no place in it.
+    """The leader's side. Runs in a thread for the whole attempt: a host that connects late has no place in it.
 
     Args:
         rendezvous: ``host:port`` of the call.

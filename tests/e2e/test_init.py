@@ -101,7 +101,7 @@ def test_a_folder_that_cannot_be_written(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("written", FRAMEWORKS)
-def test_doctor_says_what_the_job_installs(written: str, tmp_path: Path) -> None:
+def test_doctor_lists_what_the_job_installs(written: str, tmp_path: Path) -> None:
     """In an environment that has none of it, as after an installation of cloudtrain alone."""
     venv.create(tmp_path / "empty", symlinks=True)
     made = cloudtrain("init", "job", "--framework", written, cwd=tmp_path)

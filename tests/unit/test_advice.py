@@ -22,7 +22,7 @@ def test_nothing_is_installed_from_a_distribution_that_does_not_exist() -> None:
     assert named == []
 
 
-def test_an_error_about_something_missing_says_what_to_do_next() -> None:
+def test_errors_about_missing_things_have_hints() -> None:
     """An error of cloudtrain that begins with "there is no" has a hint."""
     of_users = {name for name in vars(errors) if name[0].isupper()} | {"InvalidArgument", "KubeNotFound"}
     without = [

@@ -40,7 +40,7 @@ def test_nothing_is_generated_before_the_first_use() -> None:
     assert "__eq__" in vars(derived)
 
 
-def test_it_is_a_dataclass() -> None:
+def test_a_generated_class_is_a_dataclass() -> None:
     base, derived = classes()
     assert is_dataclass(derived) and [each.name for each in fields(derived)] == ["name", "size", "items"]
     one = derived("a", items=[1])

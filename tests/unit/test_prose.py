@@ -33,6 +33,9 @@ def found(tmp_path: Path, name: str, text: str) -> list[str]:
         ('"""First line.\n\nIt stands here.\n"""\n', ["3: stands"]),  # prose: ok
         ("x = 1\nraise ValueError(f'{x} is no number')\n", ["2: is no"]),  # prose: ok
         ("def test_goes_on():\n    pass\n", ["1: goes on"]),  # prose: ok
+        ("def test_it_is_frozen():\n    pass\n", ["1: test it is frozen"]),  # prose: ok
+        ("def test_a_rule_says_why():\n    pass\n", ["1: test a rule says why"]),  # prose: ok
+        ("# a comment comes late, and the reason is said\n", ["1: comes late", "1: is said"]),  # prose: ok
         ('"""What it does."""\n', ["1: What"]),  # prose: ok
         ("# split over\n# lines: goes\n# on\n", ["2: goes on"]),  # prose: ok
     ],

@@ -19,7 +19,7 @@ EAGER_BYTES = 16 << 10
 HELLO_BYTES = 1024
 """The longest first message of a rank."""
 MESSAGE_BYTES = 64 << 20
-"""The longest message. The results of small operations among thousands of ranks come near."""
+"""The longest message. Only the results of small operations among thousands of ranks are nearly as long."""
 POSITION_SECONDS = 2.0
 """How long rank 0 waits for the other ranks' positions."""
 GLOBAL = 0

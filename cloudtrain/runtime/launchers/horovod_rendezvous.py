@@ -26,7 +26,7 @@ LOOK_UP_SECONDS = 0.2
 
 
 def addresses(hosts: Iterable[str]) -> set[str]:
-    """The addresses of hosts, and the loopback addresses, over which ranks of this host may come."""
+    """The addresses of hosts, and the loopback addresses, over which ranks of this host may connect."""
     found = {"127.0.0.1", "127.0.1.1"}
     for host in hosts:
         try:

@@ -64,7 +64,7 @@ class Merge:
         """Two hosts with the same path, as host and index: the one that gives it, and another one."""
 
     def add_files(self, host: str, files: Iterable[Sequence[Any]]) -> None:
-        """Add files of ``host``; a folder comes before its content. Raises ValueError for anything else."""
+        """Add files of ``host``; a folder precedes its content. Raises ValueError for anything else."""
         self._files[host] += map(_output_file, files)
 
     def plan(self) -> Mapping[str, Share]:

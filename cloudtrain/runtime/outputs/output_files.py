@@ -34,7 +34,7 @@ def output_folder(paths: Paths, kind: str) -> Iterator[Beneath]:
 
 
 def list_outputs(paths: Paths, skipped: Skipped, *, archived: bool) -> list[OutputFile]:
-    """The outputs of a host, sorted; a folder comes before its content.
+    """The outputs of a host, sorted; a folder precedes its content.
 
     Args:
         skipped: gets what is neither a file nor a link to something in the same folder.

@@ -43,7 +43,7 @@ def test_a_rank_that_is_killed() -> None:
 
 @pytest.mark.parametrize("way", WAYS)
 def test_a_rank_that_starts_too_late(way: str) -> None:
-    ended = run_ranks(way, 2, "_fails.py", "comes late", warm=True)
+    ended = run_ranks(way, 2, "_fails.py", "starts late", warm=True)
     assert ended.returncode != 0
     assert "CollectiveError: rank 0 of 2" in ended.output
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from cloudtrain.runtime.start.messages import FrameReader, Message, Ranks, Refused
 
 
-def test_a_host_without_the_interpreter_says_what_to_do(tmp_path: Path) -> None:
+def test_a_missing_interpreter_error_has_a_hint(tmp_path: Path) -> None:
     (tmp_path / "train.py").touch()
     python = str(tmp_path / "bin/python")
     program = {"ranks": 1, "python": python, "options": [], "arguments": ["train.py"]}

@@ -68,7 +68,7 @@ def test_a_crowd_delays_nothing(three_hosts: list[Machine], tmp_path: Path, coun
     assert '"event": "refused"' in (job.part("n1").paths.output / "events.jsonl").read_text()
 
 
-def test_nothing_can_be_read_on_the_way(two_hosts: list[Machine], tmp_path: Path) -> None:
+def test_traffic_between_hosts_cannot_be_read(two_hosts: list[Machine], tmp_path: Path) -> None:
     """The commands of mpirun's daemons, too, pass the network between the hosts."""
     seen = tmp_path / "seen"
     with attack(two_hosts[1], tmp_path, "sniffer.py", "7778", str(seen)) as log:

@@ -1,4 +1,4 @@
-"""The life of jobs on a cluster: what is said while they wait and run, and what is left when they have ended."""
+"""The life of jobs on a cluster: what is shown while they wait and run, and what is left when they have ended."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ DISTRIBUTIONS = {
 
 
 @pytest.mark.parametrize("case", DISTRIBUTIONS)
-def test_cloudtrains_is_imported_if_there_is_no_other(run: Run, case: str) -> None:
+def test_cloudtrains_horovod_is_imported_without_another(run: Run, case: str) -> None:
     job = run(PRINTS_WHERE, distribution=DISTRIBUTIONS[case])
     assert job.status == JobStatus.COMPLETED, job.logs()
     assert job.logs().count("cloudtrain/alias/horovod rank") == (1 if case == "none" else 2)

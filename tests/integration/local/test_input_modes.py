@@ -100,7 +100,7 @@ def test_fast_file_with_the_certificates_of_a_proxy(
     assert job.logs() == "[rank 0] True\n"
 
 
-def test_there_are_no_mounts_where_fusermount_cannot_become_root(can_mount: None) -> None:
+def test_channels_are_not_mounted_where_fusermount_cannot_become_root(can_mount: None) -> None:
     script = "from cloudtrain.storage.mount import why_no_mounts; print(why_no_mounts())"
     command = ["unshare", "--user", "--map-user=1000", sys.executable, "-c", script]
     done = subprocess.run(command, capture_output=True, text=True, check=True)

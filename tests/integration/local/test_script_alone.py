@@ -10,7 +10,7 @@ from local_jobs import Run, write
 from cloudtrain import FailureClass, JobStatus
 
 
-def test_it_finds_its_modules(run: Run, tmp_path: Path) -> None:
+def test_a_script_alone_finds_its_modules(run: Run, tmp_path: Path) -> None:
     for name in ("models/__init__.py", "models/gan.py", "evaluate.py"):
         write(tmp_path, name, "from helpers import NAME\n")
     write(tmp_path, "helpers.py", "NAME = 'found'\n")

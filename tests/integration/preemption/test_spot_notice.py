@@ -20,7 +20,7 @@ Submit = Callable[..., Job]
 ACTION = {"action": "terminate", "time": "2026-11-21T17:02:00Z"}
 
 
-def test_none_and_then_one(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_spot_notice_appears_when_the_metadata_service_has_one(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("http_proxy", "http://127.0.0.1:1")  # the service is never behind a proxy
     with metadata_service() as service:
         assert spot_notice(service.endpoint) is None

@@ -72,7 +72,7 @@ def test_a_session_does_not_use_it(taken: list[tuple[str, str | None]]) -> None:
     assert taken == [("HEAD", ACCOUNT)]
 
 
-def test_it_is_not_read_either(tmp_path: Path, taken: list[tuple[str, str | None]]) -> None:
+def test_a_bucket_of_another_account_is_not_read(tmp_path: Path, taken: list[tuple[str, str | None]]) -> None:
     store = SageMakerPlatform().open_store(DEFAULT)
     for ask in (
         lambda: list(store.list()),

@@ -39,5 +39,5 @@ def test_what_is_not_there_is_an_error(service: SageMakerService) -> None:
         boto3.Session().client("logs").describe_log_streams(logGroupName="/aws/sagemaker/TrainingJobs")
 
 
-def test_it_knows_who_asks(service: SageMakerService) -> None:
+def test_get_caller_identity_returns_the_account(service: SageMakerService) -> None:
     assert boto3.Session().client("sts").get_caller_identity()["Account"] == ACCOUNT

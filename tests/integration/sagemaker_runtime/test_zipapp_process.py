@@ -33,7 +33,7 @@ def start(tmp_path: Path, paths: Paths, **options: object) -> subprocess.Popen[b
     )
 
 
-def test_it_runs_the_job_in_the_same_process(tmp_path: Path, paths: Paths) -> None:
+def test_the_zipapp_runs_the_job_in_the_same_process(tmp_path: Path, paths: Paths) -> None:
     process = start(tmp_path, paths)
     assert process.wait(60) == 0
     assert (paths.model / "ran").exists()

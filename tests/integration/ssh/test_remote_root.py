@@ -61,7 +61,7 @@ def new_job(root: RemoteRoot, name: str) -> str:
     return name
 
 
-def test_it_is_a_job_root(shell: Counting, tmp_path: Path) -> None:
+def test_a_remote_folder_is_a_job_root(shell: Counting, tmp_path: Path) -> None:
     path = tmp_path / "the jobs"
     root = RemoteRoot(shell, str(path))
     assert list(root.names()) == []

@@ -54,7 +54,7 @@ def test_data_are_in_the_given_folder(tmp_path: Path, monkeypatch: pytest.Monkey
         assert open_store("s3://data").read("key") == b"kept"
 
 
-def test_it_listens_on_loopback_only_and_leaves_nothing_in_tmp(
+def test_the_s3_server_listens_on_loopback_only_and_cleans_tmp(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))

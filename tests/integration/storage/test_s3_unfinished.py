@@ -68,6 +68,6 @@ def test_the_upload_of_a_killed_process_is_aborted_and_others_are_not(
     assert open_store(f"s3://{s3}/job/output").stat("model.tar.gz") is None
 
 
-def test_nothing_happens_where_it_is_not_possible(s3: str, tmp_path: Path) -> None:
+def test_abandoned_uploads_of_a_folder_or_missing_bucket_are_ignored(s3: str, tmp_path: Path) -> None:
     assert abort_abandoned_uploads(tmp_path.as_uri()) == 0
     assert abort_abandoned_uploads("s3://no-such-bucket-here/job") == 0

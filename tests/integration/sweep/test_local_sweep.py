@@ -344,7 +344,7 @@ def test_a_job_of_this_name_that_is_another_is_not_adopted(folder: Path) -> None
     assert second.status == COMPLETED
 
 
-def test_a_disk_that_is_full_stops_nothing_for_good(folder: Path) -> None:
+def test_a_sweep_continues_after_its_events_could_not_be_written(folder: Path) -> None:
     """The events cannot be written for a while: nothing is submitted that is not recorded."""
     started = start(folder, trials=2)
     events = started.journal.folder / "events.jsonl"

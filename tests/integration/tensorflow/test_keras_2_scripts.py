@@ -26,7 +26,7 @@ def outputs(python: str, legacy: str) -> dict[str, tuple[str, ...]]:
 
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("call", CALLS)
-def test_it_runs_on_tf_keras(warm_tensorflow: str, call: str) -> None:
+def test_a_keras_2_script_runs_on_tf_keras(warm_tensorflow: str, call: str) -> None:
     assert outputs(warm_tensorflow, "1")[call][-1] == "it ran"
 
 

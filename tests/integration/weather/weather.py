@@ -1,4 +1,4 @@
-"""Plays bad weather, and fails if anything came of it."""
+"""Injects faults of network, disks and hosts, and fails if they did any harm."""
 
 from __future__ import annotations
 

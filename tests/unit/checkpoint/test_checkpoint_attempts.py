@@ -126,7 +126,7 @@ def test_what_an_earlier_attempt_still_commits_is_replaced(
         assert content(tmp_path, number, monkeypatch) == 1
 
 
-def test_it_commits_between_two_steps_of_a_save(
+def test_a_later_attempt_commits_between_two_steps_of_a_save(
     begin: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     earlier = begin(0)

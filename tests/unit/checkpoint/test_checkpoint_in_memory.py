@@ -260,7 +260,7 @@ def test_a_folder_that_others_can_read_is_not_used(memory: Path, tmp_path: Path,
     assert not Checkpointer(tmp_path / "run").save(1, state(1), to="memory")
 
 
-def test_why_there_is_no_folder(
+def test_the_warning_without_a_memory_folder_has_its_reason(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setenv(VARIABLE, "no /dev/shm")

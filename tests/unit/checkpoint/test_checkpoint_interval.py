@@ -96,7 +96,7 @@ def test_a_slow_commit_is_not_followed_by_the_next_immediately(
     assert {after - before for before, after in itertools.pairwise(moments)} == {400}
 
 
-def test_it_is_never_longer_than_asked(tmp_path: Path, clock: list[float]) -> None:
+def test_the_save_interval_is_at_most_max_every(tmp_path: Path, clock: list[float]) -> None:
     checkpointer = saver(tmp_path, every="auto", max_every=4, keep=None)
     steps = []
     for step in range(1, 20):

@@ -184,7 +184,7 @@ class TestTheEnd:
             raise ValueError("x")
         assert saver(tmp_path).steps() == []
 
-    def test_it_can_be_switched_off(self, tmp_path: Path) -> None:
+    def test_save_at_end_can_be_switched_off(self, tmp_path: Path) -> None:
         with saver(tmp_path, every=100, save_at_end=False) as checkpointer:
             checkpointer.maybe_save(1, {})
         assert saver(tmp_path).steps() == []

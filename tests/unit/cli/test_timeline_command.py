@@ -86,7 +86,7 @@ def test_a_plot_is_written(folder: Path, tmp_path: Path) -> None:
     assert (tmp_path / "picture.png").read_bytes().startswith(b"\x89PNG")
 
 
-def test_without_steps_there_is_nothing_to_draw(tmp_path: Path) -> None:
+def test_a_timeline_without_complete_steps_is_not_drawn(tmp_path: Path) -> None:
     record(tmp_path / "t.json", 0, steps=0)
     result = run(tmp_path / "t.json")
     assert result.exit_code == 0

@@ -106,7 +106,7 @@ def test_the_report_of_a_failed_job() -> None:
     ]
 
 
-def test_a_running_job_says_when_this_was() -> None:
+def test_the_status_of_a_running_job_has_its_date() -> None:
     assert "Running, as of 2027-01-15" in page(gathered()).text
 
 
@@ -156,7 +156,7 @@ def _saying(text: str) -> Gathered:
 
 
 @pytest.mark.parametrize("evil", ATTACKS)
-def test_whatever_a_job_calls_itself_the_report_is_the_same_page(evil: str) -> None:
+def test_the_report_of_a_job_with_a_hostile_name_is_one_page(evil: str) -> None:
     job, harmless = _saying(evil), _saying("https://example.org/a")
     tags = {one.tag for jobs in ([harmless], [harmless] * 2) for one in page(*jobs).all()}
     for document in (render([job]), render([job, job])):

@@ -59,7 +59,7 @@ def source(tmp_path: Path) -> Path:
         ("import horovod.data", "The horovod of this job does not have horovod.data"),
     ],
 )
-def test_it_never_belongs_in_requirements_txt(
+def test_horovod_is_not_advised_for_requirements_txt(
     source: Path, monkeypatch: pytest.MonkeyPatch, code: str, expected: str
 ) -> None:
     monkeypatch.syspath_prepend(ALIAS)  # as in a job

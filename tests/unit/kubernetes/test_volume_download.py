@@ -64,7 +64,7 @@ def test_one_file(source: Path, tmp_path: Path) -> None:
     assert sum(counts) == 50_000
 
 
-def test_nothing_is_there(tmp_path: Path) -> None:
+def test_a_missing_path_has_no_files(tmp_path: Path) -> None:
     files = _Files(tmp_path / "a", None)
     files.take(iter(printed(tmp_path / "none")))
     assert (files.complete, files.count) == (True, 0)

@@ -136,7 +136,7 @@ def test_a_recorded_handshake_cannot_be_replayed() -> None:
     assert isinstance(run(replay, examine)[1], NotAuthenticated)
 
 
-def test_the_key_of_one_purpose_is_none_for_another() -> None:
+def test_keys_of_different_purposes_differ() -> None:
     spawn = secret.derive(SECRET, "spawn")
     assert isinstance(run(lambda end: prove(end, spawn), examine)[0], NotAuthenticated)
     client, server = run(lambda end: handshake.prove(end, spawn, "spawn", time.monotonic() + 60), examine)

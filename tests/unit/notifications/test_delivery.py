@@ -91,7 +91,7 @@ def test_a_signal_ends_a_hold(tmp_path: Path) -> None:
     assert time.monotonic() - began < 50
 
 
-def test_a_rule_gives_up_after_its_time_and_says_why(tmp_path: Path) -> None:
+def test_a_delivery_that_expires_has_a_reason(tmp_path: Path) -> None:
     outbox = Outbox(tmp_path)
     outbox.post(notification(at=time.time() - 10))
     with Receiver([500]).up() as receiver:

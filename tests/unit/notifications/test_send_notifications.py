@@ -96,7 +96,7 @@ def test_a_server_that_sends_a_byte_now_and_then_holds_no_one(monkeypatch: pytes
         thread.join()
 
 
-def test_a_server_that_is_away_may_come_back() -> None:
+def test_a_refused_connection_is_tried_again() -> None:
     port = free_port()
     for rule in (
         {"webhook": f"http://127.0.0.1:{port}/$TOKEN"},
@@ -125,7 +125,7 @@ def test_a_command_gets_the_notification_and_may_leave_a_process(tmp_path: Path)
     os.kill(int(Path(f"{path}.pid").read_text()), 9)
 
 
-def test_a_command_that_fails_is_tried_again_and_one_that_is_missing_is_not() -> None:
+def test_only_commands_that_exist_are_retried() -> None:
     error = failing(
         {"command": [sys.executable, "-c", "import os, sys; sys.exit('no ' + os.environ['TOKEN'])"]}
     )

@@ -81,7 +81,7 @@ def test_workers_of_loaders_do_not_count(beat: str, method: str) -> None:
 
 
 @pytest.mark.parametrize("content", [b"", bytes(48), bytes(40)], ids=len)
-def test_without_a_report_nothing_is_known(tmp_path: Path, content: bytes) -> None:
+def test_data_wait_is_unknown_without_a_valid_report(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "rank-0.heartbeat"
     path.write_bytes(content)
     assert heartbeat.read_data(str(path)) is None

@@ -54,7 +54,7 @@ def run_on(disk: Path, script: str, argument: Path) -> str:
     return subprocess.run(command, check=True, capture_output=True, text=True).stdout
 
 
-def test_one_clear_error_and_nothing_left(tmp_path: Path, small_disk: Path) -> None:
+def test_a_full_disk_is_one_error_and_leaves_no_files(tmp_path: Path, small_disk: Path) -> None:
     source = make_tree(tmp_path / "src", {"noise.bin": os.urandom(3_000_000)})
     said = run_on(small_disk, PACK, source)
     assert said.endswith(

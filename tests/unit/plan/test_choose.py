@@ -190,7 +190,7 @@ def test_what_is_missing_is_named(
     "options",
     [{"steps": int("9" * 400)}, {"gpus": "9" * 5000}, {"parameters": 1e308}, {"step_seconds": 1e-300}],
 )
-def test_numbers_that_nothing_has_are_refused(options: dict[str, object]) -> None:
+def test_impossible_numbers_of_wishes_are_refused(options: dict[str, object]) -> None:
     with pytest.raises(InvalidJob, match="expected") as raised:
         wishes_from(options)
     assert len(str(raised.value)) < 500

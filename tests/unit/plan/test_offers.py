@@ -44,7 +44,7 @@ def test_a_gpu_by_the_names_of_platforms(gpu: str, name: str, means: bool) -> No
     assert is_named(gpu, name) is means
 
 
-def test_what_fits_and_is_free_comes_first_and_unknown_prices_last() -> None:
+def test_offers_that_fit_are_first_and_unknown_prices_last() -> None:
     one = HostsOffered("slurm", "main", 2, "", "a100", 8, price=10.0, available=4, free_gpus=16)
     busy = replace(one, free_gpus=8, price=1.0)
     unknown = replace(one, price=None)

@@ -161,7 +161,7 @@ def test_an_own_damaged_copy_is_replaced_by_the_held_one(
     assert set(checkpoint.state["weights"]) == {3.0}
 
 
-def test_without_space_nothing_is_held_and_later_copies_are(
+def test_a_holder_without_space_refuses_a_copy_and_holds_later_ones(
     make: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     owner, holder = make("algo-1"), make("algo-2", space=100)

@@ -90,7 +90,7 @@ def test_a_step_of_the_wall_clock_is_not_silence(run: str) -> None:
     assert check(Watchdog(run, slots()[:1], limit=5)) is None
 
 
-def test_without_a_limit_nothing_hangs(run: str) -> None:
+def test_the_watchdog_is_off_without_a_limit(run: str) -> None:
     rank(run, 0, "beat")
     assert check(Watchdog(run, slots(), limit=0)) is None
 

@@ -74,7 +74,7 @@ def broken(tmp_path: Path) -> TrackerFiles:
 
 
 @pytest.mark.parametrize("upload", [last_upload, hurried_upload])
-def test_whatever_goes_wrong_is_a_warning(
+def test_a_failed_upload_of_tracker_files_is_a_warning(
     tmp_path: Path, upload: Callable[[list[TrackerFiles]], list[str]]
 ) -> None:
     [warning] = upload([broken(tmp_path)])

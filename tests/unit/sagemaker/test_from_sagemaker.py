@@ -89,7 +89,7 @@ def test_arguments_are_those_of_the_object(name: str, own: dict[str, Any]) -> No
 
 
 @pytest.mark.parametrize("name", ["pytorch", "model_trainer"])
-def test_it_runs_on_another_platform(name: str, tmp_path: Path) -> None:
+def test_a_job_from_sagemaker_runs_on_another_platform(name: str, tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text("print('training')")
     estimator = Estimator.from_sagemaker(
         recorded(name),

@@ -155,7 +155,7 @@ def test_without_a_selected_count_that_of_the_preference_or_of_the_job_counts() 
     assert paid(response) == pytest.approx(200.0)
 
 
-def test_before_the_selection_nothing_is_guessed() -> None:
+def test_details_before_the_selection_have_no_instance_type() -> None:
     response = described("Stopped")
     details = describe_answer(response).details
     assert details["instances"] == f"not selected yet: {BIG}, {SMALL}"

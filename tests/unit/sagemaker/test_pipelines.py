@@ -88,7 +88,7 @@ def test_the_variables_are_where_version_3_has_them(folder: Path, aws: None) -> 
         assert ours["HyperParameters"][name] == (expression if name == "name" else joined)
 
 
-def test_nothing_depends_on_the_time(folder: Path) -> None:
+def test_a_pipeline_request_does_not_depend_on_the_time(folder: Path) -> None:
     job = {"entry_point": "train.py", "source_dir": "src", "instance_count": 2}
     assert arguments(**job) == arguments(**job)
     assert not [name for name in arguments(**job)["Environment"] if "JOB_NAME" in name]

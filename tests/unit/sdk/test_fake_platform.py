@@ -18,7 +18,9 @@ def script(tmp_path: Path) -> str:
     return str(tmp_path / "train.py")
 
 
-def test_it_keeps_the_request_and_gives_the_outcome(script: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_fake_platform_keeps_the_request_and_gives_the_outcome(
+    script: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     platform = FakePlatform(logs=["[rank 0] loss=1"], model_data="s3://b/m")
     estimator = Estimator(
         script, platform=platform, hyperparameters={"lr": 0.1}, environment={"A_TOKEN": "x"}

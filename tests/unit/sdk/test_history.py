@@ -309,7 +309,7 @@ def test_a_query_that_fails_leaves_the_index(where: str, jobs: None) -> None:
     assert not list(state_home().glob("index.damaged*"))
 
 
-def test_whatever_shows_a_job_that_has_ended_keeps_its_end() -> None:
+def test_looking_at_an_ended_job_keeps_its_end() -> None:
     make_job("shown", [0.5], 0.1)
     look_at(LocalPlatform(), "shown")
     shutil.rmtree(JobFolder.of("local", "shown").path)

@@ -53,7 +53,7 @@ def make_jobs() -> None:
     make_job("none", [], "auto", submitted_at=30.0, status=JobStatus.FAILED, failure=failure, exit_code=1)
 
 
-def test_it_answers_as_the_index_does(shared: Any) -> None:
+def test_the_shared_history_answers_as_the_index_does(shared: Any) -> None:
     make_jobs()
     for where, expected in CONDITIONS:
         assert [job.name for job in history.query(where)] == expected, where
@@ -116,7 +116,7 @@ def _query(home: str) -> int:
     return len(history.query())
 
 
-def test_clients_that_come_first_at_the_same_time(
+def test_clients_create_the_shared_history_concurrently(
     shared: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     homes = [str(tmp_path / f"home-{number}") for number in range(3)]

@@ -36,7 +36,7 @@ def test_round_trips() -> None:
     assert TrainingJob.from_dict({}).to_dict() == {}
 
 
-def test_it_is_frozen() -> None:
+def test_a_training_job_is_frozen() -> None:
     with pytest.raises(AttributeError):
         TrainingJob.from_dict(FULL).instance_count = 3  # type: ignore[misc]
 

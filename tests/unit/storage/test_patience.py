@@ -1,4 +1,4 @@
-"""How long a store that is away is waited for, and what is said meanwhile."""
+"""How long to wait for a store that is away, and what is logged while waiting."""
 
 from __future__ import annotations
 

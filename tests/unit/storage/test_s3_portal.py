@@ -87,9 +87,7 @@ def test_its_answers_are_not_those_of_s3(portal: None, action: str, tmp_path: Pa
     assert not (tmp_path / "there").exists()
 
 
-def test_it_does_not_count_as_a_store_without_checkpoints(
-    portal: None, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_unreachable_store_does_not_count_as_empty(portal: None, monkeypatch: pytest.MonkeyPatch) -> None:
     """The training would start over."""
     monkeypatch.setenv("CLOUDTRAIN_STORAGE_PATIENCE", "0")
     with pytest.raises(Unreachable):

@@ -106,7 +106,7 @@ def test_split_is_folder_and_name(uri: str, parts: tuple[str, str]) -> None:
 
 
 @pytest.mark.parametrize("uri", ["s3://bucket", "s3://bucket/", "file:///"])
-def test_nothing_to_split(uri: str) -> None:
+def test_a_uri_without_an_object_cannot_be_split(uri: str) -> None:
     with pytest.raises(StorageError, match="names no object"):
         split_uri(uri)
 

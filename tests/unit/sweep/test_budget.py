@@ -63,11 +63,11 @@ def test_costs_in_two_currencies_are_not_added() -> None:
     assert (trials.cost, trials.next_cap()) == (None, 0.0)
 
 
-def test_without_a_cap_there_is_none() -> None:
+def test_trials_have_no_cap_if_the_sweep_has_none() -> None:
     assert trials_of(None, 3).next_cap() is None
 
 
-def test_no_order_of_ends_exceeds_the_cap() -> None:
+def test_the_cap_holds_for_any_order_of_ends() -> None:
     source = random.Random(1)
     for _ in range(200):
         trials = trials_of(100.0, source.randint(1, 8))

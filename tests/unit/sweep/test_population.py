@@ -64,7 +64,7 @@ def test_all_are_compared_at_the_same_boundary() -> None:
     assert ends([*trials, child]) == [0], "nor is it compared where it has not trained"
 
 
-def test_none_ends_without_a_replacement() -> None:
+def test_a_trial_ends_only_if_another_can_replace_it() -> None:
     trials = [running(number, {5: float(number)}) for number in range(4)]
     assert ends(trials, trials=5) == [0]
     assert ends(trials, trials=4) == []
@@ -121,7 +121,7 @@ def test_a_population_needs_checkpoints() -> None:
         check_checkpoints({"checkpoint_s3_uri": "s3://b/c"}, "print('loss')")
 
 
-def test_a_child_that_had_nothing_left_to_train_says_so() -> None:
+def test_a_child_without_a_value_has_a_reason() -> None:
     child = Trial(4, "opt-0004", {}, 0.0, status=RUNNING, attributes={"parent": 3})
     found = JobDescription(name=child.name, platform="local", status=JobStatus.COMPLETED, submitted_at=0.0)
     status, why = _outcome(child, found, "score")
@@ -203,7 +203,7 @@ def best_score(seed: int, *, replaces: bool) -> float:
     return max(scores[trial.number] for trial in trials if trial.status == COMPLETED)
 
 
-def test_it_beats_random_search_where_the_best_value_changes() -> None:
+def test_a_population_beats_random_search_where_the_best_value_changes() -> None:
     """Both train eight trials at a time for 60 steps."""
     gains = [best_score(seed, replaces=True) / best_score(seed, replaces=False) for seed in range(10)]
     assert sum(gain > 1.2 for gain in gains) >= 7, gains

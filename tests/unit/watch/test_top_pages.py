@@ -38,7 +38,7 @@ def shown(
     return [line.plain.rstrip() for line in job_page(view, width, height, scroll)]
 
 
-def test_of_1024_ranks_those_that_differ_come_first() -> None:
+def test_ranks_that_differ_are_shown_first_of_1024() -> None:
     with large_job("large"):
         view = look_at(LocalPlatform(), "large")
     scroll = Scroll()

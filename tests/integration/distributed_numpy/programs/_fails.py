@@ -13,12 +13,12 @@ import numpy as np
 import cloudtrain.distributed.numpy as hvd
 from cloudtrain.distributed import World
 
-START_TIMEOUTS = {"comes late": 3.0}
+START_TIMEOUTS = {"starts late": 3.0}
 TIMEOUTS = {"hangs": 2.0}
 
 
 def main(backend: str, way: str) -> None:
-    if way == "comes late":
+    if way == "starts late":
         if backend == "mpi":
             # MPI's own start waits for all ranks, without a timeout
             import_module("mpi4py.MPI")

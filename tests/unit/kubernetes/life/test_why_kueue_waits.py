@@ -43,7 +43,7 @@ from cloudtrain.platforms.kubernetes.life.reasons import why_queued
         ),
     ],
 )
-def test_why_there_is_no_quota(reason, message, expected):
+def test_reasons_for_missing_quota(reason, message, expected):
     found = workload(told("QuotaReserved", status="False", reason=reason, message=message))
     assert expected in str(why_queued(found, "team-a"))
 

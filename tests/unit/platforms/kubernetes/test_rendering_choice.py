@@ -1,4 +1,4 @@
-"""The kind of a job's main object is chosen by what the cluster has, and the reason is said."""
+"""The kind of a job's main object is chosen by what the cluster has, and the reason is reported."""
 
 from __future__ import annotations
 
