@@ -271,10 +271,14 @@ class Caller:
                 found = self._outcome_of(message)
             elif name in message["hosts"]:
                 found = tuple(message["hosts"])
-            elif self._preparation is None:
+            else:
+                from cloudtrain.runtime.checkpoint_memory import remove_memory
                 from cloudtrain.runtime.spare import prepare
 
-                self._preparation = prepare(self._config, self._environ, self._inbox)
+                remove_memory(
+                    self._config.paths
+                )  # pods count no attempts: a later one would take the copies for those of this one
+                self._preparation = self._preparation or prepare(self._config, self._environ, self._inbox)
         client.close()
         while self._preparation and self._preparation.is_alive() and isinstance(found, tuple):
             found = self._ended(POLL_SECONDS) or found

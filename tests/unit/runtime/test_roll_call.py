@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 from collections.abc import Callable
@@ -17,6 +18,7 @@ from cloudtrain.errors import PlatformError
 from cloudtrain.link.secret import derive
 from cloudtrain.observe import EventLog
 from cloudtrain.runtime import roll_call
+from cloudtrain.runtime.checkpoint_memory import MARK
 from cloudtrain.runtime.host_config import HostConfig
 from cloudtrain.runtime.leader_client import LeaderClient
 from cloudtrain.runtime.outcome import HostOutcome
@@ -103,6 +105,9 @@ def test_a_spare_host_that_fails_while_the_job_completes_has_completed(
     leads = threading.Thread(target=leader.find, daemon=True)
     leads.start()
     spare, _ = make_caller(tmp_path, "c", port)
+    copies = tmp_path / f"cloudtrain-{os.geteuid()}-{'0' * 16}"  # of an attempt in which it had a place
+    copies.mkdir(0o700)
+    (spare._config.paths.input_config / MARK).write_text(str(copies))
     put = spare._inbox.put
 
     def put_both(message: Any) -> None:
@@ -121,3 +126,4 @@ def test_a_spare_host_that_fails_while_the_job_completes_has_completed(
     leader.end(HostOutcome(JobStatus.COMPLETED))
     waits.join(60)
     assert found == [HostOutcome(JobStatus.COMPLETED)]
+    assert not copies.exists()
