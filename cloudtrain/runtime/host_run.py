@@ -29,7 +29,6 @@ from cloudtrain.runtime.checkpoint_memory import copies_of, memory_of
 from cloudtrain.runtime.descendants import end_descendants
 from cloudtrain.runtime.diagnose import printed
 from cloudtrain.runtime.diagnose.hangs import Watchdog
-from cloudtrain.runtime.diagnose.machine_faults import gpu_faults_of, memory_kill_count, with_hints
 from cloudtrain.runtime.diagnose.silence import SilenceWatch
 from cloudtrain.runtime.host_config import HostConfig
 from cloudtrain.runtime.inputs.preparation import Preparation
@@ -53,6 +52,7 @@ from cloudtrain.runtime.outputs.patience import UPLOAD_SECONDS
 from cloudtrain.runtime.phase_failure import phase_failure
 from cloudtrain.runtime.phases import Phases
 from cloudtrain.runtime.ports import free_port
+from cloudtrain.runtime.rank_diagnosis import RankDiagnosis
 from cloudtrain.runtime.run_folder import spawn_address_path
 from cloudtrain.runtime.sampling.sampler import Sampler
 from cloudtrain.runtime.stack_collector import KILLED
@@ -106,7 +106,8 @@ class HostRun:
         """When the ranks were launched: in seconds since the epoch, as files have it, and on `time.monotonic`."""
         self._upload: OutputUpload | None = None
         """From the launch on."""
-        self._memory_kills = 0
+        self._diagnosis: RankDiagnosis
+        """From the launch on."""
         self._gpus = 0
         self._done = False
         self._kill_at: float | None = None
@@ -376,7 +377,7 @@ class HostRun:
         if isinstance(launch, MpirunLaunch) and plan.command:  # mpirun itself runs on this host
             self._leader.write_spawn_address(Path(spawn_address_path(str(plan.run))))
         self._events.emit("launch", command=show_command(plan), ranks=[slot.rank for slot in plan.slots])
-        self._memory_kills = memory_kill_count()
+        self._diagnosis = RankDiagnosis(self._config, launch, self._sampler, python, self._gpus)
         self._launched_at, self._launched = time.time(), time.monotonic()
         others = (self._reports.take,) if self._reports else ()
         self._logged = LoggedMetrics(str(plan.run), plan.slots, self._events, *others)
@@ -426,19 +427,7 @@ class HostRun:
         for rank_exit in exits:
             self._events.emit("rank-ended", rank=rank_exit.rank, exit_code=rank_exit.exit_code)
             if rank_exit.exit_code and not self._ignores_exits:
-                from cloudtrain.runtime.diagnose.hints.table import JobFacts
-                from cloudtrain.runtime.diagnose.ranks import diagnose
-
-                host, kills = self._config.host.current, memory_kill_count() - self._memory_kills
-                report = launch.report_without_ranks(rank_exit, self._preparation.python, host)
-                sampled = self._sampler.gpu_faults()
-                faults = gpu_faults_of(sampled, self._launched) if self._gpus or sampled else ""
-                facts = JobFacts(code=self._config.paths.code, channels=self._config.channels.keys())
-                report = report or diagnose(
-                    rank_exit, host, memory_kills=kills, gpu_faults=faults, facts=facts
-                )
-                report = with_hints(report, self._config.paths.base, self._config.settings.no_opt_ml)
-                self._fail(self._sampler.explain(report))
+                self._fail(self._diagnosis.of_rank(rank_exit))
         if self._stopping:
             launch.signal_ranks(signal.SIGTERM)  # including ranks that started since
         if self._end_workers_at is not None and time.monotonic() > self._end_workers_at:
@@ -447,8 +436,7 @@ class HostRun:
             self._kill_at = self._kill_at or time.monotonic() + self._config.settings.stop_grace
         if not running and not self._done:
             self._done = True
-            kills = memory_kill_count() - self._memory_kills
-            agent_report = launch.agent_report(self._config.host.current, kills)
+            agent_report = self._diagnosis.of_agent()
             if agent_report and not self._ignores_exits:
                 self._fail(agent_report)
             elif self._ignores_exits or not any(rank_exit.exit_code for rank_exit in launch.exits.values()):
