@@ -7,13 +7,14 @@ import os
 import re
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import partial
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
 import msgspec
 
+from cloudtrain._dataclass import dataclass
 from cloudtrain.config import SECTIONS, read_config, read_section
 from cloudtrain.errors import InDoubt, InvalidJob
 from cloudtrain.index import IndexEntry, add_job, remove_submission

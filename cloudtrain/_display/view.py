@@ -6,9 +6,10 @@ import contextlib
 import os
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, field
 from typing import TYPE_CHECKING, Any
 
+from cloudtrain._dataclass import dataclass
 from cloudtrain._display.waits import data_shares, mean_share
 from cloudtrain.contract import JobStatus
 from cloudtrain.errors import CloudtrainError, PlatformError

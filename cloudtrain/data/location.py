@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable
-from dataclasses import dataclass
 from pathlib import Path
 
+from cloudtrain._dataclass import dataclass
 from cloudtrain.aws import owner_of
 from cloudtrain.errors import NotFound, StorageError
 from cloudtrain.storage import FileStore, ObjectInfo, S3Store, split_uri, uri_to_path

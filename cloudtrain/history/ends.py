@@ -6,9 +6,10 @@ import math
 import sqlite3
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
+from cloudtrain._dataclass import dataclass
 from cloudtrain.contract import FailureClass, JobStatus
 from cloudtrain.errors import CloudtrainError
 from cloudtrain.history.outlines import UNSETTLED

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, field
 from typing import Any, NamedTuple
+
+from cloudtrain._dataclass import dataclass
 
 
 class MetricRange(NamedTuple):

@@ -15,10 +15,10 @@ import math
 import os
 import sqlite3
 from collections.abc import Container, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from operator import itemgetter
 from typing import Any
 
+from cloudtrain._dataclass import dataclass
 from cloudtrain.contract.documents import is_number
 from cloudtrain.contract.text import is_text
 from cloudtrain.errors import StorageError

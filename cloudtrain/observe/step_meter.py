@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
+
+from cloudtrain._dataclass import dataclass
 
 LONGEST_WINDOW = 600.0
 SHORTEST_WINDOW = 30.0

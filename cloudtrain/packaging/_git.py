@@ -6,9 +6,10 @@ import os
 import re
 import subprocess
 import time
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 
+from cloudtrain._dataclass import dataclass
 from cloudtrain.packaging._git_command import LIMIT, run_git
 from cloudtrain.packaging._secrets import secret_contents, secret_name
 

@@ -9,11 +9,11 @@ import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 
 import msgspec
 
+from cloudtrain._dataclass import dataclass
 from cloudtrain._system.files import replace
 from cloudtrain.contract.source import DEFAULT_LIMITS, SourceLimits
 from cloudtrain.errors import InvalidSource, StorageError

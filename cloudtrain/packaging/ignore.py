@@ -5,11 +5,11 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Container, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from cloudtrain._dataclass import dataclass
 from cloudtrain.errors import InvalidSource
 from cloudtrain.packaging._git_command import tracked_files
 

@@ -7,10 +7,11 @@ import os
 import time
 import warnings
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from cloudtrain._dataclass import dataclass
 from cloudtrain.contract import JobStatus
 from cloudtrain.errors import InvalidJob, StorageError
 

@@ -6,10 +6,11 @@ import contextlib
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
+from cloudtrain._dataclass import dataclass
 from cloudtrain.contract import FailureReport, JobStatus
 from cloudtrain.errors import PlatformError
 from cloudtrain.observe.metric_series import Point

@@ -5,11 +5,11 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 from enum import Enum
 from functools import partial
 from typing import TYPE_CHECKING, Generic, TypeVar
 
+from cloudtrain._dataclass import dataclass
 from cloudtrain._secrets.urls import hide_credentials
 from cloudtrain.errors import CloudtrainError
 

@@ -7,10 +7,10 @@ import threading
 import time
 import warnings
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from datetime import datetime
 from typing import TypeVar
 
+from cloudtrain._dataclass import dataclass
 from cloudtrain.contract.text import escape_line
 from cloudtrain.errors import CloudtrainError, JobNotFound, PlatformError, TrainingFailed
 from cloudtrain.platforms.base import JobState, Platform, States

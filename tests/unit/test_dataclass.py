@@ -9,12 +9,17 @@ import sys
 import threading
 from collections.abc import Callable
 from dataclasses import FrozenInstanceError, asdict, field, fields, is_dataclass, replace
+from inspect import signature
 from types import FrameType
 from typing import Any
 
 import pytest
 
 from cloudtrain._dataclass import dataclass
+from cloudtrain.platforms import JobDescription
+
+OURS = ("_make_methods", "_init", "_repr", "_guards", "_comparison")
+"""The functions of `cloudtrain._dataclass` that make the methods."""
 
 
 def classes() -> tuple[type, type]:
@@ -51,6 +56,70 @@ def test_a_generated_class_is_a_dataclass() -> None:
         one.name = "b"
     with pytest.raises(TypeError, match="missing 1 required positional argument: 'name'"):
         derived()
+
+
+def test_its_signature_has_the_fields() -> None:
+    """Before anything has used it: help(), editors and Sphinx look at it."""
+    base, derived = classes()
+
+    class Own(derived):  # type: ignore[misc, valid-type]
+        def __init__(self, first: str) -> None:
+            super().__init__(first)
+
+    assert str(signature(derived)) == "(name: 'str', size: 'int' = 3, items: 'list[int]' = <factory>) -> None"
+    assert str(signature(base)) == "(name: 'str') -> None"
+    assert str(signature(Own)) == "(first: 'str') -> 'None'"
+    assert str(signature(JobDescription)).startswith("(name: 'str', ")
+
+
+def test_it_behaves_as_one_of_the_standard_library() -> None:
+    class Plain:
+        shown: int
+        hidden: list[int] = field(default_factory=list, repr=False, compare=False)
+        later: int = field(init=False)
+
+        def __post_init__(self) -> None:
+            object.__setattr__(self, "later", self.shown + 1)
+
+    for options in ({}, {"frozen": True}, {"eq": False}, {"frozen": True, "eq": False}):
+        ours = dataclass(**options)(type("Case", (), dict(vars(Plain))))
+        theirs = dataclasses.dataclass(**options)(type("Case", (), dict(vars(Plain))))
+        assert str(signature(ours)) == str(signature(theirs))
+        assert repr(ours(1)) == repr(theirs(1))
+        assert (ours(1) == ours(1, [2])) == (theirs(1) == theirs(1, [2]))
+        assert ours.__match_args__ == theirs.__match_args__
+        assert (ours.__hash__ is None) == (theirs.__hash__ is None)
+        for name in ("shown", "other"):
+            found = []
+            for one in (ours(1), theirs(1)):
+                try:
+                    setattr(one, name, 2)
+                except FrozenInstanceError as error:
+                    found.append(str(error))
+            assert len({*found}) == (1 if "frozen" in options else 0) and len(found) in (0, 2)
+    assert len({classes()[0]("a"): 0}) == 1
+
+
+def test_methods_of_the_class_itself_are_kept() -> None:
+    @dataclass(frozen=True)
+    class Case:
+        name: str
+
+        def __repr__(self) -> str:
+            return f"<{self.name}>"
+
+        def __eq__(self, other: object) -> bool:
+            return True
+
+    @dataclass
+    class Hashed:
+        name: str
+
+        def __hash__(self) -> int:
+            return 1
+
+    assert repr(Case("a")) == "<a>" and Case("a") == Case("b")
+    assert hash(Case("a")) == hash(Case("a")) and hash(Hashed("a")) == 1
 
 
 def test_a_field_of_any_name() -> None:
@@ -111,13 +180,15 @@ def test_a_fork_while_a_thread_generates() -> None:
 
 
 def generate_with(act: Callable[[type], object], *, step: int) -> None:
-    """Generate a class again and again, and call ``act`` at the first line of `dataclasses`, a later one, and so on."""
+    """Generate a class again and again, and call ``act`` at the first line that makes it, a later one, and so on."""
     left = 0
     derived: Any = None
 
     def trace(frame: FrameType, event: str, _argument: object) -> Any:
         nonlocal left
-        if event == "line" and frame.f_code.co_filename == dataclasses.__file__:
+        if event == "line" and (
+            frame.f_code.co_filename == dataclasses.__file__ or frame.f_code.co_name in OURS
+        ):
             left -= 1
             if not left:
                 sys.settrace(before)
