@@ -9,12 +9,14 @@ import re
 from collections.abc import Iterator
 from typing import Callable
 
+from cloudtrain._system.patterns import pattern
+
 Finder = Callable[[bytes], Iterator[int]]
 """Yields the offset of each match."""
 
 _NEXT_TO = 300
-_AWS_KEY_ID = re.compile(rb"\b(?:AKIA|ASIA)[A-Z0-9]{16}\b")
-_AWS_SECRET = re.compile(rb"(?<![A-Za-z0-9/+=])(?![0-9a-f]{40})[A-Za-z0-9/+]{40}(?![A-Za-z0-9/+=])")
+_AWS_KEY_ID = pattern(rb"\b(?:AKIA|ASIA)[A-Z0-9]{16}\b")
+_AWS_SECRET = pattern(rb"(?<![A-Za-z0-9/+=])(?![0-9a-f]{40})[A-Za-z0-9/+]{40}(?![A-Za-z0-9/+=])")
 
 
 def _aws_key_pairs(data: bytes) -> Iterator[int]:

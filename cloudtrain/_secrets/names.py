@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import re
+from cloudtrain._system.patterns import pattern
 
-_PART = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[^\W\d_]+")
+_PART = pattern(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[^\W\d_]+")
 
 _ALWAYS = {
     *("auth", "authorization", "bearer", "cookie", "credential", "credentials", "creds", "dsn", "jwt"),

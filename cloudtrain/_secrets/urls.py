@@ -5,13 +5,14 @@ from __future__ import annotations
 import re
 
 from cloudtrain._secrets.names import is_secret_name
+from cloudtrain._system.patterns import pattern
 
 HIDDEN = "***"
 """Replaces a secret wherever text is shown or stored."""
 
-_URL = re.compile(r"(?P<scheme>[A-Za-z][A-Za-z0-9+.-]{0,30})://(?P<rest>[^\s\"'<>`]+)")
-_USERINFO = re.compile(r"[^/?#]*@")  # as far as the last @: some passwords are not escaped
-_PARAMETER = re.compile(r"(?P<before>[?&;](?P<name>[\w.%-]{1,64})=)(?P<value>[^&;#\s]+)")
+_URL = pattern(r"(?P<scheme>[A-Za-z][A-Za-z0-9+.-]{0,30})://(?P<rest>[^\s\"'<>`]+)")
+_USERINFO = pattern(r"[^/?#]*@")  # as far as the last @: some passwords are not escaped
+_PARAMETER = pattern(r"(?P<before>[?&;](?P<name>[\w.%-]{1,64})=)(?P<value>[^&;#\s]+)")
 _SIGNATURES = {"sig", "signature", "x-amz-signature", "x-goog-signature"}
 
 

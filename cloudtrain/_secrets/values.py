@@ -6,23 +6,25 @@ import math
 import re
 from collections import Counter
 
+from cloudtrain._system.patterns import pattern
+
 SHORTEST = 8
 """In characters: shorter passwords exist, but so do too many harmless values."""
 LEAST_ENTROPY = 2.6
 """In bits per character. Random text of 8 characters has 2.75 or more, mostly."""
 
-_PLACEHOLDER = re.compile(
+_PLACEHOLDER = pattern(
     r"[<>{}$()\[\]\s]|\*\*\*|\.\.\.|x{4}|example|sample|placeholder|change[-_ ]?me|replace|redact|dummy|fake|your[-_]?"
     r"|my[-_]?(?:pass|secret|token|key|api)|insert|todo|fixme|foobar|hunter2|swordfish|12345678|abcdef|qwerty|deadbeef"
     r"|p[a@]ssw[o0]rd|s[e3]cret|test|mock|demo|default|none|null|undefined|https?:|\.py$|\.js(?:on)?$|\.ya?ml$",
     re.IGNORECASE,
 )
-_DOTTED = re.compile(r"[A-Za-z_]\w*(?:(?:\.|::|->)[A-Za-z_]\w*)+")
+_DOTTED = pattern(r"[A-Za-z_]\w*(?:(?:\.|::|->)[A-Za-z_]\w*)+")
 """An expression such as ``self.token2index``, or a module."""
-_VERSIONED = re.compile(r"(?:[A-Za-z]+\d{0,4}|\d{1,4})(?:[-_ /.](?:[A-Za-z]+\d{0,4}|\d{1,4}))*")
+_VERSIONED = pattern(r"(?:[A-Za-z]+\d{0,4}|\d{1,4})(?:[-_ /.](?:[A-Za-z]+\d{0,4}|\d{1,4}))*")
 """Plain text with numbers: ``layer-norm-12``, ``gpt2-tokenizer``, ``sha256``."""
 
-_DATE = re.compile(r"\d{4}-\d\d-\d\d")
+_DATE = pattern(r"\d{4}-\d\d-\d\d")
 
 
 def looks_random(value: str) -> bool:

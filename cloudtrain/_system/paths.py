@@ -6,9 +6,11 @@ import os
 import re
 import sys
 
-_RESERVED = re.compile(r"(?i)(CON|PRN|AUX|NUL|COM[0-9¹²³]|LPT[0-9¹²³])(\..*)?")
+from cloudtrain._system.patterns import pattern
+
+_RESERVED = pattern(r"(?i)(CON|PRN|AUX|NUL|COM[0-9¹²³]|LPT[0-9¹²³])(\..*)?")
 """Names of devices of Windows, with any suffix."""
-_FORBIDDEN = re.compile(r'[\\:*?"<>|\x00-\x1f]')
+_FORBIDDEN = pattern(r'[\\:*?"<>|\x00-\x1f]')
 
 if sys.platform == "win32":
 

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import re
 
+from cloudtrain._system.patterns import pattern
+
 _CONTROLS = "\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff"
 """Control characters, line separators, bidirectional controls, and lone surrogates."""
 
-_UNSAFE = re.compile(f"[{_CONTROLS}]")
-_UNSAFE_IN_TEXT = re.compile(f"(?![\n\t])[{_CONTROLS}]")
+_UNSAFE = pattern(f"[{_CONTROLS}]")
+_UNSAFE_IN_TEXT = pattern(f"(?![\n\t])[{_CONTROLS}]")
 
 
 def escape_line(text: str) -> str:

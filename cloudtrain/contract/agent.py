@@ -10,6 +10,7 @@ import re
 import shlex
 from collections.abc import Mapping, Sequence
 
+from cloudtrain._system.patterns import pattern
 from cloudtrain.errors import nearest
 
 PROGRAM = "program"
@@ -55,7 +56,7 @@ _MODES = (
 )
 """Options of accelerate that choose how it starts ranks. Without one of them, it starts one on each host."""
 
-_PLACEHOLDER = re.compile(r"(?P<open>\{+)(?P<name>[A-Za-z_]\w*)(?P<close>\}+)")
+_PLACEHOLDER = pattern(r"(?P<open>\{+)(?P<name>[A-Za-z_]\w*)(?P<close>\}+)")
 
 
 def preset_command(preset: str, options: str) -> str:

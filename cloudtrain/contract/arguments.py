@@ -10,6 +10,7 @@ import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 
+from cloudtrain._system.patterns import pattern
 from cloudtrain.contract.documents import is_program_text, parse_json
 from cloudtrain.contract.paths import Paths
 
@@ -19,7 +20,7 @@ ARGUMENTS = "sagemaker_arguments"
 LONGEST_PIECE = 2500
 """In characters: the longest value of a hyperparameter that CreateTrainingJob accepts (``HyperParameterValue``)."""
 
-_PLACEHOLDER = re.compile(
+_PLACEHOLDER = pattern(
     r"(?P<open>\{+)(?P<name>channel\.(?P<channel>[A-Za-z0-9.\-_]+)|model_dir|output_data_dir|checkpoint_dir)(?P<close>\}+)"
 )
 

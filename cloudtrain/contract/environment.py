@@ -7,7 +7,6 @@ drivers (SDK 3.27).
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -15,12 +14,13 @@ from cloudtrain._secrets.formats import has_secret_format
 from cloudtrain._secrets.hiding import ValueHider
 from cloudtrain._secrets.names import is_secret_name
 from cloudtrain._secrets.urls import HIDDEN, has_credentials
+from cloudtrain._system.patterns import pattern
 from cloudtrain.contract.host import Host, gpu_count
 from cloudtrain.contract.hyperparameters import PLATFORM_PREFIX, user_hyperparameters
 from cloudtrain.contract.paths import Paths
 from cloudtrain.contract.processors import cpu_count, neuron_core_count
 
-_FIELD = re.compile(r"[+~]{0,2}[A-Za-z_][\w./@-]*")
+_FIELD = pattern(r"[+~]{0,2}[A-Za-z_][\w./@-]*")
 """The name of a setting, as in ``wandb.api_key=...`` of Hydra and OmegaConf."""
 _NOTHING = ValueHider(())
 

@@ -9,6 +9,7 @@ from enum import Enum
 from typing import Any
 
 from cloudtrain._dataclass import dataclass
+from cloudtrain._system.patterns import pattern
 from cloudtrain._system.signals import LINUX, LINUX_NUMBERS
 from cloudtrain.contract.documents import Fields, parse_json
 
@@ -19,7 +20,7 @@ LARGEST_CODE = 2**32
 LARGEST_SIGNAL = 64
 
 _WHOLE_JOB = "the job"
-_REASON = re.compile(
+_REASON = pattern(
     r"(?:rank (?P<rank>\d{1,9})|(?P<phase>the job|[\w-]+))(?: on (?P<host>\S+?))?"
     r"(?: hangs: (?P<hangs>.*?)"
     r"| was killed by (?P<signal>SIG\w+|signal \d{1,2})(?:: (?P<killed>.*?))?"

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import ast
-import re
 import warnings
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 
+from cloudtrain._system.patterns import pattern
 from cloudtrain.contract.failure import FailureReport
 from cloudtrain.contract.paths import DEFAULT_BASE
 
@@ -20,8 +20,8 @@ SHOWN = 3
 LAST_LINES = 5
 """The lines at the end of a failed script's output that may name its reason."""
 
-_PATH = re.compile(r"(?<![\w.-])/opt/ml(?![\w-])[\w./-]*")
-_DEFAULT_IN_SHELL = re.compile(r"\$\{(?:SM|SAGEMAKER)_\w+:?-[^}]*\}")
+_PATH = pattern(r"(?<![\w.-])/opt/ml(?![\w-])[\w./-]*")
+_DEFAULT_IN_SHELL = pattern(r"\$\{(?:SM|SAGEMAKER)_\w+:?-[^}]*\}")
 _RUNS_COMMANDS = {"system", "popen", "Popen", "run", "call", "check_call", "check_output", "getoutput"}
 _INSTEAD = {
     "model": "SM_MODEL_DIR",

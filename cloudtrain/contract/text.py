@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable
 
+from cloudtrain._system.patterns import pattern
 from cloudtrain._system.text import escape_line as escape_line, escape_text as escape_text, to_json as to_json
 
-_COLOUR = re.compile("(\x1b\\[[0-9;:]*m)")
+_COLOUR = pattern("(\x1b\\[[0-9;:]*m)")
 """The escape sequences that change nothing but colours."""
 
 

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import hashlib
 import json
-import re
 import time
 from collections.abc import Mapping
+
+from cloudtrain._system.patterns import pattern
 
 RUN_ID = "CLOUDTRAIN_RUN_ID"
 """The variable with the identity of the job, without the rank."""
@@ -41,7 +42,7 @@ KEPT_FOLDERS = ("tensorboard", "wandb")
 """Folders in ``output/`` that are uploaded during the job."""
 
 _NO_RUNS: Mapping[str, str] = {}
-_GENERATED = re.compile(r"-\d{8}-\d{6}-[a-z0-9]{4}$")
+_GENERATED = pattern(r"-\d{8}-\d{6}-[a-z0-9]{4}$")
 """The end of a job name that cloudtrain made, which is unique."""
 
 

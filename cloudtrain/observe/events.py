@@ -14,6 +14,7 @@ from typing import Any, Callable
 
 from cloudtrain._dataclass import dataclass
 from cloudtrain._system.files import NOT_A_FILE, append_lines, open_to_append
+from cloudtrain._system.patterns import pattern
 from cloudtrain._system.retries import TRANSIENT, again
 from cloudtrain.contract import Paths
 from cloudtrain.contract.documents import LARGEST_NUMBER, LARGEST_REPORT, Fields, parse_json
@@ -130,8 +131,8 @@ _FORM = (
     rf'"min": {_NUMBER}, "max": {_NUMBER}, "slowest": (\d{{1,9}}), "lag": {_NUMBER})?)?\}}'
 )
 """A metric as a runtime writes it, unless its name or its value is unusual: several times faster to read than JSON."""
-_METRIC = re.compile(_FORM, re.ASCII)
-_METRIC_BYTES = re.compile(_FORM.encode())
+_METRIC = pattern(_FORM, re.ASCII)
+_METRIC_BYTES = pattern(_FORM.encode())
 
 
 def _metric(

@@ -14,7 +14,6 @@ import contextlib
 import functools
 import json
 import os
-import re
 import sys
 import threading
 import time
@@ -23,6 +22,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Callable
 
 from cloudtrain._system.files import append_lines, open_to_append
+from cloudtrain._system.patterns import pattern
 from cloudtrain._system.processes import after_fork_in_child
 from cloudtrain.observe import steady
 from cloudtrain.observe.heartbeat import VARIABLE
@@ -45,7 +45,7 @@ EXIT_SECONDS = 5.0
 """The most seconds that the end of a script waits for the last write."""
 LONGEST_NAME = 255
 
-_NAME = re.compile(rf"[^\x00-\x1f\x7f]{{1,{LONGEST_NAME}}}")
+_NAME = pattern(rf"[^\x00-\x1f\x7f]{{1,{LONGEST_NAME}}}")
 _FLOATS = {float}
 _Pending = Callable[[], float]
 """Returns a value that a GPU may not have computed yet."""

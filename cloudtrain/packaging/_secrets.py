@@ -8,14 +8,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import PurePath
 
+from cloudtrain._dataclass import dataclass
 from cloudtrain._secrets.formats import find_formats
 from cloudtrain._secrets.names import is_secret_name, split_name
 from cloudtrain._secrets.urls import HIDDEN
 from cloudtrain._secrets.values import looks_random
+from cloudtrain._system.patterns import pattern
 from cloudtrain.packaging._tree import ArchiveMember, failed_read, shown
 
 _MARKS = (
@@ -34,11 +35,11 @@ _ASSIGNED = (
     + _DEFAULT
     + rb"|,)[ \t]{0,4}"
 )
-_AFTER = re.compile(
+_AFTER = pattern(
     _ASSIGNED + rb"(?:[bBrRuU]?\\?(?P<quote>[\"'`])(?P<quoted>[^\"'`\s\\]{8,512})\\?(?P=quote)"
     rb"|(?P<plain>[^\s\"'`,;\\]{8,512}))"
 )
-_BEFORE = re.compile(rb"[\w.-]{0,60}\Z")
+_BEFORE = pattern(rb"[\w.-]{0,60}\Z")
 
 _CODE = {
     *(
@@ -62,7 +63,7 @@ _CODE = {
 }
 """Suffixes of languages where a value without quotes is an expression."""
 
-_IDENTIFIER = re.compile(
+_IDENTIFIER = pattern(
     r"[0-9A-Fa-f]{8}(?:-[0-9A-Fa-f]{4}){3}-[0-9A-Fa-f]{12}|arn:.*|[0-9A-Fa-f]{2}(?::[0-9A-Fa-f]{2})+"
 )
 """A UUID, the name of an AWS resource, or a fingerprint."""
@@ -103,20 +104,20 @@ _BEFORE_KEY = {
     ),
     *("signing", "storage", "subscription", "wandb"),
 }
-_PASSWORD = re.compile(r"pass|pwd|secret|auth_?token|api[-_]?key", re.IGNORECASE)
+_PASSWORD = pattern(r"pass|pwd|secret|auth_?token|api[-_]?key", re.IGNORECASE)
 
-_HEADER = re.compile(
+_HEADER = pattern(
     rb"\bAuthorization\b[\"']?\s{0,3}[:=,]\s{0,3}[\"']?(?:Bearer|Basic|Token)\s+(?P<value>[\w.~+/=-]{12,})"
 )
-_URL = re.compile(
+_URL = pattern(
     rb"[A-Za-z][A-Za-z0-9+.-]{1,30}://(?P<user>[^\s/:@\"'<>`]*):(?P<password>[^\s/@\"'<>`]{6,})@(?P<host>[\w.-]+)"
 )
-_DOCKER_ENV = re.compile(rb"^(\s*ENV\s+\w+)[ \t]", re.IGNORECASE | re.MULTILINE)
+_DOCKER_ENV = pattern(rb"^(\s*ENV\s+\w+)[ \t]", re.IGNORECASE | re.MULTILINE)
 _IN_TEXT = (
     (
         b"=",
         "password in a connection string",
-        re.compile(
+        pattern(
             rb"\b\w{2,20}=[^\s;,\"'=()]+(?:;\s?| )(?:password|pwd)=(?P<value>[^\s;,\"'&()]{8,128})",
             re.IGNORECASE,
         ),
@@ -124,18 +125,16 @@ _IN_TEXT = (
     (
         b"curl",
         "password on a command line",
-        re.compile(
-            rb"\bcurl\b[^\n]{0,200}?\s(?:-u|--user)[ =]?[\"']?[^\s:\"'$]+:(?P<value>[^\s\"'$]{8,128})"
-        ),
+        pattern(rb"\bcurl\b[^\n]{0,200}?\s(?:-u|--user)[ =]?[\"']?[^\s:\"'$]+:(?P<value>[^\s\"'$]{8,128})"),
     ),
     (
         b"sshpass",
         "password on a command line",
-        re.compile(rb"\bsshpass\s+-p\s?[\"']?(?P<value>[^\s\"'$]{8,128})"),
+        pattern(rb"\bsshpass\s+-p\s?[\"']?(?P<value>[^\s\"'$]{8,128})"),
     ),
 )
 """A mark that is in every match, the rule, and the pattern."""
-_NOT_A_HOST = re.compile(
+_NOT_A_HOST = pattern(
     r"(?:.*\.)?(?:example(?:\.\w+)*|test|invalid|localhost|local)\Z|127\.|0\.0\.0\.0|host", re.IGNORECASE
 )
 
@@ -150,9 +149,9 @@ def find_assignments(name: str, data: bytes) -> Iterator[tuple[int, str]]:
     if path.name.startswith(("dockerfile", "containerfile")):
         data = _DOCKER_ENV.sub(rb"\1=", data)  # ENV NAME value
     yield from _find_values(data, only_quoted=path.suffix in _CODE)
-    for mark, rule, pattern in _IN_TEXT:
+    for mark, rule, form in _IN_TEXT:
         if mark in data:
-            for found in pattern.finditer(data):
+            for found in form.finditer(data):
                 if looks_random(_text(found["value"])):
                     yield found.start("value"), rule
     if b"uthorization" in data:
@@ -337,7 +336,7 @@ def secret_name(name: str) -> str | None:
     parts = name.lower().split("/")
     if parts[-1].endswith(_TEMPLATES):
         return None
-    for pattern, rule in _NAMES.items():
-        if fnmatchcase(parts[-1], pattern):
+    for names, rule in _NAMES.items():
+        if fnmatchcase(parts[-1], names):
             return rule
     return _PATHS.get("/".join(parts[-2:]))

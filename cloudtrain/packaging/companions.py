@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import os
 import posixpath
-import re
 from collections.abc import Collection
 from pathlib import Path, PurePath
 from typing import NamedTuple
 
+from cloudtrain._system.patterns import pattern
 from cloudtrain.errors import InvalidSource
 from cloudtrain.packaging.ignore import ALWAYS_OUT, IgnoreRules
 from cloudtrain.packaging.imports import files_of, imports_of
 
 REQUIREMENTS = "requirements.txt"
-_INCLUDE = re.compile(r"\s*(?:-r|-c|--requirement|--constraint)[ =]?\s*(\S+)")
-_LOCAL = re.compile(
+_INCLUDE = pattern(r"\s*(?:-r|-c|--requirement|--constraint)[ =]?\s*(\S+)")
+_LOCAL = pattern(
     r"\s*(?:(?:-e\s*|--editable[ =]\s*)?(?:\.|file:(?!/))\S*|\S+\s*@\s*file:(?!/)\S+"
     r"|[^\s:/][^\s:]*\.(?:whl|tar\.gz|zip))\s*(?:#.*)?$"
 )

@@ -10,16 +10,17 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
+from cloudtrain._system.patterns import pattern
 from cloudtrain.errors import InvalidJob, nearest
 
 _TEXTS = ("repo", "branch", "commit", "username", "password", "token")
 _KNOWN = (*_TEXTS, "2FA_enabled")
 
-_URL = re.compile(r"(?P<scheme>https?|ssh|git|file)://", re.IGNORECASE)
-_SCP = re.compile(r"(?:[\w.-]+@)?[\w.-]+:(?!:)[^:]")
+_URL = pattern(r"(?P<scheme>https?|ssh|git|file)://", re.IGNORECASE)
+_SCP = pattern(r"(?:[\w.-]+@)?[\w.-]+:(?!:)[^:]")
 """``git@host:path``, and not ``transport::address``, by which git would run a program."""
 
-_LOCAL = re.compile(r"localhost|127\.\d+\.\d+\.\d+|\[::1\]")
+_LOCAL = pattern(r"localhost|127\.\d+\.\d+\.\d+|\[::1\]")
 
 _TOKEN_USERS = {"bitbucket.org": "x-token-auth"}
 _TOKEN_USER = "x-access-token"

@@ -10,6 +10,7 @@ import warnings
 from collections.abc import Collection, Container, Iterable, Iterator, Mapping
 from pathlib import Path, PurePosixPath
 
+from cloudtrain._system.patterns import pattern
 from cloudtrain.errors import InvalidSource, StorageError
 
 _MODULES = {
@@ -58,9 +59,9 @@ _NEEDS = {
 }
 """The modules that an import of a bundled module needs."""
 
-_REQUIREMENT = re.compile(r"\s*([A-Za-z0-9][A-Za-z0-9._-]*)")
-_EGG = re.compile(r"#egg=([A-Za-z0-9._-]+)")
-_INCLUDE = re.compile(r"\s*(?:-r|--requirement)[ =]?\s*(\S+)")
+_REQUIREMENT = pattern(r"\s*([A-Za-z0-9][A-Za-z0-9._-]*)")
+_EGG = pattern(r"#egg=([A-Za-z0-9._-]+)")
+_INCLUDE = pattern(r"\s*(?:-r|--requirement)[ =]?\s*(\S+)")
 
 
 def read_sources(archive: Path) -> dict[str, bytes]:

@@ -25,7 +25,6 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import re
 import selectors
 import socket
 import ssl
@@ -37,6 +36,7 @@ from pathlib import Path
 from typing import Any
 
 from cloudtrain._system.files import lock, open_regular
+from cloudtrain._system.patterns import pattern
 from cloudtrain._system.sockets import create_server
 from cloudtrain.checkpoint.errors import Damaged
 from cloudtrain.checkpoint.memory.files import (
@@ -69,7 +69,7 @@ SILENT_SECONDS = 10.0
 """After this time without a byte, a connection is given up."""
 END_SECONDS = 30.0
 """How long a holder waits at the end for owners that still commit their copies."""
-_NAME = re.compile(r"[0-9a-f]{16}-\d{1,9}")
+_NAME = pattern(r"[0-9a-f]{16}-\d{1,9}")
 _HELD = "held-"
 _ERRORS = (OSError, ValueError, KeyError, TypeError, AttributeError, CloudtrainError)
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import os
-import re
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from cloudtrain._system.patterns import pattern
 from cloudtrain.contract import Paths
 from cloudtrain.observe import inquiry
 from cloudtrain.observe.stacks import LONGEST_STACK
@@ -24,7 +24,7 @@ LONGEST_TEXT = 1 << 16
 LONGEST_WHERE = 200
 LONGEST_STATE = 300
 
-_PREFIX = re.compile(r"^.*/(?:(?:site|dist)-packages|lib/python3[.\d]*)/")
+_PREFIX = pattern(r"^.*/(?:(?:site|dist)-packages|lib/python3[.\d]*)/")
 """Of a path in a library: it may differ between hosts, and so would the stacks."""
 
 

@@ -9,6 +9,7 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
+from cloudtrain._system.patterns import pattern
 from cloudtrain.errors import InvalidJob
 
 AUTO_IMAGE = "auto"
@@ -17,7 +18,7 @@ AUTO_IMAGE = "auto"
 MAX_LENGTH = 63
 """The limit of SageMaker, and of a DNS label, which Kubernetes requires."""
 
-_VALID = re.compile(r"[a-zA-Z0-9](-*[a-zA-Z0-9])*")
+_VALID = pattern(r"[a-zA-Z0-9](-*[a-zA-Z0-9])*")
 _ALPHABET = "0123456789abcdefghijklmnopqrstuvwxyz"
 
 

@@ -11,6 +11,7 @@ from cloudtrain._secrets.formats import has_secret_format
 from cloudtrain._secrets.names import is_secret_name, split_name
 from cloudtrain._secrets.urls import has_credentials
 from cloudtrain._secrets.values import looks_random
+from cloudtrain._system.patterns import pattern
 from cloudtrain.contract.hyperparameters import PLATFORM_PREFIX
 from cloudtrain.spec.secrets import is_secret
 
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 
 _PASSWORDS = {"apikey", "passphrase", "passwd", "password", "secret"}
 _LICENSES = {"licence", "license"}
-_REFERENCE = re.compile(r"[/~.$<{]|\w+://|arn:|\S+@|[A-Za-z]:\\")
+_REFERENCE = pattern(r"[/~.$<{]|\w+://|arn:|\S+@|[A-Za-z]:\\")
 """The beginning of a value that only names a place: a path, a variable, a URI, PORT@SERVER."""
 _SHORTEST = 6
 """In characters: the shortest text that is taken for a password because of its name."""

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import os
-import re
 from pathlib import Path
 from urllib.parse import quote_from_bytes, unquote_to_bytes, urlsplit
 
 from cloudtrain._system.paths import own_path, unusable_name
+from cloudtrain._system.patterns import pattern
 from cloudtrain.errors import StorageError
 
 SCHEMES = ("file", "s3", "gs")
 
-_BUCKET = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{1,254}")
+_BUCKET = pattern(r"[A-Za-z0-9][A-Za-z0-9._-]{1,254}")
 
 
 def uri_scheme(uri: str) -> str:

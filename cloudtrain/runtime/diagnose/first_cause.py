@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Callable
 
+from cloudtrain._system.patterns import pattern
 from cloudtrain._system.signals import SIGKILL
 from cloudtrain.contract import FailureClass, FailureReport
 from cloudtrain.contract.failure import signal_name
@@ -26,20 +27,20 @@ SETTLE_SECONDS = 0.7
 CAUSE_SECONDS = 4.0
 """The same while native code has ended ranks that lost another one: that one may still be printing its traceback."""
 
-COLLECTIVE = re.compile(
+COLLECTIVE = pattern(
     r"connection (?:closed|reset) by peer|connection was likely closed|broken pipe|connection refused"
     r"|timed? ?out|nccl|gloo|collective|process group|socket",
     re.IGNORECASE,
 )
 """Messages of a rank that lost another rank: a consequence, not the cause."""
 
-_ADDRESS_IN_USE = re.compile(r"address already in use", re.IGNORECASE)
+_ADDRESS_IN_USE = pattern(r"address already in use", re.IGNORECASE)
 """Also names a socket, but is a cause: the other ranks do not reach the one that could not listen."""
 
 LOST_PARTNER = ("CollectiveError", "HorovodInternalError")
 """Exceptions that collectives of cloudtrain and Horovod raise when another rank is gone."""
 
-_BACKEND = re.compile(r"gloo|nccl|connection (?:closed|reset) by peer|process group", re.IGNORECASE)
+_BACKEND = pattern(r"gloo|nccl|connection (?:closed|reset) by peer|process group", re.IGNORECASE)
 """Messages of the backends of ``torch.distributed``."""
 
 _CAUSES = (FailureClass.OUT_OF_MEMORY, FailureClass.GPU_FAULT, FailureClass.GPU_SETUP, FailureClass.DISK_FULL)

@@ -13,6 +13,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Callable, NamedTuple
 
+from cloudtrain._system.patterns import pattern
 from cloudtrain.contract import FailureClass, FailureReport, RankSlot
 from cloudtrain.contract.documents import Fields, is_count, is_number
 from cloudtrain.observe import heartbeat, steady
@@ -21,27 +22,27 @@ from cloudtrain.runtime.run_folder import heartbeat_path
 if TYPE_CHECKING:
     from cloudtrain.runtime.diagnose.tracers import Frame
 
-_RANK = re.compile(r"^rank (\d+):$", re.MULTILINE)
+_RANK = pattern(r"^rank (\d+):$", re.MULTILINE)
 
-_COLLECTIVE = re.compile(
+_COLLECTIVE = pattern(
     r"/torch/distributed/(?!checkpoint/|elastic/)|/torch/nn/parallel/distributed\.py$|/cloudtrain/distributed/"
     r"|/horovod/|/mpi4py/|/tensorflow/python/distribute/"
 )
 """Files whose functions wait for other ranks."""
-_QUERY = re.compile(r"_?(?:get|is)_\w+|rank|size|local_rank|local_size|rank_not_in_group")
+_QUERY = pattern(r"_?(?:get|is)_\w+|rank|size|local_rank|local_size|rank_not_in_group")
 """Functions of such files that do not wait: a rank that computes may be in one of them."""
-_DECORATOR = re.compile(r"c10d_logger\.py$")
-_BACKWARD = re.compile(r"/torch/autograd/")
+_DECORATOR = pattern(r"c10d_logger\.py$")
+_BACKWARD = pattern(r"/torch/autograd/")
 """Hooks of DDP and FSDP wait for other ranks in the backward pass, in native code. A rank may also compute there."""
-_LIBRARY = re.compile(r"/(?:site|dist)-packages/|/cloudtrain/|\.so(?:\.\d+)*$")
-_STANDARD = re.compile(r"/lib/python3[.\d]*/(?!site-packages/|dist-packages/)|^<frozen ")
+_LIBRARY = pattern(r"/(?:site|dist)-packages/|/cloudtrain/|\.so(?:\.\d+)*$")
+_STANDARD = pattern(r"/lib/python3[.\d]*/(?!site-packages/|dist-packages/)|^<frozen ")
 
-_STORAGE = re.compile(
+_STORAGE = pattern(
     r"/cloudtrain/(?:checkpoint|storage)/|/(?:botocore|boto3|s3transfer|s3fs|gcsfs|fsspec|obstore|smart_open)/"
     r"|/google/cloud/storage/"
 )
 """Files whose functions wait for storage."""
-_BELOW_THE_SCRIPT = re.compile(
+_BELOW_THE_SCRIPT = pattern(
     r"/(?:site|dist)-packages/|/cloudtrain/(?:checkpoint|storage|distributed|observe|environment|_\w+)/"
 )
 """Libraries. A job folder may have a name like that of the package."""

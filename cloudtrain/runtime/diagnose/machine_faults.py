@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from cloudtrain._system.patterns import pattern
 from cloudtrain.contract import FailureClass, FailureReport
 from cloudtrain.runtime.diagnose import xids
 
@@ -101,7 +102,7 @@ LARGEST_RECORD = 8192
 """Bytes. The kernel refuses to give a longer record in parts."""
 MOST_RECORDS = 100_000
 
-_RECORD = re.compile(rb"^\d+,\d+,(?P<microseconds>\d+),[^;\n]*;(?P<text>NVRM: Xid [^\n]*)", re.MULTILINE)
+_RECORD = pattern(rb"^\d+,\d+,(?P<microseconds>\d+),[^;\n]*;(?P<text>NVRM: Xid [^\n]*)", re.MULTILINE)
 
 
 def gpu_faults_of(sampled: Sequence[tuple[str, int]], since: float) -> str:

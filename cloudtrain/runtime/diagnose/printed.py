@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 
-_WORKER = re.compile(r"(?:^|\] )Process \S+:$")
+from cloudtrain._system.patterns import pattern
+
+_WORKER = pattern(r"(?:^|\] )Process \S+:$")
 """The line with which ``multiprocessing`` begins the traceback of a process."""
 
 

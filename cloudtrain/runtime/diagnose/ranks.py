@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import errno
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
+from cloudtrain._system.patterns import pattern
 from cloudtrain._system.signals import LINUX, SIGHUP, SIGKILL, linux_number
 from cloudtrain.contract import FailureClass, FailureReport
 from cloudtrain.contract.failure import without_user_code
@@ -20,7 +21,7 @@ from cloudtrain.runtime.diagnose.rank_exit import RankExit
 _OF_TORCH = ("DistError", "DistBackendError", "DistNetworkError", "DistStoreError")
 """Exceptions of ``torch.distributed``."""
 
-_OF_GPUS = re.compile(r"cuda(?!:\d)|cudnn|cublas|nccl|nvidia|nvml|\bgpus?\b", re.IGNORECASE)
+_OF_GPUS = pattern(r"cuda(?!:\d)|cudnn|cublas|nccl|nvidia|nvml|\bgpus?\b", re.IGNORECASE)
 """Messages that the fault of a GPU may explain. ``cuda:0`` names a device in messages about mistakes."""
 
 _MISTAKES = (
@@ -48,34 +49,32 @@ _OF_SCRIPTS = (
 
 _CRASHES = ("SIGSEGV", "SIGBUS", "SIGILL", "SIGABRT", "SIGFPE")
 
-_MEMORY = re.compile(
-    r"out of memory|cannot allocate memory|DefaultCPUAllocator|std::bad_alloc", re.IGNORECASE
-)
-_TIMEOUT = re.compile(r"timed? ?out", re.IGNORECASE)
-_OF_RANKS = re.compile(
+_MEMORY = pattern(r"out of memory|cannot allocate memory|DefaultCPUAllocator|std::bad_alloc", re.IGNORECASE)
+_TIMEOUT = pattern(r"timed? ?out", re.IGNORECASE)
+_OF_RANKS = pattern(
     r"nccl|gloo|collective|process group|clients? joined|client socket|rendezvous|barrier|\bstore\b|\branks?\b",
     re.IGNORECASE,
 )
 """Messages about other ranks: other timeouts are of servers and of downloads."""
-_NO_SPACE = re.compile(r"No space left on device|Disk quota exceeded", re.IGNORECASE)
-_EXCEPTION = re.compile(
+_NO_SPACE = pattern(r"No space left on device|Disk quota exceeded", re.IGNORECASE)
+_EXCEPTION = pattern(
     r"^(?P<type>[A-Za-z_][\w.]*(?:Error|Exception|Interrupt|Exit|Warning))(?:: (?P<message>.*))?$"
 )
 
-_RANK_PREFIX = re.compile(r"^\[rank\d+\]: ?")
+_RANK_PREFIX = pattern(r"^\[rank\d+\]: ?")
 """The prefix that torch adds to each line of a traceback once its process group exists."""
 
-_FRAME = re.compile(r'^  File "(.+)", line (\d+), in .*\n    (\S.*)$', re.MULTILINE)
+_FRAME = pattern(r'^  File "(.+)", line (\d+), in .*\n    (\S.*)$', re.MULTILINE)
 
 LONGEST_MESSAGE = 300
 
-_NATIVE = re.compile(
+_NATIVE = pattern(
     r"what\(\):|ProcessGroupNCCL|NCCL WARN|\bncclRemoteError\b|^(?:\[rank\d+\]: ?)?Cuda failure |Duplicate GPU detected"
     r"|^F\d{4} |: F \S+\.cc:\d+\]|Unexpected bus error encountered in worker|NVRM: Xid"
 )
 """Lines that native code prints before it ends a rank by a signal: C++ exceptions, NCCL's watchdog, TensorFlow."""
 
-_NATIVE_PREFIX = re.compile(
+_NATIVE_PREFIX = pattern(
     r"^.*?(?:what\(\):\s+|\.(?:cpp|cc):\d+\]\s+|NCCL WARN\s+)(?:\[[^\]]*\bRank \d+\]\s+)*"
     r"(?:[\w ]*watchdog thread terminated with exception:\s+)?(?:\[Rank \d+\]\s+)?"
 )
@@ -360,7 +359,7 @@ def _by_native_error(rank_exit: RankExit, facts: JobFacts) -> tuple[FailureClass
     found = _by_hint(error, rank_exit, facts)
     if found is None and _MEMORY.search(error):
         kind = FailureClass.OUT_OF_MEMORY
-        return kind, HINTS[kind], _message_of(error, _MEMORY)
+        return kind, HINTS[kind], _message_of(error, _MEMORY.search)
     return found
 
 
@@ -369,12 +368,12 @@ def _native_error(output: str) -> str:
     return "\n".join(line for line in output.splitlines() if _NATIVE.search(line))
 
 
-def _message_of(error: str, pattern: str | re.Pattern[str]) -> str:
-    """The line of ``error`` that ``pattern`` matches, without what comes before the message."""
+def _message_of(error: str, matches: Callable[[str], object]) -> str:
+    """The first line of ``error`` that ``matches``, without what comes before the message."""
     for line in error.splitlines():
-        if re.search(pattern, line):
+        if matches(line):
             shorter = _NATIVE_PREFIX.sub("", line)
-            return (shorter if re.search(pattern, shorter) else line.strip())[:LONGEST_MESSAGE]
+            return (shorter if matches(shorter) else line.strip())[:LONGEST_MESSAGE]
     return ""
 
 
@@ -385,7 +384,7 @@ def _by_hint(error: str, rank_exit: RankExit, facts: JobFacts) -> tuple[FailureC
     found = find_hint(Failure(rank_exit.exit_code, error), facts) if error else None
     if found is None or found[0].failure_class is None:
         return None
-    return found[0].failure_class, found[1], _message_of(error, found[0].pattern)
+    return found[0].failure_class, found[1], _message_of(error, re.compile(found[0].pattern).search)
 
 
 def _may_follow_from_gpu(ended_by: str | None, text: str) -> bool:

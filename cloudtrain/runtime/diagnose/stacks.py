@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from cloudtrain._system.files import READ_REGULAR, open_regular
+from cloudtrain._system.patterns import pattern
 from cloudtrain._system.processes import stat_fields
 from cloudtrain.runtime.diagnose.tracers import Frame, Tracer
 from cloudtrain.runtime.run_folder import stack_signal, stacks_path
@@ -37,9 +38,9 @@ CHILD_SECONDS = 1.0
 LOCK_SECONDS = 1.0
 """How long to wait for another request, beyond the time of this one."""
 
-_THREAD = re.compile(r"^(?:Current thread|Thread) 0x[0-9a-f]+.*$", re.MULTILINE)
-_FRAME = re.compile(r'^  File "(.*)", line (\d+) in (.*)$', re.MULTILINE)
-_OWN = re.compile(r"/cloudtrain/runtime/(?:rank|launchers/[a-z_]+)\.py$")
+_THREAD = pattern(r"^(?:Current thread|Thread) 0x[0-9a-f]+.*$", re.MULTILINE)
+_FRAME = pattern(r'^  File "(.*)", line (\d+) in (.*)$', re.MULTILINE)
+_OWN = pattern(r"/cloudtrain/runtime/(?:rank|launchers/[a-z_]+)\.py$")
 """The programs in which a script runs."""
 
 _taking = threading.Lock()

@@ -5,20 +5,21 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import re
 import shutil
 import subprocess
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from cloudtrain._system.patterns import pattern
+
 LARGEST = 1 << 20
 """Characters of a program's output that are read."""
 LEAST_SECONDS = 1.0
 MOST_FRAMES = 200
 
-_PYSTACK_FRAME = re.compile(r'^\s*(?:\((?:Python|C)\) )?File "(.*)", line (\d+), in (.*?)(?: \((.*)\))?$')
-_PYSTACK_THREAD = re.compile(r"^Traceback for thread (\d+)")
+_PYSTACK_FRAME = pattern(r'^\s*(?:\((?:Python|C)\) )?File "(.*)", line (\d+), in (.*?)(?: \((.*)\))?$')
+_PYSTACK_THREAD = pattern(r"^Traceback for thread (\d+)")
 
 
 class Frame(NamedTuple):

@@ -5,8 +5,9 @@ After NVIDIA's catalog (https://docs.nvidia.com/deploy/xid-errors/analyzing-xid-
 
 from __future__ import annotations
 
-import re
 from typing import NamedTuple
+
+from cloudtrain._system.patterns import pattern
 
 _SCRIPT = (
     "Usually, the script or a library has a mistake: run the script with CUDA_LAUNCH_BLOCKING=1, or under "
@@ -55,7 +56,7 @@ XIDS = {
 
 OF_HARDWARE = tuple(number for number, xid in XIDS.items() if xid.is_of_hardware)
 
-_LINE = re.compile(r"NVRM: Xid \((?P<gpu>[^)]*)\): (?P<xid>\d+)\b")
+_LINE = pattern(r"NVRM: Xid \((?P<gpu>[^)]*)\): (?P<xid>\d+)\b")
 
 
 def to_line(gpu: str, number: int) -> str:

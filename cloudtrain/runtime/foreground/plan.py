@@ -153,10 +153,11 @@ def prepare(order: Order, run: Path, environ: Mapping[str, str], place: Place) -
             hint="Submit a job: cloudtrain submit FILE --platform hosts --horovod",
         )
     numbers = order.numbers(slots)
+    defaults = {**_interface_variables(master), **cpu_variables(place.size, gpus)}
 
     def environment_of(program: Program) -> dict[str, str]:
         environ = {**own, **program.variables}
-        return _environment(order, program.library, environ, run, gpus, place, alias=not controller)
+        return _environment(order, program.library, environ, run, defaults, alias=not controller)
 
     starts = [program.start(environment_of(program)) for program in order.programs]
     environment = environment_of(replace(main, variables={}))
@@ -246,13 +247,20 @@ def _controller(order: Order, environ: Mapping[str, str]) -> str:
     return find_horovod(python, environ)
 
 
+def _interface_variables(master: str) -> dict[str, str]:
+    """The interface on which Gloo and NCCL reach ``master``."""
+    interface = interface_to(master)
+    if interface not in (name for _, name in socket.if_nameindex()):
+        return {}
+    return {f"{name}_SOCKET_IFNAME": interface for name in ("GLOO", "NCCL")}
+
+
 def _environment(
     order: Order,
     library: str,
     environ: Mapping[str, str],
     run: Path,
-    gpus: int,
-    place: Place,
+    defaults: Mapping[str, str],
     *,
     alias: bool,
 ) -> dict[str, str]:
@@ -262,13 +270,9 @@ def _environment(
         paths.append(library)
     if alias:
         paths.insert(0, f"{library}/cloudtrain/alias")
-    interface = interface_to(place.master_addr)
-    if interface not in (name for _, name in socket.if_nameindex()):
-        interface = ""
     environment = {
         "PYTHONUNBUFFERED": "1",  # otherwise, the lines of a rank would be late, and many together
-        **{f"{name}_SOCKET_IFNAME": interface for name in ("GLOO", "NCCL") if interface},
-        **cpu_variables(place.size, gpus),
+        **defaults,
         **environ,
         "CLOUDTRAIN_RUN_DIR": str(run),
     }

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import Callable
 
 from cloudtrain._secrets.urls import hide_credentials
+from cloudtrain._system.patterns import pattern
 from cloudtrain.contract import FailureClass, FailureReport
 from cloudtrain.runtime.run_folder import RANK_PROGRAM
 
@@ -26,12 +27,12 @@ TAIL_LINES = 20
 LONGEST = 200
 """Characters of a line of progress."""
 
-_PROGRESS = re.compile(
+_PROGRESS = pattern(
     r"\s*(?:Collecting|Downloading(?!.*\.metadata)|Building wheel for .* started|Building (?!wheel)"
     r"|Installing collected|Resolved|Prepared)\b"
 )
 _DISK_FULL = "No space left on device"
-_FAILED_BUILD = re.compile(
+_FAILED_BUILD = pattern(
     r"\s*(?:ERROR: Failed building wheel|Running setup\.py install) for ([^\s:]+)|(?:Collecting|Processing) (\S+)"
 )
 """pip 23.0 runs ``setup.py install`` where the package ``wheel`` is missing."""

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import base64
 import json
-import re
 import ssl
 import threading
 import urllib.error
@@ -22,6 +21,7 @@ from typing import Any, Callable
 from urllib.parse import unquote, urlsplit, urlunsplit
 
 from cloudtrain._secrets.urls import hide_credentials
+from cloudtrain._system.patterns import pattern
 from cloudtrain.contract.trackers import ATTEMPT_TAG, RANK_TAG, RUN_TAG, wants_mlflow_run
 from cloudtrain.runtime.http_opener import make_opener
 
@@ -31,8 +31,8 @@ MOST_PAGES = 5
 PAGE = 1000
 MOST_BYTES = 16 * 1024 * 1024
 """Of one answer."""
-_ID = re.compile(r"[\w-]{1,64}")
-_IDENTITY = re.compile(r"[\w.-]+")
+_ID = pattern(r"[\w-]{1,64}")
+_IDENTITY = pattern(r"[\w.-]+")
 """The identities that can be written between quotes in a filter."""
 
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import hashlib
 import os
-import re
 import shutil
 import sys
 import time
@@ -17,6 +16,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
+from cloudtrain._system.patterns import pattern
 from cloudtrain.runtime.digest import sha256_of
 from cloudtrain.runtime.inputs.installer import (
     REQUIREMENTS,
@@ -29,11 +29,11 @@ from cloudtrain.runtime.inputs.installer import (
 )
 from cloudtrain.runtime.inputs.overlay import Overlay
 
-_INCLUDE = re.compile(r"(?:-r|-c|--requirement|--constraint)(?:\s+|=)?(?P<path>.+)")
-_LINKS = re.compile(r"(?:-f|--find-links|-e|--editable)(?:\s+|=)?(?P<path>.+)")
-_BUILT = re.compile(r"(?:^|/)(?:__pycache__|[^/]+\.egg-info|build/(?:lib|bdist\.|temp\.)[^/]*)/")
+_INCLUDE = pattern(r"(?:-r|-c|--requirement|--constraint)(?:\s+|=)?(?P<path>.+)")
+_LINKS = pattern(r"(?:-f|--find-links|-e|--editable)(?:\s+|=)?(?P<path>.+)")
+_BUILT = pattern(r"(?:^|/)(?:__pycache__|[^/]+\.egg-info|build/(?:lib|bdist\.|temp\.)[^/]*)/")
 _PROJECT_FILES = ("pyproject.toml", "setup.py")
-_COMMENT = re.compile(r"(?:^|\s)#.*")
+_COMMENT = pattern(r"(?:^|\s)#.*")
 
 
 def content_of(file: Path, code: Path) -> Iterator[str]:

@@ -8,11 +8,12 @@ import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from cloudtrain._system.patterns import pattern
 from cloudtrain.contract import FailureClass, FailureReport
 from cloudtrain.observe import steady
 
 COMPAT_FOLDER = Path("/usr/local/cuda/compat")
-_NOT_SUPPORTED = re.compile(r"GeForce|TITAN")
+_NOT_SUPPORTED = pattern(r"GeForce|TITAN")
 """Models on which CUDA fails with these libraries (error 804). Without them it runs on every driver for its major
 version."""
 _DRIVER_VERSIONS = ("/sys/module/nvidia/version", "/proc/driver/nvidia/version")

@@ -7,10 +7,10 @@ rank 0 of another world: all train alone, and all succeed.
 from __future__ import annotations
 
 import os
-import re
 import sys
 from collections.abc import ItemsView, ValuesView
 
+from cloudtrain._system.patterns import pattern
 from cloudtrain.runtime.after_import import AfterImport
 from cloudtrain.runtime.run_folder import LIBRARY
 
@@ -75,7 +75,7 @@ def _imported_by_a_package() -> bool:
     return False
 
 
-_PLACE = re.compile(
+_PLACE = pattern(
     r"(?:(?:HOROVOD|CLOUDTRAIN)_)?(?:(?:LOCAL|GROUP|CROSS|NODE|HOST|ROLE)_)?(?:RANK|WORLD_SIZE|SIZE)"
     r"|MASTER_(?:ADDR|PORT)|TF_CONFIG|SM_(?:HOSTS|CURRENT_HOST)|MPI_LOCALRANKID|(?:DMLC|PMI|PMIX|OMPI_COMM_WORLD)_\w+"
     r"|SLURM_(?:PROCID|NTASKS|LOCALID|NODEID)|JAX_(?:PROCESS_ID|NUM_PROCESSES|COORDINATOR_ADDRESS)"

@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from cloudtrain._dataclass import dataclass
+from cloudtrain._system.patterns import pattern
 from cloudtrain.contract.documents import Fields
 
 EVENTS = ("failed", "completed", "stopped", "preempted", "hanging", "cost")
@@ -21,7 +22,7 @@ RETRY_SECONDS = 3600.0
 HOLD_SECONDS = 5.0
 """How long the hosts of a job are held for notifications of its end, unless a rule has ``retry_for``."""
 
-_REFERENCE = re.compile(r"\$(?:\{([A-Za-z_]\w*)\}|([A-Za-z_]\w*))", re.ASCII)
+_REFERENCE = pattern(r"\$(?:\{([A-Za-z_]\w*)\}|([A-Za-z_]\w*))", re.ASCII)
 _TEXTS = ("webhook", "slack", "secret", "smtp", "user", "password", "sender")
 
 

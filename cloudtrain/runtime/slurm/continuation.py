@@ -21,6 +21,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from cloudtrain._dataclass import dataclass
+from cloudtrain._system.patterns import pattern
 from cloudtrain.checkpoint.saved import Saved
 from cloudtrain.contract import FailureClass
 from cloudtrain.contract.request_body import request_settings
@@ -93,11 +94,11 @@ SCRIPT = "job.sh"
 INTERRUPTED = "interrupted"
 """The file with the number of the submission after which a client is to submit the job again."""
 
-_TAKEN = re.compile(
+_TAKEN = pattern(
     rb"\*\*\* JOB \d+ ON \S+ CANCELLED AT \S+ DUE TO (PREEMPTION|TIME LIMIT|NODE FAILURE|JOB REQUEUE)"
 )
 """A line of slurmstepd in the output of a job, ahead of SIGTERM, unless someone has cancelled the job."""
-_PREEMPTED = re.compile(r" PreemptTime=\d")
+_PREEMPTED = pattern(r" PreemptTime=\d")
 """In the description of a job that is preempted with a grace: its batch step gets no signal yet."""
 _CAUSES = {b"TIME LIMIT": FailureClass.TIME_LIMIT, b"NODE FAILURE": FailureClass.HOST_LOST}
 WAITS_ALREADY = "Job is pending execution"

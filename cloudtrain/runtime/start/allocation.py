@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import itertools
-import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from cloudtrain._dataclass import dataclass
+from cloudtrain._system.patterns import pattern
 from cloudtrain.contract.documents import MOST_HOSTS
 from cloudtrain.contract.slurm_step import tasks_per_node
 from cloudtrain.errors import InvalidJob
 
-_PART = re.compile(r"([^\[\],]*)(?:\[([0-9,-]+)\])?")
+_PART = pattern(r"([^\[\],]*)(?:\[([0-9,-]+)\])?")
 
 
 def expand_nodelist(text: str) -> list[str]:

@@ -11,6 +11,7 @@ from dataclasses import asdict
 from typing import Any
 
 from cloudtrain._dataclass import dataclass
+from cloudtrain._system.patterns import pattern
 from cloudtrain.contract.paths import DEFAULT_BASE
 
 APPTAINER, CHARLIECLOUD, ENROOT, OCI, PYXIS = "apptainer", "charliecloud", "enroot", "oci", "pyxis"
@@ -28,14 +29,14 @@ BY_SRUN = (PYXIS, OCI)
 IMAGE_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 """The PATH in a container whose image sets none: the one that Docker would set."""
 
-ONLY_OUTSIDE = re.compile(
+ONLY_OUTSIDE = pattern(
     r"(PATH|LD_(LIBRARY_PATH|PRELOAD)|PYTHON(PATH|HOME)|VIRTUAL_ENV|CONDA_.*|TMPDIR|SHELL|PWD|OLDPWD|SHLVL|_"
     r"|BASH_.*|MANPATH|MODULE.*|LOADEDMODULES|_LMFILES_|LMOD_.*|SSL_CERT_(FILE|DIR)|XDG_RUNTIME_DIR"
     r"|(APPTAINER|SINGULARITY)(ENV)?_.*|ENROOT_.*|PYXIS_.*|SLURM_CONTAINER.*|SLURM_SPANK_.*)"
 )
 """Variables that describe the node's own programs and folders, which the image does not have."""
 
-_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_NAME = pattern(r"[A-Za-z_][A-Za-z0-9_]*")
 
 START = (
     "if ! [ -e /opt/ml/input/config/resourceconfig.json ]; then"

@@ -12,6 +12,7 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 from cloudtrain._dataclass import dataclass
+from cloudtrain._system.patterns import pattern
 from cloudtrain.contract import FailureClass, FailureReport
 from cloudtrain.contract.settings import STOP_ON_HANG
 from cloudtrain.contract.text import one_line
@@ -23,25 +24,25 @@ REPEATED_CODE = 93
 """The exit code of a job that ends because the same failure happened twice."""
 
 _DETERMINISTIC = (FailureClass.USER_ERROR, FailureClass.OUT_OF_MEMORY)
-_NETWORK = re.compile(
+_NETWORK = pattern(
     r"connect|time[d_]*out|network|socket|ssl|http|url|pipe|gaierror|endpoint|client|remote|protocol|throttl|comm"
     r"|unavailable|incomplete|interrupt|storage|platform|dist|^oserror|ioerror",
     re.IGNORECASE,
 )
 """Exceptions about something outside of the script: it may be back at the next attempt."""
-_RAISED = re.compile(r"^(?:\w+\.)*(\w+)(?::|$)", re.MULTILINE)
+_RAISED = pattern(r"^(?:\w+\.)*(\w+)(?::|$)", re.MULTILINE)
 """The exceptions of a traceback: one that a library raises may have another as its cause."""
-_PASSING = re.compile(
+_PASSING = pattern(
     r"temporar|unavailable|unreachable|(?:could ?n.t|cannot|failed to) connect|try again|too many requests|rate limit"
     r"|worker.*(?:killed|exited unexpectedly)|stale file handle",
     re.IGNORECASE,
 )
 """Messages about the same."""
-_VARYING = re.compile(r"0x[0-9a-fA-F]+|\d+(?:\.\d+)?")
+_VARYING = pattern(r"0x[0-9a-fA-F]+|\d+(?:\.\d+)?")
 """Numbers and addresses in a message may differ between two attempts."""
 LONGEST_CAUSE = 200
 """Characters of a cause in the record."""
-_FRAME = re.compile(r'^ *File "(.*)", line (\d+), in (.*)$', re.MULTILINE)
+_FRAME = pattern(r'^ *File "(.*)", line (\d+), in (.*)$', re.MULTILINE)
 
 
 @dataclass(frozen=True)
