@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import json
+import errno
 import os
 import signal
 import sys
@@ -10,8 +10,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
 from typing import Any, TextIO
-
-import click
 
 from cloudtrain.cli._output import notify
 from cloudtrain.contract.text import escape_text
@@ -68,7 +66,7 @@ def cleaning_up() -> Iterator[None]:
 def written() -> Iterator[None]:
     """Turn output that cannot be written, such as to a full disk, into a message on stderr and exit status 1.
 
-    After the end of the reader, such as ``head``, nothing is reported: click ends the command with exit status 1.
+    After the end of the reader, such as ``head``, nothing is reported.
     """
     for name in ("stdout", "stderr"):
         if getattr(sys, name) is None:  # it is closed: the next file to be opened would be in its place
@@ -84,8 +82,8 @@ def written() -> Iterator[None]:
         os.dup2(
             os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno()
         )  # the rest is written at the end of Python
-        message = f"the output cannot be written: {error.strerror}"
-        notify("Error", message)
+        if error.errno != errno.EPIPE:
+            notify("Error", f"the output cannot be written: {error.strerror}")
         sys.exit(1)
 
 
@@ -106,8 +104,10 @@ def reported() -> Iterator[None]:
         yield
     except CloudtrainError as error:
         if "--json" in sys.argv:
+            import json
+
             record = {"type": type(error).__name__, "message": error.message, "hint": error.hint}
-            click.echo(json.dumps({"error": record}))
+            sys.stdout.write(json.dumps({"error": record}) + "\n")
         else:
             notify("Error", escape_text(str(error)))
         sys.exit(USAGE_ERROR if isinstance(error, (InvalidJob, InvalidSource)) else 1)

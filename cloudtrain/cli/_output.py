@@ -8,8 +8,6 @@ from contextlib import ExitStack, contextmanager
 from itertools import repeat, zip_longest
 from typing import TYPE_CHECKING, Any
 
-import click
-
 if TYPE_CHECKING:
     from rich.console import Console
     from rich.progress import Progress, TaskID
@@ -25,6 +23,8 @@ LONGEST_PADDED = 80
 
 
 def echo_json(value: Any) -> None:
+    import click
+
     from cloudtrain.contract.text import to_json
 
     click.echo(to_json(value, indent=2))
@@ -32,6 +32,8 @@ def echo_json(value: Any) -> None:
 
 def notify(label: str, message: str) -> None:
     """Print ``Warning: message`` on stderr: the label is ``Error``, ``Warning`` or ``Note``."""
+    import click
+
     style: dict[str, Any] = {"fg": "red", "bold": True} if label == "Error" else {"fg": "yellow"}
     click.echo(f"{click.style(f'{label}:', **style)} {message}", err=True)
 
@@ -65,6 +67,8 @@ def print_table(
         right: the headings of columns that are aligned to the right.
         colours: of the rows.
     """
+    import click
+
     from cloudtrain.contract.text import escape_line
 
     cells = [[escape_line(cell) for cell in row] for row in (headings, *rows)]

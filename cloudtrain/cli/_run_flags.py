@@ -7,8 +7,9 @@ None is dropped silently. The table of the guide is compared with this one.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from enum import Enum
+
+from cloudtrain._dataclass import dataclass
 
 
 class Effect(Enum):

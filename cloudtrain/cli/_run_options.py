@@ -5,8 +5,9 @@ from __future__ import annotations
 import os
 import shlex
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
+from cloudtrain._dataclass import dataclass
 from cloudtrain.cli._run_flags import BY_NAME, REAL_HOROVOD, Effect, Flag, flags
 from cloudtrain.errors import InvalidJob, nearest
 

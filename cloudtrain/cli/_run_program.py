@@ -7,16 +7,17 @@ import re
 import shutil
 import subprocess
 import sys
-from dataclasses import dataclass
 
+from cloudtrain._dataclass import dataclass
+from cloudtrain._system.patterns import pattern
 from cloudtrain.contract.source import START_BYTES, is_executable
 from cloudtrain.errors import InvalidJob
 
 OLDEST = (3, 9)
 """The oldest Python that runs the part of cloudtrain that is in a rank."""
 
-_PYTHON = re.compile(r"python(\d+(\.\d+)?)?")
-_PLAIN = re.compile(r"-[bBdOqRuvx]+")
+_PYTHON = pattern(r"python(\d+(\.\d+)?)?")
+_PLAIN = pattern(r"-[bBdOqRuvx]+")
 """Options of Python without a value that leave PYTHONPATH and the kind of program alone."""
 
 

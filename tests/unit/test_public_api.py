@@ -362,7 +362,11 @@ def test_every_package_is_in_the_table() -> None:
         ("cloudtrain.distributed", LIBRARIES),
         ("cloudtrain.checkpoint", LIBRARIES),
         ("cloudtrain.__main__", {*LIBRARIES, "cloudtrain.cli"}),
-        ("cloudtrain.cli", {"cloudtrain.contract.host", "cloudtrain.spec", "difflib", "logging", "socket"}),
+        (
+            "cloudtrain.cli",
+            {"click", "cloudtrain.contract.host", "cloudtrain.spec", "difflib", "logging", "socket"},
+        ),
+        ("cloudtrain.cli._run", {*LIBRARIES, "click", "cloudtrain.spec", "difflib", "logging"}),
         (
             "cloudtrain.runtime.entrypoint",
             {*LIBRARIES, "cloudtrain.link.tls", "ctypes", "difflib", "logging", "ssl"},

@@ -9,7 +9,8 @@ import click
 import pytest
 from click.testing import CliRunner
 
-from cloudtrain.cli import COMMANDS, SECTIONS, cli, short_help
+from cloudtrain.cli import cli
+from cloudtrain.cli._commands import COMMANDS, SECTIONS, short_help
 from cloudtrain.contract import JobStatus
 from cloudtrain.platforms import JobDescription
 from cloudtrain.testing import FakePlatform

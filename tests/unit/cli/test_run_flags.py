@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from cloudtrain.cli._run import rank_count, ranks_of_hosts
 from cloudtrain.cli._run_flags import BY_NAME, SECTIONS, Effect, Flag, flags
 from cloudtrain.cli._run_options import RunOptions, parse
 from cloudtrain.cli._run_program import RankProgram, rank_program
-from cloudtrain.cli.run import rank_count, ranks_of_hosts
 from cloudtrain.errors import InvalidJob
 from cloudtrain.platforms.hosts.host_list import parse_hosts
 

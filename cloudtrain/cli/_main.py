@@ -1,0 +1,35 @@
+"""The ``cloudtrain`` program, from its arguments to its exit status."""
+
+from __future__ import annotations
+
+import sys
+import warnings
+from io import TextIOWrapper
+from typing import Any
+
+from cloudtrain.cli._errors import cleaning_up, reported, written
+from cloudtrain.cli._output import notify
+from cloudtrain.contract.text import escape_line
+
+
+def _show_warning(message: Warning | str, *_where: Any, **_more: Any) -> None:
+    """Print one line: the place in the code is of no use to the user of a command."""
+    notify("Warning", escape_line(str(message)))
+
+
+def main() -> None:
+    """The entry point of the ``cloudtrain`` program."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, TextIOWrapper):  # a console of Windows has few characters
+            stream.reconfigure(errors="backslashreplace")
+    warnings.showwarning = _show_warning
+    with cleaning_up(), written(), reported():
+        if sys.argv[1:2] == ["run"]:  # without click, which takes as long to import as all that this needs
+            from cloudtrain.cli._run import run
+
+            if run(sys.argv[2:]):
+                return
+        from cloudtrain.cli._commands import cli
+
+        # on Windows, click would expand ~, * and %NAME% in the arguments of the script
+        cli(prog_name="cloudtrain", windows_expand_args=False)
