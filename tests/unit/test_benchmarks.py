@@ -46,6 +46,14 @@ def test_each_finds_what_it_imports(tmp_path: Path) -> None:
     assert (done.returncode, done.stdout.split()) == (0, []), done.stderr
 
 
+def test_a_test_starts_each() -> None:
+    folder = Path(__file__).parents[1]
+    tests = [*folder.glob("integration/*/test_*benchmark*.py"), folder / "unit/plan/test_model.py"]
+    text = "".join(path.read_text() for path in tests)
+    existing = [path.name for path in BENCHMARKS.glob("[a-z]*.py") if path.stem != "rows"]
+    assert [name for name in existing if f'"{name}' not in text] == []
+
+
 def test_each_row_belongs_to_a_benchmark_and_a_part_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(str(BENCHMARKS))
     spec = importlib.util.spec_from_file_location("rows", BENCHMARKS / "rows.py")

@@ -31,6 +31,9 @@ BENCHMARKS = {
     "checkpoint.py": ("", ["checkpoint of 1024 MiB: stall, second save, in plain copies"]),
     "checkpoint_faults.py": ("", ["checkpoints in s3: lost"]),
     "goodput.py": ("", ["goodput, a fault in 60 s"]),
+    "sampling.py": ("share step data", ["sampling a host with 8 ranks"]),
+    "dashboard.py": ("lists points", ["dashboard, 1 jobs: first page, first"]),
+    "sweep.py": ("overhead jobs asha", ["sweep of 20 trials, random: time of a trial"]),
     "on_sagemaker.py": ("pack submit logs", ["submit a script that has changed: AWS calls"]),
 }
 """The arguments of each, and figures that it prints."""
