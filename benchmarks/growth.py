@@ -34,6 +34,10 @@ from regression import CLOUDTRAIN, adopt_orphans, cpu_of_all
 
 from cloudtrain import Estimator, Job
 from cloudtrain.contract import JobStatus
+from cloudtrain.index import insert, set_parameters
+from cloudtrain.index.schema import migrate
+from cloudtrain.observe import steady
+from cloudtrain.runtime.supervisor.record import JobRecord
 
 COMMANDS: Mapping[str, Sequence[str]] = {
     "cloudtrain --help": ("--help",),
@@ -93,20 +97,30 @@ def make_jobs(home: Path, count: int) -> None:
     for number in range(count):
         make_job(home / "jobs" / "local" / f"job-{number}", number)
     home.chmod(0o700)
+    facts = {"owner": "ada@laptop", "script": "train.py", "instance_type": "local", "instance_count": 1}
     with sqlite3.connect(home / "index.db") as database:
-        database.execute("CREATE TABLE submissions (name TEXT, platform TEXT, submitted_at REAL)")
-        rows = ((f"job-{number}", "local", float(number)) for number in range(count))
-        database.executemany("INSERT INTO submissions VALUES (?, ?, ?)", rows)
-        database.execute("PRAGMA user_version = 2")
+        migrate(database)
+        for number in range(count):
+            entry = {"name": f"job-{number}", "platform": "local", "submitted_at": float(number)}
+            set_parameters(database, insert(database, {**entry, **facts}), {"lr": "0.1"})
 
 
 def make_job(folder: Path, number: int) -> None:
+    """The folder of a job that has ended, with the files that its supervisor has written."""
     folder.mkdir(parents=True)
     request = {"settings": {}, "channels": {}, "environment": {}, "hyperparameters": {"lr": "0.1"}}
     times = {"submitted_at": number, "started_at": number, "ended_at": number + 1}
-    record = {"status": "Completed", **times, "exit_code": 0, "failure": None}
+    record = JobRecord(
+        JobStatus.COMPLETED,
+        **times,
+        exit_code=0,
+        pid=os.getpid(),
+        resumed_at=number,
+        clock=steady.clock(),
+        metrics={"loss": (0.5, 0.1, 2.5)},
+    )
     (folder / "request.json").write_text(json.dumps(request))
-    (folder / "state.json").write_text(json.dumps(record))
+    (folder / "state.json").write_bytes(record.to_json())
     phases = (
         {"time": number, "source": "a", "event": "phase", "phase": "train", "state": state, "seconds": 1}
         for state in ("began", "ended")
@@ -139,6 +153,14 @@ def looks(report: Report, given: argparse.Namespace) -> None:
         list_all = partial(subprocess.run, command, env=environ, stdout=subprocess.DEVNULL, check=True)
         for which, times in (("first", 1), ("next", given.runs)):
             report.add(f"`cloudtrain list` of {count:,} jobs, {which} look", OURS, measure(list_all, times))
+        without_index = f"`cloudtrain list --where` of {count:,} jobs, without an index"
+        command = [*CLOUDTRAIN, "list", "--where", "lr < 1"]
+        for path in home.glob("index.db*"):
+            path.rename(path.with_name(f"kept-{path.name}"))
+        one = partial(subprocess.run, command, env=environ, stdout=subprocess.DEVNULL, check=True)
+        report.add(without_index, OURS, measure(one, 1))
+        for path in home.glob("kept-*"):
+            path.rename(path.with_name(path.name.removeprefix("kept-")))
         for what, more in (("list --where", ["--where", "lr < 1"]), ("export", ["--to", f"{name}/jobs.csv"])):
             command = [*CLOUDTRAIN, what.split()[0], *more]
             one = partial(subprocess.run, command, env=environ, stdout=subprocess.DEVNULL, check=True)

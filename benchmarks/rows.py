@@ -403,7 +403,7 @@ BENCHMARKS = (
             Row("describe of 10^6 metrics, first", "`describe` of 1,000,000 metrics, first look", limit=0.3),
             Row("list of 10,000 jobs, first", "`cloudtrain list` of 10,000 jobs, first look", limit=1),
             Row("list of 10,000 jobs, next", "`cloudtrain list` of 10,000 jobs, next look", limit=0.2),
-            Row("query of 10,000 jobs, first", "`cloudtrain list --where` of 10,000 jobs, first", limit=2),
+            Row("query of 10,000 jobs, first", "`cloudtrain list --where` of 10,000 jobs, first", limit=1),
             Row("query of 10,000 jobs, next", "`cloudtrain list --where` of 10,000 jobs, next", limit=0.3),
             Row("export of 10,000 jobs", "`cloudtrain export` of 10,000 jobs, next", limit=2),
         ),

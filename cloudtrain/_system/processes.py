@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import sys
+from functools import cache
 
 from cloudtrain._system.signals import block, unblock
 
@@ -37,6 +38,7 @@ def stat_fields(process: int) -> list[str]:
         return file.read().rpartition(b")")[2].decode().split()
 
 
+@cache
 def boot_id() -> str:
     """Differs after each start of this machine; empty without ``/proc``."""
     try:

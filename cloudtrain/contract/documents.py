@@ -125,6 +125,19 @@ class Fields:
 
         return self._get(name, ((),), fits, "a list of numbers")
 
+    def number_lists(self, name: str, *default: Any, length: int) -> Any:
+        """An object whose values are lists of so many numbers, of any size or NaN."""
+
+        def fits(value: object) -> bool:
+            return isinstance(value, Mapping) and all(
+                is_list_of((int, float), item)
+                and len(item) == length
+                and all(isinstance(number, float) or is_number(number) for number in item)
+                for item in value.values()
+            )
+
+        return self._get(name, default, fits, f"an object with {length} numbers in each value")
+
     def objects(self, name: str, *default: Sequence[Any]) -> list[Fields]:
         """A list of objects."""
         found = self.items(name, *default)

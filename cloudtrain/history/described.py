@@ -74,18 +74,8 @@ def describe_all(
     """
     home = str(state_home())
     records = {entry: record_of(entry.name, entry.platform, home) for entry in entries}
-    described: dict[IndexEntry, JobDescription | Exception] = {}
-    by_platform: dict[str, list[IndexEntry]] = defaultdict(list)
-    for entry in entries:
-        by_platform[entry.platform].append(entry)
-    for name, jobs in by_platform.items() if not whole else ():
-        try:
-            platform = get_platform(name)
-            if isinstance(platform, Outlines):
-                described.update(zip(jobs, platform.outlines([job.name for job in jobs]), strict=True))
-        except Exception as error:
-            described.update(dict.fromkeys(jobs, error))
-    others = [job for jobs in by_platform.values() for job in jobs[:most] if job not in described]
+    described = {} if whole else outlines(entries)
+    others = [job for jobs in _by_platform(entries).values() for job in jobs[:most] if job not in described]
     described.update(each(others, _with_cost))
     keep_outlines([(one, records[job]) for job, one in described.items() if isinstance(one, JobDescription)])
     return described
@@ -94,6 +84,26 @@ def describe_all(
 def _with_cost(platform: Platform, job_name: str) -> JobDescription:
     found = platform.describe(job_name)
     return replace(found, cost=cost_so_far(platform, found))
+
+
+def outlines(entries: Sequence[IndexEntry]) -> dict[IndexEntry, JobDescription | Exception]:
+    """The outline of each job whose platform has the ability, or why there is none."""
+    found: dict[IndexEntry, JobDescription | Exception] = {}
+    for name, jobs in _by_platform(entries).items():
+        try:
+            platform = get_platform(name)
+            if isinstance(platform, Outlines):
+                found.update(zip(jobs, platform.outlines([job.name for job in jobs]), strict=True))
+        except Exception as error:
+            found.update(dict.fromkeys(jobs, error))
+    return found
+
+
+def _by_platform(entries: Sequence[IndexEntry]) -> dict[str, list[IndexEntry]]:
+    found: dict[str, list[IndexEntry]] = defaultdict(list)
+    for entry in entries:
+        found[entry.platform].append(entry)
+    return found
 
 
 def reason_of(error: Exception) -> str:

@@ -32,8 +32,8 @@ COLUMNS = ("owner", *_OF_LOOKS, *_FACTS)
 
 SETTLED_SECONDS = 60.0
 """After the end of a job for so long, hosts may add events, and a platform may correct how it ended."""
-FEW_JOBS = 100
-"""The rows of up to this number of jobs are read one by one."""
+NAMES = 500
+"""The names of jobs in one query: SQLite takes 999 values."""
 
 
 @dataclass(frozen=True)
@@ -78,13 +78,19 @@ def why_of(description: JobDescription) -> str:
     return f"{failure.summary()}. {failure.hint}" if description.reason else failure.summary()
 
 
-def look(platform: Platform, description: JobDescription, record: str) -> Seen:
+def look(platform: Platform, description: JobDescription, record: str, *, has_request: bool = False) -> Seen:
     """All that the history keeps of a job. It queries the platform for what the description lacks.
 
     That is the request, unless it was read for the description, and after the end the cost.
+
+    Args:
+        has_request: the history has what it keeps of the request already.
     """
-    cost = _quietly(lambda: cost_so_far(platform, description), None)
-    job = outline(replace(description, cost=cost))
+    if has_request and description.is_end:
+        return Seen(outline(description), record, is_whole=True)
+    if not description.is_end:
+        description = replace(description, cost=_quietly(lambda: cost_so_far(platform, description), None))
+    job = outline(description)
     facts: dict[str, Any] = {}
     parameters: dict[str, str] = {}
     body = description.request or description.answer
@@ -172,12 +178,12 @@ def _numbers(database: sqlite3.Connection, rows: Sequence[Seen]) -> dict[tuple[s
     """
     last = f"SELECT name, platform, max(id) FROM {JOBS} WHERE is_listed = 1"
     wanted = {(one.job.name, one.job.platform): one.job for one in rows}
-    if len(wanted) > FEW_JOBS:
-        found = database.execute(f"{last} GROUP BY name, platform").fetchall()
-    else:
-        one_name = f"{last} AND name = ? GROUP BY name, platform"
-        found = [row for name, _ in wanted for row in database.execute(one_name, (name,)).fetchall()]
-    numbers = {(name, platform): number for name, platform, number in found}
+    names, numbers = [name for name, _ in wanted], dict[tuple[str, str], int]()
+    for start in range(0, len(names), NAMES):
+        part = names[start : start + NAMES]
+        sql = f"{last} AND name IN ({', '.join('?' * len(part))}) GROUP BY name, platform"
+        found = database.execute(sql, part).fetchall()
+        numbers.update(((name, platform), number) for name, platform, number in found)
     for (name, platform), job in wanted.items():
         if (name, platform) not in numbers and platform in {entry.platform for entry in found_in_state(name)}:
             values = {"name": name, "platform": platform, "submitted_at": job.submitted_at, "owner": owner()}

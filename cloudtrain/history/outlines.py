@@ -16,7 +16,7 @@ from cloudtrain.storage import state_home
 
 FINAL = {status.value: status for status in (JobStatus.COMPLETED, JobStatus.FAILED, JobStatus.STOPPED)}
 """Not `INTERRUPTED`: such a job may continue."""
-COLUMNS = "status, started_at, ended_at, why, cost, currency, record, is_whole"
+COLUMNS = "status, started_at, ended_at, why, cost, currency, record, is_whole, instance_count"
 UNSETTLED = "-"
 """In place of a `record_of`: this end may change without a change of a record on this machine."""
 
@@ -48,17 +48,29 @@ def record_of(name: str, platform: str, home: str | None = None) -> str:
         return ""
 
 
-def known_ends(limit: int | None = None, *, whole: bool = False) -> list[tuple[IndexEntry, Ended | None]]:
-    """The jobs of `list_jobs`, and how they ended; None for one whose platform has to be queried.
+def known_ends(limit: int | None = None) -> list[tuple[IndexEntry, Ended | None]]:
+    """The jobs of `list_jobs`, and how they ended; None for one whose platform has to be queried."""
+    home = _home()
+    return [(IndexEntry(*row[:3]), end_of(row, home)) for row in list_rows(limit, COLUMNS)]
 
-    Args:
-        whole: only ends that were kept with the parameters and the metrics of the job.
+
+def missing_ends() -> dict[IndexEntry, bool]:
+    """The jobs of `list_jobs` whose ends were not kept with their metrics and parameters.
+
+    The value of each is whether its request was, with the parameters: at its submission, or at a look.
     """
+    home, found = _home(), dict[IndexEntry, bool]()
+    for row in list_rows(columns=COLUMNS):
+        if end_of(row, home, whole=True) is None:
+            found[IndexEntry(*row[:3])] = isinstance(row[-1], int)
+    return found
+
+
+def _home() -> str:
     try:
-        home = str(state_home())
+        return str(state_home())
     except StorageError:
-        home = ""
-    return [(IndexEntry(*row[:3]), end_of(row, home, whole=whole)) for row in list_rows(limit, COLUMNS)]
+        return ""
 
 
 def known_end(name: str, platform: str) -> Ended | None:
@@ -75,7 +87,7 @@ def end_of(row: Sequence[Any], home: str, *, whole: bool = False) -> Ended | Non
         home: the state folder.
     """
     (name, platform, submitted), rest = row[:3], row[3:]
-    status, started, ended, why, cost, currency, record, is_whole = rest or [None] * 8
+    status, started, ended, why, cost, currency, record, is_whole, _ = rest or [None] * 9
     try:
         final = FINAL[status]
         is_finite = math.isfinite(submitted + ended + (started or 0.0))

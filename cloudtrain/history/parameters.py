@@ -57,6 +57,9 @@ def facts_of_request(body: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str,
         or hosts.get("InstanceType"),
         "instance_count": sum(counts) or body.get("host_count") or hosts.get("InstanceCount"),
     }
+    commit = (body.get("settings") or {}).get("git_commit")
+    if commit:
+        facts["git_commit"] = commit
     return facts, parameters(user_hyperparameters(values), arguments)
 
 

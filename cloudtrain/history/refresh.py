@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable
-from functools import partial
+from collections.abc import Callable, Mapping
+from functools import cache, partial
 
 from cloudtrain.errors import CloudtrainError
-from cloudtrain.history.described import each
+from cloudtrain.history.described import each, outlines
 from cloudtrain.history.ends import Seen, keep, look
-from cloudtrain.history.outlines import known_end, known_ends, record_of
+from cloudtrain.history.outlines import known_end, missing_ends, record_of
 from cloudtrain.history.shared import with_shared
-from cloudtrain.platforms import JobDescription, Platform
+from cloudtrain.index import IndexEntry
+from cloudtrain.platforms import JobDescription, Platform, get_platform
 from cloudtrain.storage import state_home
 
 Progress = Callable[[int, int], object]
@@ -44,13 +45,26 @@ def refresh(progress: Progress | None = None) -> None:
     Args:
         progress: called after each of several parts, with the number of jobs so far, and of all.
     """
-    missing = [entry for entry, end in known_ends(whole=True) if end is None]
-    home = str(state_home()) if missing else ""
-    for start in range(0, len(missing), PART):
-        seen = each(missing[start : start + PART], partial(_look, home)).values()
-        keep([one for one in seen if isinstance(one, Seen)], NOT_KEPT)
-        if progress and len(missing) > PART:
-            progress(min(start + PART, len(missing)), len(missing))
+    missing = missing_ends()
+    entries, home = [*missing], str(state_home()) if missing else ""
+    for start in range(0, len(entries), PART):
+        part = entries[start : start + PART]
+        seen = _from_records({entry: missing[entry] for entry in part}, home)
+        others = each([entry for entry in part if entry not in seen], partial(_look, home)).values()
+        keep([*seen.values(), *(one for one in others if isinstance(one, Seen))], NOT_KEPT)
+        if progress and len(entries) > PART:
+            progress(min(start + PART, len(entries)), len(entries))
+
+
+def _from_records(has_request: Mapping[IndexEntry, bool], home: str) -> dict[IndexEntry, Seen]:
+    """The jobs among those with a folder on this machine whose records have all that the history keeps of an end."""
+    records = {entry: record_of(entry.name, entry.platform, home) for entry in has_request}
+    found, platform_of = outlines([entry for entry, record in records.items() if record]), cache(get_platform)
+    return {
+        entry: look(platform_of(entry.platform), one, records[entry], has_request=has_request[entry])
+        for entry, one in found.items()
+        if isinstance(one, JobDescription) and one.is_end
+    }
 
 
 def _look(home: str, platform: Platform, name: str) -> Seen:

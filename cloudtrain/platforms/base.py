@@ -137,13 +137,15 @@ class JobDescription(DescribedNames):
     """The body of the job's request, if it was read for this description."""
     cost: Cost | None = field(default=None, repr=False, compare=False)
     """The cost of the job so far, if it was calculated for this description: see `cost_so_far`."""
+    is_end: bool = field(default=False, repr=False, compare=False)
+    """Whether this is an outline with all that the history keeps of an end: exit code, metrics, and cost if known."""
 
     def to_dict(self) -> dict[str, Any]:
         return {
             **{
                 name: value
                 for name, value in vars(self).items()
-                if name not in ("answer", "looked_at", "request", "cost")
+                if name not in ("answer", "looked_at", "request", "cost", "is_end")
             },
             "status": str(self.status),
             "failure": self.failure.to_dict() if self.failure else None,
@@ -200,7 +202,7 @@ class Outlines(Protocol):
     """The ability to describe thousands of jobs for a table."""
 
     def outlines(self, job_names: Sequence[str]) -> Iterator[JobDescription | CloudtrainError]:
-        """The status, times, progress, cost, failure and reason of each job, in the order of the names.
+        """The status, times, progress, cost, failure and reason of each job, in the order of the names. See ``is_end``.
 
         In the place of a job about which they are unknown is why.
         """

@@ -272,14 +272,20 @@ class SupervisedPlatform(ABC):
             raise self._no_job(job_name) from None
         failure = record.failure and replace(record.failure, traceback="", log_tail=(), stacks="")
         steps: dict[str, Any] = {}
+        is_end = record.status.is_final and record.metrics is not None
         cost = None
-        if record.started_at is not None:
+        if is_end and record.cost is not None:
+            from cloudtrain.cost.so_far import Cost
+
+            cost = Cost(record.cost, record.currency)
+        if record.started_at is not None and not is_end:
             with contextlib.suppress(PlatformError):  # the same
                 cost = _cost(job.request(), record)
         now = steady.now_on(record.clock)
         if record.status == JobStatus.RUNNING:
             with contextlib.suppress(PlatformError):  # describe() shows the problem
                 steps = job_summary.read_summary(job).steps.result(now, is_running=True)
+        metrics = record.metrics or {}
         return JobDescription(
             job_name,
             self.name,
@@ -287,10 +293,15 @@ class SupervisedPlatform(ABC):
             record.submitted_at,
             record.started_at,
             record.ended_at,
+            record.attempt,
+            record.exit_code,
             failure=failure,
             reason=record.reason,
+            metrics={name: last for name, (last, _, _) in metrics.items()},
+            metric_ranges={name: (low, high) for name, (_, low, high) in metrics.items()},
             looked_at=now,
             cost=cost,
+            is_end=is_end,
             **steps,
         )
 
@@ -503,9 +514,7 @@ def _cost(request: Mapping[str, Any], record: JobRecord) -> Cost | None:
     """The cost of the time in which a job has held its hosts, so far; None if its price is not known."""
     from cloudtrain.cost.so_far import cost_of
 
-    now = record.ended_at or steady.now_on(record.clock)
-    held = 0.0 if record.resumed_at is None else max(0.0, now - record.resumed_at)
-    return cost_of(request, record.ran + held)
+    return cost_of(request, record.held_seconds(steady.now_on(record.clock)))
 
 
 def _stopped(record: JobRecord) -> JobRecord:

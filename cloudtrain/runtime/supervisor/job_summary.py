@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Mapping
 from dataclasses import asdict
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from cloudtrain.contract.documents import is_count
-from cloudtrain.observe import EventLog
+from cloudtrain.observe import EventLog, steady
 from cloudtrain.runtime.supervisor.folder import SUMMARY, JobFolder
 from cloudtrain.storage.atomic import replace_file
 
 if TYPE_CHECKING:
     from cloudtrain.observe.summary import Summary
     from cloudtrain.runtime.supervisor.event_summary import EventSummary
+    from cloudtrain.runtime.supervisor.record import JobRecord
 
 MANY_EVENTS = 1 << 20
 """Bytes of new events after which they are summarised: 25 ms of CPU time."""
@@ -50,9 +52,13 @@ class JobSummary:
             return max((step for step in steps if step is not None and is_count(step)), default=None)
         return None
 
-    def record_goodput(self, submitted_at: float, ended_at: float) -> None:
-        """Add the goodput of the whole job to its events."""
+    def with_results(self, record: JobRecord, request: Mapping[str, Any]) -> JobRecord:
+        """The record of a job that has ended with the results in its events. Adds its goodput to the events."""
         with contextlib.suppress(OSError):  # a full disk or a removed folder: the outcome is what matters
-            found = self.update().meter.result(submitted_at, ended_at, ended_at)
+            summary = self.update()
+            record = record.with_results(summary, request)
+            ended_at = record.ended_at or steady.now()
+            found = summary.meter.result(record.submitted_at, ended_at, ended_at)
             if found:
                 self._events.emit("goodput", **asdict(found))
+        return record

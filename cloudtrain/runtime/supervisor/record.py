@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, replace
+from typing import TYPE_CHECKING, Any
 
 from cloudtrain._dataclass import dataclass
 from cloudtrain._system.processes import identity
@@ -14,7 +15,11 @@ from cloudtrain.contract import FailureClass, FailureReport, JobStatus
 from cloudtrain.contract.documents import Fields, parse_json
 from cloudtrain.contract.failure import LARGEST_CODE
 from cloudtrain.errors import PlatformError
+from cloudtrain.runtime.supervisor.caps import amount
 from cloudtrain.storage.disk_reserve import SPARE_SIZE
+
+if TYPE_CHECKING:
+    from cloudtrain.observe.summary import Summary
 
 STOPPED_BY_USER = "stopped by the user"
 SIGNAL = "ended by a signal from outside"
@@ -23,6 +28,8 @@ HANGUP = "ended by SIGHUP: its terminal or session was closed, for example"
 DAMAGED = "its record is damaged"
 
 RECORD = "state.json"
+LARGEST_METRICS = 1 << 14
+"""Characters of the names of metrics in a record."""
 LARGEST = 64 << 20
 """In bytes: how much is read of a file that only the client and the supervisor write."""
 
@@ -86,53 +93,47 @@ class JobRecord:
     """The `identity` of the supervisor: its process ID may later be that of another process."""
     resources: str = ""
     """See `Hosts.resources`."""
+    metrics: Mapping[str, Sequence[float]] | None = None
+    """The last, the smallest and the largest value of each metric, so that the history of thousands of jobs reads no
+    events. None until the end, where no supervisor has seen it, and of too many metrics: `LARGEST_METRICS`."""
+    cost: float | None = None
+    """The cost of all attempts, in ``currency``. None until the end, and if the price is not known."""
+    currency: str = ""
 
     def shortened(self) -> JobRecord:
         """The same record, without parts of the failure report if it would not fit into a spare file."""
-        return replace(self, failure=self.failure and self.failure.shortened(SPARE_SIZE // 2))
+        failure = self.failure and self.failure.shortened(SPARE_SIZE // 2)
+        return replace(self, failure=failure, metrics=None)
+
+    def with_results(self, summary: Summary, request: Mapping[str, Any]) -> JobRecord:
+        """The same record of a job that has ended, with what the history keeps of its events and its request."""
+        found, ranges = summary.metrics, summary.ranges
+        is_small = sum(map(len, found)) <= LARGEST_METRICS
+        metrics = {
+            name: (*map(float, (last, *ranges.get(name, (last, last)))),) for name, last in found.items()
+        }
+        cost, currency = amount(request, self.held_seconds(self.ended_at or 0.0)) or (None, "")
+        return replace(self, metrics=metrics if is_small else None, cost=cost, currency=currency)
+
+    def held_seconds(self, now: float) -> float:
+        """Seconds for which the job has held its hosts until ``now``, or until its end."""
+        end = self.ended_at or now
+        return self.ran + (0.0 if self.resumed_at is None else max(0.0, end - self.resumed_at))
 
     def to_json(self) -> bytes:
+        """Without the fields that have their defaults."""
         record = asdict(self)
         record["status"] = str(self.status)
         record["failure"] = self.failure.to_dict() if self.failure else None
-        return json.dumps(record, ensure_ascii=False).encode("utf-8", "backslashreplace")
+        given = {name: value for name, value in record.items() if value != getattr(JobRecord, name, None)}
+        return json.dumps(given, ensure_ascii=False).encode("utf-8", "backslashreplace")
 
     @classmethod
     def from_json(cls, data: bytes) -> JobRecord:
         """The inverse of `to_json`. Raises ValueError, which names the field, if ``data`` is not a record."""
-        record = parse_json(data)
-        given = Fields(record)
-        return cls(
-            status=given.parsed("status", JobStatus),
-            submitted_at=given.time("submitted_at"),
-            attempt=given.integer("attempt", 0),
-            pid=given.integer("pid", None, least=2),  # 0 and 1 are not processes to send signals to
-            process=given.text("process", ""),
-            resources=given.text("resources", ""),
-            started_at=given.time("started_at", None),
-            ended_at=given.time("ended_at", None),
-            exit_code=given.integer("exit_code", None, least=-LARGEST_CODE, most=LARGEST_CODE),
-            failure=FailureReport.from_dict(record["failure"]) if "failure" in given else None,
-            reason=given.text("reason", ""),
-            warnings=given.texts("warnings", ()),
-            retries=given.integer("retries", 0),
-            preemptions=given.integer("preemptions", 0),
-            host_losses=given.integer("host_losses", 0),
-            hangs=given.integer("hangs", 0),
-            takeovers=given.integer("takeovers", 0),
-            left_out=given.texts("left_out", ()),
-            dropped=given.texts("dropped", ()),
-            blamed=given.texts("blamed", ()),
-            hosts=given.texts("hosts", ()),
-            spares=given.texts("spares", ()),
-            taken=given.texts("taken", ()),
-            furthest=given.integer("furthest", None),
-            cause=given.text("cause", ""),
-            cause_step=given.integer("cause_step", None),
-            ran=given.number("ran", 0.0, least=0),
-            resumed_at=given.time("resumed_at", None),
-            clock=given.text("clock", ""),
-        )
+        given = Fields(parse_json(data))
+        found = {name: read(given, name) for name, read in _FIELDS.items() if name in given}
+        return cls(given.parsed("status", JobStatus), given.time("submitted_at"), **found)
 
     @property
     def is_damaged(self) -> bool:
@@ -143,6 +144,24 @@ class JobRecord:
     def names_live_process(self) -> bool:
         """Whether the supervisor is a process of this machine, and runs."""
         return self.pid is not None and self.process != "" and identity(self.pid) == self.process
+
+
+_FIELDS: dict[str, Callable[[Fields, str], Any]] = {
+    **dict.fromkeys(("reason", "cause", "clock", "process", "resources", "currency"), Fields.text),
+    **dict.fromkeys(("started_at", "ended_at", "resumed_at"), Fields.time),
+    **dict.fromkeys(("warnings", "left_out", "dropped", "blamed", "hosts", "spares", "taken"), Fields.texts),
+    **dict.fromkeys(
+        ("attempt", "retries", "preemptions", "host_losses", "hangs", "takeovers"), Fields.integer
+    ),
+    **dict.fromkeys(("furthest", "cause_step"), Fields.integer),
+    "pid": lambda given, name: given.integer(name, least=2),  # 0 and 1 are not processes to send signals to
+    "ran": lambda given, name: given.number(name, least=0),
+    "exit_code": lambda given, name: given.integer(name, least=-LARGEST_CODE, most=LARGEST_CODE),
+    "cost": Fields.any_number,
+    "metrics": lambda given, name: given.number_lists(name, length=3),
+    "failure": lambda given, name: FailureReport.from_dict(given.mapping(name)),
+}
+"""Reads each field of a record that has a default."""
 
 
 def read_record(read: Callable[[], bytes], folder: str) -> JobRecord:

@@ -25,11 +25,7 @@ from cloudtrain.contract.request_body import request_settings
 from cloudtrain.errors import PlatformError
 from cloudtrain.observe import EventLog, steady
 from cloudtrain.runtime.checkpoint_memory import remove_memory
-from cloudtrain.runtime.diagnose.first_cause import (
-    INTERRUPTED,
-    HostEnds,
-    was_interrupted,
-)
+from cloudtrain.runtime.diagnose.first_cause import INTERRUPTED, HostEnds, was_interrupted
 from cloudtrain.runtime.outputs.patience import UPLOAD_SECONDS
 from cloudtrain.runtime.supervisor.caps import limit_of, price_of, spent
 from cloudtrain.runtime.supervisor.continuation import PREEMPTED, TAKEN_BACK, Continuation
@@ -203,6 +199,7 @@ class Supervisor:
             "process": identity(os.getpid()),
             "clock": steady.clock(),
             "resources": self._hosts.resources,
+            "metrics": None,  # of an earlier end, after which the job was continued
         }
         self._update(status=JobStatus.RUNNING, started_at=started_at, resumed_at=now, **me)
         # a step of the clock must not end the job
@@ -455,13 +452,11 @@ class Supervisor:
                 failure = preemption_report(self._cause, self._not_continued, self._request)
                 reason = TAKEN_BACK[self._cause]
         warnings = disk_warnings(self._folder.path)
-        ended_at = steady.now()
-        self._summary.record_goodput(self._record.submitted_at, ended_at)
+        self._record = self._summary.with_results(replace(self._record, ended_at=steady.now()), self._request)
         self._folder.reserve.release()
         with contextlib.suppress(OSError):  # the folder was removed
             self._events.emit("job", status=str(status), exit_code=code)
-        end = {"exit_code": code, "failure": failure, "reason": reason, "warnings": warnings}
-        self._update(status=status, ended_at=ended_at, **end)
+        self._update(status=status, exit_code=code, failure=failure, reason=reason, warnings=warnings)
         self._folder.reserve.remove()
         for name in self._hosts.everyone:
             with contextlib.suppress(OSError):

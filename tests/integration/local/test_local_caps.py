@@ -58,6 +58,8 @@ def test_at_its_cap_a_job_saves_and_stops(run: Run) -> None:
     assert time.monotonic() - began >= 6
     cost = job.platform.cost(found)  # type: ignore[attr-defined]
     assert cost.amount == pytest.approx(float(told[1]), rel=0.2)
+    record = JobFolder.of("local", job.name).read_record()
+    assert (record.metrics, record.cost, record.currency) == ({}, cost.amount, "EUR")
     shown = json.loads(CliRunner().invoke(cli, ["describe", job.name, "--json"]).stdout)
     assert (shown["cost"], shown["currency"], shown["cap"]) == (cost.amount, "EUR", "max_cost of 0.001 EUR")
     assert shown["price"]["date"] == "2026-10-01"

@@ -14,6 +14,7 @@ from cloudtrain.cli.jobs import describe, metrics
 from cloudtrain.cli.list import command as list_command
 from cloudtrain.contract import JobStatus
 from cloudtrain.platforms import Metrics
+from cloudtrain.runtime.supervisor.folder import JobFolder
 
 KILLED_ONCE = """
     import os, pathlib, signal, time
@@ -45,6 +46,9 @@ def test_steps_that_a_restart_repeats_replace_the_lost_ones(run: Run) -> None:
     assert {(point.min, point.max, point.ranks) for point in found["loss"]} == {(0, 1, 2), (10, 11, 2)}
     assert [(point.step, point.slowest) for point in found["val/accuracy"]] == [(10, 0), (20, 0), (30, 0)]
     assert job.metrics == {"loss": 10.5, "val/accuracy": 1.0}
+    assert JobFolder.of("local", job.name).read_record().metrics == {
+        name: [last, *job.describe().metric_ranges[name]] for name, last in job.metrics.items()
+    }
     shown = CliRunner().invoke(metrics, [job.name, "--json"])
     [first, *_] = json.loads(shown.output)["loss"]
     assert {"step", "min", "max", "ranks", "slowest", "lag"} < set(first)

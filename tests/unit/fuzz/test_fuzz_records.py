@@ -29,7 +29,19 @@ REPORT = FailureReport(
     traceback="Traceback:\n  x", log_tail=("one", "two"), stacks="stack", phase="train", time=1.8e9,
 )  # fmt: skip
 KILLED = FailureReport(FailureClass.KILLED, "", rank=1, host="algo-1", exit_code=137, signal=9)
-RECORD = JobRecord(JobStatus.FAILED, 1.8e9, 2, 4711, 1.8e9, 1.8e9, 7, REPORT, "max_run of 2 s is over")
+RECORD = JobRecord(
+    JobStatus.FAILED,
+    1.8e9,
+    2,
+    4711,
+    1.8e9,
+    1.8e9,
+    7,
+    REPORT,
+    "max_run of 2 s is over",
+    metrics={"loss": [0.5, 0.25, 2.0]},
+    cost=1.5,
+)
 REQUEST: dict[str, Any] = {
     "job_name": "job",
     "host_count": 2,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import shutil
 import sqlite3
@@ -15,6 +16,7 @@ import pytest
 from audit import opened_files
 from click.testing import CliRunner
 
+from cloudtrain import history
 from cloudtrain.cli.jobs import metrics
 from cloudtrain.cli.list import command
 from cloudtrain.contract import FailureClass, FailureReport, JobStatus
@@ -182,6 +184,28 @@ def test_a_job_that_has_just_ended_is_looked_at_again() -> None:
     assert LocalPlatform().describe("job").model_data is None
     EventLog(folder.events, "algo-1").emit("uploaded", kind="model", uri="file:///elsewhere")
     assert LocalPlatform().describe("job").model_data == "file:///out/model.tar.gz"
+
+
+def test_the_history_reads_one_file_of_each_job_that_was_submitted_here() -> None:
+    """Before supervisors wrote the results of a job into its record, each took its request and all its events."""
+    metrics = {"loss": (0.5, 0.25, math.inf)}
+    for name in ("here", "elsewhere"):
+        folder = make_job(name, metrics=metrics, cost=1.5, currency="EUR", exit_code=0)
+        add_metrics(folder, 10)
+    facts = {"instance_count": 1, "script": "train.py", "git_commit": "def"}
+    add_job(IndexEntry("here", "local", 1.0), facts, {"lr": "0.1"})
+    with opened_files() as opened:
+        found = {job.name: job for job in history.query("loss == 0.5")}
+    read = {
+        path.removeprefix(f"{state_home()}/jobs/local/")
+        for path in map(str, opened)
+        if "/jobs/local/" in path
+    }
+    assert read == {"here/state.json", "elsewhere/state.json", "elsewhere/request.json"}
+    assert {job.metrics["loss"] for job in found.values()} == {(0.5, 0.25, None)}
+    assert {(job.cost, job.currency, job.exit_code) for job in found.values()} == {(1.5, "EUR", 0)}
+    assert (found["here"].parameters, found["here"].git_commit) == ({"lr": "0.1"}, "def")
+    assert found["elsewhere"].git_commit == "abc"
 
 
 def test_many_jobs_are_listed_from_their_records_and_later_from_the_index() -> None:
