@@ -24,7 +24,7 @@ BOTO3_FOLDER = "CLOUDTRAIN_BOTO3_FOLDER"
 """The variable of `Settings.boto3_folder`."""
 
 
-NOTIFY_ON_HANG, STOP_ON_HANG, RESTART_ON_HANG = ON_HANG = ("notice", "stop", "restart")
+NOTIFY_ON_HANG, STOP_ON_HANG, RESTART_ON_HANG = ("notice", "stop", "restart")
 
 
 @dataclass(frozen=True)

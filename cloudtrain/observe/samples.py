@@ -5,7 +5,7 @@ A sample is an event of the kind ``sample``: see docs/reference/samples.md. Here
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, field, fields
 from typing import Any, Optional
 
@@ -171,12 +171,3 @@ def add_recent(recent: dict[str, list[dict[str, Any]]], event: Mapping[str, Any]
     of_host = recent.setdefault(host, [])
     of_host.append({name: event[name] for name in _KEPT if name in event})
     del of_host[: -max(FEWEST, min(MOST_OF_A_HOST, MOST_IN_ALL // len(recent)))]
-
-
-def samples_by_host(events: Iterable[Mapping[str, Any]]) -> dict[str, list[Sample]]:
-    """All samples among the events of a job, by host, oldest first."""
-    found: dict[str, list[Sample]] = {}
-    for event in events:
-        if event["event"] == "sample" and event.get("source"):
-            found.setdefault(event["source"], []).append(Sample.of(event))
-    return found

@@ -13,7 +13,6 @@ import pytest
 
 from cloudtrain.contract import RankSlot
 from cloudtrain.observe import EventLog, Sample, read_events
-from cloudtrain.observe.samples import samples_by_host
 from cloudtrain.runtime.diagnose.machine_faults import memory_kill_count
 from cloudtrain.runtime.run_folder import RankRecord
 from cloudtrain.runtime.sampling.last_minute import Moment, describe, until_end_of
@@ -207,7 +206,8 @@ def _slots(*ranks: int) -> list[RankSlot]:
 
 
 def _samples(folder: Path) -> list[Sample]:
-    return samples_by_host(read_events(folder / "events.jsonl")).get("algo-2", [])
+    events = read_events(folder / "events.jsonl")
+    return [Sample.of(event) for event in events if (event["event"], event["source"]) == ("sample", "algo-2")]
 
 
 def test_a_full_disk_ends_neither_the_sampler_nor_the_job(tmp_path: Path) -> None:
