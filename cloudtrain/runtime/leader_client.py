@@ -63,14 +63,10 @@ def listen(rendezvous: str, address: str) -> socket.socket:
     if "/" not in rendezvous:
         return _bind("", int(rendezvous.rpartition(":")[2]))
     listener = _bind(address, 0)
-    _write_private(Path(rendezvous), f"{address}:{listener.getsockname()[1]}")
+    from cloudtrain.storage.atomic import write_private  # only few hosts need it
+
+    write_private(Path(rendezvous), f"{address}:{listener.getsockname()[1]}")
     return listener
-
-
-def _write_private(path: Path, text: str) -> None:
-    from cloudtrain.storage.atomic import replace_file  # only few hosts need it
-
-    replace_file(path, text.encode(), mode=0o600)
 
 
 def _bind(address: str, port: int) -> socket.socket:
@@ -197,9 +193,10 @@ class LeaderClient:
         The leader's ``address:port``, the key for ``spawn``, and the leader's certificate.
         """
         from cloudtrain.link.tls import make_certificate  # only mpirun on several hosts needs it
+        from cloudtrain.storage.atomic import write_private
 
         certificate = make_certificate(self._keys["tls"]).der
-        _write_private(path, f"{self._address} {self._keys['spawn'].hex()} {certificate.hex()}")
+        write_private(path, f"{self._address} {self._keys['spawn'].hex()} {certificate.hex()}")
 
     def send(self, message: Message) -> None:
         """Send a message. Never waits, and raises nothing: if the leader is gone, ``lost`` arrives in the inbox."""

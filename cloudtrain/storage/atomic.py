@@ -107,6 +107,11 @@ def replace_file(path: Path, data: bytes, *, mode: int = 0o666, fsync: bool = Fa
         replace(temporary, path)
 
 
+def write_private(path: Path, text: str) -> None:
+    """Replace a file in an existing folder atomically. Only its owner can read it, at any time. Raises OSError."""
+    replace_file(path, text.encode(), mode=0o600)
+
+
 def make_folder(folder: Path) -> None:
     """Create ``folder`` and its missing parents, each synced to disk before anything is written into it."""
     if folder.is_dir():

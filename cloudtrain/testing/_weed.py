@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from cloudtrain.errors import StorageError
-from cloudtrain.storage.atomic import replace_file
+from cloudtrain.storage.atomic import write_private
 from cloudtrain.storage.errors import file_errors
 from cloudtrain.testing._account import S3Account
 
@@ -186,11 +186,6 @@ def write_config(path: Path, account: S3Account) -> None:
         "actions": ["Admin", "Read", "List", "Tagging", "Write"],
     }
     write_private(path, json.dumps({"identities": [identity]}))
-
-
-def write_private(path: Path, text: str) -> None:
-    """Replace the file atomically. Only its owner can read it, at any time."""
-    replace_file(path, text.encode(), mode=0o600)
 
 
 def remove_sockets(ports: Sequence[int]) -> None:

@@ -24,8 +24,9 @@ from cloudtrain._system.processes import RUNS_JOBS, USE_WSL
 from cloudtrain._system.signals import SIGKILL
 from cloudtrain.errors import StorageError, Unreachable
 from cloudtrain.storage import state_home
+from cloudtrain.storage.atomic import write_private
 from cloudtrain.testing._account import S3Account
-from cloudtrain.testing._weed import STOP_TIMEOUT, is_free, launch, remove_sockets, write_private
+from cloudtrain.testing._weed import STOP_TIMEOUT, is_free, launch, remove_sockets
 
 ANSWER_TIMEOUT = 10.0
 """Seconds that a running server may take to respond."""

@@ -35,7 +35,6 @@ from cloudtrain.distributed.negotiation.secret import (
     private_folder,
     read_private,
     session_key,
-    write_private,
 )
 from cloudtrain.distributed.options import logger, spin_seconds, warn_after
 from cloudtrain.distributed.world import LOOPBACK, World
@@ -246,6 +245,8 @@ def _new_master(world: World, environ: Mapping[str, str]) -> Master:
 
 def _publish(master: Master, path: Path) -> Master:
     global _published
+    from cloudtrain.storage.atomic import write_private  # only ranks without a launcher need it
+
     _published = path
     write_private(path, json.dumps([master.address, master.port, master.secret]))
     return master

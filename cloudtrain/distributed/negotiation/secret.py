@@ -76,12 +76,6 @@ def _create(path: Path) -> str:
     return read_private(path)
 
 
-def write_private(path: Path, text: str) -> None:
-    """Write a file that only this user can read, or replace it. It is complete at any time. Raises OSError."""
-    with _temporary(path, text) as temporary:
-        os.replace(temporary, path)
-
-
 @contextlib.contextmanager
 def _temporary(path: Path, text: str) -> Iterator[Path]:
     """A new file next to ``path``, which is removed unless it has another name by then. Raises OSError."""

@@ -12,7 +12,8 @@ import pytest
 
 from cloudtrain.contract.slurm_step import step_key
 from cloudtrain.distributed import CollectiveError, World
-from cloudtrain.distributed.negotiation import rendezvous, secret
+from cloudtrain.distributed.negotiation import rendezvous
+from cloudtrain.storage.atomic import write_private
 
 STEP = {
     "SLURM_JOB_ID": "5",
@@ -75,7 +76,7 @@ def test_a_late_rank_0(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     (tmp_path / "home" / "steps").mkdir(parents=True)
     waiting = threading.Thread(target=lambda: found.append(rendezvous.find_master(RANK_1, 10, STEP)))
     waiting.start()
-    secret.write_private(tmp_path / "home" / "steps" / step_key(STEP), json.dumps(["n7", 29500, "s"]))
+    write_private(tmp_path / "home" / "steps" / step_key(STEP), json.dumps(["n7", 29500, "s"]))
     waiting.join()
     assert (found[0].master_addr, found[0].master_port, rendezvous.published_secret()) == ("n7", 29500, "s")
 
@@ -93,7 +94,7 @@ def test_a_file_that_others_can_read_is_refused(tmp_path: Path) -> None:
 def test_a_damaged_file_is_one_error(tmp_path: Path, text: str) -> None:
     path = tmp_path / "home" / "steps" / step_key(STEP)
     path.parent.mkdir(parents=True)
-    secret.write_private(path, text)
+    write_private(path, text)
     with pytest.raises(CollectiveError, match="does not have the address of rank 0"):
         rendezvous.find_master(RANK_1, 1, STEP)
 
