@@ -72,7 +72,7 @@ def test_its_signature_has_the_fields() -> None:
     assert str(signature(JobDescription)).startswith("(name: 'str', ")
 
 
-def test_it_behaves_as_one_of_the_standard_library() -> None:
+def test_a_generated_class_behaves_as_one_of_the_standard_library() -> None:
     class Plain:
         shown: int
         hidden: list[int] = field(default_factory=list, repr=False, compare=False)

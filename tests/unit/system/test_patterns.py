@@ -9,7 +9,7 @@ import pytest
 from cloudtrain._system.patterns import pattern
 
 
-def test_it_has_the_methods_of_a_pattern() -> None:
+def test_a_compiled_pattern_has_the_methods_of_a_pattern() -> None:
     word = pattern("[a-z]+", re.IGNORECASE)
     assert word.search("1 Ab 2")[0] == "Ab" and word.sub("-", "1 Ab 2") == "1 - 2"
     assert word.pattern == "[a-z]+" and word.flags & re.IGNORECASE
