@@ -10,6 +10,7 @@ import pytest
 
 from cloudtrain import Estimator, FileSystemInput, Profiler, ProfilerConfig, ShuffleConfig, TrainingInput
 from cloudtrain.aws.aws import Aws
+from cloudtrain.aws.errors import ARGUMENTS
 from cloudtrain.platforms.sagemaker.request_fields import NOT_SENT, SET_BY
 from cloudtrain.spec import FIELDS
 
@@ -216,3 +217,12 @@ def test_a_channel_has_the_config_of_the_sdk() -> None:
     assert FileSystemInput("fs-1", "EFS", "/a").config["DataSource"]["FileSystemDataSource"] == {
         "FileSystemId": "fs-1", "FileSystemType": "EFS", "DirectoryPath": "/a", "FileSystemAccessMode": "ro"
     }  # fmt: skip
+
+
+def test_hints_of_aws_errors_name_the_arguments_of_the_table() -> None:
+    """`aws.errors` is below the platforms, and keeps the names of the most frequent fields itself."""
+    by_name: dict[str, set[str]] = {part.lower(): set() for path in SET_BY for part in path.split(".")}
+    for path, field in SET_BY.items():
+        for part in path.split("."):
+            by_name[part.lower()].add(field.partition(".")[0].partition("[")[0])
+    assert {name: field for name, field in ARGUMENTS.items() if field not in by_name[name]} == {}
