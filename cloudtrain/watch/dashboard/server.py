@@ -13,8 +13,6 @@ from pathlib import Path
 from cloudtrain.contract.text import one_line
 from cloudtrain.errors import CloudtrainError, InvalidJob
 
-MOST_REQUESTS = 200
-"""At the same time: more are refused."""
 GRACE_SECONDS = 1
 """For requests that are being answered, after an interrupt."""
 
@@ -93,6 +91,7 @@ def serve(address: Address, started: Callable[[str], object], *, is_read_only: b
     try:
         import uvicorn
 
+        from cloudtrain.watch.dashboard.connections import MOST, Connection
         from cloudtrain.watch.dashboard.guard import Guard
         from cloudtrain.watch.dashboard.pages import Pages
     except ImportError as error:
@@ -117,7 +116,8 @@ def serve(address: Address, started: Callable[[str], object], *, is_read_only: b
             proxy_headers=False,
             ws="none",
             lifespan="off",
-            limit_concurrency=MOST_REQUESTS,
+            http=Connection,
+            limit_concurrency=2 * MOST,  # while all are busy; before, idle ones give way
             timeout_graceful_shutdown=GRACE_SECONDS,
             ssl_certfile=address.certificate,
             ssl_keyfile=address.key,

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import re
 import shutil
+import socket
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -272,6 +274,18 @@ def test_other_machines_are_served_on_request(tmp_path: Path) -> None:
         found.enter()
         assert found.get("").status == 200
         assert found.ask(f"{found.root}/", headers={"Host": "evil.example"}).status == 403
+
+
+def test_idle_connections_do_not_keep_the_owner_out(client: Client) -> None:
+    """200 of them made the server answer 503."""
+    host, _, port = client.place.rpartition(":")
+    with contextlib.ExitStack() as stack:
+        for number in range(450):
+            idle = stack.enter_context(socket.create_connection((host, int(port)), timeout=60))
+            with contextlib.suppress(OSError):  # it was closed
+                idle.sendall(b"GET / HTTP/1.1\r\nX-Slow: " if number % 2 else b"")
+        assert client.enter().status == 303
+        assert client.get("").status == 200
 
 
 def test_a_second_ctrl_c_prints_no_traceback(tmp_path: Path) -> None:
