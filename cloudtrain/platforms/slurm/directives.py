@@ -205,6 +205,8 @@ def _shape(job: TrainingJob, options: SlurmOptions) -> Iterator[Directive]:
     yield Directive("nodes", str(job.host_count + job.spare_hosts))
     if job.spare_hosts:
         yield Directive("no-kill", comment="a spare node takes the place of one that is lost")
+    elif job.min_instance_count:
+        yield Directive("no-kill", comment="the job continues without a node that is lost")
     yield Directive("ntasks-per-node", "1", "one runtime on each node, which starts the ranks")
     if options.clusters is not None:
         yield Directive("clusters", joined(options.clusters))

@@ -24,7 +24,7 @@ class SlurmPlatform(ClusterPlatform[SlurmJobs]):
     """Runs jobs on clusters with Slurm."""
 
     name = "slurm"
-    why_no_spare_hosts = ""
+    why_no_spare_hosts = why_no_fewer_hosts = ""
     """See `check_lost_hosts`."""
 
     def resolve(self, job: TrainingJob) -> TrainingJob:

@@ -102,7 +102,7 @@ def srun_command(
 
     Args:
         cpus: of each node. srun of Slurm 22.05 and later does not take --cpus-per-task from the job.
-        only: the nodes, of a job that has spare ones. The loss of one does not end the step.
+        only: the nodes, of a job that continues without some. The loss of one does not end the step.
         more: options of the user. Options go before variables such as SLURM_CPU_BIND, which must not change the step.
     """
     return [

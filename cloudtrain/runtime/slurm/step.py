@@ -59,7 +59,7 @@ class SlurmHosts(NodeHosts):
         step = {
             "cpus": self._request.get("cpus_per_task"),
             "more": self._request.get("srun", ()),
-            "only": nodes if self._request.get("spare_hosts") else (),
+            "only": nodes if self.may_lose_some else (),
         }
         if is_started_by_srun(self._request):
             base = srun_command(srun, len(nodes), [], **step)

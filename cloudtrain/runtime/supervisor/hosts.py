@@ -73,6 +73,11 @@ class Hosts(Protocol):
         ...
 
     @property
+    def may_lose_some(self) -> bool:
+        """Whether the job continues when a host is lost, with a spare one or with fewer."""
+        ...
+
+    @property
     def free_spares(self) -> Sequence[str]:
         """The spare hosts that could take a place now."""
         ...
@@ -132,6 +137,10 @@ class FolderHosts:
     def assign(self, left_out: Sequence[str], dropped: Sequence[str]) -> None:
         count = len(self.everyone) - self._request.get("spare_hosts", 0)
         self.names, self.spares = assign(self.everyone, count, left_out, dropped)
+
+    @property
+    def may_lose_some(self) -> bool:
+        return bool(self._request.get("spare_hosts") or self._request.get("min_instance_count"))
 
     @property
     def free_spares(self) -> Sequence[str]:

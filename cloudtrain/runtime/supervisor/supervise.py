@@ -208,6 +208,7 @@ class Supervisor:
         self._resumed = self._clock()
         if self._continuation and record.attempt:
             self._say(f"[cloudtrain] attempt {record.attempt + 1}: {self._continuation.place}")
+            self._record = replace(self._record, dropped=())  # the scheduler has chosen the hosts again
         return is_spent
 
     def _may_continue(self, continuation: Continuation) -> bool:
@@ -235,7 +236,7 @@ class Supervisor:
         """Carry out the attempt that the record has the number of. None if no host failed."""
         self._kill_at, self._preempted = None, False
         self._hosts.assign(self._record.left_out, self._record.dropped)
-        if self._request.get("spare_hosts") or self._request.get("min_instance_count"):
+        if self._hosts.may_lose_some:
             hosts, spares = tuple(self._hosts.names), tuple(self._hosts.spares)
             self._record = replace(self._record, hosts=hosts, spares=spares)
         self._update()

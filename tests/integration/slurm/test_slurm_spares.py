@@ -49,3 +49,25 @@ def test_a_spare_node_takes_a_place(
     assert [begun[rank] for rank in sorted(begun)] == places
     assert number_of(job) == number, "it did not go through the queue again"
     assert not Path(f"/proc/{runtime}").exists()
+
+
+@pytest.mark.parametrize(("loss", "node"), [("down", "127.0.0.3"), ("taken-back", "127.0.0.2")])
+def test_a_job_continues_on_the_nodes_that_are_left(
+    slurm3: SlurmCluster, tmp_path: Path, loss: str, node: str
+) -> None:
+    """Without a node that Slurm sets down; without the leader, which gets SIGTERM."""
+    fields = {"nodes": 3, "min_instance_count": 2, "host_timeout": 5, "stop_grace": 5}
+    job = submit(tmp_path, SCRIPT, f"fewer-{loss}", **fields)
+    wait_for_line(job, "begins", 3)
+    number = number_of(job)
+    [runtime] = re.findall(rf"begins \d {node} 0 (\d+)", job.logs())
+    if loss == "down":
+        slurm3.set_down(node)
+    else:
+        os.kill(int(runtime), signal.SIGTERM)
+    described = wait_for_end(job, 150).describe()
+    assert described.status == JobStatus.COMPLETED, job.logs()
+    assert described.details["dropped hosts"] == node
+    begun = dict(re.findall(r"begins (\d) (\S+) 1 ", job.logs()))
+    assert [begun[rank] for rank in sorted(begun)] == sorted({"127.0.0.2", "127.0.0.3", "127.0.0.4"} - {node})
+    assert number_of(job) == number, "it did not go through the queue again"

@@ -58,7 +58,7 @@ def test_platforms_that_do_not_continue_with_fewer_hosts_refuse_to(
     monkeypatch.setenv("AWS_DEFAULT_REGION", "us-east-1")
     with pytest.raises(InvalidJob, match=f"^min_instance_count: {why}") as caught:
         prepare(job(script, platform, spare_hosts=0, min_instance_count=1))
-    assert caught.value.hint == "Leave it out. It works on: hosts, local."
+    assert caught.value.hint == "Leave it out. It works on: hosts, local, slurm."
 
 
 def test_the_least_number_of_hosts_is_not_above_their_number(script: str) -> None:
