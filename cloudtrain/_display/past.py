@@ -11,7 +11,7 @@ from cloudtrain.history.sql import FIELDS, TIME, Field
 if TYPE_CHECKING:
     from cloudtrain.cost import Cost
 
-UNITS = {"duration": "{:.1f} s"}
+UNITS = {"duration": "{:.1f} s", "plan_error": "{:+.0%}", "plan_cost_error": "{:+.0%}"}
 
 
 def cost_of(job: PastJob) -> Cost | None:

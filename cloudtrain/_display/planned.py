@@ -10,7 +10,7 @@ from cloudtrain.plan.choose import Plan
 from cloudtrain.plan.estimate import Estimate, Range
 
 if TYPE_CHECKING:
-    from cloudtrain.plan.record import Prediction
+    from cloudtrain.history.predictions import Prediction
 
 HEADINGS = ("HOSTS", "GPUS", "TIME", "COST", "LIMITED BY")
 RIGHT = ("GPUS",)
@@ -54,15 +54,18 @@ def _why_none(plan: Plan) -> str:
 
 def prediction_text(found: Prediction) -> str:
     """``3 min 2 s (2 min 58 s to 4 min 1 s), 8% longer than it took``, and the same of the cost."""
-    error = _off(found.error, "longer", "shorter", "than it took")
-    parts = [f"{times(Range(*found.seconds))}{error}"]
-    if found.cost:
-        off = _off(found.cost_error, "more", "less", "than it cost")
-        parts.append(f"{money(Range(*found.cost), found.currency or '')}{off}")
-    return "; ".join(parts)
+    parts = [
+        [times(Range(*found.seconds)), time_off(found.error)],
+        [money(Range(*found.cost), found.currency or ""), cost_off(found.cost_error)] if found.cost else [],
+    ]
+    return "; ".join(", ".join(filter(None, part)) for part in parts if part)
 
 
-def _off(error: float | None, more: str, less: str, than: str) -> str:
-    if error is None:
-        return ""
-    return f", {abs(error):.0%} {more if error >= 0 else less} {than}"
+def time_off(error: float | None) -> str:
+    """``8% longer than it took``; empty if that is not known."""
+    return "" if error is None else f"{abs(error):.0%} {'longer' if error >= 0 else 'shorter'} than it took"
+
+
+def cost_off(error: float | None) -> str:
+    """The same of the cost."""
+    return "" if error is None else f"{abs(error):.0%} {'more' if error >= 0 else 'less'} than it cost"

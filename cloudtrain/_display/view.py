@@ -26,11 +26,11 @@ from cloudtrain.platforms.base import cost_so_far
 
 if TYPE_CHECKING:
     from cloudtrain.cost.so_far import Cost
+    from cloudtrain.history.predictions import Prediction
     from cloudtrain.observe import Sample, Summary
     from cloudtrain.observe.course import Attempt, Span
     from cloudtrain.observe.hanging import Hanging
     from cloudtrain.observe.stacks import StackDump
-    from cloudtrain.plan.record import Prediction
 
 
 @dataclass(frozen=True)
@@ -199,7 +199,7 @@ def look_at(
 
 def plan_of(description: JobDescription, cost: Cost | None = None) -> Prediction | None:
     """See `JobView.plan`."""
-    from cloudtrain.plan.record import prediction
+    from cloudtrain.history.predictions import prediction
 
     return prediction(description, *((cost.amount, cost.currency) if cost else ()))
 

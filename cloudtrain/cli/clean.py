@@ -12,6 +12,7 @@ from cloudtrain.cli._options import json_option
 from cloudtrain.cli._output import echo_json
 
 if TYPE_CHECKING:
+    from cloudtrain.platforms import Platform
     from cloudtrain.platforms.supervised.leftovers import JobEnds, Leftover
 
 _SECONDS = {"h": 3600.0, "d": 86400.0, "w": 7 * 86400.0}
@@ -63,6 +64,7 @@ def command(age: float | None, caches: bool, engine: str | None, dry_run: bool, 
     from functools import cache
 
     from cloudtrain.errors import PlatformError
+    from cloudtrain.history.predictions import forget
     from cloudtrain.platforms import get_platform
     from cloudtrain.platforms.supervised.leftovers import JobEnds
 
@@ -75,7 +77,11 @@ def command(age: float | None, caches: bool, engine: str | None, dry_run: bool, 
         record = {"kind": leftover.kind, "name": leftover.name, "size": leftover.size}
         try:
             if not dry_run:
+                if leftover.kind == "job":
+                    _remember(platforms(leftover.platform), leftover.name)
                 leftover.remove()
+                if leftover.kind == "job":
+                    forget(leftover.name, leftover.platform)
         except (PlatformError, OSError) as error:
             failed.append({**record, "error": str(error)})
             click.echo(f"{leftover.kind} {leftover.name} cannot be removed: {error}", err=True)
@@ -98,6 +104,17 @@ def command(age: float | None, caches: bool, engine: str | None, dry_run: bool, 
         click.echo(f"{would}{decimal(freed)} freed" if removed else "nothing to remove")
     if failed:
         raise click.exceptions.Exit(1)
+
+
+def _remember(platform: Platform, job_name: str) -> None:
+    """Keep how a job ended in the history, before its records are removed."""
+    from contextlib import suppress
+
+    from cloudtrain.errors import CloudtrainError
+    from cloudtrain.history.refresh import keep_end
+
+    with suppress(CloudtrainError, OSError):  # then what was known of it remains
+        keep_end(platform, platform.describe(job_name))
 
 
 def _leftovers(age: float | None, caches: bool, choice: str | None, ends: JobEnds) -> Iterator[Leftover]:

@@ -252,7 +252,7 @@ def _start(submission: Submission, planned: dict[str, Any] | None, *, waits: boo
     ):
         job = submission.start()
     if planned:
-        from cloudtrain.plan.record import keep
+        from cloudtrain.history.predictions import keep
 
         keep(name, platform, planned)
     if not waits and submission.resubmission():

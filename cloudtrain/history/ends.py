@@ -15,6 +15,7 @@ from cloudtrain.errors import CloudtrainError
 from cloudtrain.history.outlines import UNSETTLED
 from cloudtrain.history.parameters import facts_of_request, owner, plain
 from cloudtrain.history.past_job import MetricRange, PastJob
+from cloudtrain.history.predictions import prediction
 from cloudtrain.index import database as index, found_in_state, insert, set_parameters
 from cloudtrain.index.schema import JOBS
 from cloudtrain.platforms import JobDescription, Platform, Requests
@@ -24,7 +25,8 @@ from cloudtrain.runtime.supervisor.record import DAMAGED
 _TIMES = ("submitted_at", "started_at", "ended_at", "seen_at")
 _OF_LOOKS = (*_TIMES, "status", "attempt", "exit_code", "reason", "failure", "why")
 """The columns that the last look decides about."""
-_FACTS = ("cost", "currency", "git_commit", "script", "instance_type", "instance_count")
+_COSTS = ("cost", "currency", "plan_error", "plan_cost_error")
+_FACTS = (*_COSTS, "git_commit", "script", "instance_type", "instance_count")
 """The columns that stay as they are if a look does not find them."""
 COLUMNS = ("owner", *_OF_LOOKS, *_FACTS)
 """The columns of the history that are fields of `PastJob`, after the name and the platform."""
@@ -81,16 +83,19 @@ def why_of(description: JobDescription) -> str:
 def look(platform: Platform, description: JobDescription, record: str, *, has_request: bool = False) -> Seen:
     """All that the history keeps of a job. It queries the platform for what the description lacks.
 
-    That is the request, unless it was read for the description, and after the end the cost.
+    That is the request, unless it was read for the description, and the cost. The plan of the job is on this machine.
 
     Args:
         has_request: the history has what it keeps of the request already.
     """
-    if has_request and description.is_end:
-        return Seen(outline(description), record, is_whole=True)
     if not description.is_end:
         description = replace(description, cost=_quietly(lambda: cost_so_far(platform, description), None))
     job = outline(description)
+    planned = _quietly(lambda: prediction(description, job.cost, job.currency), None)
+    if planned:
+        job = replace(job, plan_error=planned.error, plan_cost_error=planned.cost_error)
+    if has_request and description.is_end:
+        return Seen(job, record, is_whole=True)
     facts: dict[str, Any] = {}
     parameters: dict[str, str] = {}
     body = description.request or description.answer

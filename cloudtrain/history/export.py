@@ -159,7 +159,7 @@ def _parquet(path: Path, columns: Sequence[str], rows: Iterable[Row]) -> None:
         raise CloudtrainError("Parquet needs pyarrow", hint="Run: pip install '.[parquet]'") from None
     arrow = {str: pyarrow.string(), int: pyarrow.int64(), float: pyarrow.float64()}
     integers = ("attempt", "exit_code", "instance_count")
-    numbers = ("submitted_at", "started_at", "ended_at", "seen_at", "cost")
+    numbers = ("submitted_at", "started_at", "ended_at", "seen_at", "cost", "plan_error", "plan_cost_error")
 
     def kind(name: str) -> type:
         if name in POINTS:

@@ -47,6 +47,11 @@ class PastJob:
     """Of all attempts, in ``currency``. None if it is not known."""
     currency: str | None = None
     """That of the price that was frozen. None if the cost is not known, or is from a release that kept no currency."""
+    plan_error: float | None = None
+    """By how much its plan expected a longer time than it took, as a share of that. None without a plan, and unless it
+    is complete."""
+    plan_cost_error: float | None = None
+    """The same of the cost."""
     seen_at: float | None = None
     parameters: Mapping[str, str] = field(default_factory=dict)
     """Hyperparameters, and options in the arguments of the script, as text; ``***`` is the value of a secret."""

@@ -24,17 +24,24 @@ NOT_KEPT = "conditions do not find what has changed since it was last written"
 
 def freeze(platform: Platform, description: JobDescription) -> None:
     """Keep how a job ended, if it has ended and is one of this user. Warns if the shared history cannot be used."""
-    if not description.status.is_final:
+    if not keep_end(platform, description):
         return
-    name = description.name
-    record = record_of(name, platform.name)
-    if (end := known_end(name, platform.name)) and end.ended_at == description.ended_at:
-        return
-    keep([look(platform, description, record)])
     try:
         with_shared(lambda database: None)
     except CloudtrainError as error:
         warnings.warn(error.message, stacklevel=2)
+
+
+def keep_end(platform: Platform, description: JobDescription) -> bool:
+    """`freeze` without the shared history, which gets it with the next query. Whether there was something new."""
+    if not description.status.is_final:
+        return False
+    name = description.name
+    record = record_of(name, platform.name)
+    if (end := known_end(name, platform.name)) and end.ended_at == description.ended_at:
+        return False
+    keep([look(platform, description, record)])
+    return True
 
 
 def refresh(progress: Progress | None = None) -> None:

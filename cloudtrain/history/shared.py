@@ -24,7 +24,7 @@ from cloudtrain.errors import CloudtrainError, InvalidJob
 from cloudtrain.history.ends import COLUMNS
 from cloudtrain.history.parameters import owner
 from cloudtrain.index import database as index
-from cloudtrain.index.schema import ADDED, JOBS, TABLES, VERSION, version
+from cloudtrain.index.schema import JOBS, TABLES, VERSION, added_since, version
 
 T = TypeVar("T")
 
@@ -137,9 +137,10 @@ def _connect(psycopg: Any, place: str) -> Iterator[Database]:
                 with connection.transaction():
                     _create(database)
             (found,) = database.execute("SELECT max(version) FROM version").fetchone()
-            for earlier in range(found, VERSION):
+            if found < VERSION:
                 with connection.transaction():
-                    database.execute(ADDED[earlier].replace("COLUMN", "COLUMN IF NOT EXISTS"))
+                    for column in added_since(found):
+                        database.execute(f"ALTER TABLE {JOBS} ADD COLUMN IF NOT EXISTS {column}")
                     _note_version(database)
             if found > VERSION:
                 raise CloudtrainError(

@@ -49,6 +49,8 @@ FIELDS = {
     "instance_count": ("job.instance_count", NUMBER),
     "cost": ("job.cost", NUMBER),
     "currency": ("job.currency", TEXT),
+    "plan_error": ("job.plan_error", NUMBER),
+    "plan_cost_error": ("job.plan_cost_error", NUMBER),
 }
 """The fields of every job by the names that users write: SQL, and the kind of its values."""
 ATTRIBUTES = {

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import sqlite3
 
-VERSION = 4
+VERSION = 5
 """Of the schema. Since 2, each submission has its own row, so that one that fails removes no other; since 3, the row
-also has how the job ended; since 4, the currency of its cost."""
+also has how the job ended; since 4, the currency of its cost; since 5, how wrong its plan was."""
 JOBS = "history"
 FOUND = "found"
 """The table of jobs that a platform has listed. It came after version 2, so it may be missing."""
 BEFORE = {0: "jobs", 2: "submissions"}
 """The table of jobs in earlier versions."""
-ADDED = {3: f"ALTER TABLE {JOBS} ADD COLUMN currency TEXT"}
-"""The statement that migrates a table `JOBS` of an earlier version."""
+ADDED = {
+    3: ("currency TEXT",),
+    4: ("plan_error DOUBLE PRECISION", "plan_cost_error DOUBLE PRECISION"),
+}
+"""The columns that a table `JOBS` of an earlier version lacks, in the order of the versions."""
 ENTRY = "name, platform, submitted_at"
 
 TABLES = (
@@ -38,6 +41,8 @@ TABLES = (
     instance_count INTEGER,
     cost DOUBLE PRECISION,
     currency TEXT,
+    plan_error DOUBLE PRECISION,
+    plan_cost_error DOUBLE PRECISION,
     seen_at DOUBLE PRECISION,
     record TEXT,
     is_whole INTEGER NOT NULL DEFAULT 0,
@@ -75,6 +80,13 @@ def version(database: sqlite3.Connection) -> int:
     return found
 
 
+def added_since(version: int) -> list[str]:
+    """The columns that a table `JOBS` of this version lacks; none of one before 3, whose rows are copied."""
+    return [
+        column for since, columns in ADDED.items() if min(ADDED) <= version <= since for column in columns
+    ]
+
+
 def has(database: sqlite3.Connection, table: str) -> bool:
     return database.execute("SELECT 1 FROM sqlite_master WHERE name = ?", (table,)).fetchone() is not None
 
@@ -84,8 +96,8 @@ def migrate(database: sqlite3.Connection) -> None:
     found = version(database)
     if found == VERSION:
         return
-    if found in ADDED:
-        database.execute(ADDED[found])
+    for column in added_since(found):
+        database.execute(f"ALTER TABLE {JOBS} ADD COLUMN {column}")
     for statement in TABLES:
         database.execute(statement.format(id=SQLITE_ID))
     earlier = BEFORE.get(found, "")

@@ -45,6 +45,8 @@ class Leftover:
     name: str
     size: int
     remove: Callable[[], None] = field(repr=False, compare=False)
+    platform: str = ""
+    """Of a job."""
 
 
 def job_folders() -> Iterator[tuple[str, JobFolder]]:
@@ -103,9 +105,8 @@ def old_jobs(before: float, ends: JobEnds) -> Iterator[Leftover]:
         except FileNotFoundError:
             continue  # another process has removed it
         if ended < before and not is_pending(record):  # else its model is nowhere else
-            yield Leftover(
-                "job", folder.name, size_of_folder(folder.path), partial(_remove_job, platform, folder)
-            )
+            remove = partial(_remove_job, platform, folder)
+            yield Leftover("job", folder.name, size_of_folder(folder.path), remove, platform)
 
 
 def _changed(folder: JobFolder) -> float:

@@ -77,6 +77,10 @@ def _remembered(job: Gathered) -> Iterator[tuple[str, str]]:
         if fact:
             yield label, fact
     yield "cost", cost(job)
+    if past.plan_error is not None:
+        from cloudtrain._display.planned import cost_off, time_off
+
+        yield "planned", "; ".join(filter(None, (time_off(past.plan_error), cost_off(past.plan_cost_error))))
     for name, metric in past.metrics.items():
         if metric.last is not None:
             yield f"last {name}", f"{metric.last:g}"

@@ -13,11 +13,12 @@ import pytest
 from cloudtrain._display.planned import notes, prediction_text, rows
 from cloudtrain.contract import JobStatus
 from cloudtrain.errors import InvalidJob
+from cloudtrain.history.predictions import keep, prediction
 from cloudtrain.plan.choose import Plan, option_for
 from cloudtrain.plan.estimate import Offer, Range, Training, estimate
 from cloudtrain.plan.hardware import gpu_name, hardware, instance_types
 from cloudtrain.plan.inputs import counts, make_plan, positive, seconds_from_now, wishes_from
-from cloudtrain.plan.record import keep, prediction, read_plan, write_plan
+from cloudtrain.plan.record import read_plan, write_plan
 from cloudtrain.platforms import JobDescription
 from cloudtrain.spec import TrainingJob
 

@@ -21,6 +21,7 @@ from cloudtrain.contract import FailureClass, FailureReport, JobStatus
 from cloudtrain.history.ends import look
 from cloudtrain.history.expression import LARGEST, InvalidQuery
 from cloudtrain.history.parameters import parameters
+from cloudtrain.history.predictions import keep as keep_plan, prediction
 from cloudtrain.index import IndexEntry, add_job, list_jobs, remove_job
 from cloudtrain.platforms import get_platform
 from cloudtrain.platforms.local import LocalPlatform
@@ -81,6 +82,30 @@ def test_a_look_at_an_end_reads_the_request_once(monkeypatch: pytest.MonkeyPatch
     assert (seen.job.script, seen.job.parameters) == ("train.py", {"lr": "0.01"})
     assert reads.count("once/request.json") == 1 and len(reads) == before
     assert "request" not in description.to_dict()
+
+
+def test_how_wrong_a_plan_was_stays_after_clean_has_removed_the_job() -> None:
+    """No client has looked at the job before."""
+    from cloudtrain.cli import cli
+
+    make_job("planned", [0.5], 0.01)  # took 3 s
+    keep_plan(
+        "planned", "local", {"seconds": {"low": 1, "expected": 6, "high": 9}, "cost": None, "currency": None}
+    )
+    cleaned = CliRunner().invoke(cli, ["clean", "--jobs-older-than", "1h"])
+    assert cleaned.exit_code == 0 and "planned" in cleaned.output
+    assert not JobFolder.of("local", "planned").path.exists()
+    [job] = history.query("plan_error > 0.9")
+    assert (job.name, job.plan_error, job.plan_cost_error, job.metrics["loss"].last) == (
+        "planned",
+        1.0,
+        None,
+        0.5,
+    )
+    shown = CliRunner().invoke(cli, ["list", "--columns", "name,plan_error"]).stdout
+    assert shown.split() == ["NAME", "PLAN_ERROR", "planned", "+100%"]
+    make_job("planned", [0.5], 0.01, submitted_at=20.0)  # another one of this name, without a plan
+    assert prediction(get_platform("local").describe("planned")) is None
 
 
 CONDITIONS = [

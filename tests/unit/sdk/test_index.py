@@ -314,7 +314,8 @@ def test_the_history_of_version_3_is_kept() -> None:
     """Its rows have a cost without a currency."""
     add_job(IndexEntry("old", "sagemaker", 1.0), {"cost": 2.5, "status": "Completed"})
     with closing(sqlite3.connect(state_home() / "index.db")) as database, database:
-        database.execute("ALTER TABLE history DROP COLUMN currency")
+        for column in ("currency", "plan_error", "plan_cost_error"):
+            database.execute(f"ALTER TABLE history DROP COLUMN {column}")
         database.execute("PRAGMA user_version = 3")
     assert list_jobs() == [IndexEntry("old", "sagemaker", 1.0)]
     [job] = query("cost > 2", up_to_date=False)
@@ -323,6 +324,17 @@ def test_the_history_of_version_3_is_kept() -> None:
     add_job(IndexEntry("cheap", "sagemaker", 3.0), {"cost": 3.0, "currency": "USD", "status": "Completed"})
     found = query("currency != None", sort="cost", up_to_date=False)
     assert [str(cost_of(job)) for job in found] == ["9.00 EUR", "$3.00"], "currencies are not compared"
+
+
+def test_the_history_of_version_4_is_kept() -> None:
+    add_job(IndexEntry("old", "sagemaker", 1.0), {"cost": 2.5, "currency": "EUR", "status": "Completed"})
+    with closing(sqlite3.connect(state_home() / "index.db")) as database, database:
+        for column in ("plan_error", "plan_cost_error"):
+            database.execute(f"ALTER TABLE history DROP COLUMN {column}")
+        database.execute("PRAGMA user_version = 4")
+    assert list_jobs() == [IndexEntry("old", "sagemaker", 1.0)]
+    [job] = query("plan_error == None", up_to_date=False)
+    assert (job.cost, job.currency, job.plan_error) == (2.5, "EUR", None)
 
 
 def test_the_jobs_of_version_1_are_kept() -> None:

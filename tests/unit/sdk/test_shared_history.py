@@ -71,7 +71,8 @@ def test_the_shared_history_answers_as_the_index_does(shared: Any) -> None:
 def test_the_tables_of_version_3_are_migrated(shared: Any) -> None:
     make_jobs()
     assert len(history.query()) == 3
-    shared.execute("ALTER TABLE cloudtrain.history DROP COLUMN currency")
+    for column in ("currency", "plan_error", "plan_cost_error"):
+        shared.execute(f"ALTER TABLE cloudtrain.history DROP COLUMN {column}")
     shared.execute("UPDATE cloudtrain.version SET version = 3")
     assert len(history.query("currency == None")) == 3
     assert shared.execute("SELECT max(version) FROM cloudtrain.version").fetchone() == (VERSION,)

@@ -1,0 +1,103 @@
+"""The plan of a submitted job, kept on this machine, and how right it was."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import warnings
+from collections.abc import Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from cloudtrain._dataclass import dataclass
+from cloudtrain.contract import JobStatus
+from cloudtrain.errors import StorageError
+
+if TYPE_CHECKING:
+    from cloudtrain.platforms import JobDescription
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """The plan of a job, and its real time and cost. Times are in seconds; None where it is not known."""
+
+    seconds: tuple[float, float, float]
+    """Optimistic, expected, pessimistic; so is ``cost``."""
+    cost: tuple[float, float, float] | None
+    currency: str | None
+    took: float | None
+    """From the start of the job to its end; None unless it is complete."""
+    cost_was: float | None
+
+    @property
+    def error(self) -> float | None:
+        """By how much the expected time was longer than the real one, as a share of the real one."""
+        return None if not self.took else self.seconds[1] / self.took - 1
+
+    @property
+    def cost_error(self) -> float | None:
+        """The same of the cost."""
+        return self.cost[1] / self.cost_was - 1 if self.cost and self.cost_was else None
+
+    def to_dict(self) -> dict[str, Any]:
+        return {**asdict(self), "error": self.error, "cost_error": self.cost_error}
+
+
+def keep(job_name: str, platform: str, option: Mapping[str, Any]) -> None:
+    """Keep what was planned for a job that has been submitted. Warns if the disk fails: the job runs anyway."""
+    from cloudtrain.storage.atomic import write_file
+
+    try:
+        write_file(_path(job_name, platform), json.dumps(option).encode())
+    except OSError as error:
+        warnings.warn(f"the plan of {job_name} is not kept: {error}", stacklevel=2)
+
+
+def forget(job_name: str, platform: str) -> None:
+    """Remove the plan of a job that is gone: a later one of its name has another. Its error is in the history."""
+    with contextlib.suppress(OSError, StorageError):
+        _path(job_name, platform).unlink(missing_ok=True)
+
+
+def prediction(
+    description: JobDescription, cost: float | None = None, currency: str | None = None
+) -> Prediction | None:
+    """The plan of a job, with its real time and cost; None if it has no plan.
+
+    Args:
+        cost: what it cost in ``currency``, if that is known; in another currency than the plan's, it is left out.
+    """
+    try:
+        path = _path(description.name, description.platform)
+        if not path.exists():
+            return None
+        option = json.loads(path.read_text(encoding="utf-8"))
+        seconds = _three(option["seconds"])
+        cost_planned = _three(option["cost"]) if option["cost"] else None
+        planned_in = str(option["currency"]) if cost_planned else None
+    except (StorageError, OSError, ValueError, TypeError, KeyError):  # it is of no use if it is damaged
+        return None
+    took = None
+    if (
+        description.status == JobStatus.COMPLETED
+        and description.ended_at is not None
+        and description.started_at is not None
+    ):
+        took = max(description.ended_at - description.started_at, 0.0)
+    is_comparable = took is not None and planned_in == currency
+    return Prediction(seconds, cost_planned, planned_in, took, cost if is_comparable else None)
+
+
+def _three(values: Mapping[str, Any]) -> tuple[float, float, float]:
+    return float(values["low"]), float(values["expected"]), float(values["high"])
+
+
+def _path(job_name: str, platform: str) -> Path:
+    from urllib.parse import quote
+
+    from cloudtrain.storage import state_home
+
+    name = f"{quote(platform, safe='')}-{quote(job_name, safe='')}"
+    return state_home() / "plans" / f"{name[:200]}{os.extsep}json"
