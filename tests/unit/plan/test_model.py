@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from cloudtrain.checkpoint.interval import best_interval, job_mtbf
+from cloudtrain.checkpoint.interval import FAILURES, best_interval, job_mtbf
 from cloudtrain.plan.model import (
     Links,
     Load,
@@ -82,6 +82,16 @@ def test_the_published_effective_shares(
     mtbf_hours: float, restart: float, queue: float, share: float
 ) -> None:
     assert effective_share(Risk(mtbf_hours * HOUR, 36, restart, queue)) == pytest.approx(share, abs=0.0005)
+
+
+@pytest.mark.parametrize(
+    ("gpus", "rate", "hours"), [(1024, 23.7, 7.9), (16384, 6.50, 1.8), (131072, 6.50, 0.23)]
+)
+def test_the_published_times_between_failures(gpus: int, rate: float, hours: float) -> None:
+    """RSC-2's rate of 2.34 has none to compare it with: it is the optimistic one, and only its order is tested."""
+    assert job_mtbf(gpus // 8, rate) / HOUR == pytest.approx(hours, rel=0.03)
+    assert FAILURES == (2.34, 6.50, 23.7)
+    assert job_mtbf(gpus // 8, FAILURES[0]) > job_mtbf(gpus // 8, rate)
 
 
 def test_the_published_intervals_between_checkpoints() -> None:
