@@ -65,7 +65,7 @@ _INCLUDE = pattern(r"\s*(?:-r|--requirement)[ =]?\s*(\S+)")
 
 
 def read_sources(archive: Path) -> dict[str, bytes]:
-    """The Python and text files of a source archive, by name.
+    """The Python and text files of a source archive and its ``pyproject.toml``, by name.
 
     Raises:
         StorageError: it cannot be read.
@@ -75,7 +75,8 @@ def read_sources(archive: Path) -> dict[str, bytes]:
             return {
                 member.name: file.read()
                 for member in tar
-                if member.name.endswith((".py", ".txt")) and (file := tar.extractfile(member))
+                if member.name.endswith((".py", ".txt", "pyproject.toml"))
+                and (file := tar.extractfile(member))
             }
     except (OSError, tarfile.TarError) as error:
         raise StorageError(f"cannot read the source archive {archive}: {error}") from error

@@ -61,7 +61,7 @@ ASSUMED: Mapping[str, tuple[Range, str]] = {
     "preempted_after": (Range(240 * HOUR, 72 * HOUR, 24 * HOUR), "a spot host runs for 1 to 10 days"),
     "spot_queue": (Range(180, 600, 1800), "the wait for a new spot host is 3 to 30 min"),
 }
-"""The values where nothing is known, in seconds unless it says otherwise; docs/guides/plan.md lists it."""
+"""The values where nothing is known, in seconds unless it says otherwise; docs/guides/cost.md lists it."""
 
 
 @dataclass(frozen=True)

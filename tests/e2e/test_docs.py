@@ -65,6 +65,12 @@ def test_every_guide_shows_something_that_runs() -> None:
     assert guides - set(RUNNING) == set()
 
 
+def test_every_guide_begins_with_what_works_at_its_end() -> None:
+    begins = re.compile(r"# .+\n\nAt the end of this page, ")
+    guides = (DOCS / "guides").glob("*.md")
+    assert [page.name for page in guides if not begins.match(page.read_text(encoding="utf-8"))] == []
+
+
 INSTALLED = {"boto3", "cloudtrain", "horovod", "numpy", "torch"}
 """The packages that the README installs, and those of every job."""
 

@@ -70,7 +70,9 @@ def test_each_claim_of_the_readme_links_to_a_test_or_a_benchmark() -> None:
     text = (REPOSITORY / "README.md").read_text(encoding="utf-8")
     claims = re.findall(r"^- \*\*(.+?)\*\*(.*?)(?=^- |\n\n)", text, re.MULTILINE | re.DOTALL)
     assert len(claims) >= 5
-    for title, claim in claims:
+    sections = text.split("\n## ")[2:-1]  # those between "Install" and "Learn more"
+    assert len(sections) >= 4
+    for title, claim in (*claims, *(section.split("\n", 1) for section in sections)):
         links = re.findall(r"\]\(((?:tests|benchmarks)/[^)#]*)", claim)
-        assert links, title
+        assert links, f"nothing shows what README.md says in {title!r}"
         assert all((REPOSITORY / link).exists() for link in links), title

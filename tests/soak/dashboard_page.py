@@ -71,7 +71,7 @@ def use(page: Page, url: str, folder: Path, names: list[str]) -> dict[str, Any]:
     found["contrast"].append(page.evaluate(CONTRAST))
     page.screenshot(path=folder / "dashboard-dark.png")
     page.set_viewport_size({"width": 375, "height": 800})
-    found["overflow"] = page.evaluate(OVERFLOW)
+    page.wait_for_function(f"() => ({OVERFLOW})() <= 0")  # the plots have followed the width
     page.screenshot(path=folder / "dashboard-phone.png")
     found["sweep"] = use_sweep(page, folder)
     page.go_back()

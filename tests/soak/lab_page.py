@@ -72,7 +72,7 @@ def main() -> None:
                 page.wait_for_selector(f".cloudtrain-job.is-{state}", timeout=60_000)
             found = page.evaluate(LOOK)
         finally:
-            page.screenshot(path=screenshot)
+            page.locator(".jp-Notebook .jp-Cell").first.screenshot(path=screenshot)
         browser.close()
     print(json.dumps({**found, **seen}))
 

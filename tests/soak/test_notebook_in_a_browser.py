@@ -1,4 +1,7 @@
-"""The card of a job in JupyterLab, in a real browser: JupyterLab's own styles must not break it, in either theme."""
+"""The card of a job in JupyterLab, in a real browser: JupyterLab's own styles must not break it, in either theme.
+
+With ``CLOUDTRAIN_PICTURES=FOLDER``, it writes the picture of docs/guides/notebooks.md there.
+"""
 
 from __future__ import annotations
 
@@ -114,8 +117,14 @@ def test_the_card_in_jupyterlab(theme: str, chromium: str, programs: Path, tmp_p
     notebook = nbformat.v4.new_notebook(metadata={"kernelspec": kernel})
     notebook.cells = [nbformat.v4.new_code_cell(textwrap.dedent(cell).strip()) for cell in CELLS]
     nbformat.write(notebook, tmp_path / "jobs.ipynb")
+    pictures = Path(os.environ.get("CLOUDTRAIN_PICTURES", tmp_path)) if theme == "Light" else tmp_path
     with jupyterlab(programs, tmp_path, theme) as address:
-        look = [str(Path(__file__).with_name("lab_page.py")), address, str(tmp_path / "page.png"), chromium]
+        look = [
+            str(Path(__file__).with_name("lab_page.py")),
+            address,
+            str(pictures / "notebook.png"),
+            chromium,
+        ]
         done = subprocess.run(
             [str(programs / "python"), *look], stdout=subprocess.PIPE, text=True, check=True, timeout=280
         )

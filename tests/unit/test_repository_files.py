@@ -1,9 +1,10 @@
-"""The files that hosts of repositories read: workflows, forms for issues, the citation."""
+"""The files that hosts of repositories read: workflows, forms for issues, the citation, the badges."""
 
 from __future__ import annotations
 
 import os
 import re
+import runpy
 from pathlib import Path
 from typing import Any
 
@@ -41,3 +42,12 @@ def test_the_citation_is_of_this_version() -> None:
     citation = read(REPOSITORY / "CITATION.cff")
     assert citation["version"] == re.match(r"[\d.]+\d", __version__)[0]  # type: ignore[index]
     assert citation["license"] in (REPOSITORY / "setup.cfg").read_text()
+
+
+def test_the_badges_are_current_and_shown() -> None:
+    script = runpy.run_path(str(REPOSITORY / "scripts" / "badges"))
+    drawn = {path.name: path.read_text(encoding="utf-8") for path in script["FOLDER"].iterdir()}
+    assert drawn == script["badges"](), "draw them again: python scripts/badges"
+    readme = (REPOSITORY / "README.md").read_text(encoding="utf-8")
+    assert {*re.findall(r"\]\(docs/badges/(\S+?)\)", readme)} == {*drawn}
+    assert {*script["facts"]()} == {name.removesuffix(".svg") for name in drawn}

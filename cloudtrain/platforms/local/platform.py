@@ -44,6 +44,11 @@ class LocalPlatform(MachinePlatform):
         port = (fields.get("platform_options") or {}).get("master_port", 0)
         return with_share(fields, number, shares_of_machine(gpus, jobs, per_host), port)
 
+    def job_warnings(self, job: TrainingJob) -> list[str]:
+        from cloudtrain.platforms.local.absent_frameworks import framework_warnings
+
+        return framework_warnings(job)
+
     def submit(self, request: Request) -> None:
         """Also raises InvalidJob if ``platform_options.python`` cannot run the script."""
         check_interpreter(request.body["python"])
