@@ -26,7 +26,8 @@ T = TypeVar("T")
 PARALLEL_REQUESTS = 8
 """The number of jobs to look at at the same time on platforms that take long to respond."""
 SLOW_SECONDS = 0.05
-"""A platform that takes longer for one job is slow. Threads would halve the speed of one that reads local files."""
+"""A platform that takes longer for each of two jobs in a row is slow. Threads would halve the speed of one that reads
+local files, and one look may be slow by chance, or because it is the first."""
 
 
 def each(
@@ -37,7 +38,7 @@ def each(
     platform_of = cache(get_platform)
     found: dict[IndexEntry, T | Exception] = {}
     waiting: dict[IndexEntry, Future[T | Exception]] = {}
-    slow: set[str] = set()
+    seconds: dict[str, list[float]] = defaultdict(list)
 
     def result(entry: IndexEntry) -> T | Exception:
         try:
@@ -48,11 +49,10 @@ def each(
     with ExitStack() as stack:
         pool = None
         for entry in entries:
-            if entry.platform not in slow:
+            if not is_slow(seconds[entry.platform]):
                 began = time.monotonic()
                 found[entry] = result(entry)
-                if time.monotonic() - began > SLOW_SECONDS:
-                    slow.add(entry.platform)
+                seconds[entry.platform].append(time.monotonic() - began)
                 continue
             if pool is None:
                 from concurrent.futures import ThreadPoolExecutor  # a local platform needs none
@@ -61,6 +61,11 @@ def each(
             waiting[entry] = pool.submit(result, entry)
         found.update({entry: future.result() for entry, future in waiting.items()})
     return found
+
+
+def is_slow(seconds: Sequence[float]) -> bool:
+    """Whether a platform is slow, by the seconds that its looks have taken."""
+    return len(seconds) >= 2 and min(seconds[-2:]) > SLOW_SECONDS
 
 
 def describe_all(

@@ -15,7 +15,7 @@ from audit import opened_files
 from large_job import large_job
 
 from cloudtrain.errors import InvalidJob
-from cloudtrain.history.described import describe_all, each
+from cloudtrain.history.described import describe_all, each, is_slow
 from cloudtrain.index import IndexEntry, add_job, list_rows
 from cloudtrain.platforms import Platform
 from cloudtrain.platforms.local import LocalPlatform
@@ -104,21 +104,27 @@ def test_a_list_that_has_not_changed_is_not_read_again(monkeypatch: pytest.Monke
 
 def test_a_platform_that_is_broken_or_slow_hides_no_job_of_another() -> None:
     entries = [
-        IndexEntry(f"{name}-{n}", name, 1.0) for n in range(9) for name in ("no-such-platform", "local")
+        IndexEntry(f"{name}-{n}", name, 1.0) for n in range(10) for name in ("no-such-platform", "local")
     ]
     with large_job("local-3", hosts=2):
         described = describe_all(entries)
     kinds = {entry.name: type(found).__name__ for entry, found in described.items()}
     assert kinds.pop("local-3") == "JobDescription"
     assert {kinds[f"local-{n}"] for n in (0, 8)} == {"JobNotFound"}
-    assert {kinds[f"no-such-platform-{n}"] for n in range(9)} == {"UnknownPlatform"}
+    assert {kinds[f"no-such-platform-{n}"] for n in range(10)} == {"UnknownPlatform"}
     together = threading.Barrier(8, timeout=60)
 
     def look(_: Platform, name: str) -> int:
-        return time.sleep(0.5) or 0 if name == "local-0" else together.wait()
+        return time.sleep(0.5) or 0 if name in {"local-0", "local-1"} else together.wait()
 
     slow = each([entry for entry in entries if entry.platform == "local"], look)
-    assert sorted(map(repr, slow.values())) == sorted(map(repr, [0, *range(8)]))  # the first one alone
+    assert sorted(map(repr, slow.values())) == sorted(map(repr, [0, 0, *range(8)]))  # the first two alone
+
+
+def test_a_platform_is_slow_after_two_slow_looks_in_a_row() -> None:
+    assert not is_slow([0.4])  # the first look imports the platform
+    assert not is_slow([0.4, 0.001, 0.4, 0.001])
+    assert is_slow([0.001, 0.4, 0.06])
 
 
 def test_certificates_are_checked_before_the_address_is_printed(tmp_path: Path) -> None:
