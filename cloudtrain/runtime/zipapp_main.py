@@ -17,6 +17,7 @@ import signal
 import sys
 import tempfile
 import zipfile
+import zlib
 
 if sys.platform == "win32":
 
@@ -83,18 +84,24 @@ def folder_name(temporary: str, user: int, digest: str) -> str:
 
 
 def _is_complete(folder: str, files: zipfile.ZipFile) -> bool:
-    """Whether ``folder`` belongs to this user and contains every file: a cleanup or a full disk may damage some."""
+    """Whether ``folder`` belongs to this user and contains every file: a cleanup or a full disk may damage some.
+
+    Compares the checksums that the archive lists: to read its files as well takes longer than all the rest.
+    """
     try:
         return os.lstat(folder).st_uid == _user() and all(
-            _content(os.path.join(folder, item.filename)) == files.read(item) for item in files.infolist()
+            _sum(os.path.join(folder, item.filename)) == (item.file_size, item.CRC)
+            for item in files.infolist()
         )
     except OSError:
         return False
 
 
-def _content(path: str) -> bytes:
-    with open(path, "rb") as file:
-        return file.read()
+def _sum(path: str) -> "tuple[int, int]":
+    """The size and the CRC-32 of a file."""
+    with open(path, "rb", buffering=0) as file:
+        content = file.read()
+    return len(content), zlib.crc32(content)
 
 
 if __name__ == "__main__":
