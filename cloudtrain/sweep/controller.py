@@ -30,6 +30,7 @@ from cloudtrain.errors import (
     InvalidSource,
     JobExists,
     JobNotFound,
+    PlatformError,
     StorageError,
 )
 from cloudtrain.history.refresh import freeze
@@ -399,7 +400,10 @@ class Controller:
         status, why = _outcome(trial, found, self.plan.metric)
         value = trial.value if status == PRUNED else usable(found.metrics.get(self.plan.metric))
         failure = str(found.failure.failure_class) if found.failure else None
-        cost = self.platform.cost(found) if isinstance(self.platform, Prices) else None
+        try:
+            cost = self.platform.cost(found) if isinstance(self.platform, Prices) else None
+        except PlatformError:  # asked again with the next look, which the other trials do not wait for
+            return False
         known = (cost.amount, cost.currency) if cost else (None, None)
         self._end(trial, status, why, value, failure, *known)
         with warnings.catch_warnings():

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from cloudtrain.errors import StorageError
+from cloudtrain.cost.so_far import Cost
+from cloudtrain.errors import PlatformError, StorageError
 from cloudtrain.platforms import JobDescription
 from cloudtrain.sweep import controller
 from cloudtrain.sweep.plan import make_plan
@@ -29,6 +30,20 @@ class Troubled(FakePlatform):
         if self.errors:
             raise self.errors.pop(0)
         return replace(super().describe(job_name), metrics={"loss": 0.5})
+
+
+class SilentAboutCost(Troubled):
+    """A platform that does not say what its first job cost before it has said that of the others."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.known: set[str] = set()
+
+    def cost(self, description: JobDescription) -> Cost | None:
+        if description.name.endswith("0000") and len(self.known) < 2:
+            raise PlatformError("the platform does not answer")
+        self.known.add(description.name)
+        return Cost(2.0)
 
 
 @pytest.fixture
@@ -53,6 +68,20 @@ def test_unexpected_errors_do_not_end_a_sweep(
     assert "Expecting value" in log
     assert "No space left on device" in log
     assert "KeyError: 'status'" in log
+
+
+def test_trials_do_not_wait_for_the_cost_of_another(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "train.py").write_text("print('loss')")
+    fields = {"entry_point": str(tmp_path / "train.py"), "platform": "local"}
+    plan = make_plan("opt", {"lr": "0.0..1.0"}, "loss", trials=3, parallel=3, sampler="random")
+    sweep = create(fields, plan)
+    with sweep.journal.owned():
+        controller.control(sweep.journal, SilentAboutCost())
+    assert sweep.status == "Completed"
+    assert sweep.describe()["cost"] == 6.0
+    assert "does not answer" not in capsys.readouterr().out
 
 
 def test_a_defect_ends_a_sweep_and_names_the_log(
