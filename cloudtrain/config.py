@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import os
+import stat
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -78,6 +79,9 @@ def _read_file() -> dict[str, Any]:
         found = path.stat()
     except OSError:  # reading it reports why
         return _parse(path, None)
+    if not stat.S_ISREG(found.st_mode) and str(path) != os.devnull:  # a named pipe may never answer
+        hint = "Put a YAML file there, or set CLOUDTRAIN_CONFIG to another file."
+        raise InvalidJob(f"{path} cannot be read: it is not a regular file", hint=hint)
     return _parse(path, (found.st_mtime_ns, found.st_size, found.st_ino))
 
 

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from cloudtrain import Estimator, InvalidJob
 from cloudtrain.config import config_warnings, read_config
+from cloudtrain.cost.known import config_prices
 from cloudtrain.errors import UnknownPlatform
 from cloudtrain.platforms import get_platform, platform_names
 from cloudtrain.spec import TrainingJob
@@ -105,6 +108,28 @@ def test_a_file_that_cannot_be_read(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(InvalidJob, match="cannot be read: File name too long") as refused:
         read_config()
     assert "CLOUDTRAIN_CONFIG" in str(refused.value.hint)
+
+
+@pytest.mark.parametrize("make", [os.mkfifo, os.mkdir], ids=["named pipe", "folder"])
+def test_only_a_regular_file_is_read(
+    make: Callable[[Path], None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make(tmp_path / "config.yaml")
+    monkeypatch.setenv("CLOUDTRAIN_CONFIG", str(tmp_path / "config.yaml"))
+    for read in (read_config, config_prices):
+        with pytest.raises(InvalidJob, match=r"config\.yaml cannot be read: it is not a regular file"):
+            read()
+
+
+def test_links_and_the_null_device_may_be_the_config_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config("max_run: 60", tmp_path, monkeypatch)
+    (tmp_path / "link.yaml").symlink_to("config.yaml")
+    monkeypatch.setenv("CLOUDTRAIN_CONFIG", str(tmp_path / "link.yaml"))
+    assert read_config() == {"max_run": 60}
+    monkeypatch.setenv("CLOUDTRAIN_CONFIG", os.devnull)
+    assert read_config() == {}
 
 
 def test_a_config_file_with_secrets_that_others_can_read(
