@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 
 from cloudtrain._display.sparkline import sparkline
-from cloudtrain._display.steps import step_facts
+from cloudtrain._display.steps import span, step_facts
 from cloudtrain._display.view import JobView
 from cloudtrain._display.waits import waits_text
 from cloudtrain.contract import FailureReport, JobStatus
@@ -35,8 +35,10 @@ def facts(view: JobView) -> Iterator[tuple[str, str]]:
     for name, value in description.metrics.items():
         yield name, f"{value:g}  {sparkline([point.value for point in view.series.get(name, ())])}".rstrip()
     if view.seconds is not None:
-        phases = ", ".join(f"{name} {took:.1f}" for name, took in description.phases.items() if took >= 0.05)
-        yield "took", f"{view.seconds:.1f} s" + (f" ({phases})" if phases else "")
+        phases = ", ".join(
+            f"{name} {span(took)}" for name, took in description.phases.items() if took >= 0.05
+        )
+        yield "took", span(view.seconds) + (f" ({phases})" if phases else "")
     if view.plan is not None:
         from cloudtrain._display.planned import prediction_text
 

@@ -14,6 +14,7 @@ import click
 
 from cloudtrain._display.brief import brief
 from cloudtrain._display.colours import STATUS_COLOURS
+from cloudtrain._display.steps import span
 from cloudtrain.cli._output import GAP
 from cloudtrain.contract.text import escape_line
 
@@ -55,7 +56,7 @@ def _row(name: str, platform: str, found: JobDescription | Ended | Exception) ->
         _plain(platform),
         shown.status,
         "" if at is None else f"{datetime.fromtimestamp(at):%Y-%m-%d %H:%M:%S}",
-        "" if shown.seconds is None else f"{shown.seconds:.1f} s",
+        "" if shown.seconds is None else span(shown.seconds),
         shown.progress,
         _plain(shown.cost),
         _plain(shown.why),

@@ -98,14 +98,17 @@ def test_nothing_is_loaded_from_elsewhere() -> None:
 
 def test_the_text_has_the_same_facts() -> None:
     found = view(
-        {"loss": [Point(NOW, 2.0), Point(NOW, 1.0)]}, metrics={"loss": 1.0}, warnings=["the disk is full"]
+        {"loss": [Point(NOW, 2.0), Point(NOW, 1.0)]},
+        metrics={"loss": 1.0},
+        warnings=["the disk is full"],
+        phases={"launch": 0.3, "train": 89.0},
     )
     lines = text(found, [("Attach:", "job.wait()")]).splitlines()
     assert lines == [
         "Job train-1 on fake",
         "status        Running",
         "loss          1  █▁",
-        "took          90.0 s",
+        "took          1 min 30 s (launch 0.3 s, train 1 min 29 s)",
         "logs          cloudtrain logs train-1",
         "warning: the disk is full",
         "Attach: job.wait()",
