@@ -10,7 +10,7 @@ from functools import partial
 from pathlib import Path
 
 from cloudtrain._system.users import owns
-from cloudtrain.errors import CloudtrainError
+from cloudtrain.errors import CloudtrainError, PlatformError
 from cloudtrain.platforms.supervised.leftovers import (
     JobEnds,
     Leftover,
@@ -41,8 +41,16 @@ def old_checkpoints(before: float, ends: JobEnds) -> Iterator[Leftover]:
                     "checkpoints",
                     name,
                     size_of_folder(folder),
-                    partial(remove_unused, partial(discard, folder), ends),
+                    partial(remove_unused, partial(_remove, journal), ends),
                 )
+
+
+def _remove(journal: Journal) -> None:
+    """Raises PlatformError if the sweep has been continued meanwhile: its trials need the checkpoints."""
+    with journal.owned():
+        if read_trials(journal).open:
+            raise PlatformError(f"sweep {journal.name} has been continued")
+        discard(journal.folder / CHECKPOINTS)
 
 
 def _is_own(folder: Path) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import time
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,10 @@ from test_local_sweep import control, until
 
 from cloudtrain import InvalidJob, Job
 from cloudtrain.cli import cli
+from cloudtrain.errors import PlatformError
+from cloudtrain.platforms import get_platform
+from cloudtrain.platforms.supervised.leftovers import JobEnds
+from cloudtrain.sweep.leftovers import old_checkpoints
 from cloudtrain.sweep.plan import make_plan
 from cloudtrain.sweep.start import create
 from cloudtrain.sweep.trials import COMPLETED, PRUNED
@@ -102,7 +107,14 @@ def test_a_replacement_continues_from_the_best(tmp_path: Path, monkeypatch: pyte
     listed = CliRunner().invoke(cli, [*clean, "--dry-run"]).stdout
     assert re.search(r"checkpoints  opt  [0-9.]+ kB", listed), listed
     assert checkpoints.is_dir()
+    ends = JobEnds(lambda platform, name: get_platform(platform).describe(name))
+    (leftover,) = old_checkpoints(time.time(), ends)
     with started.journal.owned():
+        with pytest.raises(
+            PlatformError, match="sweep opt has a controller"
+        ):  # continued since it was listed
+            leftover.remove()
+        assert checkpoints.is_dir()
         assert "checkpoints" not in CliRunner().invoke(cli, clean).stdout, "it has a controller"
     assert listed.splitlines()[0] in CliRunner().invoke(cli, clean).stdout
     assert not checkpoints.exists()
