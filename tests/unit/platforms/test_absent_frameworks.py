@@ -44,7 +44,7 @@ def test_a_look_imports_nothing() -> None:
 @pytest.mark.skipif(
     has_module("mxnet") or has_module("deepspeed"), reason="the tests' own Python has one of the two"
 )
-def test_the_sentence_says_what_to_install(tmp_path: Path) -> None:
+def test_the_missing_packages_are_named(tmp_path: Path) -> None:
     script = tmp_path / "train.py"
     script.write_text("import mxnet, deepspeed\n")
     fields = {"entry_point": str(script), "platform": "local"}
