@@ -28,6 +28,7 @@ MLFLOW = "mlflow-skinny==3.17.2"
 TENSORBOARD = "tensorboard==2.21.0"
 TRACKIO = "trackio==0.43.0"
 WANDB = "wandb==0.31.0"
+RAY_TUNE = "ray[tune]==2.60.0"
 
 ENVIRONMENTS = {
     SAGEMAKER_2: ("sagemaker2", (SAGEMAKER_2,)),
@@ -42,6 +43,7 @@ ENVIRONMENTS = {
     TENSORBOARD: ("tensorboard", (TENSORBOARD, TORCH)),
     TRACKIO: ("trackio", (TRACKIO,)),
     WANDB: ("wandb_offline", (WANDB,)),
+    RAY_TUNE: ("ray-tune", (RAY_TUNE,)),
     "checkpoints": (
         "checkpoint",
         (TORCH, "s3torchconnector[dcp]==1.5.0", "boto3==1.44.5", "safetensors==0.8.0", "numpy==2.4.6"),

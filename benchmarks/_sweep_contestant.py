@@ -65,12 +65,50 @@ def optuna_journal(sampler: str, trials: int, folder: Path) -> Callable[[], obje
     return optuna(sampler, trials, folder, is_durable=True)
 
 
+def ray_tune(sampler: str, trials: int, folder: Path, *, reuses: bool = False) -> Callable[[], object]:
+    """Ray Tune on this machine, which starts a process for each trial, unless its actors are reused.
+
+    Starting Ray takes no part of the time.
+    """
+    import ray
+    from ray import tune
+
+    assert sampler == "random", "OptunaSearch would need Optuna in the environment of Ray"
+    os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
+
+    class NoOp(tune.Trainable):
+        def step(self) -> dict[str, object]:
+            return {"loss": 1.0, "done": True}
+
+        def reset_config(self, new_config: dict[str, object]) -> bool:
+            return True
+
+        def save_checkpoint(self, checkpoint_dir: str) -> None: ...
+
+    ray.init(num_cpus=8, include_dashboard=False, log_to_driver=False, _temp_dir=str(folder / "ray"))
+    tuner = tune.Tuner(
+        NoOp,
+        param_space={"lr": tune.loguniform(1e-5, 1e-1), "depth": tune.randint(1, 9)},
+        tune_config=tune.TuneConfig(
+            num_samples=trials, max_concurrent_trials=8, metric="loss", mode="min", reuse_actors=reuses
+        ),
+        run_config=tune.RunConfig(storage_path=str(folder), verbose=0),
+    )
+    return tuner.fit
+
+
+def ray_tune_reusing(sampler: str, trials: int, folder: Path) -> Callable[[], object]:
+    return ray_tune(sampler, trials, folder, reuses=True)
+
+
 CONTESTANTS = {"cloudtrain": cloudtrain, "Optuna, in memory": optuna, "Optuna, journal": optuna_journal}
+PEERS = {"Ray Tune": ray_tune, "Ray Tune, actors reused": ray_tune_reusing}
+"""Those with their own environment."""
 
 if __name__ == "__main__":
     _, who, sampler, trials = sys.argv
     with tempfile.TemporaryDirectory() as folder:
-        run = CONTESTANTS[who](sampler, int(trials), Path(folder))
+        run = {**CONTESTANTS, **PEERS}[who](sampler, int(trials), Path(folder))
         began = time.perf_counter()
         run()
         took = time.perf_counter() - began

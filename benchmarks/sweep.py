@@ -1,11 +1,13 @@
 """Measures what the controller of a sweep costs: the trials it starts and learns from in a minute, and its memory.
 
-    python benchmarks/sweep.py [overhead] [jobs] [asha] [--runs 3] [--trials 1000] [--quick] [--json]
+    python benchmarks/sweep.py [overhead] [ray] [jobs] [asha] [--runs 3] [--trials 1000] [--quick] [--json]
 
 ``overhead``: trials whose jobs do nothing, 8 at a time, against Optuna alone, which starts no jobs: in memory, and with
-its journal in a file. cloudtrain packs, renders and records each job. ``jobs``: real local jobs that end immediately, 8
-at a time. ``asha``: the time until a trial is as good as the best 1% of configurations, with ASHA and without a
-pruner. The curves are from a table, and an epoch of a trial takes a simulated second: the machine does not matter.
+its journal in a file. cloudtrain packs, renders and records each job. ``ray``: the same once against Ray Tune on this
+machine, whose actors are reused; its memory is that of its driver alone. ``jobs``: real local jobs that end
+immediately, 8 at a time, against Ray Tune with a process for each trial. ``asha``: the time until a trial is as good as
+the best 1% of configurations, with ASHA and without a pruner. The curves are from a table, and an epoch of a trial is
+a simulated second: the machine does not matter.
 """
 
 from __future__ import annotations
@@ -23,6 +25,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from _common import REPOSITORY, Report, run_parts
+from _peers import RAY_TUNE, peer
 from _sweep_contestant import CONTESTANTS
 
 SAMPLERS = ("random", "tpe")
@@ -41,9 +44,21 @@ def overhead(report: Report, given: argparse.Namespace) -> None:
                 report.add(f"sweep of {trials} trials, {sampler}: {what}", who, values, unit)
 
 
-def _run(who: str, sampler: str, trials: int) -> dict[str, float]:
+def ray(report: Report, given: argparse.Namespace) -> None:
+    who = "Ray Tune, actors reused"
+    with report.optional(who):
+        python = str(peer(RAY_TUNE))
+        ours, theirs = ("cloudtrain", sys.executable), (who, python)
+        for contestant, interpreter in (ours, theirs):
+            found = _run(contestant, "random", given.trials, interpreter)
+            what = f"sweep of {given.trials} trials, random, against Ray"
+            report.add(f"{what}: time of a trial", contestant, found["seconds"] / given.trials)
+            report.add(f"{what}: memory", contestant, found["memory"], "B")
+
+
+def _run(who: str, sampler: str, trials: int, python: str = sys.executable) -> dict[str, float]:
     script = Path(__file__).with_name("_sweep_contestant.py")
-    command = [sys.executable, str(script), who, sampler, str(trials)]
+    command = [python, str(script), who, sampler, str(trials)]
     environ = {**os.environ, "PYTHONPATH": str(REPOSITORY)}
     done = subprocess.run(command, env=environ, capture_output=True, text=True, check=True)
     found: dict[str, float] = json.loads(done.stdout.splitlines()[-1])
@@ -69,7 +84,12 @@ def jobs(report: Report, given: argparse.Namespace) -> None:
             began = time.perf_counter()
             started.run_here()
             seconds.append((time.perf_counter() - began) / trials)
-    report.add(f"sweep of {trials} local jobs, 8 at a time: time of a trial", "cloudtrain", seconds)
+    what = f"sweep of {trials} local jobs, 8 at a time: time of a trial"
+    report.add(what, "cloudtrain", seconds)
+    with report.optional("Ray Tune"):
+        python = str(peer(RAY_TUNE))
+        times = [_run("Ray Tune", "random", trials, python)["seconds"] for _ in range(given.runs)]
+        report.add(what, "Ray Tune", [one / trials for one in times])
 
 
 EPOCHS, CONFIGURATIONS, WORKERS, SEARCHES = 27, 1000, 8, 9
@@ -124,6 +144,7 @@ def _curve(source: random.Random) -> list[float]:
 
 PARTS: dict[str, Callable[[Report, argparse.Namespace], None]] = {
     "overhead": overhead,
+    "ray": ray,
     "jobs": jobs,
     "asha": asha,
 }

@@ -10,6 +10,7 @@ from pathlib import Path
 from kube_fixtures import Namespace
 from kube_training import estimator
 
+from cloudtrain import ContinuousParameter, HyperparameterTuner
 from cloudtrain.sweep.plan import make_plan
 from cloudtrain.sweep.start import create
 from cloudtrain.sweep.trials import COMPLETED, FAILED
@@ -45,3 +46,28 @@ def test_a_sweep_in_a_cluster_survives_its_controller(kubernetes: Namespace, tmp
     assert "AssertionError" in trials.all[2].why
     assert [trial.value for trial in trials.all] == [0.2, 0.3, None]
     assert kubernetes.bench.get("jobs", kubernetes.name, "opt-0000")["metadata"]["uid"] == first
+
+
+def test_a_tuner_searches_in_a_cluster(kubernetes: Namespace, tmp_path: Path) -> None:
+    described = estimator(
+        tmp_path, SCRIPT, instance_count=1, output_path=None, options={"discard_outputs": True}
+    )
+    tuner = HyperparameterTuner(
+        described,
+        "loss",
+        {"rate": ContinuousParameter(0.1, 0.3)},
+        [{"Name": "loss", "Regex": "loss=([0-9.]+)"}],
+        strategy="Random",
+        objective_type="Minimize",
+        max_jobs=2,
+        max_parallel_jobs=2,
+        random_seed=1,
+    )
+    tuner.fit(job_name="tune", logs=False)
+    rows = tuner.analytics().rows()
+    assert [row["TrainingJobStatus"] for row in rows] == ["Completed"] * 2
+    assert tuner.best_training_job() == min(rows, key=lambda row: row["rate"])["TrainingJobName"]
+    assert tuner.best_estimator().hyperparameters() == {"rate": min(row["rate"] for row in rows)}
+    assert {job["metadata"]["name"] for job in kubernetes.bench.list("jobs", kubernetes.name)} == {
+        row["TrainingJobName"] for row in rows
+    }
