@@ -121,7 +121,7 @@ def _quietly(action: Any, otherwise: Any) -> Any:
     """The result of ``action``; ``otherwise`` if it raises what a platform or a damaged request may raise."""
     try:
         return action()
-    except (CloudtrainError, OSError, ValueError, TypeError, AttributeError, LookupError):
+    except (CloudtrainError, OSError, ValueError, TypeError, AttributeError, LookupError, ArithmeticError):
         return otherwise
 
 

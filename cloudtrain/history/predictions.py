@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import math
 import os
 import warnings
 from collections.abc import Mapping
@@ -77,7 +78,14 @@ def prediction(
         seconds = _three(option["seconds"])
         cost_planned = _three(option["cost"]) if option["cost"] else None
         planned_in = str(option["currency"]) if cost_planned else None
-    except (StorageError, OSError, ValueError, TypeError, KeyError):  # it is of no use if it is damaged
+    except (
+        StorageError,
+        OSError,
+        ValueError,
+        TypeError,
+        KeyError,
+        OverflowError,
+    ):  # it is damaged, and of no use
         return None
     took = None
     if (
@@ -91,7 +99,10 @@ def prediction(
 
 
 def _three(values: Mapping[str, Any]) -> tuple[float, float, float]:
-    return float(values["low"]), float(values["expected"]), float(values["high"])
+    low, expected, high = (float(values[name]) for name in ("low", "expected", "high"))
+    if not all(map(math.isfinite, (low, expected, high))):
+        raise ValueError("not finite")
+    return low, expected, high
 
 
 def _path(job_name: str, platform: str) -> Path:

@@ -46,7 +46,7 @@ def amount(body: Mapping[str, Any], seconds: float) -> tuple[float, str] | None:
     """The cost of ``seconds`` of all nodes, and its currency; None if the price is not known."""
     terms: Any = body.get("cost_terms")
     price = hourly(terms)
-    return None if price is None else (price * seconds / HOUR, str(terms.get("currency", "USD")))
+    return None if price is None else (price * seconds / HOUR, str(terms.get("currency") or "USD"))
 
 
 def spent(body: Mapping[str, Any], seconds: float) -> str:

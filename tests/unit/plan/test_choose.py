@@ -264,7 +264,20 @@ def test_the_error_of_a_plan_is_kept_with_the_job() -> None:
     assert prediction(replace(ended(), platform="slurm"), None) is None
 
 
-@pytest.mark.parametrize("text", ["", "{}", "[]", '{"seconds": {}, "cost": null, "currency": null}'])
+DAMAGED = '{"seconds": {"low": 1, "expected": %s, "high": 2}, "cost": null, "currency": null}'
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "{}",
+        "[]",
+        '{"seconds": {}, "cost": null, "currency": null}',
+        DAMAGED % "Infinity",
+        DAMAGED % ("9" * 400),
+    ],
+)
 def test_a_damaged_plan_is_as_none(text: str) -> None:
     keep("train-1", "local", json.loads(text or "1"))
     assert prediction(ended(), None) is None
