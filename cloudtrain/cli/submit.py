@@ -20,13 +20,19 @@ if TYPE_CHECKING:
 
 
 class ScriptCommand(click.Command):
-    """Shows for an unknown option how to pass it to the script."""
+    """Shows for an unknown option how to pass it to the script, or how to set the field of its name."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         given = list(args)
         try:
             return super().parse_args(ctx, args)
         except click.NoSuchOption as error:
+            from cloudtrain.spec.job import FIELDS
+
+            field = error.option_name.lstrip("-").replace("-", "_")
+            if field in FIELDS:
+                message = f"No such option {error.option_name!r}. {field} is a field of the job: --set {field}=VALUE"
+                raise click.NoSuchOption(error.option_name, message, ctx=error.ctx) from None
             script = next(filter(os.path.isfile, given), "FILE")
             example = shlex.join([script, "--", *_with_value(error.option_name, given)])
             advice = (

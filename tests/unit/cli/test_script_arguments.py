@@ -76,6 +76,13 @@ def test_an_unknown_option_may_be_the_script_s(here: Path, given: list[str], exa
     assert wanted in " ".join(result.stderr.split())
 
 
+def test_an_option_named_as_a_field_has_a_hint(here: Path) -> None:
+    result = CliRunner().invoke(command, ["train.py", "--max-cost", "5"])
+    assert (
+        "No such option '--max-cost'. max_cost is a field of the job: --set max_cost=VALUE" in result.stderr
+    )
+
+
 def test_a_misspelt_option_is_still_suggested(here: Path) -> None:
     result = CliRunner().invoke(command, ["train.py", "--instance-cout", "2"])
     assert "--instance-count" in result.stderr
