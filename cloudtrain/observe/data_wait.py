@@ -25,7 +25,7 @@ INTERVAL = 1.0
 _state = (0.0, 0.0)
 """The seconds waited before, and when the present wait began, on the clock of `time.monotonic`; 0: there is none."""
 _first = 0.0
-"""When the first wait began."""
+"""When the first wait began; 0: there was none."""
 _is_fork = False
 """Whether this is a process that the rank has forked."""
 
@@ -94,12 +94,14 @@ def _start_reports() -> None:
 
 def _keep_reporting() -> None:
     while True:
+        time.sleep(
+            INTERVAL
+        )  # before the first report, too: it would cover nothing but the begin of the first wait
         _report()
-        time.sleep(INTERVAL)
 
 
 def _report() -> None:
-    if not _is_child():
+    if _first and not _is_child():
         (seconds, since), now = _state, time.monotonic()
         note_data(seconds + (now - since if since else 0.0), _first, now)
 

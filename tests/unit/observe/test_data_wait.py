@@ -44,6 +44,19 @@ def test_a_wait_counts_while_it_lasts_and_once(beat: str) -> None:
     assert heartbeat.read(beat) is None  # it does not count as one
 
 
+def test_the_first_report_covers_an_interval(beat: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A rank that has just begun to wait has not waited for all of its time."""
+    monkeypatch.setattr(data_wait, "INTERVAL", 0.2)
+    with loading_data():
+        pass
+    deadline = time.monotonic() + 60
+    while (found := heartbeat.read_data(beat)) is None:
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    _, first, now = found
+    assert now - first >= 0.2
+
+
 def test_iterators_of_loaders_count_in_the_main_thread_only(beat: str) -> None:
     class _BaseDataLoaderIter:
         left = 2
