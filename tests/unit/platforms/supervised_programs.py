@@ -68,6 +68,7 @@ class Programs:
     look_seconds = 0.1
     resources = ""
     upload = False
+    may_lose_some = False
 
     def __init__(
         self,
@@ -85,7 +86,7 @@ class Programs:
         self._reports = reports
         self._at_finish = at_finish
 
-    def assign(self, left_out: Sequence[str]) -> None:
+    def assign(self, left_out: Sequence[str], dropped: Sequence[str]) -> None:
         pass
 
     def prepare(self) -> None:
