@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 
 from cloudtrain.observe import EventLog, Sample, read_events
-from cloudtrain.observe.samples import samples_by_host
 from cloudtrain.runtime.sampling.background import Background
 from cloudtrain.runtime.sampling.nvml import Nvml
 from cloudtrain.runtime.sampling.sampler import Sampler
@@ -91,7 +90,7 @@ def test_a_fault_is_reported_once(library: str, orders: Path) -> None:
 
 
 def _samples(folder: Path) -> list[Sample]:
-    return samples_by_host(read_events(folder / "events.jsonl")).get("algo-1", [])
+    return [Sample.of(event) for event in read_events(folder / "events.jsonl") if event["event"] == "sample"]
 
 
 @pytest.fixture
