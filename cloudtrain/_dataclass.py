@@ -81,15 +81,13 @@ else:
         names = {"_set": object.__setattr__, "_factory": _FACTORY}
         parameters, lines = ["self"], ["pass"]
         for number, each in enumerate(fields):
-            value, given = (
-                each.name,
-                f"_{number}",
-            )  # the names of parameters are those of fields: unlike these
+            # a name that no parameter has: parameters are named after the fields
+            value, given = each.name, f"_{number}"
             if each.default_factory is not MISSING:
                 names[given] = each.default_factory
-                value = (
-                    f"{given}() if {each.name} is _factory else {each.name}" if each.init else f"{given}()"
-                )
+                value = f"{given}()"
+                if each.init:
+                    value += f" if {each.name} is _factory else {each.name}"
                 parameter = f"{each.name}=_factory"
             elif each.default is not MISSING:
                 names[given] = each.default

@@ -64,8 +64,8 @@ def moved(record: JobRecord, names: Sequence[str]) -> tuple[JobRecord, str]:
     dropped = [name for name in record.hosts if name in record.dropped]
     taken = taken_places(stayed, names)
     left = f"{', '.join(names)} {'is' if len(names) == 1 else 'are'} left"
-    said = [*taken, *([f"without {', '.join(dropped)}, {left}"] if dropped else [])]
-    return replace(record, taken=(*record.taken, *taken)), "; ".join(said)
+    changes = [*taken, *([f"without {', '.join(dropped)}, {left}"] if dropped else [])]
+    return replace(record, taken=(*record.taken, *taken)), "; ".join(changes)
 
 
 def place_details(record: JobRecord) -> dict[str, str]:
