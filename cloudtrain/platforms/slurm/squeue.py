@@ -258,9 +258,8 @@ def scontrol_command(number: str, cluster: str = "") -> str:
 def parse_scontrol(text: str) -> Ending | None:
     """The job in the output of `scontrol_command`."""
     for line in text.splitlines():
-        fields = reversed(
-            [*_FIELD.finditer(line)]
-        )  # the first of a name counts: a comment is late in the line
+        # the first of a name counts: the comment, which the user writes, is near the end of the line
+        fields = reversed([*_FIELD.finditer(line)])
         found = {match["name"]: match["value"] for match in fields}
         if "JobState" in found:
             values = (

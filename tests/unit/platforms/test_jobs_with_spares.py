@@ -26,39 +26,35 @@ def job(script: str, platform: str, **fields: Any) -> dict[str, Any]:
     return {"entry_point": script, "platform": platform, "job_name": "job", "spare_hosts": 1, **fields}
 
 
-@pytest.mark.parametrize(
-    ("platform", "why"),
-    [
-        ("sagemaker", "SageMaker ends a job that loses an instance"),
-        ("local", "all hosts are processes of this machine"),
-        ("container", "all hosts are processes of this machine"),
-        ("pbs", "the platform pbs does not support it"),
-    ],
-)
-def test_platforms_without_spare_hosts_refuse_them(
-    script: str, platform: str, why: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("AWS_DEFAULT_REGION", "us-east-1")
-    with pytest.raises(InvalidJob, match=f"^spare_hosts: {why}") as caught:
-        prepare(job(script, platform))
-    assert caught.value.hint == "Leave it out. It works on: hosts, kubernetes, slurm."
+SPARES = ("spare_hosts", {}, "hosts, kubernetes, slurm")
+FEWER = ("min_instance_count", {"spare_hosts": 0, "min_instance_count": 1}, "hosts, local, slurm")
+"""A field, the job that sets it, and the platforms that have it."""
 
 
 @pytest.mark.parametrize(
-    ("platform", "why"),
+    ("wish", "platform", "why"),
     [
-        ("sagemaker", "SageMaker ends a job that loses an instance"),
-        ("kubernetes", "Kubernetes starts new pods"),
-        ("container", "the platform container does not support it"),
+        (SPARES, "sagemaker", "SageMaker ends a job that loses an instance"),
+        (SPARES, "local", "all hosts are processes of this machine"),
+        (SPARES, "container", "all hosts are processes of this machine"),
+        (SPARES, "pbs", "the platform pbs does not support it"),
+        (FEWER, "sagemaker", "SageMaker ends a job that loses an instance"),
+        (FEWER, "kubernetes", "Kubernetes starts new pods"),
+        (FEWER, "container", "the platform container does not support it"),
     ],
 )
-def test_platforms_that_do_not_continue_with_fewer_hosts_refuse_to(
-    script: str, platform: str, why: str, monkeypatch: pytest.MonkeyPatch
+def test_a_platform_refuses_what_it_cannot_do_about_lost_hosts(
+    script: str,
+    wish: tuple[str, dict[str, int], str],
+    platform: str,
+    why: str,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("AWS_DEFAULT_REGION", "us-east-1")
-    with pytest.raises(InvalidJob, match=f"^min_instance_count: {why}") as caught:
-        prepare(job(script, platform, spare_hosts=0, min_instance_count=1))
-    assert caught.value.hint == "Leave it out. It works on: hosts, local, slurm."
+    field, fields, able = wish
+    with pytest.raises(InvalidJob, match=f"^{field}: {why}") as caught:
+        prepare(job(script, platform, **fields))
+    assert caught.value.hint == f"Leave it out. It works on: {able}."
 
 
 def test_the_least_number_of_hosts_is_not_above_their_number(script: str) -> None:

@@ -48,7 +48,7 @@ class Rendering:
         return HostNames(tuple(f"{name}-{index}" for index in range(count)), name)
 
     def settings(self, job: TrainingJob, options: KubernetesOptions) -> Mapping[str, Any]:
-        """The runtime's settings that differ. Hosts of a job with spare ones start again in place: pods are late."""
+        """The runtime's settings that differ. A job with spare hosts restarts in its pods: new ones take long."""
         return {"spare_hosts": job.spare_hosts, "restart_program": START} if job.spare_hosts else {}
 
     def helpers(self, parts: Parts) -> list[dict[str, Any]]:
