@@ -31,11 +31,6 @@ FLAKY = (
         "a host's runtime exited with 1 once, cause unknown",
     ),
     Flaky(
-        "integration/ssh/test_ssh_shell.py::test_many_threads_share_one_connection",
-        datetime.date(2027, 1, 22),
-        "ssh connects again if a busy sshd has not closed ended sessions yet: 6 logins in place of 1, once",
-    ),
-    Flaky(
         "integration/slurm/test_endings.py::test_each_ending_is_explained[accounting]",
         datetime.date(2027, 1, 22),
         "accounting may write the name of who cancelled a job after the job has ended",

@@ -17,12 +17,14 @@ import threading
 import time
 from collections import defaultdict
 from collections.abc import Iterator
+from pathlib import Path
 from typing import IO
 
 from cloudtrain._system.descriptors import wait_for_data
 from cloudtrain.errors import PlatformError
 from cloudtrain.platforms.batch.control import batch_command, batch_environment, drop, no_ssh
 from cloudtrain.platforms.batch.shell import CHUNK, Answer, ConnectionLost, NoAnswer, connection_error, lost
+from cloudtrain.storage import state_home
 
 IDLE_SECONDS = 1.0
 """After how long without output a stream gives an empty piece."""
@@ -48,6 +50,8 @@ export PATH; }}
 
 SESSIONS = 6
 """How many commands of this process run at the same time on a login node: sshd allows 10 in one connection."""
+OPEN_SECONDS = 300.0
+"""How long after a command its connection is taken to be open: well below `control.IDLE`, after which ssh closes it."""
 
 
 class _Turns:
@@ -56,27 +60,32 @@ class _Turns:
     def __init__(self) -> None:
         self.opening = threading.Lock()
         self.sessions = threading.BoundedSemaphore(SESSIONS)
-        self.is_open = threading.Event()
+        self.used_at = float("-inf")
+        """When the connection carried a command to its end, on the monotonic clock."""
+
+    def is_open(self) -> bool:
+        return time.monotonic() - self.used_at < OPEN_SECONDS
 
 
-_turns: defaultdict[str, _Turns] = defaultdict(_Turns)
+_turns: defaultdict[tuple[Path, str], _Turns] = defaultdict(_Turns)
+"""By where the connections' sockets are, and by alias."""
 
 
 @contextlib.contextmanager
 def _turn(alias: str) -> Iterator[None]:
-    turns = _turns[alias]
+    turns = _turns[state_home(), alias]
     with contextlib.ExitStack() as stack:
-        if not turns.is_open.is_set():
+        if not turns.is_open():
             stack.enter_context(turns.opening)
-            if turns.is_open.is_set():  # by another thread, meanwhile
+            if turns.is_open():  # by another thread, meanwhile
                 stack.close()
         stack.enter_context(turns.sessions)
         try:
             yield
         except PlatformError:
-            turns.is_open.clear()
+            turns.used_at = float("-inf")
             raise
-        turns.is_open.set()
+        turns.used_at = time.monotonic()
 
 
 class SshShell:

@@ -123,9 +123,12 @@ def test_an_outage_is_reported_and_survived(
 
 
 def test_a_job_has_ended_once_the_last_changes_of_its_pods_arrived(
-    kubernetes: Namespace, watch: JobWatch
+    kubernetes: Namespace, watch: JobWatch, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Else its logs would end before they were read, and its failure would have no reason."""
+    monkeypatch.setattr(
+        job_watch, "HICCUP", 600.0
+    )  # an outage that lasts longer is the problem that is reported
     open_watches(kubernetes, watch)
     kubernetes.proxy.faults.refuse("pods.watch=true", 503, times=1000)
     kubernetes.proxy.cut_watches()

@@ -14,6 +14,7 @@ from login_node import ALIAS, LoginNode, NewNode, keygen
 
 from cloudtrain.errors import InvalidJob, PlatformError
 from cloudtrain.platforms.batch import control, ssh
+from cloudtrain.platforms.batch.control import log_out
 from cloudtrain.platforms.batch.remote_root import RemoteRoot
 from cloudtrain.platforms.batch.shell import ConnectionLost
 from cloudtrain.platforms.batch.ssh import SshShell
@@ -125,12 +126,25 @@ def test_a_login_shell_that_hangs(
     assert time.monotonic() - began < 30
 
 
-def test_many_threads_share_one_connection(node: LoginNode) -> None:
+@pytest.mark.parametrize("closed", ["never opened", "idle for too long", "of another state folder"])
+def test_many_threads_share_one_connection(
+    new_node: NewNode, monkeypatch: pytest.MonkeyPatch, closed: str
+) -> None:
+    node = new_node()
+    before = 0
+    if closed != "never opened":
+        SshShell(ALIAS).run("true")
+        log_out(ALIAS)
+        before = 1
+    if closed == "idle for too long":
+        monkeypatch.setattr(ssh, "OPEN_SECONDS", 0)
+    elif closed == "of another state folder":
+        monkeypatch.setenv("CLOUDTRAIN_HOME", f"{node.folder}/other")
     shell = SshShell(ALIAS)
     with ThreadPoolExecutor(12) as pool:
         answers = list(pool.map(lambda number: shell.run(f"echo {number}; sleep 0.1").text, range(12)))
     assert answers == [str(number) for number in range(12)]
-    assert node.logins == 1
+    assert node.logins - before == 1
 
 
 def test_a_connection_that_breaks(node: LoginNode, tmp_path: Path) -> None:
