@@ -31,11 +31,6 @@ FLAKY = (
         "a host's runtime exited with 1 once, cause unknown",
     ),
     Flaky(
-        "integration/slurm/test_endings.py::test_each_ending_is_explained[accounting]",
-        datetime.date(2027, 1, 22),
-        "accounting may write the name of who cancelled a job after the job has ended",
-    ),
-    Flaky(
         "integration/slurm/test_slurm_nodes.py::test_what_slurm_notices_late",
         datetime.date(2027, 1, 22),
         "Slurm and the supervisor notice the time limit at the same time",

@@ -54,6 +54,16 @@ def watched(slurm: SlurmCluster, tmp_path: Path) -> Iterator[Watched]:
     yield Watched(slurm, tmp_path)
 
 
+def wait_for_names(slurm: SlurmCluster, *numbers: int) -> None:
+    """The accounting learns who cancelled a job a moment after the job has ended."""
+    deadline = time.monotonic() + 120
+    jobs = ",".join(map(str, numbers))
+    query = ("sacct", "-X", "--noheader", "--format=State%60", "--jobs", jobs)
+    while (states := slurm(*query)).count(" by ") < len(numbers):
+        assert time.monotonic() < deadline, states
+        time.sleep(0.2)
+
+
 def test_each_ending_is_explained(slurm: SlurmCluster, watched: Watched) -> None:
     exited = watched.submit("exit 7")
     killed = watched.submit("kill -9 $$")
@@ -64,6 +74,8 @@ def test_each_ending_is_explained(slurm: SlurmCluster, watched: Watched) -> None
     slurm.wait(lost[0], "RUNNING")
     slurm("scancel", str(cancelled[0]), str(queued[0]))
     slurm.set_down("127.0.0.3")
+    if slurm.configuration.accounting:
+        wait_for_names(slurm, cancelled[0], queued[0])
 
     report = watched.ended(exited[1])
     assert (report.failure_class, report.exit_code) == (FailureClass.PLATFORM, 7)
