@@ -140,13 +140,9 @@ def goodput_share(description: JobDescription) -> float | None:
 def goodput_times(found: Goodput) -> str:
     """The time of the job by what became of it, the greatest loss first."""
     lost = sorted(found.lost.items(), key=lambda item: -item[1])
-    shown = [f"{cause} {_seconds(seconds)}" for cause, seconds in lost if seconds >= 0.05]
+    shown = [f"{cause} {span(seconds)}" for cause, seconds in lost if seconds >= 0.05]
     what = "steps" if found.measured_by == "steps" else "script"
-    return ", ".join([f"{what} {_seconds(found.productive)}", *shown])
-
-
-def _seconds(seconds: float) -> str:
-    return f"{seconds:.1f} s" if seconds < 600 else f"{seconds / 60:,.1f} min"
+    return ", ".join([f"{what} {span(found.productive)}", *shown])
 
 
 def text(view: JobView, notes: Sequence[tuple[str, str]] = ()) -> str:

@@ -12,19 +12,21 @@ from dataclasses import field
 from typing import Any
 
 from cloudtrain._dataclass import dataclass
+from cloudtrain.observe.hanging import HANGING, read_hanging
 from cloudtrain.observe.progress import INTERVAL
 
-QUEUE, START, RESTORE, CHECKPOINTS, RECOMPUTED, RESTART, END = LOST = (
+QUEUE, START, RESTORE, CHECKPOINTS, RECOMPUTED, HANG, RESTART, END = LOST = (
     "queue",
     "start",
     "restore",
     "checkpoints",
     "recomputed",
+    "hang",
     "restart",
     "end",
 )
 MOST_MARKS = 1024
-KINDS = ("attempt", "queued", "phase", "restored", "step")
+KINDS = ("attempt", "queued", "phase", "restored", "step", "retry", HANGING)
 """The events that goodput is computed from."""
 
 
@@ -66,6 +68,10 @@ class GoodputMeter:
     """Seconds that rank 0 had waited for saves at its last step."""
     restoring: float = 0.0
     """Seconds of restores since `idle_since`."""
+    hung_since: float | None = None
+    """The last sign of life before a hang that is not over."""
+    hung: float = 0.0
+    """Seconds of hangs since the last step, or since the current attempt began."""
     restored: int | None = None
     """The step that was restored since then; -1 if there was none to restore."""
     productive: float = 0.0
@@ -89,6 +95,15 @@ class GoodputMeter:
             self._interrupt()
             self.train_began = self.train_ended = None
             self.queued_since = min(_number(event["since"]), time)
+            self._end_hang(self.queued_since)
+        elif kind == "retry":
+            self._end_hang(time)
+        elif kind == HANGING:
+            found = read_hanging(event)
+            if found is None:
+                self._end_hang(time)
+            else:
+                self.hung_since = max(found.since, self.idle_since if self.last is None else self.last)
         elif kind == "phase" and event["phase"] == "train":
             if event["state"] == "ended":
                 self.train_ended = time
@@ -108,6 +123,9 @@ class GoodputMeter:
             self.began = self.idle_since = time
         if self.attempts:
             self._interrupt()
+        self._end_hang(time)
+        self._lose(HANG, self.hung)
+        self.idle_since, self.hung = self.idle_since + self.hung, 0.0
         waited, self.queued_since = self._waiting(time), None
         self.waited += waited
         self.idle_since += waited
@@ -126,11 +144,18 @@ class GoodputMeter:
         self.cause = RESTART
         self.restored = None
 
+    def _end_hang(self, time: float) -> None:
+        if self.hung_since is not None:
+            self.hung += max(time - self.hung_since, 0.0)
+            self.hung_since = None
+
     def _restore(self, seconds: float, step: int) -> None:
         self.restored = step
         self.restoring += max(seconds, 0.0)
 
     def _step(self, time: float, step: int | None, stalled: float, process: Any) -> None:
+        if self.hung_since is not None and time > self.hung_since:
+            self._end_hang(time)
         goes_back = step is None or self._goes_back(step)
         if self.last is not None and process != self.process and (goes_back or self.restored is not None):
             # a launcher has restarted the ranks
@@ -157,12 +182,13 @@ class GoodputMeter:
         """The next step after `last`."""
         assert self.last is not None
         left = max(time - self.last, 0.0)
-        for cause, seconds in ((CHECKPOINTS, stalled - self.stalled), (RESTORE, self.restoring)):
+        lost = ((HANG, self.hung), (CHECKPOINTS, stalled - self.stalled), (RESTORE, self.restoring))
+        for cause, seconds in lost:
             seconds = min(max(seconds, 0.0), left)
             self._lose(cause, seconds)
             left -= seconds
         self.productive += left
-        self.last, self.restoring, self.restored = max(time, self.last), 0.0, None
+        self.last, self.restoring, self.restored, self.hung = max(time, self.last), 0.0, None, 0.0
 
     def _resume(self, time: float, step: int | None) -> None:
         """The first step since `idle_since`."""
@@ -175,10 +201,12 @@ class GoodputMeter:
             if base >= 0 and (not self.marks or self.marks[-1][0] < base):
                 self.marks.append((base, kept))
         idle = max(time - self.idle_since, 0.0)
-        restoring = min(self.restoring, idle)
+        hung = min(self.hung, idle)
+        restoring = min(self.restoring, idle - hung)
+        self._lose(HANG, hung)
         self._lose(RESTORE, restoring)
-        self._lose(self.cause, idle - restoring)
-        self.last, self.restoring, self.restored = time, 0.0, None
+        self._lose(self.cause, idle - hung - restoring)
+        self.last, self.restoring, self.restored, self.hung = time, 0.0, None, 0.0
 
     def _productive_until(self, step: int) -> float:
         """The productive time up to the end of ``step``; between two marks, in proportion to the steps."""
@@ -214,29 +242,39 @@ class GoodputMeter:
         waited = self.waited + waiting
         lost[QUEUE] = began - submitted_at + waited
         productive = self.productive
+        hung = self.hung + (0.0 if self.hung_since is None else max(end - self.hung_since, 0.0))
         if self.last is not None:
-            lost[END] = max(end - self.last, 0.0)
+            left = max(end - self.last, 0.0)
+            hung = min(hung, left)
+            lost[HANG] += hung
+            lost[END] = left - hung
         elif not self.has_steps:
-            productive = self._divide_by_script(lost, began, end, waited)
+            productive = self._divide_by_script(lost, began, end, waited, hung)
         else:
             idle = max(end - self.idle_since - waiting, 0.0)
-            restoring = min(self.restoring, idle)
+            hung = min(hung, idle)
+            restoring = min(self.restoring, idle - hung)
+            lost[HANG] += hung
             lost[RESTORE] += restoring
-            lost[self.cause] += idle - restoring
+            lost[self.cause] += idle - hung - restoring
         productive = min(max(wall - math.fsum(lost.values()), 0.0), wall) if self.has_steps else productive
         lost = {cause: round(seconds, 3) for cause, seconds in lost.items() if seconds >= 0.0005}
         measured_by = "steps" if self.has_steps else "script"
         return Goodput(round(productive / wall, 4), round(wall, 3), round(productive, 3), lost, measured_by)
 
-    def _divide_by_script(self, lost: dict[str, float], began: float, end: float, waited: float) -> float:
+    def _divide_by_script(
+        self, lost: dict[str, float], began: float, end: float, waited: float, hung: float
+    ) -> float:
         """The time of the script in the current attempt; all before it is lost."""
         train = end if self.train_began is None else min(max(self.train_began, began), end)
         ended = end if self.train_ended is None else min(max(self.train_ended, train), end)
         restoring = min(self.restoring, ended - train)
+        hung = min(hung, ended - train - restoring)
         lost[RESTORE] = restoring
-        lost[self.cause] = max(train - began - waited, 0.0)
+        lost[self.cause] = max(train - began - waited - lost[HANG], 0.0)
+        lost[HANG] += hung
         lost[END] = end - ended
-        return ended - train - restoring
+        return ended - train - restoring - hung
 
     def to_dict(self) -> dict[str, Any]:
         return dict(vars(self))

@@ -57,9 +57,18 @@ class Hanging:
         >>> str(Hanging("1", 1, 1, "algo-1", message="rank 1 on algo-1 is in load at train.py:8", seconds=300))
         'no sign of life for 5 min: rank 1 on algo-1 is in load at train.py:8'
         """
-        minutes = self.seconds / 60
-        silence = f"{minutes:.0f} min" if minutes >= 2 else f"{self.seconds:.0f} s"
-        return f"no sign of life for {silence}: {self.message}"
+        return f"{_silence(self.seconds)}: {self.message}"
+
+    def until(self, ended: Mapping[str, Any]) -> str:
+        """How long it was, and the sign of life that ended it, as the event of its end says. Raises ValueError.
+
+        >>> hang = Hanging("1", 1, 1, "algo-1", seconds=300, time=1000)
+        >>> hang.until({"time": 1300, "sign": "rank 1 on algo-1 used the network"})
+        'no sign of life for 10 min, until rank 1 on algo-1 used the network'
+        """
+        given = Fields(ended)
+        sign = given.text("sign", "")[:LONGEST_MESSAGE] or "a rank showed one"
+        return f"{_silence(max(given.time('time', self.time) - self.since, 0.0))}, until {sign}"
 
     def to_dict(self) -> dict[str, Any]:
         """As data for JSON."""
@@ -84,6 +93,11 @@ class Hanging:
             time=given.time("time", 0.0),
             **short,
         )
+
+
+def _silence(seconds: float) -> str:
+    minutes = seconds / 60
+    return f"no sign of life for {f'{minutes:.0f} min' if minutes >= 2 else f'{seconds:.0f} s'}"
 
 
 def read_hanging(event: Mapping[str, Any]) -> Hanging | None:

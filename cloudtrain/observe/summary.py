@@ -135,6 +135,8 @@ class Summary:
     """The choice of ``Checkpointer(every="auto")``, and its reasons."""
     hanging: Hanging | None = None
     """The hang that was found in the last attempt and is not over."""
+    hung: str = ""
+    """The last hang of the last attempt that is over: how long it was, and what ended it."""
     course: Course = field(default_factory=Course)
     """Attempts and their phases on a time axis; the ranks of each host."""
 
@@ -151,7 +153,7 @@ class Summary:
     @property
     def details(self) -> dict[str, str]:
         """For `JobDescription.details`."""
-        found = {"saves": self.save_interval, "spare hosts": self.places}
+        found = {"saves": self.save_interval, "spare hosts": self.places, "last hang": self.hung}
         return {name: text for name, text in found.items() if text}
 
     def add(self, event: dict[str, Any]) -> None:
@@ -169,7 +171,7 @@ class Summary:
                 self.hosts.clear()
                 self.samples.clear()
                 self.warnings.clear()
-                self.hanging = None
+                self.hanging, self.hung = None, ""
             elif kind == "phase":
                 self._add_phase(_text(event["phase"]), event)
             elif kind == "host":
@@ -190,7 +192,10 @@ class Summary:
             elif kind == "save_interval":
                 self.save_interval = _text(event["text"])[:LONGEST_CHOICE]
             elif kind == HANGING:
-                self.hanging = read_hanging(event)
+                found = read_hanging(event)
+                if self.hanging is not None and found is None:
+                    self.hung = self.hanging.until(event)
+                self.hanging = found
             elif kind in (GROUP, TAKEN):
                 self.stacks.add(event)
             elif kind == "discarded":

@@ -29,7 +29,7 @@ from cloudtrain.runtime.checkpoint_memory import copies_of, memory_of
 from cloudtrain.runtime.descendants import end_descendants
 from cloudtrain.runtime.diagnose import printed
 from cloudtrain.runtime.diagnose.hangs import Watchdog
-from cloudtrain.runtime.diagnose.silence import SilenceWatch
+from cloudtrain.runtime.diagnose.silence import BEAT, LOGGED, PRINTED, Heard, SilenceWatch
 from cloudtrain.runtime.host_config import HostConfig
 from cloudtrain.runtime.inputs.preparation import Preparation
 from cloudtrain.runtime.launchers.agent_launches import MpirunLaunch, make_launch
@@ -388,9 +388,10 @@ class HostRun:
             raise
         self._launch = launch
         self._sampler.watch(str(plan.run), plan.slots)
-        settings, heard = self._config.settings, (self._output, self._logged)
+        settings = self._config.settings
         self._watchdog = Watchdog(str(launch.plan.run), launch.plan.slots, settings.hang_timeout)
-        self._silence = SilenceWatch(settings.hang_after, self._launched, (*heard, self._watchdog))
+        heard: dict[str, Heard] = {PRINTED: self._output, LOGGED: self._logged, BEAT: self._watchdog}
+        self._silence = SilenceWatch(settings.hang_after, self._launched, heard)
         sync = self._preparation.sync
         if sync:
             sync.start()
@@ -475,7 +476,8 @@ class HostRun:
         if report:
             self._hang_reported = True
             self._fail(report)
-        silence = self._silence and self._silence.look(time.monotonic(), self._sampler.idle, launch.exits)
+        sampler, now = self._sampler, time.monotonic()
+        silence = self._silence and self._silence.look(now, sampler.idle, launch.exits, sampler.signs)
         if silence:
             self._leader.send(silence.to_message())
 

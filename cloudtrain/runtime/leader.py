@@ -257,10 +257,11 @@ class Leader:
 
     def _on_silent(self, link: HostLink, message: Message) -> None:
         self._watch.add(link.host, self._clock(), Silence.of(message))
-        if self._watch.is_over:
+        sign = self._watch.sign
+        if sign:
             self._watch.hanging = None
-            self._say("the ranks show signs of life again")
-            self._collector.write(to_line(self._events.record(HANGING, state="ended")))
+            self._say(f"the job no longer hangs: {sign}")
+            self._collector.write(to_line(self._events.record(HANGING, state="ended", sign=sign)))
 
     def _look_for_hang(self, now: float) -> None:
         """Take the stacks of all ranks if none of them shows a sign of life."""

@@ -20,7 +20,10 @@ from cloudtrain.observe.hanging import SCRIPT, STORAGE, Hanging
 from cloudtrain.observe.stacks import show_ranks
 from cloudtrain.runtime.diagnose import hangs
 from cloudtrain.runtime.diagnose.hangs import Place
-from cloudtrain.runtime.sampling.idleness import PAUSED_SECONDS, pause
+from cloudtrain.runtime.sampling.idleness import PAUSED, PAUSED_SECONDS, UNKNOWN, pause
+
+PRINTED, LOGGED, BEAT = "printed a line", "logged a value", "sent a heartbeat"
+"""Predicates of a rank: how it was heard."""
 
 
 @dataclass(frozen=True)
@@ -30,18 +33,25 @@ class Silence:
     seconds: float
     idle: Mapping[int, float]
     """Its ranks that have not ended, with the seconds for which each has done nothing."""
+    heard: str = ""
+    """How a rank was heard last: `PRINTED`, `LOGGED` or `BEAT`."""
+    signs: Mapping[int, str] = field(default_factory=dict)
+    """The last sign of life of its ranks: see `IdleMeter.signs`."""
 
     def to_message(self) -> dict[str, Any]:
-        return {"type": "silent", "seconds": self.seconds, "ranks": [*self.idle.items()]}
+        ranks = [(rank, seconds, self.signs.get(rank, "")) for rank, seconds in self.idle.items()]
+        return {"type": "silent", "seconds": self.seconds, "heard": self.heard, "ranks": ranks}
 
     @classmethod
     def of(cls, message: Mapping[str, Any]) -> Silence:
         """The inverse of `to_message`. Raises ValueError or TypeError for anything else."""
         given = Fields(message)
-        idle = {rank: float(seconds) for rank, seconds in given.items("ranks")}
+        ranks = given.items("ranks")
+        idle = {rank: float(seconds) for rank, seconds, _ in ranks}
         if not all(map(is_count, idle)):
             raise ValueError("the ranks of a host are not numbers")
-        return cls(given.number("seconds", least=0), idle)
+        signs = {rank: str(sign) for rank, _, sign in ranks if sign}
+        return cls(given.number("seconds", least=0), idle, given.text("heard", ""), signs)
 
 
 class Heard(Protocol):
@@ -59,10 +69,10 @@ class SilenceWatch:
     Args:
         limit: see `Settings.hang_after`; 0: never.
         began: when the ranks were launched, on the clock of `time.monotonic`.
-        outputs: all that the ranks print, log and beat.
+        outputs: where ranks are heard, by what they do there, such as `PRINTED`.
     """
 
-    def __init__(self, limit: float, began: float, outputs: Sequence[Heard]) -> None:
+    def __init__(self, limit: float, began: float, outputs: Mapping[str, Heard]) -> None:
         self._limit = limit
         self._pause = pause(limit)
         self._outputs = outputs
@@ -71,13 +81,17 @@ class SilenceWatch:
         self._is_silent = False
 
     def look(
-        self, now: float, idle: Callable[[], Mapping[int, float]], ended: Container[int] = ()
+        self,
+        now: float,
+        idle: Callable[[], Mapping[int, float]],
+        ended: Container[int] = (),
+        signs: Callable[[], Mapping[int, str]] = dict,
     ) -> Silence | None:
         """The report, if there is one to make. Call this at least once a second.
 
         Args:
             now: on the clock of `time.monotonic`.
-            idle: see `Silence`.
+            idle, signs: see `Silence`.
             ended: the ranks that have ended.
         """
         late = now - self._looked_at
@@ -86,11 +100,15 @@ class SilenceWatch:
         if late > self._pause + PAUSED_SECONDS:
             self._resumed_at = now
         self._looked_at = now
-        seconds = now - max(self._resumed_at, *(output.heard for output in self._outputs))
+        last, heard = max((output.heard, does) for does, output in self._outputs.items())
+        if self._resumed_at > last:
+            last, heard = self._resumed_at, PAUSED
+        seconds = now - last
         was_silent, self._is_silent = self._is_silent, seconds >= self._limit
         if not (was_silent or self._is_silent):
             return None
-        return Silence(seconds, {rank: found for rank, found in idle().items() if rank not in ended})
+        still = {rank: found for rank, found in idle().items() if rank not in ended}
+        return Silence(seconds, still, heard, signs())
 
 
 @dataclass
@@ -113,9 +131,12 @@ class JobWatch:
     """The places of ranks that need a second look."""
     _still: list[int] = field(default_factory=list)
     """The ranks that did nothing when it was found."""
+    _heard: str = ""
+    """Which host was last heard, and what a rank did on it."""
 
     def add(self, host: str, now: float, silence: Silence) -> None:
         if silence.seconds < self.limit:
+            self._heard = f"a rank on {host} {silence.heard}"
             self._silent.pop(host, None)
             self._looked_at = self._seen = None
         elif host in self.hosts:
@@ -141,13 +162,17 @@ class JobWatch:
         self._looked_at = None
 
     @property
-    def is_over(self) -> bool:
-        """Whether a rank of the job that hung shows a sign of life again."""
-        idle = self._idle
-        return self.hanging is not None and (
-            len(self._silent) < len(self.hosts)
-            or any(idle.get(rank, self.limit) < self.limit for rank in self._still)
-        )
+    def sign(self) -> str:
+        """The sign of life that ended the hang, such as ``rank 1 on algo-1 printed a line``; or empty."""
+        if self.hanging is None:
+            return ""
+        if len(self._silent) < len(self.hosts):
+            return self._heard
+        for host, (_, found) in self._silent.items():
+            for rank, seconds in found.idle.items():
+                if rank in self._still and seconds < self.limit:
+                    return f"rank {rank} on {host} {found.signs.get(rank, UNKNOWN)}"
+        return ""
 
     @property
     def _idle(self) -> dict[int, float]:

@@ -20,7 +20,12 @@ MEMORY_BYTES = 1 << 20
 MOVED_RATE = 10_000.0
 """Bytes per second that a process reads or writes."""
 NETWORK_RATE = 100_000.0
-"""The same on the network interfaces of a host: connections are kept alive with less."""
+"""The same on the network connections of a rank: they are kept alive with less."""
+UNKNOWN, PAUSED = "could not be looked at", "was paused with its host"
+NETWORK, HOST_NETWORK = "used the network", "runs on a host whose network was used, perhaps by other programs"
+PROCESSOR, FILES, MEMORY = "used a processor", "read or wrote files", "has more or less memory"
+GPU, GPU_MEMORY = "used its GPU", "has more or less memory on its GPU"
+"""Predicates of a rank that shows a sign of life."""
 
 
 def pause(limit: float) -> float:
@@ -36,6 +41,8 @@ class Usage(NamedTuple):
     moved: Mapping[int, int] | None
     """Bytes that each process has read and written; None if the system does not say."""
     memory: int | None
+    connections: Mapping[int, int] | None = None
+    """Bytes that each connection has sent and received; None: unknown, and those of the host count."""
 
 
 GpuUsage = tuple[Optional[float], Optional[float]]
@@ -47,7 +54,7 @@ class HostUsage(NamedTuple):
 
     ranks: Mapping[int, Usage | None]
     network: float | None
-    """Bytes that have been received and sent."""
+    """Bytes that its interfaces have received and sent, for all programs."""
     gpus: Mapping[int, GpuUsage] | None
     """The GPU of each rank; if they share GPUs, all of them. Empty: there is none."""
 
@@ -64,15 +71,20 @@ class IdleMeter:
         self._read_at: float | None = None
         self._before: HostUsage | None = None
         self._since: dict[int, float] = {}
+        self.signs: dict[int, str] = {}
+        """The last sign of life of each rank."""
 
     def add(self, now: float, usage: HostUsage) -> None:
         """Add a reading, at ``now`` in seconds on a monotonic clock."""
         before, elapsed = self._before, now - (self._read_at or now)
         is_late = elapsed > 2 * self._pause + PAUSED_SECONDS
-        is_used = before is None or not elapsed or is_late or _host_is_used(before, usage, elapsed)
         for rank, used in usage.ranks.items():
-            if before is None or is_used or _is_active(rank, before, usage, used, elapsed):
-                self._since[rank] = now
+            if before is None or not elapsed:
+                sign = UNKNOWN
+            else:
+                sign = PAUSED if is_late else _sign(rank, before, usage, used, elapsed)
+            if sign:
+                self._since[rank], self.signs[rank] = now, sign
         self._since = {rank: since for rank, since in self._since.items() if rank in usage.ranks}
         self._before, self._read_at = usage, now
 
@@ -82,32 +94,36 @@ class IdleMeter:
         return {rank: read_at - since for rank, since in [*self._since.items()]}
 
 
-def _host_is_used(before: HostUsage, now: HostUsage, seconds: float) -> bool:
-    if before.network is None or now.network is None:
-        return True
-    return abs(now.network - before.network) > NETWORK_RATE * seconds
-
-
-def _is_active(rank: int, before: HostUsage, now: HostUsage, used: Usage | None, seconds: float) -> bool:
-    """Whether a rank has done anything since the reading ``before``; also if that is unknown."""
+def _sign(rank: int, before: HostUsage, now: HostUsage, used: Usage | None, seconds: float) -> str:
+    """The sign of life of a rank since the reading ``before``; empty: none. Unknown counts as one."""
     old = before.ranks.get(rank)
     if used is None or old is None or used.moved is None or old.moved is None or now.gpus is None:
-        return True
-    if used.memory is None or old.memory is None or abs(used.memory - old.memory) >= MEMORY_BYTES:
-        return True
-    if (
-        _growth(old.cpu, used.cpu) > CPU_SHARE * seconds
-        or _growth(old.moved, used.moved) > MOVED_RATE * seconds
-    ):
-        return True
+        return UNKNOWN
+    if used.memory is None or old.memory is None:
+        return UNKNOWN
+    if _growth(old.cpu, used.cpu) > CPU_SHARE * seconds:
+        return PROCESSOR
+    if _growth(old.moved, used.moved) > MOVED_RATE * seconds:
+        return FILES
+    if abs(used.memory - old.memory) >= MEMORY_BYTES:
+        return MEMORY
     use, memory = now.gpus.get(rank, (0.0, 0.0))
-    return (
-        use is None
-        or memory is None
-        or use > GPU_SHARE
-        or memory != (before.gpus or {}).get(rank, (0, 0.0))[1]
-    )
+    if use is None or memory is None:
+        return UNKNOWN
+    if use > GPU_SHARE:
+        return GPU
+    if memory != (before.gpus or {}).get(rank, (0, 0.0))[1]:
+        return GPU_MEMORY
+    return _network_sign(before, now, old, used, seconds)
+
+
+def _network_sign(before: HostUsage, now: HostUsage, old: Usage, used: Usage, seconds: float) -> str:
+    if old.connections is not None and used.connections is not None:
+        return NETWORK if _growth(old.connections, used.connections) > NETWORK_RATE * seconds else ""
+    if before.network is None or now.network is None:
+        return UNKNOWN
+    return HOST_NETWORK if abs(now.network - before.network) > NETWORK_RATE * seconds else ""
 
 
 def _growth(before: Mapping[int, float], now: Mapping[int, float]) -> float:
-    return sum(max(value - before.get(process, 0), 0) for process, value in now.items())
+    return sum(max(value - before.get(key, 0), 0) for key, value in now.items())

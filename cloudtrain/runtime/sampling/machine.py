@@ -9,6 +9,7 @@ from dataclasses import field
 from pathlib import Path
 
 from cloudtrain._dataclass import dataclass
+from cloudtrain.runtime.sampling.connections import Connections, sockets_of
 from cloudtrain.runtime.sampling.idleness import Usage
 
 SECTOR = 512
@@ -134,8 +135,12 @@ class Machine:
                 size += int(sizes[1]) - int(sizes[2])
         return size * _PAGE
 
-    def usage_of(self, pid: int) -> Usage | None:
-        """The resources of a process, and of those below it; None if there is no process."""
+    def usage_of(self, pid: int, connections: Connections | None = None) -> Usage | None:
+        """The resources of a process, and of those below it; None if there is no process.
+
+        Args:
+            connections: those of this machine, if they are known.
+        """
         found = [pid]
         for one in found:  # grows
             if len(found) < MOST_PROCESSES:
@@ -154,7 +159,12 @@ class Machine:
                 moved[one] = counts["rchar"] + counts["wchar"]
             elif one == pid:
                 moved = None
-        return Usage(cpu, moved, self.memory_of(pid)) if pid in cpu else None
+        if pid not in cpu:
+            return None
+        sockets = [sockets_of(self.processes / str(one)) for one in cpu] if connections else [None]
+        known = set().union(*(each for each in sockets if each is not None))
+        used = None if connections is None or None in sockets else connections.of(known)
+        return Usage(cpu, moved, self.memory_of(pid), used)
 
     def _children(self, pid: int, thread: int | str = "") -> list[int]:
         """The processes that a thread has started; default: the main thread, ``*``: all threads."""

@@ -19,6 +19,7 @@ from cloudtrain.observe import EventLog
 from cloudtrain.observe.events import to_line
 from cloudtrain.observe.heartbeat import read_data
 from cloudtrain.runtime.run_folder import RankRecord, heartbeat_path
+from cloudtrain.runtime.sampling.connections import read_connections
 from cloudtrain.runtime.sampling.idleness import GpuUsage, HostUsage, IdleMeter, pause
 
 TYPE_CHECKING = False
@@ -131,6 +132,10 @@ class Sampler:
         """Seconds for which each rank of this host has done nothing; none if nothing is sampled."""
         return self._meter.idle() if self._meter and self._thread.is_alive() else {}
 
+    def signs(self) -> dict[int, str]:
+        """The last sign of life of each rank: see `IdleMeter.signs`."""
+        return dict(self._meter.signs) if self._meter else {}
+
     def close(self) -> None:
         """Record the last sample, within `CLOSE_SECONDS`: the disk may hang."""
         self._ended.set()
@@ -241,8 +246,9 @@ class Sampler:
     ) -> HostUsage:
         moved = [counters["network_in"], counters["network_out"]]
         network = None if None in moved else sum(filter(None, moved))
+        connections = read_connections()
         ranks = {
-            slot.rank: machine.usage_of(self._pids[slot.rank])
+            slot.rank: machine.usage_of(self._pids[slot.rank], connections)
             for slot in self._slots
             if slot.rank in self._pids
         }

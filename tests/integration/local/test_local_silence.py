@@ -150,7 +150,9 @@ def test_storage_that_does_not_answer_is_named(
         finally:
             server._weed.process.send_signal(signal.SIGCONT)
         wait_until(lambda: len(hanging(job)) == 2, "the end of it")
-        assert hanging(job)[1]["state"] == "ended"
+        over = hanging(job)[1]
+        assert over["state"] == "ended"
+        assert f"until {over['sign']}" in job.describe().details["last hang"]
 
 
 @pytest.mark.soak

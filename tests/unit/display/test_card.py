@@ -33,7 +33,7 @@ def test_a_running_job() -> None:
     assert rows["phases"] == "fetch 7.2 s › train"
     assert rows["progress"] == "step 1,200"
     assert rows["hosts"] == "algo-1 train · algo-2 train"
-    assert rows["goodput"] == "87.5% (steps 70.0 s, queue 10.0 s)"
+    assert rows["goodput"] == "87.5% (steps 1 min 10 s, queue 10.0 s)"
     assert rows["accuracy"].strip() == "0.5"
     assert rows["logs"] == "cloudtrain logs train-1"
     assert "Starting: pulls the image" in rows["state"]

@@ -20,7 +20,7 @@ from cloudtrain.observe import Goodput
             "75.0% ███████████████░░░░░ (",
         ),
         ("Completed", Goodput(0.002, 5, 0.01, {"start": 4.99}, "steps"), "time", "steps 0.0 s, start 5.0 s"),
-        ("Failed", Goodput(0.93, 100, 93, {"queue": 7}, "script"), "time", "script 93.0 s, queue 7.0 s"),
+        ("Failed", Goodput(0.93, 100, 93, {"queue": 7}, "script"), "time", "script 1 min 33 s, queue 7.0 s"),
         ("Failed", Goodput(0.93, 100, 93, {"queue": 7}, "steps"), "goodput", "93.0% "),
         ("Completed", Goodput(0.93, 100, 93, {"queue": 7}, "script"), "goodput", "93.0% "),
     ],

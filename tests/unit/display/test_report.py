@@ -313,7 +313,10 @@ def test_a_job_that_hangs_shows_which_rank_since_when_and_the_stacks() -> None:
     assert [one.text for one in section.all("pre")] == [text] and not found.all("script")
     over = {"time": NOW - 5, "source": "algo-1", "event": "hanging", "state": "ended"}
     for job in (gathered(events=[*EVENTS, began, over]), gathered(events=[began], status=JobStatus.STOPPED)):
-        assert "no sign of life" not in page(job).text
+        assert "no sign of life for 5 min:" not in page(job).text
+    sign = "rank 1 on algo-2 used the network"
+    summary = summarize([*EVENTS, began, {**over, "sign": sign}])
+    assert summary.details["last hang"] == f"no sign of life for 5 min, until {sign}"
     group = {"id": "7", "source": "algo-1", "ranks": "0", "count": 1, "stack": "all_reduce"}
     events = [
         *EVENTS,

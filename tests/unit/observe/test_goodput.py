@@ -50,6 +50,20 @@ def goodput(events: Events, ended_at: float | None = None, *, now: float = 1000.
     return found
 
 
+def hang(time: float, seconds: float) -> dict[str, Any]:
+    """The event of a hang that is found at ``time``."""
+    found = {"ranks": "0", "rank": 0, "host": "algo-1", "seconds": seconds}
+    return {"time": time, "event": "hanging", "state": "began", **found}
+
+
+def hang_over(time: float) -> dict[str, Any]:
+    return {"time": time, "event": "hanging", "state": "ended"}
+
+
+def retry(time: float) -> dict[str, Any]:
+    return {"time": time, "event": "retry"}
+
+
 def queued(since: float, time: float) -> dict[str, Any]:
     return {"time": time, "event": "queued", "since": since}
 
@@ -67,6 +81,47 @@ CASES: dict[str, tuple[Events, dict[str, float], float]] = {
         ],
         {"start": 10, "queue": 30, "restore": 2, "restart": 5, "end": 3},
         50,
+    ),
+    "a hang that is over by itself": (
+        [attempt(0), step(10, 1), hang(50, 30), hang_over(60), step(70, 31), step(100, 61)],
+        {"start": 10, "hang": 40},
+        50,
+    ),
+    "a step that was recorded before the hang, and arrives after it was found": (
+        [attempt(0), step(10, 1), hang(50, 30), step(19, 10), step(60, 11), step(100, 51)],
+        {"start": 10, "hang": 40},
+        50,
+    ),
+    "a restart after a hang": (
+        [
+            *(attempt(0), step(10, 1), step(30, 21), hang(52, 20), retry(55)),
+            *(attempt(60), restored(63, 21, 2), step(65, 22, pid=2), step(100, 57, pid=2)),
+        ],
+        {"start": 10, "hang": 23, "restore": 2, "restart": 10},
+        55,
+    ),
+    "a hang in the queue's time": (
+        [
+            *(attempt(0), step(10, 1), step(30, 21), hang(52, 20), queued(55, 56)),
+            *(attempt(70), restored(73, 21, 2), step(75, 22, pid=2), step(100, 47, pid=2)),
+        ],
+        {"start": 10, "hang": 23, "queue": 15, "restore": 2, "restart": 5},
+        45,
+    ),
+    "a job that is stopped while it hangs": (
+        [attempt(0), step(10, 1), step(30, 21), hang(52, 20)],
+        {"start": 10, "hang": 68, "end": 2},
+        20,
+    ),
+    "no steps, a hang and its restart": (
+        [attempt(0), train(5, "began"), hang(52, 20), retry(55), attempt(60), train(62, "began")],
+        {"restart": 39, "hang": 23},
+        38,
+    ),
+    "no steps, and a hang that is over": (
+        [attempt(0), train(5, "began"), hang(52, 20), hang_over(60), train(98, "ended")],
+        {"start": 5, "hang": 28, "end": 2},
+        65,
     ),
     "in the queue again": (
         [attempt(0), step(10, 1), step(40, 31), queued(42, 42)],

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import socket
 import subprocess
 import sys
 import time
@@ -15,6 +16,7 @@ from cloudtrain.contract import RankSlot
 from cloudtrain.observe import EventLog, Sample, read_events
 from cloudtrain.runtime.diagnose.machine_faults import memory_kill_count
 from cloudtrain.runtime.run_folder import RankRecord
+from cloudtrain.runtime.sampling.connections import read_connections
 from cloudtrain.runtime.sampling.last_minute import Moment, describe, until_end_of
 from cloudtrain.runtime.sampling.machine import Machine
 from cloudtrain.runtime.sampling.sampler import FULL_RATE_SECONDS, Sampler
@@ -130,6 +132,35 @@ def test_processes_that_the_kernel_does_not_list_may_do_anything(lists: bool, tm
         (folder / "children").write_text("")
     usage = Machine(tmp_path, tmp_path, tmp_path).usage_of(7)
     assert usage is not None and usage.moved == ({7: 11} if lists else None)
+
+
+RECEIVES = """
+import socket, sys
+connection = socket.create_connection(("127.0.0.1", int(sys.argv[1])))
+left = 70_000
+while left:
+    left -= len(connection.recv(left))
+print("received", flush=True)
+input()
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="another kernel")
+def test_the_connections_of_a_process_are_its_own() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server, socket.socket(type=socket.SOCK_DGRAM) as other:
+        arguments = [sys.executable, "-c", RECEIVES, str(server.getsockname()[1])]
+        with subprocess.Popen(arguments, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+            connection, _ = server.accept()
+            with connection:
+                connection.sendall(bytes(70_000))
+                assert process.stdout and process.stdout.readline() == b"received\n"
+                usage = Machine().usage_of(process.pid, read_connections())
+                other.connect(("127.0.0.1", 9))
+                mine = Machine().usage_of(os.getpid(), read_connections())
+            process.communicate(b"\n")
+    assert usage and usage.connections and len(usage.connections) == 1, "not those of this process"
+    assert sum(usage.connections.values()) >= 70_000
+    assert mine and mine.connections is None, "bytes of UDP are not counted"
 
 
 def test_disks_and_networks_count_once(tmp_path: Path) -> None:

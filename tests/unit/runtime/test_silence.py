@@ -8,9 +8,22 @@ from dataclasses import dataclass
 import pytest
 
 from cloudtrain.runtime.diagnose.hangs import BACKWARD, COLLECTIVE, OUTSIDE, STORAGE, Place, place_of
-from cloudtrain.runtime.diagnose.silence import JobWatch, Silence, SilenceWatch
+from cloudtrain.runtime.diagnose.silence import LOGGED, PRINTED, JobWatch, Silence, SilenceWatch
 from cloudtrain.runtime.diagnose.tracers import Frame
-from cloudtrain.runtime.sampling.idleness import GpuUsage, HostUsage, IdleMeter, Usage, pause
+from cloudtrain.runtime.sampling.idleness import (
+    FILES,
+    GPU,
+    GPU_MEMORY,
+    HOST_NETWORK,
+    MEMORY,
+    NETWORK,
+    PROCESSOR,
+    GpuUsage,
+    HostUsage,
+    IdleMeter,
+    Usage,
+    pause,
+)
 
 LIMIT = 300.0
 STEP = pause(LIMIT)
@@ -22,8 +35,13 @@ LOADER = Place(OUTSIDE, "__getitem__ at train.py:10")
 PUT = Place(STORAGE, "save at train.py:9")
 
 
-def used(cpu: float = 0.0, moved: int | None = 0, memory: int | None = MIB) -> Usage:
-    return Usage({1: cpu}, None if moved is None else {1: moved}, memory)
+def used(
+    cpu: float = 0.0,
+    moved: int | None = 0,
+    memory: int | None = MIB,
+    connections: Mapping[int, int] | None = None,
+) -> Usage:
+    return Usage({1: cpu}, None if moved is None else {1: moved}, memory, connections)
 
 
 def host(
@@ -32,11 +50,15 @@ def host(
     return HostUsage({0: rank}, network, {} if gpus is None else gpus)
 
 
-def idle_after(*readings: HostUsage, seconds: float = STEP) -> float:
+def meter_after(*readings: HostUsage) -> IdleMeter:
     meter = IdleMeter(LIMIT)
     for number, reading in enumerate(readings):
-        meter.add(1000 + number * seconds, reading)
-    return meter.idle()[0]
+        meter.add(1000 + number * STEP, reading)
+    return meter
+
+
+def idle_after(*readings: HostUsage) -> float:
+    return meter_after(*readings).idle()[0]
 
 
 def test_a_rank_that_uses_nothing_is_idle() -> None:
@@ -49,19 +71,26 @@ def test_a_rank_that_uses_nothing_is_idle() -> None:
 
 
 @pytest.mark.parametrize(
-    ("before", "after"),
+    ("before", "after", "sign"),
     [
-        (host(used()), host(used(cpu=0.1 * STEP))),
-        (host(used()), host(used(moved=20_000 * int(STEP)))),
-        (host(used()), host(used(memory=3 * MIB))),
-        (host(used()), host(used(), network=200_000 * STEP)),
-        (host(used(), gpus={0: (0, 5)}), host(used(), gpus={0: (90, 5)})),
-        (host(used(), gpus={0: (0, 5)}), host(used(), gpus={0: (0, 6)})),
+        (host(used()), host(used(cpu=0.1 * STEP)), PROCESSOR),
+        (host(used()), host(used(moved=20_000 * int(STEP))), FILES),
+        (host(used()), host(used(memory=3 * MIB)), MEMORY),
+        (host(used()), host(used(), network=200_000 * STEP), HOST_NETWORK),
+        (host(used(connections={7: 5})), host(used(connections={8: 200_000 * int(STEP)})), NETWORK),
+        (host(used(), gpus={0: (0, 5)}), host(used(), gpus={0: (90, 5)}), GPU),
+        (host(used(), gpus={0: (0, 5)}), host(used(), gpus={0: (0, 6)}), GPU_MEMORY),
     ],
-    ids=["cpu", "files", "memory", "network", "gpu", "gpu-memory"],
+    ids=["cpu", "files", "memory", "host-network", "network", "gpu", "gpu-memory"],
 )
-def test_a_rank_that_uses_anything_is_not(before: HostUsage, after: HostUsage) -> None:
-    assert idle_after(before, before, after) == 0
+def test_a_rank_that_uses_anything_is_not(before: HostUsage, after: HostUsage, sign: str) -> None:
+    meter = meter_after(before, before, after)
+    assert (meter.idle()[0], meter.signs[0]) == (0, sign)
+
+
+def test_traffic_of_other_programs_does_not_count() -> None:
+    readings = [host(used(connections={7: 40 * number}), network=1e9 * number) for number in range(4)]
+    assert idle_after(*readings) == 3 * STEP
 
 
 @pytest.mark.parametrize(
@@ -87,7 +116,7 @@ class Output:
 
 def test_a_host_that_was_paused_gives_its_ranks_fresh_time() -> None:
     meter = IdleMeter(LIMIT)
-    watch = SilenceWatch(LIMIT, 0.0, [Output()])
+    watch = SilenceWatch(LIMIT, 0.0, {PRINTED: Output()})
     for now in (STEP, 2 * STEP):
         meter.add(now, host(used()))
         assert watch.look(now, meter.idle) is None
@@ -100,19 +129,20 @@ def test_a_host_that_was_paused_gives_its_ranks_fresh_time() -> None:
 
 def test_a_host_reports_its_silence_and_the_end_of_it() -> None:
     output = Output()
-    watch = SilenceWatch(LIMIT, 0.0, [Output(), output])
-    found = [watch.look(now, lambda: {0: LIMIT, 1: 3.0}, ended=[1]) for now in range(0, 301, int(STEP))]
-    assert found == [None] * 10 + [Silence(LIMIT, {0: LIMIT})]
+    watch = SilenceWatch(LIMIT, 0.0, {LOGGED: Output(), PRINTED: output})
+    idle, signs = {0: LIMIT, 1: 3.0}, {0: PROCESSOR}
+    found = [watch.look(now, lambda: idle, [1], lambda: signs) for now in range(0, 301, int(STEP))]
+    assert found == [None] * 10 + [Silence(LIMIT, {0: LIMIT}, PRINTED, {0: PROCESSOR})]
     assert found[-1] and Silence.of(found[-1].to_message()) == found[-1]
     output.heard = LIMIT + 1
     assert watch.look(LIMIT + 2, dict) is None, "not so soon"
-    assert watch.look(LIMIT + STEP, lambda: {0: 0.0}) == Silence(STEP - 1, {0: 0.0})
+    assert watch.look(LIMIT + STEP, lambda: {0: 0.0}) == Silence(STEP - 1, {0: 0.0}, PRINTED)
     assert watch.look(LIMIT + 2 * STEP, dict) is None
-    off = SilenceWatch(0.0, 0.0, [output])
+    off = SilenceWatch(0.0, 0.0, {PRINTED: output})
     assert [off.look(now, dict) for now in (1e3, 2e3, 3e3)] == [None] * 3
 
 
-@pytest.mark.parametrize("ranks", [[["0", 1]], [[-1, 1]], [0], [[0, "x"]]])
+@pytest.mark.parametrize("ranks", [[["0", 1, ""]], [[-1, 1, ""]], [0], [[0, "x", ""]], [[0, 1]]])
 def test_a_report_of_something_else_is_refused(ranks: object) -> None:
     with pytest.raises((ValueError, TypeError)):
         Silence.of({"seconds": 1, "ranks": ranks})
@@ -195,13 +225,13 @@ def test_a_rank_that_computes_is_not_taken_for_one_that_waits() -> None:
 def test_a_hang_is_over_with_the_first_sign_of_life() -> None:
     watch = watch_of({0: 400, 1: 400})
     watch.judge({0: (ALLREDUCE, ""), 1: (LOADER, "")})
-    assert not watch.is_over
-    watch.add("algo-1", 9.0, Silence(LIMIT + 9, {1: 0.0}))
-    assert watch.is_over
+    assert not watch.sign
+    watch.add("algo-1", 9.0, Silence(LIMIT + 9, {1: 0.0}, LOGGED, {1: NETWORK}))
+    assert watch.sign == "rank 1 on algo-1 used the network"
     watch.add("algo-1", 9.0, Silence(LIMIT + 9, {1: 409.0}))
-    assert not watch.is_over
-    watch.add("algo-0", 9.0, Silence(1.0, {0: 400.0}))
-    assert watch.is_over
+    assert not watch.sign
+    watch.add("algo-0", 9.0, Silence(1.0, {0: 400.0}, LOGGED))
+    assert watch.sign == "a rank on algo-0 logged a value"
 
 
 def test_a_rank_that_has_ended_is_named() -> None:

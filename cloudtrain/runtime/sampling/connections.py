@@ -1,0 +1,118 @@
+"""The bytes that the TCP connections of processes have moved, as the kernel counts them for ss(8): sock_diag(7).
+
+The counters of network interfaces are those of all programs of a machine. These belong to one process.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+import struct
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from cloudtrain._dataclass import dataclass
+
+SOCK_DIAG, BY_FAMILY = 4, 20
+"""NETLINK_SOCK_DIAG and SOCK_DIAG_BY_FAMILY, from linux/netlink.h and linux/sock_diag.h."""
+REQUEST, DUMP = 0x1, 0x300
+ERROR, DONE = 2, 3
+TCP_INFO = 2
+"""The attribute INET_DIAG_INFO, from linux/inet_diag.h. It is a ``tcp_info``."""
+OPEN = 1 << 1 | 1 << 4 | 1 << 5 | 1 << 8 | 1 << 9 | 1 << 11
+"""TCP connections that are established, or that one side has closed."""
+STATES = {socket.IPPROTO_TCP: OPEN, socket.IPPROTO_UDP: 0xFFFFFFFF}
+INODE_AT, ATTRIBUTES_AT, BYTES_AT = 68, 72, 120
+"""Offsets: of the inode and the attributes in a message, and of the bytes sent and received in a ``tcp_info``."""
+SECONDS = 1.0
+"""For which the kernel may take to answer."""
+PART = 1 << 18
+
+
+@dataclass(frozen=True)
+class Connections:
+    """The connections of this network namespace at one moment, by the inode of their sockets."""
+
+    moved: Mapping[int, int]
+    """Bytes that each TCP connection has sent and received."""
+    uncounted: frozenset[int]
+    """Sockets of UDP: the kernel does not count their bytes."""
+
+    def of(self, sockets: set[int]) -> dict[int, int] | None:
+        """The bytes of these sockets; None: unknown."""
+        if sockets & self.uncounted:
+            return None
+        return {inode: self.moved[inode] for inode in sockets if inode in self.moved}
+
+
+def read_connections() -> Connections | None:
+    """The connections of all processes; None where the kernel does not say, as on macOS and in some sandboxes."""
+    moved: dict[int, int] = {}
+    uncounted = set()
+    try:
+        with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, SOCK_DIAG) as kernel:
+            kernel.settimeout(SECONDS)
+            for family in (socket.AF_INET, socket.AF_INET6):
+                for message in _dump(kernel, family, socket.IPPROTO_TCP):
+                    inode = _number(message, INODE_AT, 4)
+                    if inode:  # else no process has it any more
+                        moved[inode] = _bytes(message)
+                found = _dump(kernel, family, socket.IPPROTO_UDP)
+                uncounted |= {_number(message, INODE_AT, 4) for message in found}
+    except (OSError, AttributeError, ValueError, struct.error):
+        return None
+    return Connections(moved, frozenset(uncounted))
+
+
+def sockets_of(process: Path) -> set[int] | None:
+    """The inodes of the sockets that a process has open; None if it cannot be looked at.
+
+    Args:
+        process: its folder in the proc file system.
+    """
+    found = set()
+    try:
+        descriptors = os.listdir(process / "fd")
+    except OSError:
+        return None
+    for name in descriptors:
+        with contextlib.suppress(OSError, ValueError):
+            kind, _, inode = os.readlink(process / "fd" / name).partition(":[")
+            if kind == "socket":
+                found.add(int(inode.rstrip("]")))
+    return found
+
+
+def _dump(kernel: socket.socket, family: int, protocol: int) -> Iterator[bytes]:
+    """The ``inet_diag_msg`` of each socket, with its attributes."""
+    wanted = struct.pack("=BBBxI48x", family, protocol, 1 << (TCP_INFO - 1), STATES[protocol])
+    kernel.send(struct.pack("=IHHII", 16 + len(wanted), BY_FAMILY, REQUEST | DUMP, 0, 0) + wanted)
+    while True:
+        answer = kernel.recv(PART)
+        at = 0
+        while at < len(answer):
+            size, kind = struct.unpack_from("=IH", answer, at)
+            if kind == DONE:
+                return
+            if kind == ERROR or size < 16:
+                raise OSError("the kernel does not list its sockets")
+            yield answer[at + 16 : at + size]
+            at += (size + 3) & ~3
+
+
+def _bytes(message: bytes) -> int:
+    """Sent and received, of a message about a TCP connection."""
+    at = ATTRIBUTES_AT
+    while at + 4 <= len(message):
+        size, kind = struct.unpack_from("=HH", message, at)
+        if kind == TCP_INFO:
+            begin = at + 4 + BYTES_AT
+            return _number(message, begin, 8) + _number(message, begin + 8, 8)
+        at += max((size + 3) & ~3, 4)
+    raise ValueError("a connection without counters")
+
+
+def _number(message: bytes, at: int, size: int) -> int:
+    found: int = struct.unpack_from("=I" if size == 4 else "=Q", message, at)[0]
+    return found
