@@ -22,7 +22,8 @@ FRAMEWORKS = {
         TORCHRUN,
         '[--output_dir, "{checkpoint_dir}"]',
         "num_train_epochs: 10\n  learning_rate: 0.05\n  per_device_train_batch_size: 8\n  save_strategy: epoch\n"
-        "  save_total_limit: 1\n  logging_steps: 6\n  report_to: none\n  disable_tqdm: true",
+        "  save_total_limit: 1\n  logging_steps: 6\n  report_to: none\n  disable_tqdm: true\n"
+        "  ddp_find_unused_parameters: false",
     ),
 }
 """By framework: what starts the ranks, the script's arguments, and its hyperparameters, as in YAML."""

@@ -29,7 +29,8 @@ class Model(L.LightningModule):
 
     def training_step(self, batch: list[torch.Tensor]) -> torch.Tensor:
         loss = torch.nn.functional.mse_loss(self.layer(batch[0]), batch[1])
-        cloudtrain.log(step=self.global_step + 1, loss=loss)  # the mean of all ranks
+        total = int(self.trainer.estimated_stepping_batches)
+        cloudtrain.log(step=self.global_step + 1, total_steps=total, loss=loss)  # the mean of all ranks
         if self.trainer.is_last_batch:
             self.print(f"epoch {self.current_epoch + 1}: loss={loss.item():.4f}", flush=True)
         return loss

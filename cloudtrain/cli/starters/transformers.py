@@ -27,6 +27,7 @@ class Model(torch.nn.Module):
 
 
 [arguments] = HfArgumentParser(TrainingArguments).parse_args_into_dataclasses()
+arguments.dataloader_pin_memory &= torch.cuda.is_available()  # without a GPU, every epoch would warn
 data = Path(os.environ.get("SM_CHANNEL_TRAIN", "data"))
 rows = torch.tensor(np.loadtxt(data / "train.csv", delimiter=",", skiprows=1, dtype="float32"))
 torch.manual_seed(0)
