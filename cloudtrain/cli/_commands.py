@@ -57,7 +57,7 @@ SECTIONS = {
         "image": "Build, push and list cloudtrain's images, for jobs in containers.",
         "s3": "Copy data to and from S3, and run a local S3 server.",
         "clean": "Remove what jobs left behind on this machine.",
-        "completion": "Print the script that completes commands, options and job names in SHELL.",
+        "completion": "Print the script that completes commands, options, and names of jobs and platforms in SHELL.",
     },
 }
 """The commands as ``--help`` lists them, with the first sentence of the help of each: it imports none of them.

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from cloudtrain.cli._options import json_option
+from cloudtrain.cli._options import complete_job_or_file, json_option
 from cloudtrain.cli._output import echo_json, print_table, shown, table_console
 from cloudtrain.contract.text import escape_line
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from cloudtrain.storage import Store
 
 
-place_argument = click.argument("place")
+place_argument = click.argument("place", shell_complete=complete_job_or_file)
 step_option = click.option(
     "--step", type=click.IntRange(min=0), help="The step to use.  [default: the latest]"
 )

@@ -9,12 +9,12 @@ import click
 @click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
 @click.pass_context
 def command(context: click.Context, shell: str) -> None:
-    """Print the script that completes commands, options and job names in SHELL.
+    """Print the script that completes commands, options, and names of jobs and platforms in SHELL.
 
     \b
     Install it:
       bash  echo 'eval "$(cloudtrain completion bash)"' >> ~/.bashrc
-      zsh   echo 'eval "$(cloudtrain completion zsh)"' >> ~/.zshrc
+      zsh   echo 'autoload -Uz compinit; compinit; eval "$(cloudtrain completion zsh)"' >> ~/.zshrc
       fish  cloudtrain completion fish > ~/.config/fish/completions/cloudtrain.fish
     """
     from click.shell_completion import get_completion_class

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 
-from cloudtrain.cli._options import json_option, set_option
+from cloudtrain.cli._options import complete_platform, json_option, set_option
 from cloudtrain.cli._output import echo_json, table_console
 
 if TYPE_CHECKING:
@@ -21,7 +21,10 @@ MARKS = {"ok": ("✓", "green"), "warning": ("!", "yellow"), "failed": ("✗", "
 @click.command("doctor")
 @click.argument("file", required=False, type=click.Path())
 @click.option(
-    "--platform", metavar="NAME", help="Platform to check.  [default: the job's platform, or local]"
+    "--platform",
+    metavar="NAME",
+    shell_complete=complete_platform,
+    help="Platform to check.  [default: the job's platform, or local]",
 )
 @set_option
 @json_option
@@ -51,7 +54,10 @@ def command(file: str | None, platform: str | None, settings: tuple[str, ...], a
 @click.command("check")
 @click.argument("file", type=click.Path())
 @click.option(
-    "--platform", metavar="NAME", help="Platform to check the job for.  [default: the job's platform]"
+    "--platform",
+    metavar="NAME",
+    shell_complete=complete_platform,
+    help="Platform to check the job for.  [default: the job's platform]",
 )
 @set_option
 @json_option

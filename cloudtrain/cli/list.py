@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from cloudtrain.cli._options import json_option
+from cloudtrain.cli._options import complete_platform, json_option
 from cloudtrain.cli._output import echo_json, print_table
 
 if TYPE_CHECKING:
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     "--platform",
     "place",
     metavar="NAME",
+    shell_complete=complete_platform,
     help="Ask this platform for its jobs instead, also those submitted from other machines. From then on, the other "
     "commands find these jobs by name.",
 )

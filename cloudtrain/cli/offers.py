@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from cloudtrain.cli._options import json_option
+from cloudtrain.cli._options import complete_platform, json_option
 from cloudtrain.cli._output import echo_json, notify
 
 if TYPE_CHECKING:
@@ -23,7 +23,12 @@ UNKNOWN = "not known"
     "--count", type=int, default=1, show_default=True, metavar="N", help="Number of GPUs, of all hosts."
 )
 @click.option(
-    "--platform", "platforms", multiple=True, metavar="NAME", help="Only this platform. Repeatable."
+    "--platform",
+    "platforms",
+    multiple=True,
+    metavar="NAME",
+    shell_complete=complete_platform,
+    help="Only this platform. Repeatable.",
 )
 @click.option(
     "--region", default="", metavar="NAME", help="Region of SageMaker.  [default: that of your AWS profile]"

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from cloudtrain.cli._options import json_option, set_option
+from cloudtrain.cli._options import complete_platform, json_option, set_option
 from cloudtrain.cli._output import echo_json, print_table
 
 if TYPE_CHECKING:
@@ -58,7 +58,12 @@ if TYPE_CHECKING:
 @click.option("--restart-seconds", type=float, metavar="S", help="How long a restart takes.")
 @click.option("--deadline", metavar="WHEN", help="When it must be done: 24h, 2d, 2026-12-24T18:00.")
 @click.option("--budget", type=float, metavar="AMOUNT", help="The most that it may cost.")
-@click.option("--platform", metavar="NAME", help="Platform to plan for.  [default: the job's]")
+@click.option(
+    "--platform",
+    metavar="NAME",
+    shell_complete=complete_platform,
+    help="Platform to plan for.  [default: the job's]",
+)
 @click.option(
     "--save", metavar="FILE", type=click.Path(dir_okay=False), help="Write the plan, for submit --plan."
 )

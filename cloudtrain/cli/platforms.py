@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from cloudtrain.cli._options import json_option
+from cloudtrain.cli._options import complete_platform, json_option
 from cloudtrain.cli._output import echo_json, print_table
 
 SUMMARIES = {
@@ -27,12 +27,6 @@ SUMMARIES = {
 
 INTERNAL = ("rendering_reason",)
 """Options that cloudtrain sets itself."""
-
-
-def complete_platform(_context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[str]:
-    from cloudtrain.platforms import platform_names
-
-    return [name for name in platform_names() if name.startswith(incomplete)]
 
 
 @click.command("platforms")

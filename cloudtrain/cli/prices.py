@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from cloudtrain.cli._options import json_option
+from cloudtrain.cli._options import complete_platform, json_option
 from cloudtrain.cli._output import echo_json, notify, print_table
 
 if TYPE_CHECKING:
@@ -16,7 +16,9 @@ if TYPE_CHECKING:
 
 
 @click.group("prices", invoke_without_command=True)
-@click.option("--platform", metavar="NAME", help="Only the prices of one platform.")
+@click.option(
+    "--platform", metavar="NAME", shell_complete=complete_platform, help="Only the prices of one platform."
+)
 @click.option("--type", "node_type", metavar="TYPE", help="Only the prices of one instance or node type.")
 @json_option
 @click.pass_context

@@ -5,12 +5,17 @@ from __future__ import annotations
 import re
 import sys
 from importlib.util import find_spec
+from typing import TYPE_CHECKING
 
 import click
 
 from cloudtrain.cli._run import run
 from cloudtrain.cli._run_flags import SECTIONS
 from cloudtrain.cli._run_options import parse
+from cloudtrain.errors import InvalidJob
+
+if TYPE_CHECKING:
+    from click.shell_completion import CompletionItem
 
 
 class _RunCommand(click.Command):
@@ -19,6 +24,20 @@ class _RunCommand(click.Command):
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         ctx.params["arguments"] = list(args)
         return []
+
+    def shell_complete(self, context: click.Context, incomplete: str) -> list[CompletionItem]:
+        from click.shell_completion import CompletionItem
+
+        if not incomplete.startswith("-") or _program(context.params["arguments"]):
+            return [CompletionItem(incomplete, type="file")]
+        known = [
+            name
+            for flags in SECTIONS.values()
+            for flag in flags
+            if flag.effect.value != "refused"
+            for name in flag.spellings
+        ]
+        return [CompletionItem(name) for name in known if name.startswith(incomplete)]
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         for title, flags in SECTIONS.items():
@@ -30,6 +49,14 @@ class _RunCommand(click.Command):
             if rows:
                 with formatter.section(title):
                     formatter.write_dl(rows)
+
+
+def _program(arguments: list[str]) -> list[str]:
+    """The program that an unfinished command line names already."""
+    try:
+        return parse(arguments).program
+    except InvalidJob:
+        return []
 
 
 @click.command(

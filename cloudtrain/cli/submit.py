@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from cloudtrain.cli._errors import INTERRUPTED, Ended
-from cloudtrain.cli._options import json_option, set_option
+from cloudtrain.cli._options import complete_platform, json_option, set_option
 from cloudtrain.cli._output import echo_json, notify
 
 if TYPE_CHECKING:
@@ -69,7 +69,10 @@ SHOWN_COMPANIONS = 8
 @click.argument("file", type=click.Path())
 @click.argument("script_args", nargs=-1, type=click.UNPROCESSED)
 @click.option(
-    "--platform", metavar="NAME", help="Platform to run on.  [default: from the config file, or local]"
+    "--platform",
+    metavar="NAME",
+    shell_complete=complete_platform,
+    help="Platform to run on.  [default: from the config file, or local]",
 )
 @click.option(
     "--instance-type", metavar="TYPE", help="Machine type of the hosts, for example ml.p4d.24xlarge."

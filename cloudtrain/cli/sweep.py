@@ -14,6 +14,8 @@ from cloudtrain.cli._output import echo_json, print_table
 from cloudtrain.cli.submit import ScriptCommand, command as submit
 
 if TYPE_CHECKING:
+    from click.shell_completion import CompletionItem
+
     from cloudtrain.sweep import StartedSweep
     from cloudtrain.sweep.plan import SweepPlan
     from cloudtrain.sweep.trials import Trial, Trials
@@ -41,8 +43,19 @@ class _Sweep(click.Group):
             args = ["start", *args]  # options before the file
         return super().parse_args(context, args)
 
+    def shell_complete(self, context: click.Context, incomplete: str) -> list[CompletionItem]:
+        from click.shell_completion import CompletionItem
 
-name_argument = click.argument("name")
+        return [CompletionItem(incomplete, type="file"), *super().shell_complete(context, incomplete)]
+
+
+def _complete_sweep(_context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[str]:
+    from cloudtrain.sweep.started import sweep_names
+
+    return [name for name in sweep_names() if name.startswith(incomplete)]
+
+
+name_argument = click.argument("name", shell_complete=_complete_sweep)
 
 
 @click.group("sweep", cls=_Sweep)

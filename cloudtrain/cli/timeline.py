@@ -8,12 +8,14 @@ from typing import Any
 
 import click
 
-from cloudtrain.cli._options import json_option, platform_option
+from cloudtrain.cli._options import complete_job_or_file, json_option, platform_option
 from cloudtrain.cli._output import echo_json
 
 
 @click.command("timeline")
-@click.argument("what", nargs=-1, required=True, metavar="JOB | FILES...")
+@click.argument(
+    "what", nargs=-1, required=True, metavar="JOB | FILES...", shell_complete=complete_job_or_file
+)
 @platform_option
 @click.option(
     "--output",

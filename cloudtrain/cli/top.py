@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from cloudtrain.cli._options import complete_job, json_option
+from cloudtrain.cli._options import complete_job, complete_platform, json_option
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 @click.option(
     "--platform",
     metavar="NAME",
+    shell_complete=complete_platform,
     help="Platform of JOB, if it was submitted from another machine. Without JOB: only the jobs of this platform.",
 )
 @json_option
