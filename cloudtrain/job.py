@@ -279,7 +279,11 @@ class Job:
         description = self.describe()
         uris = [uri for uri in (description.model_data if model else None, description.output_data) if uri]
         if not uris:
-            raise NotFound(f"job {self.name} ({description.status}) has no model or other outputs")
+            raise NotFound(
+                f"job {self.name} ({description.status}) has no model or other outputs",
+                hint="A script has them if it writes files to the folder SM_MODEL_DIR or SM_OUTPUT_DATA_DIR. The job's "
+                f"end: cloudtrain describe {self.name}",
+            )
         try:
             Path(folder).mkdir(parents=True, exist_ok=True)
         except OSError as error:

@@ -104,6 +104,8 @@ class _Commands(click.Group):
     def invoke(self, context: click.Context) -> object:
         try:
             return super().invoke(context)
+        except click.MissingParameter as error:
+            raise click.UsageError(error.format_message() + _example(error.ctx), error.ctx) from None
         except KeyboardInterrupt:  # click would print that the command was aborted, with exit status 1
             click.echo("\nInterrupted.", err=True)
             sys.exit(INTERRUPTED)
@@ -114,6 +116,14 @@ class _Commands(click.Group):
         module, attribute = (MODULES[name], name) if name in MODULES else (name, "command")
         command: click.Command = getattr(import_module(f"cloudtrain.cli.{module}"), attribute)
         return command
+
+
+def _example(context: click.Context | None) -> str:
+    """The first example in the help of a command, as a line behind an error."""
+    text = (context.command.help or "") if context else ""
+    lines = (line.strip() for line in text.partition("Examples:")[2].splitlines())
+    example = next((line for line in lines if line.startswith("cloudtrain ")), "")
+    return f"\n  For example: {example}" if example else ""
 
 
 def _show_version(context: click.Context, _option: click.Parameter, wanted: bool) -> None:

@@ -45,10 +45,10 @@ def job_fields(file: str, script_args: tuple[str, ...], options: dict[str, Any])
     if options["inputs"]:
         fields["inputs"] = {
             **(fields.get("inputs") or {}),
-            **dict(_pair(text, "--input", "CHANNEL=URI") for text in options["inputs"]),
+            **dict(_pair(text, "--input", "CHANNEL=URI, such as train=data") for text in options["inputs"]),
         }
     if options["variables"]:
-        given = dict(_pair(text, "--env", "NAME=VALUE") for text in options["variables"])
+        given = dict(_pair(text, "--env", "NAME=VALUE, such as LEVEL=2") for text in options["variables"])
         fields["environment"] = {**(fields.get("environment") or {}), **given}
     secrets = fields.get("secrets") or []
     if options["secrets"] and isinstance(secrets, list):

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import re
 import shlex
-import shutil
 from pathlib import Path
 
 import click
 
+from cloudtrain.cli._new_files import write_new_files
 from cloudtrain.cli._options import json_option
 from cloudtrain.cli._output import echo_json, print_table
 
@@ -86,15 +86,6 @@ def _describe(folder: Path) -> dict[str, str]:
 
 
 def _copy(source: Path, target: Path) -> list[Path]:
-    """Copy the files of an example, and return their paths. Raises UsageError if one exists, and then copies none."""
-    files = {path: target / path.name for path in sorted(source.iterdir()) if path.is_file()}
-    existing = [str(path) for path in files.values() if path.exists() or path.is_symlink()]
-    if existing:
-        raise click.UsageError(f"{existing[0]} exists already. Name another folder, or remove it.")
-    try:
-        target.mkdir(parents=True, exist_ok=True)
-        for path, copied in files.items():
-            shutil.copyfile(path, copied)
-    except OSError as error:
-        raise click.ClickException(f"{target} cannot be written: {error.strerror}") from error
-    return [*files.values()]
+    """Copy the files of an example, and return their paths. Raises click's errors, and then leaves none."""
+    files = sorted(path for path in source.iterdir() if path.is_file())
+    return write_new_files({target / path.name: path.read_bytes() for path in files})

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import click
 
+from cloudtrain.cli._new_files import write_new_files
 from cloudtrain.cli._options import json_option
 from cloudtrain.cli._output import echo_json
 
@@ -35,6 +36,7 @@ PACKAGES = {
     "transformers": ("accelerate>=1.1", "numpy", "torch>=2.4", "transformers>=4.46"),
 }
 """By framework: what its script needs. cloudtrain has Horovod's API; PyTorch carries the data of its ranks."""
+OTHER_NAMES = {"hf": "transformers", "huggingface": "transformers", "pytorch": "torch", "tensorflow": "keras"}
 REQUIREMENTS = """\
 # The packages of train.py. A job installs what its Python lacks, once for all jobs with these lines.
 # PyTorch for Linux comes with CUDA: gigabytes. For one without, remove the # of the next line:
@@ -59,10 +61,20 @@ ROWS = 96
 WEIGHTS = (1.0, -2.0, 3.0)
 
 
+class _Framework(click.Choice[str]):
+    def convert(self, value: str, parameter: click.Parameter | None, context: click.Context | None) -> str:
+        try:
+            return super().convert(value, parameter, context)
+        except click.BadParameter as error:
+            name = OTHER_NAMES.get(value.lower())
+            advice = f"Did you mean {name!r}?" if name else "For another one: cloudtrain examples"
+            self.fail(f"{error.message} {advice}", parameter, context)
+
+
 @click.command("init")
 @click.argument("folder", type=click.Path(file_okay=False, path_type=Path))
 @click.option(
-    "--framework", type=click.Choice([*FRAMEWORKS]), default="torch", show_default=True,
+    "--framework", type=_Framework([*FRAMEWORKS]), default="torch", show_default=True,
     help="What the script trains with.",
 )  # fmt: skip
 @json_option
@@ -93,7 +105,7 @@ def command(folder: Path, framework: str, as_json: bool) -> None:
 
 
 def write_job(folder: Path, framework: str) -> list[Path]:
-    """Write the files of a job, and return their paths. Raises UsageError if one exists, and then writes none."""
+    """Write the files of a job, and return their paths. Raises click's errors, and then leaves none."""
     launcher, arguments, hyperparameters = FRAMEWORKS[framework]
     job = JOB.format(launcher=launcher, arguments=arguments, hyperparameters=hyperparameters)
     script = files("cloudtrain.cli").joinpath("starters", f"{framework}.py").read_text(encoding="utf-8")
@@ -103,17 +115,7 @@ def write_job(folder: Path, framework: str) -> list[Path]:
         folder / "src" / "requirements.txt": REQUIREMENTS.format(packages="\n".join(PACKAGES[framework])),
         folder / "data" / "train.csv": table(),
     }
-    existing = [str(path) for path in contents if path.exists() or path.is_symlink()]
-    if existing:
-        raise click.UsageError(f"{existing[0]} exists already. Name another folder, or remove it.")
-    for path, text in contents.items():
-        try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            with path.open("x", encoding="utf-8") as file:
-                file.write(text)
-        except OSError as error:
-            raise click.ClickException(f"{path} cannot be written: {error.strerror}") from error
-    return [*contents]
+    return write_new_files({path: text.encode() for path, text in contents.items()})
 
 
 def table() -> str:

@@ -240,11 +240,22 @@ def _conclude(started: StartedSweep, trials: Trials) -> None:
         notify("Note", "what is left of max_cost does not pay for another trial")
     elif trials.finished not in ORDERLY:
         notify("Error", escape_line(f"the sweep has ended: {trials.finished}"))
+    elif trials.finished == "completed" and not trials.best:
+        notify("Error", escape_line(why_no_best(trials)))
     if trials.best and trials.plan:
         click.echo(f"best: {_best_line(trials)}")
         click.echo(
             f"Train it longer: cloudtrain sweep best {started.name} --submit --set FIELD=VALUE", err=True
         )
+
+
+def why_no_best(trials: Trials) -> str:
+    from cloudtrain.sweep.trials import NO_VALUE
+
+    if trials.plan and any(trial.status == NO_VALUE for trial in trials.all):
+        metric = trials.plan.metric
+        return f"no trial has a value of {metric}: report it with cloudtrain.log, or describe it in metric_definitions"
+    return f"no trial has completed: cloudtrain describe {trials.all[-1].name} shows why"
 
 
 def _best_line(trials: Trials) -> str:

@@ -129,7 +129,11 @@ def test_an_example_that_does_not_exist_and_a_folder_that_cannot_be_written(tmp_
     assert (unknown.code, "No such example: 'xgbost'. Did you mean 'xgboost'?" in unknown.err) == (2, True)
     (tmp_path / "file").write_text("")
     refused = cloudtrain("examples", "xgboost", "file/here", cwd=tmp_path)
-    assert (refused.code, refused.err) == (1, "Error: file/here cannot be written: Not a directory\n")
+    assert refused.code == 1
+    assert (
+        refused.err
+        == "Error: file/here/README.md cannot be written: Not a directory\n  Name another folder.\n"
+    )
 
 
 @pytest.mark.parametrize("name, printed", [("train.py", "2 ranks, loss 0."), ("tape.py", "rank 0: loss 0.0")])

@@ -97,7 +97,21 @@ def test_a_folder_that_cannot_be_written(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     made = cloudtrain("init", "file/job", cwd=tmp_path)
     assert made.code == 1
-    assert made.err == "Error: file/job/train.yaml cannot be written: Not a directory\n"
+    assert (
+        made.err == "Error: file/job/train.yaml cannot be written: Not a directory\n  Name another folder.\n"
+    )
+
+
+@pytest.mark.parametrize("arguments, advice", {
+    "no folder": ([], "Missing argument 'FOLDER'.\n  For example: cloudtrain init first\n"),
+    "another name": (["job", "--framework", "PyTorch"], "Did you mean 'torch'?\n"),
+    "another framework": (["job", "--framework", "jax"], "For another one: cloudtrain examples\n"),
+}.values())  # fmt: skip
+def test_an_error_names_the_next_step(arguments: list[str], advice: str, tmp_path: Path) -> None:
+    made = cloudtrain("init", *arguments, cwd=tmp_path)
+    assert (made.code, made.out) == (2, "")
+    assert made.err.endswith(advice)
+    assert [*tmp_path.iterdir()] == []
 
 
 @pytest.mark.parametrize("written", FRAMEWORKS)

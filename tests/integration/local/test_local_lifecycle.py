@@ -155,8 +155,10 @@ def test_download_fetches_the_outputs(run: Run, tmp_path: Path) -> None:
     [archive] = job.download(tmp_path / "got")
     listing = subprocess.run(["tar", "tzf", archive], capture_output=True, text=True, check=True).stdout
     assert listing.split() == ["weights"]
-    with pytest.raises(NotFound, match="has no model or other outputs"):
-        run("print('nothing')").download(tmp_path)
+    empty = run("print('nothing')")
+    with pytest.raises(NotFound, match="has no model or other outputs") as caught:
+        empty.download(tmp_path)
+    assert str(caught.value.hint).endswith(f"cloudtrain describe {empty.name}")
 
 
 def test_a_dry_run_leaves_nothing(tmp_path: Path) -> None:

@@ -34,6 +34,18 @@ except StorageError as error:
     print(error, os.listdir(sys.argv[1]))
 """
 
+INIT = """
+import os, sys
+from pathlib import Path
+import click
+from cloudtrain.cli._new_files import write_new_files
+job = Path(sys.argv[1], "new", "job")
+try:
+    write_new_files({job / "train.yaml": b"1", job / "data" / "train.csv": bytes(3_000_000)})
+except click.ClickException as error:
+    print(error.message, os.listdir(sys.argv[1]))
+"""
+
 
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Path:
@@ -64,4 +76,8 @@ def test_a_full_disk_is_one_error_and_leaves_no_files(tmp_path: Path, small_disk
     said = run_on(small_disk, UNPACK, archive)
     assert said.endswith(
         "No space left on device\n  Free some space there, or request a larger volume_size. []\n"
+    )
+    said = run_on(small_disk, INIT, source)
+    assert said.endswith(
+        "No space left on device\n  Free space there, or name a folder on another disk. []\n"
     )

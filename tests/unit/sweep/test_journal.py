@@ -13,6 +13,7 @@ from click.testing import CliRunner
 
 from cloudtrain._system import files
 from cloudtrain.cli import cli
+from cloudtrain.cli.sweep import why_no_best
 from cloudtrain.errors import JobNotFound, PlatformError, StorageError
 from cloudtrain.sweep import StartedSweep, journal as journals
 from cloudtrain.sweep.journal import EVENTS, Journal
@@ -83,6 +84,16 @@ def test_the_best_is_the_first_of_equals_by_the_goal(journal: Journal) -> None:
     trials = Trials(journal.read()[0])
     assert trials.best is trials.all[1]
     assert trials.repeated == 3
+
+
+@pytest.mark.parametrize(
+    "status, advice",
+    [("No value", "report it with cloudtrain.log"), ("Failed", "cloudtrain describe opt-0000 shows why")],
+)
+def test_a_sweep_without_a_value_has_a_hint(journal: Journal, status: str, advice: str) -> None:
+    journal.append("asked", trial=0, parameters={"lr": 0.5})
+    ended(journal, 0, None, status)
+    assert advice in why_no_best(Trials(journal.read()[0]))
 
 
 def test_a_second_controller_is_refused(journal: Journal) -> None:
