@@ -36,11 +36,13 @@ def command(context: click.Context, platform: str | None, node_type: str | None,
     if context.invoked_subcommand:
         return
     from cloudtrain.cost import known_prices
+    from cloudtrain.cost.known import config_rows, today
 
     found: dict[object, PriceRow] = {}
-    for row in (row for table in known_prices() for row in table):
+    coming = [row for row in config_rows() if row.since > today()]
+    for row in (row for table in (*known_prices(), coming) for row in table):
         if platform in (None, row.where.platform) and node_type in (None, row.where.node_type):
-            found.setdefault(row.where, row)
+            found.setdefault((row.where, row in coming and row.since), row)
     _show(found.values(), as_json)
     if not found:
         notify("Note", "No price is known. Add a table of your prices: docs/guides/cost.md")
@@ -83,6 +85,7 @@ def _show(rows: Iterable[PriceRow], as_json: bool) -> None:
             "PRICE",
             "PER",
             "SPOT",
+            "SINCE",
             "DATE",
             "SOURCE",
         )
@@ -94,4 +97,4 @@ def _cells(row: PriceRow) -> tuple[str, ...]:
     spot = f"{price.spot[0]:.4g} to {price.spot[1]:.4g}" if price.spot else ""
     amount = f"{price.amount:.4f} {price.currency}"
     place = where.platform, where.region or where.cluster, where.partition, where.node_type
-    return (*place, amount, price.unit.replace("_", " "), spot, price.date, price.source)
+    return (*place, amount, price.unit.replace("_", " "), spot, row.since, price.date, price.source)

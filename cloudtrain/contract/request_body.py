@@ -53,16 +53,25 @@ def parse_body(data: bytes, *, complete: bool = False) -> dict[str, Any]:
         group.integer("instance_count", least=1, most=MOST_HOSTS)
     for name in ("max_run", *_REQUIRED_NUMBERS):
         given.number(name, 0, least=0)
-    terms = Fields(given.mapping("cost_terms", {}), "cost_terms")
-    for name in ("per_hour", "cap_seconds", "gpus"):
-        terms.number(name, 0, least=0)
-    for name in ("currency", "source", "date", "cap"):
-        terms.text(name, "")
+    read_terms(given.mapping("cost_terms", {}))
     Settings.from_dict(given.mapping("settings", {}))
     missing = [name for name in (*_REQUIRED, *_REQUIRED_NUMBERS) if complete and name not in given]
     if missing:
         raise ValueError(f"{missing[0]} is missing")
     return body
+
+
+def read_terms(terms: Mapping[str, Any]) -> Mapping[str, Any]:
+    """``terms``, those of a job or of an attempt. Raises ValueError, which names the field that has the wrong type."""
+    given = Fields(terms, "cost_terms")
+    for name in ("per_hour", "cap_seconds", "gpus", "max_cost", "max_gpu_hours", "paid", "paid_for"):
+        given.number(name, 0, least=0)
+    for name in ("currency", "source", "date", "cap"):
+        given.text(name, "")
+    for later in given.objects("later", ()):
+        later.number("per_hour", least=0)
+        later.text("since")
+    return terms
 
 
 def request_settings(body: Mapping[str, Any]) -> Settings:

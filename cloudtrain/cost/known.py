@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import time
 from collections.abc import Sequence
 from datetime import date
 from pathlib import Path
@@ -12,8 +13,19 @@ from msgspec import Struct
 
 from cloudtrain.config import config_path, read_section
 from cloudtrain.cost.price_list import read_copy
-from cloudtrain.cost.prices import LEAST, MOST, UNITS, Price, PriceRow, Where, is_price, sagemaker_row
+from cloudtrain.cost.prices import (
+    LEAST,
+    MOST,
+    UNITS,
+    Price,
+    PriceRow,
+    Where,
+    in_force,
+    is_price,
+    sagemaker_row,
+)
 from cloudtrain.errors import InvalidJob
+from cloudtrain.runtime.supervisor.caps import day_of
 
 _EXAMPLE = "For example: prices: {currency: EUR, rows: [{platform: slurm, partition: a100, gpu_hour: 2.1}]}"
 
@@ -24,6 +36,7 @@ class _Row(Struct, forbid_unknown_fields=True):
     cluster: str = ""
     partition: str = ""
     node_type: str = ""
+    since: str = ""
     node_hour: float | None = None
     gpu_hour: float | None = None
     cpu_hour: float | None = None
@@ -44,7 +57,17 @@ def known_prices() -> list[Sequence[PriceRow]]:
     return [config_prices(), read_copy(), sagemaker_prices()]
 
 
-def config_prices() -> list[PriceRow]:
+def today() -> str:
+    """The day in UTC, as in ISO 8601."""
+    return day_of(time.time())
+
+
+def config_prices(day: str = "") -> list[PriceRow]:
+    """The rows of `config_rows` that apply on ``day``, by default today. Raises InvalidJob."""
+    return in_force(config_rows(), day or today())
+
+
+def config_rows() -> list[PriceRow]:
     """The section ``prices`` of the config file. Raises InvalidJob, with the row and the key."""
     from cloudtrain.spec import convert
 
@@ -62,13 +85,20 @@ def config_prices() -> list[PriceRow]:
             f"{where}.date: expected a day or a month, got {table.date!r}",
             hint="For example: date: 2026-10-01",
         )
-    rows: dict[Where, PriceRow] = {}
+    rows: dict[tuple[Where, str], PriceRow] = {}
     for number, row in enumerate(table.rows):
         at = f"{where}.rows[{number}]"
         place = Where(row.platform, row.region, row.cluster, row.partition, row.node_type)
-        if place in rows:
-            raise InvalidJob(f"{at}: has the same place as a row above", hint="Remove one of them.")
-        rows[place] = PriceRow(place, _price_of(row, table, at))
+        if row.since and not (len(row.since) == len("2026-10-01") and _is_date(row.since)):
+            raise InvalidJob(
+                f"{at}.since: expected a day, got {row.since!r}", hint="For example: since: 2027-01-01"
+            )
+        if (place, row.since) in rows:
+            raise InvalidJob(
+                f"{at}: has the same place as a row above",
+                hint="Remove one of them, or say since which day it applies: since: 2027-01-01.",
+            )
+        rows[place, row.since] = PriceRow(place, _price_of(row, table, at), row.since)
     return list(rows.values())
 
 

@@ -81,13 +81,27 @@ class Where:
 
 @dataclass(frozen=True)
 class PriceRow:
-    """A row of a table of prices."""
+    """A row of a table of prices.
+
+    Attributes:
+        since: the day from which on it applies, as in ISO 8601; empty if it always has.
+    """
 
     where: Where
     price: Price
+    since: str = ""
 
     def to_dict(self) -> dict[str, Any]:
-        return {**asdict(self.where), **self.price.to_dict()}
+        return {**asdict(self.where), **self.price.to_dict(), "since": self.since}
+
+
+def in_force(rows: Iterable[PriceRow], day: str) -> list[PriceRow]:
+    """The rows that apply on ``day``: of those of the same place, the latest that has begun."""
+    found: dict[Where, PriceRow] = {}
+    for row in sorted(rows, key=lambda row: row.since):
+        if row.since <= day:
+            found[row.where] = row
+    return list(found.values())
 
 
 def find_price(tables: Iterable[Sequence[PriceRow]], place: Where) -> Price | None:

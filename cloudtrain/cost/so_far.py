@@ -6,12 +6,12 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from cloudtrain.runtime.supervisor.caps import amount, money
+from cloudtrain.runtime.supervisor.caps import amount, at_start, money
 
 
 @dataclass(frozen=True)
 class Cost:
-    """The cost of all attempts of a job, failed ones too, at the price that was frozen when it was submitted.
+    """The cost of all attempts of a job, failed ones too, each at the price of its start.
 
     Attributes:
         amount: in ``currency``.
@@ -38,8 +38,14 @@ class Cost:
         return asdict(self)
 
 
-def cost_of(body: Mapping[str, Any], seconds: float) -> Cost | None:
-    """The cost of a job whose request has ``cost_terms``, after ``seconds`` of all its nodes; None if it is unknown."""
+def cost_of(body: Mapping[str, Any], seconds: float, started_at: float | None = None) -> Cost | None:
+    """The cost of a job whose request has ``cost_terms``, after ``seconds`` of all its nodes; None if it is unknown.
+
+    Args:
+        started_at: when a job started that has one price for all attempts; None if the terms are those of its attempt.
+    """
+    if started_at is not None:
+        body = {**body, "cost_terms": at_start(body.get("cost_terms"), started_at)}
     found = amount(body, seconds)
     if found is None:
         return None

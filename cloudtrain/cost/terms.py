@@ -1,27 +1,31 @@
-"""The terms on which a job runs: the price that is frozen when it is submitted, and the time that its caps pay for."""
+"""The terms on which a job runs: its price now and on later days, and the time that its caps pay for."""
 
 from __future__ import annotations
 
 import math
 import os
 import re
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from cloudtrain.contract.host import gpu_count
-from cloudtrain.cost.known import config_prices, known_prices
-from cloudtrain.cost.prices import PriceRow, Where, find_price
+from cloudtrain.cost.known import config_prices, config_rows, known_prices, today
+from cloudtrain.cost.prices import PriceRow, Where, find_price, in_force
 from cloudtrain.errors import InvalidJob, PlatformError
+from cloudtrain.runtime.supervisor.caps import PRICE, cap_of
 
 if TYPE_CHECKING:
     from cloudtrain.spec import CostTerms, TrainingJob
 
-HOUR = 3600.0
 ON_THIS_MACHINE = ("local", "container")
 """Platforms whose hosts are all this machine, which costs what it costs once."""
+SUPERVISED_HERE = (*ON_THIS_MACHINE, "hosts")
+"""Platforms whose supervisors are on this machine, and read its table again at the start of each attempt."""
+ON_ONE_PRICE = ("kubernetes", "sagemaker")
+"""Platforms that restart a job themselves: it has the price of its start in all attempts."""
 LEAST_SECONDS = 60.0
 """The time that a cap has to pay for at least: before, nothing has trained. On this machine, a second."""
 
@@ -42,6 +46,8 @@ class Nodes:
     cpus: int | None = None
 
 
+_COUNTS = ("count", "gpus", "cpus")
+
 KEEPING = (*ON_THIS_MACHINE, "hosts", "slurm", "pbs", "torque", "cobalt", "lsf", "kubernetes", "sagemaker")
 """The platforms that keep caps. Those of installed packages do not."""
 
@@ -60,13 +66,15 @@ def with_terms(job: TrainingJob, platform: Any) -> TrainingJob:
         )
     tables = known_prices() if platform.name == "sagemaker" else [config_prices()]
     groups = nodes_of(job, platform.name, _region(platform))
-    terms = terms_of(tables, groups)
+    terms = with_later(terms_of(tables, groups), tables, groups)
     if not terms.per_hour:
         for number, rule in enumerate(job.notify):
             if rule.cost_above and not rule.price_per_hour:
                 raise _unknown(f"notify[{number}].cost_above", groups)
     if caps:
         terms = capped(terms, job, groups)
+    if platform.name in SUPERVISED_HERE:
+        terms = msgspec.structs.replace(terms, nodes=tuple(map(_document, groups)))
     return msgspec.structs.replace(job, cost_terms=terms) if terms.per_hour or terms.cap else job
 
 
@@ -129,7 +137,38 @@ def terms_of(tables: Iterable[Sequence[PriceRow]], groups: Sequence[Nodes]) -> C
         return CostTerms(gpus=gpus)
     sources = dict.fromkeys(price.source for price in prices)
     dates = [price.date for price in prices if price.date]
-    return CostTerms(total, prices[0].currency, "; ".join(sources), min(dates, default=""), gpus)
+    return CostTerms(total, prices[0].currency, "; ".join(sources), min(dates, default=""), gpus=gpus)
+
+
+def with_later(terms: CostTerms, tables: Sequence[Sequence[PriceRow]], groups: Sequence[Nodes]) -> CostTerms:
+    """``terms``, with the prices that the config file has for days to come, in the same currency."""
+    rows, now, later, last = config_rows(), today(), [], terms
+    if terms.per_hour:
+        for day in sorted({row.since for row in rows if row.since > now}):
+            then = terms_of([in_force(rows, day), *tables[1:]], groups)
+            if then.per_hour not in (None, last.per_hour) and then.currency == terms.currency:
+                found = {name: getattr(then, name) for name in PRICE}
+                new = {name: value for name, value in found.items() if value != getattr(terms, name)}
+                later.append({"since": day, "per_hour": then.per_hour, **new})
+                last = then
+    return msgspec.structs.replace(terms, later=tuple(later))
+
+
+def terms_now(terms: Mapping[str, Any]) -> Mapping[str, Any]:
+    """``terms``, with the prices that the config file of this machine has today. Raises InvalidJob, OSError."""
+    groups = [
+        Nodes(Where(**one["where"]), *(one.get(name) for name in _COUNTS)) for one in terms.get("nodes", ())
+    ]
+    tables = [config_prices()]
+    found = with_later(terms_of(tables, groups), tables, groups)
+    return {**terms, **{name: getattr(found, name) for name in ("currency", "later", *PRICE)}}
+
+
+def _document(nodes: Nodes) -> dict[str, Any]:
+    """The inverse of what `terms_now` reads, without what is not known."""
+    where = {name: value for name, value in asdict(nodes.where).items() if value}
+    counts = {name: value for name in _COUNTS if (value := getattr(nodes, name)) is not None}
+    return {"where": where, **counts}
 
 
 def _all(nodes: Nodes, count: int | None) -> int | None:
@@ -150,21 +189,21 @@ def _unknown(field: str, groups: Sequence[Nodes]) -> InvalidJob:
 def capped(terms: CostTerms, job: TrainingJob, groups: Sequence[Nodes]) -> CostTerms:
     """``terms`` with the nearest cap of ``job``. Raises InvalidJob."""
     platform = groups[0].where.platform if groups else "sagemaker"
-    limits = []
-    if job.max_cost is not None:
-        if not terms.per_hour:
-            raise _unknown("max_cost", groups)
-        limits.append((job.max_cost / terms.per_hour, f"max_cost of {job.max_cost:g} {terms.currency}"))
-    if job.max_gpu_hours is not None:
-        if not terms.gpus:
-            raise InvalidJob(
-                "max_gpu_hours: the number of GPUs of the job is not known before it runs",
-                hint="Set platform_options.gpus, or use max_cost or max_run.",
-            )
-        limits.append((job.max_gpu_hours / terms.gpus, f"max_gpu_hours of {job.max_gpu_hours:g}"))
-    hours, cap = min(limits)
+    if job.max_cost is not None and not terms.per_hour:
+        raise _unknown("max_cost", groups)
+    if job.max_gpu_hours is not None and not terms.gpus:
+        raise InvalidJob(
+            "max_gpu_hours: the number of GPUs of the job is not known before it runs",
+            hint="Set platform_options.gpus, or use max_cost or max_run.",
+        )
+    terms = msgspec.structs.replace(
+        terms, max_cost=job.max_cost or 0.0, max_gpu_hours=job.max_gpu_hours or 0.0
+    )
+    highest = terms.per_hour
+    if platform in ON_ONE_PRICE:  # no attempt could shorten the time again
+        highest = max([terms.per_hour or 0.0, *(one["per_hour"] for one in terms.later)])
+    cap, seconds = cap_of({**msgspec.structs.asdict(terms), "per_hour": highest}).values()
     least = 1.0 if platform in ON_THIS_MACHINE else LEAST_SECONDS
-    seconds = round(hours * HOUR, 3)
     if seconds < least:
         raise InvalidJob(
             f"{cap.partition(' ')[0]}: {cap.rpartition(' of ')[2]} pays for {seconds:g} s of this job, in which it "

@@ -46,7 +46,7 @@ class PastJob:
     cost: float | None = None
     """Of all attempts, in ``currency``. None if it is not known."""
     currency: str | None = None
-    """That of the price that was frozen. None if the cost is not known, or is from a release that kept no currency."""
+    """That of its price. None if the cost is not known, or is from a release that kept no currency."""
     plan_error: float | None = None
     """By how much its plan expected a longer time than it took, as a share of that. None without a plan, and unless it
     is complete."""

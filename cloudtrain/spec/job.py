@@ -46,12 +46,15 @@ class Source(Struct, frozen=True, omit_defaults=True):
 
 
 class CostTerms(Struct, frozen=True, omit_defaults=True):
-    """The price of a job, frozen when it is submitted, and its cap.
+    """The price of a job when it is submitted, and its cap. Each attempt takes the price of the day of its start.
 
     Attributes:
         per_hour: the price of an hour of all nodes; None if it is not known.
         source: of the price, for display, with its ``date``.
+        later: the prices that the table has for days to come, each with the day ``since`` which it applies.
+        nodes: what the prices are of, so that the table can be read again: see `cloudtrain.cost.terms.Nodes`.
         gpus: of all nodes; 0 if they are not known.
+        max_cost, max_gpu_hours: as in the job; 0 without.
         cap: the cap that is reached first, for display, such as ``max_cost of 50 EUR``; empty if there is none.
         cap_seconds: how long the job may run before it is reached.
     """
@@ -60,7 +63,11 @@ class CostTerms(Struct, frozen=True, omit_defaults=True):
     currency: str = "USD"
     source: str = ""
     date: str = ""
+    later: tuple[dict[str, Any], ...] = ()
+    nodes: tuple[dict[str, Any], ...] = ()
     gpus: int = 0
+    max_cost: float = 0.0
+    max_gpu_hours: float = 0.0
     cap: str = ""
     cap_seconds: float = 0.0
 

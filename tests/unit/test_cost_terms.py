@@ -15,7 +15,7 @@ from cloudtrain.cost.so_far import cost_of
 from cloudtrain.cost.terms import Nodes, nodes_of, shortest, terms_of, with_terms
 from cloudtrain.errors import InvalidJob
 from cloudtrain.runtime.limits import Limits
-from cloudtrain.runtime.supervisor.caps import limit_of, price_of, spent
+from cloudtrain.runtime.supervisor.caps import limit_of, price_of, spent, terms_of_attempt
 from cloudtrain.spec import CostTerms, TrainingJob
 from cloudtrain.submission import prepare
 
@@ -97,7 +97,7 @@ def prices(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def capped(platform: str = "slurm", **fields: Any) -> CostTerms | None:
     job = TrainingJob.from_dict({"entry_point": "a.py", "instance_count": 2, **fields})
-    return with_terms(job, SimpleNamespace(name=platform)).cost_terms
+    return with_terms(job, SimpleNamespace(name=platform, aws=SimpleNamespace(region="r"))).cost_terms
 
 
 ALERT = [{"webhook": "$URL", "cost_above": 5}]
@@ -242,3 +242,84 @@ def test_in_a_pod_the_leader_keeps_the_cap() -> None:
     report = shorter.report()
     assert report is not None
     assert report.message == "max_run of 20 s is over"
+
+
+TERMS = {**BODY["cost_terms"], "max_cost": 0.5, "later": [{"since": "2027-01-01", "per_hour": 72.0}]}  # type: ignore[dict-item]
+
+
+def test_an_attempt_takes_the_price_of_its_start() -> None:
+    assert terms_of_attempt(TERMS, TERMS, 10.0, "2026-12-31") is TERMS
+    second = terms_of_attempt(TERMS, TERMS, 10.0, "2027-01-01")
+    assert (second["per_hour"], second["paid"], second["paid_for"]) == (72.0, pytest.approx(0.1), 10.0)
+    assert second["cap_seconds"] == 30.0, "0.4 EUR are left, and pay for half the time"
+    assert cost_of({"cost_terms": second}, 20.0) == Cost(pytest.approx(0.3), "EUR", cap="max_cost of 0.5 EUR")
+    assert limit_of({"cost_terms": second}) == (30.0, "the max_cost of 0.5 EUR is reached")
+    assert terms_of_attempt(second, second, 20.0, "2027-01-01") is second, "its price is that of the day"
+    edited = {**second, "per_hour": 36.0, "source": "a new contract", "later": ()}
+    third = terms_of_attempt(second, edited, 20.0, "2027-01-02")
+    assert (third["per_hour"], third["source"], third["cap_seconds"]) == (36.0, "a new contract", 40.0)
+    assert cost_of({"cost_terms": third}, 40.0) == Cost(
+        pytest.approx(0.5), "EUR", "a new contract", cap="max_cost of 0.5 EUR"
+    )
+    dear = terms_of_attempt(TERMS, {**TERMS, "per_hour": 3600.0}, 60.0, "2026-12-01")
+    assert dear["cap_seconds"] == 60.0, "it is over the cap: nothing is left"
+
+
+@pytest.mark.parametrize(
+    "table",
+    [
+        {**TERMS, "per_hour": None},
+        {**TERMS, "currency": "USD"},
+        {**TERMS, "per_hour": float("nan")},
+        {**TERMS, "later": 3},
+        {**TERMS, "later": [{"since": "2026-01-01", "per_hour": -1}, {"per_hour": "x"}, 4]},
+    ],
+)
+def test_a_price_that_has_gone_stays_what_it_was(table: dict[str, Any]) -> None:
+    assert terms_of_attempt(TERMS, table, 10.0, "2026-12-01") is TERMS
+    unknown = {"gpus": 8}
+    assert terms_of_attempt(unknown, TERMS, 10.0, "2027-01-01") is unknown, "its first attempts have no price"
+
+
+def test_the_hours_of_gpus_that_are_left_do_not_depend_on_the_price() -> None:
+    terms = {**TERMS, "max_gpu_hours": 8 * 20 / 3600}
+    second = terms_of_attempt(terms, terms, 10.0, "2027-01-01")
+    assert (second["cap"], second["cap_seconds"]) == ("max_gpu_hours of 0.0444444", 20.0)
+
+
+def test_a_job_with_one_price_has_that_of_its_start() -> None:
+    before, after = 1798761599.0, 1798761600.0  # around 2027-01-01, 0:00 UTC
+    found = [cost_of({"cost_terms": TERMS}, 100.0, start) for start in (before, after)]
+    assert [cost and cost.amount for cost in found] == [pytest.approx(1.0), pytest.approx(2.0)]
+
+
+DATED = """
+prices:
+  currency: EUR
+  rows:
+    - {platform: PLATFORM, node_hour: 2}
+    - {platform: PLATFORM, node_hour: 3, since: 2026-11-01}
+    - {platform: PLATFORM, node_hour: 6, since: 2027-01-01}
+    - {platform: PLATFORM, node_hour: 4, since: 2028-01-01}
+"""
+
+
+@pytest.mark.parametrize(
+    ("platform", "per_hour"), [("slurm", 6.0), ("kubernetes", 12.0), ("sagemaker", 12.0)]
+)
+def test_the_prices_of_days_to_come_go_with_the_job(
+    prices: Path, monkeypatch: pytest.MonkeyPatch, platform: str, per_hour: float
+) -> None:
+    prices.write_text(DATED.replace("PLATFORM", platform))
+    monkeypatch.setattr("cloudtrain.cost.known.today", lambda: "2026-11-29")
+    monkeypatch.setattr("cloudtrain.cost.terms.today", lambda: "2026-11-29")
+    terms = capped(platform, max_cost=12)
+    assert terms is not None
+    assert terms.per_hour == 6.0
+    assert [(one["since"], one["per_hour"]) for one in terms.later] == [
+        ("2027-01-01", 12.0),
+        ("2028-01-01", 8.0),
+    ]
+    assert terms.cap_seconds == 12 / per_hour * 3600, (
+        "where no attempt can shorten it, the highest price counts"
+    )

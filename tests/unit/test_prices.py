@@ -111,6 +111,11 @@ def test_every_price_of_the_package_has_a_source_and_a_date() -> None:
         ("rows: [{platform: slurm, cpu_hour: 1, gpu_hour: 1}]", r"rows\[0\]: .*got gpu_hour and cpu_hour"),
         ("rows: [{platform: a, gpu_hour: 1}, {platform: a, gpu_hour: 2}]", r"rows\[1\]: has the same place"),
         ("rows: [{platform: a, gpu_hour: 1, currency: USD}]", r"rows\[0\].*currency"),
+        (
+            "rows: [{platform: a, gpu_hour: 1, since: 2026-11}]",
+            r"rows\[0\]\.since: expected a day, got '2026-11'",
+        ),
+        ("rows: [{platform: a, gpu_hour: 1, since: soon}]", r"rows\[0\]\.since: expected a day, got 'soon'"),
         ("currency: euro\n  rows: []", r"prices\.currency: .*'euro'"),
         ("row: []", "prices"),
     ],
@@ -162,6 +167,7 @@ def test_the_command_lists_each_place_once_with_source_and_date() -> None:
         "source": "the contract",
         "date": "2026-10-01",
         "spot": None,
+        "since": "",
     }
     text = CliRunner().invoke(cli, ["prices", "--type", "ml.p4d.24xlarge"]).stdout
     assert re.search(r"sagemaker +us-east-1 +ml\.p4d\.24xlarge +25\.2510 USD +node hour .*2026-07-27", text)

@@ -120,7 +120,8 @@ class KubernetesPlatform:
         if description.started_at is None:
             return None
         now = description.ended_at or description.looked_at or time.time()
-        return cost_of(self._job(description.name).cost_terms(), max(0.0, now - description.started_at))
+        terms = self._job(description.name).cost_terms()
+        return cost_of(terms, max(0.0, now - description.started_at), description.started_at)
 
     def states(self, job_name: str) -> builtins.list[JobState]:
         return self._job(job_name).states()

@@ -18,7 +18,7 @@ from cloudtrain.platforms.sagemaker.training_job import instance_groups, job_sta
 from cloudtrain.runtime.supervisor.caps import HOUR
 
 COST_TERMS = f"{PREFIX}COST_TERMS"
-"""The variable of a job with the price that was frozen when it was submitted: see `contract.Settings.cost_terms`."""
+"""The variable of a job with its price, and those of later days: see `contract.Settings.cost_terms`."""
 
 
 def known_price(instance_type: str, aws: Aws) -> Price | None:
@@ -44,7 +44,9 @@ def cost_of(answer: Mapping[str, Any], price: Callable[[str], Price | None]) -> 
     billable = _billable(answer)
     if billable is None:
         return None
-    frozen = cost_of_terms({"cost_terms": _frozen(answer)}, billable)
+    started = answer.get("TrainingStartTime")
+    began = None if started is None else float(started.timestamp())
+    frozen = cost_of_terms({"cost_terms": _frozen(answer)}, billable, began)
     if frozen:
         return frozen
     total, prices = 0.0, []

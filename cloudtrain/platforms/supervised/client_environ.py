@@ -37,12 +37,17 @@ LEFT_BEHIND = {
 """Variables that this client inherits if it runs inside a job. The new job must not inherit them."""
 
 
+VARIABLE_OF_CONFIG = "CLOUDTRAIN_CONFIG"
+
+
 def client_environ() -> dict[str, str]:
     """The environment of this client, without the variables of a job that it may run in."""
     environ = {name: value for name, value in os.environ.items() if not _belongs_to_a_job(name)}
     if "CLOUDTRAIN_RUN_DIR" in os.environ:  # elsewhere, the user has set these
         for name in (*FRAMEWORK_VARIABLES, TF_CONFIG):
             environ.pop(name, None)
+    if environ.get(VARIABLE_OF_CONFIG):  # a job works in another folder
+        environ[VARIABLE_OF_CONFIG] = os.path.abspath(environ[VARIABLE_OF_CONFIG])
     return environ
 
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from typing import Any
 
 from cloudtrain.errors import CloudtrainError
 from cloudtrain.platforms.supervised.idle import wait_for_job
@@ -12,6 +13,13 @@ from cloudtrain.runtime.supervisor.folder import JobFolder
 from cloudtrain.runtime.supervisor.hosts import Hosts
 from cloudtrain.runtime.supervisor.sending import notifications_sent
 from cloudtrain.runtime.supervisor.supervise import supervise
+
+
+def _terms_now(terms: Mapping[str, Any]) -> Mapping[str, Any]:
+    """See `cloudtrain.cost.terms.terms_now`, which is slow to import."""
+    from cloudtrain.cost.terms import terms_now
+
+    return terms_now(terms)
 
 
 def run_supervisor(make_hosts: Callable[[JobFolder, int], Hosts]) -> None:
@@ -29,6 +37,6 @@ def run_supervisor(make_hosts: Callable[[JobFolder, int], Hosts]) -> None:
         with notifications_sent(folder, os.environ, in_allocation=False) as own:
             for name in own:
                 os.environ.pop(name, None)
-            supervise(folder, make_hosts(folder, lock), lock=lock)
+            supervise(folder, make_hosts(folder, lock), lock=lock, terms_now=_terms_now)
     except CloudtrainError as error:  # the client shows the last line of this log
         sys.exit(error.message)

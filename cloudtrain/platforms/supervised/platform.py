@@ -514,7 +514,7 @@ def _cost(request: Mapping[str, Any], record: JobRecord) -> Cost | None:
     """The cost of the time in which a job has held its hosts, so far; None if its price is not known."""
     from cloudtrain.cost.so_far import cost_of
 
-    return cost_of(request, record.held_seconds(steady.now_on(record.clock)))
+    return cost_of(record.priced(request), record.held_seconds(steady.now_on(record.clock)))
 
 
 def _stopped(record: JobRecord) -> JobRecord:

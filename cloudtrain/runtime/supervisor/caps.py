@@ -1,13 +1,20 @@
-"""The limits of a job's time, its cost at the price in its request, and how these are written."""
+"""The limits of a job's time, its cost at the price of each attempt, and how these are written.
+
+The terms of a job are those of `cloudtrain.spec.CostTerms`. An attempt that starts at another price has its
+own: see `terms_of_attempt`.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from time import gmtime, strftime
 from typing import Any
 
 from cloudtrain.contract.documents import is_number
 
 HOUR = 3600.0
+PRICE = ("per_hour", "source", "date")
+"""The fields of a price that an attempt takes from the table at its start."""
 
 
 def limit_of(body: Mapping[str, Any]) -> tuple[float, str]:
@@ -25,6 +32,69 @@ def price_of(body: Mapping[str, Any]) -> dict[str, Any]:
     terms = body.get("cost_terms") or {}
     names = ("per_hour", "currency", "source", "date")
     return {"price": {name: terms.get(name, "") for name in names}} if hourly(terms) else {}
+
+
+def terms_of_attempt(terms: Any, table: Any, seconds: float, day: str) -> Any:
+    """The terms of an attempt that starts on ``day``, after the nodes have been held for ``seconds``.
+
+    Earlier attempts keep their prices: they cost what is ``paid``, for the seconds ``paid_for``. The cap is what is
+    left. The price stays what it was if the table has none, or one in another currency.
+
+    Args:
+        terms: of the attempt before, or of the job.
+        table: terms as the table would give them now; the same ones where it cannot be read.
+    """
+    spent_before = amount({"cost_terms": terms}, seconds)
+    price = price_on(table, day)
+    if spent_before is None or price is None or spent_before[1] != (table.get("currency") or "USD"):
+        return terms
+    changed = {**terms, **price, "later": table.get("later", ())}
+    if changed["per_hour"] == terms["per_hour"]:
+        return terms
+    changed.update(paid=spent_before[0], paid_for=seconds)
+    return {**changed, **cap_of(changed)}
+
+
+def price_on(terms: Any, day: str) -> dict[str, Any] | None:
+    """The price in ``terms`` of an attempt that starts on ``day``; None if it is not known."""
+    if hourly(terms) is None:
+        return None
+    later: Any = terms.get("later")
+    known = [one for one in later if hourly(one)] if isinstance(later, (list, tuple)) else []
+    begun = [terms, *(one for one in known if str(one.get("since")) <= day)]
+    last = max(begun, key=lambda one: str(one.get("since", "")))
+    return {name: last.get(name, terms.get(name, "")) for name in PRICE}
+
+
+def at_start(terms: Any, time: float) -> Any:
+    """``terms`` of a job that started at ``time``, in seconds since the epoch, and has one price for all attempts."""
+    return {**terms, **(price_on(terms, day_of(time)) or {})} if isinstance(terms, Mapping) else terms
+
+
+def day_of(time: float) -> str:
+    """The day in UTC: prices change at its beginning, on all machines."""
+    return strftime("%Y-%m-%d", gmtime(time))
+
+
+def cap_of(terms: Mapping[str, Any]) -> dict[str, Any]:
+    """The cap of ``terms`` that is reached first, and the seconds from the start of the job until then; empty if none.
+
+    ``max_cost`` counts from what is ``paid`` on, at the price of the terms; ``max_gpu_hours`` at ``gpus`` GPUs.
+    """
+    limits = []
+    if terms.get("max_cost"):
+        left = max(0.0, terms["max_cost"] - terms.get("paid", 0.0)) / terms["per_hour"]
+        currency = terms.get("currency") or "USD"
+        limits.append(
+            (terms.get("paid_for", 0.0) + left * HOUR, f"max_cost of {terms['max_cost']:g} {currency}")
+        )
+    if terms.get("max_gpu_hours"):
+        hours = terms["max_gpu_hours"]
+        limits.append((hours / terms["gpus"] * HOUR, f"max_gpu_hours of {hours:g}"))
+    if not limits:
+        return {}
+    seconds, cap = min(limits)
+    return {"cap": cap, "cap_seconds": round(seconds, 3)}
 
 
 def hourly(terms: Any) -> float | None:
@@ -46,7 +116,10 @@ def amount(body: Mapping[str, Any], seconds: float) -> tuple[float, str] | None:
     """The cost of ``seconds`` of all nodes, and its currency; None if the price is not known."""
     terms: Any = body.get("cost_terms")
     price = hourly(terms)
-    return None if price is None else (price * seconds / HOUR, str(terms.get("currency") or "USD"))
+    if price is None:
+        return None
+    paid, paid_for = (value if is_number(value := terms.get(name)) else 0.0 for name in ("paid", "paid_for"))
+    return paid + price * max(0.0, seconds - paid_for) / HOUR, str(terms.get("currency") or "USD")
 
 
 def spent(body: Mapping[str, Any], seconds: float) -> str:

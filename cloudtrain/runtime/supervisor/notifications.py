@@ -13,7 +13,7 @@ from cloudtrain.observe.hanging import MOST_CALLS, Hanging
 from cloudtrain.runtime.notifications.notification import Notification
 from cloudtrain.runtime.notifications.outbox import Outbox
 from cloudtrain.runtime.notifications.rules import rules_of
-from cloudtrain.runtime.supervisor.caps import HOUR, hourly, money
+from cloudtrain.runtime.supervisor.caps import HOUR, amount, hourly, money
 from cloudtrain.runtime.supervisor.folder import JobFolder
 from cloudtrain.runtime.supervisor.record import JobRecord
 
@@ -30,15 +30,17 @@ class JobNotifications:
 
     def __init__(self, folder: JobFolder, body: Mapping[str, Any]) -> None:
         self._folder = folder
-        terms: Any = body.get("cost_terms")
-        price = hourly(terms)
-        self._currency = "USD" if price is None else str(terms.get("currency", "USD"))
         self._hangs = 0
         """How many hangs have been posted."""
         limits = [rule for rule in rules_of(body) if rule.cost_above]
         hosts = body.get("host_count", 1)
-        self._limits = {rule: price or hosts * rule.price_per_hour for rule in limits}
-        """The price of an hour of all hosts, for each rule with a limit: the one that was frozen, if there is one."""
+        self._limits = {rule: hosts * rule.price_per_hour for rule in limits}
+        """The price of an hour of all hosts that each rule with a limit has itself."""
+        self.price(body)
+
+    def price(self, body: Mapping[str, Any]) -> None:
+        """From now on, the price is that in the terms of ``body``. It goes before the ones that rules have."""
+        self._body, self._hourly = body, hourly(body.get("cost_terms"))
 
     def attempt_ended(self, record: JobRecord, failure: FailureReport | None, why: str) -> None:
         """An attempt has ended, and another one follows: a notification if it was preempted, or if a rank hung.
@@ -55,11 +57,12 @@ class JobNotifications:
 
     def look_at_cost(self, record: JobRecord, seconds: float) -> None:
         """Post one for each limit that the job exceeds, after it has run for ``seconds`` on all its hosts."""
-        for rule, price in [*self._limits.items()]:
-            cost = price * seconds / HOUR
+        for rule, own in [*self._limits.items()]:
+            price = self._hourly or own
+            cost, currency = amount(self._body, seconds) or (own * seconds / HOUR, "USD")
             if cost > rule.cost_above:
                 del self._limits[rule]
-                limit, currency = rule.cost_above, self._currency
+                limit = rule.cost_above
                 summary = f"about {money(cost, currency)} so far, more than {money(limit, currency)}"
                 how = f"{duration(seconds)} at {money(price, currency)} per hour"
                 self._post(record, "cost", f"{rule.cost_above:g}", summary=summary, details=(how,))

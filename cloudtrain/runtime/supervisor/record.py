@@ -14,6 +14,7 @@ from cloudtrain._system.retries import again, is_transient
 from cloudtrain.contract import FailureClass, FailureReport, JobStatus
 from cloudtrain.contract.documents import Fields, parse_json
 from cloudtrain.contract.failure import LARGEST_CODE
+from cloudtrain.contract.request_body import read_terms
 from cloudtrain.errors import PlatformError
 from cloudtrain.runtime.supervisor.caps import amount
 from cloudtrain.storage.disk_reserve import SPARE_SIZE
@@ -96,6 +97,8 @@ class JobRecord:
     metrics: Mapping[str, Sequence[float]] | None = None
     """The last, the smallest and the largest value of each metric, so that the history of thousands of jobs reads no
     events. None until the end, where no supervisor has seen it, and of too many metrics: `LARGEST_METRICS`."""
+    cost_terms: Mapping[str, Any] | None = None
+    """The terms of the present attempt, if it has another price than the request: see `caps.terms_of_attempt`."""
     cost: float | None = None
     """The cost of all attempts, in ``currency``. None until the end, and if the price is not known."""
     currency: str = ""
@@ -112,8 +115,12 @@ class JobRecord:
         metrics = {
             name: (*map(float, (last, *ranges.get(name, (last, last)))),) for name, last in found.items()
         }
-        cost, currency = amount(request, self.held_seconds(self.ended_at or 0.0)) or (None, "")
+        cost, currency = amount(self.priced(request), self.held_seconds(self.ended_at or 0.0)) or (None, "")
         return replace(self, metrics=metrics if is_small else None, cost=cost, currency=currency)
+
+    def priced(self, request: Mapping[str, Any]) -> Mapping[str, Any]:
+        """``request``, with the terms of the present attempt."""
+        return request if self.cost_terms is None else {**request, "cost_terms": self.cost_terms}
 
     def held_seconds(self, now: float) -> float:
         """Seconds for which the job has held its hosts until ``now``, or until its end."""
@@ -158,6 +165,7 @@ _FIELDS: dict[str, Callable[[Fields, str], Any]] = {
     "ran": lambda given, name: given.number(name, least=0),
     "exit_code": lambda given, name: given.integer(name, least=-LARGEST_CODE, most=LARGEST_CODE),
     "cost": Fields.any_number,
+    "cost_terms": lambda given, name: read_terms(given.mapping(name)),
     "metrics": lambda given, name: given.number_lists(name, length=3),
     "failure": lambda given, name: FailureReport.from_dict(given.mapping(name)),
 }

@@ -22,12 +22,12 @@ from cloudtrain._system.signals import ENDING, SIGHUP, SIGKILL, handle, own_numb
 from cloudtrain.contract import FailureClass, FailureReport, JobStatus
 from cloudtrain.contract.preemption import NATIVE_STACKS, PREEMPT, STACKS
 from cloudtrain.contract.request_body import request_settings
-from cloudtrain.errors import PlatformError
+from cloudtrain.errors import CloudtrainError, PlatformError
 from cloudtrain.observe import EventLog, steady
 from cloudtrain.runtime.checkpoint_memory import remove_memory
 from cloudtrain.runtime.diagnose.first_cause import INTERRUPTED, HostEnds, was_interrupted
 from cloudtrain.runtime.outputs.patience import UPLOAD_SECONDS
-from cloudtrain.runtime.supervisor.caps import limit_of, price_of, spent
+from cloudtrain.runtime.supervisor.caps import day_of, limit_of, money, price_of, spent, terms_of_attempt
 from cloudtrain.runtime.supervisor.continuation import PREEMPTED, TAKEN_BACK, Continuation
 from cloudtrain.runtime.supervisor.folder import FOR_NATIVE_STACKS, JobFolder
 from cloudtrain.runtime.supervisor.host_events import HostEvents
@@ -67,6 +67,7 @@ TAKEN_BACK_SECONDS = 2.0
 """How long after SIGTERM, or the kill of a rank, the scheduler may take to report that it takes the hosts back."""
 ASK_SECONDS = 0.5
 """Seconds between two queries of it meanwhile."""
+TermsNow = Callable[[Mapping[str, Any]], Mapping[str, Any]]
 _REASONS = {SIGHUP: HANGUP, signal.SIGINT: INTERRUPT}
 _CODES = {reason: 128 + number for number, reason in _REASONS.items()}
 
@@ -81,6 +82,7 @@ class Supervisor:
         continuation: Continuation | None = None,
         lock: int | None = None,
         clock: Callable[[], float] = time.monotonic,
+        terms_now: TermsNow = dict,
     ) -> None:
         self._folder = folder
         self._clock = clock
@@ -88,12 +90,13 @@ class Supervisor:
         self._hosts = hosts
         self._continuation = continuation
         folder.reserve.keep()
-        self._request = folder.read_request()
+        self._record: JobRecord = folder.read_record()
+        self._request = self._record.priced(folder.read_request())
+        self._terms_now = terms_now
         settings = request_settings(self._request)
         self._stop_grace, self._host_timeout = settings.stop_grace, settings.host_timeout
         self._events = EventLog(folder.events, "supervisor")
         self._host_events = HostEvents(folder, self._events, uploads=hosts.upload)
-        self._record: JobRecord = folder.read_record()
         self._notifications: JobNotifications | None = None
         if self._request.get("notify"):
             from cloudtrain.runtime.supervisor.notifications import JobNotifications
@@ -203,13 +206,44 @@ class Supervisor:
         }
         self._update(status=JobStatus.RUNNING, started_at=started_at, resumed_at=now, **me)
         # a step of the clock must not end the job
-        seconds, self._limit = limit_of(self._request)
-        self._run_by = self._clock() + seconds - record.ran
         self._resumed = self._clock()
+        self._set_limit()
         if self._continuation and record.attempt:
             self._say(f"[cloudtrain] attempt {record.attempt + 1}: {self._continuation.place}")
             self._record = replace(self._record, dropped=())  # the scheduler has chosen the hosts again
         return is_spent
+
+    @property
+    def _ran(self) -> float:
+        """Seconds for which the job has held its hosts, by a clock that no one can set."""
+        return self._record.ran + self._clock() - self._resumed
+
+    def _set_limit(self) -> None:
+        seconds, self._limit = limit_of(self._request)
+        self._run_by = self._resumed + seconds - self._record.ran
+
+    def _take_price(self) -> None:
+        """Freeze the price of the attempt that starts now. Earlier attempts keep their prices."""
+        terms = self._request.get("cost_terms")
+        if not terms:
+            return
+        table, ran = terms, 0.0
+        if self._record.attempt:
+            ran = self._ran
+            try:
+                table = self._terms_now(terms)
+            except (CloudtrainError, OSError) as error:
+                self._warn(f"the table of prices cannot be read, so the price stays: {error}")
+        changed = terms_of_attempt(terms, table, ran, day_of(steady.now()))
+        if changed is terms:
+            return
+        self._record = replace(self._record, cost_terms=changed)
+        self._request = self._record.priced(self._request)
+        self._set_limit()
+        if self._notifications:
+            self._notifications.price(self._request)
+        price = money(changed["per_hour"], changed.get("currency") or "USD")
+        self._say(f"[cloudtrain] from this attempt on, an hour of all hosts costs {price}")
 
     def _may_continue(self, continuation: Continuation) -> bool:
         try:
@@ -220,7 +254,7 @@ class Supervisor:
 
     def _hand_over(self, continuation: Continuation) -> bool:
         """Leave the next attempt to the scheduler. Returns whether there will be one."""
-        ran = self._record.ran + self._clock() - self._resumed
+        ran = self._ran
         budget = PREEMPTIONS.describe(self._record, self._request)
         self._say(f"[cloudtrain] {TAKEN_BACK[self._cause]}; waiting to restart, {budget}")
         self._events.emit("queued", since=steady.now())
@@ -239,6 +273,7 @@ class Supervisor:
         if self._hosts.may_lose_some:
             hosts, spares = tuple(self._hosts.names), tuple(self._hosts.spares)
             self._record = replace(self._record, hosts=hosts, spares=spares)
+        self._take_price()
         self._update()
         self._events.emit("attempt", attempt=self._record.attempt, **price_of(self._request))
         until = self._clock() + RETRY_SECONDS
@@ -401,7 +436,7 @@ class Supervisor:
         self._host_events.collect()
         self._summary.update_if_large()
         if self._notifications:
-            self._notifications.look_at_cost(self._record, self._record.ran + now - self._resumed)
+            self._notifications.look_at_cost(self._record, self._ran)
             self._notifications.look_at_hangs(self._record, self._host_events.hangs)
         self._look_for_stack_request()
         if self._has_stop_mark:
@@ -441,7 +476,7 @@ class Supervisor:
         else:
             why = self._ended_by or (self._signal if self._signalled else PREEMPTED)
             if why == self._limit:
-                why += spent(self._request, self._record.ran + self._clock() - self._resumed)
+                why += spent(self._request, self._ran)
             reason = STOPPED_BY_USER if stopped else why
             status = (
                 JobStatus.INTERRUPTED
@@ -491,15 +526,21 @@ class Supervisor:
 
 
 def supervise(
-    folder: JobFolder, hosts: Hosts, continuation: Continuation | None = None, *, lock: int | None = None
+    folder: JobFolder,
+    hosts: Hosts,
+    continuation: Continuation | None = None,
+    *,
+    lock: int | None = None,
+    terms_now: TermsNow = dict,
 ) -> None:
     """Run the job in ``folder`` on ``hosts`` until it ends; with ``continuation``, or until they are taken back.
 
     Args:
         lock: the descriptor of the lock that shows that this process supervises the job.
+        terms_now: returns the terms of a job with the prices of today, where the table can be read again.
     """
     try:
-        Supervisor(folder, hosts, continuation, lock).run()
+        Supervisor(folder, hosts, continuation, lock, terms_now=terms_now).run()
     except BaseException:
         hosts.finish(failed=True)
         raise

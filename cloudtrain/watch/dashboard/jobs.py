@@ -70,7 +70,7 @@ class Row:
     has_page: bool = True
     """False for a job of someone else, or one that was removed: only the history has it."""
     more: Mapping[str, str] = field(default_factory=dict)
-    """The values that the query is about, by name."""
+    """The values that the query is about, by name; without a query, the cost if it is known."""
 
 
 @dataclass(frozen=True)
@@ -134,13 +134,11 @@ class Jobs:
         unknown = [entry for entry, end in found.items() if end is None]
         if unknown and with_states:
             found.update(describe_all(unknown))
-        return Listed(
-            [
-                sweeps[row] if row in sweeps else _row(entry := IndexEntry(*row[:3]), found[entry])
-                for row in shown
-            ],
-            len(rows),
-        )
+        lines = [
+            sweeps[row] if row in sweeps else _row(entry := IndexEntry(*row[:3]), found[entry])
+            for row in shown
+        ]
+        return Listed(lines, len(rows), ["cost"] if any(line.more for line in lines) else [])
 
     def _refresh(self) -> None:
         """Bring the history up to date in the background: of thousands of jobs, it takes seconds."""
@@ -214,7 +212,14 @@ def _row(entry: IndexEntry, found: JobDescription | Ended | Exception | None) ->
     shown = brief(found)
     at = shown.submitted_at or entry.submitted_at
     return Row(
-        entry.name, entry.platform, shown.status, moment(at), _span(shown.seconds), shown.progress, shown.why
+        entry.name,
+        entry.platform,
+        shown.status,
+        moment(at),
+        _span(shown.seconds),
+        shown.progress,
+        shown.why,
+        more={"cost": shown.cost} if shown.cost else {},
     )
 
 

@@ -15,6 +15,7 @@ from slurm_jobs import job_folder, submit, wait_for_end, wait_until
 
 from cloudtrain import JobStatus
 from cloudtrain.cli import cli
+from cloudtrain.runtime.supervisor.record import JobRecord
 
 
 @pytest.fixture(autouse=True)
@@ -48,3 +49,19 @@ def test_at_its_cap_a_job_saves_and_stops(slurm: SlurmCluster, tmp_path: Path) -
     assert (row["cost"], row["currency"]) == (pytest.approx(float(matched[1]), rel=0.2), "EUR")
     heading, line = CliRunner().invoke(cli, ["list"]).stdout.splitlines()[:2]
     assert line[heading.index("COST") :].split()[1] == "EUR"
+
+
+def test_a_job_that_waited_has_the_price_of_its_start(
+    slurm: SlurmCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = "prices: {rows: [{platform: slurm, node_hour: 3}, {platform: slurm, node_hour: 30, since: 2026-02-01}]}"
+    (tmp_path / "prices.yaml").write_text(table)
+    for module in ("known", "terms"):
+        monkeypatch.setattr(f"cloudtrain.cost.{module}.today", lambda: "2026-01-31")
+    job = wait_for_end(submit(tmp_path, "print(1)", "waited"))
+    [attempt] = [event for event in job.platform.events(job.name) if event["event"] == "attempt"]  # type: ignore[attr-defined]
+    assert attempt["price"]["per_hour"] == 60
+    record = JobRecord.from_json((job_folder(job) / "state.json").read_bytes())
+    assert record.resumed_at is not None and record.ended_at is not None and record.cost is not None
+    assert record.cost == pytest.approx((record.ended_at - record.resumed_at) * 60 / 3600)
+    assert job.platform.cost(job.describe()).amount == record.cost  # type: ignore[attr-defined]
