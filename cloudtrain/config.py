@@ -12,7 +12,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from cloudtrain._system.users import user_id
+from cloudtrain._system.users import ROOT, user_id
 from cloudtrain.errors import InvalidJob, nearest
 
 NOT_DEFAULTS = ("source", "cost_terms", "job_name", "inputs")
@@ -41,20 +41,27 @@ def _exists(path: Path) -> bool:
 
 
 def config_warnings() -> list[str]:
-    """A warning, one sentence, if other users can read secrets in the user's defaults."""
+    """Warnings, one sentence each, if other users can change the user's defaults, or read secrets in them."""
     from cloudtrain.spec import is_secret
 
     path = config_path()
     try:
-        can_others_read = user_id() >= 0 and path.stat().st_mode & 0o044  # Windows has neither
+        status = path.stat()
+        can_others_read = user_id() >= 0 and status.st_mode & 0o044  # Windows has neither
         environment = read_config().get("environment") if can_others_read else None
     except (OSError, InvalidJob):
         return []
+    changed = []
+    if user_id() >= 0 and stat.S_ISREG(status.st_mode):
+        if status.st_uid not in (user_id(), ROOT):
+            changed = [f"{path} belongs to another user, who can change the prices and defaults of your jobs"]
+        elif status.st_mode & stat.S_IWOTH:
+            changed = [f"all users can change {path}, the prices and defaults of your jobs: chmod o-w {path}"]
     found = environment if isinstance(environment, dict) else {}
     names = [name for name, value in found.items() if is_secret(str(name), str(value))]
     if not names:
-        return []
-    return [f"other users can read {path}, which has {', '.join(names)}: chmod 600 {path}"]
+        return changed
+    return [*changed, f"other users can read {path}, which has {', '.join(names)}: chmod 600 {path}"]
 
 
 def read_section(name: str) -> dict[str, Any]:

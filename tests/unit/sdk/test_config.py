@@ -144,3 +144,19 @@ def test_a_config_file_with_secrets_that_others_can_read(
     assert config_warnings() == []
     config("environment: {LR: 1}", tmp_path, monkeypatch)
     assert config_warnings() == []
+
+
+def test_a_file_that_other_users_can_change_is_a_warning(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config("prices: {rows: []}", tmp_path, monkeypatch)
+    path = tmp_path / "config.yaml"
+    path.chmod(0o646)
+    [warning] = config_warnings()
+    assert warning == f"all users can change {path}, the prices and defaults of your jobs: chmod o-w {path}"
+    path.chmod(0o644)
+    assert config_warnings() == []
+    if os.getuid() == 0:
+        os.chown(path, 12345, 0)
+        [warning] = config_warnings()
+        assert warning.startswith(f"{path} belongs to another user")
