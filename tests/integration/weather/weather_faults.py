@@ -122,8 +122,7 @@ def pause(victim: Victim, who: str, seconds: float) -> None:
                 os.kill(pid, signal.SIGCONT)
 
 
-def take_storage_away(victim: Victim, how: str, seconds: float) -> None:
-    around = victim.around
+def take_storage_away(around: Surroundings, how: str, seconds: float) -> None:
     if how == "killed":
         os.kill(around.server.pid, signal.SIGKILL)
         time.sleep(seconds)
@@ -137,8 +136,8 @@ def take_storage_away(victim: Victim, how: str, seconds: float) -> None:
     around.proxy.choose = no_fault
 
 
-def fill_disk(victim: Victim, seconds: float) -> None:
-    with _filler(victim.around.disk):
+def fill_disk(around: Surroundings, seconds: float) -> None:
+    with _filler(around.disk):
         time.sleep(seconds)
 
 
@@ -192,9 +191,9 @@ def draw_fault(draw: random.Random) -> tuple[str, Callable[[Victim], None]]:
     kinds[f"pause {paused.split()[0]}"] = (5, lambda victim: pause(victim, paused, pause_seconds))
     how = draw.choice(("stalls", "503", "cut", "killed"))
     outage = draw.uniform(0.3, LONGEST_OUTAGE)
-    kinds[f"storage {how}"] = (5, lambda victim: take_storage_away(victim, how, outage))
+    kinds[f"storage {how}"] = (5, lambda victim: take_storage_away(victim.around, how, outage))
     full = draw.uniform(0.3, LONGEST_FULL_DISK)
-    kinds["disk full"] = (3, lambda victim: fill_disk(victim, full))
+    kinds["disk full"] = (3, lambda victim: fill_disk(victim.around, full))
     clock = draw.choice((-86400, -60, 60, 86400))
     kinds["clock"] = (2, lambda victim: step_clock(victim, clock))
     [name] = draw.choices(list(kinds), [weight for weight, _ in kinds.values()])
