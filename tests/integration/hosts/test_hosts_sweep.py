@@ -71,3 +71,23 @@ def test_a_tuner_gives_each_job_a_host(
     assert [row["TrainingJobStatus"] for row in rows] == ["Completed"] * 2
     assert tuner.best_training_job() == min(rows, key=lambda row: row["rate"])["TrainingJobName"]
     assert places(three_hosts, tmp_path) == ["n1 0,1", "n2 0,1"]
+
+
+@pytest.mark.soak
+def test_each_trial_has_an_mpirun_over_two_hosts(
+    three_hosts: SshHosts, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CLOUDTRAIN_HOME", str(tmp_path / "home"))
+    described = estimator(three_hosts, tmp_path, 1, "0,1")
+    described.fields |= {"distribution": {"mpi": {"processes_per_host": 1}}, "instance_count": 2}
+    (tmp_path / "train.py").write_text(
+        "import argparse, os, cloudtrain\n"
+        "parser = argparse.ArgumentParser()\n"
+        "parser.add_argument('--rate', type=float)\n"
+        "rank, size = (int(os.environ[f'OMPI_COMM_WORLD_{name}']) for name in ('RANK', 'SIZE'))\n"
+        "cloudtrain.log(loss=parser.parse_args().rate * size + rank, step=1)\n"
+    )
+    started = Sweep(described, {"rate": [0.1, 0.2, 0.3]}, "loss", sampler="grid").fit()
+    assert [trial.value for trial in started.trials.all] == pytest.approx([0.7, 0.9, 1.1]), (
+        "the mean of both ranks"
+    )

@@ -20,6 +20,9 @@ from cloudtrain.contract import JobStatus
 from cloudtrain.errors import TrainingFailed
 from cloudtrain.job import Job
 from cloudtrain.submission import prepare
+from cloudtrain.sweep.plan import make_plan
+from cloudtrain.sweep.start import create
+from cloudtrain.sweep.trials import COMPLETED
 
 pytestmark = pytest.mark.proof(
     "Kueue, JobSet, Kubeflow Trainer, MPI Operator",
@@ -131,6 +134,34 @@ def test_a_job_runs(
     shown = sorted(line.partition(" of ")[0] for line in job.logs().splitlines() if " of " in line)
     ranks = 4 if rendering == "mpijob" else 2
     assert shown == [f"[rank {rank}] rank {rank}" for rank in range(ranks)]
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("rendering", ["jobset", "trainjob", "mpijob"])
+def test_a_sweep_of_jobs(kubernetes: Namespace, tmp_path: Path, rendering: str) -> None:
+    (tmp_path / "train.py").write_text(
+        "import argparse\n"
+        "parser = argparse.ArgumentParser()\n"
+        "parser.add_argument('--rate')\n"
+        "print(f'loss={parser.parse_args().rate}', flush=True)\n"
+    )
+    fields = {
+        "entry_point": str(tmp_path / "train.py"),
+        "image_uri": "python:3.12",
+        "platform": "kubernetes",
+        "instance_count": 2,
+        "distribution": MPI if rendering == "mpijob" else PROCESSES,
+        "metric_definitions": [{"Name": "loss", "Regex": "loss=([0-9.]+)"}],
+        "platform_options": {"discard_outputs": True, "rendering": rendering},
+    }
+    plan = make_plan("opt", {"rate": [0.3, 0.1, 0.2]}, "loss", sampler="grid", parallel=2)
+    started = create(fields, plan)
+    started.run_here()
+    trials = started.trials
+    assert [(trial.status, trial.value) for trial in trials.all] == [
+        (COMPLETED, value) for value in (0.3, 0.1, 0.2)
+    ]
+    assert len(kubernetes.bench.list(f"{rendering}s", kubernetes.name)) == 3
 
 
 @pytest.mark.soak
