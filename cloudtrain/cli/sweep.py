@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING, Any
@@ -56,6 +57,9 @@ def _complete_sweep(_context: click.Context, _parameter: click.Parameter, incomp
 
 
 name_argument = click.argument("name", shell_complete=_complete_sweep)
+foreground_option = click.option(
+    "--foreground", is_flag=True, help="Control the sweep in this process, which must live until its end."
+)
 
 
 @click.group("sweep", cls=_Sweep)
@@ -99,9 +103,7 @@ def command() -> None:
 @click.option("--max-cost", type=float, metavar="AMOUNT", help="The most that all trials may cost together.")
 @click.option("--seed", type=int, metavar="N", help="The same seed gives the same first suggestions.")
 @click.option("--no-wait", is_flag=True, help="Print the name of the sweep and return immediately.")
-@click.option(
-    "--foreground", is_flag=True, help="Control the sweep in this process, which must live until its end."
-)
+@foreground_option
 @json_option
 def start(
     file: str, script_args: tuple[str, ...], searches: tuple[str, ...], no_wait: bool, foreground: bool,
@@ -119,13 +121,13 @@ def start(
     if not as_json:
         click.echo(f"Sweep {click.style(plan.name, bold=True)}: {plan.trials} trials, {_how(plan)}", err=True)
     if foreground:
-        started.run_here()
+        _run_here(started, as_json=as_json)
     else:
         started.start_controller()
         if no_wait:
             click.echo(plan.name) if not as_json else echo_json(started.describe())
             return
-    _watch(started, as_json=as_json)
+        _watch(started, as_json=as_json)
 
 
 start.params = [
@@ -164,6 +166,20 @@ def _described(
     settings.pop("space", None)
     name = fields.get("job_name") or sweep_name(fields)
     return fields, make_plan(name, space, settings.pop("metric", None), **settings)
+
+
+def _run_here(started: StartedSweep, *, as_json: bool) -> None:
+    """Control the sweep, and print each trial that ends, and at the end the best. Exits as `_watch`."""
+    from cloudtrain.contract.text import escape_line
+    from cloudtrain.sweep.started import line_of
+
+    def show(ended: Trial, trials: Trials) -> None:
+        if not as_json:
+            with contextlib.suppress(OSError):  # its terminal was closed
+                click.echo(escape_line(line_of(ended, trials)))
+
+    started.run_here(show)
+    _watch(started, [trial.number for trial in started.trials.all], as_json=as_json)
 
 
 def _watch(started: StartedSweep, seen: Collection[int] = (), *, as_json: bool) -> None:
@@ -303,9 +319,16 @@ def stop(name: str, trials: bool, as_json: bool) -> None:
     "--search", "searches", multiple=True, metavar="NAME=VALUES", help="Change the space. Repeatable."
 )
 @click.option("--no-wait", is_flag=True, help="Return immediately.")
+@foreground_option
 @json_option
 def continue_(
-    name: str, trials: int, parallel: int | None, searches: tuple[str, ...], no_wait: bool, as_json: bool
+    name: str,
+    trials: int,
+    parallel: int | None,
+    searches: tuple[str, ...],
+    no_wait: bool,
+    foreground: bool,
+    as_json: bool,
 ) -> None:
     """Continue the sweep NAME: its controller was killed, it was stopped, or it gets more trials.
 
@@ -322,6 +345,9 @@ def continue_(
         space = {**(to_document(plan.space) if plan else {}), **read_searches(searches)}
     seen = {trial.number for trial in started.trials.all if trial.has_ended}
     started.continue_(trials, space, parallel)
+    if foreground:
+        _run_here(started, as_json=as_json)
+        return
     started.start_controller()
     if not no_wait:
         _watch(started, seen, as_json=as_json)

@@ -14,7 +14,7 @@ import tempfile
 import time
 import traceback
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import FrameType
@@ -47,7 +47,7 @@ from cloudtrain.platforms import (
 )
 from cloudtrain.submission import prepare
 from cloudtrain.sweep.fields import placed_fields, trial_fields
-from cloudtrain.sweep.journal import LOG, STOP_TRIALS, Journal
+from cloudtrain.sweep.journal import LOG, STOP_TRIALS, Journal, Replaced
 from cloudtrain.sweep.plan import SweepPlan
 from cloudtrain.sweep.suggest import Suggestions, suggestions, usable
 from cloudtrain.sweep.trials import (
@@ -60,6 +60,7 @@ from cloudtrain.sweep.trials import (
     STOPPED,
     DamagedEvents,
     Trial,
+    Trials,
     read_trials,
 )
 
@@ -78,13 +79,18 @@ MOST_DEFECTS = 10
 """Unexpected exceptions, such as of an answer that is not as expected, in a row, after which the sweep ends."""
 
 
-def control(journal: Journal, platform: Platform | None = None) -> None:
-    """Run the sweep to its end. The caller owns the journal. Raises DamagedEvents if there is no state to continue.
+def control(
+    journal: Journal, platform: Platform | None = None, show: Callable[[Trial, Trials], object] | None = None
+) -> None:
+    """Run the sweep to its end. The caller owns the journal.
+
+    Raises DamagedEvents if there is no state to continue, Replaced if another process controls the sweep by now.
 
     SIGINT stops it as `Journal.request_stop` does: once, there are no further trials; twice, those that run end.
 
     Args:
         platform: the platform of the trials, where it is not to be found by its name.
+        show: called with each trial that ends.
     """
     pause, defects, problem = POLL_SECONDS, 0, ""
     for left in journal.folder.glob(f"{SCRATCH}*"):  # by a controller that was killed
@@ -96,11 +102,11 @@ def control(journal: Journal, platform: Platform | None = None) -> None:
                 if problem:
                     journal.append("finished", why=problem)
                     return
-                Controller(journal, platform).run()
+                Controller(journal, platform, show).run()
                 return
             except (InvalidJob, InvalidSource) as error:
                 problem = error.message
-            except DamagedEvents:
+            except (DamagedEvents, Replaced):
                 raise
             except (CloudtrainError, OSError) as error:
                 _log(str(error))  # such as a full disk: what is in memory may not be true
@@ -138,8 +144,14 @@ def _interrupts(journal: Journal) -> Iterator[None]:
 class Controller:
     """Its memory follows from the events: a new one continues where the last one ended."""
 
-    def __init__(self, journal: Journal, platform: Platform | None = None) -> None:
+    def __init__(
+        self,
+        journal: Journal,
+        platform: Platform | None = None,
+        show: Callable[[Trial, Trials], object] | None = None,
+    ) -> None:
         self.journal = journal
+        self._show = show
         self.trials = read_trials(journal)
         assert self.trials.plan
         self.plan: SweepPlan = self.trials.plan
@@ -434,6 +446,8 @@ class Controller:
             attributes=self._suggestions.remembered(trial.number),
         )
         self._suggestions.tell(trial)
+        if self._show:
+            self._show(trial, self.trials)
         held = self._upkeep.pop(trial.number, None)
         if held:
             held.close()

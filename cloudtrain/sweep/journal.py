@@ -10,6 +10,7 @@ import socket
 import time
 from collections.abc import Iterable, Iterator
 from pathlib import Path
+from threading import Event, Thread
 from typing import Any
 
 from cloudtrain._system.files import append_lines, lock, open_to_append, read_regular
@@ -25,6 +26,10 @@ CHECKPOINTS = "checkpoints"
 """The folder of a sweep for the checkpoints of a population, unless the job names another place."""
 READER_SECONDS = 2.0
 """How long a lock without a living owner is waited for: a process that looks at the sweep holds it for a moment."""
+BEAT_SECONDS = 5.0
+"""How often the owner shows that it lives, for machines on which its lock is not seen."""
+SILENT_SECONDS = 60.0
+"""After so long without a beat, an owner on another machine counts as ended."""
 STOP_ASKING, STOP_TRIALS = 1, 2
 """How a sweep is stopped: it starts no further trials; it also stops those that run."""
 
@@ -44,6 +49,11 @@ def sweeps_of(jobs: Iterable[str]) -> list[str]:
     return [name for name in dict.fromkeys(bases) if name in known]
 
 
+class Replaced(PlatformError):
+    """Another process controls the sweep by now: this one was silent for too long, on a machine whose locks others do
+    not see."""
+
+
 class Journal:
     """One sweep. Its events are only appended, by one process, which holds the lock."""
 
@@ -51,6 +61,7 @@ class Journal:
         self.folder = folder
         self.name = folder.name
         self._stop = 0
+        self._is_owned = False
 
     @classmethod
     def named(cls, name: str) -> Journal:
@@ -68,7 +79,14 @@ class Journal:
         return found
 
     def append(self, event: str, **values: Any) -> dict[str, Any]:
-        """Add an event, and wait until it is on disk. Raises StorageError; the event may then be there in part."""
+        """Add an event, and wait until it is on disk.
+
+        Raises:
+            StorageError: the event may then be there in part.
+            Replaced: another process controls the sweep.
+        """
+        if self._is_owned and (owner := self.owner()) not in (None, _this_process()):
+            raise Replaced(f"sweep {self.name} has another controller now: {_shown(owner)}")
         record = {"event": event, "time": time.time(), **values}
         try:
             descriptor = open_to_append(self.folder / EVENTS, 0o600)
@@ -119,12 +137,16 @@ class Journal:
     @contextlib.contextmanager
     def owned(self) -> Iterator[None]:
         """Be the one controller of the sweep. Raises PlatformError, which names the other one."""
-        descriptor = open_to_append(self.folder / LOCK, 0o600)
+        descriptor, ended = open_to_append(self.folder / LOCK, 0o600), Event()
         try:
             self._take(descriptor)
             replace_file(self.folder / OWNER, json.dumps(_this_process()).encode())
+            self._is_owned = True
+            Thread(target=self._beat, args=(ended,), daemon=True).start()
             yield
         finally:
+            ended.set()
+            self._is_owned = False
             with contextlib.suppress(OSError):
                 if self.owner() == _this_process():
                     (self.folder / OWNER).unlink()
@@ -138,13 +160,45 @@ class Journal:
                     break
                 time.sleep(READER_SECONDS / 100)  # `is_alive` of another process holds it for a moment
         except OSError:  # no locks here: the record of the owner decides
-            is_free = not self._owner_may_live()
-        if not is_free:
-            owner = self.owner() or {}
+            is_free = self._is_elsewhere() or not self._owner_may_live()
+        if not is_free or self._beats_elsewhere():
             raise PlatformError(
-                f"sweep {self.name} has a controller: process {owner.get('pid', '?')} on {owner.get('host', '?')}",
+                f"sweep {self.name} has a controller: {_shown(self.owner())}",
                 hint=f"Follow it: cloudtrain sweep wait {self.name}. Or end it: cloudtrain sweep stop {self.name}",
             )
+
+    def _beat(self, ended: Event) -> None:
+        while not ended.wait(BEAT_SECONDS):
+            with contextlib.suppress(OSError):
+                if self.owner() == _this_process():
+                    os.utime(self.folder / OWNER)
+
+    def _beaten_at(self) -> float:
+        """When the owner has shown last that it lives, in seconds since the epoch; 0 if there is none.
+
+        The file is opened, because NFS may show an old time of a file that is not.
+        """
+        try:
+            with open(self.folder / OWNER, "rb") as file:
+                return os.fstat(file.fileno()).st_mtime
+        except OSError:
+            return 0.0
+
+    def _is_elsewhere(self) -> bool:
+        owner = self.owner()
+        return owner is not None and owner.get("host") != _this_process()["host"]
+
+    def _beats_elsewhere(self) -> bool:
+        """Whether a process on another machine controls the sweep. On many clusters, its lock is not seen here."""
+        before = self._beaten_at()
+        deadline = time.monotonic() + 3 * BEAT_SECONDS
+        while self._is_elsewhere():
+            if self._beaten_at() != before:
+                return True
+            if time.monotonic() > deadline:
+                return False
+            time.sleep(BEAT_SECONDS / 20)
+        return False
 
     def is_alive(self) -> bool:
         """Whether a process controls the sweep; also true where that is unknown."""
@@ -155,7 +209,9 @@ class Journal:
         except OSError:
             return True
         try:
-            return not lock(descriptor, wait=False, shared=True)
+            return not lock(descriptor, wait=False, shared=True) or (
+                self._is_elsewhere() and self._owner_may_live()
+            )
         except OSError:
             return self._owner_may_live()
         finally:
@@ -173,9 +229,14 @@ class Journal:
         owner, here = self.owner(), _this_process()
         if owner is None or owner == here:
             return False
-        return owner.get("host") != here["host"] or identity(int(owner.get("pid") or 0)) == owner.get(
-            "identity"
-        )
+        if owner.get("host") != here["host"]:
+            return abs(time.time() - self._beaten_at()) < SILENT_SECONDS
+        return identity(int(owner.get("pid") or 0)) == owner.get("identity")
+
+
+def _shown(owner: dict[str, Any] | None) -> str:
+    owner = owner or {}
+    return f"process {owner.get('pid', '?')} on {owner.get('host', '?')}"
 
 
 def _this_process() -> dict[str, Any]:

@@ -100,12 +100,16 @@ class StartedSweep:
             )
         process.returncode = 0  # it runs on: no warning that it was not waited for
 
-    def run_here(self) -> None:
-        """Control the sweep in this process, until its end. Raises PlatformError if another process does."""
+    def run_here(self, show: Callable[[Trial, Trials], object] | None = None) -> None:
+        """Control the sweep in this process, until its end. Raises PlatformError if another process does.
+
+        Args:
+            show: called with each trial that ends.
+        """
         from cloudtrain.sweep.controller import control
 
         with self.journal.owned():
-            control(self.journal)
+            control(self.journal, show=show)
 
     def continue_(
         self, more: int = 0, space: Mapping[str, Any] | None = None, parallel: int | None = None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 import signal
 import subprocess
@@ -11,12 +12,13 @@ from typing import Any
 
 import pytest
 from slurm_cluster import SlurmCluster
-from slurm_jobs import ONE_RANK, POLL, number_of
+from slurm_jobs import ONE_RANK, POLL, number_of, wait_for_end, wait_until
 
 from cloudtrain import ContinuousParameter, Estimator, HyperparameterTuner, Job
 from cloudtrain.sweep import StartedSweep
 from cloudtrain.sweep.plan import make_plan
 from cloudtrain.sweep.start import create
+from cloudtrain.sweep.started import sweep_names
 from cloudtrain.sweep.trials import COMPLETED, FAILED
 
 CONTROLLED = str(Path(__file__).parents[1] / "sweep/controlled.py")
@@ -31,8 +33,14 @@ cloudtrain.log(step=1, loss=rate)
 """
 
 
+MPI = {"mpi": {"processes_per_host": 1}}
+
+
+@pytest.mark.parametrize(
+    "distribution", [ONE_RANK, pytest.param(MPI, marks=pytest.mark.soak)], ids=["", "mpi"]
+)
 def test_a_sweep_on_two_nodes_survives_its_controller(
-    slurm: SlurmCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    distribution: dict[str, Any], slurm: SlurmCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("CLOUDTRAIN_HOME", str(tmp_path / "home"))
     (tmp_path / "train.py").write_text(SCRIPT)
@@ -40,7 +48,7 @@ def test_a_sweep_on_two_nodes_survives_its_controller(
         str(tmp_path / "train.py"),
         platform="slurm",
         instance_count=2,
-        distribution=ONE_RANK,
+        distribution=distribution,
         platform_options=POLL,
     )
     plan = make_plan("opt", {"rate": [0.2, 0.3, 0.4]}, "loss", sampler="grid", parallel=2)
@@ -98,3 +106,53 @@ def test_one_allocation_has_several_trials(
     trials = StartedSweep.attach("opt").trials
     assert [trial.status for trial in trials.all] == [COMPLETED] * 4
     assert sorted({*(tmp_path / "runs").read_text().split()}) == ["0", "1"]
+
+
+CONTROLLER = """
+unset PYTHONPATH
+if cloudtrain sweep describe opt > /dev/null 2>&1
+then exec cloudtrain sweep continue opt --foreground
+else exec cloudtrain sweep opt.yaml --name opt --foreground
+fi
+"""
+
+
+def test_a_job_controls_a_sweep_of_jobs_also_after_it_was_killed(
+    slurm: SlurmCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Both of its attempts submit jobs to the cluster from inside of it."""
+    monkeypatch.setenv("CLOUDTRAIN_HOME", str(tmp_path / "home"))
+    source = tmp_path / "source"
+    source.mkdir()
+    (source / "controller.sh").write_text(CONTROLLER)
+    (source / "train.py").write_text(
+        "import cloudtrain, os, sys, time\n"
+        f"while not os.path.exists('{tmp_path}/killed'): time.sleep(0.1)\n"
+        "cloudtrain.log(step=1, loss=float(sys.argv[2]))\n"
+    )
+    (source / "opt.yaml").write_text(
+        "entry_point: train.py\n"
+        "platform: slurm\n"
+        "platform_options: {poll_seconds: 1}\n"
+        "sweep: {space: {rate: [0.1, 0.2, 0.3]}, metric: loss, sampler: grid, parallel: 2}\n"
+    )
+    controller = Estimator(
+        "controller.sh",
+        source_dir=str(source),
+        platform="slurm",
+        max_retry_attempts=3,
+        platform_options=POLL,
+    ).fit(job_name="opt-controller", wait=False)
+    wait_until(lambda: "opt" in sweep_names(), "the sweep", more=controller.logs)
+    started = StartedSweep.attach("opt")
+    wait_until(lambda: len(started.trials.all) == 2, "two trials", more=controller.logs)
+    assert started.status == "Running"
+    owner = started.journal.owner()
+    assert owner
+    os.kill(owner["pid"], signal.SIGKILL)
+    (tmp_path / "killed").touch()
+    wait_for_end(controller)
+    log = controller.logs()
+    assert controller.status == "Completed", log
+    assert [trial.value for trial in started.trials.all] == [0.1, 0.2, 0.3]
+    assert "best: opt-0000  loss=0.1" in log

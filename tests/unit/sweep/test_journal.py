@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import subprocess
 import sys
 import threading
+import time
 from pathlib import Path
 
 import pytest
@@ -16,7 +18,8 @@ from cloudtrain.cli import cli
 from cloudtrain.cli.sweep import why_no_best
 from cloudtrain.errors import JobNotFound, PlatformError, StorageError
 from cloudtrain.sweep import StartedSweep, journal as journals
-from cloudtrain.sweep.journal import EVENTS, Journal
+from cloudtrain.sweep.controller import control
+from cloudtrain.sweep.journal import EVENTS, Journal, Replaced
 from cloudtrain.sweep.plan import make_plan
 from cloudtrain.sweep.trials import COMPLETED, Trials
 
@@ -158,3 +161,52 @@ def test_a_name_that_is_a_path_is_refused() -> None:
     for name in ("../x", "missing", ""):
         with pytest.raises(JobNotFound):
             Journal.named(name)
+
+
+ELSEWHERE = '{"pid": 7, "host": "node9", "identity": "another"}'
+
+
+def test_an_owner_on_another_machine_keeps_others_out_while_it_beats(
+    journal: Journal, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its lock is not seen here: on many file systems of clusters, a lock holds on one machine."""
+    owner, ended = journal.folder / "owner", threading.Event()
+    (journal.folder / "lock").touch()
+    owner.write_text(ELSEWHERE)
+
+    def beat() -> None:
+        for second in itertools.count(1):
+            os.utime(owner, (second, second))
+            if ended.wait(0.05):
+                return
+
+    beats = threading.Thread(target=beat)
+    beats.start()
+    with pytest.raises(PlatformError, match="process 7 on node9"), journal.owned():
+        pass
+    ended.set()
+    beats.join()
+    os.utime(owner)
+    assert journal.is_alive()
+    os.utime(owner, (1, 1))
+    assert not journal.is_alive()
+    monkeypatch.setattr(journals, "BEAT_SECONDS", 0.1)
+    with journal.owned():
+        assert journal.is_alive()
+
+
+def test_an_owner_shows_that_it_lives_and_ends_when_it_was_replaced(
+    journal: Journal, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(journals, "BEAT_SECONDS", 0.05)
+    owner = journal.folder / "owner"
+    with journal.owned():
+        os.utime(owner, (1, 1))
+        while owner.stat().st_mtime == 1:
+            time.sleep(0.01)
+        journal.append("submitted", trial=0)
+        owner.write_text(ELSEWHERE)
+        with pytest.raises(Replaced, match="another controller now: process 7 on node9"):
+            control(journal)
+    assert owner.read_text() == ELSEWHERE
+    assert [event["event"] for event in journal.read()[0]] == ["created", "submitted"]
