@@ -161,7 +161,9 @@ def _described(
     for name in own:
         if name not in FIELDS:
             raise InvalidJob(f"sweep: there is no field {name!r}", hint=nearest(str(name), FIELDS))
-    space = {**(own.get("space") or {}), **read_searches(searches)}
+    space, searched = own.get("space") or {}, read_searches(searches)
+    if isinstance(space, Mapping):  # make_plan refuses others
+        space = {**space, **searched}
     settings = {**own, **{name: value for name, value in given.items() if value is not None}}
     settings.pop("space", None)
     name = fields.get("job_name") or sweep_name(fields)

@@ -14,7 +14,7 @@ import tempfile
 import time
 import traceback
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from types import FrameType
@@ -63,6 +63,7 @@ from cloudtrain.sweep.trials import (
     Trials,
     read_trials,
 )
+from cloudtrain.sweep.values import kept
 
 POLL_SECONDS, LONGEST_POLL_SECONDS = 0.1, 2.0
 LONGEST_PAUSE = 60.0
@@ -75,6 +76,8 @@ REFUSED_TRIALS = 3
 """Trials in a row that the platform refuses, after which the sweep ends."""
 GONE_LOOKS = 5
 """How often a platform must deny to know a submitted job before the trial counts as lost."""
+PAUSE_OF_LOOKS = 10
+"""Between two looks at the values of a trial, in the time that one takes: those of a long trial are many."""
 MOST_DEFECTS = 10
 """Unexpected exceptions, such as of an answer that is not as expected, in a row, after which the sweep ends."""
 
@@ -159,7 +162,9 @@ class Controller:
         self._is_listed = platform is None
         self._suggestions: Suggestions = suggestions(self.plan, self.trials.all)
         self._reported: dict[int, int] = {}
-        """How many values of each running trial the pruner has seen."""
+        """How many values of each running trial were looked at."""
+        self._unread: dict[int, float] = {}
+        """The monotonic time until which the values of a running trial are not looked at again."""
         self._upkeep: dict[int, contextlib.ExitStack] = {}
         self._gone: dict[int, int] = {}
         self._stopped: set[int] = set()
@@ -387,26 +392,28 @@ class Controller:
                 return True
         return False
 
-    def _new_values(self, trial: Trial) -> Sequence[tuple[int, float]]:
-        if not isinstance(self.platform, Metrics):
-            return ()
+    def _new_values(self, trial: Trial, *, is_last: bool = False) -> list[tuple[int, float]]:
+        """The values since the last look. Looks are rare where one takes long, except for the last one."""
+        began = time.monotonic()
+        if not isinstance(self.platform, Metrics) or (
+            began < self._unread.get(trial.number, 0) and not is_last
+        ):
+            return []
         points = self.platform.metrics(trial.name).get(self.plan.metric, ())
+        self._unread[trial.number] = began + PAUSE_OF_LOOKS * (time.monotonic() - began)
         seen = self._reported.get(trial.number, 0)
         self._reported[trial.number] = max(len(points), seen)
-        return [
-            (number if point.step is None else point.step, point.value)
-            for number, point in enumerate(points, 1)
-            if number > seen
-            and usable(point.value) is not None
-            and (point.step or 0) >= 0  # as Optuna's steps
-        ]
+        boundaries = self.plan.prune_after if self.plan.sampler == "pbt" else 0
+        return [*kept(points, seen=seen, last=max(trial.values, default=-1), boundaries=boundaries)]
 
     def _ended(self, trial: Trial) -> bool:
         found = self._describe(trial.name)
         if isinstance(found, CloudtrainError) or not found.status.is_final:
             return False
         if self.plan.prunes and trial.pruned_at is None:
-            for step, number in self._new_values(trial):  # the pruner compares later trials with them
+            for step, number in self._new_values(
+                trial, is_last=True
+            ):  # the pruner compares later trials with them
                 trial.values[step] = number
                 self._suggestions.report(trial.number, step, number)
         status, why = _outcome(trial, found, self.plan.metric)

@@ -85,7 +85,11 @@ def read_space(given: Mapping[str, Any]) -> dict[str, Range | Choices]:
     >>> read_space({"depth": "2,4,8", "lr": "log:1e-5..1e-1"})["lr"]
     Range(low=1e-05, high=0.1, is_log=True, is_whole=False)
     """
-    if not isinstance(given, Mapping) or not given:
+    if given and not isinstance(given, Mapping):
+        raise InvalidJob(
+            "space: not a mapping of hyperparameters to their values", hint="{lr: log:1e-5..1e-1}"
+        )
+    if not given:
         raise InvalidJob(
             "the space of the sweep is empty: nothing is searched for", hint="--search lr=log:1e-5..1e-1"
         )
@@ -149,7 +153,7 @@ def _dimension(name: str, given: Any) -> Range | Choices:
             "log" if given.scaling_type == "Logarithmic" else "linear",
             is_whole=type(given).__name__.startswith("Integer"),
         )
-    if hasattr(given, "values"):
+    if hasattr(given, "values") and not isinstance(given, Mapping):  # CategoricalParameter
         return _choices(name, given.values)
     raise InvalidJob(f"search {name}: {given!r} is neither a range nor choices", hint=_FORMS)
 

@@ -49,11 +49,13 @@ def sweep(*arguments: str) -> Result:
         ),
         (["train.py", *SPACE, "--metric", "loss", "--lr", "3"], "behind --"),
         (["wrong.yaml"], "sweep: there is no field 'trails'"),
+        (["list.yaml", "--search", "lr=1,2"], "space: not a mapping of hyperparameters to their values"),
         (["describe", "missing"], "there is no sweep missing"),
     ],
 )
 def test_what_is_refused(folder: Path, arguments: list[str], problem: str) -> None:
     (folder / "wrong.yaml").write_text("entry_point: train.py\nsweep: {trails: 3}\n")
+    (folder / "list.yaml").write_text("entry_point: train.py\nsweep: {space: [lr], metric: loss}\n")
     refused = sweep(*arguments)
     assert refused.exit_code
     assert problem in f"{refused.exception} {refused.output}"

@@ -22,6 +22,7 @@ from cloudtrain.sweep.controller import control
 from cloudtrain.sweep.journal import EVENTS, Journal, Replaced
 from cloudtrain.sweep.plan import make_plan
 from cloudtrain.sweep.trials import COMPLETED, Trials
+from cloudtrain.testing import FakePlatform
 
 
 @pytest.fixture
@@ -207,6 +208,6 @@ def test_an_owner_shows_that_it_lives_and_ends_when_it_was_replaced(
         journal.append("submitted", trial=0)
         owner.write_text(ELSEWHERE)
         with pytest.raises(Replaced, match="another controller now: process 7 on node9"):
-            control(journal)
+            control(journal, FakePlatform())
     assert owner.read_text() == ELSEWHERE
     assert [event["event"] for event in journal.read()[0]] == ["created", "submitted"]

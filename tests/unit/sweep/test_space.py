@@ -55,6 +55,7 @@ def test_what_a_dimension_may_be(given: object, found: object) -> None:
         ([1, [2]], "is not text, a finite number or a boolean"),
         ([1.0, float("nan")], "is not text, a finite number or a boolean"),
         (7, "neither a range nor choices"),
+        ({"min": 1}, "neither a range nor choices"),
     ],
 )
 def test_what_is_refused_names_the_hyperparameter(given: object, problem: str) -> None:
