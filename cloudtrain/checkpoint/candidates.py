@@ -20,9 +20,10 @@ from cloudtrain.checkpoint.store.store import CheckpointStore, Source
 from cloudtrain.errors import CheckpointError, Unreachable
 from cloudtrain.observe import beat
 from cloudtrain.observe.events import record_warning
+from cloudtrain.storage.reachable import answers
 from cloudtrain.storage.retry_policy import Patience, using
 
-AWAY_SECONDS = 5.0
+AWAY_SECONDS = 2.0
 """How long a restore waits for storage that does not answer, if there is a copy in memory."""
 
 _STEPS = f'A step is a number from 0 to {MAX_STEP}; restore also takes "latest" and "best".'
@@ -91,18 +92,20 @@ class Candidates:
 
     def _stored_steps(self, *, may_fail: bool) -> dict[Source, Sequence[int]]:
         """The steps in each store. If it ``may_fail``, none while the storage does not answer."""
+        uri = self._stores[-1].uri
+        self.is_away = may_fail and not answers(uri, AWAY_SECONDS)
         until = time.monotonic() + AWAY_SECONDS
         patience = Patience(warn=warn, waiting=beat, until=lambda: until) if may_fail else None
-        self.is_away = False
         try:
-            with using(patience):
-                return {store: store.steps() for store in self._stores}
-        except Unreachable as error:
+            if not self.is_away:
+                with using(patience):
+                    return {store: store.steps() for store in self._stores}
+        except Unreachable:
             if not may_fail:
                 raise
             self.is_away = True
-            warn_of(f"{error.message}; restoring from {WHERE}")
-            return {}
+        warn_of(f"{uri} does not answer; restoring from {WHERE}")
+        return {}
 
     def _leave_out_local_steps(self, committed: dict[Source, Sequence[int]]) -> None:
         """Leave out what the ranks of other hosts cannot read: they would restore another step."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import time
 from collections.abc import Mapping
@@ -28,8 +29,9 @@ from cloudtrain.checkpoint.tasks import State, Task
 from cloudtrain.checkpoint.tensors.snapshot import Buffer
 from cloudtrain.checkpoint.workers import BackgroundSaves, WorkerPool
 from cloudtrain.environment.job import set_exit_policy
-from cloudtrain.errors import CheckpointError
+from cloudtrain.errors import CheckpointError, Unreachable
 from cloudtrain.observe import beat, own_progress, report_step
+from cloudtrain.storage.reachable import answers
 from cloudtrain.storage.retry_policy import Patience, using
 
 DEFAULT_FOLDER = "checkpoints"
@@ -39,6 +41,8 @@ BUSY = ("wait", "skip", "queue")
 
 REPLACE_SECONDS = 2.0
 """How long a save waits for an earlier one whose storage does not answer, before it replaces it."""
+BUSY_SECONDS = 0.5
+"""How long `maybe_save` waits for an earlier save, before it looks whether the storage answers."""
 POLL_SECONDS = 0.1
 SMALL_COPY = 1 << 20
 """Bytes: a copy in memory is hashed immediately, in about a millisecond. Threads would take longer."""
@@ -247,7 +251,7 @@ class Checkpointer:
         if not (stopping or self._schedule.is_due(step)):
             self._maybe_save_to_memory(step, state, metrics)
             return False
-        when_busy = "wait" if stopping else self._when_busy
+        when_busy = "wait" if stopping else "leave" if self._when_busy == "wait" else self._when_busy
         saved = self._save(step, state() if callable(state) else state, metrics, when_busy)
         self._saved_for_exit |= stopping
         return saved
@@ -376,7 +380,8 @@ class Checkpointer:
         if self._background.busy and when_busy != "queue":
             if when_busy == "skip":
                 return False
-            self._wait_or_replace()
+            if not self._wait_or_replace(may_leave=when_busy == "leave"):
+                return self._leave_in_memory(State(step, document, leaves, metadata))
             self._raise_error(lasting=True)
         if all(store.has(step) for store in self._stores):
             self._unsaved = None
@@ -530,12 +535,35 @@ class Checkpointer:
             self._background.wait()
             self._sealing.wait()
 
-    def _wait_or_replace(self) -> None:
-        """Block until no save is running. One that waits for the storage is given up: there is newer state."""
+    def _wait_or_replace(self, *, may_leave: bool = False) -> bool:
+        """Block until no save is running. One that waits for the storage is given up: there is newer state.
+
+        Args:
+            may_leave: whether to leave a request that hangs to its thread, if the next copy can be in memory.
+
+        Returns False if one is left.
+        """
+        may_leave &= self._memory is not None
+        look_at = time.monotonic() + BUSY_SECONDS
         while self._background.busy and self._process == os.getpid():
+            if may_leave and time.monotonic() > look_at:
+                look_at = math.inf
+                if not answers(self.uri, REPLACE_SECONDS - BUSY_SECONDS):
+                    self._patience.give_up()
             if self._patience.away > REPLACE_SECONDS:
                 self._patience.give_up()
+            if may_leave and self._patience.ended:
+                return False
             self._background.wait(POLL_SECONDS)
+        return True
+
+    def _leave_in_memory(self, state: State) -> bool:
+        """Copy the state to memory only: the storage does not answer."""
+        kept = self._submit_to_memory(state)
+        where = "it is only in the memory of this host" if kept else "there was no space in memory for it"
+        self._failed.failed(state.step, Unreachable(f"{self.uri} does not answer; {where}"))
+        self._schedule.saved(state.step)
+        return kept
 
     def _raise_error(self, *, lasting: bool = False) -> None:
         error = self._failed.take(lasting=lasting)

@@ -118,6 +118,8 @@ class Settings:
     -1: the platform counts."""
     attempt: int = 0
     """0 for the first start, 1 for the first retry, ..."""
+    restarts_here: bool = False
+    """Whether this attempt, if a rank is killed, is followed by another one on the same hosts, with their memory."""
     restart_exit_code: int = 0
     """The exit code of a host that ends through no fault of the script, so that its platform starts all hosts again
     without counting a failure; 0: such hosts end with the code of the job."""

@@ -19,7 +19,7 @@ from typing import Callable
 from cloudtrain._system.files import lock, open_regular, read_regular
 from cloudtrain._system.memory import SHARED_MEMORY
 from cloudtrain.checkpoint.memory.files import OFF, SPACE, VARIABLE, is_private, remove_header, write_whole
-from cloudtrain.contract import FailureClass, JobStatus, Paths
+from cloudtrain.contract import FailureClass, FailureReport, JobStatus, Paths
 from cloudtrain.contract.trackers import ATTEMPT_ID, RUN_ID
 from cloudtrain.runtime.outcome import HostOutcome
 from cloudtrain.runtime.output import say
@@ -27,12 +27,13 @@ from cloudtrain.runtime.sampling.machine import Machine
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from cloudtrain.checkpoint.store.attempts import Attempt
     from cloudtrain.runtime.checkpoint_copies import CheckpointCopies
     from cloudtrain.runtime.host_config import HostConfig
 
 MARK = "memory"
 """In ``input/config``: the path of the folder. It stays there for the next attempt."""
-OWNER, ATTEMPT = "owner", "attempt"
+OWNER, ATTEMPT, IDENTITY = "owner", "attempt", "identity"
 
 LOOK_SECONDS = 1.0
 """Between two looks at the memory of the host."""
@@ -42,6 +43,8 @@ SPACE_LEFT = 0.2
 """The same share that a new copy leaves free: the script may need it sooner than the next look."""
 LARGE = 20 << 30
 """Bytes of a file system in memory. Of a larger one, data loaders and NCCL need no larger share."""
+AWAY_SECONDS = 1.0
+"""How long a job that restarts waits for storage that does not answer."""
 STALE_SECONDS = 3600.0
 """After this time without an attempt, a folder is left over."""
 
@@ -52,19 +55,24 @@ class CheckpointMemory:
     Args:
         attempt: the number of the attempt that begins.
         environ: of the ranks: names the job, and the file system.
+        restarts_here: see `Settings`.
     """
 
-    def __init__(self, paths: Paths, attempt: int, environ: Mapping[str, str]) -> None:
-        self._mark, self._environ = paths.input_config / MARK, environ
+    def __init__(
+        self, paths: Paths, attempt: int, environ: Mapping[str, str], *, restarts_here: bool = False
+    ) -> None:
+        self._mark, self._environ, self._restarts_here = paths.input_config / MARK, environ, restarts_here
         self.folder: Path | None = None
-        self.attempt_id = ""
-        """The identity of the attempt; empty until it starts."""
+        self._attempt_id, self._has_started = "", False
+        """The identity of the attempt; until it starts, that of the last one that did here."""
         self.problem = ""
         """Why there is no folder, if one could be expected."""
         self._owner = -1
         self._closed = threading.Event()
         self._given_up = False
         """Whether the ranks have to free all copies."""
+        self.stays = False
+        """Whether the copies are left to the next attempt: see `may_stay`."""
         root = environ.get(VARIABLE) or SHARED_MEMORY
         if root in ("", OFF):
             return
@@ -72,6 +80,8 @@ class CheckpointMemory:
             _remove_stale(Path(root))
             self.folder = self._open(Path(root), attempt) or self._make(Path(root))
             write_whole(self.folder / ATTEMPT, str(attempt).encode())
+            with contextlib.suppress(OSError, ValueError):
+                self._attempt_id = read_regular(self.folder / IDENTITY, 1000).decode()
             self._machine = Machine()
             self._look()
         except OSError as error:
@@ -83,6 +93,25 @@ class CheckpointMemory:
     def variables(self) -> dict[str, str]:
         """For the ranks: the folder, or why there is none."""
         return {VARIABLE: str(self.folder) if self.folder else self.problem or OFF}
+
+    def starts(self, attempt_id: str) -> None:
+        """The ranks of an attempt start, which has this identity."""
+        self._attempt_id, self._has_started = attempt_id, True
+        if self.folder:
+            with contextlib.suppress(OSError):
+                write_whole(self.folder / IDENTITY, attempt_id.encode())
+
+    def may_stay(self, failure: FailureReport) -> bool:
+        """Whether the copies may be left to the next attempt: it finds them here, and the storage does not answer."""
+        if self.folder and self._restarts_here and failure.failure_class == FailureClass.KILLED:
+            from cloudtrain.checkpoint.memory.source import checkpoints_in
+            from cloudtrain.storage.reachable import answers
+
+            for uri, found in checkpoints_in(self.folder).items():
+                if not answers(uri, AWAY_SECONDS):
+                    self.stays = True
+                    say(f"checkpoint {max(found)} stays in the memory of this host: {uri} does not answer")
+        return self.stays
 
     def end(
         self, outcome: HostOutcome, warn: Callable[[str], None], copies: CheckpointCopies | None = None
@@ -96,15 +125,14 @@ class CheckpointMemory:
         folder, self.folder = self.folder, None
         if folder is None:
             return
-        environ = {**self._environ, ATTEMPT_ID: self.attempt_id}
         is_complete = outcome.status == JobStatus.COMPLETED or (
             outcome.failure is not None and outcome.failure.failure_class == FailureClass.UPLOAD
         )
-        keeps = not is_complete and _commit(folder, warn, environ)
+        keeps = not is_complete and (self.stays or _commit(folder, warn, self._attempt))
         if copies:
             copies.done()
             for host, held in copies.lost_owners() if not is_complete else ():
-                keeps |= _commit(held, warn, environ, f"the memory of this host, for {host}")
+                keeps |= _commit(held, warn, self._attempt, f"the memory of this host, for {host}")
             copies.close()
             keeps |= not is_complete and any(folder.glob("*/*.json"))
         if not keeps:
@@ -115,6 +143,13 @@ class CheckpointMemory:
             with contextlib.suppress(OSError):
                 os.utime(folder)
         os.close(self._owner)
+
+    def _attempt(self) -> Attempt | None:
+        """The attempt for which copies are committed. One that has not started commits for the last one that has."""
+        from cloudtrain.checkpoint.store.attempts import Attempt
+
+        attempt = Attempt.of({**self._environ, ATTEMPT_ID: self._attempt_id})
+        return attempt and attempt._replace(has_ended=not self._has_started)
 
     def _open(self, root: Path, attempt: int) -> Path | None:
         """The folder of the attempt before, which is this one if the runtime was restarted. Raises OSError."""
@@ -171,7 +206,9 @@ class CheckpointMemory:
 
 def memory_of(config: HostConfig, environ: Mapping[str, str]) -> CheckpointMemory:
     """The memory folder of the host of ``config``."""
-    return CheckpointMemory(config.paths, config.settings.attempt, {**environ, RUN_ID: config.run_id})
+    settings, environ = config.settings, {**environ, RUN_ID: config.run_id}
+    restarts_here = settings.restarts_here and config.host.count == 1
+    return CheckpointMemory(config.paths, settings.attempt, environ, restarts_here=restarts_here)
 
 
 def copies_of(
@@ -193,20 +230,16 @@ def copies_of(
 def _commit(
     folder: Path,
     warn: Callable[[str], None],
-    environ: Mapping[str, str],
+    attempt_of: Callable[[], Attempt | None],
     where: str = "the memory of this host",
 ) -> bool:
-    """Commit the newest checkpoint. Returns whether there are any.
-
-    Not before an attempt that the platform does not count has started: a later one may already have taken over.
-    """
+    """Commit the newest checkpoint. Returns whether there are any."""
     if not any(folder.glob("*.json")):
         return False
     from cloudtrain.checkpoint.memory.commit import commit_newest
     from cloudtrain.checkpoint.memory.source import checkpoints_in
-    from cloudtrain.checkpoint.store.attempts import Attempt
 
-    attempt = Attempt.of(environ)
+    attempt = attempt_of()
     for is_committed, message in commit_newest(folder, attempt, where) if attempt else ():
         (say if is_committed else warn)(message)
     return bool(checkpoints_in(folder))

@@ -254,8 +254,9 @@ class HostRun:
     def _on_abort(self, message: Message) -> HostOutcome:
         if self._upload:
             self._leader.send({"type": "saving"})
-        self._wait_for_commits()
         report = FailureReport.from_dict(message["report"])
+        if not self._memory.may_stay(report):
+            self._wait_for_commits()
         leads = self._config.host.leads
         return HostOutcome(JobStatus.FAILED, report, is_announced=leads, is_decided=not leads)
 
@@ -345,7 +346,8 @@ class HostRun:
     # -- ranks
 
     def _on_start(self, message: Message) -> None:
-        self._environ[ATTEMPT_ID] = self._memory.attempt_id = message["generation"]
+        self._environ[ATTEMPT_ID] = message["generation"]
+        self._memory.starts(message["generation"])
         if self._copies:
             self._copies.serve(message.get("copies", {}), message["generation"])
         if not self._config.has_ranks:
@@ -548,7 +550,8 @@ class HostRun:
         if self._metrics:
             self._metrics.close()
         if outcome.leaves_outputs:
-            end = time.monotonic() + self._config.settings.stop_grace
+            grace = 0.0 if self._memory.stays else self._config.settings.stop_grace
+            end = time.monotonic() + grace
             retry_policy.default.until = lambda: end
         self._memory.end(outcome, self._warn, self._copies)
         if outcome.leaves_outputs and self._upload:

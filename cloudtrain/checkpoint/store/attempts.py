@@ -44,6 +44,8 @@ class Attempt(NamedTuple):
     """0 for the first; None where the platform does not count attempts."""
     identity: str = ""
     """The same on all ranks of the attempt, in no other attempt."""
+    has_ended: bool = False
+    """Whether what it left is committed after its end: then, it does not take over from any other attempt."""
 
     @classmethod
     def of(cls, environ: Mapping[str, str]) -> Attempt | None:
@@ -135,6 +137,10 @@ class Attempts:
                 number = max(self._numbers(), default=-1)
             elif self._attempt.identity in known:
                 return number + 1 - len(known) + known.index(self._attempt.identity)
+            elif self._attempt.has_ended and number >= 0:
+                raise CheckpointError(
+                    "another attempt of this job has taken over from the one that made this copy"
+                )
             elif not to_save and not self._may_be_ours():
                 return None
             else:

@@ -127,7 +127,7 @@ class ListedHosts(HostProcesses):
             send_runtime(connection, self._runtime.path)
         paths, leads = self._folder.host(host.name), host.name == self.names[0]
         is_spare = host.name in self.spares
-        settings = replace(request_settings(self._request), spare=is_spare)
+        settings = replace(self._attempt_settings(attempt), spare=is_spare)
         folder = self._question.inquiry.folder
         inputs = plan_inputs(settings, facts, folder, self._archive())
         checkpoints = uri_to_path(settings.checkpoint_uri) if inputs.sends_checkpoints and leads else None
@@ -147,9 +147,7 @@ class ListedHosts(HostProcesses):
             checkpoint_uri=inputs.checkpoint_uri,
             source_channel=SOURCE_CHANNEL,
             master_addr=self._found.address or "127.0.0.1",
-            attempt=attempt,
             no_opt_ml=NO_OPT_ML,
-            run_id=self._folder.run_id,
         ).to_environ()
         job = NodeJob(
             names=[*self.names, *self.spares],

@@ -22,7 +22,7 @@ from cloudtrain._system.signals import ENDING, SIGKILL, blocked
 from cloudtrain._system.sockets import LOOPBACK
 from cloudtrain.contract import FailureReport, Settings
 from cloudtrain.contract.host import gpus_of_host
-from cloudtrain.contract.request_body import request_environment, request_settings
+from cloudtrain.contract.request_body import request_environment
 from cloudtrain.contract.trackers import without_outer_job
 from cloudtrain.platforms.local import namespace
 from cloudtrain.platforms.local.namespace import no_opt_ml
@@ -80,14 +80,12 @@ class HostProcesses(FolderHosts):
     def settings(self, attempt: int) -> Settings:
         """The settings of the runtimes on this machine."""
         return replace(
-            request_settings(self._request),
+            self._attempt_settings(attempt),
             rendezvous=str(self._folder.leader),
             master_addr="127.0.0.1",
             hosts_on_machine=sum(name in self.names for name in self._here),
             requirements_cache=str(state_home() / "environments"),
-            attempt=attempt,
             no_opt_ml=self._no_opt_ml,
-            run_id=self._folder.run_id,
             **self._interpreter,
         )
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 from typing import Any, Protocol
@@ -13,7 +14,8 @@ from cloudtrain._system.retries import again
 from cloudtrain._system.safe_open import Beneath
 from cloudtrain.contract import FailureReport, Host, Paths, encode_arguments
 from cloudtrain.contract.documents import LARGEST_REPORT
-from cloudtrain.contract.request_body import channel_documents
+from cloudtrain.contract.request_body import channel_documents, request_settings
+from cloudtrain.contract.settings import Settings
 from cloudtrain.link.secret import fresh_secret
 from cloudtrain.observe import EventLog
 from cloudtrain.runtime.assignment import assign
@@ -67,6 +69,8 @@ class Hosts(Protocol):
     """The processors and the memory of each host, such as ``4 CPUs, 8 GB of memory``; empty if they are unknown."""
     upload: bool
     """Whether the runtimes upload the outputs. Otherwise, `finish` does, and their events of uploads are ignored."""
+    restarts_here: bool
+    """Whether this attempt, if a rank is killed, is followed by another one on the same hosts."""
 
     def assign(self, left_out: Sequence[str], dropped: Sequence[str]) -> None:
         """Give every host its place in the next attempt: see `assign`."""
@@ -116,6 +120,7 @@ class FolderHosts:
     look_seconds = LOOK_SECONDS
     resources = ""
     upload = True
+    restarts_here = False
 
     def __init__(self, folder: JobFolder, names: Sequence[str]) -> None:
         self._folder = folder
@@ -145,6 +150,15 @@ class FolderHosts:
     @property
     def free_spares(self) -> Sequence[str]:
         return [name for name, runtime in self.waiting.items() if runtime.poll() is None]
+
+    def _attempt_settings(self, attempt: int) -> Settings:
+        """Those of the request, and of an attempt on hosts that keep their memory for the next one."""
+        return replace(
+            request_settings(self._request),
+            attempt=attempt,
+            run_id=self._folder.run_id,
+            restarts_here=self.restarts_here,
+        )
 
     def _with_places(self, runtimes: Mapping[str, RunningHost]) -> Mapping[str, RunningHost]:
         """Those of ``runtimes`` whose hosts have a place. The others wait."""

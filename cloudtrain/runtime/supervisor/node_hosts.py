@@ -17,7 +17,7 @@ from typing import Any
 from cloudtrain._system.interfaces import is_loopback
 from cloudtrain._system.signals import SIGKILL, linux_number
 from cloudtrain.contract import FailureClass, FailureReport
-from cloudtrain.contract.request_body import request_environment, request_settings
+from cloudtrain.contract.request_body import request_environment
 from cloudtrain.runtime.diagnose.first_cause import with_memory_kill
 from cloudtrain.runtime.output import write_all
 from cloudtrain.runtime.start.container_files import check_shared, needed_mounts, pulled, shared_files
@@ -246,14 +246,13 @@ class NodeHosts(FolderHosts):
 
     def _job(self, attempt: int) -> NodeJob:
         one_machine = len(self.names) > 1 and all(map(is_loopback, self.names))
-        settings = request_settings(self._request)
+        settings = self._attempt_settings(attempt)
         settings = replace(
             settings,
             stop_grace=min(settings.stop_grace, self.longest_grace),
             master_addr=self.names[0] if len(self.names) > 1 else "127.0.0.1",
             hosts_on_machine=len(self.names) if one_machine else 1,
-            attempt=attempt,
-            run_id=self._folder.run_id,
+            restarts_here=settings.restarts_here and not self._request.get("container"),
         )
         return NodeJob(
             names=[*self.names, *self.spares],

@@ -30,7 +30,7 @@ def leave_out(
         return record, ()
     if is_blamed and host not in record.blamed:
         return replace(record, blamed=(*record.blamed, host)), ()
-    if host in record.left_out or host not in record.hosts:
+    if host not in record.hosts:
         return record, ()
     changed = without(record, (host,), spares, 0 if is_blamed else least)
     return (changed, (host,)) if changed else (record, ())

@@ -48,7 +48,7 @@ from cloudtrain.runtime.supervisor.reports import (
     found_no_space,
     preemption_report,
 )
-from cloudtrain.runtime.supervisor.restarts import PREEMPTIONS, REPEATED_CODE, decide
+from cloudtrain.runtime.supervisor.restarts import PREEMPTIONS, REPEATED_CODE, RETRIES, decide
 from cloudtrain.runtime.supervisor.spares import SpareHosts
 from cloudtrain.storage import retry_policy
 from cloudtrain.storage.disk_reserve import is_full
@@ -274,6 +274,8 @@ class Supervisor:
             hosts, spares = tuple(self._hosts.names), tuple(self._hosts.spares)
             self._record = replace(self._record, hosts=hosts, spares=spares)
         self._take_price()
+        is_spent = RETRIES.is_spent(self._record, self._request)
+        self._hosts.restarts_here = not is_spent and not self._hosts.may_lose_some
         self._update()
         self._events.emit("attempt", attempt=self._record.attempt, **price_of(self._request))
         until = self._clock() + RETRY_SECONDS

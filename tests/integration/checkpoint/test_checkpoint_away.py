@@ -10,6 +10,7 @@ import textwrap
 import threading
 import time
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from pure_state import same, state_of
@@ -17,6 +18,7 @@ from s3_proxy import Answer, Exchange, s3_proxy
 
 from cloudtrain.checkpoint import Checkpointer
 from cloudtrain.checkpoint.failed_saves import LEAVE_SECONDS
+from cloudtrain.checkpoint.memory.files import SPACE, VARIABLE
 from cloudtrain.errors import CheckpointError
 from cloudtrain.storage.retry_policy import LIMIT_VARIABLE
 from cloudtrain.testing import S3Server
@@ -28,12 +30,18 @@ class Storage:
     def __init__(self, uri: str) -> None:
         self.uri = uri
         self.away = False
+        self.hangs = threading.Event()
+        """Whether requests are not answered; see `goes_on`."""
+        self.goes_on = threading.Event()
+        """Ends that."""
         self.altered: dict[str, int] = {}
         """How often the objects whose keys end like this arrive with one bit flipped."""
         self.cut: dict[str, int] = {}
         """The same, for bodies that end too early."""
 
     def fault(self, exchange: Exchange) -> Answer | None:
+        if self.hangs.is_set():
+            self.goes_on.wait()
         if self.away:
             return None
         status, headers, body = exchange.forward()
@@ -60,6 +68,7 @@ def storage(s3: str, s3_server: S3Server, monkeypatch: pytest.MonkeyPatch) -> It
     with s3_proxy(s3_server.env["AWS_ENDPOINT_URL_S3"], storage.fault) as (endpoint, _):
         monkeypatch.setenv("AWS_ENDPOINT_URL_S3", endpoint)
         yield storage
+        storage.goes_on.set()
 
 
 def test_the_training_continues_and_the_next_save_is_taken(
@@ -96,6 +105,36 @@ def test_a_save_that_waits_is_replaced_by_the_next(storage: Storage, monkeypatch
     storage.away = False
     checkpointer.close()
     assert checkpointer.steps() == [1, 3]
+
+
+def test_copies_in_memory_do_not_wait_for_storage_that_hangs(
+    storage: Storage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    memory = tmp_path / "memory"
+    memory.mkdir(0o700)
+    (memory / SPACE).write_text(str(1 << 30))
+    monkeypatch.setenv(VARIABLE, str(memory))
+    checkpointer = Checkpointer(storage.uri, every=1)
+    assert checkpointer.maybe_save(1, state_of(1))
+    checkpointer.wait()
+    storage.hangs.set()
+    for step in (2, 3, 4):
+        assert checkpointer.maybe_save(step, state_of(step))
+        checkpointer._sealing.wait()
+    said = [record.message for record in caplog.records if "was not saved" in record.message]
+    assert said[0].startswith(
+        f"checkpoint 3 was not saved: {storage.uri} does not answer; it is only in the memory"
+    )
+    with pytest.warns(
+        RuntimeWarning, match=f"{storage.uri} does not answer; restoring from the memory of this host"
+    ):
+        restored = Checkpointer(storage.uri).restore()
+    assert restored and restored.step == 4 and same(restored.state, state_of(4))
+    storage.goes_on.set()
+    storage.hangs.clear()
+    assert checkpointer.maybe_save(5, state_of(5))
+    checkpointer.close()
+    assert checkpointer.steps()[-1] == 5
 
 
 def test_a_save_that_ends_the_training_is_waited_for(

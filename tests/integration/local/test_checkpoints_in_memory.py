@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import signal
 import subprocess
 import tempfile
 from collections.abc import Iterator, Mapping
@@ -167,10 +168,48 @@ def test_storage_that_is_away_from_then_on(start: Run) -> None:
         server.create_bucket("data")
         environment = {**server.env, "SERVER": str(server.pid)}
         text = plain(uri="s3://data/run")
-        job = start(text, max_retry_attempts=1, stop_grace=1, environment=environment)
+        job = start(text, max_retry_attempts=1, environment=environment)
         logs = ended(job)
     assert "resumed from 17 in the memory of this host" in logs
-    assert "step 17 is in the memory of this host, and cannot be committed: s3://data/run" in logs
+    assert "checkpoint 17 stays in the memory of this host: s3://data/run does not answer" in logs
+
+
+PENDING = """
+    import os, signal, time
+    import numpy as np
+    from cloudtrain import environment
+    from cloudtrain.checkpoint import Checkpointer
+
+    checkpointer = Checkpointer("s3://data/run", every=10, save_at_end=False)
+    checkpoint = checkpointer.restore()
+    if checkpoint:
+        print("resumed from", checkpoint.step, "in", checkpoint.source, flush=True)
+        os._exit(0)
+    if environment.rank() == 0:
+        os.kill(int(os.environ["SERVER"]), signal.SIGSTOP)
+        checkpointer.maybe_save(10, {"weights": np.zeros(1000)})
+        while not any(name.endswith(".json") for name in os.listdir(os.environ["CLOUDTRAIN_CHECKPOINT_MEMORY"])):
+            time.sleep(0.1)
+        open(os.environ["SAVED"], "w").close()
+        time.sleep(600)
+    while not os.path.exists(os.environ["SAVED"]):
+        time.sleep(0.1)
+    os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def test_a_commit_to_storage_that_hangs_delays_no_restart(start: Run, tmp_path: Path) -> None:
+    with S3Server() as server:
+        server.create_bucket("data")
+        environment = {**server.env, "SERVER": str(server.pid), "SAVED": str(tmp_path / "saved")}
+        job = start(PENDING, distribution=TWO_RANKS, max_retry_attempts=1, environment=environment)
+        try:
+            logs = ended(job)
+        finally:
+            os.kill(server.pid, signal.SIGCONT)
+    assert "[rank 0] resumed from 10 in the memory of this host" in logs
+    assert "[rank 1] resumed from 10 in the memory of this host" in logs
+    assert "checkpoint 10 stays in the memory of this host: s3://data/run does not answer" in logs
 
 
 FLIPS = """

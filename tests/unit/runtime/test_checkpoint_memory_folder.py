@@ -79,19 +79,35 @@ def test_the_folder_is_private_and_outlives_a_failed_attempt(
     assert os.listdir(shared) == []
 
 
-def test_an_attempt_that_is_not_counted_commits_once_it_has_started(
-    paths: Paths, shared: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("other", [False, True])
+def test_an_attempt_that_is_not_counted_and_never_starts_commits_for_the_one_before(
+    paths: Paths, shared: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, other: bool
 ) -> None:
-    """Before that, it has no identity, and a later one may have taken over."""
+    """Unless another one has taken over."""
     variables = {VARIABLE: str(shared), "CLOUDTRAIN_RUN_ID": "job"}
     first = CheckpointMemory(paths, 0, variables)
+    first.starts("a")
     save(first, tmp_path / "run", monkeypatch)
-    first.end(FAILED, print)
-    assert Checkpointer(tmp_path / "run").steps() == []
+    os.close(first._owner)  # the runtime is killed
+    if other:
+        monkeypatch.setenv("CLOUDTRAIN_RUN_ID", "job")
+        monkeypatch.setenv("CLOUDTRAIN_ATTEMPT_ID", "b")
+        Checkpointer(tmp_path / "run").restore()
     second = CheckpointMemory(paths, 0, variables)
-    second.attempt_id = "b"
-    second.end(FAILED, print)
-    assert Checkpointer(tmp_path / "run").steps() == [1]
+    assert second.folder == first.folder
+    said: list[str] = []
+    second.end(FAILED, said.append)
+    for name in ("CLOUDTRAIN_RUN_ID", "CLOUDTRAIN_ATTEMPT_ID"):
+        monkeypatch.delenv(name, raising=False)
+    assert Checkpointer(tmp_path / "run").steps() == ([] if other else [1])
+    assert said == (
+        [
+            "step 1 is in the memory of this host, and cannot be committed: another attempt of this job has taken over "
+            "from the one that made this copy"
+        ]
+        if other
+        else []
+    )
     [record] = (tmp_path / "run").glob("attempts/*/*")
     assert record.name == "000000.json"
     remove_memory(paths)

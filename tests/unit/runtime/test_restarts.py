@@ -224,6 +224,15 @@ def test_spare_hosts_take_places_before_the_job_continues_with_fewer_hosts() -> 
     assert (replaced.record.left_out, replaced.record.dropped) == (("algo-2",), ())
 
 
+def test_a_host_that_got_its_place_back_can_be_dropped() -> None:
+    everyone = ["a", "algo-2", "c", "d"]
+    back = replace(THREE, left_out=("algo-2", "d"))  # the spare host d was lost in its place
+    assert assign(everyone, 3, back.left_out) == (["a", "algo-2", "c"], [])
+    again = decide(back, LOST, 3, FEWER)
+    assert (again.restarts, again.lost) == (True, ("algo-2",))
+    assert assign(everyone, 3, again.record.left_out, again.record.dropped) == (["a", "c"], [])
+
+
 def test_a_rank_that_is_killed_twice_does_not_shrink_the_world() -> None:
     killed = replace(KILLED, host="algo-2")
     request = {**FEWER, "max_retry_attempts": 9}
