@@ -25,6 +25,8 @@ from cloudtrain import Estimator, Job
 SSHD = "/usr/sbin/sshd"
 PRIVILEGE_SEPARATION = Path("/run/sshd")
 
+# bash reads the .bashrc of HOME for every command that comes over ssh. That of this machine's user may take a second,
+# or wait for a lock that a host held when it was killed.
 SERVER = """
 HostKey {folder}/host_key
 AuthorizedKeysFile {folder}/authorized
@@ -34,7 +36,7 @@ PermitRootLogin prohibit-password
 StrictModes no
 UsePAM no
 PidFile none
-SetEnv CLOUDTRAIN_HOME={folder}/state-{name}
+SetEnv CLOUDTRAIN_HOME={folder}/state-{name} HOME={folder}/home-{name}
 """
 
 CLIENT = """

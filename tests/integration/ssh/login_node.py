@@ -79,7 +79,9 @@ class LoginNode:
             f'#!/bin/sh\n{self.noise}\nexec {self.program or "/bin/bash"} -c "$SSH_ORIGINAL_COMMAND"\n'
         )
         sh.chmod(0o755)
-        variables = " ".join(shlex.quote(f"{name}={value}") for name, value in self.environ.items())
+        # With its own HOME: bash reads the .bashrc of this machine's user for every command that comes over ssh.
+        environ = {"HOME": str(self.folder), **self.environ}
+        variables = " ".join(shlex.quote(f"{name}={value}") for name, value in environ.items())
         config = f"""
 Port {self.port}
 ListenAddress 127.0.0.1
@@ -93,7 +95,7 @@ PasswordAuthentication no
 KbdInteractiveAuthentication no
 LogLevel VERBOSE
 ForceCommand {sh}
-{f"SetEnv {variables}" if variables else ""}
+SetEnv {variables}
 {self.options}
 """
         (self.folder / "sshd_config").write_text(config)
