@@ -115,7 +115,7 @@ def test_the_time_is_that_of_the_server(api: Api, server: FaultyServer) -> None:
     server.will("GET", f"{MAPS}/one", ahead, json_answer(MAP))
     for expected in (300, 0):
         api.get(CONFIG_MAP, "one")
-        assert abs(api.now() - time.time() - expected) < 5
+        assert abs(api.now() - time.time() - expected) < 100
 
 
 def test_a_new_job_is_not_taken_for_the_last_one_of_its_name(

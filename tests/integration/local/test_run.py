@@ -107,11 +107,11 @@ def test_programs(tmp_path: Path, command: list[str], lines: list[str]) -> None:
 
 def test_the_first_failure_ends_all_ranks_and_is_reported_last(tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text(
-        "import os, sys, time\nif os.environ['RANK'] == '1':\n    sys.exit(7)\ntime.sleep(60)\n"
+        "import os, sys, time\nif os.environ['RANK'] == '1':\n    sys.exit(7)\ntime.sleep(600)\n"
     )
     began = time.monotonic()
     done = run(tmp_path, *LOCAL, "python", "train.py")
-    assert (done.returncode, time.monotonic() - began < 20) == (7, True)
+    assert (done.returncode, time.monotonic() - began < 200) == (7, True)
     assert done.stderr.splitlines() == ["", "rank 1 exited with code 7  [user-error]"]
 
     (tmp_path / "train.py").write_text("import os\nif os.environ['RANK'] == '0':\n    open('/data/x')\n")

@@ -157,7 +157,7 @@ def _hang(_handler: Handler) -> None:
 def _drip(handler: Handler) -> None:
     handler.send_response(200)
     handler.end_headers()
-    for _ in range(60):
+    for _ in range(240):
         handler.wfile.write(b" ")
         time.sleep(0.5)
 
@@ -180,7 +180,7 @@ def test_a_server_that_fails_is_left_alone(site: Site, answer: Any, problem: str
     began = time.monotonic()
     environ = {"MLFLOW_RUN_ID": "auto", "MLFLOW_TRACKING_URI": uri}
     assert MlflowRuns("job-1", environ, warnings.append).get(1.0) == {}
-    assert time.monotonic() - began < 20
+    assert time.monotonic() - began < 50
     (warning,) = warnings
     assert problem in warning and "s3cretword" not in warning
     assert [name for name, _, _ in site.received] == ["experiments/search", "runs/search"]

@@ -86,7 +86,7 @@ def train(options: argparse.Namespace) -> list[float]:
                     time.sleep(0.1)
                     hvd.barrier()
                 if state.step == options.stall and hvd.rank() == 1 and once(options.folder, "stalled"):
-                    time.sleep(5)
+                    time.sleep(15)
                 optimizer.zero_grad()
                 loss = nn.functional.mse_loss(model(inputs), targets)
                 loss.backward()
@@ -134,6 +134,6 @@ if __name__ == "__main__":
     import without_compiler  # noqa: F401
 
     torch.set_num_threads(1)
-    hvd.init(timeout=2.5)
+    hvd.init(timeout=10)
     train(parse())
     hvd.shutdown()
