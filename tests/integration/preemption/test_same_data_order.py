@@ -18,7 +18,7 @@ from cloudtrain.platforms.local import LocalPlatform
 Submit = Callable[..., Job]
 
 TRAINS = """
-    import argparse, json, time
+    import argparse, json, os, time
     import torch
     from torch import nn
     from torch.utils.data import DataLoader, DistributedSampler
@@ -33,7 +33,11 @@ TRAINS = """
     parser = argparse.ArgumentParser()
     parser.add_argument("--seen")
     parser.add_argument("--sampler")
+    parser.add_argument("--holds", default="", help="the step at which each attempt waits for a notice")
     arguments = parser.parse_args()
+
+    holds, attempt = arguments.holds.split(","), int(os.environ["CLOUDTRAIN_ATTEMPT"])
+    hold = int(holds[attempt] or 0) if attempt < len(holds) else 0
 
     hvd.init()
     torch.set_num_threads(1)
@@ -68,9 +72,10 @@ TRAINS = """
             sampler.record_batch(number, len(indices))
             with open(f"{arguments.seen}-{hvd.rank()}", "a") as seen:
                 print(json.dumps([step, indices.tolist(), loss.item()]), file=seen)
+            while step == hold and not environment.preemption():
+                time.sleep(0.05)
             checkpointer.maybe_save(step, lambda: capture(**parts))
             environment.exit_if_preempted()
-            time.sleep(0.05)
     if hvd.rank() == 0:
         numbers = [parameter.tolist() for parameter in model.parameters()]
         with open(arguments.seen + "-weights", "w") as file:
@@ -100,18 +105,20 @@ def test_the_same_data_and_the_same_weights(submit: Submit, tmp_path: Path, samp
     wait_for_end(undisturbed, 120)
     assert undisturbed.status == JobStatus.COMPLETED, undisturbed.logs()
 
-    job = submit(TRAINS, hyperparameters={"seen": str(cut), "sampler": sampler}, distribution=TWO_RANKS)
+    holds = (13, 27)
+    given = {"seen": str(cut), "sampler": sampler, "holds": ",".join(map(str, holds))}
+    job = submit(TRAINS, hyperparameters=given, distribution=TWO_RANKS)
     trace = cut.with_name("cut-0")
     for number, notify in enumerate((Job.preempt, warn_last_host)):
-        reached = 10 * (number + 1)
-        wait_until(lambda: trace.exists() and trace.read_text().count("\n") >= reached, job)  # noqa: B023
+        reached = f"\n[{holds[number]}, "
+        wait_until(lambda: trace.exists() and reached in trace.read_text(), job)  # noqa: B023
         notify(job)
         wait_until(lambda: len(first_steps(job)) == number + 2, job)  # noqa: B023
     wait_for_end(job, 120)
     assert (job.status, job.describe().attempt) == (JobStatus.COMPLETED, 2), job.logs()
 
     starts = first_steps(job)
-    assert (starts[0], starts[1] > 10, starts[2] > 20) == (1, True, True), starts
+    assert (starts[0], starts[1] > holds[0], starts[2] > holds[1]) == (1, True, True), starts
     for rank in (0, 1):
         assert seen_by(cut, rank) == seen_by(whole, rank)
     assert Path(f"{cut}-weights").read_text() == Path(f"{whole}-weights").read_text()
