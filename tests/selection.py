@@ -42,11 +42,14 @@ STARTED = {
 }
 """Groups of tests that share what a session's fixture starts, by that fixture or by the parameter that names it."""
 
+ENDED_WITH_GROUP = ("kube_server",)
+"""Fixtures of a session that end after the last test of their group: an idle API server takes 4 % of a processor."""
+
 KERAS = ("test_checkpoint_variables.py", "test_keras_adapter.py", "test_keras_optimizers.py")
 """Files that import Keras, which takes 4 s: they run on one worker."""
 
 KUBERNETES_SERVERS = 2
-"""Workers that start a Kubernetes API server: each takes a tenth of a processor until the end of the run."""
+"""Workers that start a Kubernetes API server."""
 
 FIRST = ("test_bare_debian.py", "test_weather.py")
 """Files whose tests wait for minutes, and use little CPU: one worker begins with each, and the others use the CPU."""
@@ -137,6 +140,17 @@ def _order(items: list[pytest.Item]) -> None:
     for number, together in enumerate(sorted(others.values(), key=key)):
         items += [*together, *unit[int(number * between) : int((number + 1) * between)]]
     items += unit[int(len(others) * between) :]
+
+
+@pytest.hookimpl(trylast=True)  # after the fixtures of the test
+def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> None:
+    if not getattr(item.config.option, "loadgroup", False):
+        return  # tests of other groups may be between those of this one
+    fixtures: dict[str, Any] = item._fixtureinfo.name2fixturedefs  # type: ignore[attr-defined]
+    started = [fixtures[name][-1] for name in ENDED_WITH_GROUP if name in fixtures]
+    if started and (nextitem is None or _group(nextitem) != _group(item)):
+        for fixture in started:
+            fixture.finish(item._request)  # type: ignore[attr-defined]
 
 
 def _append_group(item: pytest.Item, group: str) -> None:
