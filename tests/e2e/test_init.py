@@ -31,12 +31,12 @@ def starter(framework: str) -> str:
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """CI runs PyTorch, and another framework if its script has changed. Each takes as much CPU as a hundred tests."""
+    """CI runs a framework if its script has changed. Each takes as much CPU as a hundred tests."""
     if "framework" in metafunc.fixturenames:
         everything = metafunc.config.getoption("--soak")
         rows = []
         for name in FRAMEWORKS:
-            in_soak = name != "torch" and (everything or passed_before(starter(name)))
+            in_soak = everything or passed_before(starter(name))
             rows.append(pytest.param(name, marks=[pytest.mark.soak] * in_soak))
         metafunc.parametrize("framework", rows)
 

@@ -83,6 +83,7 @@ def weights(folder: Path) -> dict[str, bytes]:
     return {name: tensor.numpy().tobytes() for name, tensor in state.items()}
 
 
+@pytest.mark.soak  # in CI: test_checkpoints_in_memory and test_same_data_order, with smaller models
 def test_a_killed_run_resumes_and_ends_with_the_same_weights(data: Path, tmp_path: Path) -> None:
     whole, killed = tmp_path / "whole", tmp_path / "killed"
     output = Run(whole, data).wait()

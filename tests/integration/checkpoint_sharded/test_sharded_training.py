@@ -12,7 +12,9 @@ from cloudtrain.storage import open_store
 pytestmark = pytest.mark.timeout(900)  # each run starts torch on every rank
 
 
-@pytest.mark.parametrize(("saved_on", "resumed_on"), [(2, [1, 3, 4]), (4, [2])])
+@pytest.mark.parametrize(
+    ("saved_on", "resumed_on"), [(2, [1, 3, 4]), pytest.param(4, [2], marks=pytest.mark.soak)]
+)
 def test_fsdp2_on_another_number_of_ranks(tmp_path: Path, saved_on: int, resumed_on: list[int]) -> None:
     uri, reference = str(tmp_path / "checkpoints"), str(tmp_path / "reference")
     run("training.py", saved_on, "save", uri, reference)

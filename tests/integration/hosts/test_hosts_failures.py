@@ -84,6 +84,7 @@ def test_the_cable_is_pulled(start_job: StartJob, launch: Launch) -> None:
     assert_lost(job, "n2", "n1")
 
 
+@pytest.mark.soak  # in CI, twelve seconds
 def test_two_seconds_without_network_do_no_harm(start_job: StartJob, launch: Launch) -> None:
     job = start_job("import time; print('started', flush=True); time.sleep(5)", launch)
     assert_survives_outage(job, 2)

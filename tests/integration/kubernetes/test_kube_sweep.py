@@ -7,6 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
 from kube_fixtures import Namespace
 from kube_training import estimator
 
@@ -48,6 +49,7 @@ def test_a_sweep_in_a_cluster_survives_its_controller(kubernetes: Namespace, tmp
     assert kubernetes.bench.get("jobs", kubernetes.name, "opt-0000")["metadata"]["uid"] == first
 
 
+@pytest.mark.soak  # in CI, a sweep runs in a cluster, and a tuner on hosts and on this machine
 def test_a_tuner_searches_in_a_cluster(kubernetes: Namespace, tmp_path: Path) -> None:
     described = estimator(
         tmp_path, SCRIPT, instance_count=1, output_path=None, options={"discard_outputs": True}

@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 from local_jobs import TWO_RANKS, Run, folder, wait_for_end
+from warm_python import WITHOUT_COMPILER
 
 from cloudtrain import Job, JobStatus
 from cloudtrain.checkpoint import Checkpointer
@@ -26,6 +27,7 @@ TRAINS = """
     import cloudtrain.distributed.torch as hvd
     from cloudtrain.checkpoint import Checkpointer
 
+    WITHOUT_COMPILER
     hvd.init()
     torch.manual_seed(1)
     model = torch.nn.Sequential(torch.nn.Linear(20, 50), torch.nn.Tanh(), torch.nn.Linear(50, 1))
@@ -55,7 +57,7 @@ TRAINS = """
     if hvd.rank() == 0:
         torch.save(model.state_dict(), os.environ["SM_MODEL_DIR"] + "/model.pt")
     hvd.shutdown()
-"""
+""".replace("WITHOUT_COMPILER", WITHOUT_COMPILER)
 
 PLAIN = """
     import glob, os, signal

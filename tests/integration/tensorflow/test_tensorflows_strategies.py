@@ -50,6 +50,7 @@ print("total", float(total), total.device, flush=True)
 """
 
 
+@pytest.mark.soak  # in CI, test_local_tf_config runs these distributions without TensorFlow
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize(
     ("distribution", "script", "lines"),
@@ -59,11 +60,10 @@ print("total", float(total), total.device, flush=True)
             MIRRORED,
             ["[rank 0] sum 11.0 2", "[rank 1] sum 11.0 2"],
         ),
-        pytest.param(  # four processes that import TensorFlow
+        (
             "parameter_server",
             SERVED,
             ["[rank 0] total 10.0 /job:ps/replica:0/task:0/device:CPU:0"],
-            marks=pytest.mark.soak,
         ),
     ],
     ids=["mirrored", "served"],
