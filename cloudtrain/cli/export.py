@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+from contextlib import redirect_stdout
 from pathlib import Path
 
 import click
@@ -48,7 +50,8 @@ def command(
     found = choose(jobs, where)
     path = Path(target)
     if target.startswith("mlflow:"):
-        written = to_mlflow(found, target.removeprefix("mlflow:"), experiment)
+        with redirect_stdout(sys.stderr):  # MLflow prints where it shows each run
+            written = to_mlflow(found, target.removeprefix("mlflow:"), experiment)
     elif path.suffix.lower() in (".csv", ".parquet"):
         written = [str(to_table(found, path))]
     else:

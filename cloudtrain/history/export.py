@@ -39,6 +39,8 @@ MOST_METRICS, MOST_PARAMS = 1000, 100
 FINAL = [status.value for status in JobStatus if status.is_final]
 REFUSALS = ("INVALID_PARAMETER_VALUE", "BAD_REQUEST", "RESOURCE_ALREADY_EXISTS")
 """Error codes of MLflow about one run. Others, such as those of a server that is away, end the export."""
+BEGUN, SENT = "cloudtrain.begun", "cloudtrain.job"
+"""Tags of a run, with the key of its job: from the beginning, and once it is complete."""
 LONGEST_NAME = 240
 """Characters of the name of a metric or a parameter; MLflow accepts 250."""
 
@@ -181,8 +183,8 @@ def _parts(items: Iterable[T], size: int) -> Iterator[list[T]]:
 def to_mlflow(jobs: Sequence[PastJob], uri: str, experiment: str) -> list[str]:
     """Send each job as a run to a tracking server or folder of MLflow, and return the ids of the runs.
 
-    A job that was sent to the experiment before is left as it is. Jobs that have not ended, and those that MLflow
-    refuses, are left out, with a warning.
+    A job that was sent to the experiment before is left as it is; one that was cut off is continued. Jobs that have not
+    ended, and those that MLflow refuses, are left out, with a warning.
 
     Raises CloudtrainError if MLflow is not installed, or does not answer.
     """
@@ -200,7 +202,7 @@ def to_mlflow(jobs: Sequence[PastJob], uri: str, experiment: str) -> list[str]:
         client = MlflowClient(uri)
         found = client.get_experiment_by_name(experiment)
         number = found.experiment_id if found else client.create_experiment(experiment)
-        sent = [_sent(client, number, job) or _send(client, number, job) for job in _ended(jobs)]
+        sent = [_find(client, number, SENT, job) or _send(client, number, job) for job in _ended(jobs)]
         return [run for run in sent if run]
     except (MlflowException, OSError) as error:
         first = (str(error).splitlines() or [type(error).__name__])[0]
@@ -220,31 +222,32 @@ def _key(job: PastJob) -> str:
     return f"{job.owner}/{job.platform}/{job.name}/{job.submitted_at:.3f}"
 
 
-def _sent(client: Any, experiment: str, job: PastJob) -> str | None:
-    """The id of the run of a job that was sent before."""
+def _find(client: Any, experiment: str, tag: str, job: PastJob) -> str | None:
+    """The id of the run that has this tag with the key of a job."""
     key = _key(job).replace("'", "''")
-    runs = client.search_runs([experiment], f"tags.`cloudtrain.job` = '{key}'")
+    runs = client.search_runs([experiment], f"tags.`{tag}` = '{key}'")
     return str(runs[0].info.run_id) if runs else None
 
 
 def _send(client: Any, experiment: str, job: PastJob) -> str | None:
-    """The id of the new run of a job; None, with a warning, if MLflow refuses what the job has."""
+    """The id of the run of a job, a new one or one that was cut off; None, with a warning, if MLflow refuses it."""
     from mlflow.exceptions import MlflowException
 
     began = job.started_at or job.submitted_at
-    run = str(client.create_run(experiment, int(1000 * began), run_name=job.name).info.run_id)
+    begun = _find(client, experiment, BEGUN, job)
+    run = begun or client.create_run(experiment, int(1000 * began), {BEGUN: _key(job)}, job.name).info.run_id
     try:
-        _fill(client, run, job)
+        _fill(client, run, job, is_begun=bool(begun))
     except MlflowException as error:
         if error.error_code not in REFUSALS:
             raise
         client.delete_run(run)
         warnings.warn(f"MLflow refuses job {job.name}: {escape_line(str(error))}", stacklevel=2)
         return None
-    return run
+    return str(run)
 
 
-def _fill(client: Any, run: str, job: PastJob) -> None:
+def _fill(client: Any, run: str, job: PastJob, *, is_begun: bool) -> None:
     from mlflow.entities import Metric, Param, RunTag
 
     facts = {name: getattr(job, name) for name in FACTS}
@@ -261,13 +264,15 @@ def _fill(client: Any, run: str, job: PastJob) -> None:
     metrics = (
         Metric(names[name], point.value, int(1000 * point.time), place if point.step is None else point.step)
         for name, points in series.items()
-        for place, point in enumerate(points)
+        for place, point in islice(
+            enumerate(points), len(client.get_metric_history(run, names[name])) if is_begun else 0, None
+        )
     )
     for batch in _parts(metrics, MOST_METRICS):
         client.log_batch(run, metrics=batch)
     status = {"Completed": "FINISHED", "Failed": "FAILED"}.get(job.status, "KILLED")
     client.set_terminated(run, status, int(1000 * job.ended_at) if job.ended_at else None)
-    client.set_tag(run, "cloudtrain.job", _key(job))  # at last: what was cut off is sent again
+    client.set_tag(run, SENT, _key(job))  # at last: what was cut off is continued
 
 
 def _names(names: Iterable[str]) -> dict[str, str]:

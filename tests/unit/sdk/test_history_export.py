@@ -9,6 +9,7 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
@@ -119,6 +120,35 @@ def test_mlflow_gets_each_job_once(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     points = client.get_metric_history(sent[1], "loss")
     assert [(one.step, one.value) for one in points] == [(0, 0.9), (1, 0.2), (2, 0.5)]
     assert run.data.tags["cloudtrain.git_commit"] == "abc123"
+
+
+def test_an_export_that_was_cut_off_continues_its_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MLFLOW_ALLOW_FILE_STORE", "true")
+    monkeypatch.setattr("cloudtrain.history.export.MOST_METRICS", 2)
+    from mlflow import MlflowClient
+
+    uri, batches, real = (tmp_path / "runs").as_uri(), [], MlflowClient.log_batch
+
+    def log_batch(self: MlflowClient, run: str, metrics: Any = (), **others: Any) -> None:
+        if metrics:
+            batches.append([one.value for one in metrics])
+            if len(batches) == 2:
+                raise KeyboardInterrupt
+        real(self, run, metrics=metrics, **others)
+
+    monkeypatch.setattr(MlflowClient, "log_batch", log_batch)
+    with pytest.raises(KeyboardInterrupt):
+        to_mlflow(choose(["slow"]), uri, "trials")
+    (sent,) = to_mlflow(choose(["slow"]), uri, "trials")
+    assert batches == [[0.9, 0.2], [0.5], [0.5]]
+    client = MlflowClient(uri)
+    experiment = client.get_experiment_by_name("trials")
+    assert experiment
+    (run,) = client.search_runs([experiment.experiment_id])
+    assert (run.info.run_id, run.info.status) == (sent, "FINISHED")
+    assert [one.value for one in client.get_metric_history(sent, "loss")] == [0.9, 0.2, 0.5]
 
 
 def test_mlflow_gets_jobs_that_have_ended_under_names_that_it_accepts(
