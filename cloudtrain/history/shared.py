@@ -106,7 +106,7 @@ def with_shared(action: Callable[[Database], T]) -> T | None:
             _send_news(database)
             return action(database)
     except psycopg.Error as error:
-        reason = escape_line(hide_credentials(str(error).strip() or type(error).__name__))
+        reason = escape_line(hide_credentials(" ".join(str(error).split()) or type(error).__name__))
         warnings.warn(
             f"the shared history cannot be used ({reason}): only jobs of this machine are found; news are sent later",
             stacklevel=2,

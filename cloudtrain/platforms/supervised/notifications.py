@@ -6,12 +6,15 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
+from cloudtrain.contract import JobStatus
 from cloudtrain.platforms.supervised.root import JobFiles, LocalRoot
-from cloudtrain.runtime.notifications.outbox import NOTIFICATIONS, Outbox, parse_outbox
+from cloudtrain.runtime.notifications.outbox import NOTIFICATIONS, NOTIFICATIONS_BEAT, Outbox, parse_outbox
 from cloudtrain.runtime.notifications.rules import rules_of
 from cloudtrain.runtime.supervisor.notifications import end_notification
 from cloudtrain.runtime.supervisor.record import JobRecord
 
+SILENT_SECONDS = 120.0
+"""After so long without a heartbeat, the courier of a job that runs is not at work."""
 SOON_SECONDS = 60.0
 """How long a notification may wait for its first try before it counts as one that nothing sends."""
 
@@ -19,7 +22,10 @@ SOON_SECONDS = 60.0
 def notification_warnings(
     job: JobFiles, platform: str, record: JobRecord, body: Mapping[str, Any]
 ) -> tuple[list[str], bool]:
-    """A warning, one sentence, for each notification that has not arrived; and whether the answer may still change."""
+    """A warning, one sentence, for each notification that has not arrived, and for a job whose courier is not at work.
+
+    Also returns whether the answer may still change.
+    """
     rules = rules_of(body)
     if not rules:
         return [], False
@@ -29,7 +35,7 @@ def notification_warnings(
         found.notifications.setdefault(end.key, end)
     due = found.due(rules)
     has_sender = isinstance(job.root, LocalRoot) and Outbox(job.root.path / job.name).has_sender
-    warnings = []
+    warnings = _silence(job, record)
     for notification, number in due:
         failed, kind = found.failed.get((notification.key, number)), rules[number].kind
         what = f"the notification that {notification.title} has not arrived ({kind})"
@@ -43,3 +49,16 @@ def notification_warnings(
         elif not has_sender and time.time() - notification.time > SOON_SECONDS:
             warnings.append(f"{what}: what sends it is gone; send it with: cloudtrain notify {job.name}")
     return warnings, bool(due)
+
+
+def _silence(job: JobFiles, record: JobRecord) -> list[str]:
+    """A warning about a courier that was killed or paused, or that did not start, while the job runs."""
+    beat = job.read(NOTIFICATIONS_BEAT).strip()
+    last = float(beat) if beat.isdigit() else record.started_at
+    if record.status != JobStatus.RUNNING or last is None or time.time() - last < SILENT_SECONDS:
+        return []
+    minutes = (time.time() - last) / 60
+    return [
+        f"the process that sends the notifications of this job has given no sign of life for {minutes:.0f} min: it was"
+        f" killed or paused; send those that are due with: cloudtrain notify {job.name}"
+    ]

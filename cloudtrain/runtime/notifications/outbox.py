@@ -1,10 +1,11 @@
 """The notifications of a job, and which have been sent: ``notifications.jsonl``, to which lines are appended.
 
-``{"notification": {...}}`` is one that is due, ``{"key", "rule", "sent"}`` one that a place has received, and ``{"key",
-"rule", "error", "time", "again"}`` a try that failed. ``rule`` is the position in the job's ``notify``. Of several
-processes, one sends: the one that holds the lock. It marks what a place has received. If it is killed in between, the
-next one sends that again, with the same key. On a file system without locks, such as Lustre without ``flock``, several
-may send together: then a place gets a notification more than once, with one key.
+``{"notification": {...}}`` is one that is due, ``{"key", "rule", "sent"}`` one that a place has received, and
+``{"key", "rule", "error", "time", "again"}`` a try that failed. ``rule`` is the position in the job's ``notify``. Of
+several processes, one sends: the one that holds the lock. It marks what a place has received. If it is killed in
+between, the next one sends that again, with the same key. ``notifications.beat`` has the time at which it was last at
+work. On a file system without locks, such as Lustre without ``flock``, several may send together: then a place gets a
+notification more than once, with one key.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from cloudtrain.runtime.notifications.rules import Rule
 
 NOTIFICATIONS = "notifications.jsonl"
 NOTIFICATIONS_LOCK = "notifications.lock"
+NOTIFICATIONS_BEAT = "notifications.beat"
 MOST_BYTES = 16 << 20
 _NO_LOCKS = (errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP)
 """Errors of file systems that have no locks."""
@@ -75,6 +77,7 @@ class Outbox:
     def __init__(self, folder: Path) -> None:
         self._path = folder / NOTIFICATIONS
         self._lock = folder / NOTIFICATIONS_LOCK
+        self._beat = folder / NOTIFICATIONS_BEAT
 
     def post(self, notification: Notification) -> None:
         """Add a notification. One whose key is there already is ignored. Raises OSError."""
@@ -119,6 +122,16 @@ class Outbox:
             return not lock(descriptor, wait=False, shared=True)
         except OSError:
             return False
+        finally:
+            os.close(descriptor)
+
+    def beat(self) -> None:
+        """Note that this process is at work. Raises OSError."""
+        descriptor = open_regular(self._beat, os.O_WRONLY | os.O_CREAT, 0o600)
+        try:
+            os.write(
+                descriptor, b"%011d\n" % time.time()
+            )  # always as long: it replaces the last one in place
         finally:
             os.close(descriptor)
 

@@ -35,6 +35,8 @@ from cloudtrain.runtime.supervisor.notifications import end_notification
 from cloudtrain.runtime.supervisor.record import LARGEST, STOPPED_BY_USER
 
 LOOK_SECONDS = 0.5
+BEAT_SECONDS = 10.0
+"""Seconds between two heartbeats, by which clients see that the courier is at work."""
 ALIVE_SECONDS = 2.0
 """Seconds between two looks whether the supervisor is alive."""
 LOCK_SECONDS = 10.0
@@ -122,11 +124,15 @@ def carry(folder: JobFolder, environ: Mapping[str, str], closed: threading.Event
     """
     delivery: Delivery | None = None
     ended = posted = False
+    beat_at = 0.0
     look_at, give_up_at = time.monotonic() + ALIVE_SECONDS, time.monotonic() + REQUEST_SECONDS
     while delivery or time.monotonic() < give_up_at:
         with suppress(Exception):  # a file system that fails for a moment, or a limit of threads
             if not exists(folder.path):
                 return
+            if time.monotonic() >= beat_at:
+                beat_at = time.monotonic() + BEAT_SECONDS
+                Outbox(folder.path).beat()
             delivery = delivery or _delivery(folder, environ)
             if place == MACHINE and not ended and time.monotonic() > look_at:
                 look_at = time.monotonic() + ALIVE_SECONDS

@@ -18,7 +18,7 @@ from local_jobs import Run, folder, wait_until
 from notification_servers import Receiver, mailbox
 
 from cloudtrain import Job, JobStatus
-from cloudtrain.runtime.notifications.outbox import Outbox
+from cloudtrain.runtime.notifications.outbox import NOTIFICATIONS_BEAT, Outbox
 from cloudtrain.runtime.ports import free_port
 from cloudtrain.storage import state_home
 
@@ -208,6 +208,23 @@ def test_what_a_killed_courier_had_sent_is_sent_once_more_with_the_same_key(run:
         again = notify(job.name, "--json")
         assert again.wait(60) == 0 and again.stdout and again.stdout.read() == "[]\n"
     assert len({post.headers["webhook-id"] for post in receiver.tried}) == 1 and len(receiver.tried) == 2
+
+
+def test_a_courier_that_is_paused_or_gone_does_not_look_healthy(run: Run, receiver: Receiver) -> None:
+    job = run("import time; time.sleep(600)", wait=False, notify=[{"webhook": receiver.url}])
+    beat = folder(job).path / NOTIFICATIONS_BEAT
+    try:
+        wait_until(beat.exists, "a heartbeat")
+        assert abs(int(beat.read_text()) - time.time()) < 120 and job.describe().warnings == []
+        [pid] = couriers(job)
+        os.kill(pid, signal.SIGSTOP)
+        beat.write_text(f"{int(time.time()) - 600:011d}\n")
+        [warning] = job.describe().warnings
+        assert "no sign of life for 10 min" in warning and f"cloudtrain notify {job.name}" in warning
+        os.kill(pid, signal.SIGCONT)
+        wait_until(lambda: job.describe().warnings == [], "a sign of life")
+    finally:
+        job.stop()
 
 
 def test_three_watchers_together_send_one_notification(run: Run, receiver: Receiver, tmp_path: Path) -> None:
