@@ -17,7 +17,7 @@ from cloudtrain.errors import nearest
 SECTIONS = {
     "Jobs": {
         "init": "Write a job that works into FOLDER: a script, its job file, and data to replace by your own.",
-        "examples": "List the examples, or copy the example NAME into FOLDER, by default into a new one of its name.",
+        "examples": "List the examples, or copy the example NAME into FOLDER, by default a new one of its name.",
         "plan": "Predict how long FILE, a script or a job file, will train, and what that will cost.",
         "submit": "Submit FILE as a job: a script, or a job file (YAML or JSON).",
         "sweep": "Search for hyperparameters: run FILE as many jobs, and find the best value of a metric.",
@@ -33,7 +33,7 @@ SECTIONS = {
         "notify": "Send the notifications of JOB that have not arrived, or test those of a job file.",
     },
     "Results": {
-        "metrics": "Show the metrics of JOB over time: those that its script logs, or that its definitions find.",
+        "metrics": "Show the metrics of JOB over time: those that its script logs, or its metric_definitions find.",
         "dashboard": "Show the jobs submitted from this machine in the browser, live.",
         "report": "Write all about JOB into one file, or compare several jobs.",
         "export": "Export JOBS, or all jobs, with their metrics over time: as CSV, as Parquet, or to MLflow.",
@@ -76,7 +76,7 @@ COMMANDS = tuple(name for names in SECTIONS.values() for name in names)
 
 def short_help(text: str) -> str:
     """The help of a command in one line, from its first sentence."""
-    return click.Command(None, help=text).get_short_help_str(80)
+    return click.Command(None, help=text).get_short_help_str(200)
 
 
 class _Commands(click.Group):

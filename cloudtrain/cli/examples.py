@@ -26,7 +26,7 @@ def complete_example(_context: click.Context, _parameter: click.Parameter, incom
 @click.argument("folder", required=False, type=click.Path(file_okay=False, path_type=Path))
 @json_option
 def command(name: str | None, folder: Path | None, as_json: bool) -> None:
-    """List the examples, or copy the example NAME into FOLDER, by default into a new folder of its name.
+    """List the examples, or copy the example NAME into FOLDER, by default a new one of its name.
 
     The installed package has them: nothing is downloaded.
 

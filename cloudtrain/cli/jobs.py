@@ -109,7 +109,7 @@ def preempt(job: str, as_json: bool) -> None:
 )
 @json_option
 def metrics(job: str, platform: str | None, openmetrics: bool, target: str | None, as_json: bool) -> None:
-    """Show the metrics of JOB over time: those that its script logs, or that its metric_definitions find."""
+    """Show the metrics of JOB over time: those that its script logs, or its metric_definitions find."""
     if target and not openmetrics:
         raise click.UsageError("--to needs --openmetrics.")
     from cloudtrain.errors import PlatformError

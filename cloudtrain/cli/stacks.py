@@ -37,7 +37,7 @@ SHOWN_CALLS = 12
 def command(
     job: str, native: bool, last: bool, full: bool, timeout: float | None, platform: str | None, as_json: bool
 ) -> None:
-    """Show where the ranks of JOB are: their Python stacks, grouped by equal stack, the odd one out first.
+    """Show where the ranks of JOB are: their Python stacks, grouped by equal stack, the odd one first.
 
     The ranks run on. Processes that they have started, such as the workers of a DataLoader, are shown after them. The
     stacks of ranks that hang are taken before they are ended: --last shows those of a job that has ended.

@@ -21,7 +21,7 @@ def test_commands_are_listed_with_the_first_sentence_of_their_help() -> None:
     for name, text in (pair for commands in SECTIONS.values() for pair in commands.items()):
         command = cli.get_command(context, name)
         assert command is not None
-        assert short_help(text) == command.get_short_help_str(80), name
+        assert short_help(text) == command.get_short_help_str(200), name
     assert cli.list_commands(context) == [*COMMANDS]
 
 
