@@ -48,7 +48,12 @@ def command(file: str | None, platform: str | None, settings: tuple[str, ...], a
         check_job(fields, as_json=as_json)
     from cloudtrain.config import read_config
 
-    _show_and_exit(_platform_checks({**read_config(), **fields}), as_json=as_json)
+    more = (
+        ""
+        if platform
+        else "Another platform: cloudtrain doctor --platform NAME. Their names: cloudtrain platforms"
+    )
+    _show_and_exit(_platform_checks({**read_config(), **fields}), as_json=as_json, more=more)
 
 
 @click.command("check")
@@ -119,7 +124,7 @@ def _platform_checks(fields: Mapping[str, Any]) -> dict[str, Check]:
     return job_checks(get_platform(job.platform or default_platform(job)), job, None, None)
 
 
-def _show_and_exit(checks: Mapping[str, Check], *, as_json: bool) -> NoReturn:
+def _show_and_exit(checks: Mapping[str, Check], *, as_json: bool, more: str = "") -> NoReturn:
     from rich.console import Console
 
     from cloudtrain.platforms import CheckStatus, run_checks
@@ -135,6 +140,8 @@ def _show_and_exit(checks: Mapping[str, Check], *, as_json: bool) -> NoReturn:
         )
     else:
         _show(found)
+        if more:
+            click.echo(more, err=True)
     sys.exit(any(finding.status == CheckStatus.FAILED for _, finding in found))
 
 

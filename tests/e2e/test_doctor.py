@@ -31,6 +31,11 @@ def test_a_job_without_problems(source: Path, command: tuple[str, ...]) -> None:
     assert cloudtrain("list", "--json", cwd=source).json == []
 
 
+def test_without_a_job_it_leads_to_other_platforms(tmp_path: Path) -> None:
+    assert "cloudtrain doctor --platform NAME" in cloudtrain("doctor", cwd=tmp_path).err
+    assert cloudtrain("doctor", "--platform", "local", cwd=tmp_path).err == ""
+
+
 def test_the_table_shows_every_check_and_its_hint(source: Path) -> None:
     (source / "helpers.py").write_text("import no_such_module\n")
     result = cloudtrain("doctor", "job.yaml", cwd=source)
