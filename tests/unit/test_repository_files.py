@@ -44,6 +44,29 @@ def test_the_citation_is_of_this_version() -> None:
     assert citation["license"] in (REPOSITORY / "setup.cfg").read_text()
 
 
+def test_the_pictures_are_of_the_diagrams() -> None:
+    script = runpy.run_path(str(REPOSITORY / "scripts" / "diagrams"))
+    drawn = {script["picture_of"](one): script["mark_of"](one) for one in script["diagrams"]()}
+    assert len(drawn) == 2 and {*script["FOLDER"].iterdir()} == {*drawn}
+    old = [path.name for path, mark in drawn.items() if not path.read_text(encoding="utf-8").endswith(mark)]
+    assert old == [], "draw them again: python scripts/diagrams"
+
+
+def test_contributing_names_what_draws_each_picture() -> None:
+    text = (REPOSITORY / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| (`docs/\S+\.(?:svg|png)`.*) \| (`.+) \|$", text, re.MULTILINE)
+    listed: list[Path] = []
+    for names, command in rows:
+        for name in re.findall(r"`(docs/[^`]+)`", names):
+            found = [*REPOSITORY.glob(name)]
+            assert found, f"there is no {name}"
+            listed += found
+        scripts = re.findall(r"(?:scripts|benchmarks|tests)/[\w/.]+", command)
+        assert scripts and all((REPOSITORY / script).exists() for script in scripts)
+    pictures = {path for kind in ("svg", "png") for path in (REPOSITORY / "docs").rglob(f"*.{kind}")}
+    assert {*listed} == pictures
+
+
 def test_the_badges_are_current_and_shown() -> None:
     script = runpy.run_path(str(REPOSITORY / "scripts" / "badges"))
     drawn = {path.name: path.read_text(encoding="utf-8") for path in script["FOLDER"].iterdir()}

@@ -56,6 +56,11 @@ def test_names_that_are_imported_on_first_use_are_in_the_reference(site: Path, t
 def test_a_page_loads_nothing_from_other_servers(site: Path) -> None:
     home = (site / "index.html").read_text(encoding="utf-8")
     assert 'src="http' not in home and 'href="https://fonts' not in home
+    # the theme's script would load Mermaid from another server, and without an answer, nothing of it works
+    assert [
+        page for page in site.rglob("*.html") if 'class="mermaid"' in page.read_text(encoding="utf-8")
+    ] == []
+    assert 'src="docs/pictures/how-a-job-runs.svg"' in home
 
 
 def test_a_wrong_command_line_prints_the_usage() -> None:
