@@ -67,6 +67,13 @@ def test_contributing_names_what_draws_each_picture() -> None:
     assert {*listed} == pictures
 
 
+def test_the_lines_of_other_tools_are_counted() -> None:
+    script = runpy.run_path(str(REPOSITORY / "scripts" / "lines_to_write"))
+    page = script["PAGE"].read_text(encoding="utf-8")
+    assert script["table"](page) in page, "count them again: python scripts/lines_to_write"
+    assert script["lines_of"]("```console\n$ one\nits output\n```\n\n```python a.py\n\nimport b\n```\n") == 2
+
+
 def test_the_badges_are_current_and_shown() -> None:
     script = runpy.run_path(str(REPOSITORY / "scripts" / "badges"))
     drawn = {path.name: path.read_text(encoding="utf-8") for path in script["FOLDER"].iterdir()}
