@@ -6,7 +6,10 @@ Nothing here waits for another rank, because a rank may restore alone.
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import os
+import threading
+from collections.abc import Sequence
 from typing import Any
 
 from cloudtrain import environment
@@ -23,7 +26,11 @@ def on_several_hosts() -> bool:
 
 
 class SameStep:
-    """Compares what the ranks restore first from ``uri``, through the store of ``torch.distributed``."""
+    """Compares what the ranks restore first from ``uri``.
+
+    They do so through the store of ``torch.distributed``; without a process group, the ranks of each host through its
+    run folder. Ranks of several hosts then restore only what the storage has, of which they all read one list.
+    """
 
     def __init__(self, uri: str) -> None:
         self._uri = uri
@@ -44,7 +51,7 @@ class SameStep:
             first = store.compare_set(f"{self._key}/{wanted}", "", f"{environment.rank()} {own}").decode()
             if store.check([f"{self._key}/saved"]):
                 return
-        except RuntimeError:  # the host of the store has ended
+        except (RuntimeError, OSError):  # the host of the store has ended
             return
         rank, _, other = first.partition(" ")
         if other != own:
@@ -59,13 +66,44 @@ class SameStep:
         store = None if self._saved else _store()
         if store is not None:
             self._saved = True
-            with contextlib.suppress(RuntimeError):
+            with contextlib.suppress(RuntimeError, OSError):
                 store.set(f"{self._key}/saved", "1")
+
+
+class _RunFolder:
+    """The part of the store of ``torch.distributed`` that is used here, as files that the ranks of one host share.
+
+    Methods raise OSError.
+    """
+
+    def __init__(self, folder: str) -> None:
+        self._folder = folder
+
+    def compare_set(self, key: str, _expected: str, value: str) -> bytes:
+        """Set ``key`` if it is not set; returns its value."""
+        path, own = self._path(key), f"{self._path(key)}-{os.getpid()}-{threading.get_ident()}"
+        with open(own, "w", encoding="utf-8") as file:
+            file.write(value)
+        with contextlib.suppress(FileExistsError):
+            os.link(own, path)
+        os.unlink(own)
+        with open(path, "rb") as known:
+            return known.read()
+
+    def check(self, keys: Sequence[str]) -> bool:
+        return all(os.path.exists(self._path(key)) for key in keys)
+
+    def set(self, key: str, value: str) -> None:
+        self.compare_set(key, "", value)
+
+    def _path(self, key: str) -> str:
+        return os.path.join(self._folder, f"restored-{hashlib.sha256(key.encode()).hexdigest()[:16]}")
 
 
 def _store() -> Any:
     if process_group() is None:
-        return None
+        folder = os.environ.get("CLOUDTRAIN_RUN_DIR")
+        return _RunFolder(folder) if folder and environment.world_size() > 1 else None
     import torch.distributed as dist
 
     return dist.distributed_c10d._get_default_store()

@@ -16,6 +16,8 @@ from shard_ranks import run, started
 from cloudtrain.checkpoint import Checkpointer
 from cloudtrain.checkpoint.format.layout import step_of
 from cloudtrain.checkpoint.inspect import find
+from cloudtrain.checkpoint.memory.files import SPACE, VARIABLE, data_path
+from cloudtrain.checkpoint.memory.source import checkpoints_in
 from cloudtrain.storage import open_store
 
 INTERRUPTED = 75
@@ -133,3 +135,26 @@ def test_damage_found_by_one_rank(tmp_path: Path) -> None:
     for text in run("steps.py", 2, "restore", str(tmp_path)):
         assert f"restored {newest - 1} " in text
         assert f"checkpoint {newest} in {tmp_path.as_uri()} is damaged" in text
+
+
+def test_damage_of_a_copy_in_memory_found_by_one_rank(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    memory, uri = tmp_path / "memory", (tmp_path / "run").as_uri()
+    memory.mkdir(0o700)
+    (memory / SPACE).write_text(str(1 << 30))
+    monkeypatch.setenv(VARIABLE, str(memory))
+    with started("steps.py", 2, "forever", uri) as ranks:
+        ranks[0].wait_for("\n3\n")
+    whole = checkpoints_in(memory)[uri]
+    newest = max(whole)
+    with open(data_path(whole[newest].parts[1].path), "r+b") as file:
+        [byte] = file.read(1)
+        file.seek(0)
+        file.write(bytes([byte ^ 1]))
+    texts = run("steps.py", 2, "restore", uri)
+    assert all(
+        f"the copy of step {newest} in the memory of this host is damaged" in text for text in texts
+    ), texts
+    steps = {int(re.findall(r"restored (\d+) ", text)[0]) for text in texts}
+    assert len(steps) == 1 and steps <= {newest, newest - 1}, texts

@@ -188,12 +188,15 @@ PENDING = """
         print("resumed from", checkpoint.step, "in", checkpoint.source, flush=True)
         os._exit(0)
     if environment.rank() == 0:
+        while not os.path.exists(os.environ["RESTORED"]):
+            time.sleep(0.1)
         os.kill(int(os.environ["SERVER"]), signal.SIGSTOP)
         checkpointer.maybe_save(10, {"weights": np.zeros(1000)})
         while not any(name.endswith(".json") for name in os.listdir(os.environ["CLOUDTRAIN_CHECKPOINT_MEMORY"])):
             time.sleep(0.1)
         open(os.environ["SAVED"], "w").close()
         time.sleep(600)
+    open(os.environ["RESTORED"], "w").close()
     while not os.path.exists(os.environ["SAVED"]):
         time.sleep(0.1)
     os.kill(os.getpid(), signal.SIGKILL)
@@ -203,7 +206,8 @@ PENDING = """
 def test_a_commit_to_storage_that_hangs_delays_no_restart(start: Run, tmp_path: Path) -> None:
     with S3Server() as server:
         server.create_bucket("data")
-        environment = {**server.env, "SERVER": str(server.pid), "SAVED": str(tmp_path / "saved")}
+        marks = {"SAVED": str(tmp_path / "saved"), "RESTORED": str(tmp_path / "restored")}
+        environment = {**server.env, "SERVER": str(server.pid), **marks}
         job = start(PENDING, distribution=TWO_RANKS, max_retry_attempts=1, environment=environment)
         try:
             logs = ended(job)
