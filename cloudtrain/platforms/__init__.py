@@ -38,6 +38,7 @@ if TYPE_CHECKING:
         Summaries as Summaries,
         Upkeep as Upkeep,
         WarmUp as WarmUp,
+        Withdrawal as Withdrawal,
     )
     from cloudtrain.platforms.checks import (
         Check as Check,
@@ -57,7 +58,7 @@ __getattr__, __dir__, __all__ = lazy(
         "cloudtrain.platforms.base": (
             "AccountStorage Arrays Downloads Events Export HostOffer HostState JobDescription JobState JobWarnings "
             "Metrics Naming Notifications Offers Outlines PendingOutputs Places Platform Preemption Preflight Prices "
-            "Request Requests Resolver Resubmission Series Stacks States Summaries Upkeep WarmUp"
+            "Request Requests Resolver Resubmission Series Stacks States Summaries Upkeep WarmUp Withdrawal"
         ),
         "cloudtrain.platforms.checks": "Check CheckStatus Finding run_checks",
         "cloudtrain.platforms.preflight": "job_checks",

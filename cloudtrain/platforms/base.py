@@ -252,6 +252,20 @@ class WarmUp(Protocol):
 
 
 @runtime_checkable
+class Withdrawal(Protocol):
+    """The ability to take a job back whose submission was interrupted, so that it can be submitted again."""
+
+    def withdraw(self, job_name: str) -> bool:
+        """Remove a job that nothing lets run, because the client that submitted it was killed.
+
+        Only for a client that knows that no other submits the job now. Returns whether it was such a job.
+
+        Raises JobNotFound, PlatformError.
+        """
+        ...
+
+
+@runtime_checkable
 class Resubmission(Protocol):
     """The ability to submit a job again that the platform could not start, while someone waits for the job."""
 

@@ -43,6 +43,7 @@ from cloudtrain.platforms import (
     Prices,
     Requests,
     WarmUp,
+    Withdrawal,
     get_platform,
 )
 from cloudtrain.submission import prepare
@@ -321,15 +322,19 @@ class Controller:
     def _adopted(self, trial: Trial) -> bool:
         """Whether the job of a trial exists: its controller was killed when it had submitted it, or had no answer.
 
-        Raises JobExists if the job of this name belongs to something else.
+        Raises:
+            JobExists: the job of this name belongs to something else.
+            InDoubt: its submission was interrupted: it is being removed, to be submitted again.
         """
         try:
             self.platform.describe(trial.name)
+            is_known = isinstance(self.platform, Requests)
+            if is_known and self.plan.id not in self.platform.request(trial.name).to_json():  # type: ignore[attr-defined]
+                raise JobExists(f"there is already a job {trial.name}, which does not belong to the sweep")
+            if isinstance(self.platform, Withdrawal) and self.platform.withdraw(trial.name):
+                raise InDoubt(f"the submission of {trial.name} was interrupted: it is submitted again")
         except JobNotFound:
             return False
-        is_known = isinstance(self.platform, Requests)
-        if is_known and self.plan.id not in self.platform.request(trial.name).to_json():  # type: ignore[attr-defined]
-            raise JobExists(f"there is already a job {trial.name}, which does not belong to the sweep")
         return True
 
     # watch

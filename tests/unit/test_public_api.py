@@ -169,7 +169,7 @@ PUBLIC = {
         JobDescription JobState JobWarnings Metrics Naming Notifications Offers Outlines
         PendingOutputs Places Platform Preemption Preflight Prices Request Requests Resolver Resubmission Series Stacks
         States Summaries Upkeep
-        WarmUp changes fields get_platform job_checks platform_names print_states run_checks
+        WarmUp Withdrawal changes fields get_platform job_checks platform_names print_states run_checks
     """,
     "cloudtrain.platforms.common": """
     """,

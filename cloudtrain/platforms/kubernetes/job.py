@@ -131,6 +131,17 @@ class KubernetesJob:
         self._refuse_another(objects)
         stop(self.api, self.kind, objects)
 
+    def withdraw(self) -> bool:
+        """See `Withdrawal`: a main object that was never released is deleted."""
+        objects = self._objects(newest=True)
+        if objects is None:
+            raise self._not_found()
+        self._refuse_another(objects)
+        if not Owner(objects.owner or {}).is_unreleased:
+            return False
+        stop(self.api, self.kind, objects)
+        return True
+
     def preempt(self) -> None:
         """Evict the job's pods. Raises JobNotFound; PlatformError if none runs, or they are protected."""
         objects = self._objects(newest=True)

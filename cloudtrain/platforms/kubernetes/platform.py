@@ -178,6 +178,12 @@ class KubernetesPlatform:
     def stop(self, job_name: str) -> None:
         self._job(job_name).stop()
 
+    def withdraw(self, job_name: str) -> bool:
+        was_interrupted = self._job(job_name).withdraw()
+        if was_interrupted:
+            self._places.forget(job_name)
+        return was_interrupted
+
     def preempt(self, job_name: str) -> None:
         self._job(job_name).preempt()
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
+from sdk_tuner_example import run_example
 from ssh_hosts import SshHosts
 
 from cloudtrain import ContinuousParameter, Estimator, HyperparameterTuner, Sweep
@@ -91,3 +93,15 @@ def test_each_trial_has_an_mpirun_over_two_hosts(
     assert [trial.value for trial in started.trials.all] == pytest.approx([0.7, 0.9, 1.1]), (
         "the mean of both ranks"
     )
+
+
+@pytest.mark.soak
+def test_the_example_of_the_sdk(
+    three_hosts: SshHosts, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data = three_hosts.folder / "data"
+    data.mkdir()
+    (data / "digits").touch()
+    ssh = three_hosts.ssh_from_outside("config")
+    config = {"platform": "hosts", "platform_options": {"hosts": "n1,n2,n3", "ssh": ssh}}
+    run_example(tmp_path, json.dumps(config), data.as_uri(), monkeypatch)

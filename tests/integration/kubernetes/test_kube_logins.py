@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 from kube_fixtures import Namespace
+from kube_in_cluster import as_pod
 
 from cloudtrain.errors import PlatformError
 from cloudtrain.platforms.kubernetes.api.client import Api
@@ -179,43 +180,14 @@ print(len(api.list(CONFIG_MAP)[0]))
 def test_a_pod_uses_its_service_account_and_the_token_that_rotates(
     kubernetes: Namespace, tmp_path: Path
 ) -> None:
-    bench, name = kubernetes.bench, kubernetes.name
-    bench.create("serviceaccounts", name, {"metadata": {"name": "trainer"}})
     rules = [{"apiGroups": [""], "resources": ["configmaps"], "verbs": ["list"]}]
-    bench.create("roles", name, {"metadata": {"name": "trainer"}, "rules": rules})
-    reference = {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": "trainer"}
-    subjects = [{"kind": "ServiceAccount", "name": "trainer", "namespace": name}]
-    bench.create(
-        "rolebindings", name, {"metadata": {"name": "trainer"}, "roleRef": reference, "subjects": subjects}
-    )
-    path = f"/api/v1/namespaces/{name}/serviceaccounts/trainer/token"
-    request = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {"audiences": []}}
-    _, answer = bench.raw("POST", path, request)
-    token = json.loads(answer)["status"]["token"]
-    account = tmp_path / "account"
-    account.mkdir()
-    for file, text in {"token": "expired", "next": token, "namespace": name}.items():
-        (account / file).write_text(text)
-    (account / "ca.crt").write_bytes(kubernetes.server.authority.read_bytes())
-    folder = "/var/run/secrets/kubernetes.io/serviceaccount"
-    mounts = f"mount -t tmpfs none /run && mkdir -p {folder} && mount --bind {account} {folder}"
-    host, port = kubernetes.server.url.removeprefix("https://").split(":")
-    environ = {name: value for name, value in os.environ.items() if name != "KUBECONFIG"}
+    command, environ = as_pod(kubernetes, tmp_path, rules, token="expired")
     run = subprocess.run(
-        ["unshare", "-m", "sh", "-c", f'{mounts} && exec "$0" -c "$1"', sys.executable, IN_CLUSTER],
-        env={
-            **environ,
-            "KUBERNETES_SERVICE_HOST": host,
-            "KUBERNETES_SERVICE_PORT": port,
-            "HOME": str(tmp_path),
-        },
-        capture_output=True,
-        text=True,
-        check=False,
+        [*command, sys.executable, "-c", IN_CLUSTER], env=environ, capture_output=True, text=True, check=False
     )
     assert run.returncode == 0, run.stderr
     lines = run.stdout.splitlines()
-    assert lines[0] == f"in-cluster {name} a token"
+    assert lines[0] == f"in-cluster {kubernetes.name} a token"
     assert "does not accept the credentials of the context in-cluster" in lines[1]
     assert len(lines) == 3
 

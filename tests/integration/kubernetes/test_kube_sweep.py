@@ -9,12 +9,18 @@ from pathlib import Path
 
 import pytest
 from kube_fixtures import Namespace
+from kube_in_cluster import as_pod
+from kube_nodes import Node
+from kube_roles import RULES
 from kube_training import estimator
+from sdk_tuner_example import run_example
 
 from cloudtrain import ContinuousParameter, HyperparameterTuner
+from cloudtrain.storage import open_store
 from cloudtrain.sweep.plan import make_plan
 from cloudtrain.sweep.start import create
 from cloudtrain.sweep.trials import COMPLETED, FAILED
+from cloudtrain.testing import S3Server
 
 CONTROLLED = str(Path(__file__).parents[1] / "sweep/controlled.py")
 SCRIPT = """
@@ -73,3 +79,45 @@ def test_a_tuner_searches_in_a_cluster(kubernetes: Namespace, tmp_path: Path) ->
     assert {job["metadata"]["name"] for job in kubernetes.bench.list("jobs", kubernetes.name)} == {
         row["TrainingJobName"] for row in rows
     }
+
+
+@pytest.mark.soak
+def test_the_example_of_the_sdk(
+    kubernetes: Namespace, s3: str, s3_server: S3Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kubernetes.give_storage(s3_server)
+    kubernetes.cluster.add_node(Node("c5", labels={"node.kubernetes.io/instance-type": "c5.2xlarge"}))
+    open_store(f"s3://{s3}/data").write("digits", b"")
+    config = f"platform: kubernetes\nimage_uri: python\noutput_path: s3://{s3}/out\n"
+    run_example(tmp_path, config, f"s3://{s3}/data", monkeypatch)
+
+
+@pytest.mark.soak
+def test_a_pod_controls_a_sweep_also_after_it_was_killed(
+    kubernetes: Namespace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The state of the sweep is in a folder that outlives the pod, as on a claim."""
+    monkeypatch.setenv("CLOUDTRAIN_HOME", str(tmp_path / "home"))
+    (tmp_path / "train.py").write_text(SCRIPT)
+    (tmp_path / "opt.yaml").write_text(
+        "entry_point: train.py\n"
+        "platform: kubernetes\n"
+        "image_uri: python\n"
+        "platform_options: {discard_outputs: true}\n"
+        "metric_definitions: [{Name: loss, Regex: 'loss=([0-9.]+)'}]\n"
+        "sweep: {space: {rate: [0.3, 0.1, 0.2]}, metric: loss, sampler: grid, parallel: 2}\n"
+    )
+    pod, environ = as_pod(kubernetes, tmp_path, RULES)
+    sweep = [*pod, sys.executable, "-m", "cloudtrain", "sweep"]
+    with subprocess.Popen(
+        [*sweep, "opt.yaml", "--name", "opt", "--foreground"], cwd=tmp_path, env=environ
+    ) as first:
+        kubernetes.wait_until(lambda: kubernetes.bench.list("jobs", kubernetes.name), "the first trial")
+        first.kill()
+    more = subprocess.run(
+        [*sweep, "continue", "opt", "--foreground"],
+        cwd=tmp_path, env=environ, capture_output=True, text=True, check=False, timeout=300,
+    )  # fmt: skip
+    assert more.returncode == 0, more.stderr
+    assert "best: opt-0001  loss=0.1" in more.stdout
+    assert len(kubernetes.bench.list("jobs", kubernetes.name)) == 3

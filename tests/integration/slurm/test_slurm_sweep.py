@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from sdk_tuner_example import run_example
 from slurm_cluster import SlurmCluster
 from slurm_jobs import ONE_RANK, POLL, number_of, wait_for_end, wait_until
 
@@ -82,6 +83,15 @@ def test_a_tuner_searches_on_slurm(
     assert [row["TrainingJobStatus"] for row in rows] == ["Completed"] * 2
     assert tuner.best_training_job() == min(rows, key=lambda row: row["rate"])["TrainingJobName"]
     assert tuner.best_estimator().hyperparameters() == {"rate": min(row["rate"] for row in rows)}
+
+
+@pytest.mark.soak
+def test_the_example_of_the_sdk(slurm: SlurmCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "digits").touch()
+    types = "slurm: {instance_types: {ml.c5.2xlarge: {partition: main}}}"
+    config = f"platform: slurm\n{types}\nplatform_options: {{poll_seconds: 1}}\n"
+    run_example(tmp_path, config, (tmp_path / "data").as_uri(), monkeypatch)
 
 
 def test_one_allocation_has_several_trials(

@@ -9,9 +9,10 @@ from pathlib import Path
 
 import pytest
 
+from cloudtrain.contract import JobStatus
 from cloudtrain.cost.so_far import Cost
 from cloudtrain.errors import PlatformError, StorageError
-from cloudtrain.platforms import JobDescription
+from cloudtrain.platforms import JobDescription, Request
 from cloudtrain.sweep import controller
 from cloudtrain.sweep.plan import make_plan
 from cloudtrain.sweep.start import create
@@ -46,6 +47,25 @@ class SilentAboutCost(Troubled):
         return Cost(2.0)
 
 
+class Interrupted(Troubled):
+    """A platform on which the end of its client cuts the first submission off: it leaves a job that never runs."""
+
+    def submit(self, request: Request) -> None:
+        super().submit(request)
+        if len(self.requests) == 1:
+            raise SystemExit("the client was killed")
+
+    def describe(self, job_name: str) -> JobDescription:
+        found = super().describe(job_name)
+        return replace(found, status=JobStatus.PENDING) if len(self.requests) == 1 else found
+
+    def withdraw(self, job_name: str) -> bool:
+        is_held = len(self.requests) == 1
+        if is_held:
+            del self._jobs[job_name]
+        return is_held
+
+
 @pytest.fixture
 def sweep(tmp_path: Path) -> StartedSweep:
     (tmp_path / "train.py").write_text("print('loss')")
@@ -68,6 +88,16 @@ def test_unexpected_errors_do_not_end_a_sweep(
     assert "Expecting value" in log
     assert "No space left on device" in log
     assert "KeyError: 'status'" in log
+
+
+def test_a_trial_whose_submission_was_interrupted_is_submitted_again(sweep: StartedSweep) -> None:
+    platform = Interrupted()
+    with pytest.raises(SystemExit), sweep.journal.owned():
+        controller.control(sweep.journal, platform)
+    with sweep.journal.owned():
+        controller.control(sweep.journal, platform)
+    assert sweep.status == "Completed"
+    assert [request.job_name[-1] for request in platform.requests] == [*"0012"]
 
 
 def test_trials_do_not_wait_for_the_cost_of_another(
