@@ -207,7 +207,7 @@ class Study:
     def _sampler(self, seed: int) -> Any:
         samplers = self._optuna.samplers
         if self._plan.sampler == "tpe":
-            return samplers.TPESampler(seed=seed, n_startup_trials=STARTUP_TRIALS)
+            return samplers.TPESampler(seed=seed, n_startup_trials=STARTUP_TRIALS, constant_liar=True)
         try:
             return samplers.CmaEsSampler(seed=seed, warn_independent_sampling=False)
         except ImportError:
