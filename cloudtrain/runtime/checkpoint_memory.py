@@ -193,14 +193,15 @@ class CheckpointMemory:
             return
         status = os.statvfs(folder)
         unit = status.f_frsize
-        amounts = [(status.f_bavail * unit, min(status.f_blocks * unit, LARGE))]
-        amounts += self._machine.free_memory()
+        amounts = self._machine.free_memory()
+        if status.f_blocks:  # else only the machine limits it, as some volumes in memory
+            amounts.append((status.f_bavail * unit, min(status.f_blocks * unit, LARGE)))
         is_full = any(free < RESERVE * total for free, total in amounts)
         if is_full or self._given_up:
             copies = [*folder.glob("*/*.data"), *folder.glob("*.data")]  # first those of other hosts
             taken = [_take_back(path) for path in copies]
             self._given_up |= any(taken)
-        space = min(free - SPACE_LEFT * total for free, total in amounts)
+        space = min((free - SPACE_LEFT * total for free, total in amounts), default=0)
         write_whole(folder / SPACE, b"-1" if self._given_up else str(max(int(space), 0)).encode())
 
 

@@ -16,7 +16,7 @@ def advice_for(folder: Path, nbytes: int, environ: Mapping[str, str]) -> str:
     """How to get space for ``nbytes`` more in ``folder``; empty if its file system is not the limit. Raises OSError."""
     status = os.statvfs(folder)
     free, total = status.f_bavail * status.f_frsize, status.f_blocks * status.f_frsize
-    if free - total // 5 >= nbytes:
+    if not total or free - total // 5 >= nbytes:
         return ""
     return f"{folder.parent} has {total >> 20} MB: {_enlarge(environ, any(map(os.path.exists, CONTAINERS)))}"
 

@@ -231,7 +231,10 @@ def test_copies_leave_memory_to_the_script(
     (proc / "meminfo").write_text("MemTotal: 1000000 kB\nMemAvailable: 900000 kB\n")
     memory._look()
     assert space_in(memory.folder) == 300, "data loaders and NCCL use /dev/shm too"
-    Status.f_bavail = 40
+    Status.f_blocks = Status.f_bavail = 0
+    memory._look()
+    assert space_in(memory.folder) == 700_000 << 10, "a tmpfs of size 0 has no limit"
+    Status.f_blocks, Status.f_bavail = 1000, 40
     (memory.folder / "a-copy.data").write_bytes(b"1")
     memory._look()
     assert space_in(memory.folder) == -1
