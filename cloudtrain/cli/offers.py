@@ -47,12 +47,15 @@ def command(
       cloudtrain offers --gpu H100 --count 8
       cloudtrain offers --count 16 --platform slurm --all
     """
-    from cloudtrain.errors import InvalidJob
+    from cloudtrain.errors import InvalidJob, PlatformError
     from cloudtrain.plan.hardware import gpu_name
     from cloudtrain.plan.offers import find_offers, reachable_platforms
+    from cloudtrain.platforms import get_platform
 
     if not 1 <= count <= 1_000_000:
-        raise InvalidJob(f"--count {count}: expected a number from 1 on")
+        raise InvalidJob(f"--count {count}: expected a number from 1 on, up to 1,000,000")
+    for platform in platforms:
+        get_platform(platform)
     name = gpu_name(gpu) if gpu else ""
     problems: list[str] = []
     found = find_offers(name, count, [*dict.fromkeys(platforms or reachable_platforms())], problems, region)
@@ -61,6 +64,10 @@ def command(
         return
     for problem in problems:
         notify("Note", problem)
+    if not found and problems:
+        raise PlatformError(
+            "where it could run is not known", hint="The notes above say why. Or ask another --platform."
+        )
     if not found:
         click.echo(
             "no host with such GPUs was found: ask for fewer (--count) or any kind (no --gpu)",

@@ -64,7 +64,16 @@ def parse_body(data: bytes, *, complete: bool = False) -> dict[str, Any]:
 def read_terms(terms: Mapping[str, Any]) -> Mapping[str, Any]:
     """``terms``, those of a job or of an attempt. Raises ValueError, which names the field that has the wrong type."""
     given = Fields(terms, "cost_terms")
-    for name in ("per_hour", "cap_seconds", "gpus", "max_cost", "max_gpu_hours", "paid", "paid_for"):
+    for name in (
+        "per_hour",
+        "cap_seconds",
+        "gpus",
+        "max_cost",
+        "max_gpu_hours",
+        "paid",
+        "paid_for",
+        "reserve",
+    ):
         given.number(name, 0, least=0)
     for name in ("currency", "source", "date", "cap"):
         given.text(name, "")

@@ -15,7 +15,7 @@ from cloudtrain.contract.host import gpu_count
 from cloudtrain.cost.known import config_prices, config_rows, known_prices, today
 from cloudtrain.cost.prices import PriceRow, Where, find_price, in_force
 from cloudtrain.errors import InvalidJob, PlatformError
-from cloudtrain.runtime.supervisor.caps import PRICE, cap_of
+from cloudtrain.runtime.supervisor.caps import HOUR, PRICE, cap_of, money
 
 if TYPE_CHECKING:
     from cloudtrain.spec import CostTerms, TrainingJob
@@ -202,7 +202,9 @@ def capped(terms: CostTerms, job: TrainingJob, groups: Sequence[Nodes]) -> CostT
     highest = terms.per_hour
     if platform in ON_ONE_PRICE:  # no attempt could shorten the time again
         highest = max([terms.per_hour or 0.0, *(one["per_hour"] for one in terms.later)])
-    cap, seconds = cap_of({**msgspec.structs.asdict(terms), "per_hour": highest}).values()
+    cap, seconds, reserve = cap_of(
+        {**msgspec.structs.asdict(terms), "per_hour": highest, "reserve": job.stop_grace}
+    ).values()
     least = 1.0 if platform in ON_THIS_MACHINE else LEAST_SECONDS
     if seconds < least:
         raise InvalidJob(
@@ -210,7 +212,7 @@ def capped(terms: CostTerms, job: TrainingJob, groups: Sequence[Nodes]) -> CostT
             "cannot train",
             hint=f"It has to pay for at least {least:g} s.",
         )
-    return msgspec.structs.replace(terms, cap=cap, cap_seconds=seconds)
+    return msgspec.structs.replace(terms, cap=cap, cap_seconds=seconds, reserve=reserve)
 
 
 def terms_text(terms: CostTerms | None) -> str:
@@ -218,9 +220,31 @@ def terms_text(terms: CostTerms | None) -> str:
     return msgspec.json.encode(terms).decode() if terms else ""
 
 
+def projection(job: TrainingJob, platform: str) -> str:
+    """The most that a resolved job can cost before it is stopped, as a sentence; empty if its price is not known."""
+    from cloudtrain.spec import DEFAULT_MAX_RUN
+
+    terms = job.cost_terms
+    if terms is None or not terms.per_hour:
+        return ""
+    highest = max([terms.per_hour, *(one["per_hour"] for one in terms.later)])
+    rate = f"{money(highest, terms.currency)} an hour"
+    run = job.max_run or (DEFAULT_MAX_RUN if platform == "sagemaker" else None)
+    limits = [(highest * run / HOUR, f"max_run of {run} s")] if run else []
+    if terms.max_cost:
+        limits.append((terms.max_cost, f"max_cost of {terms.max_cost:g} {terms.currency}"))
+    if terms.max_gpu_hours:
+        hours = terms.max_gpu_hours
+        limits.append((highest * hours / terms.gpus, f"max_gpu_hours of {hours:g}"))
+    if not limits:
+        return f"the job costs {rate}, and nothing limits that: set max_cost or max_run"
+    most, why = min(limits)
+    return f"the job costs at most {money(most, terms.currency)}, in all attempts: {rate}, {why}"
+
+
 def shortest(max_run: int | None, terms: CostTerms | None) -> int | None:
     """Whole seconds that the job may run: ``max_run``, or less if a cap is reached before. None for no limit."""
     if terms is None or not terms.cap:
         return max_run
-    cap = max(1, math.floor(terms.cap_seconds))
+    cap = max(1, math.floor(terms.cap_seconds - terms.reserve))
     return cap if max_run is None else min(max_run, cap)

@@ -54,10 +54,9 @@ def gpu_name(text: str) -> str:
     """The name of a GPU in the table, from one in any case. Raises InvalidJob, with the nearest name."""
     names: dict[str, str] = {name.lower(): name for name in _table()["gpus"]}
     if text.lower() not in names:
-        known = ", ".join(names.values())
         raise InvalidJob(
             f"unknown GPU {text!r}",
-            hint=f"{nearest(text.upper(), [*names.values()])} Known GPUs: {known}.".strip(),
+            hint=nearest(text.upper(), [*names.values()]),
         )
     return names[text.lower()]
 

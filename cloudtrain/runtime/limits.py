@@ -45,7 +45,8 @@ class Limits:
         self._seconds = settings.max_run or math.inf
         terms = Fields(parse_json(settings.cost_terms.encode()) if settings.cost_terms else {})
         is_cap = (
-            terms.text("cap", "") and settings.max_run > terms.number("cap_seconds", 0.0) - 1
+            terms.text("cap", "")
+            and settings.max_run > terms.number("cap_seconds", 0.0) - terms.number("reserve", 0.0) - 1
         )  # whole seconds
         self._limit = f"the {terms.text('cap', '')} is reached" if is_cap else ""
         self._most = settings.max_preemptions if settings.max_preemptions >= 0 else math.inf

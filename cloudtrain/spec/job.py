@@ -57,6 +57,7 @@ class CostTerms(Struct, frozen=True, omit_defaults=True):
         max_cost, max_gpu_hours: as in the job; 0 without.
         cap: the cap that is reached first, for display, such as ``max_cost of 50 EUR``; empty if there is none.
         cap_seconds: how long the job may run before it is reached.
+        reserve: how many seconds before that the job is stopped, so that it has saved by then.
     """
 
     per_hour: float | None = None
@@ -70,6 +71,7 @@ class CostTerms(Struct, frozen=True, omit_defaults=True):
     max_gpu_hours: float = 0.0
     cap: str = ""
     cap_seconds: float = 0.0
+    reserve: float = 0.0
 
 
 class TrainingJob(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):

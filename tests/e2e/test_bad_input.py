@@ -189,6 +189,9 @@ def test_plans(arguments: list[str], phrases: list[str], here: Path) -> None:
 def test_offers_of_an_unknown_gpu_and_of_none(here: Path) -> None:
     is_one_error(cloudtrain("offers", "--gpu", "H10", cwd=here), "unknown GPU 'H10'", "Did you mean 'H100'?")
     is_one_error(cloudtrain("offers", "--count", "0", cwd=here), "--count 0: expected a number from 1 on")
+    is_one_error(
+        cloudtrain("offers", "--platform", "slrum", cwd=here), "no platform 'slrum'", "Did you mean 'slurm'?"
+    )
 
 
 def test_a_job_is_not_submitted_with_a_plan_for_other_hosts(here: Path) -> None:

@@ -12,7 +12,7 @@ import pytest
 from cloudtrain.contract import Settings
 from cloudtrain.cost import Cost, Price, PriceRow, Where
 from cloudtrain.cost.so_far import cost_of
-from cloudtrain.cost.terms import Nodes, nodes_of, shortest, terms_of, with_terms
+from cloudtrain.cost.terms import Nodes, nodes_of, projection, shortest, terms_of, with_terms
 from cloudtrain.errors import InvalidJob
 from cloudtrain.runtime.limits import Limits
 from cloudtrain.runtime.supervisor.caps import limit_of, price_of, spent, terms_of_attempt
@@ -120,6 +120,13 @@ def test_the_nearest_cap_decides() -> None:
     terms = capped(**GPUS)
     assert terms is not None
     assert (terms.cap, shortest(None, terms), shortest(60, terms)) == ("", None, 60)
+    for grace, reserve in ((120.0, 120.0), (0.0, 0.0)):
+        terms = capped(max_cost=32, stop_grace=grace, **GPUS)
+        assert terms is not None
+        assert (terms.reserve, shortest(None, terms)) == (reserve, 7200 - reserve)
+    terms = capped(max_cost=0.32, **GPUS)
+    assert terms is not None
+    assert (terms.cap_seconds, terms.reserve) == (72.0, 7.2)
     assert capped("hosts") is None
 
 
@@ -176,7 +183,7 @@ def test_on_sagemaker_a_cap_is_the_maximum_runtime(tmp_path: Path, monkeypatch: 
     monkeypatch.setenv("AWS_DEFAULT_REGION", "us-east-1")
     (tmp_path / "train.py").write_text("")
     body = sagemaker(max_cost=1.408, instance_count=2)
-    assert body["StoppingCondition"]["MaxRuntimeInSeconds"] == 1800
+    assert body["StoppingCondition"]["MaxRuntimeInSeconds"] == 1800 - 120
     terms = json.loads(Settings.from_environ(body["Environment"]).cost_terms)
     assert (terms["per_hour"], terms["date"], terms["cap"]) == (2.816, "2026-09-24", "max_cost of 1.408 USD")
     assert sagemaker(max_cost=9999)["StoppingCondition"]["MaxRuntimeInSeconds"] == 86400, "never longer"
@@ -209,6 +216,9 @@ def test_the_limit_that_is_reached_first_gives_the_reason() -> None:
     assert limit_of(BODY) == (50.0, "the max_cost of 0.5 EUR is reached")
     assert limit_of({**BODY, "max_run": 10}) == (10.0, "max_run of 10 s is over")
     assert limit_of({}) == (float("inf"), "")
+    reserved = {**BODY["cost_terms"], "reserve": 5.0}  # type: ignore[dict-item]
+    assert limit_of({"cost_terms": reserved}) == (45.0, "the max_cost of 0.5 EUR is reached")
+    assert spent({"cost_terms": reserved}, 49.0) == ": it cost 0.49 EUR, 0.1089 GPU-hours"
     assert spent(BODY, 52.0) == ": it cost 0.52 EUR, 0.1156 GPU-hours, 2.0 s after the cap"
     assert spent({"max_run": 3}, 52.0) == ""
 
@@ -254,6 +264,8 @@ def test_an_attempt_takes_the_price_of_its_start() -> None:
     assert second["cap_seconds"] == 30.0, "0.4 EUR are left, and pay for half the time"
     assert cost_of({"cost_terms": second}, 20.0) == Cost(pytest.approx(0.3), "EUR", cap="max_cost of 0.5 EUR")
     assert limit_of({"cost_terms": second}) == (30.0, "the max_cost of 0.5 EUR is reached")
+    reserved = terms_of_attempt({**TERMS, "reserve": 5.0}, TERMS, 10.0, "2027-01-01")
+    assert reserved["reserve"] == 2.0, "a tenth of what is left"
     assert terms_of_attempt(second, second, 20.0, "2027-01-01") is second, "its price is that of the day"
     edited = {**second, "per_hour": 36.0, "source": "a new contract", "later": ()}
     third = terms_of_attempt(second, edited, 20.0, "2027-01-02")
@@ -323,3 +335,41 @@ def test_the_prices_of_days_to_come_go_with_the_job(
     assert terms.cap_seconds == 12 / per_hour * 3600, (
         "where no attempt can shorten it, the highest price counts"
     )
+
+
+@pytest.mark.parametrize(
+    ("platform", "fields", "expected"),
+    [
+        (
+            "slurm",
+            {"max_cost": 12},
+            "the job costs at most 12.00 EUR, in all attempts: 12.00 EUR an hour, max_cost of 12 EUR",
+        ),
+        (
+            "slurm",
+            {"max_run": 60},
+            "the job costs at most 0.20 EUR, in all attempts: 12.00 EUR an hour, max_run of 60 s",
+        ),
+        ("slurm", {}, "the job costs 12.00 EUR an hour, and nothing limits that: set max_cost or max_run"),
+        (
+            "sagemaker",
+            {},
+            "the job costs at most 288.00 EUR, in all attempts: 12.00 EUR an hour, max_run of 86400 s",
+        ),
+        (
+            "kubernetes",
+            {"max_cost": 12},
+            "the job costs at most 12.00 EUR, in all attempts: 12.00 EUR an hour, max_cost of 12 EUR",
+        ),
+    ],
+)
+def test_the_most_that_a_job_can_cost(
+    prices: Path, monkeypatch: pytest.MonkeyPatch, platform: str, fields: dict[str, Any], expected: str
+) -> None:
+    prices.write_text(DATED.replace("PLATFORM", platform))
+    monkeypatch.setattr("cloudtrain.cost.known.today", lambda: "2026-11-29")
+    monkeypatch.setattr("cloudtrain.cost.terms.today", lambda: "2026-11-29")
+    job = TrainingJob.from_dict({"entry_point": "a.py", "instance_count": 2, **fields})
+    given = SimpleNamespace(name=platform, aws=SimpleNamespace(region="r"))
+    assert projection(with_terms(job, given), platform) == expected
+    assert projection(job, platform) == ""

@@ -13,6 +13,8 @@ from typing import Any
 from cloudtrain.contract.documents import is_number
 
 HOUR = 3600.0
+LARGEST_RESERVE = 0.1
+"""The share of the time until a cap that is kept for the end of the job, if its ``stop_grace`` is longer."""
 PRICE = ("per_hour", "source", "date")
 """The fields of a price that an attempt takes from the table at its start."""
 
@@ -23,8 +25,13 @@ def limit_of(body: Mapping[str, Any]) -> tuple[float, str]:
     if body.get("max_run"):
         limits.append((float(body["max_run"]), f"max_run of {body['max_run']} s is over"))
     if terms.get("cap"):
-        limits.append((float(terms["cap_seconds"]), f"the {terms['cap']} is reached"))
+        limits.append((stop_seconds(terms), f"the {terms['cap']} is reached"))
     return min(limits, default=(float("inf"), ""))
+
+
+def stop_seconds(terms: Mapping[str, Any]) -> float:
+    """After how many seconds the job is stopped: before the cap, so that it has time to save."""
+    return float(terms["cap_seconds"] - terms.get("reserve", 0.0))
 
 
 def price_of(body: Mapping[str, Any]) -> dict[str, Any]:
@@ -94,7 +101,9 @@ def cap_of(terms: Mapping[str, Any]) -> dict[str, Any]:
     if not limits:
         return {}
     seconds, cap = min(limits)
-    return {"cap": cap, "cap_seconds": round(seconds, 3)}
+    left = max(0.0, seconds - terms.get("paid_for", 0.0))
+    reserve = min(terms.get("reserve", 0.0), LARGEST_RESERVE * left)
+    return {"cap": cap, "cap_seconds": round(seconds, 3), "reserve": round(reserve, 3)}
 
 
 def hourly(terms: Any) -> float | None:
@@ -131,4 +140,6 @@ def spent(body: Mapping[str, Any], seconds: float) -> str:
     parts = [f"it cost {cost[0]:.4g} {cost[1]}"] if cost else []
     if terms.get("gpus"):
         parts.append(f"{seconds * terms['gpus'] / HOUR:.4g} GPU-hours")
-    return f": {', '.join([*parts, f'{over:.1f} s after the cap'])}" if parts else ""
+    if parts and over >= 0.1:
+        parts.append(f"{over:.1f} s after the cap")
+    return f": {', '.join(parts)}" if parts else ""
