@@ -26,7 +26,7 @@ def prices(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_at_its_cap_a_job_saves_and_stops(slurm: SlurmCluster, tmp_path: Path) -> None:
     kept = tmp_path / "kept"
     options: dict[str, Any] = {
-        "max_cost": 0.01,
+        "max_cost": 0.02,
         "max_retry_attempts": 2,
         "stop_grace": 20,
         "checkpoint_s3_uri": kept.as_uri(),
@@ -38,10 +38,10 @@ def test_at_its_cap_a_job_saves_and_stops(slurm: SlurmCluster, tmp_path: Path) -
     found = wait_for_end(job).describe()
     assert (found.status, found.attempt) == (JobStatus.STOPPED, 0)
     matched = re.fullmatch(
-        r"the max_cost of 0\.01 EUR is reached: it cost ([\d.]+) EUR(?:, \S+ s after the cap)?", found.reason
+        r"the max_cost of 0\.02 EUR is reached: it cost ([\d.]+) EUR(?:, \S+ s after the cap)?", found.reason
     )
     assert matched, found.reason
-    assert 0.009 <= float(matched[1]) < 0.01 * (6 + 20) / 6
+    assert 0.018 <= float(matched[1]) < 0.02 * (12 + 20) / 12
     assert [*kept.rglob("saved-by-*")]
     [archive] = job.download(tmp_path / "got")
     assert archive.exists()
