@@ -104,7 +104,7 @@ def test_what_could_not_be_uploaded_is_sent_later(
         output_path=f"s3://{s3}/out",
         checkpoint_s3_uri=f"s3://{s3}/checkpoints",
         max_retry_attempts=2,
-        max_run=15,
+        max_run=30,
         stop_grace=1,
         wait=False,
     )

@@ -382,7 +382,7 @@ def test_the_cost_of_all_trials_is_capped(folder: Path, monkeypatch: pytest.Monk
     costs = [trial.cost for trial in trials.all]
     assert all(costs)
     assert trials.cost is not None
-    assert 0.0008 < trials.cost <= 0.003
+    assert 0.0008 < trials.cost <= 0.006  # the last trial ends a poll and its grace after its cap
     assert Job.attach(started.best().name).platform.request(started.best().name).body["cost_terms"]["cap"]  # type: ignore[attr-defined]
 
 
