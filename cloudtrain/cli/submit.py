@@ -196,7 +196,6 @@ def command(
     with _interruptible("nothing was submitted."):
         submission = _prepare(fields, options, quiet=as_json)
         if options["diff"] or options["dry_run"]:
-            _show_cost(submission)
             _show_only(submission, options, as_json=as_json)
             return
         planned = _planned(submission, options["plan_file"])
@@ -252,11 +251,6 @@ def _report(submission: Submission) -> None:
         click.echo(f"Left out by .gitignore or .cloudtrainignore: {_first_few(packed.left_out)}", err=True)
     for warning in (*submission.warnings, *config_warnings()):
         notify("Warning", warning)
-    _show_cost(submission)
-
-
-def _show_cost(submission: Submission) -> None:
-    """Print the most that the job can cost, if its price is known."""
     if submission.job.cost_terms:
         from cloudtrain.cost.terms import projection
 
