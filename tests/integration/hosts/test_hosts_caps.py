@@ -1,8 +1,9 @@
-"""A cap on the cost of a job on hosts that are reached through ssh: a rank that does not end, and a
+"""A cap on the cost of a job on hosts that are reached through ssh: ranks that do not end, a host that is paused, and a
 supervisor that is killed."""
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
@@ -77,11 +78,31 @@ def _assert_capped(hosts: SshHosts, job: Job, most_seconds: float) -> None:
     assert cost == pytest.approx(float(told[1]), rel=0.1)
     with tarfile.open(hosts.job(job.name) / "output/model.tar.gz") as model:
         assert [item.name for item in model if item.isfile()] == ["saved"]
-    hosts.wait_for_silence()
+
+
+def _pause(first: int) -> None:
+    """Stop the processes of the host whose first process has this ID, but for its ssh server."""
+    namespace = os.readlink(f"/proc/{first}/ns/pid")
+    for process in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            command = (process / "cmdline").read_bytes()
+            if os.readlink(process / "ns/pid") == namespace and b"sshd" not in command:
+                os.kill(int(process.name), signal.SIGSTOP)
 
 
 def test_a_rank_that_ignores_the_stop_is_killed_after_the_grace(hosts: SshHosts) -> None:
     _assert_capped(hosts, _start(hosts, "stubborn"), GRACE + ENDS)
+    hosts.wait_for_silence()
+
+
+def test_a_host_that_is_paused_over_the_cap_ends_too(hosts: SshHosts) -> None:
+    job = _start(hosts, "paused")
+    _pause(hosts._servers["n2"].first_process)
+    try:
+        _assert_capped(hosts, job, GRACE + 2 * ENDS)
+    finally:
+        hosts.kill("n2")
+        hosts.start_server(hosts.machines[1])
 
 
 def test_after_the_kill_of_its_supervisor_a_job_costs_no_more(hosts: SshHosts) -> None:
