@@ -13,7 +13,7 @@ from typing import Any
 
 from cloudtrain import environment
 from cloudtrain.checkpoint.candidates import Candidates, checked_step, warn_of, what_follows
-from cloudtrain.checkpoint.copies import Copies, fail
+from cloudtrain.checkpoint.copies import Copies, State, Task, fail
 from cloudtrain.checkpoint.errors import Damaged
 from cloudtrain.checkpoint.failed_saves import FailedSaves, save_patience, warn
 from cloudtrain.checkpoint.format import tree
@@ -25,7 +25,6 @@ from cloudtrain.checkpoint.same_step import SameStep
 from cloudtrain.checkpoint.sharded.group import RankGroup
 from cloudtrain.checkpoint.sharded.saver import ShardedSaver, own_shards
 from cloudtrain.checkpoint.store.store import CheckpointStore, Source
-from cloudtrain.checkpoint.tasks import State, Task
 from cloudtrain.checkpoint.tensors.snapshot import Buffer
 from cloudtrain.checkpoint.workers import BackgroundSaves, WorkerPool
 from cloudtrain.environment.job import set_exit_policy

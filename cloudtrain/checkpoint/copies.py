@@ -2,19 +2,43 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import dataclass
 from functools import partial
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from cloudtrain.checkpoint.format.tensor_files import FileGrouping
 from cloudtrain.checkpoint.memory.tier import MemoryTier, SlotBuffer
-from cloudtrain.checkpoint.sharded.saver import Prepare, RankShards
+from cloudtrain.checkpoint.sharded.saver import NO_SHARDS, Prepare, RankShards
 from cloudtrain.checkpoint.store.store import PreparedSave
-from cloudtrain.checkpoint.tasks import State, Task
+from cloudtrain.checkpoint.tensors.framework import Leaf
 from cloudtrain.checkpoint.tensors.snapshot import Buffer
 from cloudtrain.checkpoint.workers import WorkerPool
 from cloudtrain.errors import CheckpointError
 from cloudtrain.observe.checkpointing import Unspoiled
 from cloudtrain.storage.retry_policy import Patience
+
+
+@dataclass(frozen=True)
+class State:
+    """The part of a state that a rank saves."""
+
+    step: int
+    document: Mapping[str, Any]
+    leaves: Mapping[str, Leaf]
+    metadata: Mapping[str, Any]
+    shards: RankShards = NO_SHARDS
+
+
+@dataclass(frozen=True)
+class Task:
+    """A save to be committed in the background."""
+
+    step: int
+    prepare: Prepare
+    buffer: Buffer
+    """Holds the snapshot; free for reuse afterwards."""
+    patience: Patience
 
 
 class Copies:

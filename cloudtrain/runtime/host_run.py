@@ -45,11 +45,10 @@ from cloudtrain.runtime.leader_client import Inbox, LeaderClient
 from cloudtrain.runtime.leader_links import Message
 from cloudtrain.runtime.logged_metrics import LoggedMetrics
 from cloudtrain.runtime.metrics import MetricFinder
-from cloudtrain.runtime.outcome import HostOutcome, without_secrets
+from cloudtrain.runtime.outcome import HostOutcome, phase_failure, without_secrets
 from cloudtrain.runtime.output import OutputMerger, say
 from cloudtrain.runtime.outputs.host_outputs import OutputUpload
 from cloudtrain.runtime.outputs.patience import UPLOAD_SECONDS
-from cloudtrain.runtime.phase_failure import phase_failure
 from cloudtrain.runtime.phases import Phases
 from cloudtrain.runtime.ports import free_port
 from cloudtrain.runtime.rank_diagnosis import RankDiagnosis

@@ -10,6 +10,7 @@ from cloudtrain._secrets.hiding import ValueHider
 from cloudtrain.contract import FailureClass, FailureReport, JobStatus, Paths
 from cloudtrain.contract.documents import LARGEST_REPORT
 from cloudtrain.contract.failure import FINAL_CODE
+from cloudtrain.observe import steady
 from cloudtrain.storage.atomic import replace_file
 from cloudtrain.storage.disk_reserve import Reserve
 
@@ -97,3 +98,13 @@ def without_secrets(report: FailureReport, hider: ValueHider) -> FailureReport:
     texts = ("message", "hint", "traceback", "stacks")
     hidden = {name: hider.hide_all(getattr(report, name)) for name in texts}
     return replace(report, **hidden, log_tail=tuple(hider.hide_all(report.log_tail)))
+
+
+def phase_failure(error: Exception, host: str, phase: str | None, hider: ValueHider) -> FailureReport:
+    """The report of ``error`` on ``host``. Does not name a rank."""
+    from cloudtrain.runtime.diagnose.ranks import report_error
+    from cloudtrain.runtime.inputs.installer import RequirementsFailed
+
+    if isinstance(error, RequirementsFailed):
+        return without_secrets(replace(error.report, host=host, time=steady.now()), hider)
+    return without_secrets(report_error(error, host, phase), hider)

@@ -16,9 +16,8 @@ from cloudtrain.observe import EventLog, steady
 from cloudtrain.observe.events import SPARE, Event
 from cloudtrain.runtime.host_config import HostConfig
 from cloudtrain.runtime.inputs.preparation import Preparation
-from cloudtrain.runtime.outcome import HostOutcome
+from cloudtrain.runtime.outcome import HostOutcome, phase_failure
 from cloudtrain.runtime.output import say
-from cloudtrain.runtime.phase_failure import phase_failure
 from cloudtrain.runtime.phases import Phases
 from cloudtrain.storage import retry_policy
 

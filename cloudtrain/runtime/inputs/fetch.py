@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
+import hashlib
 import itertools
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
+from cloudtrain._system.safe_open import Beneath
+from cloudtrain.contract import Paths
 from cloudtrain.contract.channels import ChannelInput
 from cloudtrain.contract.source import SourceLimits
 from cloudtrain.errors import NotFound, StorageError
 from cloudtrain.runtime.digest import sha256_of
 from cloudtrain.runtime.host_config import HostConfig
-from cloudtrain.runtime.inputs.prepared import mark_prepared, take_prepared
 from cloudtrain.runtime.inputs.unpack import unpack
 from cloudtrain.storage import ObjectInfo, open_store, split_uri, uri_scheme, uri_to_path
 from cloudtrain.storage.retry_policy import ATTEMPTS
@@ -171,3 +174,29 @@ def _link(folder: Path, source: Path, entries: Iterable[ObjectInfo], *, whole: b
         link.parent.mkdir(parents=True, exist_ok=True)
         link.unlink(missing_ok=True)
         link.symlink_to(source / entry.key)
+
+
+_FOLDER = "prepared"
+_LONGEST = 100
+
+
+def mark_prepared(paths: Paths, channel: str, entries: Sequence[ObjectInfo]) -> None:
+    """Note that a channel's data is complete, before any script has run here."""
+    with Beneath(paths.base) as base:
+        base.make_folder(_FOLDER)
+        base.write(f"{_FOLDER}/{channel}", _digest(entries))
+
+
+def take_prepared(paths: Paths, channel: str, entries: Sequence[ObjectInfo]) -> bool:
+    """Whether the channel's data is complete and has not changed since. The script may change it now: asks once."""
+    key = f"{_FOLDER}/{channel}"
+    with contextlib.suppress(OSError), Beneath(paths.base) as base:
+        mark = base.read(key, _LONGEST)
+        base.remove(key)
+        return mark == _digest(entries)
+    return False
+
+
+def _digest(entries: Sequence[ObjectInfo]) -> bytes:
+    listing = sorted((entry.key, entry.size, entry.modified) for entry in entries)
+    return hashlib.sha256(repr(listing).encode()).hexdigest().encode()

@@ -17,10 +17,9 @@ from cloudtrain.errors import CloudtrainError
 from cloudtrain.job import Job
 from cloudtrain.observe.metric_series import MetricReader
 from cloudtrain.platforms import Events, Metrics, Platform, Requests, Series
-from cloudtrain.watch.dashboard.heat import heat_map
 from cloudtrain.watch.dashboard.logs import Logs, command
 from cloudtrain.watch.dashboard.parts import ranks
-from cloudtrain.watch.dashboard.points import PARTS as POINTS, plots
+from cloudtrain.watch.dashboard.points import PARTS as POINTS, heat_map, plots
 from cloudtrain.watch.report.content import report
 from cloudtrain.watch.report.document import Facts, Paragraph, Section
 from cloudtrain.watch.report.facts import what_ran

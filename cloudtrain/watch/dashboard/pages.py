@@ -28,10 +28,9 @@ from cloudtrain.job import Job
 from cloudtrain.platforms import get_platform
 from cloudtrain.sweep.trials import Trial
 from cloudtrain.watch.dashboard import parts
-from cloudtrain.watch.dashboard.actions import ACTIONS, possible
+from cloudtrain.watch.dashboard.actions import ACTIONS, Shown, again, possible
 from cloudtrain.watch.dashboard.jobs import PAGE, Jobs, Wanted
 from cloudtrain.watch.dashboard.looks import LOOK_SECONDS, PARTS, Watched
-from cloudtrain.watch.dashboard.resubmit import Shown, again
 from cloudtrain.watch.report.comparison import comparison
 from cloudtrain.watch.report.document import Section
 from cloudtrain.watch.report.gather import gather_from, shown_request

@@ -1,11 +1,14 @@
-"""The courses of metrics for a plot: of many values, the smallest and the largest of each part are kept."""
+"""The plots of a job's page: the courses of its metrics, and its hosts and their GPUs as a heat map."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from cloudtrain._display.markup import Html, element, line
+from cloudtrain._display.view import JobView
+from cloudtrain.observe import GpuSample, Sample
 from cloudtrain.observe.metric_series import Point, thinned
 from cloudtrain.platforms import Series
 
@@ -44,3 +47,55 @@ def plot(points: Sequence[Point], parts: int = PARTS) -> dict[str, Any]:
 
 def _finite(value: float | None) -> float | None:
     return value if value is not None and math.isfinite(value) else None
+
+
+MOST_HOSTS = 1024
+STEPS = 10
+"""The number of colours."""
+
+
+def heat_map(view: JobView) -> Html:
+    """The last sample of each host; empty if there is none. Each cell has its value as text, too."""
+    hosts = [(name, samples[-1]) for name, samples in view.samples.items() if samples][:MOST_HOSTS]
+    if not hosts:
+        return Html("")
+    most = max(len(sample.gpus) for _, sample in hosts)
+    headings = ("host", "CPU", "memory", *(f"GPU {number}" for number in range(most)))
+    head = element("tr", *(element("th", heading, scope="col") for heading in headings))
+    rows = (
+        element("tr", element("th", line(name, 60), scope="row"), *_cells(sample)) for name, sample in hosts
+    )
+    table = element("table", element("thead", head), element("tbody", *rows), class_="heat")
+    title = element("h2", "Hosts and GPUs")
+    return element("section", title, element("div", table, class_="wide", tabindex=0))
+
+
+def _cells(sample: Sample) -> Iterator[Html]:
+    yield _cell(_share(sample.cpu, sample.cpus), "processors in use")
+    yield _cell(_share(sample.memory, sample.memory_limit), "memory in use")
+    for gpu in sample.gpus:
+        yield _cell(None if gpu.use is None else gpu.use / 100, _about(gpu))
+
+
+def _cell(share: float | None, title: str) -> Html:
+    if share is None:
+        return element("td", "n/a", title=title)
+    step = round(min(max(share, 0.0), 1.0) * STEPS)
+    return element("td", f"{share:.0%}", title=title, class_=f"h{step}")
+
+
+def _share(part: float | None, whole: float | None) -> float | None:
+    return None if part is None or not whole else part / whole
+
+
+def _about(gpu: GpuSample) -> str:
+    memory = _share(gpu.memory, gpu.memory_total)
+    facts = (
+        gpu.id,
+        None if memory is None else f"memory {memory:.0%}",
+        None if gpu.temperature is None else f"{gpu.temperature:.0f} °C",
+        None if gpu.power is None else f"{gpu.power:.0f} W",
+        f"throttled: {gpu.throttling}" if gpu.throttling else None,
+        f"Xid {gpu.xid:.0f}" if gpu.xid else None,
+    )
+    return ", ".join(fact for fact in facts if fact)

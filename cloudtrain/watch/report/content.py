@@ -14,10 +14,9 @@ from cloudtrain.observe import Sample
 from cloudtrain.observe.metric_series import Point
 from cloudtrain.observe.stacks import StackDump
 from cloudtrain.watch.report import facts
-from cloudtrain.watch.report.curves import Curve, describe, plot
+from cloudtrain.watch.report.curves import Curve, as_text, describe, draw, plot
 from cloudtrain.watch.report.document import Block, Code, Document, Facts, Figure, Paragraph, Section, Table
 from cloudtrain.watch.report.gather import Gathered
-from cloudtrain.watch.report.phases import as_text, draw
 
 MOST_CURVES = 24
 MOST_METRICS = 200

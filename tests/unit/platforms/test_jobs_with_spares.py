@@ -9,7 +9,7 @@ import pytest
 
 from cloudtrain.contract import JobStatus, Paths
 from cloudtrain.errors import InvalidJob
-from cloudtrain.runtime.inputs.prepared import mark_prepared, take_prepared
+from cloudtrain.runtime.inputs.fetch import mark_prepared, take_prepared
 from cloudtrain.runtime.supervisor.places import place_details
 from cloudtrain.runtime.supervisor.record import JobRecord
 from cloudtrain.storage import ObjectInfo
