@@ -20,11 +20,9 @@ class PullProgress(Protocol):
 
     def add_total(self, count: int) -> None:
         """Announce ``count`` more bytes to download."""
-        ...
 
     def add(self, count: int) -> None:
         """Report that ``count`` more bytes were downloaded."""
-        ...
 
 
 def ensure_image(

@@ -168,33 +168,27 @@ class Platform(Protocol):
 
         Raises InvalidJob if this platform cannot run the job.
         """
-        ...
 
     def submit(self, request: Request) -> None:
         """Submit a rendered request, and return when the platform has accepted it.
 
         Raises JobExists, another PlatformError or a StorageError; then nothing is left behind.
         """
-        ...
 
     def describe(self, job_name: str) -> JobDescription:
         """Raises JobNotFound."""
-        ...
 
     def logs(self, job_name: str, *, follow: bool = False) -> Iterator[str]:
         """The lines that ranks printed, each with its rank as prefix; with ``follow``, until the job ends.
 
         Raises JobNotFound.
         """
-        ...
 
     def stop(self, job_name: str) -> None:
         """Stop the job: ranks get SIGTERM and a grace period. Raises JobNotFound."""
-        ...
 
     def list(self) -> Iterator[JobDescription]:
         """All jobs that the platform knows, the newest first."""
-        ...
 
 
 @runtime_checkable
@@ -206,7 +200,6 @@ class Outlines(Protocol):
 
         In the place of a job about which they are unknown is why.
         """
-        ...
 
 
 @runtime_checkable
@@ -221,7 +214,6 @@ class Resolver(Protocol):
 
         Raises InvalidJob if this platform cannot run the job, PlatformError if it does not answer.
         """
-        ...
 
 
 @runtime_checkable
@@ -230,7 +222,6 @@ class Naming(Protocol):
 
     def base_name(self, base: str) -> str:
         """The nearest start of a job's name that the platform accepts. The time and random characters follow it."""
-        ...
 
 
 @runtime_checkable
@@ -239,7 +230,6 @@ class JobWarnings(Protocol):
 
     def job_warnings(self, job: TrainingJob) -> list[str]:
         """Warnings, one sentence each. ``job`` is resolved."""
-        ...
 
 
 @runtime_checkable
@@ -248,7 +238,6 @@ class WarmUp(Protocol):
 
     def warm_up(self) -> None:
         """Announce that a job is being prepared, and will probably be submitted soon. Returns immediately."""
-        ...
 
 
 @runtime_checkable
@@ -277,7 +266,6 @@ class Resubmission(Protocol):
         The function gets one that shows a line to the user. It may wait, then submits the job again under its name, and
         returns whether it did: not if the job failed for another reason. Raises PlatformError.
         """
-        ...
 
 
 @runtime_checkable
@@ -289,14 +277,12 @@ class Arrays(Protocol):
 
         Raises InvalidJob if the platform cannot start them together.
         """
-        ...
 
     def submit_array(self, script: str, requests: Sequence[Request]) -> None:
         """Submit the jobs, in the order of the array, with what `render_array` returned.
 
         Raises JobExists, another PlatformError or a StorageError; then nothing is left of any of them.
         """
-        ...
 
 
 @runtime_checkable
@@ -308,7 +294,6 @@ class Preemption(Protocol):
 
         Raises JobNotFound, or PlatformError if the job does not run.
         """
-        ...
 
 
 @runtime_checkable
@@ -320,7 +305,6 @@ class Upkeep(Protocol):
 
     def upkeep(self, job_name: str) -> AbstractContextManager[None]:
         """Does so until its body ends. Raises JobNotFound."""
-        ...
 
 
 @runtime_checkable
@@ -333,7 +317,6 @@ class PendingOutputs(Protocol):
         Raises JobNotFound; PlatformError if the job runs or its training is not complete; StorageError if the storage
         failed again.
         """
-        ...
 
 
 @runtime_checkable
@@ -345,7 +328,6 @@ class Notifications(Protocol):
 
         Raises JobNotFound, or PlatformError if it is on another machine.
         """
-        ...
 
 
 @runtime_checkable
@@ -354,11 +336,9 @@ class AccountStorage(Protocol):
 
     def code_location(self, job: TrainingJob) -> str:
         """The URI for the source of ``job``: its ``code_location``, or the account's default."""
-        ...
 
     def open_store(self, uri: str) -> Store:
         """The store below ``uri``, with the credentials of the account."""
-        ...
 
     def upload(
         self, path: Path, uri: str, progress: Progress | None = None, *, kms_key: str | None = None
@@ -368,7 +348,6 @@ class AccountStorage(Protocol):
         Args:
             kms_key: the key to encrypt it with. Passed only for a job that has an ``output_kms_key``.
         """
-        ...
 
 
 @runtime_checkable
@@ -382,7 +361,6 @@ class Downloads(Protocol):
 
         None if it can be read from here: in S3, or in a folder of this machine. Raises NotFound, StorageError.
         """
-        ...
 
 
 @runtime_checkable
@@ -391,7 +369,6 @@ class Events(Protocol):
 
     def events(self, job_name: str, *, follow: bool = False) -> Iterator[dict[str, Any]]:
         """The records of ``events.jsonl`` (`cloudtrain.observe`); with ``follow``, until the job ends."""
-        ...
 
 
 @dataclass(frozen=True)
@@ -409,7 +386,6 @@ class States(Protocol):
 
     def states(self, job_name: str) -> list[JobState]:
         """All states so far, in order. The message of the last one may still change. Raises JobNotFound."""
-        ...
 
 
 Series = Mapping[str, Sequence[Point]]
@@ -422,7 +398,6 @@ class Metrics(Protocol):
 
     def metrics(self, job_name: str) -> Series:
         """Raises JobNotFound, or PlatformError if access to them is denied."""
-        ...
 
 
 @runtime_checkable
@@ -431,7 +406,6 @@ class Summaries(Protocol):
 
     def summary(self, job_name: str) -> Summary:
         """The summary of all events so far: a copy. Raises JobNotFound, or PlatformError if access is denied."""
-        ...
 
 
 @runtime_checkable
@@ -446,11 +420,9 @@ class Stacks(Protocol):
 
         Raises JobNotFound, or PlatformError if the job has no running ranks.
         """
-        ...
 
     def last_stacks(self, job_name: str) -> StackDump | None:
         """The stacks that were taken last, also those of a job that has ended; None if there are none."""
-        ...
 
 
 @runtime_checkable
@@ -459,7 +431,6 @@ class Prices(Protocol):
 
     def cost(self, description: JobDescription) -> Cost | None:
         """The cost so far of the job that was just described; None if its price is not known. Raises PlatformError."""
-        ...
 
 
 def cost_so_far(platform: Platform, description: JobDescription) -> Cost | None:
@@ -504,7 +475,6 @@ class Places(Protocol):
         Raises:
             InvalidJob: there are too few machines or GPUs. The message names ``parallel`` or ``trials_per_host``.
         """
-        ...
 
 
 @runtime_checkable
@@ -513,7 +483,6 @@ class Offers(Protocol):
 
     def offers(self) -> Sequence[HostOffer]:
         """Those with GPUs, on all clusters in the config file. Raises PlatformError if access is denied."""
-        ...
 
 
 @runtime_checkable
@@ -529,7 +498,6 @@ class Preflight(Protocol):
             request: the request to be submitted; None to check only the platform and the user's defaults.
             imports: the modules that the script imports and the source does not contain.
         """
-        ...
 
 
 @runtime_checkable
@@ -543,11 +511,9 @@ class Export(Protocol):
 
         Raises InvalidJob if the service cannot run the job.
         """
-        ...
 
     def upload_for(self, request: Request) -> None:
         """Upload what the job needs in addition to its source and data. Raises StorageError."""
-        ...
 
 
 @runtime_checkable
@@ -556,4 +522,3 @@ class Requests(Protocol):
 
     def request(self, job_name: str) -> Request:
         """The request that started the job, as far as the platform still has it. Raises JobNotFound."""
-        ...

@@ -54,21 +54,18 @@ class Store(Protocol):
 
     def read(self, key: str) -> bytes:
         """The whole object. Raises NotFound."""
-        ...
 
     def open(self, key: str) -> BinaryIO:
         """The object as a stream, to be read from beginning to end. Raises NotFound.
 
         The stream's methods also raise the errors of `cloudtrain.errors`.
         """
-        ...
 
     def write(self, key: str, data: Data, *, sha256: bytes | None = None) -> None:
         """Create or replace the object.
 
         Pass the SHA-256 digest of the data if it is known: some stores send one and need not compute it then.
         """
-        ...
 
     def create(self, key: str, data: bytes) -> bool:
         """Create the object if it does not exist; otherwise change nothing and return False.
@@ -76,23 +73,18 @@ class Store(Protocol):
         Of several simultaneous calls exactly one succeeds, except on an S3 service without conditional writes,
         which is logged.
         """
-        ...
 
     def stat(self, key: str) -> ObjectInfo | None:
         """The object's key and size; None if it does not exist. Raises NotFound if the bucket does not exist."""
-        ...
 
     def list(self, prefix: str = "") -> Iterator[ObjectInfo]:
         """All objects whose key starts with ``prefix``, sorted by key."""
-        ...
 
     def delete(self, keys: Iterable[str]) -> None:
         """Delete the objects, ignoring those that do not exist."""
-        ...
 
     def download(self, key: str, path: Path, progress: Progress | None = None) -> None:
         """Copy the object to the file ``path``, which appears only when complete."""
-        ...
 
     def upload(
         self, source: Path | BinaryIO, key: str, progress: Progress | None = None, *, if_absent: bool = False
@@ -104,7 +96,6 @@ class Store(Protocol):
             if_absent: if the object exists, copy nothing and return False. For content-addressed keys only: two
                 simultaneous calls may both copy.
         """
-        ...
 
 
 def opened(source: Path | BinaryIO) -> AbstractContextManager[BinaryIO]:

@@ -32,19 +32,15 @@ class Suggestions(Protocol):
 
     def ask(self, number: int) -> tuple[dict[str, Any], dict[str, Any]]:
         """The parameters of a new trial, and what to remember of it."""
-        ...
 
     def report(self, number: int, step: int, value: float) -> bool:
         """Note the metric of a running trial at a step. Returns whether to prune the trial."""
-        ...
 
     def tell(self, trial: Trial) -> None:
         """Learn from a trial that has ended."""
-        ...
 
     def remembered(self, number: int) -> dict[str, Any]:
         """The attributes of a trial that the sampler and the pruner need after a restart."""
-        ...
 
 
 def suggestions(plan: SweepPlan, trials: Sequence[Trial]) -> Suggestions:

@@ -134,11 +134,9 @@ class Work(Protocol):
 
     def done(self) -> bool:
         """Whether `wait` would return immediately."""
-        ...
 
     def wait(self) -> Any:
         """Raises CollectiveError, which names the operation and the ranks."""
-        ...
 
 
 T = TypeVar("T")

@@ -31,7 +31,6 @@ class BatchRoot(JobRoot, Protocol):
 
     def write_private(self, path: str, data: bytes) -> None:
         """Write a file that only its owner can read, at every moment."""
-        ...
 
     def provide(self, path: str, content: Callable[[], bytes]) -> None:
         """Write a file whose name contains a hash of its content, unless it exists.
@@ -40,7 +39,6 @@ class BatchRoot(JobRoot, Protocol):
             path: absolute, on the cluster.
             content: called only if the file does not exist.
         """
-        ...
 
 
 class LocalBatchRoot(LocalRoot):

@@ -84,27 +84,22 @@ class ClusterJobs(SupervisedPlatform, Generic[AnyQueued]):
     @abstractmethod
     def start(self, draft: JobFiles, request: Request) -> None:
         """See `HostLauncher.start`."""
-        ...
 
     @abstractmethod
     def signal(self, job: JobFiles, name: str) -> None:
         """See `HostLauncher.signal`."""
-        ...
 
     @abstractmethod
     def refusal(self, complaint: str) -> PlatformError:
         """The error for a job that the scheduler did not take."""
-        ...
 
     @abstractmethod
     def queue(self, cluster: str = "") -> SharedQueue[AnyQueued, Any]:
         """The queue of a cluster, for a scheduler of several; empty for the default one."""
-        ...
 
     @abstractmethod
     def signs(self, job_name: str, number: str) -> tuple[list[str], list[str]]:
         """The names and the folders that the queue may show for a job with this number: see `is_same`."""
-        ...
 
     def _submit_new(self, draft: JobFiles, request: Request, command: str) -> tuple[JobFiles, Submission]:
         """Place the files of a job, and run ``command`` in its folder. See `HostLauncher.start`.
@@ -262,7 +257,6 @@ class ClusterJobs(SupervisedPlatform, Generic[AnyQueued]):
     @abstractmethod
     def states(self, job_name: str) -> builtins.list[JobState]:
         """See `States.states`."""
-        ...
 
     def remembering(self, job_name: str | None) -> AbstractContextManager[None]:
         """Read the files of a job on a cluster with one command."""

@@ -77,7 +77,6 @@ class ClusterPlatform(ABC, Generic[Jobs]):
     @abstractmethod
     def _open(self, ticket: Ticket) -> Jobs:
         """The jobs of a cluster. Raises InvalidJob, PlatformError."""
-        ...
 
     def submit(self, request: Request) -> None:
         with unless_queued() as undo:

@@ -150,7 +150,6 @@ class Named(Protocol):
     @property
     def folder(self) -> str:
         """From which it was submitted, as an absolute path; empty if the scheduler does not report it."""
-        ...
 
 
 class Queued(Named, Protocol):
@@ -159,7 +158,6 @@ class Queued(Named, Protocol):
     @property
     def submitted(self) -> float | None:
         """In seconds since the epoch."""
-        ...
 
     @property
     def is_ended(self) -> bool: ...
@@ -205,12 +203,10 @@ class SharedQueue(ABC, Generic[AnyQueued, Kept]):
     @abstractmethod
     def _query(self) -> str:
         """The answer of the scheduler about all jobs of this user. Raises PlatformError if it does not answer."""
-        ...
 
     @abstractmethod
     def _parse(self, text: str) -> Mapping[str, AnyQueued]:
         """The jobs in such an answer, by number."""
-        ...
 
     def look(self, number: str, since: float) -> Standing[AnyQueued]:
         """Find a job in the queue. Queries the scheduler only if the last answer is too old.

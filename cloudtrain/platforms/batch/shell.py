@@ -126,7 +126,6 @@ class Shell(Protocol):
         Raises PlatformError if the machine cannot be reached; ConnectionLost if the command may have been carried out,
         because it took too long, or the connection broke.
         """
-        ...
 
     def stream(self, command: str) -> AbstractContextManager[Iterator[bytes]]:
         """Start ``command``, which may never end, such as ``tail -F``. Gives its output in pieces as they arrive.
@@ -134,7 +133,6 @@ class Shell(Protocol):
         An empty piece means that nothing has arrived for a while. The command is ended with the context. Raises
         PlatformError if the machine cannot be reached, or no longer.
         """
-        ...
 
 
 class LocalShell:

@@ -37,12 +37,10 @@ class LogStream(Protocol):
     @property
     def holds(self) -> bool:
         """Whether it has events that `next_page` has not returned yet."""
-        ...
 
     @property
     def order(self) -> tuple[str, int, str]:
         """Sorts streams, to order events of the same time."""
-        ...
 
     def next_page(self, limit: int, until: float, *, is_partial: bool) -> Page:
         """The next events, at most ``limit``. After an error, the next call requests the same ones.
@@ -51,7 +49,6 @@ class LogStream(Protocol):
             until: milliseconds since the epoch. A page with a later event is the stream's last in this round.
             is_partial: another round follows. Later events are held for it, and the stream need not be read to its end.
         """
-        ...
 
 
 S = TypeVar("S", bound=LogStream)

@@ -29,12 +29,10 @@ class TicketFiles(ABC, Generic[T]):
     @abstractmethod
     def _parse(self, given: Fields) -> T:
         """Raises ValueError."""
-        ...
 
     @abstractmethod
     def _place(self, ticket: T) -> Hashable:
         """The same value for all jobs in one place."""
-        ...
 
     def write(self, job_name: str, ticket: T) -> None:
         values: Any = ticket

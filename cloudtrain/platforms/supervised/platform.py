@@ -68,15 +68,12 @@ class HostLauncher(Protocol):
         Raises PlatformError or StorageError if the job cannot be started, or FileExistsError if there is one of this
         name; then no part of it runs, and nothing has its name.
         """
-        ...
 
     def signal(self, job: JobFiles, name: str) -> None:
         """Send a signal to the job: `preemption.STOP` or `preemption.PREEMPT`. Does nothing if it has ended."""
-        ...
 
     def is_alive(self, job: JobFiles) -> bool:
         """Whether the job is queued or running, so its record may still change."""
-        ...
 
 
 class SupervisedPlatform(ABC):

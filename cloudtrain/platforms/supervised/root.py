@@ -80,45 +80,36 @@ class JobRoot(Protocol):
     @property
     def uri(self) -> str:
         """The URI of the root, as the job's hosts see it: the default for outputs and checkpoints."""
-        ...
 
     def place(self, job_name: str) -> str:
         """The job's folder, for display."""
-        ...
 
     def create(self, job_name: str) -> str:
         """Create the folder of a new job, under a temporary name, which is the result: `names` does not include it.
 
         Raises FileExistsError if there is a job of this name.
         """
-        ...
 
     def publish(self, draft: str, job_name: str) -> None:
         """Rename a complete folder that `create` made to the name of its job, in one step.
 
         Raises FileExistsError if there is a job of this name.
         """
-        ...
 
     def remove(self, name: str) -> None:
         """Remove the folder of a job that was not started."""
-        ...
 
     def names(self) -> Iterable[str]:
         """The names of all jobs that have a record, in any order."""
-        ...
 
     def read(self, path: str) -> bytes:
         """The content of a file that `write` wrote. Raises FileNotFoundError."""
-        ...
 
     def read_part(self, path: str, start: int) -> bytes:
         """Some bytes of a growing file, from ``start``; empty only at its end. Raises FileNotFoundError."""
-        ...
 
     def write(self, path: str, data: bytes) -> None:
         """Write ``data`` to ``path`` atomically, replacing an existing file."""
-        ...
 
 
 @dataclass(frozen=True)

@@ -60,7 +60,6 @@ class Heard(Protocol):
     @property
     def heard(self) -> float:
         """When there was any last, on the clock of `time.monotonic`; 0: never."""
-        ...
 
 
 class SilenceWatch:

@@ -50,15 +50,12 @@ class Host(Protocol):
     @property
     def scripts_started(self) -> bool:
         """Whether a signal can reach a script."""
-        ...
 
     def send(self, message: Message) -> None:
         """`Stop`, `Notify`, `Abort` or `Kill`. The last two end the ranks."""
-        ...
 
     def poll(self) -> Iterator[FailureReport]:
         """The ranks that have failed since the last look."""
-        ...
 
 
 def lead(hosts: Sequence[Host], signals: Signals) -> int:

@@ -32,19 +32,15 @@ class Continuation(Protocol):
 
         False if someone has cancelled the job.
         """
-        ...
 
     def end(self) -> None:
         """The job has ended, with a final record: nothing of it stays in the queue."""
-        ...
 
     def cause(self) -> FailureClass:
         """Why the scheduler takes the hosts back: PREEMPTED, TIME_LIMIT or HOST_LOST."""
-        ...
 
     def spare_seconds(self) -> float:
         """How long this submission may still train after a notice, which may arrive too early for a short limit."""
-        ...
 
     def check_next(self, cause: FailureClass) -> None:
         """Raises PlatformError if the job may not make the next attempt, or would make it in vain.
@@ -52,7 +48,6 @@ class Continuation(Protocol):
         Args:
             cause: why the scheduler takes the hosts back.
         """
-        ...
 
     def start_next(self) -> str:
         """Let the scheduler start the next attempt, once this supervisor has ended. Returns what was done, for the log.
@@ -60,4 +55,3 @@ class Continuation(Protocol):
         The record is pending already: the scheduler may end this process before it returns. Raises PlatformError if
         nothing will start the next attempt.
         """
-        ...

@@ -33,19 +33,15 @@ class RunningHost(Protocol):
 
     def poll(self) -> int | None:
         """Its exit code, negative for a signal; None while it runs."""
-        ...
 
     def send_signal(self, number: int) -> None:
         """Send a signal. Does nothing if the runtime has ended."""
-        ...
 
     def abandon(self) -> None:
         """Kill only this one, which the other hosts have lost. It counts as ended soon, whether it answers or not."""
-        ...
 
     def lost(self, name: str) -> FailureReport | None:
         """The evidence on host ``name``, which ended without a report; None for no more than its exit code."""
-        ...
 
 
 class Hosts(Protocol):
@@ -74,21 +70,17 @@ class Hosts(Protocol):
 
     def assign(self, left_out: Sequence[str], dropped: Sequence[str]) -> None:
         """Give every host its place in the next attempt: see `assign`."""
-        ...
 
     @property
     def may_lose_some(self) -> bool:
         """Whether the job continues when a host is lost, with a spare one or with fewer."""
-        ...
 
     @property
     def free_spares(self) -> Sequence[str]:
         """The spare hosts that could take a place now."""
-        ...
 
     def prepare(self) -> None:
         """Create the folders and the configuration of every host, for a new attempt."""
-        ...
 
     def start(self, attempt: int, log: int) -> Mapping[str, RunningHost]:
         """Start the runtime of every host. Returns the runtimes by host name.
@@ -97,18 +89,15 @@ class Hosts(Protocol):
             attempt: the number of earlier attempts.
             log: the descriptor of the job's log, to which they write their output.
         """
-        ...
 
     def report(self, name: str) -> FailureReport | None:
         """The failure, of the host or of the job, that the runtime of a host reported."""
-        ...
 
     def finish(self, *, failed: bool) -> FailureReport | None:
         """Save the outputs of the hosts, which have all ended, and remove everything but their folders.
 
         Returns the failure to do so, unless the attempt itself ``failed``.
         """
-        ...
 
 
 class FolderHosts:

@@ -216,7 +216,6 @@ class NodeHosts(FolderHosts):
     @abstractmethod
     def command(self) -> list[str]:
         """The command that starts the node program on every node."""
-        ...
 
     def prepare(self) -> None:
         for name in (*self.names, *self.spares):  # links of nodes that were lost
