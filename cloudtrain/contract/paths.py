@@ -23,6 +23,10 @@ class Paths:
     def from_environ(cls, environ: Mapping[str, str] = os.environ) -> Paths:
         return cls(Path(environ.get("SAGEMAKER_BASE_DIR") or DEFAULT_BASE))
 
+    def key(self, path: Path) -> str:
+        """``path`` relative to ``base``, as `cloudtrain._system.safe_open.Beneath` takes it."""
+        return path.relative_to(self.base).as_posix()
+
     @property
     def input(self) -> Path:
         return self.base / "input"

@@ -26,7 +26,7 @@ class NewEvents:
 
     def __init__(self, paths: Paths) -> None:
         self._folder = paths.base
-        self._key = paths.events.relative_to(paths.base).as_posix()
+        self._key = paths.key(paths.events)
         self._mark = Bookmark()
 
     def read(self) -> Iterator[list[Event]]:

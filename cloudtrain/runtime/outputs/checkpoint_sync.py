@@ -46,7 +46,7 @@ def read_record(paths: Paths) -> dict[str, State] | None:
     path = record_path(paths)
     try:
         with Beneath(paths.base) as base:
-            data = base.read(path.relative_to(paths.base).as_posix(), LARGEST_RECORD)
+            data = base.read(paths.key(path), LARGEST_RECORD)
         return {str(key): (int(size), int(time)) for key, (size, time) in json.loads(data).items()}
     except (OSError, ValueError, TypeError, AttributeError, RecursionError):
         return None

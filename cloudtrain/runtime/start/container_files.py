@@ -349,19 +349,15 @@ def report_start(container: Mapping[str, Any], name: str, paths: Paths, code: in
     if not container or code <= 0 or code == INTERRUPTED:
         return
     with contextlib.suppress(OSError), Beneath(paths.base) as base:
-        base.open(key_of(paths, paths.failure_report)).close()
+        base.open(paths.key(paths.failure_report)).close()
         return
     engine, image = container["engine"], container["image"]
     message = f"{engine} did not run the runtime in {image}: exit code {code}"
     hint = "See the last lines of the log: cloudtrain logs JOB"
     with contextlib.suppress(OSError), Beneath(paths.base) as base:
-        text = base.read(key_of(paths, paths.failure), LARGEST_REPORT).decode("utf-8", "replace").strip()
+        text = base.read(paths.key(paths.failure), LARGEST_REPORT).decode("utf-8", "replace").strip()
         message, hint = text.removeprefix("cloudtrain: "), ""
     write_report(paths, report_of(name, f"container: {message}", hint, code))
-
-
-def key_of(paths: Paths, path: Path) -> str:
-    return path.relative_to(paths.base).as_posix()
 
 
 def report_of(name: str, message: str, hint: str, code: int) -> FailureReport:
@@ -370,4 +366,4 @@ def report_of(name: str, message: str, hint: str, code: int) -> FailureReport:
 
 def write_report(paths: Paths, report: FailureReport) -> None:
     with contextlib.suppress(OSError), Beneath(paths.base) as base:  # a full disk
-        base.write(key_of(paths, paths.failure_report), report.to_json().encode())
+        base.write(paths.key(paths.failure_report), report.to_json().encode())

@@ -37,7 +37,6 @@ from cloudtrain.runtime.run_folder import RUN_RUNTIME
 from cloudtrain.runtime.start.container_files import (
     NOT_STARTED,
     in_container,
-    key_of,
     report_of,
     report_start,
     write_report,
@@ -176,7 +175,7 @@ def set_interface(paths: Paths, job: NodeJob, name: str) -> None:
     other = next((host for host in (job.names[0], *job.names[1:2]) if host != name), name)
     other = job.address or other
     interface = interface_to(other) or "lo" if job.interface == "auto" else job.interface
-    key = key_of(paths, paths.input_config / "resourceconfig.json")
+    key = paths.key(paths.input_config / "resourceconfig.json")
     with Beneath(paths.base) as base:
         document = json.loads(base.read(key, LARGEST_CONFIG))
         base.write(key, json.dumps({**document, "network_interface_name": interface}).encode())

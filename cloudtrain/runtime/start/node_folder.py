@@ -162,7 +162,7 @@ class LocalHostFolder(HostFolder):
             return
         self._copied_at = time.monotonic()
         with contextlib.suppress(OSError):  # a full disk; the next time copies more
-            with Beneath(self.base) as own, own.open(self._key(self._own.events)) as events:
+            with Beneath(self.base) as own, own.open(self._own.key(self._own.events)) as events:
                 events.seek(self._position)
                 data = events.read()
             if data:
@@ -177,8 +177,8 @@ class LocalHostFolder(HostFolder):
         with contextlib.suppress(OSError), Beneath(self.base) as own:
             for path in (self._own.failure, self._own.failure_report, self._own.success):
                 with contextlib.suppress(OSError):
-                    self._copy_file(own, self._key(path))
-            logs = self._key(self._own.logs)
+                    self._copy_file(own, self._own.key(path))
+            logs = self._own.key(self._own.logs)
             with own.inside(logs) as inside:
                 keys = [
                     f"{logs}/{found.key}" for found in inside.walk(lambda key, why: None) if found.is_file
@@ -194,9 +194,6 @@ class LocalHostFolder(HostFolder):
             target.parent.mkdir(parents=True, exist_ok=True)
             with open(target, "wb") as copy:
                 shutil.copyfileobj(file, copy)
-
-    def _key(self, path: Path) -> str:
-        return path.relative_to(self.base).as_posix()
 
 
 class SentHostFolder(HostFolder):
@@ -220,7 +217,7 @@ class SentHostFolder(HostFolder):
             with contextlib.suppress(OSError), Beneath(self.base) as own:
                 self._send(Leader(own.read(LEADER, LARGEST_CONTENT).decode()).frames(0))
                 self._is_announced = True
-        key = self._key(self._paths.events)
+        key = self._paths.key(self._paths.events)
         with contextlib.suppress(OSError), Beneath(self.base) as own, own.open(key) as events:
             events.seek(self._position)
             for data in iter(lambda: events.read(LARGEST_CONTENT), b""):
@@ -234,7 +231,7 @@ class SentHostFolder(HostFolder):
         """Send the rest of the events, and the report."""
         self.copy()
         with contextlib.suppress(OSError), Beneath(self.base) as own:
-            report = own.read(self._key(self._paths.failure_report), LARGEST_CONTENT)
+            report = own.read(self._paths.key(self._paths.failure_report), LARGEST_CONTENT)
             self._send(Report.of(report).frames(0))
 
     def send_outputs(self, folders: Iterable[str]) -> None:
@@ -269,9 +266,6 @@ class SentHostFolder(HostFolder):
 
     def _leave(self, key: str) -> None:
         self._send(Warn(f"{key} is not a regular file: it was left on the host").frames(0))
-
-    def _key(self, path: Path) -> str:
-        return path.relative_to(self.base).as_posix()
 
 
 def host_folder(shared: Path, local: Path, *, on_node: bool) -> HostFolder:

@@ -69,7 +69,7 @@ class HostEvents:
         self.reclaimed.clear()
         for name in hosts:
             paths = self._folder.host(name)
-            key = paths.events.relative_to(paths.base).as_posix()
+            key = paths.key(paths.events)
             self._sources.append(_Source(name, paths.base, key))
 
     def collect(self) -> None:

@@ -190,24 +190,20 @@ class FolderHosts:
         with Beneath(paths.base) as base:
             for folder in (paths.model, paths.output, paths.code):
                 with contextlib.suppress(OSError):
-                    base.remove(_key(paths, folder))
+                    base.remove(paths.key(folder))
             for folder in paths.folders:
-                base.make_folder(_key(paths, folder))
+                base.make_folder(paths.key(folder))
             for file, content in documents.items():
-                base.write(_key(paths, paths.input_config / file), json.dumps(content).encode())
+                base.write(paths.key(paths.input_config / file), json.dumps(content).encode())
             if len(names) > 1 and not is_spare and self._request.get("runtime", "cloudtrain") == "cloudtrain":
-                base.write(_key(paths, paths.input_config / SECRET_FILE), self._secret.encode(), mode=0o600)
+                base.write(paths.key(paths.input_config / SECRET_FILE), self._secret.encode(), mode=0o600)
         Reserve(paths.output, SPARES).keep()
 
 
 def read_left(paths: Paths, path: Path) -> bytes:
     """The beginning of a file that a host left. Raises OSError, also if it is not a regular file."""
     with Beneath(paths.base) as base:
-        return base.read(_key(paths, path), LARGEST_REPORT)
-
-
-def _key(paths: Paths, path: Path) -> str:
-    return path.relative_to(paths.base).as_posix()
+        return base.read(paths.key(path), LARGEST_REPORT)
 
 
 def numbered_names(count: int) -> list[str]:
