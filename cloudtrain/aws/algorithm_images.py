@@ -5,14 +5,11 @@ The tag of a version that is newer than ``algorithm_images.json`` follows that o
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterable, Mapping
-from functools import cache
 from pathlib import Path
-from typing import Any
 
-from cloudtrain.aws.image_data import image_instance_type, instance_family, registry
+from cloudtrain.aws.image_data import image_data, image_instance_type, instance_family, registry
 from cloudtrain.errors import InvalidJob, nearest
 from cloudtrain.spec import TrainingJob
 
@@ -55,7 +52,7 @@ _OWN_IMAGE = "Or set the image: image_uri='...'."
 
 def algorithm_names() -> tuple[str, ...]:
     """The names that `algorithm_image` knows."""
-    return tuple(_data()["images"])
+    return tuple(image_data(DATA)["images"])
 
 
 def algorithm_image(
@@ -78,7 +75,7 @@ def algorithm_image(
     Raises:
         InvalidJob: AWS has no such image, or none in this region.
     """
-    scopes: dict[str, dict[str, str]] = _data()["images"][name]
+    scopes: dict[str, dict[str, str]] = image_data(DATA)["images"][name]
     family = instance_family(instance_type or "")
     scope = image_scope or "training"
     if family in _GRAVITON:
@@ -100,7 +97,7 @@ def algorithm_image(
     if image.endswith(_PYTHON):
         _check_python(name, py_version)
     _check_instances(name, image, version, instance_type or "", family)
-    account = _data()["accounts"][kind].get(region)
+    account = image_data(DATA)["accounts"][kind].get(region)
     if account is None:
         raise InvalidJob(f"image_uri: the account of {name} in {region} is not known", hint=_OWN_IMAGE)
     return f"{registry(account, region)}/{image}"
@@ -111,7 +108,7 @@ def framework_image(job: TrainingJob, region: str) -> str:
     assert job.framework
     kind = image_instance_type(job)
     if not job.framework_version:
-        newest = _newest(_data()["images"][job.framework]["training"])
+        newest = _newest(image_data(DATA)["images"][job.framework]["training"])
         raise InvalidJob(
             f"framework_version: {job.framework} needs it, or an image_uri",
             hint=f"For example: framework_version='{newest}'.",
@@ -138,13 +135,13 @@ def algorithm_python(repository: str, tag: str) -> tuple[int, int] | None:
 
 def framework_python(framework: str, version: str | None) -> tuple[int, int] | None:
     """The version of Python in the image of one of `ALGORITHM_FRAMEWORKS`, if it is known."""
-    image = _data()["images"][framework]["training"].get(version, "")
+    image = image_data(DATA)["images"][framework]["training"].get(version, "")
     return algorithm_python(*image.rpartition("/")[2].split(":")) if image else None
 
 
 def is_algorithm_account(account: str) -> bool:
     """Whether the AWS account holds images of scikit-learn, XGBoost or AWS's own algorithms."""
-    return any(account in accounts.values() for accounts in _data()["accounts"].values())
+    return any(account in accounts.values() for accounts in image_data(DATA)["accounts"].values())
 
 
 def _default(name: str, scopes: Mapping[str, Mapping[str, str]], image_scope: str | None) -> str:
@@ -196,9 +193,3 @@ def _newest(images: Iterable[str]) -> str:
 def _numbers(version: str) -> tuple[int, ...]:
     """``"1.4-2"`` as ``(1, 4, 2)``; a name such as ``latest`` is less than all numbers."""
     return tuple(int(part) for part in re.findall(r"\d+", version))
-
-
-@cache
-def _data() -> dict[str, Any]:
-    data: dict[str, Any] = json.loads(DATA.read_text(encoding="utf-8"))
-    return data

@@ -15,8 +15,8 @@ DATA = Path(__file__).with_name("images.json")
 
 
 @cache
-def image_data() -> dict[str, Any]:
-    data: dict[str, Any] = json.loads(DATA.read_text(encoding="utf-8"))
+def image_data(path: Path = DATA) -> dict[str, Any]:
+    data: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
     return data
 
 

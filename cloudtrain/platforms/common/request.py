@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import msgspec
@@ -72,19 +73,26 @@ def base_body(job: TrainingJob, *, master_port: int, max_preemptions: int) -> di
 
 def base_settings(job: TrainingJob, master_port: int) -> Settings:
     """The settings of a job that do not depend on the platform. Without an ``output_path``, nothing is uploaded."""
-    assert job.job_name, "a job is named before it is rendered"
-    return Settings(
-        job_name=job.job_name,
-        output_uri=join_uri(job.output_path, job.job_name, "output") if job.output_path else "",
+    return settings_of(
+        job,
+        output_uri=join_uri(job.output_path, job.job_name or "", "output") if job.output_path else "",
         checkpoint_uri=job.checkpoint_s3_uri or "",
+        compress_output=not job.disable_output_compression,
+        master_port=master_port,
+        metric_definitions=tuple((item["Name"], item["Regex"]) for item in job.metric_definitions),
+    )
+
+
+def settings_of(job: TrainingJob, **own: Any) -> Settings:
+    """The settings that are the same on every platform, with a platform's ``own``."""
+    assert job.job_name, "a job is named before it is rendered"
+    same = Settings(
+        job_name=job.job_name,
         source_sha256=job.source.sha256 if job.source else "",
         git_commit=job.source.git_commit if job.source else "",
         max_source_size=job.source_limits.size,
         max_source_files=job.source_limits.files,
-        compress_output=not job.disable_output_compression,
-        master_port=master_port,
         hidden_variables=",".join(job.secrets),
-        metric_definitions=tuple((item["Name"], item["Regex"]) for item in job.metric_definitions),
         stop_grace=job.stop_grace,
         hang_after=job.hang_after,
         on_hang=job.on_hang,
@@ -94,6 +102,7 @@ def base_settings(job: TrainingJob, master_port: int) -> Settings:
         timeline=job.timeline,
         samples=job.samples,
     )
+    return replace(same, **own)
 
 
 _STREAM_FIELDS = ("compression", "record_wrapping", "shuffle_config")

@@ -29,6 +29,7 @@ from cloudtrain.platforms.common.bundled_runtime import (
     shared_folder,
 )
 from cloudtrain.platforms.common.hyperparameters import encoded_hyperparameters
+from cloudtrain.platforms.common.request import settings_of
 from cloudtrain.platforms.sagemaker.metrics import after_prefixes
 from cloudtrain.runtime.host_config import RUNTIME_CHANNEL, SECRET_CHANNEL
 from cloudtrain.runtime.job_secret import SECRET_FILE
@@ -155,29 +156,16 @@ def _check_limits(values: Mapping[str, str]) -> None:
 
 
 def _settings(job: TrainingJob) -> Settings:
-    assert job.source
     local_path = job.checkpoint_local_path if job.checkpoint_s3_uri else None
-    return Settings(
-        job_name=job.job_name or "",
+    return settings_of(
+        job,
         # a folder other than checkpoints/: the runtime keeps both in sync
         checkpoint_uri=PurePosixPath(local_path).as_uri()
         if local_path and local_path != DEFAULT_CHECKPOINTS
         else "",
         cost_terms=terms_text(job.cost_terms),
-        source_sha256=job.source.sha256,
-        git_commit=job.source.git_commit,
-        max_source_size=job.source_limits.size,
-        max_source_files=job.source_limits.files,
-        hidden_variables=",".join(job.secrets),
         source_channel=SOURCE_CHANNEL,
         stop_grace=min(job.stop_grace, LONGEST_GRACE),
-        hang_after=job.hang_after,
-        on_hang=job.on_hang,
-        hang_timeout=job.hang_timeout or 0.0,
-        join_timeout=job.join_timeout,
-        host_timeout=job.host_timeout,
-        timeline=job.timeline,
-        samples=job.samples,
         event_lines=True,
         opaque_event_lines=True,  # which lines CloudWatch finds is up to the expressions of the job
     )
