@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 
 import click
 
-from cloudtrain._display.stacks import count, title
+from cloudtrain._display.stacks import title
 from cloudtrain.cli._options import job_argument, json_option, platform_option
 from cloudtrain.cli._output import echo_json, notify
-from cloudtrain.contract.text import escape_line
+from cloudtrain.contract.text import counted, escape_line
 
 if TYPE_CHECKING:
     from cloudtrain.observe.stacks import StackDump
@@ -65,7 +65,7 @@ def command(
 def _show(dump: StackDump, *, full: bool) -> None:
     why = f", {escape_line(dump.why)}" if dump.why else ""
     when = time.strftime("%H:%M:%S", time.localtime(dump.time))
-    click.echo(click.style(f"{count(dump.ranks, 'rank')}, {when}{why}", dim=True))
+    click.echo(click.style(f"{counted(dump.ranks, 'rank')}, {when}{why}", dim=True))
     for group in dump.groups:
         click.echo()
         click.echo(click.style(title(group), bold=True))
@@ -74,11 +74,11 @@ def _show(dump: StackDump, *, full: bool) -> None:
         for call in shown:
             click.echo(f"  {escape_line(call)}")
         if len(shown) < len(calls):
-            click.echo(click.style(f"  … {count(len(calls) - len(shown), 'more call')}: --full", dim=True))
+            click.echo(click.style(f"  … {counted(len(calls) - len(shown), 'more call')}: --full", dim=True))
     if not dump.groups:
         click.echo("no rank has started yet")
     if dump.more:
-        notify("Note", f"{count(dump.more, 'other stack')} with more ranks each are not shown")
+        notify("Note", f"{counted(dump.more, 'other stack')} with more ranks each are not shown")
     if dump.silent:
         notify(
             "Warning",

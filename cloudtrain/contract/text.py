@@ -9,6 +9,7 @@ from cloudtrain._system.text import escape_line as escape_line, escape_text as e
 
 _COLOUR = pattern("(\x1b\\[[0-9;:]*m)")
 """The escape sequences that change nothing but colours."""
+_NUMBER = pattern(r"\d+")
 
 
 def is_text(text: str) -> bool:
@@ -19,6 +20,20 @@ def is_text(text: str) -> bool:
 def one_line(text: object) -> str:
     """A message of several lines, such as an error with its hint, in one line."""
     return " ".join(str(text).split())
+
+
+def counted(number: int, what: str) -> str:
+    """
+    >>> counted(1023, "rank"), counted(2, "process")
+    ('1,023 ranks', '2 processes')
+    """
+    plural = "" if number == 1 else "es" if what.endswith("s") else "s"
+    return f"{number:,} {what}{plural}"
+
+
+def by_number(name: str) -> str:
+    """The key that sorts host-2 before host-10."""
+    return _NUMBER.sub(lambda number: number[0].zfill(9), name)
 
 
 def escape_except_colours(line: str) -> str:

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from cloudtrain.contract.text import counted
 from cloudtrain.errors import CloudtrainError, InvalidJob
 from cloudtrain.plan.estimate import Range
 
@@ -56,7 +57,7 @@ def measured(job: Job) -> Measured:
     step, seen = found
     hosts = max(len(summary.course.hosts), 1)
     ranks = sum(len(host.ranks) for host in summary.course.hosts.values()) or hosts
-    notes = [f"{step:.4g} s a step on {_count(ranks, 'rank')} (job {job.name}, {seen:,} steps)"]
+    notes = [f"{step:.4g} s a step on {counted(ranks, 'rank')} (job {job.name}, {seen:,} steps)"]
     known: dict[str, Range] = {}
     _add_times(description, known, notes)
     size = _checkpoint(description, known, notes)
@@ -126,7 +127,3 @@ def _instance_type(job: Job) -> str:
         with contextlib.suppress(CloudtrainError, ValueError, TypeError, AttributeError, LookupError):
             facts, _ = facts_of_request(job.platform.request(job.name).body)
     return str(facts.get("instance_type") or "")
-
-
-def _count(number: int, what: str) -> str:
-    return f"{number:,} {what}" + ("" if number == 1 else "s")

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from cloudtrain.contract.host import GPU_SHARE
+from cloudtrain.contract.text import counted
 from cloudtrain.errors import InvalidJob
 
 
@@ -42,11 +43,3 @@ def with_share(fields: Mapping[str, Any], number: int, shares: int, port: int) -
         )
     environment = {**(fields.get("environment") or {}), GPU_SHARE: f"{number}/{shares}"}
     return {**fields, "environment": environment}
-
-
-def counted(count: int, what: str) -> str:
-    """
-    >>> counted(2, "GPU")
-    '2 GPUs'
-    """
-    return f"{count} {what}" if count == 1 else f"{count} {what}s"

@@ -13,6 +13,7 @@ from msgspec import Meta, Struct
 from cloudtrain.contract import Paths
 from cloudtrain.contract.host import share_of, visible_gpus
 from cloudtrain.contract.paths import DEFAULT_BASE
+from cloudtrain.contract.text import counted
 from cloudtrain.engine.client import Bind
 from cloudtrain.engine.engine import find_engine
 from cloudtrain.errors import InvalidJob
@@ -25,7 +26,7 @@ from cloudtrain.platforms.common.bundled_runtime import (
     check_channel_names,
 )
 from cloudtrain.platforms.common.hyperparameters import encoded_hyperparameters
-from cloudtrain.platforms.common.places import counted, shares_of_machine
+from cloudtrain.platforms.common.places import shares_of_machine
 from cloudtrain.platforms.common.platform_options import check_own_options
 from cloudtrain.platforms.common.request import base_body, check_channels, new_request
 from cloudtrain.platforms.common.runtime_choice import choose_runtime, explained

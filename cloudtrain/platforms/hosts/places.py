@@ -6,8 +6,9 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
+from cloudtrain.contract.text import counted
 from cloudtrain.errors import InvalidJob
-from cloudtrain.platforms.common.places import counted, with_share
+from cloudtrain.platforms.common.places import with_share
 from cloudtrain.platforms.hosts.host_list import NamedHost
 from cloudtrain.platforms.hosts.render import NAME, HostsOptions
 from cloudtrain.spec import TrainingJob

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import re
 import signal
 import time
 from abc import ABC, abstractmethod
@@ -15,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from cloudtrain.contract import FailureClass, FailureReport, JobStatus, Settings
 from cloudtrain.contract.preemption import PREEMPT, STOP
 from cloudtrain.contract.request_body import argument_details, request_settings
+from cloudtrain.contract.text import by_number
 from cloudtrain.errors import CloudtrainError, JobExists, JobNotFound, PlatformError
 from cloudtrain.observe import parse_events, steady
 from cloudtrain.observe.metric_series import metric_series
@@ -387,7 +387,7 @@ class SupervisedPlatform(ABC):
             phases=summary.phases,
             hosts=[
                 HostState(name, host.state, done=host.done, total=host.total)
-                for name, host in sorted(summary.hosts.items(), key=lambda item: _by_number(item[0]))
+                for name, host in sorted(summary.hosts.items(), key=lambda item: by_number(item[0]))
             ],
             **summary.steps.result(now, is_running=record.status == JobStatus.RUNNING),
             metrics=summary.metrics,
@@ -516,11 +516,6 @@ def _cost(request: Mapping[str, Any], record: JobRecord) -> Cost | None:
 
 def _stopped(record: JobRecord) -> JobRecord:
     return replace(record, status=JobStatus.STOPPED, exit_code=128 + signal.SIGTERM, reason=STOPPED_BY_USER)
-
-
-def _by_number(host: str) -> str:
-    """The key that sorts host-2 before host-10."""
-    return re.sub(r"\d+", lambda number: number[0].zfill(9), host)
 
 
 def _output_uri(summary: Summary, settings: Settings, kind: str) -> str | None:

@@ -6,10 +6,11 @@ import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from cloudtrain._display.sparkline import sparkline
-from cloudtrain._display.stacks import count, title as title_of
+from cloudtrain._display.stacks import title as title_of
 from cloudtrain._display.steps import span
 from cloudtrain._display.view import moment
 from cloudtrain.contract import FailureReport
+from cloudtrain.contract.text import counted
 from cloudtrain.observe import Sample
 from cloudtrain.observe.metric_series import Point
 from cloudtrain.observe.stacks import StackDump
@@ -83,7 +84,7 @@ def hang_blocks(job: Gathered) -> Iterator[Block]:
 
 def stack_blocks(dump: StackDump) -> Iterator[Block]:
     """The stacks of ranks, the odd ones first."""
-    yield Paragraph(f"{count(dump.ranks, 'rank')}, at {moment(dump.time)}")
+    yield Paragraph(f"{counted(dump.ranks, 'rank')}, at {moment(dump.time)}")
     for number, group in enumerate(dump.groups):
         yield Code(title_of(group), group.stack, is_open=number == 0)
     if dump.silent:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from statistics import median
 
 from cloudtrain._display.view import JobView
+from cloudtrain.contract.text import by_number
 from cloudtrain.observe import GpuSample, Sample
 from cloudtrain.observe.stacks import show_ranks
 
@@ -121,7 +121,7 @@ def hosts_of(view: JobView) -> list[Host]:
             host = found.setdefault(name, Host(name))
             host.ranks, host.step = ranks.ranks, ranks.step
             host.failed = {rank: code for rank, code in ranks.ended if code}
-    hosts = sorted(found.values(), key=lambda host: _by_number(host.name))
+    hosts = sorted(found.values(), key=lambda host: by_number(host.name))
     usual = _usual_use(hosts)
     for host in hosts:
         host.marks = tuple(_marks(host, usual))
@@ -137,7 +137,7 @@ def grouped(hosts: Iterable[Host]) -> list[Group]:
         groups.setdefault(_likeness(host), Group([])).hosts.append(host)
     return sorted(
         groups.values(),
-        key=lambda group: (len(group.hosts), not group.hosts[0].failed, _by_number(group.hosts[0].name)),
+        key=lambda group: (len(group.hosts), not group.hosts[0].failed, by_number(group.hosts[0].name)),
     )
 
 
@@ -250,8 +250,3 @@ def _mean_points(rows: Sequence[Sequence[tuple[float, float]]]) -> list[tuple[fl
         times, values = zip(*points, strict=True)
         found.append((max(times), sum(values) / len(values)))
     return found
-
-
-def _by_number(name: str) -> str:
-    """The key that sorts host-2 before host-10."""
-    return re.sub(r"\d+", lambda number: number[0].zfill(9), name)
