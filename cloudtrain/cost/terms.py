@@ -215,9 +215,19 @@ def capped(terms: CostTerms, job: TrainingJob, groups: Sequence[Nodes]) -> CostT
     return msgspec.structs.replace(terms, cap=cap, cap_seconds=seconds, reserve=reserve)
 
 
+LONGEST_TEXT = 512
+"""Characters of a variable of a training job: ``Environment`` in the reference of SageMaker's CreateTrainingJob."""
+LONGEST_SOURCE = 100
+
+
 def terms_text(terms: CostTerms | None) -> str:
-    """The value of `contract.Settings.cost_terms`."""
-    return msgspec.json.encode(terms).decode() if terms else ""
+    """The value of `contract.Settings.cost_terms`, without the prices of the latest days if it would be too long."""
+    if terms is None:
+        return ""
+    terms = msgspec.structs.replace(terms, source=terms.source[:LONGEST_SOURCE])
+    while len(text := msgspec.json.encode(terms).decode()) > LONGEST_TEXT and terms.later:
+        terms = msgspec.structs.replace(terms, later=terms.later[:-1])
+    return text
 
 
 def projection(job: TrainingJob, platform: str) -> str:

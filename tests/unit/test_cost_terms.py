@@ -12,7 +12,7 @@ import pytest
 from cloudtrain.contract import Settings
 from cloudtrain.cost import Cost, Price, PriceRow, Where
 from cloudtrain.cost.so_far import cost_of
-from cloudtrain.cost.terms import Nodes, nodes_of, projection, shortest, terms_of, with_terms
+from cloudtrain.cost.terms import Nodes, nodes_of, projection, shortest, terms_of, terms_text, with_terms
 from cloudtrain.errors import InvalidJob
 from cloudtrain.runtime.limits import Limits
 from cloudtrain.runtime.supervisor.caps import limit_of, price_of, spent, terms_of_attempt
@@ -373,3 +373,13 @@ def test_the_most_that_a_job_can_cost(
     given = SimpleNamespace(name=platform, aws=SimpleNamespace(region="r"))
     assert projection(with_terms(job, given), platform) == expected
     assert projection(job, platform) == ""
+
+
+def test_the_terms_fit_into_a_variable_of_sagemaker() -> None:
+    """The prices of the latest days are left out first."""
+    later = tuple({"since": f"2027-01-{day:02}", "per_hour": day + 0.5} for day in range(1, 29))
+    text = terms_text(CostTerms(1.5, "EUR", "x" * 600, later=later, cap="max_cost of 5 EUR", cap_seconds=60))
+    assert len(text) <= 512
+    found = json.loads(text)
+    assert found["later"] == list(later[: len(found["later"])]) != []
+    assert (found["per_hour"], found["cap_seconds"]) == (1.5, 60)

@@ -23,7 +23,7 @@ from cloudtrain._dataclass import dataclass
 from cloudtrain._system.files import READ_REGULAR, lock, open_regular, read_regular
 from cloudtrain.errors import PlatformError
 from cloudtrain.platforms.batch.shell import Shell
-from cloudtrain.runtime.supervisor.event_summary import from_cached, to_cached
+from cloudtrain.runtime.supervisor.event_summary import UNREADABLE, from_cached, to_cached
 from cloudtrain.storage import state_home
 from cloudtrain.storage.atomic import replace_file
 
@@ -121,7 +121,7 @@ class SnapshotFile(Generic[Kept]):
             if found is None:
                 return None
             return self._kind.of(found["snapshot"])
-        except (OSError, ValueError, TypeError, KeyError, AttributeError):
+        except (OSError, *UNREADABLE):
             return None
 
     def write(self, snapshot: Kept) -> None:

@@ -50,7 +50,7 @@ from cloudtrain.platforms.kubernetes.life.pods import current, newest
 from cloudtrain.platforms.kubernetes.life.stop import end, insist, preempt, replaced, request_stacks, stop
 from cloudtrain.platforms.kubernetes.logs import LastLinesOf, RunningSummary, WholeSummary
 from cloudtrain.platforms.supervised.job_summary import to_description
-from cloudtrain.runtime.supervisor.event_summary import from_cached, to_cached
+from cloudtrain.runtime.supervisor.event_summary import UNREADABLE, from_cached, to_cached
 from cloudtrain.storage import state_home
 from cloudtrain.storage.atomic import write_file
 
@@ -297,7 +297,7 @@ def remember(description: JobDescription, place: str) -> None:
 
 def recall(job_name: str, place: str) -> JobDescription | None:
     """The description of a job that this client has seen end; None if it has not."""
-    with contextlib.suppress(OSError):
+    with contextlib.suppress(OSError, *UNREADABLE):
         found = from_cached(read_regular(_path(job_name), LARGEST))
         if found and found["place"] == place:
             description = to_description(found["description"])

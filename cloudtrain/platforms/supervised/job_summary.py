@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from cloudtrain.contract import FailureReport, JobStatus
 from cloudtrain.observe import Goodput, Sample, Summary
 from cloudtrain.platforms.base import HostState, JobDescription
-from cloudtrain.runtime.supervisor.event_summary import EventSummary, from_cached, to_cached
+from cloudtrain.runtime.supervisor.event_summary import UNREADABLE, EventSummary, from_cached, to_cached
 from cloudtrain.runtime.supervisor.folder import DESCRIPTION, EVENTS, SUMMARY
 from cloudtrain.runtime.supervisor.record import RECORD
 
@@ -55,7 +55,9 @@ def recall(job: JobFiles) -> JobDescription | None:
     found = from_cached(data) if data else None
     if not found or found["record"] != _digest(job.read(RECORD)):
         return None
-    return to_description(found["description"], job.root.place(job.name))
+    with contextlib.suppress(*UNREADABLE):
+        return to_description(found["description"], job.root.place(job.name))
+    return None
 
 
 def remember(job: JobFiles, description: JobDescription) -> None:

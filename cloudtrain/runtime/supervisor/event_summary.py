@@ -34,6 +34,10 @@ def from_cached(data: bytes) -> dict[str, Any] | None:
     return values if values["version"] == __version__ else None
 
 
+UNREADABLE = (TypeError, ValueError, KeyError, AttributeError)
+"""Raised for cached values with other fields: those of another commit, whose version is the same."""
+
+
 @dataclass
 class EventSummary:
     """The content of ``summary.json``. The supervisor and any reader may replace it."""
@@ -53,8 +57,11 @@ class EventSummary:
         found = from_cached(data) if data else None
         if not found:
             return cls()
-        mark = Bookmark.from_list(found["events"])
-        return cls(mark, Summary.from_dict(found["summary"]), mark.position)
+        try:
+            mark = Bookmark.from_list(found["events"])
+            return cls(mark, Summary.from_dict(found["summary"]), mark.position)
+        except UNREADABLE:
+            return cls()
 
     def update(self, read: Read) -> Summary:
         """The summary of all events so far, which ``read`` returns from a position on. Raises what that raises."""
