@@ -25,7 +25,7 @@ HOUR = 3600.0
 def clock(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[float]]:
     """The seconds that have passed since the start of the test."""
     passed = [0.0]
-    began = time.monotonic()
+    began = round(time.monotonic())  # whole: differences are exact
     monkeypatch.setattr("time.monotonic", lambda: began + passed[0])
     monkeypatch.setattr("cloudtrain.observe.steady.now", lambda: 1e9 + passed[0])
     yield passed
