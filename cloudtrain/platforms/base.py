@@ -244,10 +244,15 @@ class WarmUp(Protocol):
 class Withdrawal(Protocol):
     """The ability to take a job back whose submission was interrupted, so that it can be submitted again."""
 
-    def withdraw(self, job_name: str) -> bool:
-        """Remove a job that nothing lets run, because the client that submitted it was killed.
+    def was_interrupted(self, job_name: str) -> bool:
+        """Whether nothing lets this job run, because the client that submitted it was killed. False if that is unknown.
 
-        Only for a client that knows that no other submits the job now. Returns whether it was such a job.
+        Raises JobNotFound, PlatformError.
+        """
+        ...
+
+    def withdraw(self, job_name: str) -> bool:
+        """Remove such a job. Only for a client that knows that no other submits it now. Returns whether it was one.
 
         Raises JobNotFound, PlatformError.
         """

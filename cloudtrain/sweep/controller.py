@@ -77,6 +77,8 @@ REFUSED_TRIALS = 3
 """Trials in a row that the platform refuses, after which the sweep ends."""
 GONE_LOOKS = 5
 """How often a platform must deny to know a submitted job before the trial counts as lost."""
+MOST_WITHDRAWALS = 3
+"""How often a trial is submitted again whose job has failed because its submission was interrupted."""
 PAUSE_OF_LOOKS = 10
 """Between two looks at the values of a trial, in the time that one takes: those of a long trial are many."""
 MOST_DEFECTS = 10
@@ -421,6 +423,14 @@ class Controller:
             ):  # the pruner compares later trials with them
                 trial.values[step] = number
                 self._suggestions.report(trial.number, step, number)
+        try:
+            if self._was_interrupted(trial, found):
+                self._record(
+                    "withdrawn", trial=trial.number
+                )  # its job is removed by `_adopted`, also after a kill
+                return True
+        except PlatformError:
+            return False
         status, why = _outcome(trial, found, self.plan.metric)
         value = trial.value if status == PRUNED else usable(found.metrics.get(self.plan.metric))
         failure = str(found.failure.failure_class) if found.failure else None
@@ -434,6 +444,12 @@ class Controller:
             warnings.simplefilter("ignore")  # no one reads them here
             freeze(self.platform, found)
         return True
+
+    def _was_interrupted(self, trial: Trial, found: JobDescription) -> bool:
+        """Whether a job that has failed was never submitted, and is to be submitted again."""
+        if found.status != JobStatus.FAILED or found.started_at or trial.withdrawals >= MOST_WITHDRAWALS:
+            return False
+        return isinstance(self.platform, Withdrawal) and self.platform.was_interrupted(trial.name)
 
     def _end(
         self,

@@ -101,13 +101,18 @@ class Sweep:
         Raises:
             InvalidJob, InvalidSource, PlatformError: as `Estimator.fit`; nothing has been submitted.
         """
+        started = self._start(inputs)
+        if wait:
+            started.wait()
+        return started
+
+    def _start(self, inputs: Inputs | None) -> StartedSweep:
+        """Start the sweep in the background. Warnings point to the line that called the caller."""
         with self.estimator._cloned(self.estimator._fields(inputs, None, None)) as fields:
             name = self.name or sweep_name(fields)
             plan = make_plan(name, self.space, self.metric, **self._options)
-            started = create({**read_config(), **fields}, plan)
+            started = create({**read_config(), **fields}, plan, stacklevel=4)
         started.start_controller()
-        if wait:
-            started.wait()
         return started
 
 
@@ -117,8 +122,11 @@ def sweep_name(fields: Mapping[str, Any]) -> str:
     return new_job_name(str(base)[:LONGEST_BASE])
 
 
-def create(fields: Mapping[str, Any], plan: SweepPlan) -> StartedSweep:
+def create(fields: Mapping[str, Any], plan: SweepPlan, *, stacklevel: int = 2) -> StartedSweep:
     """Write the first event of a sweep, with its job and its source as they are now; start nothing.
+
+    Args:
+        stacklevel: the line to which warnings point, as of ``warnings.warn`` in this function.
 
     Raises:
         InvalidJob: the job is wrong; a sweep of this name exists; the metric can have no value; a library is missing.
@@ -146,7 +154,7 @@ def create(fields: Mapping[str, Any], plan: SweepPlan) -> StartedSweep:
         Journal(draft).append("created", plan=plan.to_dict())
         publish(draft, folder)
         for warning in submission.job_warnings:
-            warnings.warn(warning, stacklevel=2)
+            warnings.warn(warning, stacklevel=stacklevel)
     except BaseException:
         from cloudtrain._system.trees import remove_tree
 

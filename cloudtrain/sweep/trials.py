@@ -39,6 +39,8 @@ class Trial:
     ended_at: float | None = None
     max_cost: float | None = None
     """The cap of its job, if the sweep has one."""
+    withdrawals: int = 0
+    """How often its job was never submitted, and was taken back to be submitted again."""
     cost: float | None = None
     """The cost of its job, in all attempts; None if it is not known, or the job has not ended."""
     currency: str | None = None
@@ -139,7 +141,9 @@ class Trials:
                     attributes=event.get("attributes") or {},
                 )
             )
-        elif kind in ("placed", "submitted", "pruned", "ended") and 0 <= event["trial"] < len(self.all):
+        elif kind in ("placed", "submitted", "withdrawn", "pruned", "ended") and 0 <= event["trial"] < len(
+            self.all
+        ):
             self._change(self.all[event["trial"]], kind, event)
 
     def _change(self, trial: Trial, kind: str, event: Mapping[str, Any]) -> None:
@@ -149,6 +153,9 @@ class Trials:
             trial.slot = event["slot"]
         elif kind == "submitted":
             trial.status = RUNNING
+        elif kind == "withdrawn":
+            trial.withdrawals += trial.status == RUNNING
+            trial.status = ASKED
         elif kind == "pruned":
             trial.pruned_at, trial.value = event["step"], event["value"]
         else:

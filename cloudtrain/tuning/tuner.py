@@ -293,7 +293,7 @@ class HyperparameterTuner:
         """
         self._set_batch_sizes({self._names[0]: of_estimator} if of_estimator else estimator_kwargs or {})
         if (sweep := self._sweep(job_name)) is not None:
-            job = SweepTuningJob(sweep.fit(inputs, wait=False))
+            job = SweepTuningJob(sweep._start(inputs))
             return self._started(job, wait=wait, logs=logs)
         name, trials = self._trials(inputs, job_name, include_cls_metadata)
         request = self._checked_request(name, trials)

@@ -282,6 +282,24 @@ class ClusterJobs(SupervisedPlatform, Generic[AnyQueued]):
         job.write(STOP_MARK, b"")
         self.signal(job, STOP)
 
+    def was_interrupted(self, job_name: str) -> bool:
+        """See `Withdrawal`: the job has failed because it was not in the queue in time, and it still is not there."""
+        job = self._existing(job_name)
+        record = self._settled(job)
+        is_lost = record.status == JobStatus.FAILED and record.started_at is None and not record.is_damaged
+        if not is_lost or recorded(job):
+            return False
+        found, may_come = self._find_unrecorded(job)
+        return found is None and not may_come
+
+    def withdraw(self, job_name: str) -> bool:
+        """See `Withdrawal`. If the lost submission arrives after all, its batch step runs the job in place of the next
+        one, or ends: both have the same folder, with one claim and one record."""
+        was_interrupted = self.was_interrupted(job_name)
+        if was_interrupted:
+            self._root.remove(job_name)
+        return was_interrupted
+
     def has(self, job_name: str) -> bool:
         return self._named(job_name).exists(RECORD)
 

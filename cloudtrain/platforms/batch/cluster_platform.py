@@ -116,6 +116,14 @@ class ClusterPlatform(ABC, Generic[Jobs]):
     def stop(self, job_name: str) -> None:
         self._of(job_name).stop(job_name)
 
+    def was_interrupted(self, job_name: str) -> bool:
+        jobs = self._of(job_name)
+        with jobs.remembering(job_name):
+            return jobs.was_interrupted(job_name)
+
+    def withdraw(self, job_name: str) -> bool:
+        return self._of(job_name).withdraw(job_name)
+
     def outbox(self, job_name: str) -> Path:
         """See `Notifications.outbox`."""
         return self._of(job_name).outbox(job_name)

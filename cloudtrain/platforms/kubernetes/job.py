@@ -131,16 +131,24 @@ class KubernetesJob:
         self._refuse_another(objects)
         stop(self.api, self.kind, objects)
 
+    def was_interrupted(self) -> bool:
+        """See `Withdrawal`."""
+        return self._unreleased() is not None
+
     def withdraw(self) -> bool:
         """See `Withdrawal`: a main object that was never released is deleted."""
+        objects = self._unreleased()
+        if objects is not None:
+            stop(self.api, self.kind, objects)
+        return objects is not None
+
+    def _unreleased(self) -> Snapshot | None:
+        """The objects of the job if its main object was never released. Raises JobNotFound, PlatformError."""
         objects = self._objects(newest=True)
         if objects is None:
             raise self._not_found()
         self._refuse_another(objects)
-        if not Owner(objects.owner or {}).is_unreleased:
-            return False
-        stop(self.api, self.kind, objects)
-        return True
+        return objects if Owner(objects.owner or {}).is_unreleased else None
 
     def preempt(self) -> None:
         """Evict the job's pods. Raises JobNotFound; PlatformError if none runs, or they are protected."""

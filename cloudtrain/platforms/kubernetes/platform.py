@@ -178,6 +178,9 @@ class KubernetesPlatform:
     def stop(self, job_name: str) -> None:
         self._job(job_name).stop()
 
+    def was_interrupted(self, job_name: str) -> bool:
+        return self._job(job_name).was_interrupted()
+
     def withdraw(self, job_name: str) -> bool:
         was_interrupted = self._job(job_name).withdraw()
         if was_interrupted:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
-import shutil
 import time
 from collections.abc import Callable, Iterable, Iterator
 from functools import cached_property
@@ -224,7 +224,8 @@ class LocalRoot:
         publish(self.path / draft, self.path / job_name)
 
     def remove(self, name: str) -> None:
-        shutil.rmtree(self.path / name, ignore_errors=True)
+        with contextlib.suppress(OSError):
+            discard(self.path / name)
 
     def names(self) -> Iterable[str]:
         return [folder.name for folder in folders_with_record(self.path)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shlex
 import signal
@@ -16,11 +17,14 @@ from slurm_cluster import SlurmCluster
 from slurm_jobs import ONE_RANK, POLL, number_of, wait_for_end, wait_until
 
 from cloudtrain import ContinuousParameter, Estimator, HyperparameterTuner, Job
+from cloudtrain.platforms.batch.submitting import SUBMIT_SECONDS
+from cloudtrain.storage.atomic import replace_file
 from cloudtrain.sweep import StartedSweep
+from cloudtrain.sweep.journal import LOG
 from cloudtrain.sweep.plan import make_plan
 from cloudtrain.sweep.start import create
 from cloudtrain.sweep.started import sweep_names
-from cloudtrain.sweep.trials import COMPLETED, FAILED
+from cloudtrain.sweep.trials import COMPLETED, FAILED, RUNNING
 
 CONTROLLED = str(Path(__file__).parents[1] / "sweep/controlled.py")
 SCRIPT = """
@@ -64,6 +68,52 @@ def test_a_sweep_on_two_nodes_survives_its_controller(
     assert [trial.value for trial in trials.all] == [0.2, 0.3, None]
     assert number_of(Job.attach("opt-0000", "slurm")) == number, "the job was submitted again"
     assert started.best().name == "opt-0000"
+
+
+KILLED_IN_SBATCH = """#!/bin/sh
+cp job.sh "$LATE"
+kill -9 $CONTROLLER
+kill -9 0
+"""
+
+
+def test_a_controller_that_is_killed_inside_of_sbatch(
+    slurm: SlurmCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The job is submitted again once it is clear that it never was; also if the first submission arrives later."""
+    monkeypatch.setenv("CLOUDTRAIN_HOME", str(tmp_path / "home"))
+    monkeypatch.setenv("LATE", str(tmp_path / "late.sh"))
+    (tmp_path / "train.py").write_text(
+        "import cloudtrain, sys\n"
+        f"with open('{tmp_path}/runs', 'a') as file: file.write(sys.argv[2] + '\\n')\n"
+        "cloudtrain.log(step=1, loss=float(sys.argv[2]))\n"
+    )
+    script = str(tmp_path / "train.py")
+    estimator = Estimator(script, platform="slurm", distribution=ONE_RANK, platform_options=POLL)
+    started = create(estimator.fields, make_plan("opt", {"rate": [0.2, 0.3]}, "loss", sampler="grid"))
+    sbatch = tmp_path / "bin" / "sbatch"
+    sbatch.parent.mkdir()
+    sbatch.write_text(KILLED_IN_SBATCH)
+    sbatch.chmod(0o755)
+    command = shlex.join([sys.executable, CONTROLLED, "opt"])
+    killed = subprocess.run(
+        ["sh", "-c", f"CONTROLLER=$$ PATH={tmp_path}/bin:$PATH exec {command}"], timeout=120
+    )
+    assert killed.returncode == -signal.SIGKILL
+    sbatch.unlink()
+    started.start_controller()
+    wait_until(lambda: started.trials.all[0].status == RUNNING, "a controller that waits for the job")
+    record = tmp_path / "home/jobs/slurm/opt-0000/state.json"
+    submitted_at = json.loads(record.read_text())["submitted_at"]
+    long_ago = {**json.loads(record.read_text()), "submitted_at": submitted_at - SUBMIT_SECONDS}
+    replace_file(record, json.dumps(long_ago).encode())
+    trials = started.wait()
+    assert [(trial.status, trial.value) for trial in trials.all] == [(COMPLETED, 0.2), (COMPLETED, 0.3)]
+    log = (started.journal.folder / LOG).read_text()
+    assert "the submission of opt-0000 was interrupted: it is submitted again" in log
+    late = slurm("sbatch", "--parsable", str(tmp_path / "late.sh"))
+    slurm.wait(int(late), "COMPLETED", patience=120)
+    assert (tmp_path / "runs").read_text().split() == ["0.2", "0.3"]
 
 
 def test_a_tuner_searches_on_slurm(

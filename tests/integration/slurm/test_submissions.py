@@ -19,6 +19,7 @@ from slurm_jobs import ONE_RANK, POLL, wait_for_end, wait_for_line, wait_until
 from cloudtrain import Estimator, Job
 from cloudtrain.contract import JobStatus
 from cloudtrain.errors import PlatformError
+from cloudtrain.platforms import Withdrawal, get_platform
 from cloudtrain.platforms.batch import cluster_jobs, submitting
 
 COMMANDS = {"slurm": ("sbatch", "squeue", "--hold"), "torque": ("qsub", "qstat", "-h")}
@@ -164,6 +165,9 @@ def test_a_client_that_is_killed_while_it_submits(site: Site, is_submitted: bool
     job = killed_client(site, name, f'REAL {site.hold} "$@" >&2' if is_submitted else "")
     assert job.status == JobStatus.PENDING
     assert (site.job_folder(name) / "batch.json").exists() == is_submitted
+    platform = get_platform(site.platform)
+    assert isinstance(platform, Withdrawal)
+    assert not platform.withdraw(name), "it may be in the queue, or on its way"
     record = site.job_folder(name) / "state.json"
     long_ago = {**json.loads(record.read_text()), "submitted_at": time.time() - submitting.SUBMIT_SECONDS - 1}
     record.write_text(json.dumps(long_ago))
@@ -175,6 +179,8 @@ def test_a_client_that_is_killed_while_it_submits(site: Site, is_submitted: bool
         wait_until(lambda: job.status == JobStatus.FAILED, "an answer of the queue")
         failure = job.describe().failure
         assert failure and "the job was never submitted: it is not in the queue of" in failure.message
+        assert platform.withdraw(name)
+        assert wait_for_end(site.submit(name)).status == JobStatus.COMPLETED
 
 
 def test_a_job_of_another_that_has_the_number_is_left_alone(site: Site) -> None:

@@ -112,10 +112,13 @@ def test_a_controller_that_is_killed_at_every_event_loses_nothing(
 def test_a_sweep_in_the_background(folder: Path) -> None:
     """Python's API; a second controller is refused; the source is that of the start; it continues with more trials."""
     estimator = Estimator(
-        "train.py", platform="local", environment={"RUNS": str(folder / "runs")}, metric_definitions=LOSS
-    )
+        "train.py", platform="local", environment={"RUNS": str(folder / "runs")}, metric_definitions=LOSS,
+        hyperparameters={"sagemaker_region": "nowhere"},
+    )  # fmt: skip
     sweep = Sweep(estimator, {"x": [0.1, 0.2, 0.4]}, "loss", sampler="grid", trials=2, name="opt")
-    started = sweep.fit(wait=False)
+    with pytest.warns(UserWarning, match="hyperparameters that begin with sagemaker_") as warned:
+        started = sweep.fit(wait=False)
+    assert warned[0].filename == __file__
     (folder / "train.py").write_text("raise SystemExit('changed')")
     if started.status == "Running":
         with pytest.raises(PlatformError, match="sweep opt has a controller: process"):
@@ -135,7 +138,7 @@ def test_a_sweep_in_the_background(folder: Path) -> None:
     job = started.best_job()
     assert job.name == "opt-0001"
     assert job.metrics["loss"] == pytest.approx(0.01)
-    assert started.best_fields("longer")["hyperparameters"] == {"x": 0.2}
+    assert started.best_fields("longer")["hyperparameters"]["x"] == 0.2
     assert started.best_fields("longer")["checkpoint_s3_uri"] == job.describe().checkpoint_uri
 
 

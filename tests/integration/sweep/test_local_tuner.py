@@ -83,7 +83,11 @@ def test_a_search(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_a_search_that_is_stopped(folder: Path) -> None:
     tuner = tuner_of({"SECONDS": "300"}, max_jobs=4, base_tuning_job_name="mine")
-    job = tuner.fit(wait=False)
+    assert tuner.estimator
+    tuner.estimator.set_hyperparameters(sagemaker_region="nowhere")
+    with pytest.warns(UserWarning, match="hyperparameters that begin with sagemaker_") as warned:
+        job = tuner.fit(wait=False)
+    assert warned[0].filename == __file__
     assert job.name.startswith("mine-")
     assert tuner.describe()["HyperParameterTuningJobStatus"] == "InProgress"
     tuner.stop_tuning_job()

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from cloudtrain.contract import JobStatus
+from cloudtrain.contract import FailureClass, FailureReport, JobStatus
 from cloudtrain.cost.so_far import Cost
 from cloudtrain.errors import PlatformError, StorageError
 from cloudtrain.platforms import JobDescription, Request
@@ -59,11 +59,50 @@ class Interrupted(Troubled):
         found = super().describe(job_name)
         return replace(found, status=JobStatus.PENDING) if len(self.requests) == 1 else found
 
+    def was_interrupted(self, job_name: str) -> bool:
+        return len(self.requests) == 1
+
     def withdraw(self, job_name: str) -> bool:
-        is_held = len(self.requests) == 1
+        is_held = self.was_interrupted(job_name)
         if is_held:
             del self._jobs[job_name]
         return is_held
+
+
+class NeverQueued(Troubled):
+    """A platform that finds out late that its first submissions never arrived.
+
+    Args:
+        lost: how many.
+    """
+
+    def __init__(self, lost: int) -> None:
+        super().__init__()
+        self.lost = lost
+        self.looks: dict[int, int] = {}
+        self.kills = 0
+        """How many controllers are killed when they are about to remove the job."""
+
+    def describe(self, job_name: str) -> JobDescription:
+        found = super().describe(job_name)
+        if len(self.requests) > self.lost:
+            return found
+        self.looks[len(self.requests)] = looks = self.looks.get(len(self.requests), 0) + 1
+        why = FailureReport(FailureClass.PLATFORM, "the job was never submitted")
+        late = replace(found, status=JobStatus.FAILED, started_at=None, failure=why)
+        return late if looks > 2 else replace(found, status=JobStatus.PENDING, started_at=None)
+
+    def was_interrupted(self, job_name: str) -> bool:
+        return self.looks.get(len(self.requests), 0) > 2
+
+    def withdraw(self, job_name: str) -> bool:
+        is_lost = self.was_interrupted(job_name)
+        if is_lost and self.kills:
+            self.kills -= 1
+            raise SystemExit("the controller was killed")
+        if is_lost:
+            del self._jobs[job_name]
+        return is_lost
 
 
 @pytest.fixture
@@ -98,6 +137,29 @@ def test_a_trial_whose_submission_was_interrupted_is_submitted_again(sweep: Star
         controller.control(sweep.journal, platform)
     assert sweep.status == "Completed"
     assert [request.job_name[-1] for request in platform.requests] == [*"0012"]
+
+
+def test_a_trial_whose_job_was_never_submitted_is_submitted_again(
+    sweep: StartedSweep, capsys: pytest.CaptureFixture[str]
+) -> None:
+    platform = NeverQueued(lost=2)
+    platform.kills = 1
+    with pytest.raises(SystemExit), sweep.journal.owned():
+        controller.control(sweep.journal, platform)
+    with sweep.journal.owned():
+        controller.control(sweep.journal, platform)
+    assert [trial.status for trial in sweep.trials.all] == ["Completed"] * 3
+    assert [request.job_name[-1] for request in platform.requests] == [*"00012"]
+    assert "the submission of opt-0000 was interrupted: it is submitted again" in capsys.readouterr().out
+
+
+def test_a_trial_is_submitted_again_only_a_few_times(sweep: StartedSweep) -> None:
+    platform = NeverQueued(lost=controller.MOST_WITHDRAWALS + 1)
+    with sweep.journal.owned():
+        controller.control(sweep.journal, platform)
+    assert [trial.status for trial in sweep.trials.all] == ["Failed", "Completed", "Completed"]
+    assert "never submitted" in sweep.trials.all[0].why
+    assert [request.job_name[-1] for request in platform.requests] == [*"000012"]
 
 
 def test_trials_do_not_wait_for_the_cost_of_another(

@@ -12,7 +12,7 @@ from slurm_texts import HEADER, NO_CONTROLLER, NO_JOB, SACCT, SQUEUE, Programs
 
 from cloudtrain.contract import FailureClass, JobStatus
 from cloudtrain.contract.preemption import PREEMPT, STOP
-from cloudtrain.errors import PlatformError
+from cloudtrain.errors import JobNotFound, PlatformError
 from cloudtrain.platforms.batch.cluster import Cluster, LocalBatchRoot
 from cloudtrain.platforms.batch.shell import LocalShell
 from cloudtrain.platforms.batch.submitting import is_same, recorded
@@ -227,10 +227,32 @@ def test_a_job_without_a_number_is_being_submitted_for_a_while(life: SlurmJobs, 
     assert life.standing(job).is_alive
 
 
+def test_only_a_job_that_never_got_into_the_queue_is_taken_back(
+    life: SlurmJobs, programs: Programs, tmp_path: Path
+) -> None:
+    job = job_of(tmp_path / "jobs")
+    job.write("request.json", b"{}")
+    job.write_record(JobRecord(JobStatus.PENDING, time.time()))
+    assert not life.withdraw("a-job"), "it may still be on its way"
+    programs.says("squeue", error=NO_CONTROLLER, code=1)
+    job.write_record(JobRecord(JobStatus.PENDING, LONG_AGO))
+    life.queue().renew()
+    assert not life.withdraw("a-job"), "Slurm does not answer"
+    programs.says("squeue", SQUEUE)
+    life.queue().renew()
+    assert life.withdraw("a-job")
+    assert not life.has("a-job")
+    with pytest.raises(JobNotFound):
+        life.was_interrupted("a-job")
+    assert not list((tmp_path / "jobs").iterdir())
+
+
 def test_a_job_whose_number_the_client_never_got(life: SlurmJobs, tmp_path: Path) -> None:
     job = job_of(tmp_path / "jobs")
     assert not life.standing(job).is_alive
     assert "the job was never submitted" in life.lost(job).message
     job.write("submitted.out", b"a line of a site's wrapper\n18;theta\n")
+    job.write("request.json", b"{}")
+    assert not life.withdraw("a-job")
     assert recorded(job) == [Submission("18", "theta", LONG_AGO)]
     assert life.lost(job).failure_class == FailureClass.TIME_LIMIT
