@@ -48,11 +48,7 @@ def command(file: str | None, platform: str | None, settings: tuple[str, ...], a
         check_job(fields, as_json=as_json)
     from cloudtrain.config import read_config
 
-    more = (
-        ""
-        if platform
-        else "Another platform: cloudtrain doctor --platform NAME. Their names: cloudtrain platforms"
-    )
+    more = "" if platform else _others_found(fields.get("platform", "local"))
     _show_and_exit(_platform_checks({**read_config(), **fields}), as_json=as_json, more=more)
 
 
@@ -80,6 +76,17 @@ def check(context: click.Context, /, **options: object) -> None:
       cloudtrain check train.yaml --platform container
     """
     context.invoke(command, **options)
+
+
+def _others_found(checked: str) -> str:
+    """The other platforms that this user seems to have, and how to check them."""
+    from cloudtrain.platforms.reach import found_here
+
+    others = [f"{name} ({sign})" for name, sign in found_here().items() if name != checked]
+    found = f"Also found here: {', '.join(others)}. " if others else ""
+    return (
+        f"{found}Check another platform: cloudtrain doctor --platform NAME. All of them: cloudtrain platforms"
+    )
 
 
 def check_job(

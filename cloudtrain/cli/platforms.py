@@ -35,7 +35,9 @@ INTERNAL = ("rendering_reason",)
 def command(name: str | None, as_json: bool) -> None:
     """List the platforms, or the options of the platform NAME.
 
-    Set an option with --set platform_options.OPTION=VALUE, or below platform_options in a job file.
+    FOUND HERE is the program, variable or file that shows that you can use a platform. Check one with cloudtrain
+    doctor --platform NAME. Set an option with --set platform_options.OPTION=VALUE, or below platform_options in a
+    job file.
 
     \b
     Examples:
@@ -44,21 +46,26 @@ def command(name: str | None, as_json: bool) -> None:
     """
     if name is None:
         from cloudtrain.platforms import platform_names
+        from cloudtrain.platforms.reach import found_here
 
-        found = {known: SUMMARIES.get(known, "of an installed package") for known in platform_names()}
+        here = found_here()
+        rows = [
+            (known, here.get(known, ""), SUMMARIES.get(known, "of an installed package"))
+            for known in platform_names()
+        ]
         if as_json:
-            echo_json([{"name": known, "summary": text} for known, text in found.items()])
+            echo_json([{"name": known, "found": sign, "summary": text} for known, sign, text in rows])
             return
-        print_table(("PLATFORM", "JOBS RUN ON"), found.items())
+        print_table(("PLATFORM", "FOUND HERE", "JOBS RUN ON"), rows)
         return
     options = list(_options(name))
     if as_json:
         echo_json([{"name": one, "values": values, "default": value} for one, values, value in options])
         return
-    rows = (
+    shown = (
         (one, values, "" if value in (None, [], {}) else json.dumps(value)) for one, values, value in options
     )
-    print_table(("OPTION", "VALUES", "DEFAULT"), rows)
+    print_table(("OPTION", "VALUES", "DEFAULT"), shown)
 
 
 def _options(platform: str) -> Iterator[tuple[str, str, Any]]:

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import os
 import re
-import shutil
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from cloudtrain.errors import CloudtrainError, InvalidJob
@@ -192,16 +189,8 @@ def is_named(gpu: str, name: str) -> bool:
 
 
 def reachable_platforms() -> list[str]:
-    """The platforms that this user seems to have: from the config file, and from programs and files of this machine."""
-    from cloudtrain.config import read_config, read_section
+    """The platforms that can be queried and that this user seems to have. Prices of SageMaker are in a table."""
+    from cloudtrain.platforms.reach import found_here
 
-    found = ["local", "sagemaker"]
-    options = read_config().get("platform_options") or {}
-    if {"hosts", "hostfile"} & set(options):
-        found.append("hosts")
-    if shutil.which("sinfo") or read_section("slurm"):
-        found.append("slurm")
-    kubeconfig = os.environ.get("KUBECONFIG") or Path("~/.kube/config").expanduser()
-    if read_section("kubernetes") or os.path.exists(str(kubeconfig).split(os.pathsep)[0]):
-        found.append("kubernetes")
-    return found
+    found = {*found_here(), "sagemaker"}
+    return [name for name in ("local", "sagemaker", "hosts", "slurm", "kubernetes") if name in found]

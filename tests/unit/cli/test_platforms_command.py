@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
+import pytest
 from click.testing import CliRunner
 
 from cloudtrain.cli import cli
@@ -20,6 +22,49 @@ def test_every_platform_has_a_summary_and_options() -> None:
         assert f"{name} " in shown
         assert summary in shown
         assert option_names(name)
+
+
+def test_what_shows_a_platform_is_named_without_asking_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def found() -> dict[str, str]:
+        rows = json.loads(CliRunner().invoke(cli, ["platforms", "--json"]).stdout)
+        return {row["name"]: row["found"] for row in rows if row["found"]}
+
+    for name in (
+        "KUBERNETES_SERVICE_HOST",
+        "AWS_ACCESS_KEY_ID",
+        "AWS_PROFILE",
+        "AWS_WEB_IDENTITY_TOKEN_FILE",
+    ):
+        monkeypatch.delenv(name, raising=False)
+    for name in ("KUBECONFIG", "AWS_SHARED_CREDENTIALS_FILE", "AWS_CONFIG_FILE"):
+        monkeypatch.setenv(name, f"{tmp_path}/{name}")
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert found() == {"local": "this machine"}
+    assert "Also found here" not in CliRunner().invoke(cli, ["doctor"]).stderr
+    for program in ("podman", "bsub"):
+        (tmp_path / program).write_text("#!/bin/sh\nexit 1\n")
+        (tmp_path / program).chmod(0o755)
+    (tmp_path / "AWS_CONFIG_FILE").touch()
+    monkeypatch.setenv("KUBECONFIG", f"{tmp_path}/missing:{tmp_path}/clusters")
+    (tmp_path / "clusters").touch()
+    config = tmp_path / "config.yaml"
+    config.write_text("platform_options: {hosts: [one, two]}\n")
+    monkeypatch.setenv("CLOUDTRAIN_CONFIG", str(config))
+    assert found() == {
+        "container": "podman",
+        "hosts": "platform_options of the config file",
+        "kubernetes": f"{tmp_path}/clusters",
+        "local": "this machine",
+        "lsf": "bsub",
+        "sagemaker": f"{tmp_path}/AWS_CONFIG_FILE",
+    }
+    more = CliRunner().invoke(cli, ["doctor"]).stderr
+    assert (
+        "Also found here: hosts (platform_options of the config file), container (podman), lsf (bsub), "
+        in more
+    )
 
 
 def test_the_options_of_a_platform() -> None:

@@ -21,7 +21,7 @@ EVENT = json.dumps({"kind": "attempt", "number": 0, "time": 1.0}).encode() + b"\
     ],
     ids=["field-of-a-part", "field", "missing", "type"],
 )
-def test_the_summary_of_another_commit_is_made_anew(damage) -> None:
+def test_the_summary_of_another_commit_is_replaced(damage) -> None:
     """Its version is the same; its fields may not be."""
     kept = EventSummary()
     whole = kept.update(lambda position: EVENT[position:]).to_dict()
