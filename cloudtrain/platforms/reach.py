@@ -30,7 +30,7 @@ SECTIONS = ("slurm", "kubernetes")
 
 
 def found_here() -> dict[str, str]:
-    """What shows that this user has a platform, by its name, such as ``{"container": "docker"}``.
+    """The signs that this user has a platform, by its name, such as ``{"container": "docker"}``.
 
     Raises InvalidJob for a config file that cannot be read.
     """
