@@ -48,8 +48,9 @@ def command(file: str | None, platform: str | None, settings: tuple[str, ...], a
         check_job(fields, as_json=as_json)
     from cloudtrain.config import read_config
 
-    more = "" if platform else _others_found(fields.get("platform", "local"))
-    _show_and_exit(_platform_checks({**read_config(), **fields}), as_json=as_json, more=more)
+    fields = {**read_config(), **fields}
+    more = "" if platform else _others_found(fields.get("platform") or "local")
+    _show_and_exit(_platform_checks(fields), as_json=as_json, more=more)
 
 
 @click.command("check")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import shutil
-from pathlib import Path
 
 from cloudtrain.config import read_config, read_section
 
@@ -35,7 +34,8 @@ def found_here() -> dict[str, str]:
     Raises InvalidJob for a config file that cannot be read.
     """
     found = {"local": "this machine"}
-    if {"hosts", "hostfile"} & {*(read_config().get("platform_options") or {})}:
+    options = read_config().get("platform_options")
+    if isinstance(options, dict) and {"hosts", "hostfile"} & {*options}:
         found["hosts"] = "platform_options of the config file"
     for name in {**PROGRAMS, **FILES}:
         sign = _sign_of(name)
@@ -57,6 +57,6 @@ def _sign_of(name: str) -> str:
     for variable, usual in FILES.get(name, {}).items():
         listed = [part for part in os.environ.get(variable, "").split(os.pathsep) if part]
         for path in listed or [usual]:
-            if Path(path).expanduser().exists():
+            if os.path.exists(os.path.expanduser(path)):  # False also in a folder that this user cannot enter
                 return path
     return ""

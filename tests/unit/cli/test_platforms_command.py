@@ -67,6 +67,38 @@ def test_what_shows_a_platform_is_named_without_asking_it(
     )
 
 
+@pytest.mark.parametrize("options", ["5", "[[1]]"])
+def test_what_cannot_be_looked_at_shows_no_platform(
+    options: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No path that `os.stat` refuses, as in another user's folder, and no option of a wrong type, is an error."""
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
+    monkeypatch.setenv("KUBECONFIG", f"~no-such-user/config:{tmp_path}/{'long' * 100}")
+    config = tmp_path / "config.yaml"
+    config.write_text(f"platform_options: {options}\n")
+    monkeypatch.setenv("CLOUDTRAIN_CONFIG", str(config))
+    shown = CliRunner().invoke(cli, ["platforms", "--json"])
+    assert shown.exit_code == 0, shown.exception
+    found = {one["name"]: one["found"] for one in json.loads(shown.stdout)}
+    assert (found["kubernetes"], found["hosts"]) == ("", "")
+
+
+def test_doctor_names_no_other_platform_that_is_the_one_it_checks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The default of the config file is the one it checks."""
+    monkeypatch.setenv("PATH", str(tmp_path))
+    (tmp_path / "podman").write_text("#!/bin/sh\nexit 1\n")
+    (tmp_path / "podman").chmod(0o755)
+    config = tmp_path / "config.yaml"
+    config.write_text("platform: container\n")
+    monkeypatch.setenv("CLOUDTRAIN_CONFIG", str(config))
+    more = CliRunner().invoke(cli, ["doctor"]).stderr
+    assert "Also found here: local (this machine)" in more
+    assert "container (" not in more
+
+
 def test_the_options_of_a_platform() -> None:
     shown = CliRunner().invoke(cli, ["platforms", "container"]).stdout
     assert [line.split() for line in shown.splitlines() if line.startswith(("pull", "gpus"))] == [
