@@ -188,7 +188,11 @@ class Controller:
                 held.close()
 
     def turn(self) -> bool:
-        """Look at all trials, and start those that can start. Returns whether anything has happened."""
+        """Look at all trials, and start those that can start. Returns whether anything has happened.
+
+        Raises Replaced.
+        """
+        self.journal.check_owner()
         stop = self.journal.requested_stop()
         happened = [self._look_at(trial, found, stop) for trial, found in self._described()]
         problem = self._problem()
@@ -333,6 +337,7 @@ class Controller:
             is_known = isinstance(self.platform, Requests)
             if is_known and self.plan.id not in self.platform.request(trial.name).to_json():  # type: ignore[attr-defined]
                 raise JobExists(f"there is already a job {trial.name}, which does not belong to the sweep")
+            self.journal.check_owner()  # another controller may submit the job now
             if isinstance(self.platform, Withdrawal) and self.platform.withdraw(trial.name):
                 raise InDoubt(f"the submission of {trial.name} was interrupted: it is submitted again")
         except JobNotFound:

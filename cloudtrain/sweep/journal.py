@@ -61,7 +61,8 @@ class Journal:
         self.folder = folder
         self.name = folder.name
         self._stop = 0
-        self._is_owned = False
+        self._owned_as: dict[str, Any] | None = None
+        """How this process has shown itself when it took the sweep: the name of a machine may change."""
 
     @classmethod
     def named(cls, name: str) -> Journal:
@@ -85,8 +86,7 @@ class Journal:
             StorageError: the event may then be there in part.
             Replaced: another process controls the sweep.
         """
-        if self._is_owned and (owner := self.owner()) not in (None, _this_process()):
-            raise Replaced(f"sweep {self.name} has another controller now: {_shown(owner)}")
+        self.check_owner()
         record = {"event": event, "time": time.time(), **values}
         try:
             descriptor = open_to_append(self.folder / EVENTS, 0o600)
@@ -98,6 +98,12 @@ class Journal:
         except OSError as error:
             raise StorageError(f"{self.folder / EVENTS} cannot be written: {error.strerror}") from error
         return record
+
+    def check_owner(self) -> None:
+        """Raises Replaced if this process has controlled the sweep, and another one does now."""
+        owner = self.owner() if self._owned_as else None
+        if owner not in (None, self._owned_as):
+            raise Replaced(f"sweep {self.name} has another controller now: {_shown(owner)}")
 
     def read(self, start: int = 0) -> tuple[list[dict[str, Any]], int]:
         """The whole events from a position, and the position after them; without lines that a full disk has cut."""
@@ -137,19 +143,21 @@ class Journal:
     @contextlib.contextmanager
     def owned(self) -> Iterator[None]:
         """Be the one controller of the sweep. Raises PlatformError, which names the other one."""
-        descriptor, ended = open_to_append(self.folder / LOCK, 0o600), Event()
+        descriptor, ended, mine = open_to_append(self.folder / LOCK, 0o600), Event(), _this_process()
         try:
             self._take(descriptor)
-            replace_file(self.folder / OWNER, json.dumps(_this_process()).encode())
-            self._is_owned = True
-            Thread(target=self._beat, args=(ended,), daemon=True).start()
-            yield
+            try:
+                replace_file(self.folder / OWNER, json.dumps(mine).encode())
+                self._owned_as = mine
+                Thread(target=self._beat, args=(ended, mine), daemon=True).start()
+                yield
+            finally:
+                ended.set()
+                self._owned_as = None
+                with contextlib.suppress(OSError):
+                    if self.owner() == mine:
+                        (self.folder / OWNER).unlink()
         finally:
-            ended.set()
-            self._is_owned = False
-            with contextlib.suppress(OSError):
-                if self.owner() == _this_process():
-                    (self.folder / OWNER).unlink()
             os.close(descriptor)
 
     def _take(self, descriptor: int) -> None:
@@ -167,10 +175,10 @@ class Journal:
                 hint=f"Follow it: cloudtrain sweep wait {self.name}. Or end it: cloudtrain sweep stop {self.name}",
             )
 
-    def _beat(self, ended: Event) -> None:
+    def _beat(self, ended: Event, owner: dict[str, Any]) -> None:
         while not ended.wait(BEAT_SECONDS):
             with contextlib.suppress(OSError):
-                if self.owner() == _this_process():
+                if self.owner() == owner:
                     os.utime(self.folder / OWNER)
 
     def _beaten_at(self) -> float:

@@ -14,6 +14,7 @@ from cloudtrain.cost.so_far import Cost
 from cloudtrain.errors import PlatformError, StorageError
 from cloudtrain.platforms import JobDescription, Request
 from cloudtrain.sweep import controller
+from cloudtrain.sweep.journal import Replaced
 from cloudtrain.sweep.plan import make_plan
 from cloudtrain.sweep.start import create
 from cloudtrain.sweep.started import StartedSweep
@@ -151,6 +152,19 @@ def test_a_trial_whose_job_was_never_submitted_is_submitted_again(
     assert [trial.status for trial in sweep.trials.all] == ["Completed"] * 3
     assert [request.job_name[-1] for request in platform.requests] == [*"00012"]
     assert "the submission of opt-0000 was interrupted: it is submitted again" in capsys.readouterr().out
+
+
+def test_a_controller_that_was_replaced_takes_no_job_back(sweep: StartedSweep) -> None:
+    """It was paused while a job was being submitted, and the other controller submits that job now."""
+    platform = Interrupted()
+    with pytest.raises(SystemExit), sweep.journal.owned():
+        controller.control(sweep.journal, platform)
+    assert [trial.status for trial in sweep.trials.all] == ["Asked"]
+    with pytest.raises(Replaced), sweep.journal.owned():
+        (sweep.journal.folder / "owner").write_text('{"pid": 7, "host": "node9", "identity": "another"}')
+        controller.control(sweep.journal, platform)
+    assert [*platform._jobs] == ["opt-0000"]
+    assert len(platform.requests) == 1
 
 
 def test_a_trial_is_submitted_again_only_a_few_times(sweep: StartedSweep) -> None:

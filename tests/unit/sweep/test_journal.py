@@ -211,3 +211,20 @@ def test_an_owner_shows_that_it_lives_and_ends_when_it_was_replaced(
             control(journal, FakePlatform())
     assert owner.read_text() == ELSEWHERE
     assert [event["event"] for event in journal.read()[0]] == ["created", "submitted"]
+
+
+def test_an_owner_whose_machine_gets_another_name_is_not_replaced(
+    journal: Journal, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As a laptop does in another network."""
+    with journal.owned():
+        monkeypatch.setattr("socket.gethostname", lambda: "another-name")
+        journal.append("submitted", trial=0)
+    assert not (journal.folder / "owner").exists()
+
+
+def test_a_refused_controller_leaves_the_record_of_the_other(journal: Journal) -> None:
+    with journal.owned():
+        with pytest.raises(PlatformError, match="has a controller"), Journal(journal.folder).owned():
+            pass
+        assert journal.owner()
