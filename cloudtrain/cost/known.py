@@ -122,12 +122,12 @@ def _price_of(row: _Row, table: _Table, at: str) -> Price:
 
 
 def _is_date(text: str) -> bool:
-    """Whether it is empty, or a day or a month in ISO 8601."""
+    """Whether it is empty, or a day or a month in ISO 8601; not a day of a week, such as 2026-W40-1."""
+    day = text if len(text) == len("2026-10-01") else f"{text}-01"
     try:
-        date.fromisoformat(text if len(text) == len("2026-10-01") else f"{text}-01")
+        return date.fromisoformat(day).isoformat() == day
     except ValueError:
         return not text
-    return True
 
 
 def sagemaker_prices() -> list[PriceRow]:

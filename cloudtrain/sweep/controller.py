@@ -416,7 +416,8 @@ class Controller:
         seen = self._reported.get(trial.number, 0)
         self._reported[trial.number] = max(len(points), seen)
         boundaries = self.plan.prune_after if self.plan.sampler == "pbt" else 0
-        return [*kept(points, seen=seen, last=max(trial.values, default=-1), boundaries=boundaries)]
+        last = max(trial.values, default=-1)
+        return [*kept(points, seen=seen, last=last, boundaries=boundaries, is_last=is_last)]
 
     def _ended(self, trial: Trial) -> bool:
         found = self._describe(trial.name)

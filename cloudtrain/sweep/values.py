@@ -19,7 +19,7 @@ def place(step: int) -> int:
 
 
 def kept(
-    points: Iterable[Point], *, seen: int = 0, last: int = -1, boundaries: int = 0
+    points: Iterable[Point], *, seen: int = 0, last: int = -1, boundaries: int = 0, is_last: bool = False
 ) -> Iterator[tuple[int, float]]:
     """The step and value of the first usable point of each place: trials with equal steps keep equal ones.
 
@@ -28,12 +28,19 @@ def kept(
         seen: the number of points from the beginning that were looked at before.
         last: the last step that was kept.
         boundaries: multiples of it are always kept; 0: none.
+        is_last: the last point is kept, too: Hyperband learns from it how long trials are.
     """
+    end = None
     for number, point in enumerate(points, 1):
         step = number if point.step is None else point.step
         value = usable(point.value)
-        if number <= seen or value is None or step < 0:
+        if value is None or step < 0:
+            continue
+        end = step, value
+        if number <= seen:
             continue
         if last < 0 or place(step) != place(last) or (boundaries and step % boundaries == 0):
             last = step
             yield step, value
+    if is_last and end and end[0] > last:
+        yield end

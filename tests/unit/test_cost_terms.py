@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -13,7 +14,8 @@ from cloudtrain.contract import Settings
 from cloudtrain.cost import Cost, Price, PriceRow, Where
 from cloudtrain.cost.so_far import cost_of
 from cloudtrain.cost.terms import Nodes, nodes_of, projection, shortest, terms_of, terms_text, with_terms
-from cloudtrain.errors import InvalidJob
+from cloudtrain.errors import InvalidJob, PlatformError
+from cloudtrain.platforms.supervised.main import _terms_now
 from cloudtrain.runtime.limits import Limits
 from cloudtrain.runtime.supervisor.caps import limit_of, price_of, spent, terms_of_attempt
 from cloudtrain.spec import CostTerms, TrainingJob
@@ -291,6 +293,13 @@ def test_a_price_that_has_gone_stays_what_it_was(table: dict[str, Any]) -> None:
     assert terms_of_attempt(TERMS, table, 10.0, "2026-12-01") is TERMS
     unknown = {"gpus": 8}
     assert terms_of_attempt(unknown, TERMS, 10.0, "2027-01-01") is unknown, "its first attempts have no price"
+
+
+def test_without_the_package_that_reads_the_table_a_price_stays(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It was removed, or replaced by another version, while the job ran: the supervisor must not end."""
+    monkeypatch.setitem(sys.modules, "cloudtrain.cost.terms", None)
+    with pytest.raises(PlatformError, match="cloudtrain was removed or changed while the job ran"):
+        _terms_now(TERMS)
 
 
 def test_the_hours_of_gpus_that_are_left_do_not_depend_on_the_price() -> None:

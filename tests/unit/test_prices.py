@@ -115,6 +115,10 @@ def test_every_price_of_the_package_has_a_source_and_a_date() -> None:
             "rows: [{platform: a, gpu_hour: 1, since: 2026-11}]",
             r"rows\[0\]\.since: expected a day, got '2026-11'",
         ),
+        (
+            "rows: [{platform: a, gpu_hour: 1, since: 2026-W40-1}]",
+            r"rows\[0\]\.since: expected a day, got '2026-W40-1'",
+        ),
         ("rows: [{platform: a, gpu_hour: 1, since: soon}]", r"rows\[0\]\.since: expected a day, got 'soon'"),
         ("currency: euro\n  rows: []", r"prices\.currency: .*'euro'"),
         ("row: []", "prices"),

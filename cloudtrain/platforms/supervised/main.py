@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from cloudtrain.errors import CloudtrainError
+from cloudtrain.errors import CloudtrainError, PlatformError
 from cloudtrain.platforms.supervised.idle import wait_for_job
 from cloudtrain.runtime.supervisor.folder import JobFolder
 from cloudtrain.runtime.supervisor.hosts import Hosts
@@ -17,9 +17,12 @@ from cloudtrain.runtime.supervisor.supervise import supervise
 
 def _terms_now(terms: Mapping[str, Any]) -> Mapping[str, Any]:
     """See `cloudtrain.cost.terms.terms_now`, which is slow to import."""
-    from cloudtrain.cost.terms import terms_now
+    try:
+        from cloudtrain.cost.terms import terms_now
 
-    return terms_now(terms)
+        return terms_now(terms)
+    except ImportError as error:  # the job must go on
+        raise PlatformError(f"cloudtrain was removed or changed while the job ran: {error}") from error
 
 
 def run_supervisor(make_hosts: Callable[[JobFolder, int], Hosts]) -> None:

@@ -39,6 +39,16 @@ def test_boundaries_are_kept() -> None:
     assert {10_001, 20_002} <= {*steps}
 
 
+def test_the_last_value_of_a_trial_is_kept() -> None:
+    """Of 2,700 steps, Hyperband makes another bracket than of 2,696."""
+    every = points([*range(1, 2_701)])
+    whole = [*kept(every)]
+    assert whole[-1][0] < 2_700
+    assert [*kept(every, is_last=True)] == [*whole, (2_700, 2_700.0)]
+    assert [*kept(every, seen=2_700, last=whole[-1][0], is_last=True)] == [(2_700, 2_700.0)]
+    assert not [*kept(every, seen=2_700, last=2_700, is_last=True)]
+
+
 def test_what_no_pruner_can_use_is_left_out() -> None:
     given = [Point(0, 1.0, -1), Point(0, math.nan, 0), Point(0, 2.0, 1), Point(0, math.inf, 2)]
     assert [*kept(given)] == [(1, 2.0)]
