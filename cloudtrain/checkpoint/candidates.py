@@ -48,18 +48,24 @@ class Candidates:
         self.is_away = False
         """Whether only those in memory were found last, because the storage did not answer."""
 
-    def find(self, wanted: int | str, *, alone: bool) -> list[tuple[Source, int]]:
-        """Where to restore from, and the step, in the order in which to try them."""
+    def find(self, wanted: int | str, *, alone: bool, stored_only: bool = False) -> list[tuple[Source, int]]:
+        """Where to restore from, and the step, in the order in which to try them.
+
+        Args:
+            stored_only: leave out the memory, and wait for the storage.
+        """
         saver = self._sharded_saver() if self._sharded_saver else None
-        memory = MemorySource(self._memory, saver.group.size if saver else environment.world_size())
+        tier = None if stored_only else self._memory
+        memory = MemorySource(tier, saver.group.size if saver else environment.world_size())
         if saver is None:
             return self._own_candidates(wanted, alone, memory)
         sources: list[Source] = [memory, *self._stores]
-        found = saver.ask_rank_0(
-            lambda: [
-                [sources.index(source), step] for source, step in self._own_candidates(wanted, alone, memory)
-            ]
-        )
+
+        def ask() -> list[Any]:
+            found = self._own_candidates(wanted, alone, memory)
+            return [[[sources.index(source), step] for source, step in found], self.is_away]
+
+        found, self.is_away = saver.ask_rank_0(ask)
         return [(sources[number], step) for number, step in found]
 
     def _own_candidates(
@@ -72,7 +78,8 @@ class Candidates:
                 step for step in in_memory if step in known
             )  # other hosts cannot read the others
         committed: dict[Source, Sequence[int]] = {memory: in_memory}
-        committed.update(self._stored_steps(may_fail=bool(in_memory)))
+        may_fail = wanted in in_memory or (wanted == "latest" and bool(in_memory))
+        committed.update(self._stored_steps(may_fail=may_fail))
         if len(self._stores) > 1 and not alone and on_several_hosts():
             self._leave_out_local_steps(committed)
         steps = sorted({found for of_source in committed.values() for found in of_source})

@@ -292,24 +292,27 @@ class Checkpointer:
             self._same_step.check(step, restored.step if restored else None)
         return restored
 
-    def _restore(self, step: int | str, into: Any, alone: bool) -> Checkpoint | None:
-        candidates = self._candidates.find(step, alone=alone)
+    def _restore(
+        self, step: int | str, into: Any, alone: bool, *, stored_only: bool = False
+    ) -> Checkpoint | None:
+        candidates = self._candidates.find(step, alone=alone, stored_only=stored_only)
         with WorkerPool("cloudtrain-restore") as pool:
             for number, (source, candidate) in enumerate(candidates, 1):
                 try:
                     return self._load(source, candidate, into, pool)
                 except Damaged as error:
-                    if number == len(candidates) and not isinstance(step, str):
+                    if number == len(candidates) and not isinstance(step, str) and source in self._stores:
                         raise
                     following = candidates[number] if number < len(candidates) else None
                     warn_of(f"{error.message}; {what_follows(source, following)}")
-        candidates = [(source, found) for source, found in candidates if source in self._stores]
-        if candidates:
-            if (
-                self._candidates.find(step, alone=alone) != candidates
-            ):  # another process saves here and has deleted these
-                return self._restore(step, into, alone)
-            steps = ", ".join(map(str, sorted({candidate for _, candidate in candidates})))
+        stored = [(source, found) for source, found in candidates if source in self._stores]
+        if candidates and not stored:  # the storage was not waited for, because there were copies in memory
+            return self._restore(step, into, alone, stored_only=True)
+        if stored:
+            found_now = self._candidates.find(step, alone=alone, stored_only=stored_only)
+            if found_now != stored:  # another process saves here and has deleted these
+                return self._restore(step, into, alone, stored_only=stored_only)
+            steps = ", ".join(map(str, sorted({candidate for _, candidate in stored})))
             raise CheckpointError(
                 f"every checkpoint in {self.uri} is damaged: steps {steps}",
                 hint="To start from scratch, use a different uri.",

@@ -9,6 +9,7 @@ import sys
 import textwrap
 import threading
 import time
+import warnings
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -16,9 +17,10 @@ import pytest
 from pure_state import same, state_of
 from s3_proxy import Answer, Exchange, s3_proxy
 
-from cloudtrain.checkpoint import Checkpointer
+from cloudtrain.checkpoint import Checkpointer, candidates
 from cloudtrain.checkpoint.failed_saves import LEAVE_SECONDS
-from cloudtrain.checkpoint.memory.files import SPACE, VARIABLE
+from cloudtrain.checkpoint.memory.files import SPACE, VARIABLE, data_path
+from cloudtrain.checkpoint.memory.source import checkpoints_in
 from cloudtrain.errors import CheckpointError
 from cloudtrain.storage.retry_policy import LIMIT_VARIABLE
 from cloudtrain.testing import S3Server
@@ -71,6 +73,16 @@ def storage(s3: str, s3_server: S3Server, monkeypatch: pytest.MonkeyPatch) -> It
         storage.goes_on.set()
 
 
+@pytest.fixture
+def memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The folder of a host that keeps copies in memory."""
+    memory = tmp_path / "memory"
+    memory.mkdir(0o700)
+    (memory / SPACE).write_text(str(1 << 30))
+    monkeypatch.setenv(VARIABLE, str(memory))
+    return memory
+
+
 def test_the_training_continues_and_the_next_save_is_taken(
     storage: Storage, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -108,12 +120,8 @@ def test_a_save_that_waits_is_replaced_by_the_next(storage: Storage, monkeypatch
 
 
 def test_copies_in_memory_do_not_wait_for_storage_that_hangs(
-    storage: Storage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    storage: Storage, memory: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    memory = tmp_path / "memory"
-    memory.mkdir(0o700)
-    (memory / SPACE).write_text(str(1 << 30))
-    monkeypatch.setenv(VARIABLE, str(memory))
     checkpointer = Checkpointer(storage.uri, every=1)
     assert checkpointer.maybe_save(1, state_of(1))
     checkpointer.wait()
@@ -135,6 +143,33 @@ def test_copies_in_memory_do_not_wait_for_storage_that_hangs(
     assert checkpointer.maybe_save(5, state_of(5))
     checkpointer.close()
     assert checkpointer.steps()[-1] == 5
+
+
+@pytest.mark.parametrize("wanted", [1, "latest"])
+def test_storage_that_answers_late_is_waited_for_if_no_copy_in_memory_will_do(
+    storage: Storage, memory: Path, monkeypatch: pytest.MonkeyPatch, wanted: int | str
+) -> None:
+    with Checkpointer(storage.uri, keep=None) as checkpointer:
+        for step in (1, 2, 3, 4):
+            checkpointer.save(step, state_of(step))
+            checkpointer.wait()
+    if wanted == "latest":
+        for copy in checkpoints_in(memory)[storage.uri].values():
+            with open(data_path(copy.parts[0].path), "r+b") as file:
+                [byte] = file.read(1)
+                file.seek(0)
+                file.write(bytes([byte ^ 1]))
+    monkeypatch.setattr(candidates, "AWAY_SECONDS", 0.3)
+    storage.hangs.set()
+    answers = threading.Timer(1, storage.goes_on.set)
+    answers.start()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        restored = Checkpointer(storage.uri).restore(wanted)
+    answers.join()
+    step = 1 if wanted == 1 else 4
+    assert restored and (restored.step, restored.source) == (step, storage.uri)
+    assert same(restored.state, state_of(step))
 
 
 def test_a_save_that_ends_the_training_is_waited_for(

@@ -137,13 +137,31 @@ def test_damage_found_by_one_rank(tmp_path: Path) -> None:
         assert f"checkpoint {newest} in {tmp_path.as_uri()} is damaged" in text
 
 
-def test_damage_of_a_copy_in_memory_found_by_one_rank(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    memory, uri = tmp_path / "memory", (tmp_path / "run").as_uri()
+@pytest.fixture
+def memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The folder of a host that keeps copies in memory."""
+    memory = tmp_path / "memory"
     memory.mkdir(0o700)
     (memory / SPACE).write_text(str(1 << 30))
     monkeypatch.setenv(VARIABLE, str(memory))
+    return memory
+
+
+def test_no_rank_waits_for_storage_that_is_away_to_restore_from_memory(
+    s3: str, memory: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CLOUDTRAIN_STORAGE_PATIENCE", "0")  # a rank that waits fails
+    with FaultProxy(os.environ["AWS_ENDPOINT_URL_S3"]) as proxy:
+        monkeypatch.setenv("AWS_ENDPOINT_URL_S3", proxy.endpoint)
+        with started("steps.py", 2, "forever", f"s3://{s3}/run") as ranks:
+            ranks[0].wait_for("\n3\n")
+        proxy.choose = lambda method: Fault.UNAVAILABLE
+        texts = run("steps.py", 2, "restore", f"s3://{s3}/run")
+    assert "does not answer; restoring from the memory of this host" in texts[0]
+
+
+def test_damage_of_a_copy_in_memory_found_by_one_rank(memory: Path, tmp_path: Path) -> None:
+    uri = (tmp_path / "run").as_uri()
     with started("steps.py", 2, "forever", uri) as ranks:
         ranks[0].wait_for("\n3\n")
     whole = checkpoints_in(memory)[uri]
