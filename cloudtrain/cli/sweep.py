@@ -175,12 +175,15 @@ def _run_here(started: StartedSweep, *, as_json: bool) -> None:
     from cloudtrain.contract.text import escape_line
     from cloudtrain.sweep.started import line_of
 
+    output = sys.stdout
+
     def show(ended: Trial, trials: Trials) -> None:
         if not as_json:
             with contextlib.suppress(OSError):  # its terminal was closed
-                click.echo(escape_line(line_of(ended, trials)))
+                click.echo(escape_line(line_of(ended, trials)), file=output)
 
-    started.run_here(show)
+    with contextlib.redirect_stdout(sys.stderr):  # the log of the controller
+        started.run_here(show)
     _watch(started, [trial.number for trial in started.trials.all], as_json=as_json)
 
 

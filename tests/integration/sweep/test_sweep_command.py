@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 from pathlib import Path
 
@@ -10,6 +11,7 @@ from click.testing import CliRunner, Result
 
 from cloudtrain.cli import cli
 from cloudtrain.index import list_jobs
+from cloudtrain.sweep.controller import Controller
 from cloudtrain.sweep.journal import sweeps_home
 
 SPACE = ("--search", "lr=0.0..1.0")
@@ -82,6 +84,26 @@ def test_a_job_file_describes_the_same_sweep_in_the_foreground(folder: Path) -> 
     ]
     assert "opt" in sweep("list").stdout
     assert json.loads(sweep("best", "opt", "--json").stdout)["parameters"] == {"lr": 0.1}
+
+
+def test_the_log_of_a_controller_in_the_foreground_is_no_output(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    turn, errors = Controller.turn, [OSError(errno.ENOSPC, "No space left on device")]
+
+    def first_without_space(controller: Controller) -> bool:
+        if errors:
+            raise errors.pop()
+        return turn(controller)
+
+    monkeypatch.setattr(Controller, "turn", first_without_space)
+    definitions = "metric_definitions=[{Name: loss, Regex: 'loss=(.+)'}]"
+    done = sweep(
+        "train.py", "--name", "opt", "--search", "lr=0.1,0.2", "--metric", "loss", "--set", definitions,
+        "--sampler", "grid", "--platform", "local", "--foreground", "--json",
+    )  # fmt: skip
+    assert json.loads(done.stdout)["status"] == "Completed"
+    assert "No space left on device" in done.stderr
 
 
 def test_more_trials_are_printed_without_those_before(folder: Path) -> None:
