@@ -10,6 +10,7 @@ import contextlib
 import os
 import re
 import shutil
+import signal
 import threading
 import time
 from collections.abc import Mapping
@@ -103,7 +104,9 @@ class CheckpointMemory:
 
     def may_stay(self, failure: FailureReport) -> bool:
         """Whether the copies may be left to the next attempt: it finds them here, and the storage does not answer."""
-        if self.folder and self._restarts_here and failure.failure_class == FailureClass.KILLED:
+        # SIGTERM may be of a scheduler that takes this host back: then, no attempt finds them here
+        was_killed = failure.failure_class == FailureClass.KILLED and failure.signal != signal.SIGTERM
+        if self.folder and self._restarts_here and was_killed:
             from cloudtrain.checkpoint.memory.source import checkpoints_in
             from cloudtrain.storage.reachable import answers
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import stat
 import time
 from collections.abc import Callable, Iterator
@@ -55,7 +56,7 @@ def begin(paths: Paths, shared: Path) -> Iterator[Begin]:
         memory.end(COMPLETED, print)
 
 
-def save(memory: CheckpointMemory, uri: Path, monkeypatch: pytest.MonkeyPatch) -> Checkpointer:
+def save(memory: CheckpointMemory, uri: Path | str, monkeypatch: pytest.MonkeyPatch) -> Checkpointer:
     """A rank copies step 1."""
     monkeypatch.setenv(VARIABLE, memory.variables[VARIABLE])
     checkpointer = Checkpointer(uri)
@@ -77,6 +78,22 @@ def test_the_folder_is_private_and_outlives_a_failed_attempt(
     assert second.folder == folder
     second.end(COMPLETED, print)
     assert os.listdir(shared) == []
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
+def test_copies_stay_for_a_restart_here_only(
+    paths: Paths, shared: Path, monkeypatch: pytest.MonkeyPatch, number: signal.Signals
+) -> None:
+    """A scheduler that takes the host back sends SIGTERM to the ranks, too."""
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+        monkeypatch.setenv(name, "test")
+    monkeypatch.setenv("AWS_ENDPOINT_URL_S3", "http://127.0.0.1:9")  # where nothing answers
+    variables = {VARIABLE: str(shared), "CLOUDTRAIN_RUN_ID": "job", "CLOUDTRAIN_ATTEMPT": "0"}
+    memory = CheckpointMemory(paths, 0, variables, restarts_here=True)
+    save(memory, "s3://bucket/run", monkeypatch)
+    report = FailureReport(FailureClass.KILLED, "", exit_code=128 + number, signal=number)
+    assert memory.may_stay(report) == (number == signal.SIGKILL)
+    memory.end(COMPLETED, print)
 
 
 @pytest.mark.parametrize("other", [False, True])
