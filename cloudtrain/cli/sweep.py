@@ -114,12 +114,15 @@ def start(
     The sweep is controlled by a process in the background. Ctrl-C detaches, and leaves it running. With --foreground,
     Ctrl-C starts no further trials, and a second one stops those that run.
     """
+    from cloudtrain.cli._output import notify
     from cloudtrain.sweep.start import create
 
     fields, plan = _described(file, script_args, searches, options)
     started = create(fields, plan)
     if not as_json:
         click.echo(f"Sweep {click.style(plan.name, bold=True)}: {plan.trials} trials, {_how(plan)}", err=True)
+    if started.projection:
+        notify("Note", started.projection)
     if foreground:
         _run_here(started, as_json=as_json)
     else:

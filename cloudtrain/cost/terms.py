@@ -232,13 +232,42 @@ def terms_text(terms: CostTerms | None) -> str:
 
 def projection(job: TrainingJob, platform: str) -> str:
     """The most that a resolved job can cost before it is stopped, as a sentence; empty if its price is not known."""
-    from cloudtrain.spec import DEFAULT_MAX_RUN
-
     terms = job.cost_terms
     if terms is None or not terms.per_hour:
         return ""
-    highest = max([terms.per_hour, *(one["per_hour"] for one in terms.later)])
-    rate = f"{money(highest, terms.currency)} an hour"
+    rate, limit = f"{money(_highest(terms), terms.currency)} an hour", _limit(job, terms, platform)
+    if limit is None:
+        return f"the job costs {rate}, and nothing limits that: set max_cost or max_run"
+    most, why = limit
+    return f"the job costs at most {money(most, terms.currency)}, in all attempts: {rate}, {why}"
+
+
+def projection_of_sweep(first: TrainingJob, platform: str, trials: int, max_cost: float | None) -> str:
+    """The same for ``trials`` jobs like ``first``, which may cost ``max_cost`` together."""
+    terms = first.cost_terms
+    if terms is None or not terms.per_hour:
+        return ""
+    rate, limit = f"{money(_highest(terms), terms.currency)} an hour", _limit(first, terms, platform)
+    limits = [(max_cost, "its max_cost")] if max_cost else []
+    if limit:
+        limits.append((limit[0] * trials, f"{trials} trials of at most {money(limit[0], terms.currency)}"))
+    if not limits:
+        return f"each trial costs {rate}, and nothing limits that: set max_cost or max_run"
+    most, why = min(limits)
+    return f"the sweep costs at most {money(most, terms.currency)}: {why}, at {rate} for each that runs"
+
+
+def _highest(terms: CostTerms) -> float:
+    """The highest price of an hour, now or on a later day."""
+    later: list[float] = [one["per_hour"] for one in terms.later]
+    return max([terms.per_hour or 0.0, *later])
+
+
+def _limit(job: TrainingJob, terms: CostTerms, platform: str) -> tuple[float, str] | None:
+    """The most that a job can cost, and what limits it; None: nothing does."""
+    from cloudtrain.spec import DEFAULT_MAX_RUN
+
+    highest = _highest(terms)
     run = job.max_run or (DEFAULT_MAX_RUN if platform == "sagemaker" else None)
     limits = [(highest * run / HOUR, f"max_run of {run} s")] if run else []
     if terms.max_cost:
@@ -246,10 +275,7 @@ def projection(job: TrainingJob, platform: str) -> str:
     if terms.max_gpu_hours:
         hours = terms.max_gpu_hours
         limits.append((highest * hours / terms.gpus, f"max_gpu_hours of {hours:g}"))
-    if not limits:
-        return f"the job costs {rate}, and nothing limits that: set max_cost or max_run"
-    most, why = min(limits)
-    return f"the job costs at most {money(most, terms.currency)}, in all attempts: {rate}, {why}"
+    return min(limits, default=None)
 
 
 def shortest(max_run: int | None, terms: CostTerms | None) -> int | None:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from cloudtrain.config import read_config
+from cloudtrain.cost.terms import projection_of_sweep
 from cloudtrain.errors import InvalidJob
 from cloudtrain.platforms import Places, Request, get_platform
 from cloudtrain.platforms.registry import ON_THIS_MACHINE
@@ -163,7 +164,8 @@ def create(fields: Mapping[str, Any], plan: SweepPlan, *, stacklevel: int = 2) -
     finally:
         if submission.caches:
             submission.caches.close()
-    return StartedSweep(Journal(folder))
+    most = projection_of_sweep(submission.job, plan.platform, plan.trials, plan.max_cost)
+    return StartedSweep(Journal(folder), most)
 
 
 def _first_trial(fields: Mapping[str, Any], plan: SweepPlan) -> tuple[dict[str, Any], Submission]:

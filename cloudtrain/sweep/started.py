@@ -25,10 +25,15 @@ POLL_SECONDS = 0.2
 
 
 class StartedSweep:
-    """A handle on one sweep of this machine. It has no state, but reads the events of the sweep."""
+    """A handle on one sweep of this machine. It has no state, but reads the events of the sweep.
 
-    def __init__(self, journal: Journal) -> None:
-        self.journal = journal
+    Attributes:
+        projection: the most that a sweep can cost which has just been created, as a sentence; empty if no price is
+            known.
+    """
+
+    def __init__(self, journal: Journal, projection: str = "") -> None:
+        self.journal, self.projection = journal, projection
         self.name = journal.name
 
     @classmethod

@@ -8,12 +8,22 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import msgspec
 import pytest
 
 from cloudtrain.contract import Settings
 from cloudtrain.cost import Cost, Price, PriceRow, Where
 from cloudtrain.cost.so_far import cost_of
-from cloudtrain.cost.terms import Nodes, nodes_of, projection, shortest, terms_of, terms_text, with_terms
+from cloudtrain.cost.terms import (
+    Nodes,
+    nodes_of,
+    projection,
+    projection_of_sweep,
+    shortest,
+    terms_of,
+    terms_text,
+    with_terms,
+)
 from cloudtrain.errors import InvalidJob, PlatformError
 from cloudtrain.platforms.supervised.main import _terms_now
 from cloudtrain.runtime.limits import Limits
@@ -382,6 +392,25 @@ def test_the_most_that_a_job_can_cost(
     given = SimpleNamespace(name=platform, aws=SimpleNamespace(region="r"))
     assert projection(with_terms(job, given), platform) == expected
     assert projection(job, platform) == ""
+
+
+@pytest.mark.parametrize(
+    ("limits", "max_cost", "expected"),
+    [
+        ({"max_run": 60}, None, "at most 4.00 EUR: 20 trials of at most 0.20 EUR, at 12.00 EUR an hour for each that "
+         "runs"),
+        ({"max_run": 60}, 3.0, "at most 3.00 EUR: its max_cost, at 12.00 EUR an hour for each that runs"),
+        ({}, 3.0, "at most 3.00 EUR: its max_cost, at 12.00 EUR an hour for each that runs"),
+        ({}, None, "each trial costs 12.00 EUR an hour, and nothing limits that: set max_cost or max_run"),
+    ],
+)  # fmt: skip
+def test_the_most_that_a_sweep_can_cost(
+    limits: dict[str, Any], max_cost: float | None, expected: str
+) -> None:
+    first = TrainingJob.from_dict({"entry_point": "a.py", **limits})
+    assert projection_of_sweep(first, "slurm", 20, max_cost) == ""
+    first = msgspec.structs.replace(first, cost_terms=CostTerms(12.0, "EUR"))
+    assert projection_of_sweep(first, "slurm", 20, max_cost).endswith(expected)
 
 
 def test_the_terms_fit_into_a_variable_of_sagemaker() -> None:
