@@ -70,6 +70,8 @@ class GoodputMeter:
     """Seconds of restores since `idle_since`."""
     hung_since: float | None = None
     """The last sign of life before a hang that is not over."""
+    hung_until: float = 0.0
+    """The end of the last hang. A rank may have ended it that printed nothing: the next one counts from here."""
     hung: float = 0.0
     """Seconds of hangs since the last step, or since the current attempt began."""
     restored: int | None = None
@@ -103,7 +105,8 @@ class GoodputMeter:
             if found is None:
                 self._end_hang(time)
             else:
-                self.hung_since = max(found.since, self.idle_since if self.last is None else self.last)
+                last = self.idle_since if self.last is None else self.last
+                self.hung_since = max(found.since, last, self.hung_until)
         elif kind == "phase" and event["phase"] == "train":
             if event["state"] == "ended":
                 self.train_ended = time
@@ -147,7 +150,7 @@ class GoodputMeter:
     def _end_hang(self, time: float) -> None:
         if self.hung_since is not None:
             self.hung += max(time - self.hung_since, 0.0)
-            self.hung_since = None
+            self.hung_since, self.hung_until = None, time
 
     def _restore(self, seconds: float, step: int) -> None:
         self.restored = step

@@ -87,6 +87,14 @@ CASES: dict[str, tuple[Events, dict[str, float], float]] = {
         {"start": 10, "hang": 40},
         50,
     ),
+    "a second hang, since which no rank has printed anything either": (
+        [
+            *(attempt(0), step(10, 1), hang(30, 20), hang_over(40), hang(60, 50), retry(65), attempt(65)),
+            *(restored(68, 1, 2), step(70, 2, pid=2), step(100, 32, pid=2)),
+        ],
+        {"start": 10, "hang": 55, "restore": 2, "restart": 3},
+        30,
+    ),
     "a step that was recorded before the hang, and arrives after it was found": (
         [attempt(0), step(10, 1), hang(50, 30), step(19, 10), step(60, 11), step(100, 51)],
         {"start": 10, "hang": 40},
