@@ -432,7 +432,7 @@ def _cell(value: Any) -> str:
 @json_option
 def list_(as_json: bool) -> None:
     """List the sweeps of this machine, the newest first."""
-    from cloudtrain.errors import StorageError
+    from cloudtrain.errors import CloudtrainError
     from cloudtrain.sweep import StartedSweep
     from cloudtrain.sweep.started import sweep_names
 
@@ -440,7 +440,7 @@ def list_(as_json: bool) -> None:
     for name in reversed(sweep_names()):
         try:
             found.append(StartedSweep.attach(name).describe())
-        except StorageError as error:  # hides no other sweep
+        except CloudtrainError as error:  # hides no other sweep
             click.echo(f"Warning: {error.message}", err=True)
     if as_json:
         echo_json(found)

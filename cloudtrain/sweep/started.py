@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from cloudtrain._system.files import open_to_append
 from cloudtrain.errors import InvalidJob, NotFound, PlatformError
 from cloudtrain.platforms import get_platform
+from cloudtrain.spec.names import clean
 from cloudtrain.sweep.fields import check_places, check_shares, trial_fields
 from cloudtrain.sweep.journal import LOG, STOP_ASKING, STOP_TRIALS, Journal, sweeps_home
 from cloudtrain.sweep.plan import changed
@@ -238,9 +239,9 @@ def _short(value: Any) -> str:
 
 
 def sweep_names() -> list[str]:
-    """The sweeps of this machine, the newest last."""
+    """The sweeps of this machine, the newest last, without folders whose names cannot be those of sweeps."""
     try:
-        found = [entry for entry in os.scandir(sweeps_home()) if not entry.name.startswith(".")]
+        found = [entry for entry in os.scandir(sweeps_home()) if clean(entry.name) == entry.name]
     except OSError:
         return []
     return [entry.name for entry in sorted(found, key=lambda entry: entry.stat().st_mtime)]

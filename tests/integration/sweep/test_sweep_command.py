@@ -86,7 +86,7 @@ def test_a_job_file_describes_the_same_sweep_in_the_foreground(folder: Path) -> 
     assert json.loads(sweep("best", "opt", "--json").stdout)["parameters"] == {"lr": 0.1}
 
 
-def test_the_log_of_a_controller_in_the_foreground_is_no_output(
+def test_the_log_of_a_controller_in_the_foreground_spoils_no_output(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     turn, errors = Controller.turn, [OSError(errno.ENOSPC, "No space left on device")]

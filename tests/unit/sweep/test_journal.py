@@ -21,6 +21,7 @@ from cloudtrain.sweep import StartedSweep, journal as journals
 from cloudtrain.sweep.controller import control
 from cloudtrain.sweep.journal import EVENTS, Journal, Replaced
 from cloudtrain.sweep.plan import make_plan
+from cloudtrain.sweep.started import sweep_names
 from cloudtrain.sweep.trials import COMPLETED, Trials
 from cloudtrain.testing import FakePlatform
 
@@ -51,6 +52,18 @@ def test_damaged_events_are_an_error_that_hides_no_other_sweep(event: str) -> No
     listed = CliRunner().invoke(cli, ["sweep", "list"], prog_name="cloudtrain")
     assert (listed.exit_code, "good" in listed.stdout, "bad" in listed.stdout) == (0, True, False)
     assert "sweeps/bad: the events of the sweep are damaged" in listed.stderr
+
+
+def test_other_folders_hide_no_sweep_and_are_not_completed() -> None:
+    """A shell would run the text of a name that it completes."""
+    for name in ("good", "empty", "a$(touch it)", "*"):
+        (journals.sweeps_home() / name).mkdir(parents=True)
+    plan = make_plan("good", {"lr": "0.0..1.0"}, "loss").to_dict()
+    Journal(journals.sweeps_home() / "good").append("created", plan=plan)
+    listed = CliRunner().invoke(cli, ["sweep", "list"], prog_name="cloudtrain")
+    assert (listed.exit_code, "good" in listed.stdout) == (0, True)
+    assert "there is no sweep empty" in listed.stderr
+    assert {*sweep_names()} == {"good", "empty"}
 
 
 def test_a_cut_line_does_not_count_and_spoils_none(journal: Journal) -> None:
