@@ -77,6 +77,8 @@ def read_terms(terms: Mapping[str, Any]) -> Mapping[str, Any]:
         given.number(name, 0, least=0)
     for name in ("currency", "source", "date", "cap"):
         given.text(name, "")
+    if terms.get("cap"):
+        given.number("cap_seconds", least=0)
     for later in given.objects("later", ()):
         later.number("per_hour", least=0)
         later.text("since")

@@ -12,6 +12,7 @@ import msgspec
 import pytest
 
 from cloudtrain.contract import Settings
+from cloudtrain.contract.request_body import read_terms
 from cloudtrain.cost import Cost, Price, PriceRow, Where
 from cloudtrain.cost.so_far import cost_of
 from cloudtrain.cost.terms import (
@@ -310,6 +311,14 @@ def test_without_the_package_that_reads_the_table_a_price_stays(monkeypatch: pyt
     monkeypatch.setitem(sys.modules, "cloudtrain.cost.terms", None)
     with pytest.raises(PlatformError, match="cloudtrain was removed or changed while the job ran"):
         _terms_now(TERMS)
+    monkeypatch.undo()
+    with pytest.raises(PlatformError, match="changed while the job ran"):
+        _terms_now({**TERMS, "nodes": [{"where": {"a field of another version": ""}}]})
+
+
+def test_a_cap_without_its_time_is_damage() -> None:
+    with pytest.raises(ValueError, match=r"cost_terms\.cap_seconds is missing"):
+        read_terms({"per_hour": 1.0, "cap": "max_cost of 5 EUR"})
 
 
 def test_the_hours_of_gpus_that_are_left_do_not_depend_on_the_price() -> None:

@@ -21,7 +21,7 @@ def _terms_now(terms: Mapping[str, Any]) -> Mapping[str, Any]:
         from cloudtrain.cost.terms import terms_now
 
         return terms_now(terms)
-    except ImportError as error:  # the job must go on
+    except (ImportError, TypeError, AttributeError) as error:  # the job must go on
         raise PlatformError(f"cloudtrain was removed or changed while the job ran: {error}") from error
 
 
