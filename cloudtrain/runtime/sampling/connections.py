@@ -68,12 +68,16 @@ def read_connections() -> Connections | None:
 def sockets_of(process: Path) -> set[int] | None:
     """The inodes of the sockets that a process has open; None if it cannot be looked at.
 
+    Nor can one with a network namespace of its own: its connections are not among those that `read_connections` finds.
+
     Args:
         process: its folder in the proc file system.
     """
     found = set()
     try:
         descriptors = os.listdir(process / "fd")
+        if os.readlink(process / "ns" / "net") != os.readlink(process.parent / "self" / "ns" / "net"):
+            return None
     except OSError:
         return None
     for name in descriptors:

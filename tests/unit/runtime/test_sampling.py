@@ -163,6 +163,16 @@ def test_the_connections_of_a_process_are_its_own() -> None:
     assert mine and mine.connections is None, "bytes of UDP are not counted"
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root may make a network namespace")
+def test_the_connections_of_another_network_namespace_are_unknown() -> None:
+    arguments = ["unshare", "--net", "sh", "-c", "echo began && exec cat"]
+    with subprocess.Popen(arguments, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        assert process.stdout and process.stdout.readline() == b"began\n"
+        usage = Machine().usage_of(process.pid, read_connections())
+        process.communicate(b"")
+    assert usage and usage.connections is None
+
+
 def test_disks_and_networks_count_once(tmp_path: Path) -> None:
     disks = "".join(
         f" 8 0 {name} 1 0 {read} 0 1 0 {written} 0 0 0 0\n"
