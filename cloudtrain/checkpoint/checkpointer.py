@@ -545,7 +545,7 @@ class Checkpointer:
 
         Returns False if one is left.
         """
-        may_leave &= self._memory is not None
+        may_leave &= self._memory is not None and not self._memory.is_given_up
         look_at = time.monotonic() + BUSY_SECONDS
         while self._background.busy and self._process == os.getpid():
             if may_leave and time.monotonic() > look_at:

@@ -131,6 +131,11 @@ class MemoryTier:
             warn(f"checkpoints are not kept in memory: {why}")
         return None
 
+    @property
+    def is_given_up(self) -> bool:
+        """Whether there is no space for copies."""
+        return bool(self._given_up)
+
     def take(self, step: int) -> SlotBuffer | None:
         """A slot for the copy of ``step``; None if there is none. Never the newest whole copy."""
         if not self._has_begun:

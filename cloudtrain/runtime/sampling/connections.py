@@ -68,7 +68,7 @@ def read_connections() -> Connections | None:
 def sockets_of(process: Path) -> set[int] | None:
     """The inodes of the sockets that a process has open; None if it cannot be looked at.
 
-    Nor can one with a network namespace of its own: its connections are not among those that `read_connections` finds.
+    Nor can one in another network namespace: its connections are not among those that `read_connections` finds.
 
     Args:
         process: its folder in the proc file system.

@@ -18,6 +18,7 @@ from pure_state import same, state_of
 from s3_proxy import Answer, Exchange, s3_proxy
 
 from cloudtrain.checkpoint import Checkpointer, candidates
+from cloudtrain.checkpoint.checkpointer import REPLACE_SECONDS
 from cloudtrain.checkpoint.failed_saves import LEAVE_SECONDS
 from cloudtrain.checkpoint.memory.files import SPACE, VARIABLE, data_path
 from cloudtrain.checkpoint.memory.source import checkpoints_in
@@ -143,6 +144,22 @@ def test_copies_in_memory_do_not_wait_for_storage_that_hangs(
     assert checkpointer.maybe_save(5, state_of(5))
     checkpointer.close()
     assert checkpointer.steps()[-1] == 5
+
+
+def test_a_save_waits_for_storage_that_hangs_if_there_is_no_space_in_memory(
+    storage: Storage, memory: Path
+) -> None:
+    (memory / SPACE).write_text("1")
+    with Checkpointer(storage.uri, every=1, keep=None) as checkpointer:
+        assert checkpointer.maybe_save(1, state_of(1))
+        checkpointer.wait()
+        storage.hangs.set()
+        assert checkpointer.maybe_save(2, state_of(2))
+        answers = threading.Timer(REPLACE_SECONDS + 1, storage.goes_on.set)
+        answers.start()
+        assert checkpointer.maybe_save(3, state_of(3))
+        answers.join()
+    assert Checkpointer(storage.uri).steps()[-1] == 3
 
 
 @pytest.mark.parametrize("wanted", [1, "latest"])
