@@ -23,7 +23,7 @@ from cloudtrain.observe.events import record_warning
 from cloudtrain.storage.reachable import answers
 from cloudtrain.storage.retry_policy import Patience, using
 
-AWAY_SECONDS = 2.0
+AWAY_SECONDS = 3.0
 """How long a restore waits for storage that does not answer, if there is a copy in memory."""
 
 _STEPS = f'A step is a number from 0 to {MAX_STEP}; restore also takes "latest" and "best".'

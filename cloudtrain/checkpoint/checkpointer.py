@@ -42,6 +42,8 @@ REPLACE_SECONDS = 2.0
 """How long a save waits for an earlier one whose storage does not answer, before it replaces it."""
 BUSY_SECONDS = 0.5
 """How long `maybe_save` waits for an earlier save, before it looks whether the storage answers."""
+ANSWER_SECONDS = 5.0
+"""How long an answer may take: an upload that fills the line delays it, and must not be given up."""
 POLL_SECONDS = 0.1
 SMALL_COPY = 1 << 20
 """Bytes: a copy in memory is hashed immediately, in about a millisecond. Threads would take longer."""
@@ -550,7 +552,7 @@ class Checkpointer:
         while self._background.busy and self._process == os.getpid():
             if may_leave and time.monotonic() > look_at:
                 look_at = math.inf
-                if not answers(self.uri, REPLACE_SECONDS - BUSY_SECONDS):
+                if not answers(self.uri, ANSWER_SECONDS):
                     self._patience.give_up()
             if self._patience.away > REPLACE_SECONDS:
                 self._patience.give_up()

@@ -44,7 +44,7 @@ SPACE_LEFT = 0.2
 """The same share that a new copy leaves free: the script may need it sooner than the next look."""
 LARGE = 20 << 30
 """Bytes of a file system in memory. Of a larger one, data loaders and NCCL need no larger share."""
-AWAY_SECONDS = 1.0
+AWAY_SECONDS = 2.0
 """How long a job that restarts waits for storage that does not answer."""
 STALE_SECONDS = 3600.0
 """After this time without an attempt, a folder is left over."""

@@ -52,12 +52,12 @@ def notification_warnings(
 
 
 def _silence(job: JobFiles, record: JobRecord) -> list[str]:
-    """A warning about a courier that was killed or paused, or that did not start, while the job runs."""
+    """A warning about a courier that was killed or paused while the job runs. One of an earlier release has no beat."""
     beat = job.read(NOTIFICATIONS_BEAT).strip()
-    last = float(beat) if beat.isdigit() else record.started_at
-    if record.status != JobStatus.RUNNING or last is None or time.time() - last < SILENT_SECONDS:
+    silent = time.time() - float(beat) if beat.isdigit() else 0.0
+    if record.status != JobStatus.RUNNING or silent < SILENT_SECONDS:
         return []
-    minutes = (time.time() - last) / 60
+    minutes = silent / 60
     return [
         f"the process that sends the notifications of this job has given no sign of life for {minutes:.0f} min: it was"
         f" killed or paused; send those that are due with: cloudtrain notify {job.name}"

@@ -8,6 +8,7 @@ then, ``cloudtrain notify`` sends.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -132,7 +133,8 @@ def carry(folder: JobFolder, environ: Mapping[str, str], closed: threading.Event
                 return
             if time.monotonic() >= beat_at:
                 beat_at = time.monotonic() + BEAT_SECONDS
-                Outbox(folder.path).beat()
+                with contextlib.suppress(OSError):  # a full disk: what is due is sent all the same
+                    Outbox(folder.path).beat()
             delivery = delivery or _delivery(folder, environ)
             if place == MACHINE and not ended and time.monotonic() > look_at:
                 look_at = time.monotonic() + ALIVE_SECONDS
