@@ -14,13 +14,14 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from host_memory import make_host_memory
 from pure_state import same, state_of
 from s3_proxy import Answer, Exchange, s3_proxy
 
 from cloudtrain.checkpoint import Checkpointer, candidates
 from cloudtrain.checkpoint.checkpointer import REPLACE_SECONDS
 from cloudtrain.checkpoint.failed_saves import LEAVE_SECONDS
-from cloudtrain.checkpoint.memory.files import SPACE, VARIABLE, data_path
+from cloudtrain.checkpoint.memory.files import SPACE, data_path
 from cloudtrain.checkpoint.memory.source import checkpoints_in
 from cloudtrain.errors import CheckpointError
 from cloudtrain.storage.retry_policy import LIMIT_VARIABLE
@@ -77,11 +78,7 @@ def storage(s3: str, s3_server: S3Server, monkeypatch: pytest.MonkeyPatch) -> It
 @pytest.fixture
 def memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The folder of a host that keeps copies in memory."""
-    memory = tmp_path / "memory"
-    memory.mkdir(0o700)
-    (memory / SPACE).write_text(str(1 << 30))
-    monkeypatch.setenv(VARIABLE, str(memory))
-    return memory
+    return make_host_memory(tmp_path / "memory", monkeypatch)
 
 
 def test_the_training_continues_and_the_next_save_is_taken(

@@ -10,9 +10,9 @@ import time
 from pathlib import Path
 
 import pytest
+from host_memory import make_host_memory
 
 from cloudtrain.checkpoint import Checkpointer
-from cloudtrain.checkpoint.memory.files import SPACE, VARIABLE
 
 ROUNDS = 12
 SAVES = """
@@ -35,10 +35,7 @@ SAVES = """
 
 
 def test_the_newest_copy_is_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    folder = tmp_path / "memory"
-    folder.mkdir(0o700)
-    (folder / SPACE).write_text("100000000")
-    monkeypatch.setenv(VARIABLE, str(folder))
+    make_host_memory(tmp_path / "memory", monkeypatch, 100_000_000)
     instants, done = random.Random(3), 0
     program = "\n".join(line[4:] for line in SAVES.splitlines())
     for _ in range(ROUNDS):

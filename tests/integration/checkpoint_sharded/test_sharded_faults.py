@@ -10,13 +10,14 @@ from pathlib import Path
 
 import pytest
 from fault_proxy import Fault, FaultProxy, no_fault
+from host_memory import make_host_memory
 from pure_shards import same, whole_state
 from shard_ranks import run, started
 
 from cloudtrain.checkpoint import Checkpointer
 from cloudtrain.checkpoint.format.layout import step_of
 from cloudtrain.checkpoint.inspect import find
-from cloudtrain.checkpoint.memory.files import SPACE, VARIABLE, data_path
+from cloudtrain.checkpoint.memory.files import data_path
 from cloudtrain.checkpoint.memory.source import checkpoints_in
 from cloudtrain.storage import open_store
 
@@ -140,11 +141,7 @@ def test_damage_found_by_one_rank(tmp_path: Path) -> None:
 @pytest.fixture
 def memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The folder of a host that keeps copies in memory."""
-    memory = tmp_path / "memory"
-    memory.mkdir(0o700)
-    (memory / SPACE).write_text(str(1 << 30))
-    monkeypatch.setenv(VARIABLE, str(memory))
-    return memory
+    return make_host_memory(tmp_path / "memory", monkeypatch)
 
 
 def test_no_rank_waits_for_storage_that_is_away_to_restore_from_memory(

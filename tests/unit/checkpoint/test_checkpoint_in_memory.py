@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from host_memory import make_host_memory
 
 from cloudtrain.checkpoint import Checkpointer, Shard
 from cloudtrain.checkpoint.errors import Damaged
@@ -24,11 +25,7 @@ def memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The memory folder of this host, with much space."""
     for name in ("RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE"):
         monkeypatch.delenv(name, raising=False)
-    folder = tmp_path / MEMORY
-    folder.mkdir(0o700)
-    (folder / SPACE).write_text(str(1 << 30))
-    monkeypatch.setenv(VARIABLE, str(folder))
-    return folder
+    return make_host_memory(tmp_path / MEMORY, monkeypatch)
 
 
 def state(step: int) -> dict[str, np.ndarray]:
