@@ -235,7 +235,7 @@ def projection(job: TrainingJob, platform: str) -> str:
     terms = job.cost_terms
     if terms is None or not terms.per_hour:
         return ""
-    rate, limit = f"{money(_highest(terms), terms.currency)} an hour", _limit(job, terms, platform)
+    rate, limit = _rate(terms), _limit(job, terms, platform)
     if limit is None:
         return f"the job costs {rate}, and nothing limits that: set max_cost or max_run"
     most, why = limit
@@ -247,7 +247,7 @@ def projection_of_sweep(first: TrainingJob, platform: str, trials: int, max_cost
     terms = first.cost_terms
     if terms is None or not terms.per_hour:
         return ""
-    rate, limit = f"{money(_highest(terms), terms.currency)} an hour", _limit(first, terms, platform)
+    rate, limit = _rate(terms), _limit(first, terms, platform)
     limits = [(max_cost, "its max_cost")] if max_cost else []
     if limit:
         limits.append((limit[0] * trials, f"{trials} trials of at most {money(limit[0], terms.currency)}"))
@@ -255,6 +255,10 @@ def projection_of_sweep(first: TrainingJob, platform: str, trials: int, max_cost
         return f"each trial costs {rate}, and nothing limits that: set max_cost or max_run"
     most, why = min(limits)
     return f"the sweep costs at most {money(most, terms.currency)}: {why}, at {rate} for each that runs"
+
+
+def _rate(terms: CostTerms) -> str:
+    return f"{money(_highest(terms), terms.currency)} an hour"
 
 
 def _highest(terms: CostTerms) -> float:

@@ -90,7 +90,7 @@ def control(
 ) -> None:
     """Run the sweep to its end. The caller owns the journal.
 
-    Raises DamagedEvents if there is no state to continue, Replaced if another process controls the sweep by now.
+    Raises DamagedEvents if there is no state to continue, Replaced if another process controls the sweep now.
 
     SIGINT stops it as `Journal.request_stop` does: once, there are no further trials; twice, those that run end.
 
@@ -424,16 +424,14 @@ class Controller:
         if isinstance(found, CloudtrainError) or not found.status.is_final:
             return False
         if self.plan.prunes and trial.pruned_at is None:
-            for step, number in self._new_values(
-                trial, is_last=True
-            ):  # the pruner compares later trials with them
+            # the pruner compares later trials with them
+            for step, number in self._new_values(trial, is_last=True):
                 trial.values[step] = number
                 self._suggestions.report(trial.number, step, number)
         try:
             if self._was_interrupted(trial, found):
-                self._record(
-                    "withdrawn", trial=trial.number
-                )  # its job is removed by `_adopted`, also after a kill
+                # `_adopted` removes its job, also after a kill
+                self._record("withdrawn", trial=trial.number)
                 return True
         except PlatformError:
             return False

@@ -50,7 +50,7 @@ def sweeps_of(jobs: Iterable[str]) -> list[str]:
 
 
 class Replaced(PlatformError):
-    """Another process controls the sweep by now: this one was silent for too long, on a machine whose locks others do
+    """Another process controls the sweep now: this one was silent for too long, on a machine whose locks others do
     not see."""
 
 

@@ -146,17 +146,6 @@ def test_completion(here: Path, shell: str) -> None:
     assert "_CLOUDTRAIN_COMPLETE" in cloudtrain("completion", shell, cwd=here).out
 
 
-def test_completion_lists_the_jobs(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    cloudtrain("submit", "train.py", "--name", "known-job", cwd=here)
-    for name, value in {
-        "_CLOUDTRAIN_COMPLETE": "bash_complete",
-        "COMP_WORDS": "cloudtrain describe kn",
-        "COMP_CWORD": "2",
-    }.items():
-        monkeypatch.setenv(name, value)
-    assert cloudtrain(cwd=here).out == "plain,known-job\n"
-
-
 @pytest.mark.parametrize(
     "command", ["", "submit", "list", "describe", "logs", "wait", "stop", "download", "s3", "completion"]
 )

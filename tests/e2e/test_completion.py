@@ -52,10 +52,11 @@ def test_a_job_or_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
     """Of the arguments that may be both, the shell offers both."""
     (tmp_path / "train.py").write_text("print('trained')")
     cloudtrain("submit", "train.py", "--name", "known-job", cwd=tmp_path)
-    for name, value in {
-        "_CLOUDTRAIN_COMPLETE": "bash_complete",
-        "COMP_WORDS": "cloudtrain timeline k",
-        "COMP_CWORD": "2",
-    }.items():
-        monkeypatch.setenv(name, value)
-    assert cloudtrain(cwd=tmp_path).out == "file,k\nplain,known-job\n"
+    monkeypatch.setenv("_CLOUDTRAIN_COMPLETE", "bash_complete")
+    monkeypatch.setenv("COMP_CWORD", "2")
+    for typed, completed in (
+        ("describe kn", "plain,known-job\n"),
+        ("timeline k", "file,k\nplain,known-job\n"),
+    ):
+        monkeypatch.setenv("COMP_WORDS", f"cloudtrain {typed}")
+        assert cloudtrain(cwd=tmp_path).out == completed

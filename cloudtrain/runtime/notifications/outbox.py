@@ -129,9 +129,8 @@ class Outbox:
         """Note that this process is at work. Raises OSError."""
         descriptor = open_regular(self._beat, os.O_WRONLY | os.O_CREAT, 0o600)
         try:
-            os.write(
-                descriptor, b"%011d\n" % time.time()
-            )  # always as long: it replaces the last one in place
+            # of a fixed width: it replaces the last one in place
+            os.write(descriptor, b"%011d\n" % time.time())
         finally:
             os.close(descriptor)
 

@@ -39,7 +39,7 @@ class JobNotifications:
         self.price(body)
 
     def price(self, body: Mapping[str, Any]) -> None:
-        """From now on, the price is that in the terms of ``body``. It goes before the ones that rules have."""
+        """Use the price in the terms of ``body`` for what follows, instead of those of the rules."""
         self._body, self._hourly = body, hourly(body.get("cost_terms"))
 
     def attempt_ended(self, record: JobRecord, failure: FailureReport | None, why: str) -> None:
