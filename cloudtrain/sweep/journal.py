@@ -26,6 +26,8 @@ CHECKPOINTS = "checkpoints"
 """The folder of a sweep for the checkpoints of a population, unless the job names another place."""
 READER_SECONDS = 2.0
 """How long a lock without a living owner is waited for: a process that looks at the sweep holds it for a moment."""
+ENDING_SECONDS = 30.0
+"""How long the owner of a sweep that has finished is waited for: it is about to end."""
 BEAT_SECONDS = 5.0
 """How often the owner shows that it lives, for machines on which its lock is not seen."""
 SILENT_SECONDS = 60.0
@@ -161,10 +163,11 @@ class Journal:
             os.close(descriptor)
 
     def _take(self, descriptor: int) -> None:
-        deadline = time.monotonic() + READER_SECONDS
+        has_finished = self._has_finished()
+        deadline = time.monotonic() + (ENDING_SECONDS if has_finished else READER_SECONDS)
         try:
             while not (is_free := lock(descriptor, wait=False)):
-                if time.monotonic() > deadline or self._owner_may_live():
+                if time.monotonic() > deadline or (self._owner_may_live() and not has_finished):
                     break
                 time.sleep(READER_SECONDS / 100)  # `is_alive` of another process holds it for a moment
         except OSError:  # no locks here: the record of the owner decides
@@ -174,6 +177,14 @@ class Journal:
                 f"sweep {self.name} has a controller: {_shown(self.owner())}",
                 hint=f"Follow it: cloudtrain sweep wait {self.name}. Or end it: cloudtrain sweep stop {self.name}",
             )
+
+    def _has_finished(self) -> bool:
+        """Whether the last event is that the sweep has finished, so that nothing but a continuation follows."""
+        try:
+            events, _position = self.read()
+        except StorageError:
+            return False
+        return bool(events) and events[-1]["event"] == "finished"
 
     def _beat(self, ended: Event, owner: dict[str, Any]) -> None:
         while not ended.wait(BEAT_SECONDS):

@@ -29,9 +29,18 @@ def test_a_script_raises(kubernetes: Namespace, tmp_path: Path) -> None:
     failure = raised.value.failure
     assert (failure.failure_class, failure.host, failure.rank) == (FailureClass.USER_ERROR, "raises-1", 1)
     assert "line 5" in failure.traceback
+    kubernetes.wait_until(
+        lambda: set(exit_codes(kubernetes)) == {"raises-0", "raises-1"}, "the end of both pods"
+    )
     assert exit_codes(kubernetes) == {"raises-0": 1, "raises-1": 75}
-    job = kubernetes.bench.get("jobs", kubernetes.name, "raises")
-    reasons = {one["type"]: one["reason"] for one in job["status"]["conditions"]}
+    reasons: dict[str, str] = {}
+
+    def has_failed() -> bool:
+        job = kubernetes.bench.get("jobs", kubernetes.name, "raises")
+        reasons.update({one["type"]: one["reason"] for one in job["status"]["conditions"]})
+        return "Failed" in reasons
+
+    kubernetes.wait_until(has_failed, "the end of the Job")
     assert (reasons["FailureTarget"], reasons["Failed"]) == ("PodFailurePolicy", "PodFailurePolicy")
 
 

@@ -126,6 +126,24 @@ def test_a_second_controller_is_refused(journal: Journal) -> None:
         pass
 
 
+def test_the_controller_of_a_finished_sweep_is_waited_for(journal: Journal) -> None:
+    """Whoever sees the end of a sweep may continue it at once, though its controller has not quite ended."""
+    hold = (
+        "import sys, pathlib; from cloudtrain.sweep.journal import Journal\n"
+        "with Journal(pathlib.Path(sys.argv[1])).owned() as _, sys.stdin: print('held', flush=True); sys.stdin.read()\n"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", hold, journal.folder], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as other:
+        assert other.stdin and other.stdout and other.stdout.readline() == "held\n"
+        with pytest.raises(PlatformError, match=f"process {other.pid}"), journal.owned():
+            pass
+        journal.append("finished", why="completed")
+        threading.Timer(0.3, other.stdin.close).start()
+        with journal.owned():
+            pass
+
+
 def test_without_locks_the_record_of_the_owner_decides(
     journal: Journal, monkeypatch: pytest.MonkeyPatch
 ) -> None:
