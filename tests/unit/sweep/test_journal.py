@@ -127,7 +127,7 @@ def test_a_second_controller_is_refused(journal: Journal) -> None:
 
 
 def test_the_controller_of_a_finished_sweep_is_waited_for(journal: Journal) -> None:
-    """Whoever sees the end of a sweep may continue it immediately, though its controller has not quite ended."""
+    """A user who sees the end of a sweep may continue it immediately, though its controller has not quite ended."""
     hold = (
         "import sys, pathlib; from cloudtrain.sweep.journal import Journal\n"
         "with Journal(pathlib.Path(sys.argv[1])).owned() as _, sys.stdin: print('held', flush=True); sys.stdin.read()\n"
