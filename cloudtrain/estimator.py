@@ -363,6 +363,8 @@ class Estimator(SdkMembers):
         submission = self._prepare(inputs, job_name, experiment_config, submits=True)
         for warning in submission.job_warnings:
             warnings.warn(warning, stacklevel=2)
+        if says and submission.projection:
+            print_line(f"Note: {submission.projection}")
         job = submission.submit(say=print_line if says else None)
         self.latest_training_job = job
         self.jobs.append(job)

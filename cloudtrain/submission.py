@@ -95,6 +95,15 @@ class Submission:
         return [*job_warnings(self.job), *ignored_fields(self.platform.name, self.job), *own]
 
     @property
+    def projection(self) -> str:
+        """The most that the job can cost before it is stopped, as a sentence; empty if its price is not known."""
+        if self.job.cost_terms is None:
+            return ""
+        from cloudtrain.cost.terms import projection
+
+        return projection(self.job, self.platform.name)
+
+    @property
     def uploads(self) -> list[Upload]:
         """The uploads to the platform's storage: the source, unless it stays in the cache of this machine, and data."""
         uploads = [Upload(data.size, data.upload) for data in self.data.values()]
@@ -166,14 +175,20 @@ def hand_over(
     return job
 
 
-def _with_terms(job: TrainingJob, platform: Platform) -> TrainingJob:
-    """See `cloudtrain.cost.terms.with_terms`, which is slow to import: most jobs have neither prices nor caps."""
+def _with_terms(job: TrainingJob, platform: Platform, max_run: int | None) -> TrainingJob:
+    """See `cloudtrain.cost.terms.with_terms`, which is slow to import: most jobs have neither prices nor caps.
+
+    Args:
+        max_run: the user's own, which may not cost more than ``max_cost``: a platform's default may.
+    """
     given = (job.cost_terms, job.max_cost, job.max_gpu_hours)
     if platform.name != "sagemaker" and given == (None, None, None) and not read_section("prices"):
         return job
-    from cloudtrain.cost.terms import with_terms
+    from cloudtrain.cost.terms import check_projection, with_terms
 
-    return with_terms(job, platform)
+    job = with_terms(job, platform)
+    check_projection(job, max_run, job.max_cost)
+    return job
 
 
 def prepare(
@@ -183,6 +198,7 @@ def prepare(
     *,
     submits: bool = False,
     is_template: bool = False,
+    is_share: bool = False,
     defaults: Mapping[str, Any] | None = None,
     on_read: OnRead | None = None,
 ) -> Submission:
@@ -192,6 +208,7 @@ def prepare(
         platform: the platform itself, where it is not to be found by its name.
         submits: whether the job will be submitted, and not only looked at: a platform may get ready for it.
         is_template: whether another service will run the job, any number of times: a generated name has no time.
+        is_share: whether ``max_cost`` is what is left for a trial of a sweep, which may be less than ``max_run`` costs.
         defaults: fields that ``fields`` may lack; None for those of the config file.
         on_read: called with the number of bytes just read of a channel on this machine that goes to the cloud.
         session: the AWS session of a job that goes to SageMaker: a ``boto3.Session``, or the SageMaker SDK's.
@@ -203,7 +220,7 @@ def prepare(
     """
     caches = hold_caches()
     try:
-        return _prepare(fields, platform, session, submits, is_template, defaults, on_read, caches)
+        return _prepare(fields, platform, session, submits, is_template, is_share, defaults, on_read, caches)
     except BaseException:
         if caches:
             caches.close()
@@ -216,12 +233,14 @@ def _prepare(
     session: Any,
     submits: bool,
     is_template: bool,
+    is_share: bool,
     defaults: Mapping[str, Any] | None,
     on_read: OnRead | None,
     caches: IO[bytes] | None,
 ) -> Submission:
     defaults = read_config() if defaults is None else defaults
     job = TrainingJob.from_dict(_with_uris({**defaults, **fields}))
+    max_run = None if is_share else job.max_run
     by_name = platform is None
     platform = platform or _find_platform(job.platform or default_platform(job), session)
     check_lost_hosts(job, platform)
@@ -237,7 +256,7 @@ def _prepare(
         )
     if isinstance(platform, Resolver):
         job = check_result(platform, "resolve", platform.resolve(job), TrainingJob)
-    job = _with_terms(job, platform)
+    job = _with_terms(job, platform, max_run)
     if archive:
         job = msgspec.structs.replace(job, source=_source(job, archive, platform))
     job, data = _place_data(job, platform, on_read)

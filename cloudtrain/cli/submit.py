@@ -238,6 +238,8 @@ def _show_only(submission: Submission, options: dict[str, Any], *, as_json: bool
         request = submission.request
         text = request.preview if sys.stdout.isatty() else request.shown
         click.echo(request.to_json() if as_json else text)
+        if submission.projection:
+            notify("Note", submission.projection)
 
 
 def _report(submission: Submission) -> None:
@@ -251,11 +253,8 @@ def _report(submission: Submission) -> None:
         click.echo(f"Left out by .gitignore or .cloudtrainignore: {_first_few(packed.left_out)}", err=True)
     for warning in (*submission.warnings, *config_warnings()):
         notify("Warning", warning)
-    if submission.job.cost_terms:
-        from cloudtrain.cost.terms import projection
-
-        if most := projection(submission.job, submission.platform.name):
-            notify("Note", most)
+    if submission.projection:
+        notify("Note", submission.projection)
 
 
 def _start(submission: Submission, planned: dict[str, Any] | None, *, waits: bool, as_json: bool) -> None:

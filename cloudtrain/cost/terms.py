@@ -199,11 +199,12 @@ def capped(terms: CostTerms, job: TrainingJob, groups: Sequence[Nodes]) -> CostT
     terms = msgspec.structs.replace(
         terms, max_cost=job.max_cost or 0.0, max_gpu_hours=job.max_gpu_hours or 0.0
     )
-    highest = terms.per_hour
-    if platform in ON_ONE_PRICE:  # no attempt could shorten the time again
-        highest = max([terms.per_hour or 0.0, *(one["per_hour"] for one in terms.later)])
+    # where an attempt cannot shorten the time again, the highest price counts
+    highest = _highest(terms) if platform in ON_ONE_PRICE else terms.per_hour
+    times = _separate_attempts(job)
+    hourly = {"per_hour": times * (highest or 0.0), "gpus": times * terms.gpus}
     cap, seconds, reserve = cap_of(
-        {**msgspec.structs.asdict(terms), "per_hour": highest, "reserve": job.stop_grace}
+        {**msgspec.structs.asdict(terms), **hourly, "reserve": job.stop_grace}
     ).values()
     least = 1.0 if platform in ON_THIS_MACHINE else LEAST_SECONDS
     if seconds < least:
@@ -213,6 +214,57 @@ def capped(terms: CostTerms, job: TrainingJob, groups: Sequence[Nodes]) -> CostT
             hint=f"It has to pay for at least {least:g} s.",
         )
     return msgspec.structs.replace(terms, cap=cap, cap_seconds=seconds, reserve=reserve)
+
+
+def check_projection(job: TrainingJob, max_run: int | None, max_cost: float | None, whose: str = "") -> None:
+    """Refuse a ``max_run`` with which ``job`` may cost more than ``max_cost``: the user has set both.
+
+    Args:
+        job: with its `CostTerms`.
+        max_run: as the user has set it: a platform's default gives way to the cap.
+        whose: the owner of the cap, to append.
+
+    Raises:
+        InvalidJob: with the largest ``max_run`` that fits.
+    """
+    terms = job.cost_terms
+    if max_run is None or max_cost is None or terms is None or not terms.per_hour:
+        return
+    times, hourly = _separate_attempts(job), _highest(terms)
+    seconds = float(times * max_run)
+    if terms.max_gpu_hours:
+        seconds = min(seconds, terms.max_gpu_hours / terms.gpus * HOUR)
+    most = hourly * seconds / HOUR
+    if most <= max_cost * (1 + 1e-9):
+        return
+    longest = max(1, math.floor(max_cost / hourly / times * HOUR - terms.reserve))
+    raise InvalidJob(
+        f"max_run: {_runs(job, max_run)} may cost {money(most, terms.currency)}, at {_rate(terms)}: more than the "
+        f"max_cost of {money(max_cost, terms.currency)}{whose}",
+        hint=f"Set max_run to at most {longest}, or raise max_cost. Without max_run, max_cost alone stops the job, "
+        "early enough to save a checkpoint.",
+    )
+
+
+def _separate_attempts(job: TrainingJob) -> int:
+    """How often the time limit of a job counts: once, for all attempts, except on a queue of AWS Batch.
+
+    There, each attempt is a training job.
+    """
+    count = 0
+    for name, key, default in (
+        ("retry_strategy", "attempts", 1),
+        ("preemption_configuration", "preemptionRetriesBeforeTermination", 0),
+    ):
+        given = job.platform_options.get(name, default)
+        number = given.get(key) if isinstance(given, Mapping) else given
+        count += number if isinstance(number, int) else default
+    return max(1, count)
+
+
+def _runs(job: TrainingJob, max_run: int) -> str:
+    times = _separate_attempts(job)
+    return f"{times} attempts with a max_run of {max_run} s" if times > 1 else f"max_run of {max_run} s"
 
 
 LONGEST_TEXT = 512
@@ -273,7 +325,7 @@ def _limit(job: TrainingJob, terms: CostTerms, platform: str) -> tuple[float, st
 
     highest = _highest(terms)
     run = job.max_run or (DEFAULT_MAX_RUN if platform == "sagemaker" else None)
-    limits = [(highest * run / HOUR, f"max_run of {run} s")] if run else []
+    limits = [(_separate_attempts(job) * highest * run / HOUR, _runs(job, run))] if run else []
     if terms.max_cost:
         limits.append((terms.max_cost, f"max_cost of {terms.max_cost:g} {terms.currency}"))
     if terms.max_gpu_hours:

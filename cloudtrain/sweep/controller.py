@@ -293,7 +293,8 @@ class Controller:
         return True
 
     def _submit_job(self, trial: Trial) -> None:
-        submission = prepare(placed_fields(self.plan, trial, self.platform), self.platform, defaults={})
+        fields = placed_fields(self.plan, trial, self.platform)
+        submission = prepare(fields, self.platform, is_share=True, defaults={})
         if trial.parent is not None:
             self._hand_on(trial, self.trials.all[trial.parent], submission.job.checkpoint_s3_uri or "")
         replace(submission, indexed=self._is_listed).submit()

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from cloudtrain.config import read_config
-from cloudtrain.cost.terms import projection_of_sweep
+from cloudtrain.cost.terms import check_projection, projection_of_sweep
 from cloudtrain.errors import InvalidJob
 from cloudtrain.platforms import Places, Request, get_platform
 from cloudtrain.platforms.registry import ON_THIS_MACHINE
@@ -182,7 +182,15 @@ def _first_trial(fields: Mapping[str, Any], plan: SweepPlan) -> tuple[dict[str, 
     chosen, _ = suggestions(plan, ()).ask(0)  # a missing library is an error now
     first = Trial(0, plan.trial_name(0), chosen, 0.0)
     first.max_cost = plan.max_cost and plan.max_cost / plan.parallel
-    return given, prepare(placed_fields(plan, first, platform), platform, defaults={})
+    submission = prepare(placed_fields(plan, first, platform), platform, is_share=True, defaults={})
+    try:
+        for cap, whose in ((job.max_cost, ""), (plan.max_cost, " of the sweep")):
+            check_projection(submission.job, job.max_run, cap, whose)
+    except InvalidJob:
+        if submission.caches:
+            submission.caches.close()
+        raise
+    return given, submission
 
 
 def _check_secrets(fields: Mapping[str, Any]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 from pathlib import Path
 from types import SimpleNamespace
@@ -17,6 +18,7 @@ from cloudtrain.cost import Cost, Price, PriceRow, Where
 from cloudtrain.cost.so_far import cost_of
 from cloudtrain.cost.terms import (
     Nodes,
+    check_projection,
     nodes_of,
     projection,
     projection_of_sweep,
@@ -401,6 +403,61 @@ def test_the_most_that_a_job_can_cost(
     given = SimpleNamespace(name=platform, aws=SimpleNamespace(region="r"))
     assert projection(with_terms(job, given), platform) == expected
     assert projection(job, platform) == ""
+
+
+def fits(max_run: int | None, max_cost: float | None, platform: str = "slurm", **fields: Any) -> bool:
+    """Whether two hosts of 6 EUR an hour may run for ``max_run`` s. See that a shorter time, as the hint says, may."""
+    limits = {"max_run": max_run, "max_cost": max_cost, **fields}
+    job = TrainingJob.from_dict(
+        {"entry_point": "a.py", "instance_count": 2, **{k: v for k, v in limits.items() if v}}
+    )
+    job = with_terms(job, SimpleNamespace(name=platform, aws=SimpleNamespace(region="r")))
+    try:
+        check_projection(job, max_run, max_cost)
+    except InvalidJob as error:
+        longest = re.search(r"Set max_run to at most (\d+), or raise max_cost", str(error.hint))
+        assert longest
+        check_projection(job, int(longest[1]), max_cost)
+        return False
+    return True
+
+
+def test_a_max_run_that_may_cost_more_than_max_cost_is_refused(prices: Path) -> None:
+    prices.write_text("prices: {currency: EUR, rows: [{platform: slurm, node_hour: 6}]}")
+    assert fits(3600, 12.0)
+    assert not fits(3601, 12.0)
+    assert fits(3600, None)
+    assert fits(None, 12.0)
+    assert fits(99999, 12.0, max_gpu_hours=8, **GPUS), "max_gpu_hours ends it before"
+    assert not fits(99999, 11.0, max_gpu_hours=8, **GPUS)
+    first = TrainingJob.from_dict({"entry_point": "a.py", "max_run": 7200})
+    first = msgspec.structs.replace(first, cost_terms=CostTerms(12.0, "EUR"))
+    with pytest.raises(InvalidJob) as raised:
+        check_projection(first, 7200, 12.0, " of the sweep")
+    assert raised.value.message == (
+        "max_run: max_run of 7200 s may cost 24.00 EUR, at 12.00 EUR an hour: more than the max_cost of 12.00 EUR of "
+        "the sweep"
+    )
+
+
+QUEUED = [{"retry_strategy": 3}, {"retry_strategy": {"attempts": 2}, "preemption_configuration": 1}]
+
+
+@pytest.mark.parametrize("options", QUEUED)
+def test_each_attempt_in_a_queue_of_batch_has_its_own_time(prices: Path, options: dict[str, Any]) -> None:
+    """It is a training job: together, they must not cost more than the cap."""
+    prices.write_text("prices: {currency: EUR, rows: [{platform: sagemaker, node_hour: 6}]}")
+    given: dict[str, Any] = {"platform_options": {"job_queue": "gpus", **options}}
+    terms = capped("sagemaker", max_cost=12, **given)
+    assert terms is not None
+    assert terms.cap_seconds == 1200.0, "a third of the hour that 12 EUR pay for"
+    assert fits(1200, 12.0, "sagemaker", **given)
+    assert not fits(1201, 12.0, "sagemaker", **given)
+    job = TrainingJob.from_dict({"entry_point": "a.py", "max_run": 600, **given})
+    job = with_terms(job, SimpleNamespace(name="sagemaker", aws=SimpleNamespace(region="r")))
+    assert projection(job, "sagemaker") == (
+        "the job costs at most 3.00 EUR, in all attempts: 6.00 EUR an hour, 3 attempts with a max_run of 600 s"
+    )
 
 
 @pytest.mark.parametrize(

@@ -373,7 +373,11 @@ def test_the_cost_of_all_trials_is_capped(folder: Path, monkeypatch: pytest.Monk
     with pytest.raises(InvalidJob, match="max_cost: there is no price for local"):
         start(folder, trials=50, max_cost=0.003)
     monkeypatch.setenv("CLOUDTRAIN_CONFIG", str(folder / "prices.yaml"))
-    started = start(folder, trials=50, max_cost=0.003)
+    with pytest.raises(
+        InvalidJob, match=r"max_run of 19 s may cost .*: more than the max_cost of 0.003 EUR of the sweep"
+    ):
+        start(folder, trials=50, max_cost=0.003, fields={"max_run": 19})
+    started = start(folder, trials=50, max_cost=0.003, fields={"max_run": 18})  # later trials have less
     started.run_here()
     trials = started.trials
     assert trials.finished == "max_cost"
