@@ -125,7 +125,7 @@ def test_on_a_terminal_ranks_are_coloured_and_phases_shown(here: Path) -> None:
         with pytest.raises(OSError, match="Input/output error"):  # Linux's end of a terminal
             while True:
                 shown += os.read(leader, 65536)
-        assert client.wait(30) == 0
+        assert client.wait(60) == 0
     os.close(leader)
     assert b"\x1b[36m[rank 0]" in shown
     assert b"\x1b[35m[rank 1]" in shown

@@ -8,7 +8,7 @@ from pathlib import Path
 from command import cloudtrain
 
 TRAINS = """
-import time
+import os, time
 from cloudtrain import environment
 from cloudtrain.checkpoint import Checkpointer
 
@@ -19,20 +19,21 @@ print("first step", first, flush=True)
 for step in range(first, first + 1000):
     checkpointer.maybe_save(step, {"step": step}, {"loss": 1 / step})
     environment.exit_if_preempted()
-    if checkpoint and step > first + 3:
+    if checkpoint and step > first + 3 and os.path.exists("{go}"):
         break
     time.sleep(0.05)
 """
 
 
 def test_a_job_is_preempted_and_its_checkpoints_are_managed(tmp_path: Path) -> None:
-    (tmp_path / "train.py").write_text(TRAINS)
+    (tmp_path / "train.py").write_text(TRAINS.replace("{go}", str(tmp_path / "go")))
     assert cloudtrain("submit", "train.py", "--name", "trip", "--no-wait", cwd=tmp_path).code == 0
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 120
     while "first step 1\n" not in cloudtrain("logs", "trip", cwd=tmp_path).out:
         assert time.monotonic() < deadline
     preempted = cloudtrain("preempt", "trip", "--json", cwd=tmp_path)
     assert preempted.json["status"] == "Running"
+    (tmp_path / "go").touch()
     assert cloudtrain("wait", "trip", cwd=tmp_path).code == 0
     logs = cloudtrain("logs", "trip", cwd=tmp_path).out
     assert "preempted; restarting, preemption 1 of 10" in logs

@@ -19,7 +19,7 @@ SCRIPT = """
     import numpy as np
     from cloudtrain.checkpoint import Checkpointer
 
-    faulthandler.dump_traceback_later(80, exit=True)
+    faulthandler.dump_traceback_later(230, exit=True)
     signal.signal(signal.SIGALRM, lambda *_: signal.raise_signal(signal.SIGINT))
     chance = random.Random(int(sys.argv[3]))
     checkpointer = Checkpointer(sys.argv[1], when_busy=sys.argv[2])
@@ -38,7 +38,7 @@ SCRIPT = """
 @pytest.mark.parametrize("when_busy", ["wait", "skip", "queue"])
 def test_interrupts_at_random_moments(tmp_path: Path, when_busy: str) -> None:
     command = [sys.executable, "-c", textwrap.dedent(SCRIPT), str(tmp_path), when_busy, "0"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=100)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=250)
     assert done.returncode == 0, done.stderr
     checkpointer = Checkpointer(tmp_path, keep=None)
     assert checkpointer.steps()[-1] == 1000

@@ -31,7 +31,7 @@ class Rank:
         """Its output so far."""
         return self.output.read_text(errors="replace")
 
-    def wait_for(self, what: str, timeout: float = 60) -> None:
+    def wait_for(self, what: str, timeout: float = 120) -> None:
         """Block until it has printed ``what``."""
         deadline = time.monotonic() + timeout
         while what not in self.text:

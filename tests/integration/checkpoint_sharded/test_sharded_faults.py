@@ -93,7 +93,7 @@ def test_a_save_replaces_the_one_before_while_the_storage_is_away(
             assert time.monotonic() - began < 60
             end.touch()
             proxy.choose = no_fault
-            assert [rank.process.wait(60) for rank in ranks] == [0, 0], ranks[0].text
+            assert [rank.process.wait(120) for rank in ranks] == [0, 0], ranks[0].text
             texts = [rank.text for rank in ranks]
         checkpoint = Checkpointer(f"s3://{s3}/run").restore()
     last = last_step(texts[0])
@@ -108,7 +108,7 @@ def test_a_notice_to_one_rank(uri: str, every: str) -> None:
     with started("steps.py", 3, "preempted", uri, every) as ranks:
         ranks[2].wait_for("\n15\n")
         ranks[2].process.send_signal(signal.SIGTERM)
-        assert [rank.process.wait(60) for rank in ranks] == [INTERRUPTED] * 3, ranks[0].text
+        assert [rank.process.wait(120) for rank in ranks] == [INTERRUPTED] * 3, ranks[0].text
         last = {rank.text.split()[-1] for rank in ranks}
     checkpointer = Checkpointer(uri)
     steps = checkpointer.steps()

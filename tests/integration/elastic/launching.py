@@ -99,7 +99,7 @@ def free_port() -> int:
         return port
 
 
-def wait_for(condition: Callable[[], object], timeout: float = 60) -> None:
+def wait_for(condition: Callable[[], object], timeout: float = 120) -> None:
     end = time.monotonic() + timeout
     while not condition():
         assert time.monotonic() < end, "timed out"

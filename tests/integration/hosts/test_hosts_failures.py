@@ -54,7 +54,7 @@ def test_a_host_is_killed(start_job: StartJob, launch: Launch, victim: str) -> N
     job = start_job(RANK_3.format(ending="pass"), launch)
     job.wait_for("started", 4)
     job.part(victim).program.kill()
-    job.wait(30)
+    job.wait()
     [left] = {"n1", "n2"} - {victim}
     assert_lost(job, left, victim)
     assert not job.part(victim).paths.success.exists()

@@ -162,7 +162,7 @@ def test_sigterm_to_one_host_stops_both_with_grace(start_job: StartJob, launch: 
     )
     job.wait_for("started", 4)
     job.part("n2").program.terminate()
-    assert job.wait(30) == [143, 143], job.output()
+    assert job.wait() == [143, 143], job.output()
     assert job.output().count("saved") == 4
     for part in job.parts:
         assert not part.paths.success.exists()

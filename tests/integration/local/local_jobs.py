@@ -56,6 +56,12 @@ def wait_for_end(job: Job, timeout: float = 120) -> Job:
     return job
 
 
+def wait_for_supervisor(job: Job) -> Job:
+    """Wait for the end of the supervisor. For a moment after the end of its job, it still removes files."""
+    wait_until(lambda: not folder(job).is_locked(), f"the end of the supervisor of {job.name}")
+    return job
+
+
 def wait_until(condition: Callable[[], object], what: str, timeout: float = 120) -> None:
     deadline = time.monotonic() + timeout
     while not condition():

@@ -13,7 +13,7 @@ from types import MappingProxyType
 from typing import Any
 
 import pytest
-from local_jobs import TWO_RANKS, Run, folder, wait_for_end
+from local_jobs import TWO_RANKS, Run, folder, wait_for_end, wait_until
 from warm_python import WITHOUT_COMPILER
 
 from cloudtrain import Job, JobStatus
@@ -107,7 +107,7 @@ def start(run: Run) -> Iterator[Run]:
             return run(script, wait=False, environment={VARIABLE: shared, **environment}, **arguments)
 
         yield start
-        assert os.listdir(shared) == []
+        wait_until(lambda: not os.listdir(shared), "the removal of the copies, after the end of the job")
 
 
 def ended(job: Job) -> str:
@@ -241,7 +241,7 @@ def test_memory_that_is_full(start: Run, tmp_path: Path) -> None:
     try:
         environment = {VARIABLE: str(small)}
         logs = ended(start(plain(), max_retry_attempts=1, environment=environment))
-        assert os.listdir(small) == []
+        wait_until(lambda: not os.listdir(small), "the removal of the copies")
     finally:
         subprocess.run(["umount", str(small)], check=True)
     assert "checkpoints are not kept in memory: " in logs

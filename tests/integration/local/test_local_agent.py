@@ -204,9 +204,11 @@ def test_nothing_survives_a_killed_runtime(run_agent: RunAgent) -> None:
     """
     job = run_agent(script, ONE_HOST.replace("OPTIONS", "--through-another-process"), wait=False)
     wait_until(lambda: job.logs().count("runtime") == 2, "two ranks")
-    pid = events(job, "host")[0]["pid"]
-    os.kill(pid, signal.SIGKILL)
-    wait_for_end(job, 30)
+    wait_until(
+        lambda: events(job, "host"), "the event of the host"
+    )  # a moment after it, the supervisor copies it
+    os.kill(events(job, "host")[0]["pid"], signal.SIGKILL)
+    wait_for_end(job)
     assert job.failure
     assert live_processes(job) == []
 
@@ -223,7 +225,7 @@ def test_a_hang_shows_the_stacks_of_the_ranks(run_agent: RunAgent) -> None:
             time.sleep(0.1)
         waits_for_nobody()
     """
-    failure = run_agent(script, ONE_HOST.replace("OPTIONS", ""), hang_timeout=1).failure
+    failure = run_agent(script, ONE_HOST.replace("OPTIONS", ""), hang_timeout=5).failure
     assert failure
     assert (failure.failure_class, failure.rank) == (FailureClass.HANG, 1)
     assert "waits_for_nobody" in (failure.stacks or "")

@@ -16,7 +16,7 @@ import pytest
 from command import cloudtrain
 from dashboard_client import Client, dashboard
 from large_sweep import large_sweep
-from local_jobs import Run, folder, wait_until
+from local_jobs import Run, folder, wait_for_supervisor, wait_until
 
 from cloudtrain import Job
 from cloudtrain._system.files import lock
@@ -213,8 +213,8 @@ def test_a_later_job_of_the_same_name(run: Run, client: Client) -> None:
     client.enter()
     for word in ("first", "second"):
         job = run(f"print('the {word}')", job_name="again")
-        wait_until(lambda found=word: f"the {found}" in client.get("jobs/local/again/lines").body, word, 30)
-        shutil.rmtree(folder(job).path)
+        wait_until(lambda found=word: f"the {found}" in client.get("jobs/local/again/lines").body, word)
+        shutil.rmtree(folder(wait_for_supervisor(job)).path)
         remove_job("again", "local")
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 from local_jobs import TWO_RANKS, Run, events, wait_for_end, wait_until
 
@@ -39,11 +41,18 @@ def test_while_the_model_is_uploaded(ask: str, hosts: int, run: Run) -> None:
         ("mpi", "", "stop"),
     ],
 )
-def test_while_the_interpreter_ends(launcher: str, end: str, ask: str, run: Run) -> None:
+def test_while_the_interpreter_ends(launcher: str, end: str, ask: str, run: Run, tmp_path: Path) -> None:
     job = run(
         f"""
-        import atexit, sys, time
-        atexit.register(lambda: (print("ends", flush=True), time.sleep(1.5)))
+        import atexit, os, sys, time
+
+        def leave():
+            print("ends", flush=True)
+            while not os.path.exists({str(tmp_path / "asked")!r}):
+                time.sleep(0.05)
+            time.sleep(0.5)
+
+        atexit.register(leave)
         {end}
         """,
         wait=False,
@@ -51,6 +60,7 @@ def test_while_the_interpreter_ends(launcher: str, end: str, ask: str, run: Run)
     )
     wait_until(lambda: job.logs().count("ends") == 2, "the end of the script")
     ASKED[ask](job)
+    (tmp_path / "asked").touch()
     wait_for_end(job)
     description = job.describe()
     assert (description.status, description.attempt) == (JobStatus.COMPLETED, 0), job.logs()

@@ -71,7 +71,7 @@ def is_filled(job: Job) -> bool:
 
 def end(run: Run, ending: str) -> Job:
     """Run a job that fills its disk and then ends in this way."""
-    limits = {"hang_timeout": 1.0} if ending == "hang" else {}
+    limits = {"hang_timeout": 5.0} if ending == "hang" else {}
     job = run(
         FILL + f"    {ENDINGS[ending]}\n",
         wait=False,

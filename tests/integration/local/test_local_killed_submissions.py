@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 from killed_submissions import kill_submissions
-from local_jobs import Run, folder
+from local_jobs import Run, folder, wait_for_supervisor
 
 from cloudtrain import Job, JobStatus
 from cloudtrain.errors import JobExists
@@ -50,7 +50,7 @@ def test_a_folder_with_something_else_is_left_alone(run: Run) -> None:
 
 
 def test_simultaneous_cleaning_harms_no_submission(tmp_path: Path, run: Run) -> None:
-    ended = folder(run("print('on')"))
+    ended = folder(wait_for_supervisor(run("print('on')")))
     for number in range(20):
         copy = JobFolder(ended.path.with_name(f"old-{number}"))
         shutil.copytree(ended.path, copy.path, ignore=shutil.ignore_patterns("*.pipe"))
@@ -73,7 +73,7 @@ def test_simultaneous_cleaning_harms_no_submission(tmp_path: Path, run: Run) -> 
 
 
 def test_what_killed_submissions_left_is_cleaned(run: Run) -> None:
-    job = folder(run("print('on')"))
+    job = folder(wait_for_supervisor(run("print('on')")))
     draft = job.path.with_name(".cloudtrain-tmp-0123456789abcdef")
     shutil.copytree(job.path, draft, ignore=shutil.ignore_patterns("*.pipe"))
     assert list(half_made()) == []  # a submission may still make it

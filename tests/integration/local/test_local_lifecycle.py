@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 from file_contents import file_contents
-from local_jobs import TWO_RANKS, Run, folder, live_processes, wait_until
+from local_jobs import TWO_RANKS, Run, folder, live_processes, wait_for_end, wait_until
 
 from cloudtrain import Estimator, InvalidJob, Job, JobStatus
 from cloudtrain.errors import JobExists, JobNotFound, NotFound
@@ -69,15 +69,18 @@ def test_hyperparameters_reach_the_command_line_exactly(run: Run) -> None:
 
 
 def test_the_job_outlives_its_client(tmp_path: Path) -> None:
-    (tmp_path / "train.py").write_text("import time; time.sleep(1.5); print('still here')")
+    (tmp_path / "train.py").write_text(
+        f"import os, time\nwhile not os.path.exists({str(tmp_path / 'go')!r}): time.sleep(0.05)\nprint('still here')"
+    )
     client = "from cloudtrain import Estimator; print(Estimator('train.py').fit(wait=False).name)"
     name = subprocess.run(
         [sys.executable, "-c", client], cwd=tmp_path, capture_output=True, text=True, check=True
     ).stdout.strip()
     job = Job.attach(name)
     assert job.status in (JobStatus.PENDING, JobStatus.RUNNING)
+    (tmp_path / "go").touch()
     assert list(job.follow()) == ["[rank 0] still here"]
-    assert job.wait(30).status == JobStatus.COMPLETED
+    assert job.wait().status == JobStatus.COMPLETED
 
 
 def test_two_concurrent_jobs_do_not_interfere(run: Run) -> None:
@@ -87,7 +90,7 @@ def test_two_concurrent_jobs_do_not_interfere(run: Run) -> None:
         print(os.environ["MASTER_PORT"], os.environ["SM_MODEL_DIR"])
     """
     jobs = [run(script, wait=False, distribution=TWO_RANKS, instance_count=2) for _ in range(2)]
-    printed = [{line.partition("] ")[2] for line in job.wait(30).logs().splitlines()} for job in jobs]
+    printed = [{line.partition("] ")[2] for line in job.wait(120).logs().splitlines()} for job in jobs]
     ports = [{line.split()[0] for line in lines} for lines in printed]
     assert [len(found) for found in ports] == [1, 1]
     assert ports[0] != ports[1]
@@ -138,8 +141,11 @@ def test_a_stopped_job_names_the_worker_that_its_script_waits_for(run: Run) -> N
         multiprocessing.Process(target=work, args=(results,)).start()
         results.get()
         """,
-        max_run=2,
+        wait=False,
     )
+    wait_until(lambda: "has no attribute 'wrappers'" in job.logs(), "the end of the worker")
+    job.stop()
+    wait_for_end(job)
     assert job.status is JobStatus.STOPPED
     assert "a process that the script started ended with AttributeError: module 'gym'" in job.logs()
 

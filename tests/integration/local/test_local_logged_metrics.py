@@ -10,6 +10,7 @@ from pathlib import Path
 from click.testing import CliRunner
 from local_jobs import Run, wait_for_end, wait_until
 
+from cloudtrain import Job
 from cloudtrain.cli.jobs import describe, metrics
 from cloudtrain.cli.list import command as list_command
 from cloudtrain.contract import JobStatus
@@ -17,26 +18,38 @@ from cloudtrain.platforms import Metrics
 from cloudtrain.runtime.supervisor.folder import JobFolder
 
 KILLED_ONCE = """
-    import os, pathlib, signal, time
+    import os, signal, time
 
     import cloudtrain
 
     rank, attempt = int(os.environ["RANK"]), int(os.environ["CLOUDTRAIN_ATTEMPT"])
-    folder = pathlib.Path(os.environ["SM_OUTPUT_DATA_DIR"])
     for step in range(11 if attempt else 1, 31):  # as if it had restored the checkpoint of step 10
         cloudtrain.log({"val/accuracy": step / 30} if rank == 0 and step % 10 == 0 else None,
                        step=step, loss=rank + 10 * attempt)
         if step == 15 and attempt == 0:
-            time.sleep(3)  # the values are written every second
-            (folder / str(rank)).touch()
-            while len(list(folder.iterdir())) < 2 or rank:
+            while rank or not os.path.exists(os.environ["GO"]):
                 time.sleep(0.1)
             os.kill(os.getpid(), signal.SIGKILL)
 """
 
 
-def test_steps_that_a_restart_repeats_replace_the_lost_ones(run: Run) -> None:
-    job = run(KILLED_ONCE, distribution={"processes": {"processes_per_host": 2}}, max_retry_attempts=1)
+def ranks_of_losses(job: Job) -> list[int]:
+    """How many ranks have logged each step so far. The values are written every second."""
+    assert isinstance(job.platform, Metrics)
+    return [point.ranks for point in job.platform.metrics(job.name).get("loss", ())]
+
+
+def test_steps_that_a_restart_repeats_replace_the_lost_ones(run: Run, tmp_path: Path) -> None:
+    job = run(
+        KILLED_ONCE,
+        distribution={"processes": {"processes_per_host": 2}},
+        max_retry_attempts=1,
+        environment={"GO": str(tmp_path / "go")},
+        wait=False,
+    )
+    wait_until(lambda: ranks_of_losses(job) == [2] * 15, "the values before the kill")
+    (tmp_path / "go").touch()
+    wait_for_end(job)
     assert job.status == JobStatus.COMPLETED, job.logs()
     assert isinstance(job.platform, Metrics)
     found = job.platform.metrics(job.name)
@@ -54,9 +67,9 @@ def test_steps_that_a_restart_repeats_replace_the_lost_ones(run: Run) -> None:
     assert {"step", "min", "max", "ranks", "slowest", "lag"} < set(first)
 
 
-def test_ranks_that_start_their_own_processes_can_log(run: Run) -> None:
+def test_ranks_that_start_their_own_processes_can_log(run: Run, tmp_path: Path) -> None:
     script = """
-        import multiprocessing, os
+        import multiprocessing, os, time
 
         import cloudtrain
 
@@ -64,14 +77,17 @@ def test_ranks_that_start_their_own_processes_can_log(run: Run) -> None:
             os.environ["RANK"] = str(rank)
             for step in range(50):
                 cloudtrain.log(step=step, loss=rank)
-            import time
-            time.sleep(2)
+            while not os.path.exists(os.environ["GO"]):
+                time.sleep(0.05)
 
         if __name__ == "__main__":
             with multiprocessing.get_context("spawn").Pool(3) as pool:
                 pool.map(work, range(3), chunksize=1)
     """
-    job = run(script)
+    job = run(script, wait=False, environment={"GO": str(tmp_path / "go")})
+    wait_until(lambda: ranks_of_losses(job) == [3] * 50, "the values of all processes")
+    (tmp_path / "go").touch()
+    wait_for_end(job)
     assert job.status == JobStatus.COMPLETED, job.logs()
     assert isinstance(job.platform, Metrics)
     points = job.platform.metrics(job.name)["loss"]
@@ -121,7 +137,7 @@ TRAINER = """
             headers = {"Authorization": "Bearer " + open(token).read(), "Content-Type": "application/json"}
             data = json.dumps({"trainerStatus": status}).encode()
             request = urllib.request.Request(url, data=data, headers=headers, method="POST")
-            with urllib.request.urlopen(request, timeout=5) as response:
+            with urllib.request.urlopen(request, timeout=60) as response:
                 assert response.status == 200
             time.sleep(0.5)
     else:

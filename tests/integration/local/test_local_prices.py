@@ -46,7 +46,7 @@ def test_each_attempt_has_the_price_of_its_start_and_every_view_the_same_cost(
     go.touch()
     found = wait_for_end(job).describe()
     assert (found.status, found.attempt) == (JobStatus.STOPPED, 1)
-    assert found.reason.startswith("the max_cost of 0.05 EUR is reached: it cost 0.0"), found.reason
+    assert found.reason.startswith("the max_cost of 0.05 EUR is reached: it cost 0."), found.reason
     first, second = events(job, "attempt")
     assert [one["price"]["per_hour"] for one in (first, second)] == [0.6, 36]
     assert "from this attempt on, an hour of all hosts costs 36.00 EUR" in job.logs()

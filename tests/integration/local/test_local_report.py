@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner, Result
-from local_jobs import Run, folder, wait_until
+from local_jobs import Run, folder, wait_for_supervisor, wait_until
 from parsed_html import Element, parse
 
 from cloudtrain.cli import cli
@@ -84,7 +84,7 @@ def test_a_job_whose_folder_is_gone(run: Run) -> None:
     """It is in the history, with its parameters, metrics and outcome."""
     job = run(SCRIPT, environment={"MY_TOKEN": "none"}, hyperparameters={"lr": 0.25, "api_key": SECRET})
     assert query(f"name == '{job.name}'")[0].metrics["loss"].last == 0.005
-    shutil.rmtree(folder(job).path)
+    shutil.rmtree(folder(wait_for_supervisor(job)).path)
     text = _report(job.name, "--markdown", "-o", "-").output
     assert "no longer has the job" in text
     for row in (

@@ -84,7 +84,7 @@ def test_a_rank_in_its_data_loader(run: Run, stopped: list[Job], tmp_path: Path)
     job = run(IN_LOADER, distribution=TWO_RANKS, hang_after=LIMIT, stop_grace=1, notify=rules, wait=False)
     stopped.append(job)
     wait_until(lambda: hanging(job) or job.status.is_final, "the hang")
-    [found] = hanging(job)
+    found = hanging(job)[0]
     assert (found["ranks"], found["host"], found["cause"], found["state"]) == (
         "1",
         "algo-1",

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from local_jobs import TWO_RANKS, Run, events, live_processes, wait_for_end, wait_until
 
 from cloudtrain import FailureClass, JobStatus
@@ -50,22 +52,29 @@ def test_a_stop_before_the_ranks_start(run: Run) -> None:
     assert job.status in (JobStatus.STOPPED, JobStatus.COMPLETED)
 
 
-def test_a_hang_shows_the_stacks_of_all_ranks(run: Run) -> None:
+def test_a_hang_shows_the_stacks_of_all_ranks(run: Run, tmp_path: Path) -> None:
+    started = tmp_path / "started"
+    started.mkdir()
     job = run(
         """
-        import os, time
+        import os, pathlib, time
         from cloudtrain.observe import beat
         def waits_for_nobody():
-            time.sleep(60)
+            time.sleep(600)
         def works():
             while True:
                 beat()
                 time.sleep(0.1)
+        started = pathlib.Path(os.environ["STARTED"])
+        (started / os.environ["RANK"]).touch()
+        while len(os.listdir(started)) < 4:
+            time.sleep(0.02)
         waits_for_nobody() if os.environ["RANK"] == "2" else works()
         """,
         instance_count=2,
         distribution=TWO_RANKS,
-        hang_timeout=2,
+        hang_timeout=4,
+        environment={"STARTED": str(started)},
     )
     failure = job.failure
     assert failure
@@ -79,7 +88,7 @@ COLLECTIVES = """
     import os, time
     import numpy as np
     import cloudtrain.distributed.numpy as hvd
-    time.sleep(3)  # longer than the hang_timeout: no rank has sent a heartbeat
+    time.sleep(5)  # longer than the hang_timeout: no rank has sent a heartbeat
     hvd.init()
     hvd.allreduce(np.ones(1))
     def loads_data_forever():
@@ -92,7 +101,7 @@ COLLECTIVES = """
 
 def test_the_rank_that_the_others_wait_for_is_blamed_for_a_hang(run: Run) -> None:
     job = run(
-        COLLECTIVES, instance_count=2, distribution={"processes": {"processes_per_host": 1}}, hang_timeout=2
+        COLLECTIVES, instance_count=2, distribution={"processes": {"processes_per_host": 1}}, hang_timeout=4
     )
     failure = job.failure
     assert failure
@@ -107,11 +116,11 @@ def test_a_job_that_sends_heartbeats_does_not_hang(run: Run) -> None:
         """
         import time
         from cloudtrain.observe import beat
-        for _ in range(30):
+        for _ in range(70):
             beat()
             time.sleep(0.1)
         """,
-        hang_timeout=1.5,
+        hang_timeout=5,
     )
     assert job.status == JobStatus.COMPLETED
 

@@ -103,7 +103,7 @@ def test_tensorflows_server_listens_on_loopback_only(run: Run) -> None:
         cluster = json.loads(os.environ["TF_CONFIG"])["cluster"]
         port = int(cluster["worker"][0].rpartition(":")[2])
         tcp = socket.create_server(("", port))
-        for _ in range(100):
+        for _ in range(2000):
             device = tcp.getsockopt(socket.SOL_SOCKET, socket.SO_BINDTODEVICE, 16).rstrip(b"\\0").decode()
             if device:
                 break

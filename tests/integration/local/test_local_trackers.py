@@ -93,7 +93,13 @@ def test_the_files_of_trackers_outlive_a_lost_host(run: Run) -> None:
     )
     kept = folder(job).path / "output"
     first = [kept / "tensorboard" / f"events.0.{rank}" for rank in (0, 1)]
-    wait_until(lambda: all(path.exists() for path in first), "the first upload")
+    wait_until(
+        lambda: (
+            all(path.exists() for path in first)
+            and len(list((kept / "wandb").glob("offline-run-0-*/run.wandb"))) == 2
+        ),
+        "the first upload",
+    )
     (host,) = events(job, "host")
     shutil.rmtree(folder(job).path / "hosts" / "algo-1" / "output" / "wandb")  # the machine is gone
     shutil.rmtree(folder(job).path / "hosts" / "algo-1" / "output" / "tensorboard")

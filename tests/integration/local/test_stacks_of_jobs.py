@@ -14,6 +14,7 @@ from local_jobs import TWO_RANKS, Run, folder, wait_for_end, wait_until
 
 from cloudtrain._display.view import look_at
 from cloudtrain.errors import PlatformError
+from cloudtrain.observe.stacks import StackDump
 from cloudtrain.platforms.local import LocalPlatform
 
 WAITS = """
@@ -36,7 +37,14 @@ def test_two_hosts(run: Run, tmp_path: Path) -> None:
     os.mkfifo(pipe)
     job = run(WAITS, wait=False, instance_count=2, distribution=TWO_RANKS, arguments=[str(pipe)])
     wait_until(lambda: job.logs().count("ready") == 4, "the ranks")
-    dump = job.stacks()
+    dumps: list[StackDump] = []
+
+    def are_blocked() -> bool:  # and not on their way from the line before
+        dumps.append(job.stacks())
+        return [group.where for group in dumps[-1].groups] == ["load at train.py:5", "train at train.py:8"]
+
+    wait_until(are_blocked, "all ranks in open()")
+    dump = dumps[-1]
     odd, others = dump.groups
     assert (dump.ranks, dump.silent, dump.why) == (4, (), "")
     assert (odd.ranks, odd.where, odd.hosts) == ("2", "load at train.py:5", ("algo-2",))
@@ -70,18 +78,22 @@ def test_before_ranks_that_hang_are_ended(run: Run) -> None:
     """Also if the script handles SIGQUIT."""
     job = run(
         """
-        import os, signal, time
+        import os, pathlib, signal, time
         from cloudtrain.observe import beat
         signal.signal(signal.SIGQUIT, signal.SIG_IGN)
         def wait():
             time.sleep(600)
         def load():
             time.sleep(600)
+        started = pathlib.Path(os.environ["SM_OUTPUT_DATA_DIR"])
+        (started / os.environ["RANK"]).touch()
+        while len(os.listdir(started)) < 3:
+            time.sleep(0.02)
         beat()
         load() if os.environ["RANK"] == "1" else wait()
         """,
         distribution={"processes": {"processes_per_host": 3}},
-        hang_timeout=1,
+        hang_timeout=4,
     )
     dump = LocalPlatform().last_stacks(job.name)
     assert dump

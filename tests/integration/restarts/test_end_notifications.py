@@ -48,7 +48,7 @@ def test_a_place_that_is_away_delays_the_end_by_seconds_and_leaves_a_warning(
     leader.stop()
     began = time.monotonic()
     assert leader.exit_code() == RESTART
-    assert time.monotonic() - began < HOLD_SECONDS + 20
+    assert time.monotonic() - began < HOLD_SECONDS + 60
     [warning] = [text for text in leader.ending.warnings if "notification" in text]
     assert "was preempted" in warning and "refused" in warning and TOKEN not in warning
 

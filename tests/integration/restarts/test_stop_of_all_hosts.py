@@ -25,7 +25,7 @@ def test_ranks_are_stopped_while_the_leader_does_not_answer(pods: Callable[..., 
     wait_until(lambda: "begun" in leader.text and "begun" in follower.text, "both ranks")
     os.kill(leader.process.pid, signal.SIGSTOP)
     follower.stop()
-    wait_until(lambda: "saved" in follower.text, "the rank of the follower", timeout=90)
+    wait_until(lambda: "saved" in follower.text, "the rank of the follower")
     os.kill(leader.process.pid, signal.SIGCONT)
     leader.stop()
     assert (leader.exit_code(), follower.exit_code()) == (143, 143)

@@ -134,6 +134,7 @@ if __name__ == "__main__":
     import without_compiler  # noqa: F401
 
     torch.set_num_threads(1)
-    hvd.init(timeout=10)
-    train(parse())
+    options = parse()
+    hvd.init(timeout=10 if options.stall else 120)
+    train(options)
     hvd.shutdown()
