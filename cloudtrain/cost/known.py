@@ -27,6 +27,12 @@ from cloudtrain.cost.prices import (
 from cloudtrain.errors import InvalidJob
 from cloudtrain.runtime.supervisor.caps import day_of
 
+PLATFORMS = (
+    "local", "container", "hosts", "slurm", "pbs", "torque", "cobalt", "lsf", "kubernetes", "sagemaker",
+)  # fmt: skip
+"""The platforms of this package: installed ones may add others."""
+GROUP = "cloudtrain.platforms"
+"""The entry points of installed packages that add platforms."""
 _EXAMPLE = "For example: prices: {currency: EUR, rows: [{platform: slurm, partition: a100, gpu_hour: 2.1}]}"
 
 
@@ -70,6 +76,7 @@ def config_prices(day: str = "") -> list[PriceRow]:
 def config_rows() -> list[PriceRow]:
     """The section ``prices`` of the config file. Raises InvalidJob, with the row and the key."""
     from cloudtrain.spec import convert
+    from cloudtrain.spec.conversion import LONGEST_SHOWN
 
     section = read_section("prices")
     if not section:
@@ -88,6 +95,11 @@ def config_rows() -> list[PriceRow]:
     rows: dict[tuple[Where, str], PriceRow] = {}
     for number, row in enumerate(table.rows):
         at = f"{where}.rows[{number}]"
+        if row.platform not in PLATFORMS and row.platform not in (names := _installed()):
+            raise InvalidJob(
+                f"{at}.platform: there is no platform {row.platform[:LONGEST_SHOWN]!r}",
+                hint=f"Known: {', '.join(sorted({*PLATFORMS, *names}))}.",
+            )
         place = Where(row.platform, row.region, row.cluster, row.partition, row.node_type)
         if row.since and not (len(row.since) == len("2026-10-01") and _is_date(row.since)):
             raise InvalidJob(
@@ -100,6 +112,13 @@ def config_rows() -> list[PriceRow]:
             )
         rows[place, row.since] = PriceRow(place, _price_of(row, table, at), row.since)
     return list(rows.values())
+
+
+def _installed() -> set[str]:
+    """The names of the platforms of installed packages."""
+    from importlib.metadata import entry_points
+
+    return {point.name for point in entry_points(group=GROUP)}
 
 
 def currency_of(platform: str) -> str:

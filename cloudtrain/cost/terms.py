@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from cloudtrain.contract.host import gpu_count
-from cloudtrain.cost.known import config_prices, config_rows, known_prices, today
+from cloudtrain.cost.known import PLATFORMS, config_prices, config_rows, known_prices, today
 from cloudtrain.cost.prices import PriceRow, Where, find_price, in_force
 from cloudtrain.errors import InvalidJob, PlatformError
 from cloudtrain.runtime.supervisor.caps import HOUR, PRICE, cap_of, money
@@ -48,9 +48,6 @@ class Nodes:
 
 _COUNTS = ("count", "gpus", "cpus")
 
-KEEPING = (*ON_THIS_MACHINE, "hosts", "slurm", "pbs", "torque", "cobalt", "lsf", "kubernetes", "sagemaker")
-"""The platforms that keep caps. Those of installed packages do not."""
-
 
 def with_terms(job: TrainingJob, platform: Any) -> TrainingJob:
     """``job``, which is resolved, with its `CostTerms`, unless there is nothing to say.
@@ -60,13 +57,13 @@ def with_terms(job: TrainingJob, platform: Any) -> TrainingJob:
     if job.cost_terms is not None:
         raise InvalidJob("cost_terms: cloudtrain sets it", hint="Leave it out, and set max_cost.")
     caps = [name for name in ("max_cost", "max_gpu_hours") if getattr(job, name) is not None]
-    if caps and platform.name not in KEEPING:
+    if caps and platform.name not in PLATFORMS:
         raise InvalidJob(
             f"{caps[0]}: the platform {platform.name} keeps no caps", hint="Leave it out, or set max_run."
         )
     tables = known_prices() if platform.name == "sagemaker" else [config_prices()]
     groups = nodes_of(job, platform.name, _region(platform))
-    terms = with_later(terms_of(tables, groups), tables, groups)
+    terms = with_later(terms_of(tables, groups), tables, groups, today())
     if not terms.per_hour:
         for number, rule in enumerate(job.notify):
             if rule.cost_above and not rule.price_per_hour:
@@ -140,11 +137,13 @@ def terms_of(tables: Iterable[Sequence[PriceRow]], groups: Sequence[Nodes]) -> C
     return CostTerms(total, prices[0].currency, "; ".join(sources), min(dates, default=""), gpus=gpus)
 
 
-def with_later(terms: CostTerms, tables: Sequence[Sequence[PriceRow]], groups: Sequence[Nodes]) -> CostTerms:
-    """``terms``, with the prices that the config file has for days to come, in the same currency."""
-    rows, now, later, last = config_rows(), today(), [], terms
+def with_later(
+    terms: CostTerms, tables: Sequence[Sequence[PriceRow]], groups: Sequence[Nodes], day: str
+) -> CostTerms:
+    """``terms`` of ``day``, with the prices that the config file has for later days, in the same currency."""
+    rows, later, last = config_rows(), [], terms
     if terms.per_hour:
-        for day in sorted({row.since for row in rows if row.since > now}):
+        for day in sorted({row.since for row in rows if row.since > day}):
             then = terms_of([in_force(rows, day), *tables[1:]], groups)
             if then.per_hour not in (None, last.per_hour) and then.currency == terms.currency:
                 found = {name: getattr(then, name) for name in PRICE}
@@ -154,13 +153,13 @@ def with_later(terms: CostTerms, tables: Sequence[Sequence[PriceRow]], groups: S
     return msgspec.structs.replace(terms, later=tuple(later))
 
 
-def terms_now(terms: Mapping[str, Any]) -> Mapping[str, Any]:
-    """``terms``, with the prices that the config file of this machine has today. Raises InvalidJob, OSError."""
+def terms_now(terms: Mapping[str, Any], day: str) -> Mapping[str, Any]:
+    """``terms``, with the prices that the config file of this machine has on ``day``. Raises InvalidJob, OSError."""
     groups = [
         Nodes(Where(**one["where"]), *(one.get(name) for name in _COUNTS)) for one in terms.get("nodes", ())
     ]
-    tables = [config_prices()]
-    found = with_later(terms_of(tables, groups), tables, groups)
+    tables = [config_prices(day)]
+    found = with_later(terms_of(tables, groups), tables, groups, day)
     return {**terms, **{name: getattr(found, name) for name in ("currency", "later", *PRICE)}}
 
 

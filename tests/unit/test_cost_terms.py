@@ -312,10 +312,10 @@ def test_without_the_package_that_reads_the_table_a_price_stays(monkeypatch: pyt
     """It was removed, or replaced by another version, while the job ran: the supervisor must not end."""
     monkeypatch.setitem(sys.modules, "cloudtrain.cost.terms", None)
     with pytest.raises(PlatformError, match="cloudtrain was removed or changed while the job ran"):
-        _terms_now(TERMS)
+        _terms_now(TERMS, "2026-12-01")
     monkeypatch.undo()
     with pytest.raises(PlatformError, match="changed while the job ran"):
-        _terms_now({**TERMS, "nodes": [{"where": {"a field of another version": ""}}]})
+        _terms_now({**TERMS, "nodes": [{"where": {"a field of another version": ""}}]}, "2026-12-01")
 
 
 def test_a_cap_without_its_time_is_damage() -> None:

@@ -5,15 +5,17 @@ from __future__ import annotations
 import json
 import math
 import re
+from importlib.metadata import EntryPoint
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
 
 from cloudtrain.cli import cli
-from cloudtrain.cost import Price, PriceRow, Where, find_price, known_prices
+from cloudtrain.cost import Price, PriceRow, Where, find_price, known, known_prices
 from cloudtrain.cost.known import config_prices, sagemaker_prices
 from cloudtrain.errors import InvalidJob
+from cloudtrain.platforms.registry import BUILT_IN, GROUP
 
 TABLE = """
 prices:
@@ -99,7 +101,10 @@ def test_every_price_of_the_package_has_a_source_and_a_date() -> None:
     [
         ("rows: [{platform: slurm, gpu_hour: .nan}]", r"prices\.rows\[0\]\.gpu_hour: .*nan"),
         ("rows: [{platform: slurm, gpu_hour: .inf}]", r"prices\.rows\[0\]\.gpu_hour: .*inf"),
-        ("rows: [{platform: a, gpu_hour: 1}, {platform: b, node_hour: 0}]", r"rows\[1\]\.node_hour: .*got 0"),
+        (
+            "rows: [{platform: pbs, gpu_hour: 1}, {platform: lsf, node_hour: 0}]",
+            r"rows\[1\]\.node_hour: .*got 0",
+        ),
         ("rows: [{platform: slurm, cpu_hour: -1}]", r"rows\[0\]\.cpu_hour: .*got -1"),
         ("rows: [{platform: slurm, cpu_hour: cheap}]", r"rows\[0\]\.cpu_hour"),
         ("rows: [{platform: slurm, cpu_hour: 1.0e+300}]", r"rows\[0\]\.cpu_hour: .*to 1e\+09, got 1e\+300"),
@@ -109,17 +114,27 @@ def test_every_price_of_the_package_has_a_source_and_a_date() -> None:
         ("date: 2026-13-45\n  rows: []", r"prices\.date: .*'2026-13-45'"),
         ("rows: [{platform: slurm}]", r"rows\[0\]: expected one of .*got none"),
         ("rows: [{platform: slurm, cpu_hour: 1, gpu_hour: 1}]", r"rows\[0\]: .*got gpu_hour and cpu_hour"),
-        ("rows: [{platform: a, gpu_hour: 1}, {platform: a, gpu_hour: 2}]", r"rows\[1\]: has the same place"),
-        ("rows: [{platform: a, gpu_hour: 1, currency: USD}]", r"rows\[0\].*currency"),
         (
-            "rows: [{platform: a, gpu_hour: 1, since: 2026-11}]",
+            "rows: [{platform: pbs, gpu_hour: 1}, {platform: pbs, gpu_hour: 2}]",
+            r"rows\[1\]: has the same place",
+        ),
+        (
+            "rows: [{platform: slrum, gpu_hour: 1}]",
+            r"rows\[0\]\.platform: there is no platform 'slrum'",
+        ),
+        ("rows: [{platform: pbs, gpu_hour: 1, currency: USD}]", r"rows\[0\].*currency"),
+        (
+            "rows: [{platform: pbs, gpu_hour: 1, since: 2026-11}]",
             r"rows\[0\]\.since: expected a day, got '2026-11'",
         ),
         (
-            "rows: [{platform: a, gpu_hour: 1, since: 2026-W40-1}]",
+            "rows: [{platform: pbs, gpu_hour: 1, since: 2026-W40-1}]",
             r"rows\[0\]\.since: expected a day, got '2026-W40-1'",
         ),
-        ("rows: [{platform: a, gpu_hour: 1, since: soon}]", r"rows\[0\]\.since: expected a day, got 'soon'"),
+        (
+            "rows: [{platform: pbs, gpu_hour: 1, since: soon}]",
+            r"rows\[0\]\.since: expected a day, got 'soon'",
+        ),
         ("currency: euro\n  rows: []", r"prices\.currency: .*'euro'"),
         ("row: []", "prices"),
     ],
@@ -175,3 +190,16 @@ def test_the_command_lists_each_place_once_with_source_and_date() -> None:
     }
     text = CliRunner().invoke(cli, ["prices", "--type", "ml.p4d.24xlarge"]).stdout
     assert re.search(r"sagemaker +us-east-1 +ml\.p4d\.24xlarge +25\.2510 USD +node hour .*2026-07-27", text)
+
+
+def test_rows_are_for_the_platforms_that_there_are(monkeypatch: pytest.MonkeyPatch, config: Path) -> None:
+    assert set(known.PLATFORMS) == {*BUILT_IN}
+    assert known.GROUP == GROUP
+    config.write_text("prices: {rows: [{platform: spool, node_hour: 1}]}")
+    with pytest.raises(InvalidJob) as raised:
+        config_prices()
+    assert str(raised.value.hint).startswith("Known: cobalt, container, hosts")
+    point = EntryPoint("spool", "spool:Platform", GROUP)
+    monkeypatch.setattr("importlib.metadata.entry_points", lambda group: [point] if group == GROUP else [])
+    [row] = config_prices()
+    assert row.where.platform == "spool", "an installed package may add it"

@@ -15,12 +15,12 @@ from cloudtrain.runtime.supervisor.sending import notifications_sent
 from cloudtrain.runtime.supervisor.supervise import supervise
 
 
-def _terms_now(terms: Mapping[str, Any]) -> Mapping[str, Any]:
+def _terms_now(terms: Mapping[str, Any], day: str) -> Mapping[str, Any]:
     """See `cloudtrain.cost.terms.terms_now`, which is slow to import."""
     try:
         from cloudtrain.cost.terms import terms_now
 
-        return terms_now(terms)
+        return terms_now(terms, day)
     except (ImportError, TypeError, AttributeError) as error:  # the job must go on
         raise PlatformError(f"cloudtrain was removed or changed while the job ran: {error}") from error
 

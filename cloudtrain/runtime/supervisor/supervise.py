@@ -67,7 +67,7 @@ TAKEN_BACK_SECONDS = 2.0
 """How long after SIGTERM, or the kill of a rank, the scheduler may take to report that it takes the hosts back."""
 ASK_SECONDS = 0.5
 """Seconds between two queries of it meanwhile."""
-TermsNow = Callable[[Mapping[str, Any]], Mapping[str, Any]]
+TermsNow = Callable[[Mapping[str, Any], str], Mapping[str, Any]]
 _REASONS = {SIGHUP: HANGUP, signal.SIGINT: INTERRUPT}
 _CODES = {reason: 128 + number for number, reason in _REASONS.items()}
 
@@ -82,7 +82,7 @@ class Supervisor:
         continuation: Continuation | None = None,
         lock: int | None = None,
         clock: Callable[[], float] = time.monotonic,
-        terms_now: TermsNow = dict,
+        terms_now: TermsNow | None = None,
     ) -> None:
         self._folder = folder
         self._clock = clock
@@ -227,14 +227,14 @@ class Supervisor:
         terms = self._request.get("cost_terms")
         if not terms:
             return
-        table, ran = terms, 0.0
+        table, ran, day = terms, 0.0, day_of(steady.now())
         if self._record.attempt:
             ran = self._ran
             try:
-                table = self._terms_now(terms)
+                table = self._terms_now(terms, day) if self._terms_now else terms
             except (CloudtrainError, OSError) as error:
                 self._warn(f"the table of prices cannot be read, so the price stays: {error}")
-        changed = terms_of_attempt(terms, table, ran, day_of(steady.now()))
+        changed = terms_of_attempt(terms, table, ran, day)
         if changed is terms:
             return
         self._record = replace(self._record, cost_terms=changed)
@@ -315,7 +315,9 @@ class Supervisor:
         self._spares.begin()
         again(self._hosts.prepare)
         self._host_events.begin((*self._hosts.names, *self._hosts.spares))
-        if not self._has_stop_mark:
+        if self._clock() > self._run_by:  # a higher price may have used up what was left
+            self._end_early(self._limit)
+        if not (self._has_stop_mark or self._ended_by):
             with again(self._folder.open_log) as log:
                 self._ends = self._watch(self._hosts.start(attempt, log.fileno()))
         while self._ends.are_running:
@@ -533,13 +535,13 @@ def supervise(
     continuation: Continuation | None = None,
     *,
     lock: int | None = None,
-    terms_now: TermsNow = dict,
+    terms_now: TermsNow | None = None,
 ) -> None:
     """Run the job in ``folder`` on ``hosts`` until it ends; with ``continuation``, or until they are taken back.
 
     Args:
         lock: the descriptor of the lock that shows that this process supervises the job.
-        terms_now: returns the terms of a job with the prices of today, where the table can be read again.
+        terms_now: returns the terms of a job with the prices of a day, where the table can be read again.
     """
     try:
         Supervisor(folder, hosts, continuation, lock, terms_now=terms_now).run()

@@ -31,6 +31,23 @@ SCRIPT = """
 """
 
 
+def test_a_price_that_leaves_nothing_of_the_cap_starts_no_host(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = tmp_path / "config.yaml"
+    config.write_text(TABLE.format(source="old", price=0.6))
+    monkeypatch.setenv("CLOUDTRAIN_CONFIG", str(config))
+    go = tmp_path / "go"
+    job = run(SCRIPT, wait=False, max_cost=0.05, max_retry_attempts=1, arguments=[str(go)])
+    wait_until(lambda: "on" in job.logs(), "the first attempt")
+    config.write_text(TABLE.format(source="new", price=999_999_999))
+    go.touch()
+    found = wait_for_end(job).describe()
+    assert (found.status, found.attempt) == (JobStatus.STOPPED, 1)
+    assert found.reason.startswith("the max_cost of 0.05 EUR is reached"), found.reason
+    assert [one["attempt"] for one in events(job, "host")] == [0]
+
+
 def test_each_attempt_has_the_price_of_its_start_and_every_view_the_same_cost(
     run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
