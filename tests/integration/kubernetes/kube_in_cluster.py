@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import os
+import secrets
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from kube_fixtures import Namespace
+from kube_roles import right_to, wait_for_right
 
 FOLDER = "/var/run/secrets/kubernetes.io/serviceaccount"
 
@@ -24,12 +26,14 @@ def as_pod(
     """
     bench, name = kubernetes.bench, kubernetes.name
     bench.create("serviceaccounts", name, {"metadata": {"name": "trainer"}})
-    bench.create("roles", name, {"metadata": {"name": "trainer"}, "rules": [*rules]})
+    mark = secrets.token_hex(4)
+    bench.create("roles", name, {"metadata": {"name": "trainer"}, "rules": [*rules, right_to(mark)]})
     reference = {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": "trainer"}
     subjects = [{"kind": "ServiceAccount", "name": "trainer", "namespace": name}]
     bench.create(
         "rolebindings", name, {"metadata": {"name": "trainer"}, "roleRef": reference, "subjects": subjects}
     )
+    wait_for_right(bench, f"system:serviceaccount:{name}:trainer", mark, name)
     path = f"/api/v1/namespaces/{name}/serviceaccounts/trainer/token"
     request = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {"audiences": []}}
     _, answer = bench.raw("POST", path, request)

@@ -133,6 +133,10 @@ class KubeProxy:
         self._server.shutdown()
         self._server.server_close()
 
+    def watches(self, namespace: str) -> int:
+        """The number of connections for a namespace that `cut_watches` would break."""
+        return sum(f"/namespaces/{namespace}/" in handler.path for handler in list(self._watches))
+
     def cut_watches(self) -> int:
         """Break the connections of all watches of clients; their number."""
         cut = list(self._watches.values())

@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+import secrets
+import time
 from typing import Any
 
 from kube_client import KubeClient, KubeError
+
+REVIEWS = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
+MARKS = "marks.tests.cloudtrain"
+"""The group of a resource that does not exist: the right to read it shows that a role has arrived."""
 
 OWNED = ["create", "get", "list", "watch", "patch", "delete"]
 SEEN = ["get", "list", "watch"]
@@ -45,10 +51,13 @@ CLUSTER_RULES: list[dict[str, Any]] = [
 def grant(
     bench: KubeClient, namespace: str, user: str = "alice", rules: list[dict[str, Any]] = RULES
 ) -> None:
-    """Let ``user`` do what ``rules`` say in the namespace, and read the cluster's nodes and classes."""
-    name = f"cloudtrain-{user}"
+    """Let ``user`` do what ``rules`` say in the namespace, and read the cluster's nodes and classes.
+
+    The server learns of changed roles by watches: this returns once it decides by the new ones.
+    """
+    name, mark = f"cloudtrain-{user}", secrets.token_hex(4)
     subject = [{"kind": "User", "name": user, "apiGroup": "rbac.authorization.k8s.io"}]
-    _put(bench, "roles", namespace, {"metadata": {"name": name}, "rules": rules})
+    _put(bench, "roles", namespace, {"metadata": {"name": name}, "rules": [*rules, right_to(mark)]})
     reference = {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": name}
     _put(
         bench,
@@ -56,10 +65,32 @@ def grant(
         namespace,
         {"metadata": {"name": name}, "subjects": subject, "roleRef": reference},
     )
-    _put(bench, "clusterroles", None, {"metadata": {"name": name}, "rules": CLUSTER_RULES})
+    _put(bench, "clusterroles", None, {"metadata": {"name": name}, "rules": [*CLUSTER_RULES, right_to(mark)]})
     reference = {**reference, "kind": "ClusterRole"}
     binding = {"metadata": {"name": name}, "subjects": subject, "roleRef": reference}
     _put(bench, "clusterrolebindings", None, binding)
+    wait_for_right(bench, user, mark, namespace)
+    wait_for_right(bench, user, mark)
+
+
+def right_to(mark: str) -> dict[str, Any]:
+    """A rule for `wait_for_right`: the last one of a role."""
+    return {"apiGroups": [MARKS], "resources": ["marks"], "resourceNames": [mark], "verbs": ["get"]}
+
+
+def wait_for_right(bench: KubeClient, user: str, mark: str, namespace: str | None = None) -> None:
+    """Wait until the server decides by the role with `right_to` ``mark``, in a namespace or in all."""
+    place = {"namespace": namespace} if namespace else {}
+    what = {"group": MARKS, "resource": "marks", "name": mark, "verb": "get", **place}
+    review = {
+        "apiVersion": "authorization.k8s.io/v1",
+        "kind": "SubjectAccessReview",
+        "spec": {"user": user, "resourceAttributes": what},
+    }
+    deadline = time.monotonic() + 90
+    while not bench.call("POST", REVIEWS, review)["status"]["allowed"]:
+        assert time.monotonic() < deadline, f"the server does not know the role of {user}"
+        time.sleep(0.02)
 
 
 def _put(bench: KubeClient, plural: str, namespace: str | None, body: dict[str, Any]) -> None:

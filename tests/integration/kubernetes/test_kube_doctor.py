@@ -98,7 +98,8 @@ def test_missing_rights_are_a_role_that_kubectl_applies(kubernetes: Namespace, h
     subjects = [{"kind": "User", "name": "bob", "apiGroup": "rbac.authorization.k8s.io"}]
     binding = {"metadata": {"name": "cloudtrain"}, "roleRef": reference, "subjects": subjects}
     kubernetes.bench.create("rolebindings", kubernetes.name, binding)
-    assert look(home)["rights"].what.startswith("you may do all that jobs need (")
+    all_of_them = "you may do all that jobs need ("
+    kubernetes.wait_until(lambda: look(home)["rights"].what.startswith(all_of_them), "the new rights")
 
 
 def test_the_job_is_shown_to_the_cluster(kubernetes: Namespace, home: Path) -> None:
@@ -114,9 +115,10 @@ def test_the_job_is_shown_to_the_cluster(kubernetes: Namespace, home: Path) -> N
     kubernetes.server.kubeconfig(kubernetes.kubeconfig, user="bob", namespace=kubernetes.name)
     limits = {"limits": [{"type": "Container", "max": {"memory": "1Gi"}}]}
     kubernetes.bench.create("limitranges", kubernetes.name, {"metadata": {"name": "small"}, "spec": limits})
-    found = look(home, memory="2Gi")
+    admitted = CheckStatus.OK
+    kubernetes.wait_until(lambda: look(home, memory="2Gi")["admission"].status != admitted, "the limit")
     assert "forbids it: maximum memory usage per Container is 1Gi, but limit is 2Gi" in problem(
-        found, "admission"
+        look(home, memory="2Gi"), "admission"
     )
 
 

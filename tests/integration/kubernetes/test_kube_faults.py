@@ -209,7 +209,7 @@ def test_a_server_whose_first_answer_breaks_off_is_there(
 def test_gives_up_on_an_error_that_stays(
     api: Api, server: FaultyServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("cloudtrain.platforms.kubernetes.api.transport.RETRY_SECONDS", 0.5)
+    monkeypatch.setattr("cloudtrain.platforms.kubernetes.api.transport.RETRY_SECONDS", 2.0)
     server.will("GET", f"{MAPS}/one", status(500, "InternalError", "etcdserver: request timed out"))
     with pytest.raises(KubeError, match="cannot get configmaps now: etcdserver: request timed out"):
         api.get(CONFIG_MAP, "one")

@@ -68,6 +68,7 @@ def test_a_killed_submission_holds_no_nodes_and_can_be_removed(
     kubernetes: Namespace, killed: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     bench, space, platform = kubernetes.bench, kubernetes.name, KubernetesPlatform()
+    monkeypatch.setattr(waiting, "SUBMISSION_SECONDS", 3600.0)
     for name in killed:
         kubernetes.wait_until(
             lambda name=name: has_condition(bench.get("jobs", space, name), "Suspended"), "the controller"

@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pytest
 from kube_fixtures import Namespace
+from kube_roles import grant
 
 from cloudtrain.platforms.kubernetes.api.client import Api
 from cloudtrain.platforms.kubernetes.api.kinds import JOB
@@ -94,8 +95,8 @@ def test_one_look_lists_and_more_looks_watch(kubernetes: Namespace, watch: JobWa
 
 def open_watches(place: Namespace, watch: JobWatch) -> None:
     """Wait until each kind is watched."""
-    until(watch, lambda _: len(lists_and_watches(place)[1]) == len(KINDS))
-    time.sleep(0.3)  # the proxy counts a request before its connection can be cut
+    # the proxy counts a request before its connection can be cut
+    until(watch, lambda _: len(lists_and_watches(place)[1]) == len(KINDS) == place.proxy.watches(place.name))
 
 
 def test_watches_that_are_cut_or_expire(kubernetes: Namespace, watch: JobWatch) -> None:
@@ -153,6 +154,7 @@ def test_watches_end_without_readers_and_restart(
         assert time.monotonic() < deadline
         time.sleep(0.05)
     make_pod(kubernetes, "toy-0-abcde")
+    monkeypatch.setattr(job_watch, "IDLE_SECONDS", 600.0)
     monkeypatch.setattr(job_watch, "FRESH_SECONDS", 0.0)
     assert names(watch.snapshot()) == ["toy-0-abcde"]
     assert watch.is_watching
@@ -219,7 +221,7 @@ def test_a_job_without_the_right_to_see_events(
     rules = [
         {"apiGroups": ["", "batch"], "resources": ["pods", "jobs"], "verbs": ["get", "list", "watch"]},
     ]
-    kubernetes.bench.patch("roles", kubernetes.name, "cloudtrain-alice", {"rules": rules})
+    grant(kubernetes.bench, kubernetes.name, rules=rules)
     snapshot = watch.snapshot()
     assert snapshot.owner is not None
     assert snapshot.unseen == {"events": f"alice may not list events in the namespace {kubernetes.name}"}

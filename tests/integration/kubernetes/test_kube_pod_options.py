@@ -65,7 +65,7 @@ def _run(folder: Path, script: str, **fields: Any) -> Any:
         (source / "requirements.txt").write_text("./tiny-1-py3-none-any.whl\n")
     described = {**BASE, "entry_point": "train.py", "source_dir": str(source), **fields}
     job = prepare(described, defaults={}).submit()
-    assert job.wait(timeout=60).status == JobStatus.COMPLETED, job.logs()
+    assert job.wait(timeout=180).status == JobStatus.COMPLETED, job.logs()
     return job
 
 

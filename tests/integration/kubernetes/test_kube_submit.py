@@ -110,7 +110,7 @@ def test_nothing_is_left_of_a_job_that_is_refused(kubernetes: Namespace, tmp_pat
         prepared(tmp_path, job_name="odd", platform_options={"pod_patch": patch}).submit()
     quota = {"metadata": {"name": "none"}, "spec": {"hard": {"count/configmaps": "0"}}}
     bench.create("resourcequotas", space, quota)
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 90
     while (
         "status" not in (found := bench.find("resourcequotas", space, "none") or {})
         or "hard" not in found["status"]

@@ -73,6 +73,7 @@ def test_ranks_average_over_mpirun_while_the_api_server_fails(
     def meanwhile() -> None:
         kubernetes.wait_for_line("average-0", "average")
         _break_everything(kubernetes)
+        kubernetes.wait_until(lambda: kubernetes.proxy.faults.left == 0, "the last fault")
         signals.write("go", b"")
 
     faults = threading.Thread(target=meanwhile)
