@@ -1,7 +1,8 @@
-"""One contestant of logging.py, in the environment that has it: ``python _log_contestant.py NAME WORK STEPS``.
+"""One contestant of log_metrics.py, in its environment: ``python _log_contestant.py NAME WORK STEPS [VALUES]``.
 
 Prints JSON: the seconds of a call with one value, those of each step of a fixed amount of work that logs 100 values,
-and the CPU seconds of a step, with those of all threads.
+and the CPU seconds of a step: with those of all threads, and those of this thread outside of the work. ``VALUES`` is
+the number of values in a call.
 """
 
 from __future__ import annotations
@@ -100,7 +101,10 @@ def work(amount: int) -> int:
 
 
 def main() -> None:
-    name, amount, steps = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
+    name, amount, steps, count = sys.argv[1], *map(int, (*sys.argv[2:], len(VALUES))[:3])
+    names = [*VALUES]
+    starts = range(0, len(names), count)
+    groups = [{name: VALUES[name] for name in names[begin : begin + count]} for begin in starts]
     with tempfile.TemporaryDirectory() as folder:
         log, close = CONTESTANTS[name](folder)
         log({"loss": 0.5}, 0)
@@ -109,15 +113,18 @@ def main() -> None:
         for step in range(1, CALLS + 1):
             log({"loss": 0.5}, step)
         call = (time.perf_counter() - began) / CALLS
-        took, cpu = [], time.process_time()
+        took, cpu, own = [], time.process_time(), 0.0
         for step in range(CALLS + 1, CALLS + 1 + steps):
             began = time.perf_counter()
             work(amount)
-            log(VALUES, step)
+            worked = time.thread_time()
+            for group in groups:
+                log(group, step)
+            own += time.thread_time() - worked
             took.append(time.perf_counter() - began)
         cpu = (time.process_time() - cpu) / steps
         close()
-    print(json.dumps({"call": call, "steps": took, "cpu": cpu}))
+    print(json.dumps({"call": call, "steps": took, "cpu": cpu, "own": own / steps}))
 
 
 if __name__ == "__main__":

@@ -345,6 +345,11 @@ BENCHMARKS = (
             Row("log() of one value, MLflow", "log() of one value", "MLflow", times=10),
             Row("step with 10,000 values a second: CPU", f"{LOGGED}: CPU", "no log", times=0.99),
             Row("the same, 99th percentile", f"{LOGGED}, 99th percentile", "no log", times=0.95),
+            Row(
+                "the same in calls of one value: thread of the training",
+                "10,000 values a second, 1 in a call: thread",
+                limit=1,
+            ),
         ),
         2,
     ),

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import sys
 import time
+from functools import partial
+from typing import Callable
 
+running: Callable[[], float]
+"""Seconds since the start of the machine, with those in which it was suspended. Runs no Python code: see
+`cloudtrain.log`."""
 if sys.platform == "linux":
-
-    def running() -> float:
-        """Seconds since the start of the machine, with those in which it was suspended."""
-        return time.clock_gettime(time.CLOCK_BOOTTIME)
-
+    running = partial(time.clock_gettime, time.CLOCK_BOOTTIME)
 else:
     running = time.monotonic

@@ -178,7 +178,7 @@ class LoggedMetrics:
         if found.is_late:
             fields["late"] = True
         event = self._events.record("metric", name=name, value=sum(numbers) / len(numbers), **fields)
-        return {**event, "time": last}
+        return {**event, "time": round(last, 3)}
 
 
 def _read(path: str, mark: Bookmark) -> Iterator[str]:
@@ -203,23 +203,23 @@ def _read(path: str, mark: Bookmark) -> Iterator[str]:
 def _parse(line: str) -> list[tuple[float, int, int, str, float]]:
     """The time, step, rank, name and value of each metric in a line; none if a script wrote something else."""
     try:
-        rank, calls = parse_json(line)
+        rank, begin, moments, steps, lists, kinds, values = parse_json(line)
+        times, numbers = (array("d", bytes.fromhex(digits)) for digits in (moments, values))
+        names = [lists[kind] for kind in kinds]
+        counts = len(times), len(steps), sum(map(len, names))
+        if counts != (len(names), len(names), len(numbers)) or not all(
+            is_list_of(str, each) for each in lists
+        ):
+            raise ValueError
+        number = iter(numbers)
         return [
-            (float(moment), _whole(step), _whole(rank), name, float(value))
-            for moment, step, *values in calls
-            for name, value in (values[0].items() if len(values) == 1 else _unpacked(*values))
+            (begin + moment, _whole(step), _whole(rank), name, value)
+            for moment, step, each in zip(times, steps, names)
+            for name, value in zip(each, number)
             if 0 < len(name) <= LONGEST_NAME
         ]
-    except (TypeError, ValueError, AttributeError, OverflowError):
+    except (TypeError, ValueError, AttributeError, OverflowError, IndexError):
         return []
-
-
-def _unpacked(names: list[str], digits: str) -> Iterator[tuple[str, float]]:
-    """The values of a call by name. Raises TypeError or ValueError."""
-    numbers = array("d", bytes.fromhex(digits))
-    if len(names) != len(numbers) or not is_list_of(str, names):
-        raise ValueError
-    return zip(names, numbers)
 
 
 def _whole(number: Any) -> int:

@@ -6,6 +6,7 @@ import json
 import subprocess
 import sys
 import threading
+from array import array
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,19 @@ from cloudtrain.observe.heartbeat import VARIABLE
 from cloudtrain.observe.metric_log import MetricLog, log, metrics_path
 
 LIBRARY = str(Path(__file__).parents[3])
+
+
+def calls_in(text: str) -> list[list[Any]]:
+    """The time, step, rank and values of each call in the whole lines of a file."""
+    calls = []
+    for line in text.split("\n")[:-1]:
+        if line.endswith('"]'):
+            rank, begin, moments, steps, lists, kinds, values = json.loads(line)
+            times, numbers = (iter(array("d", bytes.fromhex(digits))) for digits in (moments, values))
+            for step, kind in zip(steps, kinds, strict=True):
+                named = {name: next(numbers) for name in lists[kind]}
+                calls.append([begin + next(times), step, rank, named])
+    return calls
 
 
 def run(tmp_path: Path, script: str, **environ: str) -> tuple[list[Any], str]:
@@ -29,12 +43,10 @@ def run(tmp_path: Path, script: str, **environ: str) -> tuple[list[Any], str]:
         stderr=subprocess.PIPE,
     )
     path = Path(metrics_path(str(tmp_path / "beat")))
-    lines = path.read_text().split("\n")[:-1] if path.is_file() else []
-    found = [json.loads(line) for line in lines if line.endswith("]]")]
-    return [[*call[:2], rank, *call[2:]] for rank, calls in found for call in calls], done.stderr
+    return calls_in(path.read_text() if path.is_file() else ""), done.stderr
 
 
-def test_each_call_is_a_line_with_time_step_and_rank(tmp_path: Path) -> None:
+def test_each_call_has_time_step_and_rank(tmp_path: Path) -> None:
     lines, errors = run(
         tmp_path, "cloudtrain.log(step=7, loss=0.5, n=3)\ncloudtrain.log({'a/b': 1})", RANK="2"
     )
@@ -126,7 +138,7 @@ def test_no_thread_for_the_log_does_not_reach_the_script(
         found.add(1, {"loss": 1.0})
     found.close()
     assert len(warnings) == 1
-    assert (tmp_path / "file").read_text().endswith('{"loss":1.0}]]]\n')
+    assert calls_in((tmp_path / "file").read_text())[-1][3] == {"loss": 1.0}
 
 
 def test_closed_output_does_not_reach_the_script(tmp_path: Path) -> None:
@@ -152,7 +164,7 @@ def test_numbers_of_numpy_are_numbers(tmp_path: Path, value: Any) -> None:
     found = MetricLog(str(tmp_path / "file"), pytest.fail)
     found.add(1, {"x": value})
     found.close()
-    [_, [[_, _, values]]] = json.loads((tmp_path / "file").read_text())
+    [[_, _, _, values]] = calls_in((tmp_path / "file").read_text())
     assert values == {"x": float(value)}
 
 
@@ -165,7 +177,7 @@ def test_torch_tensors_with_one_element_are_numbers(tmp_path: Path) -> None:
     with pytest.raises(TypeError, match=r"log\(\): loss must be a number"):
         found.add(2, {"loss": torch.zeros(3)})
     found.close()
-    assert json.loads((tmp_path / "file").read_text())[1][0][2] == {"loss": 0.25}
+    assert calls_in((tmp_path / "file").read_text())[0][3] == {"loss": 0.25}
 
 
 @pytest.mark.parametrize("value", ["0.5", None, [1, 2], {}])

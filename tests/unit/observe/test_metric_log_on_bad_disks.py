@@ -52,7 +52,7 @@ def run(folder: Path, *inject: str) -> tuple[list[float], str, list[int]]:
     return (
         [*map(float, done.stdout.split())],
         errors,
-        [call[1] for line in lines for call in json.loads(line)[1]],
+        [step for line in lines for step in json.loads(line)[3]],
     )
 
 

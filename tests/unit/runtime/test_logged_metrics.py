@@ -7,7 +7,8 @@ import math
 import os
 import threading
 import time
-from collections.abc import Callable
+from array import array
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,24 @@ from cloudtrain.observe.metric_series import Point, metric_series
 from cloudtrain.runtime import logged_metrics
 from cloudtrain.runtime.logged_metrics import LoggedMetrics
 from cloudtrain.runtime.run_folder import heartbeat_path
+
+Call = tuple[Any, Any, dict[Any, float]]
+
+
+def hexadecimal(numbers: Iterable[float]) -> str:
+    return array("d", numbers).tobytes().hex()
+
+
+def line_of(rank: Any, *calls: Call) -> str:
+    """A line with these calls: the time, the step, and the values of each."""
+    moments, steps, values = zip(*calls, strict=True)
+    numbers = [number for each in values for number in each.values()]
+    lists = [[*each] for each in values]
+    places = [*range(len(calls))]
+    return json.dumps(
+        [rank, 0.0, hexadecimal(moments), [*steps], lists, places, hexadecimal(numbers)],
+        separators=(",", ":"),
+    )
 
 
 class Ranks:
@@ -39,7 +58,7 @@ class Ranks:
             file.write("".join(f"{line}\n" for line in lines))
 
     def log(self, rank: int, step: int, value: float, name: str = "loss", at: float = 1000.0) -> None:
-        self.write(rank, json.dumps([rank, [[at, step, {name: value}]]]))
+        self.write(rank, line_of(rank, (at, step, {name: value})))
 
     def series(self) -> dict[str, list[Point]]:
         self.reader.close()
@@ -92,42 +111,34 @@ def test_steps_after_a_restore_in_the_same_process_replace_earlier_ones(ranks: R
     ]
 
 
+GOOD = line_of(0, (1000.0, 1, {"loss": 0.5}))
+
+
 @pytest.mark.parametrize(
     "line",
     [
+        *("", "not JSON", "[]", "null", '{"a": 1}', "[" * 50_000, "x" * 200_000, "[1000, 1, 0, [1]]"),
+        '[0, [[1000, 1, {"loss": 1}]]]',
         *(
-            "",
-            "not JSON",
-            "[]",
-            "null",
-            '{"a": 1}',
-            '[0, [[1000, 1, {"loss": "x"}]]]',
-            '[0, [[1000, 1, {"": 1}]]]',
+            GOOD.replace(part, bad)
+            for part in ("0000000000408f40", "000000000000e03f")
+            for bad in ("00", "zz")
         ),
+        *(GOOD.replace('["loss"]', bad) for bad in ('"loss"', '["loss","b"]', '[["loss"]]', '[""]', "[]")),
         *(
-            '[0, [[1000, 1e400, {"loss": 1}]]]',
-            '[0, [["now", 1, {"loss": 1}]]]',
-            '[0, [[-1, 1, {"loss": 1}]]]',
+            GOOD.replace("[1]", bad)
+            for bad in ("[1e400]", '["1"]', "[true]", "[]", "[1,2]", "[" + "9" * 400 + "]")
         ),
-        *("[1000, 1, 0, [1]]", "[" * 50_000, "x" * 200_000, '[0, [[1000, 1, {"loss": ' + "9" * 400 + "}]]]"),
+        *(GOOD.replace("],[0],", bad) for bad in ("],[1],", "],[],", "],[0,0],", '],["0"],', "],0,")),
         *(
-            '[0, [[1000, "1", {"loss": 1}]]]',
-            '[0, [[1000, true, {"loss": 1}]]]',
-            '[0, [[1e300, 1, {"loss": 1}]]]',
+            GOOD.replace("[0,0.0,", bad)
+            for bad in ('["0",0.0,', "[0,", '[0,"now",', "[0,-1e6,", f"[0,{'9' * 400},")
         ),
-        *(
-            '[0, [[1000, 1, ["loss"], "00"]]]',
-            '[0, [[1000, 1, ["loss"], "0000000000000000", 1]]]',
-            '[0, [[1000, 1, ["loss", "b"], "0000000000000000"]]]',
-            '[0, [[1000, 1, [["loss"]], "0000000000000000"]]]',
-            '[0, [[1000, 1, "loss", "0000000000000000"]]]',
-            '[0, [[1000, 1, ["loss"], "zz"]]]',
-            '[0, [[1000, 1, ["loss"], 5]]]',
-            "[0, [[1000, 1]]]",
-        ),
+        GOOD.replace('"]', '",1]'),
     ],
 )
 def test_other_lines_are_ignored(ranks: Ranks, line: str) -> None:
+    assert line != GOOD
     ranks.write(0, line)
     ranks.log(0, 5, 0.5)
     assert [(point.step, point.value) for point in ranks.series()["loss"]] == [(5, 0.5)]
@@ -138,14 +149,27 @@ def test_calls_with_many_values_arrive_exactly(ranks: Ranks) -> None:
     found = MetricLog(str(ranks.path(0)), pytest.fail)
     found.add(3, values)
     found.close()
-    assert 'm49","inf' in ranks.path(0).read_text().replace(" ", "")
     assert {name: points[0][:3] for name, points in ranks.series().items()} == {
         name: (pytest.approx(time.time(), abs=60), value, 3) for name, value in values.items()
     }
 
 
+def test_calls_of_different_names_arrive_in_one_line(ranks: Ranks) -> None:
+    found = MetricLog(str(ranks.path(0)), pytest.fail)
+    for step in (1, 2, 3):
+        found.add(step, {"loss": step / 7})
+        found.add(step, {"lr": 0.1 * step, "n": step})
+    found.close()
+    assert ranks.path(0).read_text().count("\n") == 1
+    assert {name: [point[1:3] for point in points] for name, points in ranks.series().items()} == {
+        "loss": [(step / 7, step) for step in (1, 2, 3)],
+        "lr": [(0.1 * step, step) for step in (1, 2, 3)],
+        "n": [(step, step) for step in (1, 2, 3)],
+    }
+
+
 def test_values_that_are_not_finite_are_kept(ranks: Ranks) -> None:
-    ranks.write(0, '[0, [[1000, 1, {"a": NaN, "b": Infinity}]]]')
+    ranks.write(0, line_of(0, (1000, 1, {"a": math.nan, "b": math.inf})))
     found = ranks.series()
     assert str(found["a"][0].value) == "nan"
     assert found["b"][0].value == float("inf")
@@ -157,7 +181,7 @@ def test_a_file_that_is_replaced_is_not_read(ranks: Ranks, kind: str) -> None:
     if kind == "pipe":
         os.mkfifo(path)
     elif kind == "link":
-        (ranks.folder / "other").write_text('[0, [[1000, 1, {"stolen": 1}]]]\n')
+        (ranks.folder / "other").write_text(line_of(0, (1000, 1, {"stolen": 1})) + "\n")
         path.symlink_to(ranks.folder / "other")
     else:
         path.mkdir()
@@ -168,7 +192,7 @@ def test_a_file_that_is_replaced_is_not_read(ranks: Ranks, kind: str) -> None:
 def test_the_number_of_metrics_is_limited(ranks: Ranks) -> None:
     for number in range(3):
         names = {f"{number}-{index}": 1.0 for index in range(500)}
-        ranks.write(0, json.dumps([0, [[1000, number, names]]]))
+        ranks.write(0, line_of(0, (1000, number, names)))
     assert len(ranks.series()) == logged_metrics.MOST_NAMES
 
 
@@ -180,7 +204,7 @@ def test_a_script_that_logs_faster_than_it_is_read_loses_nothing(
     monkeypatch.setattr(logged_metrics, "MOST_LINES", 10)
     ranks = Ranks(tmp_path)
     for rank in (0, 1):
-        ranks.write(rank, *(json.dumps([rank, [[1000.0, step, {"loss": rank}]]]) for step in range(1000)))
+        ranks.write(rank, *(line_of(rank, (1000.0, step, {"loss": rank})) for step in range(1000)))
     assert [point[1:3] for point in ranks.series()["loss"]] == [(0.5, step) for step in range(1000)]
 
 
