@@ -11,7 +11,7 @@ import time
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from threading import Event, Thread
-from typing import Any
+from typing import Any, NamedTuple
 
 from cloudtrain._system.files import append_lines, lock, open_to_append, read_regular
 from cloudtrain._system.processes import identity
@@ -32,6 +32,10 @@ BEAT_SECONDS = 5.0
 """How often the owner shows that it lives, for machines on which its lock is not seen."""
 SILENT_SECONDS = 60.0
 """After so long without a beat, an owner on another machine counts as ended."""
+WATCHED_BEATS = 3
+"""For how many beats a silent owner is watched."""
+LARGEST_SKEW = 86400.0
+"""By how many seconds the clocks of two machines may differ, time zones included."""
 STOP_ASKING, STOP_TRIALS = 1, 2
 """How a sweep is stopped: it starts no further trials; it also stops those that run."""
 
@@ -49,6 +53,20 @@ def sweeps_of(jobs: Iterable[str]) -> list[str]:
         return []
     bases = (name[:-5] for name in jobs if re.fullmatch(r"-\d{4}", name[-5:]))
     return [name for name in dict.fromkeys(bases) if name in known]
+
+
+class _Beat(NamedTuple):
+    """The last beat of an owner on another machine, as this process has seen it."""
+
+    mtime: float
+    since: float
+    """When it was seen first, by ``time.monotonic``."""
+    followed: bool
+    """Whether it came after another one that was seen."""
+
+
+_beats: dict[str, _Beat] = {}
+"""By folder: views look at a sweep again and again, each time by another `Journal`."""
 
 
 class Replaced(PlatformError):
@@ -209,15 +227,32 @@ class Journal:
 
     def _beats_elsewhere(self) -> bool:
         """Whether a process on another machine controls the sweep. On many clusters, its lock is not seen here."""
-        before = self._beaten_at()
-        deadline = time.monotonic() + 3 * BEAT_SECONDS
-        while self._is_elsewhere():
-            if self._beaten_at() != before:
+        return self._beats_after(self._beaten_at(), time.monotonic() + WATCHED_BEATS * BEAT_SECONDS)
+
+    def _beats_after(self, mtime: float, deadline: float) -> bool:
+        """Whether an owner on another machine beats before the deadline."""
+        while self._is_elsewhere() and time.monotonic() < deadline:
+            if (found := self._beaten_at()) != mtime:
+                _beats[str(self.folder)] = _Beat(found, time.monotonic(), followed=True)
                 return True
-            if time.monotonic() > deadline:
-                return False
             time.sleep(BEAT_SECONDS / 20)
         return False
+
+    def _has_beaten(self) -> bool:
+        """Whether the owner on another machine has beaten in the last `SILENT_SECONDS`.
+
+        The clock of that machine may differ from this one. So a beat that looks old is compared with others only.
+        """
+        mtime, now = self._beaten_at(), time.monotonic()
+        age = abs(time.time() - mtime)
+        if age < SILENT_SECONDS or age > LARGEST_SKEW:
+            return age < SILENT_SECONDS
+        last = _beats.get(str(self.folder))
+        if last is None or last.mtime != mtime:
+            last = _beats[str(self.folder)] = _Beat(mtime, now, followed=last is not None)
+        if last.followed:
+            return now - last.since < SILENT_SECONDS
+        return self._beats_after(mtime, last.since + WATCHED_BEATS * BEAT_SECONDS)
 
     def is_alive(self) -> bool:
         """Whether a process controls the sweep; also true where that is unknown."""
@@ -249,7 +284,7 @@ class Journal:
         if owner is None or owner == here:
             return False
         if owner.get("host") != here["host"]:
-            return abs(time.time() - self._beaten_at()) < SILENT_SECONDS
+            return self._has_beaten()
         return identity(int(owner.get("pid") or 0)) == owner.get("identity")
 
 

@@ -227,6 +227,40 @@ def test_an_owner_on_another_machine_keeps_others_out_while_it_beats(
         assert journal.is_alive()
 
 
+def test_an_owner_whose_clock_is_wrong_lives_while_it_beats(
+    journal: Journal, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its clock is an hour behind: its beats are compared with one another."""
+    owner, hour_ago = journal.folder / "owner", time.time() - 3600
+    (journal.folder / "lock").touch()
+    owner.write_text(ELSEWHERE)
+    os.utime(owner, (hour_ago, hour_ago))
+    beats = threading.Timer(0.2, os.utime, [owner, (hour_ago + 5, hour_ago + 5)])
+    monkeypatch.setattr(journals, "BEAT_SECONDS", 20.0)
+    beats.start()
+    assert journal.is_alive(), "it was watched until it beat"
+    beats.join()
+    assert Journal(journal.folder).is_alive(), "no beat is due yet"
+    monkeypatch.setattr(journals, "SILENT_SECONDS", 0.0)
+    assert not journal.is_alive(), "it has ended"
+    os.utime(owner, (hour_ago + 10, hour_ago + 10))
+    monkeypatch.setattr(journals, "SILENT_SECONDS", 60.0)
+    assert journal.is_alive(), "it has not: it was only paused"
+
+
+def test_a_silent_owner_is_watched_once(journal: Journal, monkeypatch: pytest.MonkeyPatch) -> None:
+    owner, hour_ago = journal.folder / "owner", time.time() - 3600
+    (journal.folder / "lock").touch()
+    owner.write_text(ELSEWHERE)
+    os.utime(owner, (hour_ago, hour_ago))
+    monkeypatch.setattr(journals, "BEAT_SECONDS", 0.05)
+    assert not journal.is_alive()
+    naps: list[float] = []
+    monkeypatch.setattr(journals.time, "sleep", naps.append)
+    assert not Journal(journal.folder).is_alive()
+    assert naps == []
+
+
 def test_an_owner_shows_that_it_lives_and_ends_when_it_was_replaced(
     journal: Journal, monkeypatch: pytest.MonkeyPatch
 ) -> None:
