@@ -49,7 +49,10 @@ class StartedSweep:
 
     @property
     def status(self) -> str:
-        return status_of(self.trials, is_alive=self.journal.is_alive(), stop=self.journal.requested_stop())
+        is_alive = (
+            self.journal.is_alive()
+        )  # before reading: the last event of a controller that has ended is seen
+        return status_of(self.trials, is_alive=is_alive, stop=self.journal.requested_stop())
 
     def best(self) -> Trial:
         """The completed trial with the best value. Raises NotFound if there is none yet."""
@@ -60,13 +63,13 @@ class StartedSweep:
 
     def describe(self) -> dict[str, Any]:
         """The sweep as data: what it does, its status, its trials, the best of them."""
-        trials = self.trials
+        is_alive, trials = self.journal.is_alive(), self.trials
         assert trials.plan is not None
         plan = trials.plan.to_dict()
         best = trials.best
         return {
             "name": self.name,
-            "status": status_of(trials, is_alive=self.journal.is_alive(), stop=self.journal.requested_stop()),
+            "status": status_of(trials, is_alive=is_alive, stop=self.journal.requested_stop()),
             "why": trials.finished if trials.finished not in (None, "completed", "stopped") else "",
             "cost": trials.cost,
             "currency": trials.currencies[0] if len(trials.currencies) == 1 else None,

@@ -89,11 +89,14 @@ def sweep_of(job: str, known: Collection[str]) -> str:
 def look_at_sweep(name: str) -> SweepView:
     """The sweep now. Its events are read again only if they have changed. Raises JobNotFound, StorageError."""
     journal = Journal.named(name)
+    is_alive, stop = (
+        journal.is_alive(),
+        journal.requested_stop(),
+    )  # before the events: see `StartedSweep.status`
     try:
         seen = tuple(signature(os.stat(journal.folder / EVENTS)))
     except OSError:
         seen = ()
-    is_alive, stop = journal.is_alive(), journal.requested_stop()
     trials = _read(str(journal.folder), seen)
     assert trials.plan is not None
     return SweepView(name, status_of(trials, is_alive=is_alive, stop=stop), trials.plan, trials)

@@ -21,8 +21,8 @@ from pathlib import Path
 
 from cloudtrain._dataclass import dataclass
 from cloudtrain._system.descriptors import receive_descriptors, send_descriptors
-from cloudtrain._system.processes import FORKS_SAFELY, fork
-from cloudtrain._system.signals import ENDING, block
+from cloudtrain._system.processes import FORKS_SAFELY, fork, signal_group
+from cloudtrain._system.signals import ENDING, SIGKILL, block
 from cloudtrain.platforms.supervised.early import start_process, started_early
 from cloudtrain.storage.atomic import publish
 
@@ -97,8 +97,14 @@ class IdleSupervisor:
         return False
 
     def close(self) -> None:
-        """End a supervisor without a job. It may be paused and hold a lock: two supervisors must never run one job."""
+        """End a supervisor without a job. It may be paused and hold a lock: two supervisors must never run one job.
+
+        With it ends its child, if it has accepted the job too late.
+        """
         self.channel.close()
+        if self.process.returncode is None:  # otherwise, its number may be that of another session
+            with contextlib.suppress(OSError):
+                signal_group(self.process.pid, SIGKILL)
         self.process.kill()
         self.process.wait()
 

@@ -77,6 +77,8 @@ def save_outputs(
 
 
 LOCK_SECONDS = 5.0
+SUPERVISOR_SECONDS = 60.0
+"""How long the supervisor may take to end after it has recorded the end of the job."""
 
 
 def is_pending(record: JobRecord) -> bool:
@@ -147,9 +149,10 @@ def _upload_checkpoints(config: HostConfig, events: EventLog) -> list[str]:
 
 def _lock(folder: JobFolder) -> int:
     """Take the folder's lock. A supervisor that has just recorded the end still holds it for a moment."""
-    deadline = time.monotonic() + LOCK_SECONDS
+    began = time.monotonic()
     while (lock := folder.lock()) is None:
-        if time.monotonic() > deadline:
+        patience = SUPERVISOR_SECONDS if folder.read_record().names_live_process else LOCK_SECONDS
+        if time.monotonic() - began > patience:
             raise PlatformError(f"another process uploads the outputs of job {folder.name}")
         time.sleep(0.05)
     return lock

@@ -24,6 +24,7 @@ from cloudtrain.platforms.local import LocalPlatform
 from cloudtrain.platforms.supervised import JobFolder
 from cloudtrain.platforms.supervised.early import LOCAL_SUPERVISOR, start_early, started_early
 from cloudtrain.platforms.supervised.idle import IdleSupervisor
+from cloudtrain.runtime.launchers.launch import process_lives
 
 pytestmark = pytest.mark.usefixtures("own_interpreter")
 
@@ -111,6 +112,18 @@ def test_a_supervisor_that_gave_up_waiting_is_replaced(tmp_path: Path) -> None:
     with open(tmp_path / "log", "w") as log:
         assert not idle.take(tmp_path, tmp_path, {}, log.fileno(), log.fileno(), 10)
     assert idle.process.returncode is not None
+
+
+def test_a_supervisor_that_accepts_its_job_too_late_leaves_no_child(tmp_path: Path) -> None:
+    """The client has given the job to another one by then."""
+    program = "import os, time; os.fork() or open({!r}, 'w').write(f'{{os.getpid()}}\\n'); time.sleep(600)"
+    (tmp_path / "slow.py").write_text(program.format(str(tmp_path / "child")))
+    idle = IdleSupervisor.start("slow", {"PYTHONPATH": str(tmp_path)})
+    assert idle is not None
+    wait_until(lambda: (tmp_path / "child").exists() and (tmp_path / "child").read_text(), "the fork")
+    with open(tmp_path / "log", "w") as log:
+        assert not idle.take(tmp_path, tmp_path, {}, log.fileno(), log.fileno(), 0.2)
+    wait_until(lambda: not process_lives(int((tmp_path / "child").read_text())), "the end of the child")
 
 
 def test_files_in_the_root_folder_shadow_no_module(tmp_path: Path) -> None:

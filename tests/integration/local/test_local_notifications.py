@@ -214,7 +214,9 @@ def test_a_courier_that_is_paused_or_gone_does_not_look_healthy(run: Run, receiv
     job = run("import time; time.sleep(600)", wait=False, notify=[{"webhook": receiver.url}])
     beat = folder(job).path / NOTIFICATIONS_BEAT
     try:
-        wait_until(beat.exists, "a heartbeat")
+        wait_until(
+            lambda: job.status == JobStatus.RUNNING and beat.exists() and beat.read_text(), "a heartbeat"
+        )
         assert abs(int(beat.read_text()) - time.time()) < 120 and job.describe().warnings == []
         [pid] = couriers(job)
         os.kill(pid, signal.SIGSTOP)

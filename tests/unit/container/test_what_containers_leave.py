@@ -6,6 +6,7 @@ import io
 import os
 import socket
 import stat
+import subprocess
 import tarfile
 import threading
 import time
@@ -15,6 +16,7 @@ from typing import Any
 
 import pytest
 
+from cloudtrain._system.processes import identity
 from cloudtrain.contract import (
     FailureClass,
     FailureReport,
@@ -25,9 +27,10 @@ from cloudtrain.contract import (
     Settings,
 )
 from cloudtrain.contract.documents import LARGEST_REPORT
-from cloudtrain.errors import StorageError
+from cloudtrain.errors import PlatformError, StorageError
 from cloudtrain.observe import EventLog
 from cloudtrain.platforms.container import ContainerPlatform
+from cloudtrain.platforms.supervised import pending_upload
 from cloudtrain.platforms.supervised.pending_upload import save_outputs, upload_pending
 from cloudtrain.runtime.host_config import HostConfig
 from cloudtrain.runtime.outputs.checkpoint_sync import CheckpointSync
@@ -319,6 +322,30 @@ def test_outputs_that_are_sent_later_do_not_depend_on_files_of_the_container(
     model = (tmp_path / "out" / "j" / "output" / "model.tar.gz").read_bytes()
     assert unpacked(model) == {"weights": b"weights"}
     assert "model/link (a link out of its folder)" in folder.events.read_text()
+
+
+@pytest.mark.parametrize("is_supervisor", [True, False])
+def test_outputs_wait_for_a_supervisor_that_is_slow_to_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_supervisor: bool
+) -> None:
+    """After the final record it removes the copies in memory, which may be large. Any other process uploads them."""
+    monkeypatch.setattr(pending_upload, "LOCK_SECONDS", 0.1)
+    folder = job_folder(tmp_path / "j", output_path=(tmp_path / "out").as_uri())
+    folder.host("algo-1").make()
+    lock = folder.lock()
+    assert lock is not None
+    with subprocess.Popen(["sleep", "1.5" if is_supervisor else "600"], pass_fds=[lock]) as holder:
+        os.close(lock)
+        who = {"pid": holder.pid, "process": identity(holder.pid)} if is_supervisor else {}
+        failure = FailureReport(FailureClass.UPLOAD, "later")
+        folder.write_record(JobRecord(JobStatus.FAILED, 0.0, failure=failure, **who))
+        if is_supervisor:
+            upload_pending(folder, lambda count: None)
+        else:
+            with pytest.raises(PlatformError, match="another process uploads the outputs of job j"):
+                upload_pending(folder, lambda count: None)
+            holder.kill()
+    assert folder.read_record().status == (JobStatus.COMPLETED if is_supervisor else JobStatus.FAILED)
 
 
 def test_the_next_attempt_writes_nothing_through_links(tmp_path: Path, secret: Path) -> None:

@@ -24,6 +24,7 @@ from cloudtrain.sweep.plan import make_plan
 from cloudtrain.sweep.started import sweep_names
 from cloudtrain.sweep.trials import COMPLETED, Trials
 from cloudtrain.testing import FakePlatform
+from cloudtrain.watch.sweeps import look_at_sweep
 
 
 @pytest.fixture
@@ -37,6 +38,29 @@ def journal(tmp_path: Path) -> Journal:
 def ended(journal: Journal, trial: int, value: float | None, status: str = COMPLETED) -> None:
     more = {"why": "", "failure_class": None, "values": {}, "attributes": {}}
     journal.append("ended", trial=trial, status=status, value=value, **more)
+
+
+def test_a_controller_that_ends_during_a_look_has_not_been_interrupted(
+    journal: Journal, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(journals, "sweeps_home", lambda: journal.folder.parent)
+    looks = [
+        lambda: StartedSweep(journal).status,
+        lambda: StartedSweep(journal).describe()["status"],
+        lambda: look_at_sweep("opt").status,
+    ]
+    for look in looks:
+        journal.append("changed", plan=make_plan("opt", {"lr": "0.0..1.0"}, "loss").to_dict())
+        assert StartedSweep(journal).trials.finished is None
+        is_alive = Journal.is_alive
+
+        def ends_now(found: Journal) -> bool:
+            found.append("finished", why="completed")
+            return is_alive(found)  # noqa: B023
+
+        with monkeypatch.context() as patch:
+            patch.setattr(Journal, "is_alive", ends_now)
+            assert look() == "Completed"
 
 
 @pytest.mark.parametrize("event", ["asked", "created", "ended"])
