@@ -37,6 +37,7 @@ STARTED = {
     "engine": "docker",
     "docker": "docker",
     "moto_server": "moto",
+    "python39": "python39",
     "slurm": "slurm-{file}",  # a cluster starts in a second, and its tests wait a lot: several workers share them
     "slurm_clusters": "slurm-{file}",
 }

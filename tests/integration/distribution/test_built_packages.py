@@ -68,9 +68,10 @@ def test_the_source_distribution_has_no_tests(built: Path) -> None:
 
 def test_an_installed_wheel_submits_a_job_and_bundles_the_same_runtime(built: Path, tmp_path: Path) -> None:
     """In an environment with cloudtrain's own dependencies only, outside of any clone."""
-    subprocess.run([sys.executable, "-m", "venv", str(tmp_path / "venv")], check=True)
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(tmp_path / "venv")], check=True)
     programs = tmp_path / "venv" / "bin"
-    subprocess.run([str(programs / "pip"), "install", "--quiet", str(wheel_of(built))], check=True)
+    pip = [sys.executable, "-m", "pip", "--python", str(programs / "python")]
+    subprocess.run([*pip, "install", "--quiet", "--no-compile", str(wheel_of(built))], check=True)
     environ = {
         name: value for name, value in os.environ.items() if not name.startswith(("CLOUDTRAIN_", "PYTHON"))
     }

@@ -61,6 +61,11 @@ def test_a_host_is_killed(start_job: StartJob, launch: Launch, victim: str) -> N
     assert not job.part(victim).paths.failure.exists()  # it could not write anything
 
 
+@pytest.mark.parametrize(  # torchrun in the soak: in CI, a host is killed under it, and mpirun is restarted
+    "launch",
+    [pytest.param(name, marks=[pytest.mark.soak] * (name == "torchrun")) for name in LAUNCHES],
+    indirect=True,
+)
 def test_killed_hosts_can_be_restarted(start_job: StartJob, launch: Launch) -> None:
     """Like containers restarted in place: files of the first attempt remain, and process ids repeat."""
     job = start_job(RANK_3.format(ending="pass"), launch)
