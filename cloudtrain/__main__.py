@@ -6,6 +6,8 @@ import os
 import sys
 from collections.abc import Sequence
 
+from cloudtrain._lazy import defer
+
 ELSEWHERE = (
     "--platform",
     "--instance-type",
@@ -41,6 +43,7 @@ def runs_here(arguments: Sequence[str]) -> bool:
 
 
 def main() -> None:
+    defer("inspect")
     try:
         if runs_here(sys.argv[1:]):
             # its imports take as long as those of the command

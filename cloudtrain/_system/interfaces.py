@@ -37,7 +37,9 @@ def interface_to(host: str) -> str:
     Sends nothing: the kernel chooses the route when a datagram socket is connected.
     """
     try:
-        family, _, _, _, place = socket.getaddrinfo(host, 9, type=socket.SOCK_DGRAM)[0]
+        # bytes: for text, Python loads the codec of international names, which takes a millisecond
+        named = host.encode() if host.isascii() else host
+        family, _, _, _, place = socket.getaddrinfo(named, 9, type=socket.SOCK_DGRAM)[0]
         with socket.socket(family, socket.SOCK_DGRAM) as probe:
             probe.connect(place)
             own = ipaddress.ip_address(str(probe.getsockname()[0]).partition("%")[0])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 import re
 from collections.abc import Mapping
@@ -77,6 +76,8 @@ def step_key(environ: Mapping[str, str]) -> str:
     """A name for the start of this step, which all of its tasks know and no other step has. Not a secret."""
     names = _IDENTITY[:-1] if "SLURM_HET_SIZE" in environ else _IDENTITY  # each component has its own port
     parts = [environ.get(name, "") for name in names]
+    import hashlib  # with OpenSSL, which few ranks need
+
     return hashlib.sha256("\0".join(parts).encode(errors="surrogateescape")).hexdigest()[:32]
 
 

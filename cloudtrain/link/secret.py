@@ -6,8 +6,6 @@ cannot pretend to hold another. The ranks know the key of the ranks, and cannot 
 
 from __future__ import annotations
 
-import hashlib
-import hmac
 import os
 from collections.abc import Mapping
 
@@ -38,7 +36,17 @@ def derive(secret: str, purpose: str, attempt: int = 0) -> bytes:
     """
     if purpose not in PURPOSES:
         raise ValueError(f"there is no key for {purpose!r}")
+    import hashlib  # with OpenSSL, which a run on one machine does not need
+    import hmac
+
     return hmac.new(secret.encode(), f"cloudtrain {purpose} {attempt}".encode(), hashlib.sha256).digest()
+
+
+def write_ranks_secret(run: str | os.PathLike[str], secret: str) -> None:
+    """Write the secret of the ranks to the run folder, for `ranks_secret`."""
+    descriptor = os.open(os.path.join(run, RANKS_FILE), os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    with open(descriptor, "w") as file:
+        file.write(secret)
 
 
 def ranks_secret(environ: Mapping[str, str]) -> str:

@@ -31,9 +31,14 @@ class GitState:
         return f"{self.commit}-dirty" if self.commit and self.dirty else self.commit or ""
 
 
+def is_in_repository(folder: Path) -> bool:
+    """Whether ``folder`` looks like a part of a repository. Does not need git."""
+    return any((parent / ".git").exists() for parent in (folder.absolute(), *folder.absolute().parents))
+
+
 def git_state(folder: Path) -> GitState | None:
     """The state of the repository that ``folder`` is in, or None."""
-    if not any((parent / ".git").exists() for parent in (folder.absolute(), *folder.absolute().parents)):
+    if not is_in_repository(folder):
         return None
     deadline = time.monotonic() + LIMIT
     try:

@@ -6,9 +6,8 @@ import hashlib
 import os
 import posixpath
 import time
-from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import msgspec
@@ -18,7 +17,7 @@ from cloudtrain._system.files import replace
 from cloudtrain.contract.source import DEFAULT_LIMITS, SourceLimits
 from cloudtrain.errors import InvalidSource, StorageError
 from cloudtrain.packaging._archive import is_intact, write_archive
-from cloudtrain.packaging._git import GitState, git_state
+from cloudtrain.packaging._git import GitState, git_state, is_in_repository
 from cloudtrain.packaging._index import Index, take_fingerprint
 from cloudtrain.packaging._secrets import ALLOWED, find_secrets
 from cloudtrain.packaging._tree import ArchiveMember, Changed, Tree, largest, name_largest, read_tree, shown
@@ -116,11 +115,10 @@ def pack(
     tree = Tree(source, dependencies, added.names, limits)
     try:
         cache_dir.mkdir(parents=True, exist_ok=True)
-        with ThreadPoolExecutor(1) as pool:
-            git = pool.submit(git_state, folder)
+        with _git_state_meanwhile(folder) as git:
             members, sha256, left_out = _pack_still_tree(tree, cache_dir, allow_secrets)
         path = cache_dir / sha256 / FILE_NAME
-        _record_git(path.parent, git.result())
+        _record_git(path.parent, git())
         size = path.stat().st_size
     except OSError as error:
         raise StorageError(
@@ -136,10 +134,22 @@ def pack(
         content_size=sum(sizes),
         largest=tuple(largest(members)),
         warnings=(*added.warnings, *warnings_about(members)),
-        git=git.result(),
+        git=git(),
         companions=added.names,
         left_out=tuple(left_out),
     )
+
+
+@contextmanager
+def _git_state_meanwhile(folder: Path) -> Iterator[Callable[[], GitState | None]]:
+    """Find out the git state of ``folder`` while the block runs. After it, the function returns the state."""
+    if not is_in_repository(folder):
+        yield lambda: None
+        return
+    from concurrent.futures import ThreadPoolExecutor  # with logging: a tenth of a short submission's imports
+
+    with ThreadPoolExecutor(1) as pool:
+        yield pool.submit(git_state, folder).result
 
 
 def _pack_still_tree(

@@ -17,7 +17,7 @@ from cloudtrain._system.signals import ENDING, SIGHUP, handle, unblock
 from cloudtrain.contract import SPOT_VARIABLE, FailureReport, JobStatus, Paths
 from cloudtrain.contract.preemption import NATIVE_STACKS, STACKS
 from cloudtrain.contract.trackers import TRAINER_URL
-from cloudtrain.link.secret import VARIABLE, derive
+from cloudtrain.link.secret import VARIABLE, derive, write_ranks_secret
 from cloudtrain.observe import EventLog, steady
 from cloudtrain.runtime.descendants import adopt_orphans
 from cloudtrain.runtime.ending import restart_exit_code, write_ending
@@ -27,7 +27,6 @@ from cloudtrain.runtime.job_secret import (
     given_secret,
     job_identity,
     take_secret,
-    write_ranks_secret,
 )
 from cloudtrain.runtime.leader import Leader
 from cloudtrain.runtime.leader_client import (
@@ -220,7 +219,7 @@ def _take_part(
         purpose: derive(secret, purpose, settings.attempt)
         for purpose in ("control", "spawn", "tls", "copies")
     }
-    write_ranks_secret(paths.run, secret, settings.attempt)
+    write_ranks_secret(paths.run, derive(secret, "ranks", settings.attempt).hex())
     restarts = bool(settings.restart_exit_code)
     if (
         restarts

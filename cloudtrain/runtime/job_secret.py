@@ -1,16 +1,14 @@
-"""Finds the job secret on this host, and writes the secret of its ranks."""
+"""Finds the job secret on this host."""
 
 from __future__ import annotations
 
 import contextlib
-import os
 import re
 from collections.abc import Mapping, MutableMapping
-from pathlib import Path
 
 from cloudtrain.contract import Paths
 from cloudtrain.errors import InvalidJob
-from cloudtrain.link.secret import RANKS_FILE, VARIABLE, derive, fresh_secret
+from cloudtrain.link.secret import VARIABLE, derive, fresh_secret
 from cloudtrain.runtime.host_config import SECRET_CHANNEL
 
 SECRET_FILE = "secret"
@@ -60,10 +58,3 @@ def given_secret(paths: Paths, environ: Mapping[str, str]) -> str:
         with contextlib.suppress(OSError):
             secret = (paths.input_config / SECRET_FILE).read_text(encoding="utf-8", errors="replace").strip()
     return secret
-
-
-def write_ranks_secret(run: Path, secret: str, attempt: int) -> None:
-    """Write the secret of the ranks to the run folder. See `cloudtrain.link.secret.ranks_secret`."""
-    descriptor = os.open(run / RANKS_FILE, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    with open(descriptor, "w") as file:
-        file.write(derive(secret, "ranks", attempt).hex())

@@ -8,7 +8,10 @@ import subprocess
 import sys
 from collections.abc import Mapping
 
-_RUN_MODULE = "import sys; del sys.path[0]; import runpy; runpy.run_module(sys.argv[1], run_name='__main__')"
+_RUN_MODULE = (
+    "import sys; del sys.path[0]; from cloudtrain._lazy import defer; defer('inspect');"
+    " import runpy; runpy.run_module(sys.argv[1], run_name='__main__')"
+)
 """As ``python -m``, but without the working folder on the path, where any file could shadow a module."""
 
 LOCAL_SUPERVISOR = "cloudtrain.platforms.local.supervisor"

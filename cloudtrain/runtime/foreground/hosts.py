@@ -20,7 +20,8 @@ from cloudtrain._system.queues import SignalSafeQueue
 from cloudtrain.contract import FailureReport
 from cloudtrain.errors import PlatformError
 from cloudtrain.link.secret import fresh_secret
-from cloudtrain.runtime.foreground.lead import END_SECONDS, POLL_SECONDS, Signals, lead
+from cloudtrain.runtime.foreground.end_signals import Signals
+from cloudtrain.runtime.foreground.lead import END_SECONDS, POLL_SECONDS, lead
 from cloudtrain.runtime.foreground.plan import Order, Place
 from cloudtrain.runtime.outer_variables import without_outer_mpi, without_outer_step
 from cloudtrain.runtime.output import write_all

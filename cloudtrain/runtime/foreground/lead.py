@@ -10,35 +10,25 @@ import time
 from collections.abc import Iterator, Sequence
 from typing import Protocol
 
-from cloudtrain._system.queues import SignalSafeQueue
-from cloudtrain._system.signals import SIGHUP, linux_number, own_number
+from cloudtrain._system.signals import linux_number, own_number
 from cloudtrain.contract import FailureClass, FailureReport
 from cloudtrain.contract.text import escape_text
 from cloudtrain.runtime.diagnose.first_cause import Failures
 from cloudtrain.runtime.diagnose.ranks import HINTS as OF_JOBS
+from cloudtrain.runtime.foreground.end_signals import END_SIGNALS, GRACE_SECONDS, Signals
 from cloudtrain.runtime.output import say
 from cloudtrain.runtime.start.messages import Abort, Done, Kill, Message, Notify, Stop
 
 POLL_SECONDS = 0.01
-GRACE_SECONDS = 30.0
-"""How long ranks may save their state and end after Ctrl-C, and pending checkpoints after a failure."""
 END_SECONDS = 15.0
 """How long hosts may take to end after their ranks were killed."""
 
-END_SIGNALS: dict[int, str] = {
-    signal.SIGINT: "Ctrl-C",
-    signal.SIGTERM: "SIGTERM",
-    SIGHUP: "a closed terminal",
-}
 HINTS = {
     FailureClass.MISSING_DATA: "Check the path: ranks run in the working folder of the shell, or in that of --wdir.",
     FailureClass.DISK_FULL: "Free space, or write less data.",
     FailureClass.OUT_OF_MEMORY: "Use a smaller batch size, fewer ranks, or a machine with more memory.",
 }
 """In place of those that name fields of a job."""
-
-Signals = SignalSafeQueue[int]
-"""The signals that this process has received."""
 
 
 class Host(Protocol):

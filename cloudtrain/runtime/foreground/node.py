@@ -20,6 +20,7 @@ from cloudtrain._system.queues import SignalSafeQueue
 from cloudtrain._system.signals import SIGHUP
 from cloudtrain.contract.frameworks import SHARED_PORTS
 from cloudtrain.errors import CloudtrainError, PlatformError
+from cloudtrain.link.secret import derive
 from cloudtrain.runtime.descendants import adopt_orphans
 from cloudtrain.runtime.foreground.plan import Order, Place
 from cloudtrain.runtime.foreground.ranks import HostRanks
@@ -83,7 +84,9 @@ def _run(inbox: SignalSafeQueue[Message], run: Path) -> int:
     start = inbox.get()
     if not isinstance(start, messages.Start):
         return 0
-    ranks = HostRanks(order, run, start.name, Place(**start.place), first.secret, inbox)
+    ranks = HostRanks(
+        order, run, start.name, Place(**start.place), derive(first.secret, "ranks").hex(), inbox
+    )
     try:
         ranks.start()
         failed = False

@@ -25,9 +25,7 @@ from cloudtrain.contract.frameworks import (
 )
 from cloudtrain.contract.rank import HOROVODRUN, TORCHRUN
 from cloudtrain.errors import PlatformError
-from cloudtrain.runtime.launchers import mpirun
 from cloudtrain.runtime.launchers.gpu_environment import cpu_variables
-from cloudtrain.runtime.launchers.horovod import find_horovod, horovod_environment, start_rendezvous
 from cloudtrain.runtime.launchers.launch import LaunchPlan, RankStart
 from cloudtrain.runtime.outer_variables import without_outer_mpi, without_outer_step
 from cloudtrain.runtime.ports import free_port
@@ -187,6 +185,8 @@ def prepare(order: Order, run: Path, environ: Mapping[str, str], place: Place) -
         )
     if controller != "gloo":
         return Prepared(plan)
+    from cloudtrain.runtime.launchers.horovod import horovod_environment, start_rendezvous
+
     rendezvous, server_port = start_rendezvous(main.python, [HOST], order.ranks, environment, loopback=True)
     server = (LOOPBACK, server_port)
     environments = [
@@ -205,6 +205,8 @@ def _by_mpirun(
         starts: one for each program.
         place: that of rank 0, in variables.
     """
+    from cloudtrain.runtime.launchers import mpirun  # few runs use it
+
     own = {name for names in (TORCHRUN, HOROVODRUN) for name in (names.rank, names.local_rank)}
     session = mpirun.session_folder(str(plan.run))
     environment = {
@@ -244,6 +246,8 @@ def _controller(order: Order, environ: Mapping[str, str]) -> str:
         more = environ.get("PYTHONPATH", "").split(os.pathsep)
         if not (find_spec("horovod") or PathFinder.find_spec("horovod", more)):
             return ""
+    from cloudtrain.runtime.launchers.horovod import find_horovod
+
     return find_horovod(python, environ)
 
 

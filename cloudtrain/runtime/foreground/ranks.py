@@ -1,4 +1,7 @@
-"""The ranks of one host in the foreground, from their start to their end."""
+"""The ranks of one host in the foreground, from their start to their end.
+
+What is not needed until they have started is imported where it is used.
+"""
 
 from __future__ import annotations
 
@@ -12,19 +15,20 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from cloudtrain._system.queues import SignalSafeQueue
 from cloudtrain.contract import FailureReport, Notice, gpu_count
+from cloudtrain.link.secret import write_ranks_secret
 from cloudtrain.runtime.descendants import end_descendants
 from cloudtrain.runtime.diagnose.machine_faults import gpu_faults, memory_kill_count
-from cloudtrain.runtime.diagnose.ranks import diagnose
-from cloudtrain.runtime.foreground.lead import GRACE_SECONDS
+from cloudtrain.runtime.foreground.end_signals import GRACE_SECONDS
 from cloudtrain.runtime.foreground.plan import Order, Place, prepare
-from cloudtrain.runtime.job_secret import write_ranks_secret
 from cloudtrain.runtime.launchers.agent_launches import make_launch
 from cloudtrain.runtime.output import OutputMerger
-from cloudtrain.runtime.start.messages import Abort, Done, Kill, Message, Notify, Stop
+
+if TYPE_CHECKING:
+    from cloudtrain.runtime.start.messages import Done, Message
 
 INTERRUPT_SECONDS = 10.0
 """How long ranks may take to end after SIGINT. Then they get SIGTERM."""
@@ -46,12 +50,12 @@ class HostRanks:
         Args:
             run: the run folder: named pipes, and the records of the ranks.
             host: the name of this host in reports; empty if there is only one.
-            secret: the job secret.
+            secret: that of the ranks.
             interrupts: ends the wait for pending checkpoints.
 
         Raises CloudtrainError if the ranks cannot be started.
         """
-        write_ranks_secret(run, secret, 0)
+        write_ranks_secret(run, secret)
         self._run, self._host = run, host
         self._prepared = prepare(order, run, os.environ, place)
         self._output = OutputMerger(
@@ -96,6 +100,8 @@ class HostRanks:
         failed = False
         for rank_exit in self.launch.poll():
             if rank_exit.exit_code and not self._stopped:
+                from cloudtrain.runtime.diagnose.ranks import diagnose
+
                 failed = True
                 faults = gpu_faults(self._started) if gpu_count(os.environ) else ""
                 kills = memory_kill_count() - self._kills
@@ -113,6 +119,8 @@ class HostRanks:
 
     def send(self, message: Message) -> None:
         """Obey a message of the leading process."""
+        from cloudtrain.runtime.start.messages import Abort, Kill, Notify, Stop
+
         if isinstance(message, Stop):
             self._stopped = True
             if message.signal == signal.SIGINT:  # ranks get SIGINT, and SIGTERM if they are slow to end
@@ -161,5 +169,7 @@ class HostRanks:
         self._set_done()
 
     def _set_done(self) -> None:
+        from cloudtrain.runtime.start.messages import Done
+
         completed = [rank for rank, rank_exit in self.launch.exits.items() if rank_exit.exit_code == 0]
         self.done = Done(completed, self.launch.completed)

@@ -19,7 +19,7 @@ from cloudtrain.contract.text import escape_text
 from cloudtrain.errors import CloudtrainError
 from cloudtrain.link.secret import fresh_secret
 from cloudtrain.runtime.descendants import adopt_orphans
-from cloudtrain.runtime.foreground.lead import END_SIGNALS, Signals, lead
+from cloudtrain.runtime.foreground.end_signals import END_SIGNALS, Signals
 from cloudtrain.runtime.foreground.plan import Order, alone
 from cloudtrain.runtime.foreground.ranks import HostRanks
 from cloudtrain.runtime.output import say
@@ -47,6 +47,8 @@ def run_here(order: Order, run: Path, signals: Signals) -> int:
     offer(str(run))
     try:
         ranks.start()
+        from cloudtrain.runtime.foreground.lead import lead  # while the interpreters of the ranks start
+
         return lead([ranks], signals) or int(ranks.lost_output)
     finally:
         ranks.end()

@@ -115,8 +115,8 @@ ACCELERATORS = (
     "/dev/davinci[0-9]*",  # Ascend
     "/dev/cambricon_dev[0-9]*",
     "/dev/musa*",
-    "/usr/lib*/libze_loader.so*",  # Intel: every laptop has its device, but only a host that computes has this
-    "/usr/lib*/*/libze_loader.so*",
+    "/usr/lib*/libze_loader.so.1",  # Intel: every laptop has its device, but only a host that computes has this
+    "/usr/lib*/*-linux-gnu/libze_loader.so.1",
 )
 """Files of a host with accelerators other than NVIDIA's."""
 

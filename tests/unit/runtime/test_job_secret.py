@@ -8,8 +8,8 @@ import pytest
 
 from cloudtrain.contract import Paths
 from cloudtrain.errors import InvalidJob
-from cloudtrain.link.secret import derive, fresh_secret, ranks_secret
-from cloudtrain.runtime.job_secret import take_secret, write_ranks_secret
+from cloudtrain.link.secret import derive, fresh_secret, ranks_secret, write_ranks_secret
+from cloudtrain.runtime.job_secret import take_secret
 
 SECRET = fresh_secret()
 
@@ -46,7 +46,7 @@ def test_several_hosts_need_one(tmp_path: Path, secret: str, what: str) -> None:
 
 
 def test_the_ranks_have_only_their_own_secret(tmp_path: Path) -> None:
-    write_ranks_secret(tmp_path, SECRET, 3)
+    write_ranks_secret(tmp_path, derive(SECRET, "ranks", 3).hex())
     [file] = tmp_path.iterdir()
     assert file.stat().st_mode & 0o777 == 0o600
     assert ranks_secret({"CLOUDTRAIN_RUN_DIR": str(tmp_path)}) == derive(SECRET, "ranks", 3).hex()
