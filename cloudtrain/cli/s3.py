@@ -23,9 +23,6 @@ if TYPE_CHECKING:
     from cloudtrain.testing import S3Daemon
 
 
-Decorator = Callable[[Callable[..., None]], Callable[..., None]]
-
-
 def _use_local_server(_context: click.Context, _parameter: click.Parameter, chosen: bool) -> None:
     """Set the AWS variables of this process to the embedded server."""
     if chosen:

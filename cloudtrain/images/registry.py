@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from datetime import datetime
 from typing import TYPE_CHECKING
 
 from cloudtrain.aws.aws import Aws
@@ -35,7 +34,6 @@ class EcrImage:
 
     uri: str
     digest: str
-    pushed_at: datetime
 
 
 def ecr_registry(aws: Aws) -> Registry:
@@ -68,7 +66,7 @@ def ecr_images(aws: Aws, repository: str) -> dict[str, EcrImage]:
     with aws_errors(f"the ECR repository {repository}"):
         pages = aws.client("ecr").get_paginator("describe_images").paginate(repositoryName=repository)
         return {
-            tag: EcrImage(f"{uri}:{tag}", image["imageDigest"], image["imagePushedAt"])
+            tag: EcrImage(f"{uri}:{tag}", image["imageDigest"])
             for page in pages
             for image in page["imageDetails"]
             for tag in image.get("imageTags", ())

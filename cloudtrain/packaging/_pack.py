@@ -72,9 +72,6 @@ class SourceArchive:
     """``<cache_dir>/<sha256>/sourcedir.tar.gz``, next to ``git.json`` and ``dirty.diff``."""
     sha256: str
     size: int
-    file_count: int
-    content_size: int
-    """The total size of the unpacked files."""
     largest: tuple[tuple[str, int], ...]
     """The names and sizes of the largest files, largest first."""
     warnings: tuple[str, ...]
@@ -125,13 +122,10 @@ def pack(
             f"cannot write the source archive into {cache_dir}: {error.strerror}",
             hint="Free space there, or use another folder: set CLOUDTRAIN_HOME.",
         ) from error
-    sizes = [member.size for member in members if member.is_file]
     return SourceArchive(
         path=path,
         sha256=sha256,
         size=size,
-        file_count=len(sizes),
-        content_size=sum(sizes),
         largest=tuple(largest(members)),
         warnings=(*added.warnings, *warnings_about(members)),
         git=git(),

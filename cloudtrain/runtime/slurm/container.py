@@ -40,6 +40,10 @@ COPIES = "shared"
 
 CONFIG = "config.json"
 LARGEST_CONFIG = 10_000_000
+BUNDLE = "bundle"
+"""The folder of a job with its configuration of an OCI bundle."""
+PROGRAM = "cloudtrain.runtime.slurm.container"
+STEP_SECONDS = 120
 
 LOOKED_FOR = {PYXIS: "--container-image", OCI: "--container="}
 """The option of srun that an engine needs."""
@@ -150,32 +154,6 @@ def _oci_mount(mount: Mount) -> dict[str, Any]:
     return {"destination": mount.target, "type": "none", "source": mount.source, "options": options}
 
 
-def main() -> int:
-    """``link PARENT FOLDER [SHARED]...`` or ``unlink PARENT`` on every node; Slurm names the host.
-
-    FOLDER is the job's. The last line of the output is the error.
-    """
-    if sys.argv[1] == "link":
-        base = os.path.join(sys.argv[3], "hosts", os.environ["SLURMD_NODENAME"])
-        try:
-            link_own_folder(sys.argv[2], base, sys.argv[4:])
-        except PlatformError as error:
-            sys.exit(error.message)
-    else:
-        unlink_own_folder(sys.argv[2])
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())
-
-
-BUNDLE = "bundle"
-"""The folder of a job with its configuration of an OCI bundle."""
-PROGRAM = "cloudtrain.runtime.slurm.container"
-STEP_SECONDS = 120
-
-
 class StepContainer:
     """A container of Pyxis or an OCI runtime.
 
@@ -246,3 +224,23 @@ class StepContainer:
 def is_started_by_srun(request: Mapping[str, object]) -> bool:
     container = Container.from_body(request)
     return container is not None and container.engine in BY_SRUN
+
+
+def main() -> int:
+    """``link PARENT FOLDER [SHARED]...`` or ``unlink PARENT`` on every node; Slurm names the host.
+
+    FOLDER is the job's. The last line of the output is the error.
+    """
+    if sys.argv[1] == "link":
+        base = os.path.join(sys.argv[3], "hosts", os.environ["SLURMD_NODENAME"])
+        try:
+            link_own_folder(sys.argv[2], base, sys.argv[4:])
+        except PlatformError as error:
+            sys.exit(error.message)
+    else:
+        unlink_own_folder(sys.argv[2])
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
