@@ -83,7 +83,7 @@ def start(place: Place, tmp_path: Path, failing: int, stop_grace: int) -> Job:
 
 
 def end_of(job: Job) -> None:
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 120
     while not job.status.is_final:
         assert time.monotonic() < deadline, job.logs()
         time.sleep(0.05)

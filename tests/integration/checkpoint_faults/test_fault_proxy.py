@@ -32,8 +32,10 @@ def session() -> boto3.Session:
     return boto3.Session()
 
 
-def client(endpoint: str) -> Any:
-    once = Config(retries={"total_max_attempts": 1}, read_timeout=2, proxies={})
+def client(endpoint: str, fault: Fault = Fault.PASS) -> Any:
+    """A client that tries once, and waits long unless there is nothing to come."""
+    patience = 2 if fault == Fault.STALL else 60
+    once = Config(retries={"total_max_attempts": 1}, read_timeout=patience, proxies={})
     return session().client("s3", endpoint_url=endpoint, config=once)
 
 
@@ -42,7 +44,7 @@ def test_a_write(fault: Fault, proxy: FaultProxy, s3: str) -> None:
     proxy.choose = lambda method: fault
 
     def write() -> None:
-        client(proxy.endpoint).put_object(Bucket=s3, Key="key", Body=DATA)
+        client(proxy.endpoint, fault).put_object(Bucket=s3, Key="key", Body=DATA)
 
     if fault in SUCCEED:
         write()
@@ -64,7 +66,7 @@ def test_a_read(fault: Fault, proxy: FaultProxy, s3: str) -> None:
     proxy.choose = lambda method: fault
 
     def read() -> bytes:
-        body: bytes = client(proxy.endpoint).get_object(Bucket=s3, Key="key")["Body"].read()
+        body: bytes = client(proxy.endpoint, fault).get_object(Bucket=s3, Key="key")["Body"].read()
         return body
 
     if fault in SUCCEED:

@@ -100,6 +100,8 @@ OUTSIDE: dict[str, Callable[[], None]] = {
     )
 }
 """Actions of the last rank in place of the collective that the others wait in."""
+BUSY = (loop.__name__, native_code.__name__)
+"""Those that never rest."""
 
 
 def all_reduce(rank: int, ready: Ready, hang: Ready, _other: Any) -> None:
@@ -232,21 +234,45 @@ def main(folder: Path) -> None:
 
 
 def stacks_of(ways: dict[str, list[int]], folder: Path) -> dict[str, str]:
-    deadline = time.monotonic() + 60
-    while not all((folder / name / f"ready-{number}").exists() for name in ways for number in range(RANKS)):
-        assert time.monotonic() < deadline, "waited 60 s for the ranks"
-        time.sleep(0.05)
-    time.sleep(SETTLE_SECONDS)
+    deadline = time.monotonic() + 200
+    ranks = [(name, number) for name in ways for number in range(RANKS)]
+    waiting = [ways[name][number] for name, number in ranks if name not in BUSY or number < RANKS - 1]
+
+    def wait(condition: Callable[[], object], what: str) -> None:
+        while not (condition() and are_still(waiting)):
+            assert time.monotonic() < deadline, f"waited for {what}"
+            time.sleep(0.05)
+
+    wait(lambda: all((folder / name / f"ready-{number}").exists() for name, number in ranks), "the ranks")
     for name, found in ways.items():
         assert all(os.waitpid(pid, os.WNOHANG) == (0, 0) for pid in found), f"a rank of {name} has ended"
         for pid in found:
             os.kill(pid, signal.SIGQUIT)
-    time.sleep(SETTLE_SECONDS)
+    dumped = [place for place in ranks if place != (paused.__name__, RANKS - 1)]
+    wait(
+        lambda: all((folder / name / f"stacks-{number}").stat().st_size for name, number in dumped), "stacks"
+    )
     stacks = {}
     for name in ways:
         texts = [(folder / name / f"stacks-{number}").read_text() for number in range(RANKS)]
         stacks[name] = "\n".join(f"rank {number}:\n{text}" for number, text in enumerate(texts))
     return stacks
+
+
+def are_still(pids: list[int]) -> bool:
+    """Whether none of the processes works, or is about to, for `SETTLE_SECONDS`."""
+    before = [_used(pid) for pid in pids]
+    time.sleep(SETTLE_SECONDS)
+    after = [_used(pid) for pid in pids]
+    return not any(
+        "R" in (old[0], new[0]) or new[1] > old[1] + 1 for old, new in zip(before, after, strict=True)
+    )
+
+
+def _used(pid: int) -> tuple[str, int]:
+    """The state of a process, and the processor time that it has used, in ticks (proc(5))."""
+    state, *fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return state, int(fields[10]) + int(fields[11])
 
 
 if __name__ == "__main__":

@@ -10,7 +10,7 @@ import sys
 import time
 from pathlib import Path
 
-from local_jobs import wait_until
+from local_jobs import folder, wait_until
 
 from cloudtrain import Estimator, Job, JobStatus
 from cloudtrain.errors import JobExists, JobNotFound
@@ -26,8 +26,8 @@ print("submitted", flush=True)
 """
 
 
-def kill_submissions(folder: Path, rounds: int, seed: int = 1) -> None:
-    script = folder / "train.py"
+def kill_submissions(place: Path, rounds: int, seed: int = 1) -> None:
+    script = place / "train.py"
     script.write_text("print('on')")
     moments = random.Random(seed)
     seconds = min(_submit(script, f"whole-{number}", None) for number in range(2))
@@ -44,7 +44,8 @@ def kill_submissions(folder: Path, rounds: int, seed: int = 1) -> None:
             with contextlib.suppress(JobExists):  # its supervisor lives, and has published it by now
                 job = Estimator(str(script)).fit(wait=False, job_name=name)
         wait_until(lambda: job.status.is_final, f"the end of {name}, {case}")  # noqa: B023
-        assert job.status == JobStatus.COMPLETED, (case, job.failure)
+        said = job.logs() + folder(job).supervisor_log.read_text()
+        assert job.status == JobStatus.COMPLETED, (case, job.failure, said)
 
 
 def _submit(script: Path, name: str, kill_after: float | None) -> float:

@@ -22,7 +22,7 @@ def stacks(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     """The stacks of three ranks in each kind of hang."""
     program = [sys.executable, str(Path(__file__).with_name("hanging_ranks.py"))]
     folder = tmp_path_factory.mktemp("hangs")
-    done = subprocess.run([*program, str(folder)], stdout=subprocess.PIPE, timeout=200, check=True)
+    done = subprocess.run([*program, str(folder)], stdout=subprocess.PIPE, timeout=280, check=True)
     found: dict[str, str] = json.loads(done.stdout)
     return found
 

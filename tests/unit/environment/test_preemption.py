@@ -112,11 +112,12 @@ def test_a_forked_child_can_be_terminated(start: str) -> None:
         f"""
         environment.preemption()
         os.kill(os.getpid(), signal.SIGTERM)
-        children = []
+        children, (printed, prints) = [], os.pipe()
         def fork():
             children.append(os.fork())
             if children[0] == 0:
                 print(signal.getsignal(signal.SIGTERM) is signal.SIG_DFL, flush=True)
+                os.write(prints, b".")
                 time.sleep(60)
         if {start!r} == "thread":
             forking = threading.Thread(target=fork)
@@ -124,7 +125,7 @@ def test_a_forked_child_can_be_terminated(start: str) -> None:
             while not children: pass
         else:
             fork()
-        time.sleep(0.5)
+        os.read(printed, 1)
         os.kill(children[0], signal.SIGTERM)
         print(os.waitstatus_to_exitcode(os.waitpid(children[0], 0)[1]))
         assert environment.preemption()

@@ -112,7 +112,7 @@ def test_a_place_that_hangs_does_not_delay_the_others(tmp_path: Path) -> None:
         while len(fast.posts) < 3:
             delivery.step()
             time.sleep(0.01)
-        assert time.monotonic() - began < 20
+        assert time.monotonic() - began < 45
         released.set()
         delivery.run(30)
     assert len(slow.posts) == 3 and len(fast.posts) == 3

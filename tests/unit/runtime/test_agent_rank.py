@@ -95,7 +95,7 @@ def test_the_rank_ends_with_the_runtime_even_if_its_launcher_lives(tmp_path: Pat
         except BlockingIOError:
             continue
     os.close(started.reader)
-    assert started.process.wait(30) == -signal.SIGKILL
+    assert started.process.wait(60) == -signal.SIGKILL
     with pytest.raises(ProcessLookupError):
         while time.monotonic() < deadline:  # a dead process is there until it is reaped, by another one
             os.kill(int(text), 0)

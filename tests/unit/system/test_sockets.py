@@ -34,7 +34,7 @@ needs_ipv6 = pytest.mark.skipif(not _has_ipv6(), reason="this machine has no IPv
 )
 def test_clients_of_ipv4_and_of_ipv6_reach_a_server(at: str, reached: str) -> None:
     with create_server(at, 0, 1) as server:
-        socket.create_connection((reached, server.getsockname()[1]), timeout=5).close()
+        socket.create_connection((reached, server.getsockname()[1]), timeout=60).close()
 
 
 def test_a_port_in_use_is_an_error_though_only_one_family_uses_it() -> None:

@@ -116,7 +116,7 @@ def leaving(uri: str) -> None:
             checkpointer.maybe_save(step, state_of(step))
         checkpointer.close()
     except CheckpointError as error:
-        assert time.monotonic() - began < 30
+        assert time.monotonic() - began < 100
         print(f"raised: {error.message}", flush=True)
     if dist.get_rank() == 1:
         time.sleep(4)
