@@ -401,10 +401,9 @@ class RequestBudget:
         self._next = 0.0
 
     def wait(self) -> None:
-        """Wait for the turn of a request. Turns have the order of the calls."""
+        """Wait for the turn of a request. After a pause of this process, the turns that it missed are not made up."""
         with self._lock:
-            now = time.monotonic()
-            start = max(now, self._next)
-            self._next = start + self._interval
-        if start > now:
-            time.sleep(start - now)
+            pause = self._next - time.monotonic()
+            if pause > 0:
+                time.sleep(pause)
+            self._next = time.monotonic() + self._interval

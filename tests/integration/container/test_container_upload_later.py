@@ -15,7 +15,8 @@ from cloudtrain.testing import S3Server
 TRAIN = """
     import os, time
     print("trains", flush=True)
-    time.sleep(2)
+    while not os.path.exists("/gate/open"):
+        time.sleep(0.05)
     open(os.environ["SM_MODEL_DIR"] + "/weights", "w").close()
 """
 
@@ -24,6 +25,8 @@ def test_what_could_not_be_uploaded_is_sent_later(
     engine: Engine, s3: str, s3_server: S3Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     away = False
+    gate = tmp_path / "gate"
+    gate.mkdir()
 
     def fault(exchange: Exchange) -> Answer | None:
         return None if away else exchange.forward()
@@ -32,10 +35,16 @@ def test_what_could_not_be_uploaded_is_sent_later(
         monkeypatch.setenv("AWS_ENDPOINT_URL_S3", endpoint)
         with jobs_in(engine, tmp_path) as jobs:
             job = jobs.start(
-                TRAIN, output_path=f"s3://{s3}/out", max_run=60, stop_grace=1, max_retry_attempts=1
+                TRAIN,
+                output_path=f"s3://{s3}/out",
+                max_run=600,
+                stop_grace=1,
+                max_retry_attempts=1,
+                options={"volumes": [f"{gate}:/gate:ro"]},
             )
             wait_until(lambda: job.status.is_final or "trains" in job.logs(), "the training")
             away = True
+            (gate / "open").touch()
             wait_until(lambda: job.status.is_final or job.describe().phase == "upload", "the upload")
             assert not job.status.is_final
             job.stop()

@@ -168,7 +168,7 @@ def test_the_bundled_runtime_takes_precedence(built: Built, tmp_path: Path) -> N
 
 def test_a_container_is_healthy_until_its_job_has_failed(built: Built) -> None:
     often = {"Interval": SECOND // 4, "Retries": 1}
-    wait = "import time; time.sleep(60)"
+    wait = "import time; time.sleep(600)"
     container = built.client.create_container(built.answer["id"], ["python", "-c", wait], healthcheck=often)
     try:
         built.client.start(container)
@@ -181,7 +181,7 @@ def test_a_container_is_healthy_until_its_job_has_failed(built: Built) -> None:
 
 
 def _wait_for_health(client: docker.APIClient, container: dict[str, str], wanted: str) -> None:
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 90
     while client.inspect_container(container)["State"]["Health"]["Status"] != wanted:
         assert time.monotonic() < deadline, f"the container is never {wanted}"
         time.sleep(0.05)
@@ -252,7 +252,7 @@ def registry(built: Built, tmp_path: Path) -> Iterator[Registry]:
         listens = (
             f"import socket, time\nwhile socket.socket().connect_ex(('127.0.0.1', {port})): time.sleep(0.05)"
         )
-        waiting = built.client.exec_create(container, ["timeout", "60", "python", "-c", listens])
+        waiting = built.client.exec_create(container, ["timeout", "180", "python", "-c", listens])
         built.client.exec_start(waiting)
         yield Registry(f"127.0.0.1:{port}/team")
     finally:

@@ -71,6 +71,21 @@ def test_requests_of_all_threads_share_one_budget() -> None:
     assert all(at >= 0.01 * index - 1e-3 for index, at in enumerate(sorted(starts)))
 
 
+def test_a_process_that_was_paused_sends_no_burst(monkeypatch: pytest.MonkeyPatch) -> None:
+    budget, awake, sleep = RequestBudget(0.01), time.monotonic() + 0.3, time.sleep
+    monkeypatch.setattr("time.sleep", lambda seconds: sleep(max(seconds, awake - time.monotonic())))
+    starts: list[float] = []
+
+    def ask(_: int) -> None:
+        budget.wait()
+        starts.append(time.monotonic())
+
+    with ThreadPoolExecutor(10) as pool:
+        list(pool.map(ask, range(10)))
+    starts.sort()
+    assert starts[-1] - starts[1] >= 0.01 * 8 - 1e-3
+
+
 def test_quiet_streams_take_turns_and_busy_ones_do_not_wait(monkeypatch: pytest.MonkeyPatch) -> None:
     now = 1000.0
     monkeypatch.setattr("time.monotonic", lambda: now)

@@ -35,7 +35,7 @@ def test_a_job_from_its_start_to_its_end(platform: SageMakerPlatform, job: Scrip
         (JobStatus.RUNNING, "Uploading", 1),
     ]
     job.complete(TrainingTimeInSeconds=100, BillableTimeInSeconds=40)
-    done = Job.attach("a-job", "sagemaker").wait(timeout=30).describe()
+    done = Job.attach("a-job", "sagemaker").wait(timeout=120).describe()
     assert (done.status, done.exit_code) == (JobStatus.COMPLETED, 0)
     assert done.model_data == "s3://bucket/out/a-job/output/model.tar.gz"
     assert done.details["spot saving"] == "60 %"
@@ -58,7 +58,7 @@ def test_a_failed_job_names_the_rank_and_shows_its_traceback(
     job.log("algo-2", "[rank 1] epoch 1", *(f"[rank 1] {line}" for line in traceback.split("\n")))
     job.fail(f"AlgorithmError: {sent.reason()[:980]}, exit code: 1")
     with pytest.raises(TrainingFailed, match="rank 1 on algo-2 raised ValueError: bad") as caught:
-        Job.attach("a-job", "sagemaker").wait(timeout=30)
+        Job.attach("a-job", "sagemaker").wait(timeout=120)
     assert caught.value.failure.log_tail[-1] == "ValueError: bad"
     assert platform.describe("a-job").exit_code == 1
 

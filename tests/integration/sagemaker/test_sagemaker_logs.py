@@ -69,7 +69,7 @@ def test_lines_are_followed_from_the_first_to_those_after_the_end(
     platform: SageMakerPlatform, job: ScriptedJob
 ) -> None:
     job.log("algo-1", "one")
-    lines = follow(platform)
+    lines = logs("a-job", platform.aws, follow=True, pace=replace(QUICK, settle=3.0))
     assert next(lines) == "[algo-1] one"
     job.enter("Training")
     job.log("algo-2", "another host")

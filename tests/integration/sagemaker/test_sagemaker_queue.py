@@ -83,7 +83,7 @@ def test_a_job_from_the_queue_to_its_end(platform: SageMakerPlatform, job: Servi
         (JobStatus.RUNNING, "Training", 0),
         (JobStatus.COMPLETED, None, 0),
     ]
-    done = Job.attach("a-job", "sagemaker").wait(timeout=30).describe()
+    done = Job.attach("a-job", "sagemaker").wait(timeout=120).describe()
     assert done.name == "a-job"
     assert done.model_data == f"s3://bucket/out/{job.training_job.name}/output/model.tar.gz"
     assert (done.details["queue"], done.details["training job"]) == ("gpus", job.training_job.name)
@@ -133,7 +133,7 @@ def test_the_log_is_followed_from_the_queue_over_all_attempts(job: ServiceJob) -
     job.start().log("algo-1", "[rank 0] two")
     job.training_job.complete()
     job.end("SUCCEEDED")
-    thread.join(60)
+    thread.join(120)
     assert lines == ["[rank 0] one", "[rank 0] two"]
 
 
@@ -156,7 +156,7 @@ def test_a_failed_attempt_does_not_end_a_job_that_is_queued_again(
     assert not platform.describe("a-job").status.is_final
     job.end("FAILED", "Received status from SageMaker: AlgorithmError")
     with pytest.raises(TrainingFailed, match="exited with code 3"):
-        Job.attach("a-job", "sagemaker").wait(timeout=30)
+        Job.attach("a-job", "sagemaker").wait(timeout=120)
 
 
 def test_a_job_that_fails_in_the_queue_has_a_reason(platform: SageMakerPlatform, job: ServiceJob) -> None:
@@ -377,7 +377,7 @@ def test_fit_through_the_queue(
     thread = threading.Thread(target=live)
     thread.start()
     done = estimator.fit(job_name="from-python")
-    thread.join(30)
+    thread.join(120)
     assert (done.name, done.status) == ("from-python", JobStatus.COMPLETED)
     lines = capsys.readouterr().out.splitlines()
     assert "[rank 0] epoch 1" in lines

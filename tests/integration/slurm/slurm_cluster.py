@@ -288,7 +288,7 @@ class SlurmCluster:
             if not self.daemons.is_alive(f"slurmd-{node}"):
                 self.start_node(node)
                 self._down.add(node)
-        deadline = time.monotonic() + 30
+        deadline = time.monotonic() + 90
         while self.run("scontrol", "ping").returncode and time.monotonic() < deadline:
             time.sleep(0.1)
         left = self("squeue", "-h", "-a", "-o", "%A").split()
@@ -316,7 +316,7 @@ BASE = (
     "JobAcctGatherType=jobacct_gather/none",
     "ReturnToService=2",
     "SlurmdTimeout=10",
-    "KillWait=2",
+    "KillWait=15",  # so long has a batch step after SIGTERM to record the end of its job
     "SlurmdParameters=config_overrides",
     "SchedulerParameters=batch_sched_delay=0,sched_interval=1,bf_interval=1",
     "GresTypes=gpu",

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 from slurm_cluster import SlurmCluster
-from slurm_jobs import POLL, wait_for_end, wait_for_line, wait_until
+from slurm_jobs import POLL, queue_is_empty, wait_for_end, wait_for_line, wait_until
 
 from cloudtrain import Estimator, Job
 from cloudtrain.cli.clean import command
@@ -90,6 +90,7 @@ def test_jobs_that_wait_or_run_keep_their_folders_and_the_runtime(
     (tmp_path / "go").touch()
     assert wait_for_end(running).status == JobStatus.COMPLETED
     wait_until(lambda: waiting.status == JobStatus.STOPPED, "the stop")
+    wait_until(lambda: queue_is_empty(slurm), "the end of the batch step")
     for job in (running, waiting):
         record = jobs / job.name / "state.json"
         document = json.loads(record.read_text())

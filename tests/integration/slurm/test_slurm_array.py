@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -12,6 +11,7 @@ import pytest
 from click.testing import CliRunner
 from slurm_cluster import Configuration, SlurmCluster
 from slurm_fixtures import SlurmOf
+from slurm_jobs import wait_for_line, wait_until
 
 from cloudtrain import Estimator, Job
 from cloudtrain.cli import cli
@@ -80,25 +80,20 @@ def test_elements_are_jobs_of_one_array(slurm: SlurmCluster, home: Path) -> None
         jobs[1].wait()
     retried = jobs[3].wait().describe()
     assert (retried.status, retried.attempt) == (JobStatus.COMPLETED, 1)
-    deadline = time.monotonic() + 30
-    while "element 2" not in jobs[2].logs():
-        assert time.monotonic() < deadline
-        time.sleep(0.1)
+    wait_for_line(jobs[2], "element 2")
     done = CliRunner().invoke(cli, ["stop", "sweep-*"])
     assert (done.exit_code, done.stdout) == (0, "sweep-2: Stopped\n")
     assert {found.name for found in SlurmPlatform().list()} == {job.name for job in jobs}
     for job in jobs:
         folder = home / "jobs" / "slurm" / job.name
-        assert not (folder / "secrets.json").exists()
+        secrets = folder / "secrets.json"
+        wait_until(lambda secrets=secrets: not secrets.exists(), f"the end of {job.name}")
         assert f"--job-name={job.name}" in (folder / "job.sh").read_text()
 
 
 def test_elements_in_the_queue_are_stopped(slurm: SlurmCluster, home: Path) -> None:
     jobs = start(home, [element(one, "sleep") for one in range(3)], array_parallelism=1)
-    deadline = time.monotonic() + 30
-    while jobs[0].status != JobStatus.RUNNING:
-        assert time.monotonic() < deadline
-        time.sleep(0.1)
+    wait_until(lambda: jobs[0].status == JobStatus.RUNNING, "the first element")
     assert jobs[1].status == jobs[2].status == JobStatus.PENDING
     jobs[1].stop()
     assert jobs[1].status == JobStatus.STOPPED
@@ -138,10 +133,7 @@ def test_what_cannot_be_an_array_leaves_nothing(slurm_of: SlurmOf, home: Path) -
 def test_an_element_continues_after_a_preemption(slurm: SlurmCluster, home: Path) -> None:
     """Alone: the other one runs on."""
     jobs = start(home, [element(one, "nap") for one in range(2)])
-    deadline = time.monotonic() + 30
-    while "element 1" not in jobs[1].logs():
-        assert time.monotonic() < deadline
-        time.sleep(0.1)
+    wait_for_line(jobs[1], "element 1")
     jobs[1].preempt()
     described = [job.wait().describe() for job in jobs]
     assert [(one.status, one.attempt) for one in described] == [

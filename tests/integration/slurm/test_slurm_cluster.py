@@ -55,7 +55,7 @@ def test_clusters_side_by_side_and_accounting(slurm_of: SlurmOf) -> None:
     number = second.submit("exit 7")
     assert second.wait(number) == "FAILED"
     assert first.jobs() == {}
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 120
     while not (
         line := second("sacct", "-X", "-n", "-P", "-j", str(number), "-o", "JobID,State,ExitCode")
     ).endswith("|FAILED|7:0"):

@@ -34,8 +34,9 @@ for step in range(first, last + 1):
     time.sleep(0.02 if first == 1 else 0)
     if checkpointer.maybe_save(step, {"total": total}) and rank == "0":
         checkpointer.wait()
-        with open(folder, "w") as file:
+        with open(folder + ".new", "w") as file:
             file.write(str(step))
+        os.replace(file.name, folder)
     environment.exit_if_preempted()
 print("total", total, flush=True)
 """
@@ -99,7 +100,7 @@ def check(job: Job, home: Path, *, attempts: int = 2) -> None:
         event["step"] for event in read_events(folder / "events.jsonl") if event["event"] == "restored"
     ]
     assert None in restored
-    assert not (folder / "secrets.json").exists()
+    wait_until(lambda: not (folder / "secrets.json").exists())
     assert any(f"attempt {attempts}: Slurm job" in line for line in job.logs().splitlines())
     assert described.goodput
     queue = described.goodput.lost["queue"]

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from slurm_cluster import SlurmCluster
+from slurm_jobs import wait_until
 
 from cloudtrain import Estimator, Job
 from cloudtrain.contract import JobStatus
@@ -98,6 +99,7 @@ def test_the_log_names_the_variables_that_the_job_did_not_get(two_nodes: Job) ->
 
 def test_secrets_are_in_no_file(two_nodes: Job, home: Path) -> None:
     folder = home / "jobs" / "slurm" / "two-nodes"
+    wait_until(lambda: not (folder / "secrets.json").exists(), "the end of the batch step")
     for path in folder.rglob("*"):
         if path.is_file() and path.name not in ("job.log", "rank-0.log", "rank-1.log"):
             assert b"hf_s3cret" not in path.read_bytes(), path

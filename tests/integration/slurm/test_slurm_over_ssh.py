@@ -223,7 +223,7 @@ def test_ctrl_c_detaches_and_leaves_nothing_on_the_login_node(laptop: Laptop) ->
     tail = ["pgrep", "-f", f"^tail -c .* {laptop.scratch}/ct/jobs/slurm/left/job.log"]
     assert subprocess.run(tail, check=False, capture_output=True).stdout
     submitting.send_signal(signal.SIGINT)
-    submitting.communicate(timeout=30)
+    submitting.communicate(timeout=120)
     deadline = time.monotonic() + 60
     while subprocess.run(tail, check=False, capture_output=True).stdout:
         assert time.monotonic() < deadline

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from slurm_cluster import SlurmCluster
-from slurm_jobs import number_of, submit, wait_for_end, wait_for_line
+from slurm_jobs import number_of, submit, wait_for_end, wait_for_line, wait_until
 
 from cloudtrain import JobStatus
 
@@ -48,7 +48,7 @@ def test_a_spare_node_takes_a_place(
     begun = dict(re.findall(r"begins (\d) (\S+) 1 ", job.logs()))
     assert [begun[rank] for rank in sorted(begun)] == places
     assert number_of(job) == number, "it did not go through the queue again"
-    assert not Path(f"/proc/{runtime}").exists()
+    wait_until(lambda: not Path(f"/proc/{runtime}").exists(), "the end of the lost runtime")
 
 
 @pytest.mark.parametrize(("loss", "node"), [("down", "127.0.0.3"), ("taken-back", "127.0.0.2")])

@@ -24,15 +24,16 @@ print(before == place[:2], *place, total, *objects, os.listdir(os.environ["CLOUD
 """
 
 MEETS = """
-import hashlib, time
+import hashlib, os, sys, time
 from cloudtrain.distributed.negotiation import rendezvous
 from cloudtrain.distributed.negotiation.rendezvous import find_master
 from cloudtrain.distributed.world import World
-world = find_master(World.from_environ(), 30)
+world = find_master(World.from_environ(), 120)
 digest = hashlib.sha256(rendezvous.published_secret().encode()).hexdigest()[:8]
 print(world.rank, world.size, world.local_size, world.cross_rank, world.master_addr, world.master_port, digest)
-if world.rank == 0:  # the others may still have to read the file; a real init waits for them
-    time.sleep(1)
+open(f"{sys.argv[1]}/met-{world.rank}", "w").close()
+while world.rank == 0 and len(os.listdir(sys.argv[1])) < world.size:
+    time.sleep(0.05)  # the others may still have to read the file; a real init waits for them
 """
 
 WORLD = (
@@ -47,7 +48,9 @@ def environ(tmp_path: Path) -> dict[str, str]:
 
 def test_the_ranks_of_two_nodes_meet(slurm: SlurmCluster, tmp_path: Path, environ: dict[str, str]) -> None:
     (tmp_path / "train.py").write_text(MEETS)
-    done = slurm.run("srun", "-N2", "-n3", "-m", "block", sys.executable, f"{tmp_path}/train.py", env=environ)
+    (tmp_path / "met").mkdir()
+    program = [sys.executable, f"{tmp_path}/train.py", f"{tmp_path}/met"]
+    done = slurm.run("srun", "-N2", "-n3", "-m", "block", *program, env=environ)
     assert done.returncode == 0, done.stdout + done.stderr
     lines = sorted(line.split() for line in done.stdout.splitlines())
     assert [line[:4] for line in lines] == [["0", "3", "2", "0"], ["1", "3", "2", "0"], ["2", "3", "1", "1"]]

@@ -156,7 +156,7 @@ def test_a_stop_ends_a_job_that_never_got_into_the_queue(site: Site) -> None:
     job = killed_client(site, "nowhere", "")
     assert "its submission was interrupted" in job.describe().reason
     job.stop()
-    wait_until(lambda: job.status == JobStatus.STOPPED, "an answer of the queue", 30)
+    wait_until(lambda: job.status == JobStatus.STOPPED, "an answer of the queue")
 
 
 @pytest.mark.parametrize("is_submitted", [True, False], ids=["submitted", "not-submitted"])
@@ -210,7 +210,8 @@ def test_a_job_that_runs_is_not_started_again(site: Site) -> None:
     go.touch()
     assert wait_for_end(job).status == JobStatus.COMPLETED
     assert job.logs().splitlines() == ["[rank 0] begins"]
-    assert not (site.job_folder("alone") / "claim.json").exists()
+    claim = site.job_folder("alone") / "claim.json"
+    wait_until(lambda: not claim.exists(), "the end of the batch step")
 
 
 def test_a_folder_that_a_shell_would_run(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
