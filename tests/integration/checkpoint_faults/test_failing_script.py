@@ -8,6 +8,7 @@ import textwrap
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from threading import Event
 
 import pytest
 from fault_places import Place, open_place
@@ -49,7 +50,7 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Place]:
         os.kill(place.server.pid, signal.SIGKILL)  # however it is
 
 
-def stop_at_the_fifth_object(place: Place) -> Callable[[str], Fault]:
+def stop_at_the_fifth_object(place: Place, stopped: Event) -> Callable[[str], Fault]:
     """The server stops in the middle of the save."""
     count = 0
 
@@ -58,14 +59,15 @@ def stop_at_the_fifth_object(place: Place) -> Callable[[str], Fault]:
         count += method == "PUT"
         if count == 5:
             os.kill(place.server.pid, signal.SIGSTOP)
+            stopped.set()
         return no_fault(method)
 
     return choose
 
 
-def start(place: Place, tmp_path: Path, failing: int, stop_grace: int) -> Job:
-    """Returns when the runtime knows that the script of a rank has failed."""
-    place.proxy.choose = stop_at_the_fifth_object(place)
+def start(place: Place, tmp_path: Path, failing: int, stop_grace: int, stopped: Event) -> Job:
+    """Returns when the runtime knows that the script of a rank has failed. ``stopped`` is set when the server stops."""
+    place.proxy.choose = stop_at_the_fifth_object(place, stopped)
     script = tmp_path / "train.py"
     script.write_text(textwrap.dedent(SCRIPT.format(failing=failing)))
     estimator = Estimator(
@@ -75,7 +77,7 @@ def start(place: Place, tmp_path: Path, failing: int, stop_grace: int) -> Job:
         distribution={"processes": {"processes_per_host": 2}},
     )
     job = estimator.fit(wait=False)
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 120
     while not any(event["event"] == "rank-ended" for event in LocalPlatform().events(job.name)):
         assert time.monotonic() < deadline, job.logs()
         time.sleep(0.05)
@@ -91,7 +93,9 @@ def end_of(job: Job) -> None:
 
 @pytest.mark.parametrize("failing", [0, 1])
 def test_the_checkpoint_is_committed(place: Place, tmp_path: Path, failing: int) -> None:
-    job = start(place, tmp_path, failing, stop_grace=60)
+    stopped = Event()
+    job = start(place, tmp_path, failing, stop_grace=60, stopped=stopped)
+    assert stopped.wait(60)
     time.sleep(2)  # all that a runtime needs that does not wait
     os.kill(place.server.pid, signal.SIGCONT)
     end_of(job)
@@ -108,7 +112,7 @@ def test_the_checkpoint_is_committed(place: Place, tmp_path: Path, failing: int)
 
 
 def test_not_longer_than_the_grace(place: Place, tmp_path: Path) -> None:
-    job = start(place, tmp_path, failing=0, stop_grace=1)
+    job = start(place, tmp_path, failing=0, stop_grace=1, stopped=Event())
     end_of(job)  # while the server is still stopped
     assert job.failure is not None
     assert job.failure.rank == 0

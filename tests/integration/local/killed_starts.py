@@ -33,11 +33,11 @@ def kill_starts(run: Run, launcher: str, rounds: int, seed: int = 1) -> None:
             SCRIPT, wait=False, distribution={launcher: {"processes_per_host": 2}}, max_retry_attempts=1
         )
         moment = moments.uniform(0, SECONDS[launcher])
-        wait_until(lambda: _runtimes(folder(job).read_record().pid), "the runtime", 60)  # noqa: B023
+        wait_until(lambda: _runtimes(folder(job).read_record().pid), "the runtime")  # noqa: B023
         [runtime] = _runtimes(folder(job).read_record().pid)
         time.sleep(moment)
         os.kill(runtime, signal.SIGKILL)
-        wait_for_end(job, 120)
+        wait_for_end(job)
         case = f"{launcher}, killed after {moment:.3f} s"
         assert job.status == JobStatus.COMPLETED, (case, job.failure, job.logs())
         lines = job.logs().splitlines()

@@ -50,7 +50,7 @@ def make_wheel(folder: Path, name: str, version: str = "1.0") -> Path:
     return path
 
 
-def wait_for_end(job: Job, timeout: float = 120) -> Job:
+def wait_for_end(job: Job, timeout: float = 240) -> Job:
     """Wait for the end of the job, successful or not."""
     wait_until(lambda: job.status.is_final, f"the end of {job.name}", timeout)
     return job
@@ -62,7 +62,7 @@ def wait_for_supervisor(job: Job) -> Job:
     return job
 
 
-def wait_until(condition: Callable[[], object], what: str, timeout: float = 120) -> None:
+def wait_until(condition: Callable[[], object], what: str, timeout: float = 240) -> None:
     deadline = time.monotonic() + timeout
     while not condition():
         assert time.monotonic() < deadline, f"waited {timeout} s for {what}"

@@ -76,6 +76,6 @@ def test_a_stop_restarts_nothing(run: Run) -> None:
     job = run(script, wait=False, distribution=RESTARTED)
     wait_until(lambda: job.logs().count("on 0") == 2, "two ranks")
     job.stop()
-    wait_for_end(job, 30)
+    wait_for_end(job, 45)
     assert job.status == JobStatus.STOPPED
     assert "on 1" not in job.logs()
