@@ -21,6 +21,7 @@ if TYPE_CHECKING:
         sagemaker as sagemaker,
         testing as testing,
     )
+    from cloudtrain.checkpoint import Checkpointer as Checkpointer
     from cloudtrain.contract import (
         FailureClass as FailureClass,
         FailureReport as FailureReport,
@@ -80,6 +81,7 @@ __getattr__, __dir__, __all__ = lazy(
     __name__,
     {
         "cloudtrain": "checkpoint distributed environment observe optimizers pipelines sagemaker testing",
+        "cloudtrain.checkpoint": "Checkpointer",
         "cloudtrain.contract": "FailureClass FailureReport JobStatus",
         "cloudtrain.errors": "CloudtrainError InvalidJob TrainingFailed",
         "cloudtrain.estimator": "Estimator",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import warnings
 from io import TextIOWrapper
@@ -31,5 +32,9 @@ def main() -> None:
                 return
         from cloudtrain.cli._commands import cli
 
+        if "_CLOUDTRAIN_COMPLETE" in os.environ:
+            from cloudtrain.cli._option_values import register
+
+            register()
         # on Windows, click would expand ~, * and %NAME% in the arguments of the script
         cli(prog_name="cloudtrain", windows_expand_args=False)

@@ -15,6 +15,8 @@ from cloudtrain.cli._output import echo_json, print_table
 PACKAGE = Path(__file__).parents[1]
 PLACES = (PACKAGE / "examples", PACKAGE.parent / "examples")
 """The folder of the examples in a wheel, and in a clone."""
+_LINK = re.compile(rb"\[([^]]*)\]\(\.\./\.\./([^)#]*)[^)]*\)")
+"""A link to a page of the repository, which a copy elsewhere does not have."""
 
 
 def complete_example(_context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[str]:
@@ -87,5 +89,8 @@ def _describe(folder: Path) -> dict[str, str]:
 
 def _copy(source: Path, target: Path) -> list[Path]:
     """Copy the files of an example, and return their paths. Raises click's errors, and then leaves none."""
-    files = sorted(path for path in source.iterdir() if path.is_file())
-    return write_new_files({target / path.name: path.read_bytes() for path in files})
+    files = {target / path.name: path.read_bytes() for path in sorted(source.iterdir()) if path.is_file()}
+    readme = target / "README.md"
+    return write_new_files(
+        {**files, readme: _LINK.sub(rb"*\1* (\2 in cloudtrain's repository)", files[readme])}
+    )

@@ -21,6 +21,7 @@ KEYS = {
     "cloudtrain examples xgb\t": "cloudtrain examples xgboost",
     "cloudtrain submit tra\t": "cloudtrain submit train.py",
     "cloudtrain submit train.py --platform ku\t": "--platform kubernetes",
+    "cloudtrain submit --name=x train.py --platform=ku\t": "--platform=kubernetes",
     "cloudtrain init first --framework li\t": "--framework lightning",
     "cloudtrain checkpoints list kno\t": "checkpoints list known-job",
     "cloudtrain run -np 2 --verb\t": "cloudtrain run -np 2 --verbose",

@@ -16,7 +16,7 @@ import cloudtrain
 
 PUBLIC = {
     "cloudtrain": """
-        CategoricalParameter CloudtrainError CollectionConfig ContinuousParameter DebuggerHookConfig
+        CategoricalParameter Checkpointer CloudtrainError CollectionConfig ContinuousParameter DebuggerHookConfig
         Estimator FailureClass FailureReport FileSystemInput HuggingFace HyperbandStrategyConfig
         HyperparameterTuner InstanceConfig InstanceGroup InstancePreference IntegerParameter
         InvalidJob Job JobStatus MXNet MlflowConfig ModelPackageConfig

@@ -88,6 +88,7 @@ def test_an_installed_wheel_submits_a_job_and_bundles_the_same_runtime(built: Pa
     (tmp_path / "in").mkdir()
     copied = output(programs / "cloudtrain", "examples", "jax", "in/jax").splitlines()
     assert {f"in/jax/{path.name}" for path in (REPOSITORY / "examples/jax").glob("*.*")} == {*copied}
+    assert "](../" not in (tmp_path / "in/jax/README.md").read_text()  # a page that is not there
     bundled = output(programs / "python", "-c", RUNTIME, str(tmp_path / "own"))
     assert bundled == subprocess.check_output(
         [sys.executable, "-c", RUNTIME, str(tmp_path / "clone")], cwd=REPOSITORY, text=True
