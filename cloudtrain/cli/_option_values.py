@@ -1,4 +1,4 @@
-"""Completes ``--option=value``: each shell hands such a word over in its own form, which click takes for another."""
+"""Completes ``--option=value``, which each shell hands over in its own form."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from click.shell_completion import (
 
 
 class _Whole(ShellComplete):
-    """For a shell that replaces the whole word: what it gets begins with the option."""
+    """For a shell that replaces all of ``--option=value``: the completion begins with the option."""
 
     def get_completions(self, args: list[str], incomplete: str) -> list[CompletionItem[Any]]:
         found = super().get_completions(args, incomplete)
