@@ -57,6 +57,10 @@ class Fields:
     def __contains__(self, name: str) -> bool:
         return self._record.get(name) is not None
 
+    def names_among(self, known: Mapping[str, Any]) -> list[str]:
+        """The names of the fields that are not missing, of those in ``known``."""
+        return [name for name, value in self._record.items() if value is not None and name in known]
+
     def text(self, name: str, *default: str | None) -> Any:
         return self._get(name, default, lambda value: isinstance(value, str), "a string")
 

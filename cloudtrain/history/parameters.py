@@ -97,6 +97,8 @@ def _options(arguments: Sequence[str]) -> Iterator[tuple[str, str]]:
 
 def plain(text: str) -> str:
     """``text`` as databases store it: without NUL characters, and bytes that are not UTF-8."""
+    if text.isascii() and "\0" not in text:
+        return text
     return text.replace("\0", "\ufffd").encode("utf-8", "replace").decode()
 
 

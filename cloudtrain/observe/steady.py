@@ -51,10 +51,16 @@ def pass_on() -> None:
     os.environ[VARIABLE] = clock()
 
 
-def now_on(clock: str) -> float:
-    """The time on the clock of a job, in seconds since the epoch; the time of day if it is not of this machine."""
+def now_here(clock: str) -> float | None:
+    """The time on the clock of a job, in seconds since the epoch; None if it is not of this machine."""
     offset = _offset_of(clock)
-    return time.time() if offset is None else offset + running()
+    return None if offset is None else offset + running()
+
+
+def now_on(clock: str) -> float:
+    """The same; the time of day if it is not of this machine."""
+    here = now_here(clock)
+    return time.time() if here is None else here
 
 
 def step() -> float:

@@ -11,6 +11,7 @@ import os
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 from cloudtrain._system.processes import exit_code, stat_fields
@@ -22,14 +23,32 @@ ROUNDS = 50
 """Each round ends one generation."""
 
 _CHILDREN = Path("/proc/self/task")
+_SET_SUBREAPER, _GET_SUBREAPER = 36, 37  # prctl(2)
 
 
-def adopt_orphans() -> None:
-    """Become the parent of every descendant whose own parent ends."""
+def adopt_orphans(*, adopts: bool = True) -> None:
+    """Become the parent of every descendant whose own parent ends; no longer, if ``adopts`` is false."""
     if sys.platform.startswith("linux"):
         import ctypes
 
-        ctypes.CDLL(None).prctl(36, 1, 0, 0, 0)  # PR_SET_CHILD_SUBREAPER, prctl(2)
+        ctypes.CDLL(None).prctl(_SET_SUBREAPER, int(adopts), 0, 0, 0)
+
+
+@contextlib.contextmanager
+def no_orphans_adopted() -> Iterator[None]:
+    """Adopt none during the block."""
+    if not sys.platform.startswith("linux"):
+        yield
+        return
+    import ctypes
+
+    adopts = ctypes.c_int()
+    ctypes.CDLL(None).prctl(_GET_SUBREAPER, ctypes.byref(adopts), 0, 0, 0)
+    adopt_orphans(adopts=False)
+    try:
+        yield
+    finally:
+        adopt_orphans(adopts=bool(adopts.value))
 
 
 class OrphanReaper:

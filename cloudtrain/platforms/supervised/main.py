@@ -37,9 +37,10 @@ def run_supervisor(make_hosts: Callable[[JobFolder, int], Hosts]) -> None:
     folder, lock = JobFolder(job[0]), job[1]
     os.set_inheritable(lock, False)
     try:
-        with notifications_sent(folder, os.environ, in_allocation=False) as own:
+        with notifications_sent(folder, os.environ, in_allocation=False) as (own, keep):
             for name in own:
                 os.environ.pop(name, None)
-            supervise(folder, make_hosts(folder, lock), lock=lock, terms_now=_terms_now)
+            hosts = make_hosts(folder, lock)
+            supervise(folder, hosts, lock=lock, terms_now=_terms_now, keep_courier=keep)
     except CloudtrainError as error:  # the client shows the last line of this log
         sys.exit(error.message)

@@ -20,11 +20,14 @@ SOON_SECONDS = 60.0
 
 
 def notification_warnings(
-    job: JobFiles, platform: str, record: JobRecord, body: Mapping[str, Any]
+    job: JobFiles, platform: str, record: JobRecord, body: Mapping[str, Any], now: float | None
 ) -> tuple[list[str], bool]:
     """A warning, one sentence, for each notification that has not arrived, and for a job whose courier is not at work.
 
     Also returns whether the answer may still change.
+
+    Args:
+        now: a moment at which the job was alive, on its clock; None if there is none.
     """
     rules = rules_of(body)
     if not rules:
@@ -35,7 +38,7 @@ def notification_warnings(
         found.notifications.setdefault(end.key, end)
     due = found.due(rules)
     has_sender = isinstance(job.root, LocalRoot) and Outbox(job.root.path / job.name).has_sender
-    warnings = _silence(job, record)
+    warnings = [] if now is None else _silence(job, record, now)
     for notification, number in due:
         failed, kind = found.failed.get((notification.key, number)), rules[number].kind
         what = f"the notification that {notification.title} has not arrived ({kind})"
@@ -51,10 +54,10 @@ def notification_warnings(
     return warnings, bool(due)
 
 
-def _silence(job: JobFiles, record: JobRecord) -> list[str]:
+def _silence(job: JobFiles, record: JobRecord, now: float) -> list[str]:
     """A warning about a courier that was killed or paused while the job runs. One of an earlier release has no beat."""
     beat = job.read(NOTIFICATIONS_BEAT).strip()
-    silent = time.time() - float(beat) if beat.isdigit() else 0.0
+    silent = now - float(beat) if beat.isdigit() else 0.0
     if record.status != JobStatus.RUNNING or silent < SILENT_SECONDS:
         return []
     minutes = silent / 60

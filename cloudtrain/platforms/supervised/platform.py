@@ -357,7 +357,10 @@ class SupervisedPlatform(ABC):
         if request.get("notify"):
             from cloudtrain.platforms.supervised.notifications import notification_warnings
 
-            found, may_change = notification_warnings(job, self.name, record, request)
+            now = steady.now_here(record.clock)
+            if now is None:  # that machine's clock may differ
+                now = min((each.time for each in summary.last_samples().values()), default=None)
+            found, may_change = notification_warnings(job, self.name, record, request, now)
             damage += found
         if record.status == JobStatus.RUNNING:
             damage += self._silence(job, record)

@@ -4,8 +4,8 @@
 ``{"key", "rule", "error", "time", "again"}`` a try that failed. ``rule`` is the position in the job's ``notify``. Of
 several processes, one sends: the one that holds the lock. It marks what a place has received. If it is killed in
 between, the next one sends that again, with the same key. ``notifications.beat`` has the time at which it was last at
-work. On a file system without locks, such as Lustre without ``flock``, several may send together: then a place gets a
-notification more than once, with one key.
+work, on the clock of the job. On a file system without locks, such as Lustre without ``flock``, several may send
+together: then a place gets a notification more than once, with one key.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from cloudtrain._system.files import READ_REGULAR, append_lines, lock, open_regu
 from cloudtrain._system.retries import again
 from cloudtrain.contract.documents import Fields, parse_json
 from cloudtrain.contract.text import to_json
+from cloudtrain.observe import steady
 from cloudtrain.runtime.notifications.notification import Notification
 from cloudtrain.runtime.notifications.rules import Rule
 
@@ -130,7 +131,7 @@ class Outbox:
         descriptor = open_regular(self._beat, os.O_WRONLY | os.O_CREAT, 0o600)
         try:
             # of a fixed width: it replaces the last one in place
-            os.write(descriptor, b"%011d\n" % time.time())
+            os.write(descriptor, b"%011d\n" % steady.now())
         finally:
             os.close(descriptor)
 

@@ -73,10 +73,9 @@ def _run(
         )
         continuation = make_continuation(job)
         secrets = read_secrets(folder)
-        with notifications_sent(job, {**os.environ, **secrets}, in_allocation=True) as own:
-            supervise(
-                job, make_hosts(job, {name: secrets[name] for name in secrets.keys() - own}), continuation
-            )
+        with notifications_sent(job, {**os.environ, **secrets}, in_allocation=True) as (own, keep):
+            hosts = make_hosts(job, {name: secrets[name] for name in secrets.keys() - own})
+            supervise(job, hosts, continuation, keep_courier=keep)
         record = job.read_record()
     except CloudtrainError:
         remove_secrets(folder)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import select
 import signal
 import subprocess
 import sys
@@ -19,7 +20,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import IO
 
 from cloudtrain._system.files import read_regular
 from cloudtrain._system.retries import exists
@@ -27,6 +28,7 @@ from cloudtrain._system.signals import SIGHUP
 from cloudtrain.contract import FailureClass, FailureReport, JobStatus
 from cloudtrain.contract.request_body import script_variables
 from cloudtrain.observe import steady
+from cloudtrain.runtime.descendants import no_orphans_adopted
 from cloudtrain.runtime.notifications.delivery import Delivery
 from cloudtrain.runtime.notifications.outbox import Outbox
 from cloudtrain.runtime.notifications.rules import rules_of
@@ -40,6 +42,8 @@ BEAT_SECONDS = 10.0
 """Seconds between two heartbeats, by which clients see that the courier is at work."""
 ALIVE_SECONDS = 2.0
 """Seconds between two looks whether the supervisor is alive."""
+RESTART_SECONDS = 60.0
+"""The supervisor starts a courier that has ended once in this time."""
 LOCK_SECONDS = 10.0
 """How long a courier tries to get the lock after its supervisor has ended."""
 REQUEST_SECONDS = 600.0
@@ -56,47 +60,78 @@ _ORPHAN = 'exec 3<&0; "$@" <&3 3<&- &'
 
 
 class Courier:
-    """The supervisor's end. The courier sees when the supervisor closes it, or is killed."""
+    """The supervisor's end. The courier sees when the supervisor closes it, or is killed.
+
+    No error reaches the job, which runs without notifications if the courier does not start.
+    """
 
     def __init__(self, folder: JobFolder, environ: Mapping[str, str], place: str) -> None:
-        """Raises OSError."""
+        self._folder = folder
+        self._environ = {**environ, steady.VARIABLE: steady.clock()}
         command = [sys.executable, "-c", _RUN, LIBRARY, str(folder.path), place]
-        if place == MACHINE:
-            command = ["/bin/sh", "-c", _ORPHAN, "sh", *command]
-        self._process = subprocess.Popen(
-            command,
-            env=environ,
-            cwd="/",
-            stdin=subprocess.PIPE,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-            start_new_session=True,
-        )
-        if place == MACHINE:
-            self._process.wait()
+        self._is_orphan = place == MACHINE
+        self._command = ["/bin/sh", "-c", _ORPHAN, "sh", *command] if self._is_orphan else command
+        self._process: subprocess.Popen[bytes] | None = None
+        self._said: set[str] = set()
+        self._start()
+
+    def _start(self) -> None:
+        self._started_at = time.monotonic()
+        try:
+            with no_orphans_adopted():
+                self._process = subprocess.Popen(
+                    self._command,
+                    env=self._environ,
+                    cwd="/",
+                    stdin=subprocess.PIPE,
+                    stdout=subprocess.DEVNULL,
+                    stderr=subprocess.DEVNULL,
+                    start_new_session=True,
+                )
+                if self._is_orphan:
+                    self._process.wait()
+        except OSError as error:
+            self._say(f"notifications of this job are not sent: {error}")
+
+    def keep(self) -> None:
+        """Start the courier again if it has ended, once in `RESTART_SECONDS`."""
+        if time.monotonic() >= self._started_at + RESTART_SECONDS:
+            self._start_again()
 
     def close(self, seconds: float) -> None:
         """Let the courier finish: one of an allocation for at most ``seconds``, then it is ended."""
-        if self._process.stdin:
-            self._process.stdin.close()
+        self._start_again()
+        if not self._process or not self._process.stdin:
+            return
+        self._process.stdin.close()
         with suppress(subprocess.TimeoutExpired):
             self._process.wait(seconds)
         self._process.kill()
         self._process.wait()
 
+    def _start_again(self) -> None:
+        """Start the courier if there is none. The new one gets the lock of the outbox after the end of the old one."""
+        if self._process and self._process.stdin:
+            if not has_no_reader(self._process.stdin):
+                return
+            self._process.stdin.close()
+            self._process.wait()
+            self._process = None
+            self._say("the process that sends the notifications of this job was killed, and is started again")
+        self._start()
 
-def start_courier(
-    folder: JobFolder, body: Mapping[str, Any], environ: Mapping[str, str], place: str
-) -> Courier | None:
-    """The courier of a job; None if it has no rules, or if the courier does not start: the job runs nevertheless."""
-    if not rules_of(body):
-        return None
-    try:
-        return Courier(folder, environ, place)
-    except OSError as error:
-        with suppress(OSError):
-            folder.append_to_log(f"[cloudtrain] notifications of this job are not sent: {error}\n")
-        return None
+    def _say(self, message: str) -> None:
+        if message not in self._said:
+            self._said.add(message)
+            with suppress(OSError):
+                self._folder.append_to_log(f"[cloudtrain] {message}\n")
+
+
+def has_no_reader(pipe: IO[bytes]) -> bool:
+    """Whether no process can read what is written to a pipe."""
+    poll = select.poll()
+    poll.register(pipe, 0)
+    return bool(poll.poll(0))
 
 
 def main() -> None:

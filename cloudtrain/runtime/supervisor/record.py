@@ -139,7 +139,7 @@ class JobRecord:
     def from_json(cls, data: bytes) -> JobRecord:
         """The inverse of `to_json`. Raises ValueError, which names the field, if ``data`` is not a record."""
         given = Fields(parse_json(data))
-        found = {name: read(given, name) for name, read in _FIELDS.items() if name in given}
+        found = {name: _FIELDS[name](given, name) for name in given.names_among(_FIELDS)}
         return cls(given.parsed("status", JobStatus), given.time("submitted_at"), **found)
 
     @property

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 
 from cloudtrain.contract.request_body import script_variables
 from cloudtrain.runtime.supervisor.folder import JobFolder
@@ -12,8 +12,11 @@ from cloudtrain.runtime.supervisor.folder import JobFolder
 @contextlib.contextmanager
 def notifications_sent(
     job: JobFolder, environ: Mapping[str, str], *, in_allocation: bool
-) -> Iterator[list[str]]:
-    """Run the courier of a job meanwhile. Returns the variables that only the notifications need.
+) -> Iterator[tuple[list[str], Callable[[], None]]]:
+    """Run the courier of a job meanwhile.
+
+    Returns the variables that only the notifications need, and a function that starts the courier again if it has
+    ended: call it from time to time.
 
     Args:
         environ: has the variables that the job's rules refer to.
@@ -22,15 +25,14 @@ def notifications_sent(
     """
     body = job.read_request()
     if not body.get("notify"):
-        yield []
+        yield [], lambda: None
         return
     from cloudtrain.runtime.notifications.rules import hold_seconds, own_variables, rules_of
-    from cloudtrain.runtime.supervisor.courier import MACHINE, STEP, start_courier
+    from cloudtrain.runtime.supervisor.courier import MACHINE, STEP, Courier
 
     rules = rules_of(body)
-    courier = start_courier(job, body, environ, STEP if in_allocation else MACHINE)
+    courier = Courier(job, environ, STEP if in_allocation else MACHINE)
     try:
-        yield own_variables(rules, script_variables(body))
+        yield own_variables(rules, script_variables(body)), courier.keep
     finally:
-        if courier:
-            courier.close(hold_seconds(rules))
+        courier.close(hold_seconds(rules))

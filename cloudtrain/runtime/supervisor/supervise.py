@@ -83,6 +83,7 @@ class Supervisor:
         lock: int | None = None,
         clock: Callable[[], float] = time.monotonic,
         terms_now: TermsNow | None = None,
+        keep_courier: Callable[[], None] = lambda: None,
     ) -> None:
         self._folder = folder
         self._clock = clock
@@ -92,7 +93,7 @@ class Supervisor:
         folder.reserve.keep()
         self._record: JobRecord = folder.read_record()
         self._request = self._record.priced(folder.read_request())
-        self._terms_now = terms_now
+        self._terms_now, self._keep_courier = terms_now, keep_courier
         settings = request_settings(self._request)
         self._stop_grace, self._host_timeout = settings.stop_grace, settings.host_timeout
         self._events = EventLog(folder.events, "supervisor")
@@ -437,6 +438,7 @@ class Supervisor:
         self._looked_at = now
         self._folder.show_life(self._lock)
         self._look_at_clock()
+        self._keep_courier()
         self._host_events.collect()
         self._summary.update_if_large()
         if self._notifications:
@@ -536,15 +538,17 @@ def supervise(
     *,
     lock: int | None = None,
     terms_now: TermsNow | None = None,
+    keep_courier: Callable[[], None] = lambda: None,
 ) -> None:
     """Run the job in ``folder`` on ``hosts`` until it ends; with ``continuation``, or until they are taken back.
 
     Args:
         lock: the descriptor of the lock that shows that this process supervises the job.
         terms_now: returns the terms of a job with the prices of a day, where the table can be read again.
+        keep_courier: starts what sends notifications again if that has ended: called from time to time.
     """
     try:
-        Supervisor(folder, hosts, continuation, lock, terms_now=terms_now).run()
+        Supervisor(folder, hosts, continuation, lock, terms_now=terms_now, keep_courier=keep_courier).run()
     except BaseException:
         hosts.finish(failed=True)
         raise

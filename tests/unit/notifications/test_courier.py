@@ -4,15 +4,22 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
+import sys
 import threading
 import time
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
+import pytest
 from notification_servers import Receiver
 
 from cloudtrain.contract import JobStatus
+from cloudtrain.runtime.notifications.notification import Notification
 from cloudtrain.runtime.notifications.outbox import Outbox
-from cloudtrain.runtime.supervisor.courier import LOOK_SECONDS, MACHINE, Courier, carry
+from cloudtrain.runtime.notifications.rules import rules_of
+from cloudtrain.runtime.supervisor.courier import LOOK_SECONDS, MACHINE, STEP, Courier, carry
 from cloudtrain.runtime.supervisor.folder import REQUEST, JobFolder
 from cloudtrain.runtime.supervisor.record import RECORD, JobRecord
 
@@ -52,6 +59,83 @@ def test_a_file_system_that_does_not_answer_ends_no_courier(tmp_path: Path) -> N
         (tmp_path / "new").replace(link)
         courier.join(60)
     assert not courier.is_alive() and [content["event"] for content in receiver.contents] == ["completed"]
+
+
+def wait_for(found: Callable[[], object]) -> None:
+    deadline = time.monotonic() + 120
+    while not found():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+def test_a_courier_that_was_killed_is_started_again_and_sends_nothing_twice(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("cloudtrain.runtime.supervisor.courier.RESTART_SECONDS", 0.0)
+    with Receiver().up() as receiver:
+        folder = ended_job(tmp_path / "local", receiver.url)
+        ended = folder.read_record()
+        folder.write_record(replace(ended, status=JobStatus.RUNNING))
+        outbox, rules = Outbox(folder.path), rules_of(folder.read_request())
+        for event in ("preempted", "failed"):
+            outbox.post(Notification.of(event, event, folder.name, "local", 0, time.time(), summary=event))
+        lock = folder.lock()
+        courier = Courier(folder, dict(os.environ), STEP)
+        first = courier._process
+        assert first
+        wait_for(lambda: len(receiver.posts) == 2 and not outbox.read().due(rules))
+        courier.keep()
+        assert courier._process is first
+        first.kill()
+        wait_for(lambda: courier.keep() or courier._process is not first)  # type: ignore[func-returns-value]
+        folder.write_record(ended)
+        courier.close(60)
+        assert lock
+        os.close(lock)
+    assert sorted(content["event"] for content in receiver.contents) == ["completed", "failed", "preempted"]
+    assert folder.log.read_text().count("is started again") == 1
+
+
+def test_a_courier_that_was_killed_before_the_end_is_started_for_it(tmp_path: Path) -> None:
+    with Receiver().up() as receiver:
+        folder = ended_job(tmp_path / "local", receiver.url)
+        with Outbox(folder.path).held():  # it sends nothing before it is killed
+            courier = Courier(folder, dict(os.environ), STEP)
+            assert courier._process
+            courier._process.kill()
+            courier._process.wait()
+        courier.close(60)
+    assert [content["event"] for content in receiver.contents] == ["completed"]
+
+
+ENDS_DESCENDANTS = """
+import os, sys, time
+from pathlib import Path
+from cloudtrain.runtime.descendants import adopt_orphans, end_descendants
+from cloudtrain.runtime.notifications.outbox import Outbox
+from cloudtrain.runtime.supervisor.courier import MACHINE, Courier
+from cloudtrain.runtime.supervisor.folder import JobFolder
+
+adopt_orphans()
+folder = JobFolder(Path(sys.argv[1]))
+lock = folder.lock()  # the job runs
+courier = Courier(folder, dict(os.environ), MACHINE)
+deadline = time.monotonic() + 120
+while not Outbox(folder.path).has_sender and time.monotonic() < deadline:
+    time.sleep(0.05)
+end_descendants()
+assert Outbox(folder.path).has_sender
+courier.close(60)
+"""
+
+
+def test_the_end_of_an_attempt_does_not_end_a_courier_that_was_started_again(tmp_path: Path) -> None:
+    """A supervisor adopts orphans by then, and kills all its descendants."""
+    with Receiver().up() as receiver:
+        folder = ended_job(tmp_path / "local", receiver.url)
+        subprocess.run([sys.executable, "-c", ENDS_DESCENDANTS, str(folder.path)], check=True, timeout=300)
+        wait_for(lambda: receiver.posts)
+    assert [content["event"] for content in receiver.contents] == ["completed"]
 
 
 def test_a_courier_waits_for_its_lock(tmp_path: Path) -> None:
