@@ -77,7 +77,7 @@ def test_waiting_survives_throttling_and_shows_how_to_attach(
     throttled = [ServiceError("ThrottlingException", "Rate exceeded")] * 12  # more than botocore repeats
     service.fail("DescribeTrainingJob", *throttled)
     job = estimator.fit(wait=False)
-    assert job.wait(60).status == JobStatus.COMPLETED
+    assert job.wait(180).status == JobStatus.COMPLETED
     service.fail("DescribeTrainingJob", *[ServiceError("ExpiredTokenException", "expired")] * 12)
     with pytest.raises(
         PlatformError, match=f"ExpiredToken.*\n.*Attach to it again: cloudtrain wait {job.name}"
@@ -103,7 +103,8 @@ def test_fit_shows_the_states_and_the_lines(
     assert job.describe().status == JobStatus.COMPLETED
     lines = capsys.readouterr().out.splitlines()
     assert [line for line in lines if line.startswith("[")] == ["[rank 0] epoch 1", "[rank 0] epoch 2"]
-    states = [line.partition(" ")[2] for line in lines if not line.startswith("[")]
+    cost, *states = [line.partition(" ")[2] for line in lines if not line.startswith("[")]
+    assert cost.startswith("the job costs at most $5.52")
     assert states == [
         "Starting: Starting the training job",
         "Downloading: Downloading input data",

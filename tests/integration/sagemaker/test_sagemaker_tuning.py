@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 import traceback
 from collections.abc import Mapping
 from typing import Any
@@ -52,15 +53,22 @@ def tuner(tuning: ScriptedTuning) -> HyperparameterTuner:
 
 
 def test_fit_prints_each_end_and_finds_the_best(
-    tuner: HyperparameterTuner, tuning: ScriptedTuning, capsys: pytest.CaptureFixture[str]
+    tuner: HyperparameterTuner,
+    tuning: ScriptedTuning,
+    service: SageMakerService,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     def search() -> None:
+        deadline = time.monotonic() + 90
+        while service.count("DescribeHyperParameterTuningJob") < 2:  # the first answer is complete then
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
         tuning.run("Completed", 0.5, lr="0.01", opt="sgd")
         tuning.run("Completed", 0.25, lr="0.02", opt="adam")
         tuning.run("Failed", lr="0.1", opt="sgd")
         tuning.status = "Completed"
 
-    tuning.on_create = threading.Timer(0.3, search).start
+    tuning.on_create = threading.Thread(target=search).start
     job = tuner.fit(job_name="tune")
     lines = capsys.readouterr().out.splitlines()
     assert lines[0].startswith("InProgress: ")
