@@ -14,18 +14,18 @@ from cloudtrain.contract.text import escape_line
 
 
 def _show_warning(message: Warning | str, *_where: Any, **_more: Any) -> None:
-    """Print one line: the place in the code is of no use to the user of a command."""
+    """Print one line, without the place in the code, which does not help the user of a command."""
     notify("Warning", escape_line(str(message)))
 
 
 def main() -> None:
     """The entry point of the ``cloudtrain`` program."""
     for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, TextIOWrapper):  # a console of Windows has few characters
+        if isinstance(stream, TextIOWrapper):  # a Windows console cannot print all characters
             stream.reconfigure(errors="backslashreplace")
     warnings.showwarning = _show_warning
     with cleaning_up(), written(), reported():
-        if sys.argv[1:2] == ["run"]:  # without click, which takes as long to import as all that this needs
+        if sys.argv[1:2] == ["run"]:  # without click: its import would take as long as all others
             from cloudtrain.cli._run import run
 
             if run(sys.argv[2:]):

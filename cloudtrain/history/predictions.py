@@ -1,4 +1,4 @@
-"""The plan of a submitted job, kept on this machine, and how right it was."""
+"""The plan of a submitted job, kept on this machine, and how accurate it was."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Prediction:
-    """The plan of a job, and its real time and cost. Times are in seconds; None where it is not known."""
+    """The plan of a job, and its actual time and cost. Times are in seconds; None if not known."""
 
     seconds: tuple[float, float, float]
-    """Optimistic, expected, pessimistic; so is ``cost``."""
+    """Optimistic, expected and pessimistic, as in ``cost``."""
     cost: tuple[float, float, float] | None
     currency: str | None
     took: float | None
@@ -34,12 +34,12 @@ class Prediction:
 
     @property
     def error(self) -> float | None:
-        """By how much the expected time was longer than the real one, as a share of the real one."""
+        """The relative error of the expected time: 0.1 if it was 10 % longer than the actual one."""
         return None if not self.took else self.seconds[1] / self.took - 1
 
     @property
     def cost_error(self) -> float | None:
-        """The same of the cost."""
+        """The relative error of the expected cost."""
         return self.cost[1] / self.cost_was - 1 if self.cost and self.cost_was else None
 
     def to_dict(self) -> dict[str, Any]:
@@ -57,7 +57,7 @@ def keep(job_name: str, platform: str, option: Mapping[str, Any]) -> None:
 
 
 def forget(job_name: str, platform: str) -> None:
-    """Remove the plan of a job that is gone: a later one of its name has another. Its error is in the history."""
+    """Remove the plan of a deleted job: a later job of its name must not get it. The history keeps its error."""
     with contextlib.suppress(OSError, StorageError):
         _path(job_name, platform).unlink(missing_ok=True)
 
@@ -65,10 +65,10 @@ def forget(job_name: str, platform: str) -> None:
 def prediction(
     description: JobDescription, cost: float | None = None, currency: str | None = None
 ) -> Prediction | None:
-    """The plan of a job, with its real time and cost; None if it has no plan.
+    """The plan of a job, with its actual time and cost; None if it has no plan.
 
     Args:
-        cost: what it cost in ``currency``, if that is known; in another currency than the plan's, it is left out.
+        cost: the actual cost in ``currency``, if known. It is ignored if the plan is in another currency.
     """
     try:
         path = _path(description.name, description.platform)
@@ -85,7 +85,7 @@ def prediction(
         TypeError,
         KeyError,
         OverflowError,
-    ):  # it is damaged, and of no use
+    ):  # it is damaged
         return None
     took = None
     if (

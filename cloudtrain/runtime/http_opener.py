@@ -1,4 +1,4 @@
-"""HTTP requests of the runtime: to the server that the user or the cluster has named, and to no other."""
+"""The runtime's HTTP requests. They go only to the server that the user or the cluster has named."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ class _NoRedirects(urllib.request.HTTPRedirectHandler):
 def make_opener(
     trust: ssl.SSLContext | None = None, *, proxies: bool = True
 ) -> urllib.request.OpenerDirector:
-    """Sends requests. A redirect is an `urllib.error.HTTPError`.
+    """An opener for requests. A redirect raises `urllib.error.HTTPError`.
 
     Args:
-        trust: for ``https``; by default the authorities of the system.
-        proxies: whether to use those of the environment.
+        trust: for ``https``; by default, the system's certificate authorities.
+        proxies: whether to use the proxies that the environment names.
     """
     handlers: list[urllib.request.BaseHandler] = [_NoRedirects()]
     handlers.append(urllib.request.HTTPSHandler(context=trust or ssl.create_default_context()))

@@ -452,7 +452,7 @@ class LeaderClient:
 
 
 def _pause(waited: float) -> float:
-    """Seconds until the next attempt to find the leader. A long wait is made of fewer questions to the name server."""
+    """Seconds until the next attempt to find the leader. It grows, to spare the name server."""
     return min(LONGEST_PAUSE_SECONDS, 0.05 + waited / 20) * random.uniform(0.5, 1.0)
 
 

@@ -46,7 +46,7 @@ def join(device: int = -1) -> int:
 
 
 def _wait_for_launched(context: Context) -> None:
-    """Wait until what this rank launched has ended: the ranks that have joined take part until it joins, too."""
+    """Wait for what this rank has launched: ranks that have joined take part in it, until this one joins, too."""
     client = context.client
     while client.sequence_numbers.carried() or client.layer_numbers.carried():
         check_alive("join", context.groups[GLOBAL].ordered)

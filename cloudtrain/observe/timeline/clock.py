@@ -1,7 +1,7 @@
 """One clock for all ranks: each rank measures the offset of its clock from that of rank 0.
 
-The exchange is that of NTP (RFC 5905, section 8): a rank takes the time before the request and after the answer, and
-assumes that rank 0's time belongs to the middle. The exchange with the shortest round trip is the most accurate.
+The exchange is that of NTP (RFC 5905, section 8): a rank reads its clock before the request and after the answer, and
+assumes that rank 0 read its own halfway between. The exchange with the shortest round trip is the most accurate.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Records the communication of a rank while it runs.
 
-A training thread only takes times and appends to a queue; another thread writes. While nothing is recorded, `active` is
-None, and the only cost is to check that.
+A training thread only takes timestamps and appends to a queue; another thread writes the file. While nothing is
+recorded, `active` is None, and checking that is the only cost.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ class Operation:
 
 
 FLUSH_SECONDS = 0.05
-"""As soon, nearly, as Horovod: its own test reads the file 0.1 s after a collective."""
+"""Almost as often as Horovod, whose test reads the file 0.1 s after a collective."""
 OFFSET_FLUSHES = 600
 """Flushes between two measurements of the clock offset."""
 CYCLE_NS = 1_000_000

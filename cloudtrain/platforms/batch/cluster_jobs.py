@@ -1,4 +1,4 @@
-"""The jobs on one cluster: how they get into the queue of its scheduler, and are found there."""
+"""The jobs on one cluster: submits them to its scheduler, and finds them in its queue."""
 
 from __future__ import annotations
 
@@ -47,26 +47,26 @@ if TYPE_CHECKING:
     from cloudtrain.platforms.checks import Check
 
 ANSWER_SECONDS = 60.0
-"""How long the command that submits may take."""
+"""The time limit of the command that submits."""
 _SUBMIT = """said=$({command}); code=$?
 answer=$(printf '%s\\n' "$said" | grep -E '^[0-9]+([.;].*)?$') && ( {keep} ) 2>/dev/null
 printf '%s\\n' "$said"; [ -z "$answer" ] || {site}
 exit $code
 """
-"""Submits, and keeps the number in the folder of the job, or of each element: the client may never get the answer."""
+"""Submits, and records the number in the folder of the job, or of each element: the answer may get lost."""
 KEEP = f"""printf '%s\\n' "$answer" >> {ANSWERS}"""
 _UNCERTAIN = re.compile(
     r"timed out on send/recv|Zero Bytes were transmitted|Premature end of message|End of File|Communication failure"
     r"|Failed in sending/receiving a message|Communication time out",
     re.IGNORECASE,
 )
-"""The complaints of sbatch, qsub and bsub after which the scheduler may have taken the job."""
+"""Errors of sbatch, qsub and bsub after which the scheduler may have accepted the job."""
 
 
 class ClusterJobs(SupervisedPlatform, Generic[AnyQueued]):
     """The jobs on one cluster, in one folder, and the `HostLauncher` that hands them to its scheduler.
 
-    The scheduler knows why they wait, and limits their time.
+    The scheduler reports why they wait, and limits their run time.
     """
 
     default_max_run = None
@@ -91,7 +91,7 @@ class ClusterJobs(SupervisedPlatform, Generic[AnyQueued]):
 
     @abstractmethod
     def refusal(self, complaint: str) -> PlatformError:
-        """The error for a job that the scheduler did not take."""
+        """The error for a job that the scheduler refused."""
 
     @abstractmethod
     def queue(self, cluster: str = "") -> SharedQueue[AnyQueued, Any]:
@@ -144,7 +144,7 @@ class ClusterJobs(SupervisedPlatform, Generic[AnyQueued]):
         raise self.refusal(complaint)
 
     def _found(self, job: JobFiles, known: Sequence[Submission], why: str) -> Submission:
-        """The new submission of a job, after its answer was lost. Raises ConnectionLost if it is not known."""
+        """The new submission of a job, after its answer was lost. Raises ConnectionLost if it cannot be found."""
         numbers = [one.number for one in known]
         with suppress(PlatformError, OSError):  # of a connection that is still lost
             new = [one for one in recorded(job) if one.number not in numbers]
@@ -173,7 +173,7 @@ class ClusterJobs(SupervisedPlatform, Generic[AnyQueued]):
         """See `HostLauncher.is_alive`."""
         is_alive = self.standing(job).is_alive
         if not is_alive and isinstance(self._root, RemoteRoot):
-            self._root.forget()  # files that were read before may be older than its end
+            self._root.forget()  # cached files may be older than its end
         return is_alive
 
     def standing(self, job: JobFiles) -> Standing[AnyQueued]:
@@ -202,7 +202,7 @@ class ClusterJobs(SupervisedPlatform, Generic[AnyQueued]):
         return found
 
     def _rank(self, standing: Standing[AnyQueued]) -> int:
-        """Which submission of a job counts: the one with the least."""
+        """The order of the submissions of a job: the one with the lowest number counts."""
         return 0
 
     def find(self, job: JobFiles) -> tuple[Submission | None, float]:
@@ -316,7 +316,7 @@ class ClusterJobs(SupervisedPlatform, Generic[AnyQueued]):
         )
 
     def _is_alive(self, job: JobFiles) -> bool:
-        """Also a job that its scheduler denies, as that of another cluster may, is alive while its batch step is."""
+        """A job is alive while its batch step is, even if its scheduler, or that of another cluster, denies it."""
         if super()._is_alive(job):
             return True
         return isinstance(self._root, LocalRoot) and is_claimed(self._root.path / job.name)

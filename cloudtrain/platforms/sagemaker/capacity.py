@@ -1,4 +1,4 @@
-"""Submits a job again for which AWS had no capacity, under the same name, while the client waits.
+"""Submits a job for which AWS had no capacity again, under the same name, while the client waits.
 
 AWS's own retries (``RetryStrategy``) start a job again after an internal error only.
 """
@@ -22,7 +22,7 @@ from cloudtrain.platforms.waiting import Patience, patiently
 from cloudtrain.spec import TrainingJob
 
 DEFAULT_WAIT = 86400
-"""The seconds after the first submission in which a job is submitted again."""
+"""The seconds after its first submission for which a job is submitted again."""
 
 _NO_CAPACITY = re.compile(
     r"CapacityError|insufficient capacity|provision requested ML compute", re.IGNORECASE
@@ -44,10 +44,10 @@ class Pace:
 
 
 class Resubmission:
-    """Submits one job again until AWS has capacity, or the attempts or the time that the user allows are over.
+    """Submits one job again until AWS has capacity, or the attempts or the time that the user allows run out.
 
-    The failed job is deleted, which makes its name free: it never ran, so that nothing is lost, and everything that
-    knows the job by its name finds the new one. It needs the permission ``sagemaker:DeleteTrainingJob``.
+    The failed job is deleted to free its name. It never ran, so nothing is lost, and whatever refers to the job by its
+    name finds the new one. This needs the permission ``sagemaker:DeleteTrainingJob``.
 
     Args:
         submit: sends the request.
@@ -78,9 +78,9 @@ class Resubmission:
         return cls(options, request, aws, submit) if options.capacity_retries else None
 
     def __call__(self, say: Callable[[str], object]) -> bool:
-        """Submit the job, which has failed, again. Returns whether it was, after a pause.
+        """Submit the failed job again, after a pause. Returns whether it was submitted.
 
-        Does nothing, and returns False, if it failed for another reason, or attempts or time are over.
+        Does nothing, and returns False, if it failed for another reason, or the attempts or the time have run out.
 
         Args:
             say: called with each line for the user.

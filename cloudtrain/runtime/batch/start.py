@@ -96,14 +96,14 @@ def srun_command(
     epilog: Path | None = None,
     only: Sequence[str] = (),
 ) -> list[str]:
-    """The command that runs ``program`` once on every node, with all that the job has there.
+    """The command that runs ``program`` once on every node, with everything that the job has there.
 
     Slurm runs ``epilog`` on each node after that, even if it has killed the program.
 
     Args:
-        cpus: of each node. srun of Slurm 22.05 and later does not take --cpus-per-task from the job.
-        only: the nodes, of a job that continues without some. The loss of one does not end the step.
-        more: options of the user. Options go before variables such as SLURM_CPU_BIND, which must not change the step.
+        cpus: the CPUs of each node. srun of Slurm 22.05 and later does not take --cpus-per-task from the job.
+        only: the nodes of a job that continues without the others. The loss of one does not end the step.
+        more: options of the user. Options override variables such as SLURM_CPU_BIND, which must not change the step.
     """
     return [
         *(srun, f"--nodes={nodes}", f"--ntasks={nodes}", "--ntasks-per-node=1"),

@@ -60,7 +60,7 @@ class Place(NamedTuple):
 
 
 class Verdict(NamedTuple):
-    """The ranks that may be the cause, and why. More than one: it is unclear which of them."""
+    """The ranks that may be the cause, and why. There are several if it is unclear which of them is."""
 
     ranks: tuple[int, ...]
     why: str
@@ -106,7 +106,7 @@ def judge(places: Mapping[int, Place], ended: Sequence[int] = ()) -> Verdict | N
     """The ranks that the others wait for; None if no rank waits for another.
 
     Args:
-        ended: ranks that have ended with 0.
+        ended: ranks that have exited with code 0.
     """
     in_calls = [rank for rank, place in places.items() if place.kind == COLLECTIVE]
     waiting = [rank for rank, place in places.items() if place.kind in (BACKWARD, COLLECTIVE)]
@@ -162,8 +162,8 @@ class Watchdog:
 
     Args:
         run: the run folder.
-        limit: the seconds without a heartbeat that a rank may take (``hang_timeout``); 0: any time.
-        clock: that of the heartbeats, monotonic.
+        limit: seconds that a rank may go without a heartbeat (``hang_timeout``); 0 for no limit.
+        clock: the monotonic clock of the heartbeats.
     """
 
     def __init__(
@@ -260,7 +260,7 @@ class Hang:
 
         Args:
             stacks: the stacks of all ranks. They decide where the heartbeats do not.
-            ended: ranks that have ended with 0.
+            ended: ranks that have exited with code 0.
         """
         if report.failure_class != FailureClass.HANG or not self._ranks:
             return report

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 class Preparation:
-    """The phases of one host before the launch, and what they leave for it.
+    """The phases of one host before the launch, and their results.
 
     Args:
         on_pipe_error: called, in another thread, if the data of a pipe cannot be read.
@@ -52,7 +52,7 @@ class Preparation:
         """The runs that the ranks continue: see `mlflow_runs`."""
         self.sync: CheckpointSync | None = None
         self.inputs: list[PipeChannel | S3Mount] = []
-        """The channels that end with the job."""
+        """The pipes and mounts that are closed when the job ends."""
 
     def run(self) -> None:
         """Raises CloudtrainError or OSError; the phase that failed stays open."""

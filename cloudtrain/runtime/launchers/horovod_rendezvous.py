@@ -3,7 +3,7 @@
     python -m cloudtrain.runtime.launchers.horovod_rendezvous HOST:RANKS,HOST:RANKS LOOPBACK DESCRIPTOR
 
 Listens on 127.0.0.1 if LOOPBACK is 1, else on all interfaces. Writes its port to the descriptor, and serves until its
-parent ends. Horovod's ranks cannot prove anything to it: it takes requests from the addresses of the job's hosts only.
+parent ends. Horovod's ranks cannot authenticate, so it accepts requests from the addresses of the job's hosts only.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from cloudtrain.runtime.parent_death import die_with_runtime
 assert sys.platform != "win32", "jobs run on Linux and macOS"
 
 LOOK_UP_SECONDS = 0.2
-"""How often the addresses of hosts are looked up at most. A rank that is refused tries again after 0.5 s."""
+"""The shortest time between two lookups of the hosts' addresses. A refused rank tries again after 0.5 s."""
 
 
 def addresses(hosts: Iterable[str]) -> set[str]:
@@ -32,7 +32,7 @@ def addresses(hosts: Iterable[str]) -> set[str]:
         try:
             found.update(str(entry[4][0]) for entry in socket.getaddrinfo(host, None, socket.AF_INET))
         except OSError:
-            continue  # it is not up yet, and is looked up again
+            continue  # it is not up yet: a later lookup finds it
     return found
 
 

@@ -1,4 +1,4 @@
-"""Keeps the files of trackers in ``output/``, also those of an attempt whose host is lost: uploads them meanwhile.
+"""Uploads the files of trackers to ``output/`` while the job runs, so that they survive the loss of a host.
 
 They are TensorBoard's event files, and the folders of Weights & Biases' offline mode.
 """
@@ -27,7 +27,7 @@ HURRIED_SECONDS = 10.0
 
 
 class TrackerFiles(CheckpointSync):
-    """Uploads one of `KEPT_FOLDERS`. Its files grow all the time, so that none is ever finished."""
+    """Uploads one of `KEPT_FOLDERS`. Its files grow continuously, so none is ever complete."""
 
     what = "the files of trackers"
     _may_upload_at = 0.0
@@ -42,7 +42,7 @@ class TrackerFiles(CheckpointSync):
 
 
 def keep_tracker_files(config: HostConfig, events: EventLog) -> list[TrackerFiles]:
-    """Begin to upload the folders of this host, if its outputs are uploaded by the runtime."""
+    """Start to upload this host's folders, if the runtime uploads its outputs."""
     uri, host = config.settings.output_uri, config.host
     named = host.current if host.count > 1 else ""
     kept = []
@@ -56,7 +56,7 @@ def keep_tracker_files(config: HostConfig, events: EventLog) -> list[TrackerFile
 
 
 def last_upload(kept: list[TrackerFiles]) -> list[str]:
-    """Upload what has changed. Returns warnings: no job fails for the files of a tracker."""
+    """Upload what has changed. Returns warnings: no job fails because of a tracker's files."""
     found = []
     for folder in kept:
         try:

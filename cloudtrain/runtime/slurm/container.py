@@ -136,7 +136,7 @@ def link_own_folder(parent: str, base: str, shared: Iterable[str]) -> None:
 
 
 def unlink_own_folder(parent: str) -> None:
-    """Remove what `link_own_folder` has made, as far as it is there."""
+    """Remove what `link_own_folder` made, if it is there."""
     shutil.rmtree(os.path.join(parent, COPIES), ignore_errors=True)
     for remove, path in ((os.unlink, os.path.join(parent, OWN_FOLDER)), (os.rmdir, parent)):
         try:
@@ -160,7 +160,7 @@ class StepContainer:
     Args:
         base: the beginning of an srun command that runs something once on every node.
         request: the body of the job's request.
-        folder: the job's.
+        folder: the job folder.
     """
 
     def __init__(self, base: Sequence[str], request: Mapping[str, Any], folder: Path) -> None:
@@ -229,7 +229,7 @@ def is_started_by_srun(request: Mapping[str, object]) -> bool:
 def main() -> int:
     """``link PARENT FOLDER [SHARED]...`` or ``unlink PARENT`` on every node; Slurm names the host.
 
-    FOLDER is the job's. The last line of the output is the error.
+    FOLDER is the job folder. The last line of the output is the error.
     """
     if sys.argv[1] == "link":
         base = os.path.join(sys.argv[3], "hosts", os.environ["SLURMD_NODENAME"])

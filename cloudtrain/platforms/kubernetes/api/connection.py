@@ -1,8 +1,8 @@
 """The HTTP client of a context: its server, its certificates, its credentials and its proxy.
 
 `ExecCredentials` are those that a program prints: ``aws eks get-token``, ``gke-gcloud-auth-plugin``, ``kubelogin``.
-lightkube has this for the beta of the protocol and for tokens only. Clusters of today use ``v1`` of it, some with
-client certificates.
+lightkube supports only the beta of the protocol, and only tokens. Current clusters use ``v1``, some with client
+certificates.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class Connection:
     method: str
     """How it authenticates: ``the program aws``, ``a token``, ``a client certificate``, ..."""
     extensions: dict[str, Any] = field(default_factory=dict)
-    """Those of every request."""
+    """The extensions of every request, as httpx defines them."""
 
 
 def open_connection(login: Login) -> Connection:
@@ -183,7 +183,7 @@ def _method(login: Login, user: User, server: str) -> str:
 
 
 def _is_readable(server: str) -> bool:
-    """Whether everyone on the way to the server could read credentials."""
+    """Whether anyone on the way to the server could read the credentials."""
     parts = urlsplit(server)
     if parts.scheme == "https" or parts.hostname == "localhost":
         return False

@@ -1,4 +1,4 @@
-"""Looks an image up in its registry, as everyone may: without credentials."""
+"""Looks up an image in its registry, without credentials."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from cloudtrain.contract.documents import LARGEST_REPORT, parse_json
 from cloudtrain.platforms.checks import Finding, ok, unknown, warning
 
 TIMEOUT = 8.0
-"""In seconds. The registry may be one that only the nodes reach."""
+"""In seconds. It may be a registry that only the nodes can reach."""
 
 _MANIFESTS = ", ".join(
     f"application/vnd.{name}+json"
@@ -81,14 +81,14 @@ def _ask_registry(image: str) -> int:
 
 
 def anonymous_token(client: Any, challenge: str, *, is_local: bool) -> str:
-    """The token that a registry gives to everyone; empty if it gives none. Raises ValueError.
+    """The token that a registry gives to anonymous clients; empty if it gives none. Raises ValueError.
 
     Args:
         is_local: whether the registry is on this machine.
     """
     fields = dict(_CHALLENGE.findall(challenge))
     realm = fields.pop("realm", "")
-    # a registry on the network leads to no other service of this machine
+    # a remote registry must not lead to a service of this machine
     if not realm.startswith("https://") and not (is_local and _is_local(urlsplit(realm).netloc)):
         return ""
     text = b""
