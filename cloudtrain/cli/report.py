@@ -37,9 +37,10 @@ def command(
       cloudtrain report my-sweep
     """
     from cloudtrain.watch.report import gather, render, render_sweep, write
+    from cloudtrain.watch.sweeps import is_sweep
 
     names = [*dict.fromkeys(jobs)]
-    if len(names) == 1 and _is_sweep(names[0]):
+    if len(names) == 1 and is_sweep(names[0]):
         text = render_sweep(names[0], markdown=markdown)
     else:
         text = render([gather(name, platform) for name in names], markdown=markdown)
@@ -52,11 +53,3 @@ def command(
         echo_json({"path": str(path), "jobs": names})
     else:
         click.echo(f"wrote {path}", err=True)
-
-
-def _is_sweep(name: str) -> bool:
-    """Whether a sweep of this machine has this name, and no job."""
-    from cloudtrain.index import find_job
-    from cloudtrain.watch.sweeps import known_sweeps
-
-    return name in known_sweeps() and find_job(name) is None

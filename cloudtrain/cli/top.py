@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 )
 @json_option
 def command(job: str | None, platform: str | None, as_json: bool) -> None:
-    """Watch a job live: its hosts and GPUs, phases, progress, and why it waits.
+    """Watch a job live: its hosts and GPUs, phases, progress, and why it waits. JOB may be the name of a sweep.
 
     Without JOB: all jobs that have not ended; choose one with the arrow keys. Press q to quit. Where the output is not
     a terminal, and with --json, it prints the current state once.
@@ -35,21 +35,31 @@ def command(job: str | None, platform: str | None, as_json: bool) -> None:
       cloudtrain top
       cloudtrain top train-1
       cloudtrain top train-1 --json
+      cloudtrain top my-sweep
     """
     from cloudtrain._display.view import look_at
     from cloudtrain.cli._output import echo_json, table_console
     from cloudtrain.job import Job
+    from cloudtrain.watch.sweeps import is_sweep
     from cloudtrain.watch.top.jobs import RunningJobs
 
-    found = Job.attach(job, platform) if job else None
+    sweep = job if job and platform is None and is_sweep(job) else None
+    found = Job.attach(job, platform) if job and not sweep else None
     console = table_console()
     if console.is_terminal and not console.is_dumb_terminal and not as_json:
         from cloudtrain.watch.top.app import Top
 
         try:
-            Top(console, found, platform).run()
+            Top(console, sweep or found, platform).run()
         except KeyboardInterrupt:
             return
+    elif sweep:
+        from cloudtrain.watch.top.sweep_page import look, sweep_page, to_dict
+
+        if as_json:
+            echo_json(to_dict(look(sweep)))
+        else:
+            _print(console, sweep_page(look(sweep), console.width, None))
     elif found:
         view = look_at(found.platform, found.name)
         if as_json:

@@ -12,6 +12,7 @@ from typing import Any
 
 from cloudtrain._system.files import signature
 from cloudtrain.errors import CloudtrainError
+from cloudtrain.index import find_job
 from cloudtrain.sweep.journal import EVENTS, Journal, sweeps_home
 from cloudtrain.sweep.plan import SweepPlan
 from cloudtrain.sweep.started import status_of
@@ -61,6 +62,22 @@ class SweepView:
         why = self.trials.finished
         return "" if why in (None, "completed", "stopped") else str(why)
 
+    def to_dict(self) -> dict[str, Any]:
+        """As data for JSON, without its trials."""
+        best = self.trials.best
+        return {
+            "kind": "sweep",
+            "name": self.name,
+            "platform": self.plan.platform,
+            "status": self.status,
+            "submitted_at": self.trials.created_at,
+            "ended": self.ended,
+            "total": self.plan.trials,
+            "metric": self.plan.metric,
+            "best": best.to_dict() if best else None,
+            "why": self.why,
+        }
+
 
 def values_of(trial: Trial) -> str:
     """The parameters of a trial, in one line."""
@@ -78,6 +95,11 @@ def known_sweeps() -> set[str]:
         return {name for name in os.listdir(sweeps_home()) if not name.startswith(".")}
     except (OSError, CloudtrainError):
         return set()
+
+
+def is_sweep(name: str) -> bool:
+    """Whether a sweep of this machine has this name, and no job."""
+    return name in known_sweeps() and find_job(name) is None
 
 
 def sweep_of(job: str, known: Collection[str]) -> str:

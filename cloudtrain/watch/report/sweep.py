@@ -2,26 +2,28 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import lru_cache
+from collections.abc import Callable, Iterator
 
 from cloudtrain._display.markup import Html, element, shortened
 from cloudtrain._display.sparkline import sparkline
 from cloudtrain._display.steps import span
 from cloudtrain._display.view import moment
 from cloudtrain.cost import Cost
-from cloudtrain.errors import CloudtrainError
 from cloudtrain.observe.metric_series import Point
-from cloudtrain.sweep.space import Range
 from cloudtrain.sweep.trials import COMPLETED, Trial
 from cloudtrain.watch.report.axes import LEFT, TOP, WIDTH, picture, text
 from cloudtrain.watch.report.curves import Curve, describe, plot
 from cloudtrain.watch.report.document import Block, Document, Facts, Figure, Paragraph, Section, Table
+from cloudtrain.watch.sweep_analysis import (
+    axis_of,
+    best_first,
+    best_over_time,
+    completed,
+    importance,
+    part_of,
+)
 from cloudtrain.watch.sweeps import SweepView, shown, values_of
 
-FEWEST = 10
-"""Completed trials from which on the importance of parameters means something."""
 MOST_LINES = 400
 """Trials that are drawn: the best ones."""
 MOST_AXES = 12
@@ -83,21 +85,13 @@ def _money(amount: float | None, *currencies: str) -> str:
     return str(Cost(amount, *currencies)) if len(currencies) == 1 else f"{amount:,.2f}"
 
 
-def _completed(view: SweepView) -> list[Trial]:
-    return [trial for trial in view.trials.all if trial.status == COMPLETED and trial.value is not None]
-
-
 def _best_so_far(view: SweepView) -> Iterator[Block]:
     """Steps: the best value of the trials that had completed until then."""
-    better = min if view.plan.goal == "minimize" else max
-    best: float | None = None
     points: list[Point] = []
-    for trial in sorted(_completed(view), key=lambda trial: trial.ended_at or 0.0):
-        assert trial.value is not None and trial.ended_at is not None
-        if best is not None:
-            points.append(Point(trial.ended_at, best))
-        best = trial.value if best is None else better(best, trial.value)
-        points.append(Point(trial.ended_at, best))
+    for time, best in best_over_time(view):
+        if points:
+            points.append(Point(time, points[-1].value))
+        points.append(Point(time, best))
     curves = [Curve("best", points, view.trials.created_at)]
     drawn = plot(f"best {view.plan.metric}", curves, BUCKETS) if points else Html("")
     if drawn:
@@ -108,58 +102,27 @@ def _best_so_far(view: SweepView) -> Iterator[Block]:
 
 
 def _importance(view: SweepView) -> Block:
-    found = _completed(view)
-    if len(view.plan.space) < 2:
-        return Paragraph("There is one parameter only.")
-    if len(found) < FEWEST:
-        return Paragraph(
-            f"Too few trials have completed: {len(found)}, and {FEWEST} are needed to see which parameters matter."
-        )
-    shares, problem = _importances(view.name, len(found), _View(view))
-    if problem:
-        return Paragraph(problem)
+    shares, why_none = importance(view)
+    if why_none:
+        return Paragraph(why_none)
     rows = [(name, f"{share:6.1%} {'█' * round(share * BAR)}") for name, share in shares.items()]
     return Facts(rows)
 
 
-class _View:
-    """A view as an argument of a cache: the name and the number of trials are its key."""
-
-    def __init__(self, view: SweepView) -> None:
-        self.view = view
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, _View) and other.view.trials.created_at == self.view.trials.created_at
-
-    def __hash__(self) -> int:
-        return hash(self.view.trials.created_at)
-
-
-@lru_cache(16)
-def _importances(_name: str, _count: int, given: _View) -> tuple[Mapping[str, float], str]:
-    """The share of each parameter by Optuna's default evaluator; or why there is none."""
-    from cloudtrain.sweep.suggest import Study
-
-    try:
-        return Study(given.view.plan, _completed(given.view)).importances(), ""
-    except CloudtrainError as error:
-        return {}, f"Optuna computes it: {error.hint or error.message}"
-    except Exception as error:  # of Optuna, about values that are all the same and others
-        return {}, f"Optuna cannot compute it from these trials: {error}"
-
-
 def _coordinates(view: SweepView) -> Iterator[Block]:
     """A vertical axis for each parameter and one for the value; a line for each trial, coloured by its rank."""
-    sign = 1.0 if view.plan.goal == "minimize" else -1.0
-    found = sorted(_completed(view), key=lambda trial: sign * (trial.value or 0.0))[:MOST_LINES]
     names = list(view.plan.space)[:MOST_AXES]
-    found = [trial for trial in found if all(name in trial.parameters for name in names)]
+    found = [
+        trial for trial in best_first(view)[:MOST_LINES] if all(name in trial.parameters for name in names)
+    ]
     if not found:
         return
-    axes = [_axis_of(view, name, found) for name in names]
+    axes = [axis_of(view, name, found) for name in names]
     values = [trial.value or 0.0 for trial in found]
     low, high = min(values), max(values)
-    axes.append(([_part(value, low, high) for value in values], [(0.0, f"{low:.4g}"), (1.0, f"{high:.4g}")]))
+    axes.append(
+        ([part_of(value, low, high) for value in values], [(0.0, f"{low:.4g}"), (1.0, f"{high:.4g}")])
+    )
     across = [LEFT + number * (WIDTH - 2 * LEFT) / max(len(axes) - 1, 1) for number in range(len(axes))]
     lines = []
     for number in reversed(range(len(found))):  # the best on top
@@ -181,37 +144,11 @@ def _coordinates(view: SweepView) -> Iterator[Block]:
     best = f"The best trial is {found[0].name}: {values_of(found[0])}"
     label = f"Parameters and {view.plan.metric} of {len(found):,} trials. {best}"
     yield Figure(picture(label, *bars, *lines, *labels, height=HEIGHT), label)
-    more = len(_completed(view)) - len(found)
+    more = len(completed(view)) - len(found)
     left = len(view.plan.space) - len(names)
     note = "The best trial has its own colour, and the best tenth is dark."
     note += f" {more:,} worse trials are not drawn." if more else ""
     yield Paragraph(note + (f" {left} more parameters are in the table." if left else ""))
-
-
-def _axis_of(
-    view: SweepView, name: str, trials: Sequence[Trial]
-) -> tuple[list[float], list[tuple[float, str]]]:
-    """The place of each trial on the axis of a parameter, from 0 to 1, and the labels of the axis."""
-    values = [trial.parameters[name] for trial in trials]
-    given = view.plan.space[name]
-    is_number = all(isinstance(one, (int, float)) and not isinstance(one, bool) for one in values)
-    if isinstance(given, Range) and is_number:
-        low, high = min(given.low, *values), max(given.high, *values)
-        scale = math.log if given.is_log and low > 0 else float
-        places = [_part(scale(one), scale(low), scale(high)) for one in values]
-        return places, [(0.0, f"{low:.4g}"), (1.0, f"{high:.4g}")]
-    choices = list(dict.fromkeys([*map(repr, given.points() or ()), *map(repr, values)]))
-    most = max(len(choices) - 1, 1)
-    labels = {repr(one): shown(one) for one in (*(given.points() or ()), *values)}
-    ticks = [(index / most, labels[one]) for index, one in enumerate(choices)]
-    return [choices.index(repr(one)) / most for one in values], ticks if len(ticks) <= BAR else ticks[
-        :: len(ticks) // 8
-    ]
-
-
-def _part(value: float, low: float, high: float) -> float:
-    part = (value - low) / (high - low) if high > low else 0.5
-    return part if math.isfinite(part) else 0.5
 
 
 def _up(part: float) -> float:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 import warnings
+from functools import partial
 
 from rich.console import Console, Group
 from rich.live import Live
@@ -15,11 +16,13 @@ from cloudtrain.contract.text import one_line
 from cloudtrain.errors import CloudtrainError
 from cloudtrain.job import Job
 from cloudtrain.platforms import get_platform
+from cloudtrain.watch.sweeps import SweepView
 from cloudtrain.watch.top.job_page import Scroll, job_page
 from cloudtrain.watch.top.jobs import Row, RunningJobs
 from cloudtrain.watch.top.lines import clock, fitted, safe
 from cloudtrain.watch.top.list_page import Choice, list_page
 from cloudtrain.watch.top.poller import Poller
+from cloudtrain.watch.top.sweep_page import look as look_at_sweep, sweep_page
 
 TICK = 0.25
 """Seconds until a changed size of the terminal, or a new result, is drawn at the latest."""
@@ -30,20 +33,23 @@ SMALLEST = (20, 6)
 
 
 class Top:
-    """The jobs of one platform, or of all, live; or first the one job that is given."""
+    """The jobs of one platform, or of all, live; or first the one job or sweep that is given."""
 
-    def __init__(self, console: Console, job: Job | None, platform: str | None) -> None:
+    def __init__(self, console: Console, first: Job | str | None, platform: str | None) -> None:
         self._console = console
         self._jobs: Poller[list[Row]] | None = None
         self._platform = platform
         self._choice = Choice()
         self._scroll = Scroll()
         self._job: Poller[JobView] | None = None
+        self._sweep: Poller[SweepView] | None = None
         self._presses = 0
         self._problem = ""
         """Why the last key had no effect."""
-        if job:
-            self._open(job)
+        if isinstance(first, str):
+            self._open_sweep(first)
+        elif first:
+            self._open(first)
         else:
             self._list()
 
@@ -77,8 +83,8 @@ class Top:
                         self._press(key)
 
     @property
-    def _poller(self) -> Poller[JobView] | Poller[list[Row]]:
-        found = self._job or self._jobs
+    def _poller(self) -> Poller[JobView] | Poller[SweepView] | Poller[list[Row]]:
+        found = self._job or self._sweep or self._jobs
         assert found is not None
         return found
 
@@ -95,7 +101,9 @@ class Top:
         notes = self._notes()
         if self._job and self._job.result:
             lines = job_page(self._job.result, width, height - 1, self._scroll, notes)
-        elif self._jobs and not self._job and self._jobs.result is not None:
+        elif self._sweep and self._sweep.result:
+            lines = sweep_page(self._sweep.result, width, height - 1, notes)
+        elif self._jobs and self._poller is self._jobs and self._jobs.result is not None:
             lines = list_page(self._jobs.result, width, height - 1, self._choice, notes)
         else:
             lines = notes or [Text("…", style="dim")]
@@ -116,8 +124,10 @@ class Top:
         ]
 
     def _help(self) -> Text:
+        if self._sweep:
+            return Text("q quit   esc all jobs", style="dim")
         if not self._job:
-            return Text("q quit   ↑ ↓ choose   enter open", style="dim")
+            return Text("q quit   ↑ ↓ choose   enter open   s sweep", style="dim")
         rows, first, room = self._scroll.rows, self._scroll.first, self._scroll.room
         part = f"   ↑ ↓ scroll ({first + 1}-{min(first + room, rows)} of {rows})" if rows > room else ""
         how = "equal hosts together" if self._scroll.separate else "hosts one by one"
@@ -127,10 +137,16 @@ class Top:
         self._presses += 1
         self._problem = ""
         by = {"up": -1, "down": 1, "k": -1, "j": 1, "home": -(10**6), "end": 10**6}.get(key, 0)
+        if self._sweep:
+            if key in ("escape", "left"):
+                self._list()
+            return
         if not self._job:
             rows = (self._jobs.result if self._jobs else None) or []
             pages = {"page-up": -10, "page-down": 10}
             self._choice.move(rows, by or pages.get(key, 0))
+            if key == "s" and (sweep := self._choice.sweep(rows)):
+                self._open_sweep(sweep)
             if key in ("enter", "right") and (row := self._choice.chosen(rows)):
                 try:
                     self._open(Job(row.name, get_platform(row.platform)), row.view)
@@ -153,8 +169,15 @@ class Top:
         if self._jobs:
             self._jobs.stop()
 
+    def _open_sweep(self, name: str) -> None:
+        self._sweep = Poller(partial(look_at_sweep, name), None, lambda view: view.is_over)
+        if self._jobs:
+            self._jobs.stop()
+
     def _list(self) -> None:
         last = self._jobs.result if self._jobs else None
-        if self._job:
-            self._job.stop()
-        self._job, self._jobs = None, Poller(RunningJobs(self._platform).look, last)
+        for poller in (self._job, self._sweep):
+            if poller:
+                poller.stop()
+        self._job = self._sweep = None
+        self._jobs = Poller(RunningJobs(self._platform).look, last)

@@ -61,6 +61,14 @@ class Choice:
             return None
         return line
 
+    def sweep(self, rows: Sequence[Row]) -> str:
+        """The sweep that is chosen, or of which a trial is; empty if none is."""
+        lines = self.lines(rows)
+        line = lines[self.position(lines)] if lines else None
+        if isinstance(line, SweepLine):
+            return line.view.name
+        return line.sweep.name if line and line.sweep else ""
+
     @classmethod
     def all_open(cls, rows: Sequence[Row]) -> Choice:
         """With the trials of every sweep."""
@@ -93,20 +101,7 @@ class SweepLine:
 
     def to_dict(self) -> dict[str, Any]:
         """As data for JSON."""
-        view, best = self.view, self.view.trials.best
-        return {
-            "kind": "sweep",
-            "name": view.name,
-            "platform": view.plan.platform,
-            "status": view.status,
-            "submitted_at": view.trials.created_at,
-            "ended": view.ended,
-            "total": view.plan.trials,
-            "metric": view.plan.metric,
-            "best": best.to_dict() if best else None,
-            "why": view.why,
-            "running": [row.name for row in self.trials],
-        }
+        return {**self.view.to_dict(), "running": [row.name for row in self.trials]}
 
 
 Line = Row | SweepLine

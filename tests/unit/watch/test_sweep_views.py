@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import io
+import json
 import os
 import sys
 import time
@@ -11,9 +13,12 @@ import pytest
 from click.testing import CliRunner
 from large_sweep import large_sweep
 from parsed_html import parse
+from rich.cells import cell_len
+from rich.console import Console
 
 from cloudtrain._display.view import JobView
 from cloudtrain.cli.report import command as report
+from cloudtrain.cli.top import command as top
 from cloudtrain.contract import JobStatus
 from cloudtrain.cost import Cost
 from cloudtrain.errors import JobNotFound, StorageError
@@ -23,8 +28,11 @@ from cloudtrain.sweep.journal import sweeps_home
 from cloudtrain.watch.dashboard.jobs import Jobs, Wanted
 from cloudtrain.watch.report import render_sweep
 from cloudtrain.watch.sweeps import known_sweeps, look_at_sweep, sweep_of
+from cloudtrain.watch.top.app import Top
 from cloudtrain.watch.top.jobs import Row
 from cloudtrain.watch.top.list_page import Choice, list_page
+from cloudtrain.watch.top.poller import Poller
+from cloudtrain.watch.top.sweep_page import sweep_page
 
 HOSTILE = "<img src=x onerror=alert(1)>\x1b[31m"
 
@@ -153,3 +161,53 @@ def test_top_lists_a_sweep_as_one_row_that_opens() -> None:
         pytest.approx(0.5, abs=0.01),
     )
     assert found[1]["running"] == ["opt-0009", "opt-0008"]
+
+
+def test_top_shows_a_sweep_with_the_marks_of_its_trials_on_each_axis() -> None:
+    large_sweep("opt", 60)
+    result = CliRunner().invoke(top, ["opt"])
+    assert result.exit_code == 0, result.output
+    lines = result.output.splitlines()
+    assert lines[0].startswith("opt") and "60 of 60 trials" in result.output
+    assert any(line.startswith("best so far   loss=0.5") for line in lines)
+    [share] = [line for line in lines if line.startswith("importance")]
+    assert share.endswith("lr") and "█" in share
+    [heading] = [number for number, line in enumerate(lines) if line.startswith("TRIAL")]
+    assert lines[heading].split() == ["TRIAL", "loss", "lr", "depth", "kind"]
+    trials = [line.split() for line in lines[heading + 1 :]]
+    values = [float(cells[1]) for cells in trials]
+    assert values == sorted(values) and len(values) > 10
+    assert all(sum("●" in cell for cell in cells) == 3 for cells in trials)
+    found = json.loads(CliRunner().invoke(top, ["opt", "--json"]).output)
+    assert found["kind"] == "sweep" and len(found["trials"]) == 60
+    assert max(found["importance"], key=found["importance"].get) == "lr"
+    assert found["best_over_time"][-1][1] == values[0]
+
+
+def test_the_page_of_a_sweep_fits_the_screen_and_is_safe() -> None:
+    large_sweep("big", 40, space={"x": "0.0..1.0", HOSTILE: [HOSTILE, 1, True]})
+    view = look_at_sweep("big")
+    page = sweep_page(view, 50, 12)
+    assert len(page) == 12 and all(cell_len(line.plain) <= 50 for line in page)
+    assert "\x1b" not in "".join(line.plain for line in sweep_page(view, 200, None))
+    large_sweep("empty", 0)
+    assert "no trial has completed" in sweep_page(look_at_sweep("empty"), 80, 24)[2].plain
+
+
+def test_a_key_opens_the_page_of_a_sweep_and_esc_goes_back() -> None:
+    large_sweep("opt", 12, finished=False)
+    row = Row("opt-0009", "local", problem="away", sweep=look_at_sweep("opt"))
+    screen = Top(Console(file=io.StringIO(), width=100, height=20), "opt", None)
+    assert screen._sweep is not None
+    until = time.monotonic() + 200
+    while screen._sweep.result is None:
+        assert time.monotonic() < until and not screen._sweep.problem
+        time.sleep(0.01)
+    assert any(line.plain.startswith("best so far") for line in screen._lines())
+    screen._press("escape")
+    assert screen._sweep is None and screen._jobs is not None
+    screen._jobs.stop()
+    screen._jobs = Poller(lambda: [row], [row])
+    screen._press("s")
+    assert screen._sweep is not None and screen._poller is screen._sweep
+    screen._sweep.stop()
