@@ -158,7 +158,7 @@ def _parquet(path: Path, columns: Sequence[str], rows: Iterable[Row]) -> None:
         import pyarrow
         import pyarrow.parquet
     except ImportError:
-        raise CloudtrainError("Parquet needs pyarrow", hint="Run: pip install '.[parquet]'") from None
+        raise CloudtrainError("Parquet needs pyarrow", hint="Run: pip install pyarrow") from None
     arrow = {str: pyarrow.string(), int: pyarrow.int64(), float: pyarrow.float64()}
     integers = ("attempt", "exit_code", "instance_count")
     numbers = ("submitted_at", "started_at", "ended_at", "seen_at", "cost", "plan_error", "plan_cost_error")

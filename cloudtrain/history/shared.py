@@ -119,7 +119,7 @@ def _psycopg() -> Any:
         import psycopg
     except ImportError:
         raise CloudtrainError(
-            "the shared history needs psycopg", hint="Run: pip install '.[postgres]'"
+            "the shared history needs psycopg", hint="Run: pip install 'psycopg[binary]'"
         ) from None
     return psycopg
 
@@ -145,7 +145,7 @@ def _connect(psycopg: Any, place: str) -> Iterator[Database]:
             if found > VERSION:
                 raise CloudtrainError(
                     f"a later version of cloudtrain has written the shared history (version {found} of its tables)",
-                    hint="Update cloudtrain: pip install --upgrade cloudtrain",
+                    hint="Install a newer version of cloudtrain here.",
                 )
             yield database
 

@@ -101,7 +101,7 @@ def _halton(plan: SweepPlan, number: int) -> Sequence[float]:
 
 
 def _missing(problem: str) -> InvalidJob:
-    return InvalidJob(problem, hint="Install it in a clone of cloudtrain: pip install '.[sweep]'")
+    return InvalidJob(problem, hint="Run: pip install cmaes optuna scipy")
 
 
 class Study:

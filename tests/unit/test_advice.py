@@ -22,6 +22,14 @@ def test_nothing_is_installed_from_a_distribution_that_does_not_exist() -> None:
     assert named == []
 
 
+def test_no_message_needs_a_clone() -> None:
+    """With only the wheel, there is no folder with the extras: ``pip install '.[dashboard]'`` fails there."""
+    named = [
+        path for path in REPOSITORY.glob("cloudtrain/**/*.py") if "pip install '." in path.read_text("utf-8")
+    ]
+    assert named == []
+
+
 def test_errors_about_missing_things_have_hints() -> None:
     """An error of cloudtrain that begins with "there is no" has a hint."""
     of_users = {name for name in vars(errors) if name[0].isupper()} | {"InvalidArgument", "KubeNotFound"}

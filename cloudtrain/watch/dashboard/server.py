@@ -96,7 +96,8 @@ def serve(address: Address, started: Callable[[str], object], *, is_read_only: b
         from cloudtrain.watch.dashboard.pages import Pages
     except ImportError as error:
         raise MissingPackage(
-            f"the dashboard needs the package {error.name}", hint="Run: pip install '.[dashboard]'"
+            f"the dashboard needs the package {error.name}",
+            hint="Run: pip install jinja2 sse-starlette starlette uvicorn",
         ) from error
     listener = address.listen()
     names = {"localhost", socket.gethostname().lower(), socket.getfqdn().lower(), address.host.lower()}
