@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import socket
 import tempfile
 from pathlib import Path
 
@@ -13,6 +12,7 @@ import warm_python
 
 import cloudtrain
 from cloudtrain.contract import RankSlot
+from cloudtrain.runtime.ports import free_port
 
 PROGRAMS = Path(__file__).parent / "programs"
 ALIAS = Path(cloudtrain.__file__).parent / "alias"
@@ -25,8 +25,7 @@ def run(program: str, count: int, *arguments: str) -> str:
     base = {name: value for name, value in os.environ.items() if name not in launcher}
     base["PYTHONPATH"] = os.pathsep.join(filter(None, [base.get("PYTHONPATH"), str(ALIAS)]))
     base["OMP_NUM_THREADS"] = "1"
-    with socket.create_server(("127.0.0.1", 0)) as probe:
-        port = probe.getsockname()[1]
+    port = free_port()
     places = [slot.environment("127.0.0.1", port) for slot in slots] if count > 1 else [{}]
     command = [str(PROGRAMS / program), *arguments]
     with tempfile.TemporaryFile("w+") as output, tempfile.TemporaryFile("w+") as errors:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import socket
 import subprocess
 import tempfile
 import time
@@ -15,6 +14,7 @@ from pathlib import Path
 import warm_python
 
 from cloudtrain.contract import RankSlot
+from cloudtrain.runtime.ports import free_port
 
 PROGRAMS = Path(__file__).parent / "programs"
 
@@ -43,10 +43,8 @@ class Rank:
 @contextlib.contextmanager
 def started(program: str, size: int, *arguments: str) -> Iterator[list[Rank]]:
     """Start a program of `PROGRAMS` as ``size`` ranks; those still running at the end are killed."""
-    with socket.socket() as probe, tempfile.TemporaryDirectory() as folder:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-        probe.close()
+    port = free_port()
+    with tempfile.TemporaryDirectory() as folder:
         ranks = []
         try:
             for number, slot in enumerate(RankSlot.on_host(0, 1, size)):

@@ -7,7 +7,6 @@ import functools
 import json
 import os
 import re
-import socket
 import subprocess
 import tempfile
 import time
@@ -19,6 +18,7 @@ import gpus
 import warm_python
 
 from cloudtrain.contract import RankSlot
+from cloudtrain.runtime.ports import free_port
 
 PROGRAMS = Path(__file__).parent / "programs"
 
@@ -30,13 +30,6 @@ class Ended:
     returncode: int
     stdout: str
     stderr: str
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
 
 
 def run_ranks(

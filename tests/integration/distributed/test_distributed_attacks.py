@@ -16,9 +16,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ranks import Ended, free_port, run_each, run_ranks
+from ranks import Ended, run_each, run_ranks
 
 from cloudtrain.contract import RankSlot
+from cloudtrain.runtime.ports import free_port
 
 
 @dataclass

@@ -8,9 +8,10 @@ import subprocess
 import sys
 
 import pytest
-from ranks import PROGRAMS, Ended, free_port, run_each, run_ranks
+from ranks import PROGRAMS, Ended, run_each, run_ranks
 
 from cloudtrain.contract import RankSlot
+from cloudtrain.runtime.ports import free_port
 
 
 def lines(ended: list[Ended]) -> list[str]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import socket
 import subprocess
 import sys
 import tempfile
@@ -14,6 +13,7 @@ import pytest
 import warm_python
 
 from cloudtrain.contract import RankSlot
+from cloudtrain.runtime.ports import free_port
 
 PROGRAMS = Path(__file__).parent / "programs"
 MPIRUN_5 = str(Path(sys.executable).with_name("mpirun"))
@@ -66,7 +66,7 @@ def run_ranks(way: str, count: int, program: str, *arguments: str, warm: bool = 
         _check_mpirun(chosen.mpirun)
         command = [chosen.mpirun, *_MPI_OPTIONS, "-n", str(count), sys.executable, *command]
         return _ended([command], [{**base, **_LOCAL_MPI}])
-    port = _free_port()
+    port = free_port()
     slots = [slot.environment("127.0.0.1", port) for slot in RankSlot.on_host(0, 1, count)]
     places = slots if count > 1 else [{}]
     environments = [{**base, **place} for place in places]
@@ -97,10 +97,3 @@ def _check_mpirun(mpirun: str) -> None:
     if not os.path.exists(mpirun):
         assert os.environ.get("CLOUDTRAIN_REQUIRE_ALL") != "1", f"there is no {mpirun}"
         pytest.skip(f"there is no {mpirun}")
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port

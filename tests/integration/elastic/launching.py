@@ -7,7 +7,6 @@ import itertools
 import json
 import os
 import signal
-import socket
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -91,12 +90,6 @@ def history(folder: Path) -> list[list[Step]]:
                 steps.append(Step(number, ranks[0]["loss"], ranks[0]["world"], indices))
         attempts.append(steps)
     return attempts
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as probe:
-        port: int = probe.getsockname()[1]
-        return port
 
 
 def wait_for(condition: Callable[[], object], timeout: float = 120) -> None:

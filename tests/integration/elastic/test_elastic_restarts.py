@@ -13,7 +13,6 @@ from launching import (
     TORCHRUN,
     Command,
     Step,
-    free_port,
     history,
     kill_all,
     started,
@@ -23,6 +22,7 @@ from launching import (
 
 import cloudtrain.distributed.torch as hvd
 from cloudtrain.contract import RankSlot
+from cloudtrain.runtime.ports import free_port
 
 RENDEZVOUS = "last_call_timeout=1,keep_alive_interval=1,keep_alive_max_attempt=5"
 

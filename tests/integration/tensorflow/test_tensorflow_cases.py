@@ -6,7 +6,6 @@ import functools
 import json
 import os
 import re
-import socket
 import tempfile
 from pathlib import Path
 
@@ -16,6 +15,7 @@ import warm_python
 
 import cloudtrain
 from cloudtrain.contract import RankSlot
+from cloudtrain.runtime.ports import free_port
 
 pytestmark = pytest.mark.proof("TensorFlow 2.21, Keras 3 and 2", real="on CPUs")
 
@@ -124,10 +124,3 @@ def run_ranks(python: str, variables: list[dict[str, str]], *arguments: str) -> 
                 process.wait()
         output.seek(0)
         return output.read()
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port

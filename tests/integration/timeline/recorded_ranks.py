@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import socket
 import subprocess
 import sys
 from collections import defaultdict
@@ -12,6 +11,7 @@ from typing import Any
 
 from cloudtrain.contract import RankSlot
 from cloudtrain.observe.timeline import Trace
+from cloudtrain.runtime.ports import free_port
 
 PROGRAMS = Path(__file__).parent / "programs"
 MPIRUN = str(Path(sys.executable).with_name("mpirun"))
@@ -23,9 +23,7 @@ TIMEOUT = 120
 
 def run_two(program: str, *arguments: str) -> list[subprocess.CompletedProcess[str]]:
     """Run a program on two ranks, and return their exit codes."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    port = free_port()
     ranks = [
         subprocess.Popen(
             [sys.executable, str(PROGRAMS / program), *arguments],
