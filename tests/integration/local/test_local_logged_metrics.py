@@ -102,24 +102,24 @@ HALFWAY = """
 
     for step in range(1, 11):
         time.sleep(0.3)
-        cloudtrain.log(step=step, total_steps=20, loss=1)
+        cloudtrain.log(step=step, total_steps=1000, loss=1)
     while not os.path.exists(os.environ["GO"]):
         time.sleep(0.1)
-    cloudtrain.log(step=20, loss=1)
+    cloudtrain.log(step=1000, loss=1)
 """
 
 
 def test_a_running_job_shows_its_progress_and_the_remaining_time(run: Run, tmp_path: Path) -> None:
     job = run(HALFWAY, wait=False, environment={"GO": str(tmp_path / "go")})
-    wait_until(lambda: job.describe().step == 10, "ten of twenty steps")
+    wait_until(lambda: job.describe().step == 10, "ten of a thousand steps")
     found = job.describe()
-    assert (found.total_steps, found.progress) == (20, 0.5)
+    assert (found.total_steps, found.progress) == (1000, 0.01)
     assert found.step_rate is not None and 0 < found.step_rate < 4
-    assert found.remaining_seconds is not None and found.remaining_seconds > 2
+    assert found.remaining_seconds is not None and found.remaining_seconds > 100
     described = CliRunner().invoke(describe, [job.name]).output
-    assert "step 10 of 20 (50%), " in described
+    assert "step 10 of 1,000 (1%), " in described
     listed = CliRunner().invoke(list_command, []).output
-    assert re.search(rf"{job.name} .*Running .* 50% ", listed)
+    assert re.search(rf"{job.name} .*Running .* 1% ", listed)
     (tmp_path / "go").touch()
     wait_for_end(job)
     found = job.describe()
