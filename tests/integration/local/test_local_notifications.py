@@ -220,10 +220,12 @@ def test_a_courier_that_is_paused_or_gone_does_not_look_healthy(run: Run, receiv
         assert abs(int(beat.read_text()) - time.time()) < 120 and job.describe().warnings == []
         [pid] = couriers(job)
         os.kill(pid, signal.SIGSTOP)
-        beat.write_text(f"{int(time.time()) - 600:011d}\n")
-        [warning] = job.describe().warnings
+        try:
+            beat.write_text(f"{int(time.time()) - 600:011d}\n")
+            [warning] = job.describe().warnings
+        finally:
+            os.kill(pid, signal.SIGCONT)
         assert "no sign of life for 10 min" in warning and f"cloudtrain notify {job.name}" in warning
-        os.kill(pid, signal.SIGCONT)
         wait_until(lambda: job.describe().warnings == [], "a sign of life")
     finally:
         job.stop()
