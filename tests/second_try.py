@@ -30,11 +30,6 @@ FLAKY = (
         datetime.date(2027, 1, 22),
         "a host's runtime exited with 1 once, cause unknown",
     ),
-    Flaky(
-        "integration/slurm/test_slurm_nodes.py::test_what_slurm_notices_late",
-        datetime.date(2027, 1, 22),
-        "Slurm and the supervisor notice the time limit at the same time",
-    ),
 )
 
 

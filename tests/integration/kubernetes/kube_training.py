@@ -45,10 +45,10 @@ def estimator(
 
 
 def exit_codes(kubernetes: Namespace) -> dict[str, int]:
-    """The exit code of each host that has ended."""
+    """The exit code of each host that has ended, also where its pod has been deleted since, as its node knows them."""
+    workers = list(kubernetes.cluster.kubelet.workers.values())
     return {
-        pod["spec"]["hostname"]: status["state"]["terminated"]["exitCode"]
-        for pod in kubernetes.pods
-        for status in pod["status"].get("containerStatuses") or ()
-        if "terminated" in status["state"]
+        one.pod["spec"]["hostname"]: one.containers[0].exit_code
+        for one in workers
+        if one.namespace == kubernetes.name and one.containers[0].exit_code is not None
     }

@@ -130,11 +130,11 @@ def test_nothing_is_left_of_a_job_whose_creation_was_not_answered(
     kubernetes: Namespace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The server has made the Job, and is away for all that the client asks next; or only for its second attempt."""
-    monkeypatch.setattr("cloudtrain.platforms.kubernetes.api.transport.RETRY_SECONDS", 0.3)
+    monkeypatch.setattr("cloudtrain.platforms.kubernetes.api.transport.RETRY_SECONDS", 2.0)
     faults = kubernetes.proxy.faults
     submission = prepared(tmp_path, job_name="lost")
     faults.lose_answer("POST .*/jobs")
-    faults.refuse(".*/jobs", 503, times=50)
+    faults.refuse(".*/jobs", 503, times=1000)
     with pytest.raises(CloudtrainError, match=f"kubectl delete -n {kubernetes.name} jobs.batch lost"):
         submission.submit()
     faults.clear()
@@ -142,7 +142,7 @@ def test_nothing_is_left_of_a_job_whose_creation_was_not_answered(
 
     submission = prepared(tmp_path, job_name="lost")
     faults.lose_answer("POST .*/jobs")
-    faults.refuse("POST .*/jobs", 503, times=50)
+    faults.refuse("POST .*/jobs", 503, times=1000)
     with pytest.raises(CloudtrainError) as caught:
         submission.submit()
     assert "kubectl delete" not in str(caught.value)
