@@ -36,7 +36,9 @@ def times(seconds: Range) -> str:
 
 
 def money(cost: Range, currency: str) -> str:
-    low, expected, high = (f"{amount:,.2f}" for amount in cost)
+    """``$163.89 (29.51 to 312.88)``; a small cost in two digits: ``0.0014 (0.0014 to 0.0017) EUR``."""
+    form = ",.2f" if cost.expected >= 0.1 else ".2g"
+    low, expected, high = (f"{amount:{form}}" for amount in cost)
     sign = "$" if currency == "USD" else ""
     return f"{sign}{expected} ({low} to {high})" + ("" if sign else f" {currency}")
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from cloudtrain._display.planned import notes, prediction_text, rows
+from cloudtrain._display.planned import money, notes, prediction_text, rows
 from cloudtrain.contract import JobStatus
 from cloudtrain.errors import InvalidJob
 from cloudtrain.history.predictions import keep, prediction
@@ -281,3 +281,8 @@ DAMAGED = '{"seconds": {"low": 1, "expected": %s, "high": 2}, "cost": null, "cur
 def test_a_damaged_plan_is_as_none(text: str) -> None:
     keep("train-1", "local", json.loads(text or "1"))
     assert prediction(ended(), None) is None
+
+
+def test_a_small_cost_is_not_shown_as_nothing() -> None:
+    assert money(Range(0.00139, 0.00144, 0.00171), "EUR") == "0.0014 (0.0014 to 0.0017) EUR"
+    assert money(Range(29.51, 163.89, 1312.88), "USD") == "$163.89 (29.51 to 1,312.88)"
