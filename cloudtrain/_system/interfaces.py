@@ -6,6 +6,8 @@ import contextlib
 import ipaddress
 import socket
 
+from cloudtrain._system.sockets import plain
+
 FIB_TRIE, IF_INET6, ROUTE = "/proc/net/fib_trie", "/proc/net/if_inet6", "/proc/net/route"
 
 
@@ -37,9 +39,7 @@ def interface_to(host: str) -> str:
     Sends nothing: the kernel chooses the route when a datagram socket is connected.
     """
     try:
-        # bytes: for text, Python loads the codec of international names, which takes a millisecond
-        named = host.encode() if host.isascii() else host
-        family, _, _, _, place = socket.getaddrinfo(named, 9, type=socket.SOCK_DGRAM)[0]
+        family, _, _, _, place = socket.getaddrinfo(plain(host), 9, type=socket.SOCK_DGRAM)[0]
         with socket.socket(family, socket.SOCK_DGRAM) as probe:
             probe.connect(place)
             own = ipaddress.ip_address(str(probe.getsockname()[0]).partition("%")[0])

@@ -10,6 +10,10 @@ from __future__ import annotations
 import os
 import time
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
 VARIABLE = "CLOUDTRAIN_HEARTBEAT_FILE"
 INTERVAL = 0.5
 """Minimum seconds between two heartbeats outside collectives."""
@@ -81,25 +85,29 @@ def _put(layout: str, values: tuple[float, ...], offset: int) -> None:
     path = os.environ.get(VARIABLE)
     if path is None:
         return
-    from struct import pack
-
-    from cloudtrain._system.files import write_at
-
     try:
-        write_at(_descriptor(path), pack(layout, *values), offset)
+        if _opened is None or _opened[0] != path:
+            _open(path)
+        _write_at(_opened[1], _pack(layout, *values), offset)
     except OSError:
         return
 
 
-_opened: tuple[str, int] | None = None
+_opened: Any = None
+"""The path of the file, and its descriptor, which stays open."""
+_pack: Any = None
+_write_at: Any = None
 
 
-def _descriptor(path: str) -> int:
-    """The descriptor of the file, which stays open. Raises OSError."""
-    global _opened
-    if _opened is None or _opened[0] != path:
-        _opened = path, os.open(path, os.O_WRONLY)
-    return _opened[1]
+def _open(path: str) -> None:
+    """Open the file, and import what writes to it. Raises OSError."""
+    global _opened, _pack, _write_at
+    from struct import pack
+
+    from cloudtrain._system.files import write_at
+
+    _pack, _write_at = pack, write_at
+    _opened = path, os.open(path, os.O_WRONLY)
 
 
 def create(path: str) -> None:

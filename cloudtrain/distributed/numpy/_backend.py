@@ -163,11 +163,14 @@ class Handle(Generic[T]):
     def wait(self) -> T:
         """Return the result. Later calls return the same object. Raises CollectiveError."""
         if self._finish is not None:
-            enter_collective()
-            try:
-                given = None if self._work is None else self._work.wait()
-            finally:
-                leave_collective()
+            if isinstance(self._work, Handle):  # it reports its own wait
+                given = self._work.wait()
+            else:
+                enter_collective()
+                try:
+                    given = None if self._work is None else self._work.wait()
+                finally:
+                    leave_collective()
             self._output = self._finish(given)
             self._finish = self._work = None
         output: T = self._output
