@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
+from urllib.parse import unquote
 
 import pytest
 
@@ -25,6 +27,17 @@ def test_every_page_of_the_docs_is_in_the_navigation(site: Path) -> None:
     home = (site / "index.html").read_text(encoding="utf-8")
     pages = {page.relative_to(REPOSITORY).with_suffix("") for page in (REPOSITORY / "docs").rglob("*.md")}
     assert [page for page in sorted(pages) if page.name != "README" and f'href="{page}/"' not in home] == []
+
+
+def test_every_link_leads_to_a_file(site: Path) -> None:
+    """Also a link to a file that mkdocs does not know, such as a test: it gives no warning."""
+    broken = [
+        f"{page.relative_to(site)}: {link}"
+        for page in site.rglob("*/index.html")
+        for link in re.findall(r' (?:href|src)="?([^"#?> ]+)', page.read_text(encoding="utf-8"))
+        if ":" not in link and not (page.parent / unquote(link)).exists()
+    ]
+    assert broken == []
 
 
 def test_docstrings_are_in_the_reference_and_in_the_search(site: Path) -> None:
