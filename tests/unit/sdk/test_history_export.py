@@ -122,7 +122,7 @@ def test_mlflow_gets_each_job_once(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert run.data.tags["cloudtrain.git_commit"] == "abc123"
 
 
-def test_an_export_that_was_cut_off_continues_its_run(
+def test_an_export_to_mlflow_that_was_cut_off_continues_its_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("MLFLOW_ALLOW_FILE_STORE", "true")
