@@ -13,7 +13,7 @@ import shutil
 import signal
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Callable
 
@@ -21,6 +21,7 @@ from cloudtrain._system.files import lock, open_regular, read_regular
 from cloudtrain._system.memory import SHARED_MEMORY
 from cloudtrain.checkpoint.memory.files import OFF, SPACE, VARIABLE, is_private, remove_header, write_whole
 from cloudtrain.contract import FailureClass, FailureReport, JobStatus, Paths
+from cloudtrain.contract.paths import DEFAULT_BASE
 from cloudtrain.contract.trackers import ATTEMPT_ID, RUN_ID
 from cloudtrain.runtime.outcome import HostOutcome
 from cloudtrain.runtime.output import say
@@ -31,10 +32,15 @@ if TYPE_CHECKING:
     from cloudtrain.checkpoint.store.attempts import Attempt
     from cloudtrain.runtime.checkpoint_copies import CheckpointCopies
     from cloudtrain.runtime.host_config import HostConfig
+    from cloudtrain.storage.base import Store
 
 MARK = "memory"
 """In ``input/config``: the path of the folder. It stays there for the next attempt."""
 OWNER, ATTEMPT, IDENTITY = "owner", "attempt", "identity"
+COMMITTED = "committed"
+"""There while the storage has what is in the folder."""
+UNSAVED = "unsaved"
+"""In the folder of a host: the last checkpoint of a job whose storage could not take it."""
 
 LOOK_SECONDS = 1.0
 """Between two looks at the memory of the host."""
@@ -46,6 +52,8 @@ LARGE = 20 << 30
 """Bytes of a file system in memory. Of a larger one, data loaders and NCCL need no larger share."""
 AWAY_SECONDS = 2.0
 """How long a job that restarts waits for storage that does not answer."""
+LEFT_SECONDS = 30.0
+"""How long at most a job that has completed, or that the supervisor ends, waits for such storage."""
 STALE_SECONDS = 3600.0
 """After this time without an attempt, a folder is left over."""
 
@@ -101,6 +109,7 @@ class CheckpointMemory:
         if self.folder:
             with contextlib.suppress(OSError):
                 write_whole(self.folder / IDENTITY, attempt_id.encode())
+                (self.folder / COMMITTED).unlink()
 
     def may_stay(self, failure: FailureReport) -> bool:
         """Whether the copies may be left to the next attempt: it finds them here, and the storage does not answer."""
@@ -122,7 +131,7 @@ class CheckpointMemory:
         """Commit the newest checkpoint that the ranks have left, and keep the folder for the next attempt.
 
         The same for the hosts that were lost, of which this one holds ``copies``. Removes the folder if the training
-        is complete.
+        is complete and the storage has all of it.
         """
         self._closed.set()
         folder, self.folder = self.folder, None
@@ -131,11 +140,13 @@ class CheckpointMemory:
         is_complete = outcome.status == JobStatus.COMPLETED or (
             outcome.failure is not None and outcome.failure.failure_class == FailureClass.UPLOAD
         )
-        keeps = not is_complete and (self.stays or _commit(folder, warn, self._attempt))
+        is_left = self.stays or not _commit(folder, warn, self._attempt)
+        keeps = is_left if is_complete else _has_checkpoints(folder)
         if copies:
             copies.done()
             for host, held in copies.lost_owners() if not is_complete else ():
-                keeps |= _commit(held, warn, self._attempt, f"the memory of this host, for {host}")
+                is_left |= not _commit(held, warn, self._attempt, f"the memory of this host, for {host}")
+                keeps |= _has_checkpoints(held)
             copies.close()
             keeps |= not is_complete and any(folder.glob("*/*.json"))
         if not keeps:
@@ -145,6 +156,8 @@ class CheckpointMemory:
         else:
             with contextlib.suppress(OSError):
                 os.utime(folder)
+                if not is_left:
+                    write_whole(folder / COMMITTED, b"")
         os.close(self._owner)
 
     def _attempt(self) -> Attempt | None:
@@ -237,25 +250,71 @@ def _commit(
     attempt_of: Callable[[], Attempt | None],
     where: str = "the memory of this host",
 ) -> bool:
-    """Commit the newest checkpoint. Returns whether there are any."""
+    """Commit the newest checkpoint. Returns whether the storage has all that is newest."""
     if not any(folder.glob("*.json")):
-        return False
+        return True
     from cloudtrain.checkpoint.memory.commit import commit_newest
-    from cloudtrain.checkpoint.memory.source import checkpoints_in
 
-    attempt = attempt_of()
+    attempt, is_whole = attempt_of(), True
     for is_committed, message in commit_newest(folder, attempt, where) if attempt else ():
         (say if is_committed else warn)(message)
+        is_whole &= is_committed
+    return is_whole
+
+
+def _has_checkpoints(folder: Path) -> bool:
+    if not any(folder.glob("*.json")):
+        return False
+    from cloudtrain.checkpoint.memory.source import checkpoints_in
+
     return bool(checkpoints_in(folder))
 
 
-def remove_memory(paths: Paths) -> None:
-    """Remove what the ended runtime of a host on this machine has kept for an attempt that does not follow."""
+def remove_memory(paths: Paths, save: Callable[[Path], bool] = lambda _folder: True) -> None:
+    """Remove what the ended runtime of a host on this machine has kept for an attempt that does not follow.
+
+    Args:
+        save: saves what only this folder has, and returns whether it could.
+
+    Raises OSError.
+    """
     folder = _marked(paths.input_config / MARK)
     owner = _own(folder) if folder else None
     if folder and owner is not None:
-        _remove(folder)
+        has_all = os.path.lexists(folder / COMMITTED) or not any(folder.glob("*.json"))
+        if has_all or save(folder):
+            _remove(folder)
         os.close(owner)
+
+
+def commit_left(folder: Path, run_id: str, base: Path) -> Iterator[tuple[bool, str]]:
+    """Commit the newest checkpoint of a job that has ended, or put it into its folder on disk.
+
+    Args:
+        run_id: the identity of the job.
+        base: the folder of the host, which may be ``/opt/ml`` for its ranks.
+
+    Yields as `commit_newest`. Raises OSError.
+    """
+    from cloudtrain.checkpoint.memory.commit import commit_newest
+    from cloudtrain.checkpoint.store.attempts import ATTEMPT as ATTEMPT_NUMBER, Attempt
+    from cloudtrain.storage import open_store
+
+    identity = ""
+    with contextlib.suppress(OSError, ValueError):
+        identity = read_regular(folder / IDENTITY, 1000).decode()
+    number = read_regular(folder / ATTEMPT, 100).decode("ascii", "replace")
+    attempt = Attempt.of({RUN_ID: run_id, ATTEMPT_NUMBER: number, ATTEMPT_ID: identity})
+    here = Path(DEFAULT_BASE).as_uri() + "/"
+
+    def open_at(uri: str) -> Store:
+        is_inside = uri.startswith(here)
+        return open_store(f"{base.as_uri()}/{uri[len(here) :]}" if is_inside else uri)
+
+    elsewhere = base / UNSAVED
+    yield from commit_newest(
+        folder, attempt and attempt._replace(has_ended=True), open_at=open_at, elsewhere=elsewhere
+    )
 
 
 def _remove_stale(root: Path) -> None:

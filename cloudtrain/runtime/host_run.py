@@ -25,7 +25,7 @@ from cloudtrain.contract.text import one_line
 from cloudtrain.contract.trackers import ATTEMPT_ID
 from cloudtrain.observe import EventLog, steady
 from cloudtrain.observe.events import RECLAIMED
-from cloudtrain.runtime.checkpoint_memory import copies_of, memory_of
+from cloudtrain.runtime.checkpoint_memory import LEFT_SECONDS, copies_of, memory_of
 from cloudtrain.runtime.descendants import end_descendants
 from cloudtrain.runtime.diagnose import printed
 from cloudtrain.runtime.diagnose.hangs import Watchdog
@@ -548,8 +548,9 @@ class HostRun:
         self._sampler.close()
         if self._metrics:
             self._metrics.close()
-        if outcome.leaves_outputs:
+        if outcome.leaves_outputs or not self._stopping:
             grace = 0.0 if self._memory.stays else self._config.settings.stop_grace
+            grace = grace if outcome.leaves_outputs else min(grace, LEFT_SECONDS)
             end = time.monotonic() + grace
             retry_policy.default.until = lambda: end
         self._memory.end(outcome, self._warn, self._copies)

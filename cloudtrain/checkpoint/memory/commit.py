@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Callable
 
 from cloudtrain.checkpoint.errors import Damaged
 from cloudtrain.checkpoint.memory.files import remove_header
@@ -13,18 +14,29 @@ from cloudtrain.checkpoint.retention import RetentionPolicy
 from cloudtrain.checkpoint.store.attempts import Attempt
 from cloudtrain.checkpoint.store.store import CheckpointStore
 from cloudtrain.checkpoint.workers import WorkerPool
-from cloudtrain.errors import CloudtrainError
+from cloudtrain.errors import CheckpointError, CloudtrainError, StorageError
 from cloudtrain.storage import open_store
+from cloudtrain.storage.base import Store
 
 
-def commit_newest(folder: Path, attempt: Attempt | None, where: str = WHERE) -> Iterator[tuple[bool, str]]:
+def commit_newest(
+    folder: Path,
+    attempt: Attempt | None,
+    where: str = WHERE,
+    *,
+    open_at: Callable[[str], Store] = open_store,
+    elsewhere: Path | None = None,
+) -> Iterator[tuple[bool, str]]:
     """Commit the newest checkpoint of each URI that is newer than those there.
 
     Args:
         attempt: that commits; the copies may be older.
         where: what the folder is, for the sentences.
+        open_at: opens a URI as the ranks named it.
+        elsewhere: a folder for a checkpoint whose storage cannot be used; None: it stays where it is.
 
-    Yields whether it succeeded, and a sentence about it; nothing for a URI that has the newest checkpoint.
+    Yields whether it succeeded, and a sentence about it; nothing for a URI that has the newest checkpoint. Raises
+    StorageError if a checkpoint cannot be put ``elsewhere`` either.
     """
     damaged: list[tuple[Path, str]] = []
     whole = checkpoints_in(folder, damaged)
@@ -32,13 +44,34 @@ def commit_newest(folder: Path, attempt: Attempt | None, where: str = WHERE) -> 
         with contextlib.suppress(OSError):
             remove_header(path)
         yield False, f"a copy in {where} is damaged: {problem}"
-    for uri, found in whole.items():
-        store = CheckpointStore(open_store(uri), RetentionPolicy(None, None), attempt)
+    for number, (uri, found) in enumerate(whole.items(), 1):
         try:
+            store = CheckpointStore(open_at(uri), RetentionPolicy(None, None), attempt)
             yield from _commit_newest(store, found, where)
         except Exception as error:  # of a framework of storage, too: the other URIs are tried
-            reason = error.message if isinstance(error, CloudtrainError) else repr(error)
-            yield False, f"step {max(found)} is in {where}, and cannot be committed: {reason}"
+            problem = f"step {max(found)} is in {where}, and cannot be committed: {_reason(error)}"
+            if elsewhere is None or isinstance(error, CheckpointError):  # such as a later attempt
+                yield False, problem
+            else:
+                yield _put(found, elsewhere / str(number), uri, problem)
+
+
+def _put(found: dict[int, MemoryCheckpoint], folder: Path, uri: str, problem: str) -> tuple[bool, str]:
+    """Commit the newest checkpoint in ``folder`` instead: see `commit_newest`. Raises StorageError."""
+    try:
+        store = CheckpointStore(open_store(folder.as_uri()), RetentionPolicy(None, None), None)
+        is_put = any(is_committed for is_committed, _ in _commit_newest(store, found, ""))
+    except (CloudtrainError, OSError) as error:
+        raise StorageError(f"{problem}. It cannot be put into {folder} either: {_reason(error)}") from error
+    if not is_put:
+        return False, problem
+    return True, (
+        f"{problem}. Step {max(store.steps())} is on disk: copy what is in {folder} to {uri} to resume from it"
+    )
+
+
+def _reason(error: Exception) -> str:
+    return error.message if isinstance(error, CloudtrainError) else repr(error)
 
 
 def _commit_newest(

@@ -148,6 +148,7 @@ class ListedHosts(HostProcesses):
             source_channel=SOURCE_CHANNEL,
             master_addr=self._found.address or "127.0.0.1",
             no_opt_ml=NO_OPT_ML,
+            restarts_here=False,  # its folder is removed after each attempt, with the path of the memory
         ).to_environ()
         job = NodeJob(
             names=[*self.names, *self.spares],

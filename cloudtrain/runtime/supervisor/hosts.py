@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import islice
@@ -14,7 +15,7 @@ from cloudtrain._system.retries import again
 from cloudtrain._system.safe_open import Beneath
 from cloudtrain.contract import FailureReport, Host, Paths, encode_arguments
 from cloudtrain.contract.documents import LARGEST_REPORT
-from cloudtrain.contract.request_body import channel_documents, request_settings
+from cloudtrain.contract.request_body import channel_documents, request_environment, request_settings
 from cloudtrain.contract.settings import Settings
 from cloudtrain.link.secret import fresh_secret
 from cloudtrain.observe import EventLog
@@ -79,6 +80,10 @@ class Hosts(Protocol):
     def free_spares(self) -> Sequence[str]:
         """The spare hosts that could take a place now."""
 
+    @property
+    def storage_environment(self) -> Mapping[str, str]:
+        """The variables by which the runtimes reach the storage, from this machine."""
+
     def prepare(self) -> None:
         """Create the folders and the configuration of every host, for a new attempt."""
 
@@ -139,6 +144,10 @@ class FolderHosts:
     @property
     def free_spares(self) -> Sequence[str]:
         return [name for name, runtime in self.waiting.items() if runtime.poll() is None]
+
+    @property
+    def storage_environment(self) -> Mapping[str, str]:
+        return {**os.environ, **request_environment(self._request)}
 
     def _attempt_settings(self, attempt: int) -> Settings:
         """Those of the request, and of an attempt on hosts that keep their memory for the next one."""

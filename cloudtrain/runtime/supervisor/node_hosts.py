@@ -213,6 +213,10 @@ class NodeHosts(FolderHosts):
         line = self._programs.memory_kill() if is_killed and self._programs else ""
         return with_memory_kill(found, line) if found and line else found
 
+    @property
+    def storage_environment(self) -> Mapping[str, str]:
+        return {**super().storage_environment, **self._secrets}
+
     @abstractmethod
     def command(self) -> list[str]:
         """The command that starts the node program on every node."""
@@ -246,12 +250,15 @@ class NodeHosts(FolderHosts):
     def _job(self, attempt: int) -> NodeJob:
         one_machine = len(self.names) > 1 and all(map(is_loopback, self.names))
         settings = self._attempt_settings(attempt)
+        local = self._request.get(
+            "node_folder", ""
+        )  # removed after each attempt, with the path of the memory
         settings = replace(
             settings,
             stop_grace=min(settings.stop_grace, self.longest_grace),
             master_addr=self.names[0] if len(self.names) > 1 else "127.0.0.1",
             hosts_on_machine=len(self.names) if one_machine else 1,
-            restarts_here=settings.restarts_here and not self._request.get("container"),
+            restarts_here=settings.restarts_here and not self._request.get("container") and not local,
         )
         return NodeJob(
             names=[*self.names, *self.spares],
@@ -259,7 +266,7 @@ class NodeHosts(FolderHosts):
             environment={**request_environment(self._request), **self._secrets},
             settings=settings.to_environ(),
             interface=self._request.get("network_interface", "auto"),
-            node_folder=self._request.get("node_folder", ""),
+            node_folder=local,
             container=self._container(),
             mounts=needed_mounts(self._request) if self._request.get("container") else [],
             shared=shared_files(self._request) if self._request.get("container") else [],

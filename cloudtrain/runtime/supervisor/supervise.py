@@ -22,9 +22,10 @@ from cloudtrain._system.signals import ENDING, SIGHUP, SIGKILL, handle, own_numb
 from cloudtrain.contract import FailureClass, FailureReport, JobStatus
 from cloudtrain.contract.preemption import NATIVE_STACKS, PREEMPT, STACKS
 from cloudtrain.contract.request_body import request_settings
+from cloudtrain.contract.trackers import new_run_id
 from cloudtrain.errors import CloudtrainError, PlatformError
 from cloudtrain.observe import EventLog, steady
-from cloudtrain.runtime.checkpoint_memory import remove_memory
+from cloudtrain.runtime.checkpoint_memory import LEFT_SECONDS
 from cloudtrain.runtime.diagnose.first_cause import INTERRUPTED, HostEnds, was_interrupted
 from cloudtrain.runtime.outputs.patience import UPLOAD_SECONDS
 from cloudtrain.runtime.supervisor.caps import day_of, limit_of, money, price_of, spent, terms_of_attempt
@@ -33,6 +34,7 @@ from cloudtrain.runtime.supervisor.folder import FOR_NATIVE_STACKS, JobFolder
 from cloudtrain.runtime.supervisor.host_events import HostEvents
 from cloudtrain.runtime.supervisor.hosts import Hosts, RunningHost
 from cloudtrain.runtime.supervisor.job_summary import JobSummary
+from cloudtrain.runtime.supervisor.left_memory import save_left_memory
 from cloudtrain.runtime.supervisor.places import moved
 from cloudtrain.runtime.supervisor.record import (
     HANGUP,
@@ -493,6 +495,7 @@ class Supervisor:
             if reason == PREEMPTED:
                 failure = preemption_report(self._cause, self._not_continued, self._request)
                 reason = TAKEN_BACK[self._cause]
+        self._save_left_memory()
         warnings = disk_warnings(self._folder.path)
         self._record = self._summary.with_results(replace(self._record, ended_at=steady.now()), self._request)
         self._folder.reserve.release()
@@ -500,9 +503,15 @@ class Supervisor:
             self._events.emit("job", status=str(status), exit_code=code)
         self._update(status=status, exit_code=code, failure=failure, reason=reason, warnings=warnings)
         self._folder.reserve.remove()
+
+    def _save_left_memory(self) -> None:
+        """Save what the runtimes have left to an attempt that does not follow."""
+        environ = self._hosts.storage_environment
+        run_id = new_run_id(self._folder.name, self._record.submitted_at)
+        seconds = min(self._stop_grace, LEFT_SECONDS)
         for name in self._hosts.everyone:
             with contextlib.suppress(OSError):
-                remove_memory(self._folder.host(name))
+                save_left_memory(self._folder.host(name), run_id, environ, seconds, self._inform, self._warn)
 
     def _disk_is_full(self, error: OSError) -> FailureReport:
         """The report of an attempt that could not begin. Its hosts, if any, are ended."""
@@ -524,6 +533,9 @@ class Supervisor:
     def _warn(self, message: str) -> None:
         with contextlib.suppress(OSError):  # a full disk
             self._events.emit("warning", message=message)
+        self._inform(message)
+
+    def _inform(self, message: str) -> None:
         self._say(f"[cloudtrain] {message}")
 
     def _say(self, line: str) -> None:

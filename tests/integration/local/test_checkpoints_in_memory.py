@@ -170,8 +170,11 @@ def test_storage_that_is_away_from_then_on(start: Run) -> None:
         server.create_bucket("data")
         environment = {**server.env, "SERVER": str(server.pid)}
         text = plain(uri="s3://data/run")
-        job = start(text, max_retry_attempts=1, environment=environment)
+        job = start(text, max_retry_attempts=1, environment=environment, stop_grace=1)
         logs = ended(job)
+    left = f"{folder(job).host('algo-1').base}/unsaved/1"
+    assert f"Step 30 is on disk: copy what is in {left} to s3://data/run to resume from it" in logs
+    assert Checkpointer(left).steps() == [30]
     assert "resumed from 17 in the memory of this host" in logs
     assert "checkpoint 17 stays in the memory of this host: s3://data/run does not answer" in logs
 
@@ -208,7 +211,9 @@ def test_a_commit_to_storage_that_hangs_delays_no_restart(start: Run, tmp_path: 
         server.create_bucket("data")
         marks = {"SAVED": str(tmp_path / "saved"), "RESTORED": str(tmp_path / "restored")}
         environment = {**server.env, "SERVER": str(server.pid), **marks}
-        job = start(PENDING, distribution=TWO_RANKS, max_retry_attempts=1, environment=environment)
+        job = start(
+            PENDING, distribution=TWO_RANKS, max_retry_attempts=1, environment=environment, stop_grace=1
+        )
         try:
             logs = ended(job)
         finally:
@@ -251,4 +256,12 @@ def test_memory_that_is_full(start: Run, tmp_path: Path) -> None:
 def test_the_last_failure_commits_what_is_in_memory(start: Run) -> None:
     job = wait_for_end(start(plain()))
     assert job.status == JobStatus.FAILED
+    assert Checkpointer(folder(job).path / "checkpoints").steps() == [10, 17], job.logs()
+
+
+def test_the_supervisor_commits_what_a_killed_runtime_has_left(start: Run) -> None:
+    """No attempt follows that could find it."""
+    job = wait_for_end(start(plain(before="os.kill(os.getppid(), signal.SIGKILL)")))
+    assert job.status == JobStatus.FAILED
+    assert "checkpoint 17, which was in the memory of this host, is committed in file:" in job.logs()
     assert Checkpointer(folder(job).path / "checkpoints").steps() == [10, 17], job.logs()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import subprocess
 import time
@@ -69,6 +70,7 @@ class Programs:
     resources = ""
     upload = False
     may_lose_some = False
+    storage_environment = os.environ
 
     def __init__(
         self,

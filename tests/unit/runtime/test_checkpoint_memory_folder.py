@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import stat
 import time
@@ -20,6 +21,7 @@ from cloudtrain.contract import FailureClass, FailureReport, JobStatus, Paths
 from cloudtrain.runtime.checkpoint_memory import STALE_SECONDS, CheckpointMemory, remove_memory
 from cloudtrain.runtime.outcome import HostOutcome
 from cloudtrain.runtime.sampling.machine import Machine
+from cloudtrain.runtime.supervisor.left_memory import save_left_memory
 
 FAILED = HostOutcome(JobStatus.FAILED, FailureReport(FailureClass.HOST_LOST, "a rank failed"))
 COMPLETED = HostOutcome(JobStatus.COMPLETED)
@@ -140,6 +142,94 @@ def test_an_attempt_without_this_host_makes_its_copies_worthless(
     assert third.folder is not None
     assert os.listdir(shared) == [third.folder.name]
     assert not list(third.folder.glob("*.json"))
+
+
+def test_a_completed_training_that_did_not_close_commits_its_last_copy(
+    begin: Begin, shared: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    memory = begin(0)
+    save(memory, tmp_path / "run", monkeypatch)
+    memory.end(COMPLETED, print)
+    assert Checkpointer(tmp_path / "run").steps() == [1]
+    assert os.listdir(shared) == []
+
+
+@pytest.mark.parametrize("outcome", [COMPLETED, FAILED])
+def test_what_the_storage_never_takes_is_put_on_disk(
+    begin: Begin,
+    paths: Paths,
+    shared: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    outcome: HostOutcome,
+) -> None:
+    """Copied to the storage, it is a checkpoint like any other."""
+    memory, run, said, saved = begin(0), tmp_path / "run", list[str](), list[str]()
+    save(memory, run, monkeypatch)
+    run.write_text("no folder")
+    memory.end(outcome, said.append)
+    [problem] = said
+    assert problem.startswith("step 1 is in the memory of this host, and cannot be committed: "), problem
+    save_left_memory(paths, "job", os.environ, 30, saved.append, said.append)
+    [sentence] = saved
+    assert f"Step 1 is on disk: copy what is in {paths.base}/unsaved/1 to {run.as_uri()}" in sentence
+    assert said == [problem] and os.listdir(shared) == []
+    run.unlink()
+    shutil.copytree(paths.base / "unsaved" / "1", run)
+    monkeypatch.delenv(VARIABLE)
+    checkpoint = Checkpointer(run).restore()
+    assert checkpoint is not None and checkpoint.step == 1 and not checkpoint.state["weights"].any()
+
+
+def test_what_no_place_takes_stays_in_memory(
+    begin: Begin, paths: Paths, shared: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    memory, run, said = begin(0), tmp_path / "run", list[str]()
+    save(memory, run, monkeypatch)
+    for file in (run, paths.base / "unsaved"):
+        file.write_text("no folder")
+    memory.end(FAILED, print)
+    save_left_memory(paths, "job", os.environ, 30, print, said.append)
+    [sentence] = said
+    assert sentence.startswith(
+        f"the last checkpoint is left in {memory_path(paths)}, in the memory of this machine: "
+    )
+    assert "cannot be put into" in sentence
+    assert list(memory_path(paths).glob("*.json"))
+    remove_memory(paths)
+
+
+def test_what_the_storage_has_needs_no_process(
+    begin: Begin, paths: Paths, shared: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    memory = begin(0)
+    save(memory, tmp_path / "run", monkeypatch)
+    memory.end(FAILED, print)
+    asked: list[Path] = []
+    remove_memory(paths, lambda folder: not asked.append(folder))
+    assert asked == [] and os.listdir(shared) == []
+
+
+def test_the_ranks_named_a_folder_of_opt_ml(
+    begin: Begin, paths: Paths, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where each host has its own, other processes find it elsewhere."""
+    memory = begin(0)
+    save(memory, paths.checkpoints, monkeypatch)
+    for path in memory_path(paths).glob("*.json"):
+        header = Header.from_bytes(path.read_bytes())
+        path.write_bytes(Header(**{**vars(header), "uri": "file:///opt/ml/checkpoints"}).to_bytes())
+    os.close(memory._owner)  # the runtime is killed
+    saved = list[str]()
+    save_left_memory(paths, "job", os.environ, 30, saved.append, print)
+    [sentence] = saved
+    assert sentence.startswith("checkpoint 1, which was in the memory of this host, is committed in ")
+    assert Checkpointer(paths.checkpoints).steps() == [1]
+    monkeypatch.setattr(memory, "folder", None)
+
+
+def memory_path(paths: Paths) -> Path:
+    return Path((paths.input_config / "memory").read_text())
 
 
 def test_a_failed_attempt_without_copies_leaves_nothing(begin: Begin, shared: Path) -> None:

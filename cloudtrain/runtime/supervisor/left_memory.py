@@ -1,0 +1,92 @@
+"""Saves what the runtimes of a job that ends have left in the memory of this machine.
+
+A runtime leaves it to the next attempt while the storage does not answer, or because it was killed. If no attempt
+follows, another process commits it: the storage is that of the job's variables, and may not answer forever.
+
+Usage: ``python -c PROGRAM LIBRARY FOLDER RUN_ID BASE SECONDS``. Prints a list for each sentence: whether it is good
+news, and the sentence.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Callable
+
+from cloudtrain.contract import Paths
+from cloudtrain.errors import CloudtrainError
+from cloudtrain.runtime.checkpoint_memory import STALE_SECONDS, commit_left, remove_memory
+from cloudtrain.runtime.run_folder import LIBRARY
+from cloudtrain.storage import retry_policy
+
+PROGRAM = (
+    "import sys; del sys.path[0]; sys.path.append(sys.argv[1]);"
+    " from cloudtrain.runtime.supervisor.left_memory import main; main(sys.argv[2:])"
+)
+LONGEST_SECONDS = 180.0
+"""How long to try storage that answers slowly."""
+
+
+def save_left_memory(
+    paths: Paths,
+    run_id: str,
+    environ: Mapping[str, str],
+    seconds: float,
+    say: Callable[[str], None],
+    warn: Callable[[str], None],
+) -> None:
+    """Save what only the memory of a host on this machine has, and free it. Raises OSError.
+
+    Args:
+        paths: of the host.
+        run_id: the identity of the job.
+        environ: variables that reach the storage.
+        seconds: how long to try storage that does not answer.
+        say: is called with each sentence about what was saved.
+        warn: the same for what could not be.
+    """
+
+    def save(folder: Path) -> bool:
+        arguments = [str(folder), run_id, str(paths.base), str(seconds)]
+        process = subprocess.Popen(
+            [sys.executable, "-c", PROGRAM, LIBRARY, *arguments],
+            env=environ,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+        )
+        try:
+            output, errors = process.communicate(timeout=LONGEST_SECONDS)
+        except subprocess.TimeoutExpired:
+            process.kill()  # not waited for: it may hang in a dead mount
+            output, errors = b"", f"the storage has not taken it in {LONGEST_SECONDS:.0f} s".encode()
+        for line in output.splitlines():
+            is_good, sentence = json.loads(line)
+            (say if is_good else warn)(sentence)
+        if process.returncode == 0:
+            return True
+        problem = errors.decode("utf-8", "replace").strip().splitlines()[-1:] or ["it was killed"]
+        warn(
+            f"the last checkpoint is left in {folder}, in the memory of this machine: {problem[0]}. A job that starts "
+            f"here in {STALE_SECONDS / 3600:.0f} h or later removes it"
+        )
+        return False
+
+    remove_memory(paths, save)
+
+
+def main(arguments: list[str]) -> None:
+    folder, run_id, base, seconds = arguments
+    end = time.monotonic() + float(seconds)
+    retry_policy.default.until = lambda: end
+    retry_policy.default.warn = lambda _line: None
+    try:
+        for is_good, sentence in commit_left(Path(folder), run_id, Path(base)):
+            sys.stdout.write(json.dumps([is_good, sentence]) + "\n")
+            sys.stdout.flush()
+    except CloudtrainError as error:
+        sys.exit(error.message)
