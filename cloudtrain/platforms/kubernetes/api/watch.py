@@ -138,6 +138,8 @@ class Reflector:
         ) as watch:
             self._watch = watch
             try:
+                if stop.is_set():  # meanwhile: `stop` found no connection to close
+                    return
                 self.heard_at, self.error = time.monotonic(), None
                 self.connected_at = self.heard_at
                 for change, found in watch.changes():
