@@ -6,8 +6,6 @@ import contextlib
 import ipaddress
 import socket
 
-from cloudtrain._system.sockets import plain
-
 FIB_TRIE, IF_INET6, ROUTE = "/proc/net/fib_trie", "/proc/net/if_inet6", "/proc/net/route"
 
 
@@ -39,7 +37,8 @@ def interface_to(host: str) -> str:
     Sends nothing: the kernel chooses the route when a datagram socket is connected.
     """
     try:
-        family, _, _, _, place = socket.getaddrinfo(plain(host), 9, type=socket.SOCK_DGRAM)[0]
+        name = host.encode() if host.isascii() else host  # see `sockets.plain`, which hosts do not get with this module
+        family, _, _, _, place = socket.getaddrinfo(name, 9, type=socket.SOCK_DGRAM)[0]
         with socket.socket(family, socket.SOCK_DGRAM) as probe:
             probe.connect(place)
             own = ipaddress.ip_address(str(probe.getsockname()[0]).partition("%")[0])
