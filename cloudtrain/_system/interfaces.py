@@ -37,7 +37,8 @@ def interface_to(host: str) -> str:
     Sends nothing: the kernel chooses the route when a datagram socket is connected.
     """
     try:
-        name = host.encode() if host.isascii() else host  # see `sockets.plain`, which hosts do not get with this module
+        # see `sockets.plain`, which hosts do not get with this module
+        name = host.encode() if host.isascii() else host
         family, _, _, _, place = socket.getaddrinfo(name, 9, type=socket.SOCK_DGRAM)[0]
         with socket.socket(family, socket.SOCK_DGRAM) as probe:
             probe.connect(place)
