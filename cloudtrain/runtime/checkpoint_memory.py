@@ -108,8 +108,8 @@ class CheckpointMemory:
         self._attempt_id, self._has_started = attempt_id, True
         if self.folder:
             with contextlib.suppress(OSError):
+                (self.folder / COMMITTED).unlink(missing_ok=True)  # also where nothing can be written
                 write_whole(self.folder / IDENTITY, attempt_id.encode())
-                (self.folder / COMMITTED).unlink()
 
     def may_stay(self, failure: FailureReport) -> bool:
         """Whether the copies may be left to the next attempt: it finds them here, and the storage does not answer."""

@@ -39,6 +39,7 @@ def commit_newest(
     StorageError if a checkpoint cannot be put ``elsewhere`` either.
     """
     damaged: list[tuple[Path, str]] = []
+    left: list[str] = []
     whole = checkpoints_in(folder, damaged)
     for path, problem in damaged:
         with contextlib.suppress(OSError):
@@ -52,8 +53,13 @@ def commit_newest(
             problem = f"step {max(found)} is in {where}, and cannot be committed: {_reason(error)}"
             if elsewhere is None or isinstance(error, CheckpointError):  # such as a later attempt
                 yield False, problem
-            else:
+                continue
+            try:
                 yield _put(found, elsewhere / str(number), uri, problem)
+            except StorageError as worse:  # the other URIs are tried
+                left.append(worse.message)
+    if left:
+        raise StorageError(". ".join(left))
 
 
 def _put(found: dict[int, MemoryCheckpoint], folder: Path, uri: str, problem: str) -> tuple[bool, str]:

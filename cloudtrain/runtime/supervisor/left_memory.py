@@ -9,15 +9,17 @@ news, and the sentence.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import subprocess
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Callable
 
 from cloudtrain.contract import Paths
+from cloudtrain.contract.documents import parse_json
 from cloudtrain.errors import CloudtrainError
 from cloudtrain.runtime.checkpoint_memory import STALE_SECONDS, commit_left, remove_memory
 from cloudtrain.runtime.run_folder import LIBRARY
@@ -61,11 +63,11 @@ def save_left_memory(
         )
         try:
             output, errors = process.communicate(timeout=LONGEST_SECONDS)
-        except subprocess.TimeoutExpired:
+        except subprocess.TimeoutExpired as late:
             process.kill()  # not waited for: it may hang in a dead mount
-            output, errors = b"", f"the storage has not taken it in {LONGEST_SECONDS:.0f} s".encode()
-        for line in output.splitlines():
-            is_good, sentence = json.loads(line)
+            output = late.stdout or b""
+            errors = f"the storage has not taken it in {LONGEST_SECONDS:.0f} s".encode()
+        for is_good, sentence in _sentences(output):
             (say if is_good else warn)(sentence)
         if process.returncode == 0:
             return True
@@ -79,6 +81,15 @@ def save_left_memory(
     remove_memory(paths, save)
 
 
+def _sentences(output: bytes) -> Iterator[tuple[bool, str]]:
+    """The lists that `main` has printed. A library, or a ``sitecustomize`` of the job, may print other lines."""
+    for line in output.splitlines():
+        with contextlib.suppress(ValueError, TypeError):
+            is_good, sentence = parse_json(line)
+            if isinstance(is_good, bool) and isinstance(sentence, str):
+                yield is_good, sentence
+
+
 def main(arguments: list[str]) -> None:
     folder, run_id, base, seconds = arguments
     end = time.monotonic() + float(seconds)
@@ -86,7 +97,7 @@ def main(arguments: list[str]) -> None:
     retry_policy.default.warn = lambda _line: None
     try:
         for is_good, sentence in commit_left(Path(folder), run_id, Path(base)):
-            sys.stdout.write(json.dumps([is_good, sentence]) + "\n")
+            sys.stdout.write(f"\n{json.dumps([is_good, sentence])}\n")
             sys.stdout.flush()
     except CloudtrainError as error:
         sys.exit(error.message)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
 import signal
@@ -197,6 +198,65 @@ def test_what_no_place_takes_stays_in_memory(
     assert "cannot be put into" in sentence
     assert list(memory_path(paths).glob("*.json"))
     remove_memory(paths)
+
+
+def test_one_storage_that_is_away_keeps_no_other_from_taking_its_checkpoint(
+    begin: Begin, paths: Paths, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    memory, said, saved = begin(0), list[str](), list[str]()
+    for name in "abc":
+        save(memory, tmp_path / name, monkeypatch)
+    (paths.base / "unsaved").write_text("no folder")
+    for name in "ac":
+        (tmp_path / name).write_text("no folder")
+    os.close(memory._owner)  # the runtime is killed
+    save_left_memory(paths, "job", os.environ, 30, saved.append, said.append)
+    assert [sentence.rpartition("/")[2] for sentence in saved] == ["b"]
+    [sentence] = said
+    assert sentence.count("cannot be put into") == 2
+    remove_memory(paths)
+    monkeypatch.setattr(memory, "folder", None)
+
+
+def test_what_else_the_program_prints_is_not_a_sentence(
+    begin: Begin, paths: Paths, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It has the variables of the job, and so its ``sitecustomize``."""
+    memory, said, saved = begin(0), list[str](), list[str]()
+    save(memory, tmp_path / "run", monkeypatch)
+    os.close(memory._owner)  # the runtime is killed
+    site = tmp_path / "site"
+    site.mkdir()
+    (site / "sitecustomize.py").write_text("print('welcome', [1], 2, '[1, 2]', sep='\\n', end=' ')")
+    environ = {**os.environ, "PYTHONPATH": str(site)}
+    save_left_memory(paths, "job", environ, 30, saved.append, said.append)
+    [sentence] = saved
+    assert sentence.startswith("checkpoint 1, which was in the memory of this host, is committed in ")
+    assert said == []
+    monkeypatch.setattr(memory, "folder", None)
+
+
+def test_an_attempt_in_full_memory_knows_that_its_copies_are_not_committed(
+    begin: Begin, paths: Paths, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = begin(0)
+    save(first, tmp_path / "run", monkeypatch)
+    first.end(FAILED, print)
+    second = begin(1)
+    (memory_path(paths) / "identity.new").mkdir()
+    (memory_path(paths) / "identity.new" / "file").touch()
+    with monkeypatch.context() as full:
+        full.setattr(shutil, "rmtree", failing)
+        second.starts("b")
+    asked: list[Path] = []
+    os.close(second._owner)  # the runtime is killed
+    remove_memory(paths, lambda folder: not asked.append(folder))
+    assert len(asked) == 1
+    monkeypatch.setattr(second, "folder", None)
+
+
+def failing(_path: object) -> None:
+    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
 def test_what_the_storage_has_needs_no_process(
