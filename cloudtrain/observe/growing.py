@@ -41,15 +41,16 @@ def is_same(read: Read, mark: Bookmark) -> bool:
     return not mark.before or read(mark.position - len(mark.before))[: len(mark.before)] == mark.before
 
 
-def new_lines(read: Read, mark: Bookmark) -> Iterator[list[str]]:
+def new_lines(read: Read, mark: Bookmark, longest: int = LONGEST_LINE) -> Iterator[list[str]]:
     """The complete lines after ``mark``, some at a time; moves the mark past those that were returned.
 
-    A line without its end, which may be in the course of being written, is left for the next call.
+    A line without its end, which may be in the course of being written, is left for the next call, unless it has more
+    than ``longest`` bytes.
     """
     data = read(mark.position)
     while data:
         end = data.rfind(b"\n") + 1
-        if not end and len(data) <= LONGEST_LINE:
+        if not end and len(data) <= longest:
             more = read(mark.position + len(data))
             if not more:
                 return

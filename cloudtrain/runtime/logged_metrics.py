@@ -35,6 +35,8 @@ MOST_NAMES = 1000
 MOST_LINES = 100
 """Lines of one rank that are read before what is complete is recorded: a script may write as many as it likes."""
 CHUNK = 1 << 20
+LONGEST_LINE = 4 << 20
+"""Bytes: the longest names of `cloudtrain.observe.metric_log.MOST_VALUES` have 3 MB in JSON."""
 LOST = (
     "metrics of cloudtrain.log() are lost: more were logged than this host could record in "
     f"{MOST_CLOSE_SECONDS:.0f} s after the end"
@@ -189,7 +191,7 @@ def _read(path: str, mark: Bookmark) -> Iterator[str]:
         return
     read = 0
     try:
-        for lines in new_lines(lambda position: os.pread(descriptor, CHUNK, position), mark):
+        for lines in new_lines(lambda position: os.pread(descriptor, CHUNK, position), mark, LONGEST_LINE):
             yield from lines
             read += len(lines)
             if read > MOST_LINES:
@@ -201,7 +203,10 @@ def _read(path: str, mark: Bookmark) -> Iterator[str]:
 
 
 def _parse(line: str) -> list[tuple[float, int, int, str, float]]:
-    """The time, step, rank, name and value of each metric in a line; none if a script wrote something else."""
+    """The time, step, rank, name and value of each metric in a line; none if a script wrote something else.
+
+    A call whose step is not a number, or huge, does not spoil the others.
+    """
     try:
         rank, begin, moments, steps, lists, kinds, values = parse_json(line)
         times, numbers = (array("d", bytes.fromhex(digits)) for digits in (moments, values))
@@ -213,16 +218,14 @@ def _parse(line: str) -> list[tuple[float, int, int, str, float]]:
             raise ValueError
         number = iter(numbers)
         return [
-            (begin + moment, _whole(step), _whole(rank), name, value)
+            (begin + moment, step, rank, name, value)
             for moment, step, each in zip(times, steps, names)
             for name, value in zip(each, number)
-            if 0 < len(name) <= LONGEST_NAME
+            if 0 < len(name) <= LONGEST_NAME and _is_whole(step) and _is_whole(rank)
         ]
-    except (TypeError, ValueError, AttributeError, OverflowError, IndexError):
+    except (TypeError, ValueError, AttributeError, OverflowError, LookupError):
         return []
 
 
-def _whole(number: Any) -> int:
-    if isinstance(number, int) and abs(number) <= LARGEST_NUMBER:
-        return number
-    raise ValueError
+def _is_whole(number: Any) -> bool:
+    return isinstance(number, int) and abs(number) <= LARGEST_NUMBER

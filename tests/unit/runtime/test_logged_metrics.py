@@ -135,6 +135,7 @@ GOOD = line_of(0, (1000.0, 1, {"loss": 0.5}))
             for bad in ('["0",0.0,', "[0,", '[0,"now",', "[0,-1e6,", f"[0,{'9' * 400},")
         ),
         GOOD.replace('"]', '",1]'),
+        GOOD.replace('[["loss"]],[0]', '{},["loss"]'),
     ],
 )
 def test_other_lines_are_ignored(ranks: Ranks, line: str) -> None:
@@ -166,6 +167,19 @@ def test_calls_of_different_names_arrive_in_one_line(ranks: Ranks) -> None:
         "lr": [(0.1 * step, step) for step in (1, 2, 3)],
         "n": [(step, step) for step in (1, 2, 3)],
     }
+
+
+def test_a_step_that_no_training_reaches_does_not_spoil_the_other_calls(ranks: Ranks) -> None:
+    ranks.write(0, line_of(0, *((1000.0, step, {"loss": 0.5}) for step in (1, 2**60, 2))))
+    assert [point.step for point in ranks.series()["loss"]] == [1, 2]
+
+
+def test_calls_of_many_long_names_arrive(ranks: Ranks, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Their line is longer than any event, and longer than one read of the file."""
+    monkeypatch.setattr(logged_metrics, "CHUNK", 1 << 12)
+    names = [f"{number:03}{'n' * 240}" for number in range(400)]
+    ranks.write(0, line_of(0, *((1000.0, step, {name: 0.5}) for step, name in enumerate(names))))
+    assert sorted(ranks.series()) == names
 
 
 def test_values_that_are_not_finite_are_kept(ranks: Ranks) -> None:
