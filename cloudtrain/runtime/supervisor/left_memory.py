@@ -53,7 +53,22 @@ def save_left_memory(
     """
 
     def save(folder: Path) -> bool:
-        arguments = [str(folder), run_id, str(paths.base), str(seconds)]
+        output, problem = _run([str(folder), run_id, str(paths.base), str(seconds)], environ)
+        for is_good, sentence in _sentences(output):
+            (say if is_good else warn)(sentence)
+        if problem:
+            warn(
+                f"the last checkpoint is left in {folder}, in the memory of this machine: {problem}. A job that starts "
+                f"here in {STALE_SECONDS / 3600:.0f} h or later removes it"
+            )
+        return not problem
+
+    remove_memory(paths, save)
+
+
+def _run(arguments: list[str], environ: Mapping[str, str]) -> tuple[bytes, str]:
+    """Run `main` in a process. Returns its output, and why it has not saved all; empty if it has."""
+    try:
         process = subprocess.Popen(
             [sys.executable, "-c", PROGRAM, LIBRARY, *arguments],
             env=environ,
@@ -61,24 +76,17 @@ def save_left_memory(
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
         )
-        try:
-            output, errors = process.communicate(timeout=LONGEST_SECONDS)
-        except subprocess.TimeoutExpired as late:
-            process.kill()  # not waited for: it may hang in a dead mount
-            output = late.stdout or b""
-            errors = f"the storage has not taken it in {LONGEST_SECONDS:.0f} s".encode()
-        for is_good, sentence in _sentences(output):
-            (say if is_good else warn)(sentence)
-        if process.returncode == 0:
-            return True
-        problem = errors.decode("utf-8", "replace").strip().splitlines()[-1:] or ["it was killed"]
-        warn(
-            f"the last checkpoint is left in {folder}, in the memory of this machine: {problem[0]}. A job that starts "
-            f"here in {STALE_SECONDS / 3600:.0f} h or later removes it"
-        )
-        return False
-
-    remove_memory(paths, save)
+    except OSError as error:  # such as no memory for another process
+        return b"", str(error)
+    try:
+        output, errors = process.communicate(timeout=LONGEST_SECONDS)
+    except subprocess.TimeoutExpired as late:
+        process.kill()  # not waited for: it may hang in a dead mount
+        return late.stdout or b"", f"the storage has not taken it in {LONGEST_SECONDS:.0f} s"
+    if process.returncode == 0:
+        return output, ""
+    lines = errors.decode("utf-8", "replace").strip().splitlines()
+    return output, lines[-1] if lines else "it was killed"
 
 
 def _sentences(output: bytes) -> Iterator[tuple[bool, str]]:

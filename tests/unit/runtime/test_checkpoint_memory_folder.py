@@ -7,6 +7,7 @@ import os
 import shutil
 import signal
 import stat
+import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -233,6 +234,22 @@ def test_what_else_the_program_prints_is_not_a_sentence(
     [sentence] = saved
     assert sentence.startswith("checkpoint 1, which was in the memory of this host, is committed in ")
     assert said == []
+    monkeypatch.setattr(memory, "folder", None)
+
+
+def test_a_process_that_cannot_start_leaves_the_copy(
+    begin: Begin, paths: Paths, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    memory, said = begin(0), list[str]()
+    save(memory, tmp_path / "run", monkeypatch)
+    os.close(memory._owner)  # the runtime is killed
+    with monkeypatch.context() as gone:
+        gone.setattr(sys, "executable", str(tmp_path / "no Python"))
+        save_left_memory(paths, "job", os.environ, 30, print, said.append)
+    [sentence] = said
+    assert "in the memory of this machine: [Errno 2] No such file or directory: " in sentence
+    assert list(memory_path(paths).glob("*.json"))
+    remove_memory(paths)
     monkeypatch.setattr(memory, "folder", None)
 
 
