@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from cloudtrain.config import read_config
 from cloudtrain.contract.host import gpu_count
 from cloudtrain.cost.known import PLATFORMS, config_prices, config_rows, known_prices, today
 from cloudtrain.cost.prices import PriceRow, Where, find_price, in_force
@@ -215,13 +216,17 @@ def capped(terms: CostTerms, job: TrainingJob, groups: Sequence[Nodes]) -> CostT
     return msgspec.structs.replace(terms, cap=cap, cap_seconds=seconds, reserve=reserve)
 
 
-def check_projection(job: TrainingJob, max_run: int | None, max_cost: float | None, whose: str = "") -> None:
+def check_projection(
+    job: TrainingJob, max_run: int | None, max_cost: float | None, whose: str = "its"
+) -> None:
     """Refuse a ``max_run`` with which ``job`` may cost more than ``max_cost``: the user has set both.
+
+    A ``max_run`` of the config file is for all jobs. It gives way to a ``max_cost`` that is not from there.
 
     Args:
         job: with its `CostTerms`.
         max_run: as the user has set it: a platform's default gives way to the cap.
-        whose: the owner of the cap, to append.
+        whose: the owner of the cap.
 
     Raises:
         InvalidJob: with the largest ``max_run`` that fits.
@@ -236,10 +241,16 @@ def check_projection(job: TrainingJob, max_run: int | None, max_cost: float | No
     most = hourly * seconds / HOUR
     if most <= max_cost * (1 + 1e-9):
         return
+    config = read_config()
+    if max_run == config.get("max_run") and max_cost != config.get("max_cost"):
+        return
     longest = max(1, math.floor(max_cost / hourly / times * HOUR - terms.reserve))
+    cost, cap = money(most, terms.currency), money(max_cost, terms.currency)
+    if cost == cap:
+        cost, cap = (f"{amount:.10g} {terms.currency}" for amount in (most, max_cost))
+    runs = f"{times} attempts of {max_run} s each" if times > 1 else f"{max_run} s of this job"
     raise InvalidJob(
-        f"max_run: {_runs(job, max_run)} may cost {money(most, terms.currency)}, at {_rate(terms)}: more than the "
-        f"max_cost of {money(max_cost, terms.currency)}{whose}",
+        f"max_run: {runs} may cost {cost}, at {_rate(terms)}, which is more than {whose} max_cost of {cap}",
         hint=f"Set max_run to at most {longest}, or raise max_cost. Without max_run, max_cost alone stops the job, "
         "early enough to save a checkpoint.",
     )

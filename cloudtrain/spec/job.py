@@ -31,7 +31,7 @@ from cloudtrain.spec.variables import check_no_variables
 
 Positive = Annotated[int, Meta(ge=1)]
 NotNegative = Annotated[int, Meta(ge=0)]
-Seconds = Annotated[int, Meta(ge=1)]
+Seconds = Annotated[int, Meta(ge=1, le=10**9)]
 Runtime = Literal["cloudtrain", "toolkit"]
 InputMode = Annotated[str, Meta(pattern="^(File|FastFile|Pipe)$")]
 

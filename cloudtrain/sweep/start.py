@@ -184,7 +184,7 @@ def _first_trial(fields: Mapping[str, Any], plan: SweepPlan) -> tuple[dict[str, 
     first.max_cost = plan.max_cost and plan.max_cost / plan.parallel
     submission = prepare(placed_fields(plan, first, platform), platform, is_share=True, defaults={})
     try:
-        for cap, whose in ((job.max_cost, ""), (plan.max_cost, " of the sweep")):
+        for cap, whose in ((job.max_cost, "its"), (plan.max_cost, "the sweep's")):
             check_projection(submission.job, job.max_run, cap, whose)
     except InvalidJob:
         if submission.caches:

@@ -433,11 +433,29 @@ def test_a_max_run_that_may_cost_more_than_max_cost_is_refused(prices: Path) -> 
     first = TrainingJob.from_dict({"entry_point": "a.py", "max_run": 7200})
     first = msgspec.structs.replace(first, cost_terms=CostTerms(12.0, "EUR"))
     with pytest.raises(InvalidJob) as raised:
-        check_projection(first, 7200, 12.0, " of the sweep")
+        check_projection(first, 7200, 12.0, "the sweep's")
     assert raised.value.message == (
-        "max_run: max_run of 7200 s may cost 24.00 EUR, at 12.00 EUR an hour: more than the max_cost of 12.00 EUR of "
-        "the sweep"
+        "max_run: 7200 s of this job may cost 24.00 EUR, at 12.00 EUR an hour, which is more than the sweep's max_cost "
+        "of 12.00 EUR"
     )
+    with pytest.raises(InvalidJob, match=r"cost 12\.00333333 EUR, .* more than its max_cost of 12 EUR\n"):
+        check_projection(first, 3601, 12.0)
+
+
+def test_a_max_run_of_the_config_file_gives_way_to_the_cap_of_a_job(prices: Path) -> None:
+    """It is a default for all jobs. Where the cap is one as well, the file contradicts itself."""
+    table = "prices: {currency: EUR, rows: [{platform: slurm, node_hour: 6}]}\nmax_run: 7200\n"
+    prices.write_text(table)
+    assert fits(7200, 12.0)
+    assert not fits(7201, 12.0)
+    prices.write_text(f"{table}max_cost: 12\n")
+    assert not fits(7200, 12.0)
+    assert fits(7200, 13.0)
+
+
+def test_the_time_of_a_job_is_bounded() -> None:
+    with pytest.raises(InvalidJob, match="max_run: expected a whole number"):
+        TrainingJob.from_dict({"entry_point": "a.py", "max_run": 10**400})
 
 
 QUEUED = [{"retry_strategy": 3}, {"retry_strategy": {"attempts": 2}, "preemption_configuration": 1}]

@@ -374,7 +374,8 @@ def test_the_cost_of_all_trials_is_capped(folder: Path, monkeypatch: pytest.Monk
         start(folder, trials=50, max_cost=0.003)
     monkeypatch.setenv("CLOUDTRAIN_CONFIG", str(folder / "prices.yaml"))
     with pytest.raises(
-        InvalidJob, match=r"max_run of 19 s may cost .*: more than the max_cost of 0.003 EUR of the sweep"
+        InvalidJob,
+        match=r"19 s of this job may cost .*, which is more than the sweep's max_cost of 0.003 EUR",
     ):
         start(folder, trials=50, max_cost=0.003, fields={"max_run": 19})
     started = start(folder, trials=50, max_cost=0.003, fields={"max_run": 18})  # later trials have less

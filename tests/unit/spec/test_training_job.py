@@ -172,7 +172,7 @@ REFUSED = {
         {"debugger_hook_config": 5},
         r"^debugger_hook_config: expected a mapping or true or false, got 5$",
     ),
-    "long-text": ({"max_run": "x" * 99}, r"^max_run: expected a whole number of at least 1, got text$"),
+    "long-text": ({"max_run": "x" * 99}, r"^max_run: expected a whole number from 1 to 1e\+09, got text$"),
     "key": ({"hyperparameters": {1: 2}}, r"^hyperparameters: the name 1 is not text\n  Put it in quotes"),
     "field-name": ({3: 4}, r"^the name 3 is not text"),
     "required": (
