@@ -29,17 +29,22 @@ def read_mounts(table: Path) -> Iterator[tuple[str, str]]:
         yield point, os.fsdecode(fields[fields.index(b"-") + 1])
 
 
-def is_on_network(folder: str, table: Path | None = None) -> bool:
+def is_on_network(folder: str, table: Path = MOUNTS) -> bool:
     """Whether a folder is on a network file system, where processes cannot share memory well through a file.
 
     Args:
         table: the mounts, as in proc(5): by default, those of this process. Without it, as on other systems, nothing is
             on a network.
     """
-    folder = os.path.realpath(folder).rstrip("/") + "/"
+    return is_below_network_mount(os.path.realpath(folder), table)
+
+
+def is_below_network_mount(path: str, table: Path) -> bool:
+    """The same for an absolute path without links. Does not touch the file system, which may hang."""
+    path = path.rstrip("/") + "/"
     found, kind = "", ""
-    for mount, its_kind in read_mounts(table or MOUNTS):
+    for mount, its_kind in read_mounts(table):
         point = mount.rstrip("/") + "/"
-        if folder.startswith(point) and len(point) >= len(found):
+        if path.startswith(point) and len(point) >= len(found):
             found, kind = point, its_kind
     return kind in NETWORK or kind.startswith("fuse")

@@ -21,6 +21,8 @@ REAP_SECONDS = 1.0
 """Seconds between two looks for adopted processes that have ended."""
 ROUNDS = 50
 """Each round ends one generation."""
+KILLED_SECONDS = 10.0
+"""How long a process is waited for after SIGKILL: it may stay in the kernel while a file system does not answer."""
 
 _CHILDREN = Path("/proc/self/task")
 _SET_SUBREAPER, _GET_SUBREAPER = 36, 37  # prctl(2)
@@ -76,16 +78,30 @@ class OrphanReaper:
         self._dead = dead
 
 
-def end_descendants() -> None:
-    """Kill all children of this process, and their children as this process adopts them."""
+def end_descendants() -> list[int]:
+    """Kill all children of this process, and their children as this process adopts them.
+
+    Returns those that have not ended within `KILLED_SECONDS`, because the kernel holds them.
+    """
+    deadline = time.monotonic() + KILLED_SECONDS
     if not _CHILDREN.is_dir():
-        _kill(descendants(_processes(), os.getpid()))
-        return
+        return _kill(descendants(_processes(), os.getpid()), deadline)
+    left: list[int] = []
     for _ in range(ROUNDS):
         children = [int(pid) for task in _CHILDREN.glob("*/children") for pid in _read(task).split()]
-        if not children:
-            return
-        _kill(children)
+        if {*children} <= {*left}:
+            break
+        left = _kill(children, deadline)
+    return left
+
+
+def show_left(processes: list[int]) -> str:
+    """A warning about processes that `end_descendants` has returned."""
+    noun = "process" if len(processes) == 1 else "processes"
+    return (
+        f"SIGKILL has not ended {noun} {', '.join(map(str, processes))}: the kernel holds on to it, as it does while a "
+        "file system does not answer"
+    )
 
 
 def descendants(parents: dict[int, int], ancestor: int) -> list[int]:
@@ -115,12 +131,23 @@ def _processes() -> dict[int, int]:
     return {int(pid): int(parent) for pid, parent in map(str.split, listed.splitlines())}
 
 
-def _kill(processes: list[int]) -> None:
+def _kill(processes: list[int], deadline: float) -> list[int]:
+    """Kill processes and wait for the children among them. Returns those that are left at the deadline."""
     for pid in processes:
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, SIGKILL)
-        with contextlib.suppress(ChildProcessError):
-            os.waitpid(pid, 0)
+    pause = 0.0
+    while (processes := [pid for pid in processes if not _has_ended(pid)]) and time.monotonic() < deadline:
+        time.sleep(pause)
+        pause = min(pause + 0.001, 0.05)
+    return processes
+
+
+def _has_ended(child: int) -> bool:
+    try:
+        return exit_code(child) is not None
+    except ChildProcessError:
+        return True
 
 
 def _is_zombie(pid: int) -> bool:

@@ -538,7 +538,11 @@ class HostRun:
         for channel in self._preparation.inputs:  # before the processes that hold the mounts are ended
             channel.stop()
         if self._launch:
-            end_descendants()
+            if left := end_descendants():
+                who = ", ".join(map(str, left))
+                self._warn(
+                    f"SIGKILL does not end process {who}: it may wait for a file system that does not answer"
+                )
             if self._reports:
                 self._reports.close()
             if self._logged:

@@ -27,7 +27,7 @@ from cloudtrain.contract.trackers import without_outer_job
 from cloudtrain.platforms.local import namespace
 from cloudtrain.platforms.local.namespace import no_opt_ml
 from cloudtrain.platforms.supervised.main import run_supervisor
-from cloudtrain.runtime.descendants import adopt_orphans, end_descendants
+from cloudtrain.runtime.descendants import adopt_orphans, end_descendants, show_left
 from cloudtrain.runtime.entrypoint import main  # loaded once, for all forked hosts
 from cloudtrain.runtime.run_folder import LIBRARY, RUN_RUNTIME
 from cloudtrain.runtime.supervisor.folder import JobFolder
@@ -63,7 +63,8 @@ class HostProcesses(FolderHosts):
 
     def finish(self, *, failed: bool) -> FailureReport | None:
         """End the processes that the ranks of a killed runtime have left. The runtimes upload the outputs."""
-        end_descendants()
+        if left := end_descendants():
+            self._warn(show_left(left))
         return None
 
     def _start(self, name: str, attempt: int, log: int) -> HostProcess:

@@ -231,9 +231,13 @@ class JobWatch:
         ranks = sorted(ranks)
         place, stack = places[ranks[0]]
         host = self.host_of(ranks[0])
-        where = place.call or "an unknown place"
         are, wait = ("is", "waits") if len(ranks) == 1 else ("are", "wait")
-        does = f"{wait} for storage in" if cause == STORAGE else f"{are} in"
+        if place.call and not stack:
+            does = f": {place.call}"  # the state of a rank that shows no stack
+        else:
+            does = (
+                f" {f'{wait} for storage' if cause == STORAGE else are} in {place.call or 'an unknown place'}"
+            )
         self._still = [rank for rank, seconds in self._idle.items() if seconds >= self.limit]
         self.hanging = Hanging(
             ranks=show_ranks(ranks),
@@ -242,7 +246,7 @@ class JobWatch:
             host=host,
             cause=cause,
             where=place.call,
-            message=message or f"{_who(ranks)}{f' on {host}' * (len(ranks) == 1)} {does} {where}{others}",
+            message=message or f"{_who(ranks)}{f' on {host}' * (len(ranks) == 1)}{does}{others}",
             stack=stack,
             seconds=round(max(found.seconds for _, found in self._silent.values()), 1),
         )

@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from cloudtrain._system.files import READ_REGULAR, open_regular
+from cloudtrain._system.mounts import is_below_network_mount
 from cloudtrain._system.patterns import pattern
 from cloudtrain._system.processes import stat_fields
 from cloudtrain.runtime.diagnose.tracers import Frame, Tracer
@@ -290,11 +291,21 @@ def _age(pid: int) -> float:
 
 
 def _asleep(pid: int) -> str:
-    """The state of a process in uninterruptible sleep, with the function of the kernel in which it waits."""
+    """The state of a process in uninterruptible sleep, with the function of the kernel in which it waits.
+
+    It names a file that the process has open on a network file system: that may not answer.
+    """
     where = ""
     with contextlib.suppress(OSError):
         where = Path(f"/proc/{pid}/wchan").read_text()
-    return f"sleeps uninterruptibly in the kernel{f' ({where})' if where.isidentifier() else ''}"
+    state = f"sleeps uninterruptibly in the kernel{f' ({where})' if where.isidentifier() else ''}"
+    table = Path(f"/proc/{pid}/mountinfo")
+    for descriptor in Path(f"/proc/{pid}/fd").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            file = os.readlink(descriptor)  # unlike the file itself, this answers
+            if file.startswith("/") and is_below_network_mount(file, table):
+                return f"{state}, with {file} open, on a network file system"
+    return state
 
 
 def _signal_thread(pid: int, thread: int, number: int) -> bool:

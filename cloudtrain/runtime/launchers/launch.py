@@ -23,6 +23,7 @@ from cloudtrain._system.processes import signal_group, stat_fields
 from cloudtrain._system.signals import SIGKILL
 from cloudtrain.contract import PREEMPTED, FailureReport, RankSlot
 from cloudtrain.observe import commits, heartbeat, steady
+from cloudtrain.runtime.descendants import KILLED_SECONDS
 from cloudtrain.runtime.diagnose.rank_exit import LARGEST_OUTPUT, RankExit
 from cloudtrain.runtime.output import OutputMerger
 from cloudtrain.runtime.parent_death import RUNTIME_PID
@@ -315,10 +316,14 @@ class Launch:
             # if the rank has ended, a process with its id is another one
             if record is not None and not (slot.rank in self.exits and process_lives(record.pid)):
                 _kill_group(record.pid)
-        for process in [*self.processes, *([self.server] if self.server else [])]:
+        started = [*self.processes, *([self.server] if self.server else [])]
+        for process in started:
             if process.poll() is None:
                 _kill_group(process.pid)
-            process.wait()
+        deadline = time.monotonic() + KILLED_SECONDS
+        for process in started:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.wait(max(deadline - time.monotonic(), 0))
 
     def clean_up(self) -> None:
         """Remove files of the agent, and spare files, after everything has ended."""

@@ -234,6 +234,13 @@ def test_a_hang_is_over_with_the_first_sign_of_life() -> None:
     assert watch.sign == "a rank on algo-0 logged a value"
 
 
+def test_a_rank_without_a_stack_is_named_with_its_state() -> None:
+    watch = watch_of({0: 400})
+    found = watch.judge({0: (Place(OUTSIDE, "sleeps uninterruptibly in the kernel"), "")})
+    assert found
+    assert str(found).endswith("rank 0 on algo-0: sleeps uninterruptibly in the kernel")
+
+
 def test_a_rank_that_has_ended_is_named() -> None:
     watch = watch_of({0: 400})
     found = watch.judge({0: (ALLREDUCE, ""), 1: (Place(OUTSIDE), "")}, ended=[1])
