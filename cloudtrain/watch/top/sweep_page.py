@@ -17,6 +17,8 @@ from cloudtrain.watch.sweeps import SweepView, look_at_sweep, shown
 from cloudtrain.watch.top.lines import Column, bar, fitted, joined, safe, table
 
 BAR = 24
+NAME = 22
+"""The room for the share and the name of a parameter, which a bar leaves."""
 SPARK = 30
 AXIS = 9
 """The width of the axis of a parameter: a trial is a mark on each."""
@@ -52,12 +54,12 @@ def sweep_page(view: SweepView, width: int, height: int | None, notes: Sequence[
         height: the lines of the screen: the best trials that fit are shown; None: as many as there are.
         notes: lines at the top, about the view itself.
     """
-    head = [*notes, *_head(view)]
+    head = [*notes, *_head(view, width)]
     room = None if height is None else max(height - len(head) - 1, 0)
     return [fitted(line, width) for line in (*head, *_coordinates(view, width, room))][:height]
 
 
-def _head(view: SweepView) -> Iterator[Text]:
+def _head(view: SweepView, width: int) -> Iterator[Text]:
     plan, trials = view.plan, view.trials
     how = plan.sampler + (f", pruned by {plan.pruner}" if plan.pruner else "")
     took = (view.ended_at or time.time()) - trials.created_at
@@ -74,8 +76,9 @@ def _head(view: SweepView) -> Iterator[Text]:
     shares, why_none = importance(view)
     if why_none:
         yield _line("importance", why_none)
+    room = max(min(BAR, width - LABEL - NAME), 0)
     for number, (name, share) in enumerate(shares.items()):
-        yield _line("" if number else "importance", f"{bar(share, BAR)} {share:6.1%}  {name}")
+        yield _line("" if number else "importance", f"{bar(share, room)} {share:6.1%}  {name}")
     yield Text()
 
 
@@ -97,8 +100,8 @@ def _coordinates(view: SweepView, width: int, room: int | None) -> list[Text]:
             column
             for number, name in enumerate(names)
             for column in (
-                Column(escaped(name), number + 1, most=AXIS),
-                Column("", number + 1, most=LONGEST),
+                Column(escaped(name), 2 * number + 1, most=AXIS),
+                Column("", 2 * number + 2, most=LONGEST),
             )
         ),
     ]

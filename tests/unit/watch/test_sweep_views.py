@@ -98,7 +98,7 @@ def test_few_trials_and_a_missing_library_are_named(monkeypatch: pytest.MonkeyPa
     assert look_at_sweep("few").status == "Interrupted"
     large_sweep("many", 40)
     monkeypatch.setitem(sys.modules, "optuna", None)
-    assert "pip install '.\\[sweep\\]'" in render_sweep("many", markdown=True)
+    assert "Run: pip install cmaes optuna scipy" in render_sweep("many", markdown=True)
     large_sweep("empty", 0)
     assert "No trial has completed with a value yet." in render_sweep("empty")
 
@@ -192,6 +192,18 @@ def test_the_page_of_a_sweep_fits_the_screen_and_is_safe() -> None:
     assert "\x1b" not in "".join(line.plain for line in sweep_page(view, 200, None))
     large_sweep("empty", 0)
     assert "no trial has completed" in sweep_page(look_at_sweep("empty"), 80, 24)[2].plain
+
+
+def test_on_a_narrow_screen_parameters_are_named_and_no_value_lacks_its_axis() -> None:
+    large_sweep("opt", 40)
+    lines = [line.plain for line in sweep_page(look_at_sweep("opt"), 40, None)]
+    [first] = [number for number, line in enumerate(lines) if line.startswith("importance")]
+    assert {line.split()[-1] for line in lines[first : first + 3]} == {"lr", "depth", "kind"}
+    [heading] = [number for number, line in enumerate(lines) if line.startswith("TRIAL")]
+    assert lines[heading].split() == ["TRIAL", "loss", "lr"]
+    assert all(len(line.split()) == 4 for line in lines[heading + 1 :]), (
+        "the name, the loss, the axis and its value"
+    )
 
 
 def test_a_key_opens_the_page_of_a_sweep_and_esc_goes_back() -> None:
