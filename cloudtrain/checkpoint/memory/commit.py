@@ -35,7 +35,7 @@ def commit_newest(
         open_at: opens a URI as the ranks named it.
         elsewhere: a folder for a checkpoint whose storage cannot be used; None: it stays where it is.
 
-    Yields whether it succeeded, and a sentence about it; nothing for a URI that has the newest checkpoint. Raises
+    Yields whether the URI has it now, and a sentence about it; nothing for a URI that has the newest checkpoint. Raises
     StorageError if a checkpoint cannot be put ``elsewhere`` either.
     """
     damaged: list[tuple[Path, str]] = []
@@ -55,25 +55,23 @@ def commit_newest(
                 yield False, problem
                 continue
             try:
-                yield _put(found, elsewhere / str(number), uri, problem)
+                yield False, _put(found, elsewhere / str(number), uri, problem)
             except StorageError as worse:  # the other URIs are tried
                 left.append(worse.message)
     if left:
         raise StorageError(". ".join(left))
 
 
-def _put(found: dict[int, MemoryCheckpoint], folder: Path, uri: str, problem: str) -> tuple[bool, str]:
-    """Commit the newest checkpoint in ``folder`` instead: see `commit_newest`. Raises StorageError."""
+def _put(found: dict[int, MemoryCheckpoint], folder: Path, uri: str, problem: str) -> str:
+    """Commit the newest checkpoint in ``folder`` instead. Returns a sentence about it. Raises StorageError."""
     try:
         store = CheckpointStore(open_store(folder.as_uri()), RetentionPolicy(None, None), None)
         is_put = any(is_committed for is_committed, _ in _commit_newest(store, found, ""))
     except (CloudtrainError, OSError) as error:
         raise StorageError(f"{problem}. It cannot be put into {folder} either: {_reason(error)}") from error
     if not is_put:
-        return False, problem
-    return True, (
-        f"{problem}. Step {max(store.steps())} is on disk: copy what is in {folder} to {uri} to resume from it"
-    )
+        return problem
+    return f"{problem}. Step {max(store.steps())} is on disk: copy what is in {folder} to {uri} to resume from it"
 
 
 def _reason(error: Exception) -> str:
