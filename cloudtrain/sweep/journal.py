@@ -263,13 +263,15 @@ class Journal:
         except OSError:
             return True
         try:
-            return not lock(descriptor, wait=False, shared=True) or (
-                self._is_elsewhere() and self._owner_may_live()
-            )
+            if not lock(descriptor, wait=False, shared=True):
+                return True
         except OSError:
             return self._owner_may_live()
         finally:
             os.close(descriptor)
+        return (
+            self._is_elsewhere() and self._owner_may_live()
+        )  # without the lock: it may be watched for seconds
 
     def owner(self) -> dict[str, Any] | None:
         """The process that controls the sweep, or did when it was killed."""

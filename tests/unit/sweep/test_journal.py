@@ -285,6 +285,25 @@ def test_a_silent_owner_is_watched_once(journal: Journal, monkeypatch: pytest.Mo
     assert naps == []
 
 
+def test_who_watches_a_silent_owner_holds_no_lock(journal: Journal, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A controller that starts meanwhile would be refused."""
+    owner, hour_ago = journal.folder / "owner", time.time() - 3600
+    (journal.folder / "lock").touch()
+    owner.write_text(ELSEWHERE)
+    os.utime(owner, (hour_ago, hour_ago))
+    free: list[bool] = []
+
+    def nap(_seconds: float) -> None:
+        with open(journal.folder / "lock", "r+b") as file:
+            free.append(files.lock(file.fileno(), wait=False))
+        os.utime(owner, (hour_ago + 5, hour_ago + 5))
+
+    monkeypatch.setattr(journals, "BEAT_SECONDS", 60.0)
+    monkeypatch.setattr(journals.time, "sleep", nap)
+    assert journal.is_alive()
+    assert free == [True]
+
+
 def test_an_owner_shows_that_it_lives_and_ends_when_it_was_replaced(
     journal: Journal, monkeypatch: pytest.MonkeyPatch
 ) -> None:
