@@ -434,10 +434,12 @@ def list_(as_json: bool) -> None:
     """List the sweeps of this machine, the newest first."""
     from cloudtrain.errors import CloudtrainError
     from cloudtrain.sweep import StartedSweep
+    from cloudtrain.sweep.journal import see_owners
     from cloudtrain.sweep.started import sweep_names
 
-    found = []
-    for name in reversed(sweep_names()):
+    found, names = [], sweep_names()
+    see_owners(names)
+    for name in reversed(names):
         try:
             found.append(StartedSweep.attach(name).describe())
         except CloudtrainError as error:  # hides no other sweep

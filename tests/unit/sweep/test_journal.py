@@ -285,6 +285,26 @@ def test_a_silent_owner_is_watched_once(journal: Journal, monkeypatch: pytest.Mo
     assert naps == []
 
 
+def test_silent_owners_that_were_seen_together_are_watched_together(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    now, hour_ago = time.monotonic(), time.time() - 3600
+    found = [Journal(journals.sweeps_home() / name) for name in ("silent", "beats", "silent-too")]
+    for each in found:
+        each.folder.mkdir(parents=True)
+        (each.folder / EVENTS).touch()
+        (each.folder / "lock").touch()
+        (each.folder / "owner").write_text(ELSEWHERE)
+        os.utime(each.folder / "owner", (hour_ago, hour_ago))
+    naps: list[float] = []
+    monkeypatch.setattr(journals.time, "sleep", naps.append)
+    journals.see_owners([*(each.name for each in found), "none"])
+    os.utime(found[1].folder / "owner", (hour_ago + 5, hour_ago + 5))
+    monkeypatch.setattr(journals.time, "monotonic", lambda: now + 100)
+    assert [each.is_alive() for each in found] == [False, True, False]
+    assert naps == []
+
+
 def test_who_watches_a_silent_owner_holds_no_lock(journal: Journal, monkeypatch: pytest.MonkeyPatch) -> None:
     """A controller that starts meanwhile would be refused."""
     owner, hour_ago = journal.folder / "owner", time.time() - 3600
