@@ -18,7 +18,7 @@ from cloudtrain.watch.top.lines import Column, bar, fitted, joined, safe, table
 
 BAR = 24
 NAME = 22
-"""The room for the share and the name of a parameter, which a bar leaves."""
+"""The characters that a bar leaves for the share and the name of a parameter."""
 SPARK = 30
 AXIS = 9
 """The width of the axis of a parameter: a trial is a mark on each."""
