@@ -33,7 +33,7 @@ def test_every_link_leads_to_a_file(site: Path) -> None:
     """Also a link to a file that mkdocs does not know, such as a test: it gives no warning."""
     broken = [
         f"{page.relative_to(site)}: {link}"
-        for page in site.rglob("*/index.html")
+        for page in site.rglob("index.html")
         for link in re.findall(r' (?:href|src)="?([^"#?> ]+)', page.read_text(encoding="utf-8"))
         if ":" not in link and not (page.parent / unquote(link)).exists()
     ]
