@@ -29,14 +29,14 @@ def read_mounts(table: Path) -> Iterator[tuple[str, str]]:
         yield point, os.fsdecode(fields[fields.index(b"-") + 1])
 
 
-def is_on_network(folder: str, table: Path = MOUNTS) -> bool:
+def is_on_network(folder: str, table: Path | None = None) -> bool:
     """Whether a folder is on a network file system, where processes cannot share memory well through a file.
 
     Args:
         table: the mounts, as in proc(5): by default, those of this process. Without it, as on other systems, nothing is
             on a network.
     """
-    return is_below_network_mount(os.path.realpath(folder), table)
+    return is_below_network_mount(os.path.realpath(folder), table or MOUNTS)
 
 
 def is_below_network_mount(path: str, table: Path) -> bool:
