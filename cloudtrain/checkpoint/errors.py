@@ -1,4 +1,4 @@
-"""Errors that this package handles itself; users see both as `CheckpointError`."""
+"""Errors that this package handles itself; users see them as `CheckpointError`."""
 
 from __future__ import annotations
 
@@ -7,6 +7,10 @@ from cloudtrain.errors import CheckpointError
 
 class Damaged(CheckpointError):
     """Part of a checkpoint is missing or differs from what was saved."""
+
+
+class InUse(Damaged):
+    """Another process uses a copy in memory. It may be replacing it."""
 
 
 class Unsupported(Exception):

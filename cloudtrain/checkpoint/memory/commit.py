@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Callable
 
-from cloudtrain.checkpoint.errors import Damaged
+from cloudtrain.checkpoint.errors import Damaged, InUse
 from cloudtrain.checkpoint.memory.files import remove_header
 from cloudtrain.checkpoint.memory.source import WHERE, MemoryCheckpoint, checkpoints_in
 from cloudtrain.checkpoint.retention import RetentionPolicy
@@ -36,7 +36,7 @@ def commit_newest(
         elsewhere: a folder for a checkpoint whose storage cannot be used; None: it stays where it is.
 
     Yields whether the URI has it now, and a sentence about it; nothing for a URI that has the newest checkpoint. Raises
-    StorageError if a checkpoint cannot be put ``elsewhere`` either.
+    StorageError if a checkpoint cannot be put ``elsewhere`` either, or if a process that does not end uses it.
     """
     damaged: list[tuple[Path, str]] = []
     left: list[str] = []
@@ -51,6 +51,9 @@ def commit_newest(
             yield from _commit_newest(store, found, where)
         except Exception as error:  # of a framework of storage, too: the other URIs are tried
             problem = f"step {max(found)} is in {where}, and cannot be committed: {_reason(error)}"
+            if elsewhere is not None and isinstance(error, InUse):
+                left.append(problem)
+                continue
             if elsewhere is None or isinstance(error, CheckpointError):  # such as a later attempt
                 yield False, problem
                 continue
@@ -85,10 +88,13 @@ def _commit_newest(
     newer = sorted((step for step in found if step > last), reverse=True)
     if newer and last >= 0:
         store.resume_from(last)  # tensors that have not changed since are not written again
+    in_use: InUse | None = None
     for step in newer:
         try:
             with WorkerPool("cloudtrain-memory") as pool:
                 found[step].commit(store, pool)
+        except InUse as error:  # such as a rank that waits for a dead mount: not even SIGKILL ends it
+            in_use = in_use or error
         except Damaged as error:
             found[step].remove()
             yield False, f"the copy of step {step} in {where} is damaged: {error.message}"
@@ -97,4 +103,6 @@ def _commit_newest(
                 True,
                 f"checkpoint {step}, which was in {where}, is committed in {store.uri}",
             )
-            return
+            break
+    if in_use:
+        raise in_use

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from cloudtrain._system.files import READ_REGULAR, lock, open_regular, read_regular, unlock
-from cloudtrain.checkpoint.errors import Damaged
+from cloudtrain.checkpoint.errors import Damaged, InUse
 
 if TYPE_CHECKING:
     from cloudtrain.checkpoint.memory.header import Header
@@ -124,14 +124,14 @@ def write_whole(path: Path, data: bytes) -> None:
 
 @contextlib.contextmanager
 def read_data(path: Path) -> Iterator[memoryview]:
-    """The bytes of a copy, which no process changes meanwhile. Raises Damaged if one does, or if they are gone."""
+    """The bytes of a copy, which no process changes meanwhile. Raises InUse if one may, or Damaged if they are gone."""
     try:
         descriptor = open_regular(data_path(path), READ_REGULAR | getattr(os, "O_CLOEXEC", 0))
     except OSError as error:
         raise Damaged(f"{path.name} cannot be read: {error.strerror}") from error
     try:
         if not lock(descriptor, wait=False, shared=True):
-            raise Damaged(f"{path.name} is being replaced")
+            raise InUse(f"another process uses {path.name}")
         size = os.fstat(descriptor).st_size
         yield memoryview(mmap.mmap(descriptor, size, access=mmap.ACCESS_READ)) if size else memoryview(b"")
     finally:

@@ -17,8 +17,9 @@ import pytest
 
 from cloudtrain._system.files import lock
 from cloudtrain.checkpoint import Checkpointer
-from cloudtrain.checkpoint.memory.files import VARIABLE, space_in
+from cloudtrain.checkpoint.memory.files import VARIABLE, data_path, space_in
 from cloudtrain.checkpoint.memory.header import Header
+from cloudtrain.checkpoint.memory.source import checkpoints_in
 from cloudtrain.contract import FailureClass, FailureReport, JobStatus, Paths
 from cloudtrain.runtime.checkpoint_memory import STALE_SECONDS, CheckpointMemory, remove_memory
 from cloudtrain.runtime.outcome import HostOutcome
@@ -251,6 +252,31 @@ def test_a_process_that_cannot_start_leaves_the_copy(
     assert list(memory_path(paths).glob("*.json"))
     remove_memory(paths)
     monkeypatch.setattr(memory, "folder", None)
+
+
+def test_a_copy_that_a_process_still_uses_is_not_removed(
+    begin: Begin, paths: Paths, shared: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not even SIGKILL ends a rank that waits for a dead mount. The copy before is committed."""
+    memory, said, saved = begin(0), list[str](), list[str]()
+    checkpointer = save(memory, tmp_path / "run", monkeypatch)
+    assert checkpointer.save(2, {"weights": np.ones(1000)}, to="memory")
+    checkpointer.close()
+    assert memory.folder is not None
+    [found] = checkpoints_in(memory.folder).values()
+    user = os.open(data_path(found[2].parts[0].path), os.O_RDWR)
+    assert lock(user, wait=False)
+    memory.end(FAILED, said.append)
+    save_left_memory(paths, "job", os.environ, 30, saved.append, said.append)
+    assert Checkpointer(tmp_path / "run").steps() == [1]
+    kept, left = said
+    problem = "step 2 is in the memory of this host, and cannot be committed: another process uses "
+    assert kept.startswith(problem) and saved == []
+    assert left.startswith("the last checkpoint is left in ") and problem in left
+    os.close(user)
+    save_left_memory(paths, "job", os.environ, 30, saved.append, said.append)
+    assert Checkpointer(tmp_path / "run").steps() == [1, 2]
+    assert len(saved) == 1 and len(said) == 2 and os.listdir(shared) == []
 
 
 def test_an_attempt_in_full_memory_knows_that_its_copies_are_not_committed(
