@@ -21,7 +21,7 @@ REAP_SECONDS = 1.0
 """Seconds between two looks for adopted processes that have ended."""
 ROUNDS = 50
 """Each round ends one generation."""
-KILLED_SECONDS = 10.0
+KILLED_SECONDS = 30.0
 """How long a process is waited for after SIGKILL: it may stay in the kernel while a file system does not answer."""
 
 _CHILDREN = Path("/proc/self/task")
