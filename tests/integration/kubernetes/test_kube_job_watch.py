@@ -127,10 +127,11 @@ def test_a_job_has_ended_once_the_last_changes_of_its_pods_arrived(
     kubernetes: Namespace, watch: JobWatch, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Else its logs would end before they were read, and its failure would have no reason."""
-    monkeypatch.setattr(
-        job_watch, "HICCUP", 600.0
-    )  # an outage that lasts longer is the problem that is reported
+    # an outage that lasts longer is the problem that is reported
+    monkeypatch.setattr(job_watch, "HICCUP", 600.0)
     open_watches(kubernetes, watch)
+    # the Job's controller has written its first status, which would otherwise replace the one below
+    until(watch, lambda found: (found.owner or {}).get("status", {}).get("startTime"))
     kubernetes.proxy.faults.refuse("pods.watch=true", 503, times=1000)
     kubernetes.proxy.cut_watches()
     make_pod(kubernetes, "toy-0-abcde")

@@ -29,8 +29,11 @@ CALM_SECONDS = (0.1, 1.5)
 MOST_FAULTS = 10
 """In one job. After them, it has `END_SECONDS` to end."""
 END_SECONDS = 120.0
-LEAK_SECONDS = 15.0
-"""The time in which the processes of a job that has ended end themselves."""
+LEAK_SECONDS = 60.0
+"""The time in which the processes of a job that has ended end themselves.
+
+A runtime whose supervisor was killed tries for half a minute to save its last checkpoint.
+"""
 ENDLESS = 30
 """For budgets that no round uses up."""
 
