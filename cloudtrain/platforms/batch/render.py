@@ -235,5 +235,10 @@ def with_epilogue(command: str, epilogue: Iterable[str]) -> Iterator[str]:
     yield "step=$!"
     yield 'wait "$step"; status=$?'
     yield 'while kill -0 "$step" 2>/dev/null; do wait "$step"; status=$?; done'
+    # bash knows the exit code of a step that has ended
+    yield (
+        'wait "$step" 2>/dev/null; last=$?; [ "$last" = 127 ] || status=$last'
+        "  # a signal may have interrupted wait"
+    )
     yield from epilogue
     yield 'exit "$status"'
