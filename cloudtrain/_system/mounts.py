@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 MOUNTS = Path("/proc/self/mountinfo")
@@ -36,14 +36,17 @@ def is_on_network(folder: str, table: Path | None = None) -> bool:
         table: the mounts, as in proc(5): by default, those of this process. Without it, as on other systems, nothing is
             on a network.
     """
-    return is_below_network_mount(os.path.realpath(folder), table or MOUNTS)
+    return is_below_network_mount(os.path.realpath(folder), read_mounts(table or MOUNTS))
 
 
-def is_below_network_mount(path: str, table: Path) -> bool:
-    """The same for an absolute path without links. Does not touch the file system, which may hang."""
+def is_below_network_mount(path: str, mounts: Iterable[tuple[str, str]]) -> bool:
+    """The same for an absolute path without links, with what `read_mounts` returned.
+
+    Does not touch the file system, which may hang.
+    """
     path = path.rstrip("/") + "/"
     found, kind = "", ""
-    for mount, its_kind in read_mounts(table):
+    for mount, its_kind in mounts:
         point = mount.rstrip("/") + "/"
         if path.startswith(point) and len(point) >= len(found):
             found, kind = point, its_kind

@@ -97,10 +97,10 @@ def end_descendants() -> list[int]:
 
 def show_left(processes: list[int]) -> str:
     """A warning about processes that `end_descendants` has returned."""
-    noun = "process" if len(processes) == 1 else "processes"
+    noun, them = ("process", "it") if len(processes) == 1 else ("processes", "them")
     return (
-        f"SIGKILL has not ended {noun} {', '.join(map(str, processes))}: the kernel holds on to it, as it does while a "
-        "file system does not answer"
+        f"SIGKILL has not ended {noun} {', '.join(map(str, processes))}: the kernel holds on to {them}, as it does "
+        "while a file system does not answer"
     )
 
 

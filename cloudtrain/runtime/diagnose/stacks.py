@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from cloudtrain._system.files import READ_REGULAR, open_regular
-from cloudtrain._system.mounts import is_below_network_mount
+from cloudtrain._system.mounts import is_below_network_mount, read_mounts
 from cloudtrain._system.patterns import pattern
 from cloudtrain._system.processes import stat_fields
 from cloudtrain.runtime.diagnose.tracers import Frame, Tracer
@@ -299,11 +299,11 @@ def _asleep(pid: int) -> str:
     with contextlib.suppress(OSError):
         where = Path(f"/proc/{pid}/wchan").read_text()
     state = f"sleeps uninterruptibly in the kernel{f' ({where})' if where.isidentifier() else ''}"
-    table = Path(f"/proc/{pid}/mountinfo")
+    mounts = [*read_mounts(Path(f"/proc/{pid}/mountinfo"))]
     for descriptor in Path(f"/proc/{pid}/fd").glob("[0-9]*"):
         with contextlib.suppress(OSError):
             file = os.readlink(descriptor)  # unlike the file itself, this answers
-            if file.startswith("/") and is_below_network_mount(file, table):
+            if file.startswith("/") and is_below_network_mount(file, mounts):
                 return f"{state}, with {file} open, on a network file system"
     return state
 
