@@ -8,8 +8,7 @@ from functools import partial
 from typing import Callable
 
 running: Callable[[], float]
-"""Seconds since the start of the machine, with those in which it was suspended. Runs no Python code: see
-`cloudtrain.log`."""
+"""Seconds since the start of the machine, with those in which it was suspended."""
 if sys.platform == "linux":
     running = partial(time.clock_gettime, time.CLOCK_BOOTTIME)
 else:

@@ -24,6 +24,7 @@ import atexit
 import contextlib
 import functools
 import json
+import math
 import os
 import sys
 import threading
@@ -31,9 +32,9 @@ import time
 from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from itertools import accumulate, chain
+from time import monotonic
 from typing import Any, Callable
 
-from cloudtrain._system.clocks import running
 from cloudtrain._system.files import append_lines, open_to_append
 from cloudtrain._system.patterns import pattern
 from cloudtrain._system.processes import after_fork_in_child
@@ -60,7 +61,7 @@ _Pending = Callable[[], float]
 """Returns a value that a GPU may not have computed yet."""
 
 _Call = tuple[float, int, "dict[str, float | _Pending]"]
-"""The time on the clock `running`, the step, and the values."""
+"""The time on the clock `time.monotonic`, the step, and the values."""
 
 
 def metrics_path(heartbeat_path: str) -> str:
@@ -71,87 +72,80 @@ def metrics_path(heartbeat_path: str) -> str:
 class MetricLog:
     """The metrics that this process has logged, and the thread that writes them.
 
+    `log` changes the public attributes itself: a method for that would cost a tenth of its time.
+
     Args:
         path: the file to append to.
         warn: called once with a sentence when values are lost.
     """
 
     def __init__(self, path: str, warn: Callable[[str], object]) -> None:
+        self.calls = 0
+        self.last: _Call = (0.0, 0, {})
+        self.waiting: list[_Call] = []
+        self.added = 0
+        """Values that calls have put there."""
+        self.limit = MOST_WAITING
+        """How many values they may have put there by now: the thread adds those that it has written."""
+        self.check_at = 0.0
+        """When to see whether the thread is alive, on the clock of the calls."""
+        self.names: set[str] = set()
+        """Those that are known to be names of metrics."""
         self._path = path
         self._warn = warn
         self._warned: set[str] = set()
-        self._calls = 0
-        self._last: _Call = (0.0, 0, {})
         self._reported: int | None = None
         """The last step that was reported as progress of the job."""
         self._total: int | None = None
-        self._waiting: list[_Call] = []
-        self._added = 0
-        """Values that `add` has put there."""
-        self._limit = MOST_WAITING
-        """How many values it may have put there by now: the thread adds those that it has written."""
         self._thread: threading.Thread | None = None
-        self._check_at = 0.0
-        """When to see whether the thread is alive, on the clock `running`."""
         self._ended = threading.Event()
-        self._names: set[str] = set()
 
-    def add(self, step: int | None, values: dict[str, Any], total_steps: int | None = None) -> None:
-        """Keep the values of one call for the next write. Raises TypeError or ValueError as `log` does.
-
-        Args:
-            values: a dictionary that the caller does not change later. Most calls have floats under known names: for
-                these, this method costs about as much as the call itself.
-        """
-        if total_steps is not None and total_steps != self._total:
-            self._total = own_progress().total = whole_total(total_steps)
-        names = self._names
+    def checked(self, values: Mapping[str, Any]) -> dict[str, float | _Pending]:
         for name in values:
-            if name not in names or type(values[name]) is not float:
-                values = self._checked(values)
-                break
-        if type(step) is not int:
-            step = self._calls if step is None else int(step)
-        self._calls += 1
-        now = running()
-        self._last = call = (now, step, values)
-        if self._added < self._limit:
-            self._added += len(values)
-            self._waiting.append(call)
-        else:
-            self._lost("the disk does not keep up")
-        if now >= self._check_at:
-            self._check_at = now + INTERVAL
-            self._ensure_thread()
-
-    def _checked(self, values: Mapping[str, Any]) -> dict[str, float | _Pending]:
-        for name in values:
-            if name not in self._names:
+            if name not in self.names:
                 _check_name(name)
-        self._names.update(values)
+        self.names.update(values)
         return {name: _number(name, value) for name, value in values.items()}
 
     def close(self) -> None:
-        """Write what waits, from the thread, within `EXIT_SECONDS`: the disk may hang."""
+        """Write what waits, from the thread, within `EXIT_SECONDS`: the disk may hang. A later call does so itself."""
         self._ended.set()
-        if self._calls:
+        self.check_at = 0.0
+        if self.waiting:
             self._ensure_thread()
         if self._thread is not None:
             self._thread.join(EXIT_SECONDS)
             if self._thread.is_alive():
-                self._lost("the disk does not respond")
+                self.check_at = math.inf
+                self.lost("the disk does not respond")
+
+    def expect(self, total_steps: int) -> None:
+        """The training ends with this step. Raises TypeError or ValueError."""
+        if total_steps != self._total:
+            self._total = own_progress().total = whole_total(total_steps)
+
+    def check(self, now: float) -> None:
+        """See to it that calls are written. To be called at ``check_at``."""
+        if self._ended.is_set():  # such as in a handler of atexit
+            self.close()
+        else:
+            self.check_at = now + INTERVAL
+            self._ensure_thread()
 
     def _ensure_thread(self) -> None:
         """Start the thread; again, if something in the script has ended it."""
         if self._thread is not None:
             if self._thread.is_alive():
                 return
-            self._warn_once("the thread of cloudtrain.log() has ended unexpectedly, and was started again")
+            if not self._ended.is_set():
+                self._warn_once(
+                    "the thread of cloudtrain.log() has ended unexpectedly, and was started again"
+                )
         thread = threading.Thread(target=self._run, name="cloudtrain-log", daemon=True)
         try:
             thread.start()
         except RuntimeError as error:  # there are too many
-            self._lost(str(error))
+            self.lost(str(error))
         else:
             self._thread = thread
 
@@ -159,10 +153,10 @@ class MetricLog:
         """Report the last step as progress of the job, unless the script does so itself."""
         progress = own_progress()
         if progress.number == self._reported:
-            moment, step, _ = self._last
+            moment, step, _ = self.last
             if step != self._reported:
                 self._reported = step
-                progress.step(step, running() - moment)
+                progress.step(step, monotonic() - moment)
             if is_last:
                 progress.report()
             else:
@@ -178,7 +172,7 @@ class MetricLog:
 
     def _write(self, *, is_last: bool) -> None:
         """Write what waits. What the disk does not take now waits for the next time."""
-        while self._waiting:
+        while self.waiting:
             taken, lines = self._lines()
             try:
                 descriptor = open_to_append(self._path)
@@ -187,34 +181,34 @@ class MetricLog:
                 finally:
                     os.close(descriptor)
             except OSError as error:
-                self._waiting[:0] = taken
+                self.waiting[:0] = taken
                 if is_last:
-                    self._lost(str(error))
+                    self.lost(str(error))
                 else:
                     self._warn_once("metrics of cloudtrain.log() cannot be written, and wait", str(error))
                 return
-            self._limit += sum([len(values) for _, _, values in taken])
+            self.limit += sum([len(values) for _, _, values in taken])
 
     def _lines(self) -> tuple[list[_Call], list[bytes]]:
         """Some of the calls that wait, which are taken out, and the lines for them."""
         rank, taken, lines, size = current_rank(), [], [], 0
-        while self._waiting and size < MOST_BYTES:
-            calls = self._waiting[:MOST_CALLS]
+        while self.waiting and size < MOST_BYTES:
+            calls = self.waiting[:MOST_CALLS]
             counts = [*accumulate([len(values) for _, _, values in calls])]
             calls = calls[: max(bisect_right(counts, MOST_VALUES), 1)]
-            del self._waiting[: len(calls)]  # `add` puts others at the end meanwhile
+            del self.waiting[: len(calls)]  # calls put others at the end meanwhile
             taken += calls
             try:
                 line = _line(rank, calls)
             except Exception as error:  # of a tensor: the script continues without these values
-                self._lost(str(error))
+                self.lost(str(error))
                 continue
             lines.append(line.encode())
             size += len(line)
             time.sleep(0)  # lets other threads run
         return taken, lines
 
-    def _lost(self, why: str) -> None:
+    def lost(self, why: str) -> None:
         self._warn_once("metrics of cloudtrain.log() are lost", why)
 
     def _warn_once(self, message: str, why: str = "") -> None:
@@ -244,12 +238,36 @@ def log(
         named: numbers by name. A tensor with one element is a number, too. One on a GPU is read in the background.
 
     Raises:
-        TypeError, ValueError: a value is not a number, a name is empty or has control characters, or ``total_steps``
-            is not a whole number from 1 on.
+        TypeError, ValueError: a value or ``step`` is not a number, a name is empty or has control characters, or
+            ``total_steps`` is not a whole number from 1 on.
     """
-    own = _log or _start()
-    if own is not None:
-        own.add(step, {**values, **named} if values else named, total_steps)
+    # most calls have floats under known names: the rest of such a call costs little more than an empty one
+    own = _log
+    if own is None:
+        own = _start()
+        if own is None:
+            return
+    if total_steps is not None:
+        own.expect(total_steps)
+    if values:
+        named = {**values, **named}
+    names = own.names
+    for name in named:
+        if name not in names or type(named[name]) is not float:
+            named = own.checked(named)
+            break
+    if type(step) is not int:
+        step = own.calls if step is None else _step(step)
+    own.calls += 1
+    now = monotonic()
+    own.last = call = (now, step, named)
+    if own.added < own.limit:
+        own.added += len(named)
+        own.waiting.append(call)
+    else:
+        own.lost("the disk does not keep up")
+    if now >= own.check_at:
+        own.check(now)
 
 
 _log: MetricLog | None = None
@@ -264,6 +282,11 @@ def _start() -> MetricLog | None:
     _log = MetricLog(metrics_path(path), _warn)
     after_fork_in_child(_forget)
     atexit.register(_log.close)
+    if "multiprocessing.process" in sys.modules:
+        from multiprocessing import parent_process, util
+
+        if parent_process():  # it ends without the handlers of atexit, such as a worker of a data loader
+            util.Finalize(None, _log.close, exitpriority=0)
     return _log
 
 
@@ -289,7 +312,7 @@ def _line(rank: int, calls: Sequence[_Call]) -> str:
         numbers = [value if isinstance(value, float) else float(value()) for value in numbers]
     lists, kinds = ",".join(map(_names, places)), [places[each] for each in names]
     times, digits = (array("d", column).tobytes().hex() for column in (moments, numbers))
-    return f'[{rank},{steady.at(0.0)!r},"{times}",{[*steps]},[{lists}],{kinds},"{digits}"]\n'
+    return f'[{rank},{steady.now() - monotonic()!r},"{times}",{[*steps]},[{lists}],{kinds},"{digits}"]\n'
 
 
 @functools.lru_cache(maxsize=64)
@@ -297,7 +320,16 @@ def _names(names: tuple[str, ...]) -> str:
     return json.dumps(names)
 
 
-def _check_name(name: str) -> None:
+def _step(step: Any) -> int:
+    try:
+        return int(step)
+    except (TypeError, ValueError, OverflowError, RuntimeError):
+        raise TypeError(f"log(): step must be a whole number, not {step!r}") from None
+
+
+def _check_name(name: object) -> None:
+    if not isinstance(name, str):
+        raise TypeError(f"log(): the name of a metric must be a string, not {name!r}")
     if not _NAME.fullmatch(name):
         raise ValueError(
             f"log(): a metric needs a name of 1 to {LONGEST_NAME} printable characters, not {name!r}"
@@ -311,6 +343,8 @@ def _number(name: str, value: Any) -> float | _Pending:
         if isinstance(value, (str, bytes)):
             raise TypeError
         return float(value.detach() if hasattr(value, "detach") else value)
+    except OverflowError:
+        raise ValueError(f"log(): {name} is beyond the largest floating-point number") from None
     except (TypeError, ValueError, RuntimeError):  # torch raises RuntimeError for several elements
         kind = type(value).__name__
         raise TypeError(f"log(): {name} must be a number or a tensor with one element, not {kind}") from None

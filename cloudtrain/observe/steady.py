@@ -36,11 +36,6 @@ def now() -> float:
     return _offset + running()
 
 
-def at(moment: float) -> float:
-    """The result of `now` at a moment of `running`."""
-    return _offset + moment
-
-
 def clock() -> str:
     """This clock, for other processes of this machine: see `pass_on` and `now_on`."""
     return f"{_offset!r} {boot_id()}"

@@ -14,7 +14,8 @@ import numpy as np
 import pytest
 
 from cloudtrain.observe.heartbeat import VARIABLE
-from cloudtrain.observe.metric_log import MetricLog, log, metrics_path
+from cloudtrain.observe.metric_log import log, metrics_path
+from tests.metric_logs import log_to
 
 LIBRARY = str(Path(__file__).parents[3])
 
@@ -72,6 +73,35 @@ os.wait()
     assert sorted(line[3].popitem() for line in lines) == [("a", 1.0), ("b", 2.0)]
 
 
+def test_a_worker_of_a_data_loader_loses_nothing(tmp_path: Path) -> None:
+    script = """
+import multiprocessing
+cloudtrain.log(step=1, a=1)
+worker = multiprocessing.get_context("fork").Process(target=cloudtrain.log, kwargs={"step": 2, "b": 2})
+worker.start()
+worker.join()
+"""
+    lines, errors = run(tmp_path, script)
+    assert sorted(line[3].popitem() for line in lines) == [("a", 1.0), ("b", 2.0)]
+    assert errors == ""
+
+
+def test_handlers_of_the_end_can_log(tmp_path: Path) -> None:
+    script = """
+import atexit
+for accuracy in (1, 2):
+    atexit.register(cloudtrain.log, accuracy=accuracy)
+cloudtrain.log(loss=1)
+"""
+    lines, errors = run(tmp_path, script)
+    assert [line[1:] for line in lines] == [
+        [0, 0, {"loss": 1.0}],
+        [1, 0, {"accuracy": 2.0}],
+        [2, 0, {"accuracy": 1.0}],
+    ]
+    assert errors == ""
+
+
 def test_values_wait_for_a_full_disk_with_one_warning(tmp_path: Path) -> None:
     script = """
 import resource, time
@@ -95,10 +125,10 @@ def test_a_disk_that_stays_full_loses_values_with_one_warning(
 ) -> None:
     monkeypatch.setattr("cloudtrain.observe.metric_log.MOST_WAITING", 1000)
     warnings: list[str] = []
-    found = MetricLog(str(tmp_path / "missing" / "file"), warnings.append)
+    found = log_to(tmp_path / "missing" / "file", warnings.append, monkeypatch)
     for step in range(2000):
-        found.add(step, {"a": 1.0, "b": 2.0})
-    assert len(found._waiting) == 500
+        log(step=step, a=1.0, b=2.0)
+    assert len(found.waiting) == 500
     found.close()
     assert [warning for warning in warnings if "are lost" in warning] == warnings[:1]
 
@@ -132,10 +162,10 @@ def test_no_thread_for_the_log_does_not_reach_the_script(
         raise RuntimeError("can't start new thread")
 
     warnings: list[str] = []
-    found = MetricLog(str(tmp_path / "file"), warnings.append)
+    found = log_to(tmp_path / "file", warnings.append, monkeypatch)
     with monkeypatch.context() as patched:
         patched.setattr(threading.Thread, "start", refuse)
-        found.add(1, {"loss": 1.0})
+        log({"loss": 1.0}, step=1)
     found.close()
     assert len(warnings) == 1
     assert calls_in((tmp_path / "file").read_text())[-1][3] == {"loss": 1.0}
@@ -160,34 +190,58 @@ def test_outside_a_job_nothing_happens(tmp_path: Path, monkeypatch: pytest.Monke
 
 
 @pytest.mark.parametrize("value", [np.float32(0.5), np.array([0.5]).sum(), True, np.int64(1)])
-def test_numbers_of_numpy_are_numbers(tmp_path: Path, value: Any) -> None:
-    found = MetricLog(str(tmp_path / "file"), pytest.fail)
-    found.add(1, {"x": value})
+def test_numbers_of_numpy_are_numbers(tmp_path: Path, value: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    found = log_to(tmp_path / "file", pytest.fail, monkeypatch)
+    log({"x": value}, step=1)
     found.close()
     [[_, _, _, values]] = calls_in((tmp_path / "file").read_text())
     assert values == {"x": float(value)}
 
 
-def test_torch_tensors_with_one_element_are_numbers(tmp_path: Path) -> None:
+def test_torch_tensors_with_one_element_are_numbers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     import torch
 
-    found = MetricLog(str(tmp_path / "file"), pytest.fail)
+    found = log_to(tmp_path / "file", pytest.fail, monkeypatch)
     loss = torch.tensor([0.25], requires_grad=True)
-    found.add(1, {"loss": loss.sum()})
+    log({"loss": loss.sum()}, step=1)
     with pytest.raises(TypeError, match=r"log\(\): loss must be a number"):
-        found.add(2, {"loss": torch.zeros(3)})
+        log({"loss": torch.zeros(3)}, step=2)
     found.close()
     assert calls_in((tmp_path / "file").read_text())[0][3] == {"loss": 0.25}
 
 
 @pytest.mark.parametrize("value", ["0.5", None, [1, 2], {}])
-def test_other_values_are_refused_by_name(tmp_path: Path, value: Any) -> None:
-    found = MetricLog(str(tmp_path / "file"), pytest.fail)
+def test_other_values_are_refused_by_name(
+    tmp_path: Path, value: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log_to(tmp_path / "file", pytest.fail, monkeypatch)
     with pytest.raises(TypeError, match="loss must be a number or a tensor"):
-        found.add(1, {"loss": value})
+        log({"loss": value}, step=1)
 
 
 @pytest.mark.parametrize("name", ["", "a\nb", "x" * 256])
-def test_names_that_no_table_can_show_are_refused(tmp_path: Path, name: str) -> None:
+def test_names_that_no_table_can_show_are_refused(
+    tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with pytest.raises(ValueError, match="a metric needs a name"):
-        MetricLog(str(tmp_path / "file"), pytest.fail).add(1, {name: 1.0})
+        log_to(tmp_path / "file", pytest.fail, monkeypatch)
+        log({name: 1.0}, step=1)
+
+
+def test_a_number_beyond_all_floats_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    log_to(tmp_path / "file", pytest.fail, monkeypatch)
+    with pytest.raises(ValueError, match="n is beyond the largest"):
+        log(step=1, n=10**400)
+
+
+@pytest.mark.parametrize("step", [float("nan"), float("inf"), "two", [1]])
+def test_other_steps_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: Any) -> None:
+    log_to(tmp_path / "file", pytest.fail, monkeypatch)
+    with pytest.raises(TypeError, match="step must be a whole number"):
+        log(step=step, loss=1.0)
+
+
+def test_other_names_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    log_to(tmp_path / "file", pytest.fail, monkeypatch)
+    with pytest.raises(TypeError, match="name of a metric must be a string, not 1"):
+        log({1: 0.5}, step=1)  # type: ignore[dict-item]

@@ -16,11 +16,12 @@ import pytest
 
 from cloudtrain.contract import RankSlot
 from cloudtrain.observe import EventLog, read_events
-from cloudtrain.observe.metric_log import MetricLog, metrics_path
+from cloudtrain.observe.metric_log import log, metrics_path
 from cloudtrain.observe.metric_series import Point, metric_series
 from cloudtrain.runtime import logged_metrics
 from cloudtrain.runtime.logged_metrics import LoggedMetrics
 from cloudtrain.runtime.run_folder import heartbeat_path
+from tests.metric_logs import log_to
 
 Call = tuple[Any, Any, dict[Any, float]]
 
@@ -145,21 +146,21 @@ def test_other_lines_are_ignored(ranks: Ranks, line: str) -> None:
     assert [(point.step, point.value) for point in ranks.series()["loss"]] == [(5, 0.5)]
 
 
-def test_calls_with_many_values_arrive_exactly(ranks: Ranks) -> None:
+def test_calls_with_many_values_arrive_exactly(ranks: Ranks, monkeypatch: pytest.MonkeyPatch) -> None:
     values = {f"m{number}": number / 7 for number in range(50)} | {"inf": math.inf}
-    found = MetricLog(str(ranks.path(0)), pytest.fail)
-    found.add(3, values)
+    found = log_to(ranks.path(0), pytest.fail, monkeypatch)
+    log(values, step=3)
     found.close()
     assert {name: points[0][:3] for name, points in ranks.series().items()} == {
         name: (pytest.approx(time.time(), abs=60), value, 3) for name, value in values.items()
     }
 
 
-def test_calls_of_different_names_arrive_in_one_line(ranks: Ranks) -> None:
-    found = MetricLog(str(ranks.path(0)), pytest.fail)
+def test_calls_of_different_names_arrive_in_one_line(ranks: Ranks, monkeypatch: pytest.MonkeyPatch) -> None:
+    found = log_to(ranks.path(0), pytest.fail, monkeypatch)
     for step in (1, 2, 3):
-        found.add(step, {"loss": step / 7})
-        found.add(step, {"lr": 0.1 * step, "n": step})
+        log({"loss": step / 7}, step=step)
+        log({"lr": 0.1 * step, "n": step}, step=step)
     found.close()
     assert ranks.path(0).read_text().count("\n") == 1
     assert {name: [point[1:3] for point in points] for name, points in ranks.series().items()} == {
