@@ -15,6 +15,7 @@ from zlib import crc32
 import gpus
 import kube_programs
 import pytest
+import variants
 from end_of_run import deselect
 
 from cloudtrain.contract import gpu_count
@@ -103,13 +104,15 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
                 _append_group(item, group)
     _mark_off_diagonals(items)
     _mark_every_second_launcher(items)
+    named = tuple(argument for argument in config.args if "::" in argument)
+    if not named:
+        variants.check(items, filter(is_soak, items), filter(_needs_kubernetes, items))
     if not gpu_count():
         deselect(config, items, lambda item: item.get_closest_marker("gpu") is not None, gpus.WHY)
     if config.getoption("--kubernetes"):
         deselect(config, items, lambda item: not _needs_kubernetes(item))
     elif kube_programs.find_server() is None:
         deselect(config, items, _needs_kubernetes, kube_programs.LEFT_OUT)
-    named = tuple(argument for argument in config.args if "::" in argument)
     if config.getoption("--soak"):
         deselect(config, items, lambda item: not is_soak(item))
     else:
@@ -204,7 +207,8 @@ def _mark_every_second_launcher(items: list[pytest.Item]) -> None:
 def is_soak(item: pytest.Item) -> bool:
     if "integration" in item.path.parts and _group(item) == "podman" and item.name not in PODMAN_IN_CI:
         return True
-    return SOAK in item.path.parents or item.get_closest_marker("soak") is not None
+    marked = item.get_closest_marker("soak") is not None
+    return marked or SOAK in item.path.parents or variants.is_variant(item)
 
 
 def _needs_kubernetes(item: pytest.Item) -> bool:
