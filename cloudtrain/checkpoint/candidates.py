@@ -73,13 +73,19 @@ class Candidates:
     ) -> list[tuple[Source, int]]:
         in_memory = memory.steps() if wanted != "best" else ()
         if self._sharded_saver is None and not alone and on_several_hosts():
-            known = self._stores[-1].steps() if in_memory else ()
-            in_memory = tuple(
-                step for step in in_memory if step in known
-            )  # other hosts cannot read the others
-        committed: dict[Source, Sequence[int]] = {memory: in_memory}
-        may_fail = wanted in in_memory or (wanted == "latest" and bool(in_memory))
-        committed.update(self._stored_steps(may_fail=may_fail))
+            readable = self._stores[-1].steps() if in_memory else ()  # other hosts cannot read the others
+            in_memory = tuple(step for step in in_memory if step in readable)
+        known = memory.committed
+        if wanted == "latest":
+            will_do = tuple(step for step in in_memory if known is None or step >= known)
+        else:
+            will_do = tuple(step for step in in_memory if step == wanted)
+        stored = self._stored_steps(may_fail=bool(will_do), known=known)
+        if self.is_away:
+            in_memory = will_do
+        elif known is not None:
+            in_memory = self._without_deleted(in_memory, stored[self._stores[-1]], known)
+        committed: dict[Source, Sequence[int]] = {memory: in_memory, **stored}
         if len(self._stores) > 1 and not alone and on_several_hosts():
             self._leave_out_local_steps(committed)
         steps = sorted({found for of_source in committed.values() for found in of_source})
@@ -97,8 +103,12 @@ class Candidates:
             warn_of(f"{problem}; {what_is_first(found)}")
         return found
 
-    def _stored_steps(self, *, may_fail: bool) -> dict[Source, Sequence[int]]:
-        """The steps in each store. If it ``may_fail``, none while the storage does not answer."""
+    def _stored_steps(self, *, may_fail: bool, known: int | None) -> dict[Source, Sequence[int]]:
+        """The steps in each store. If it ``may_fail``, none while the storage does not answer.
+
+        Args:
+            known: the newest step that was committed, as far as the host knows.
+        """
         uri = self._stores[-1].uri
         self.is_away = may_fail and not answers(uri, AWAY_SECONDS)
         until = time.monotonic() + AWAY_SECONDS
@@ -106,13 +116,33 @@ class Candidates:
         try:
             if not self.is_away:
                 with using(patience):
-                    return {store: store.steps() for store in self._stores}
+                    found: dict[Source, Sequence[int]] = {store: store.steps() for store in self._stores}
+                if self._memory:
+                    self._memory.found_committed(max(found[self._stores[-1]], default=-1))
+                return found
         except Unreachable:
             if not may_fail:
                 raise
             self.is_away = True
-        warn_of(f"{uri} does not answer; restoring from {WHERE}")
+        unknown = "; this host does not know whether a later checkpoint is committed there"
+        warn_of(f"{uri} does not answer; restoring from {WHERE}{unknown if known is None else ''}")
         return {}
+
+    def _without_deleted(
+        self, in_memory: tuple[int, ...], stored: Sequence[int], known: int
+    ) -> tuple[int, ...]:
+        """``in_memory`` without the steps after those ``stored``, if ``known`` was deleted from the storage."""
+        last = max(stored, default=-1)
+        if (
+            last >= known
+            or not any(last < step <= known for step in in_memory)
+            or self._stores[-1].is_there(known)
+        ):
+            return in_memory
+        warn_of(
+            f"checkpoint {known} was deleted from {self._stores[-1].uri}: its copy in memory is not restored"
+        )
+        return tuple(step for step in in_memory if not last < step <= known)
 
     def _leave_out_local_steps(self, committed: dict[Source, Sequence[int]]) -> None:
         """Leave out what the ranks of other hosts cannot read: they would restore another step."""

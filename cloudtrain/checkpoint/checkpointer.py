@@ -488,6 +488,8 @@ class Checkpointer:
             self._failed.failed(task.step, error)
         else:
             self._failed.committed(task.step)
+            if self._memory is not None:
+                self._memory.found_committed(task.step)
             self._schedule.committed(time.monotonic() - began)
         finally:
             self._copies.release(task.buffer)

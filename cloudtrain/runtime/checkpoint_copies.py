@@ -5,6 +5,7 @@ holds copies of. Both ends prove that they are runtimes of this attempt: the key
 machines, connections are encrypted.
 
     owner → holder   {"host", "generation"}
+                     {"committed": what `all_committed` returns}
                      {"put": uri and rank, "header": bytes, "data": bytes}, the header, the data
                      {"beat"}, every second
                      {"done"}, when the owner has committed its copies or needs no commit
@@ -13,7 +14,7 @@ machines, connections are encrypted.
 An owner that begins an attempt first gets the copies that it lacks. It names the steps that it has, by URI and rank, on
 another connection, on which the holder then sends as above:
 
-    owner → holder   {"host", "generation", "have"}
+    owner → holder   {"host", "generation", "have", "committed"}
     holder → owner   {"damaged": the problem of a copy that it held}
 
 A copy counts when its header is there, which is written after all hashes in it were compared. If the connection of an
@@ -39,6 +40,7 @@ from cloudtrain._system.files import lock, open_regular
 from cloudtrain._system.patterns import pattern
 from cloudtrain._system.sockets import create_server
 from cloudtrain.checkpoint.errors import Damaged
+from cloudtrain.checkpoint.memory.committed import SUFFIX, all_committed, replace_all
 from cloudtrain.checkpoint.memory.files import (
     data_path,
     header_path,
@@ -159,7 +161,9 @@ class CheckpointCopies:
             yield f"a copy in the memory of this host is damaged: {problem}"
         try:
             with self._connect(self._address) as connection:
-                _write(connection, {"host": self._host, "generation": self._generation, "have": have})
+                committed = all_committed(self._folder)
+                hello = {"host": self._host, "generation": self._generation}
+                _write(connection, {**hello, "have": have, "committed": committed})
                 owner = Owner(self._folder, self._folder)
                 owner.receive(connection)
         except _ERRORS as error:
@@ -216,6 +220,8 @@ class CheckpointCopies:
             pause, found = LOOK_SECONDS, _headers_in(self._folder)
             if found != known:
                 began, known = time.monotonic(), found
+                if any(name.endswith(".json") for name, *_ in found):  # else, someone has emptied the folder
+                    _write(connection, {"committed": all_committed(self._folder)})
                 for path, header in self._newest():
                     if not self._put(connection, path, header):
                         known = None
@@ -294,6 +300,11 @@ class CheckpointCopies:
             folder = self._folder / f"{_HELD}{host}"
             if "have" in hello:
                 damaged: list[tuple[Path, str]] = []
+                if folder.is_dir():
+                    later = hello["committed"]
+                    for name, step in all_committed(folder).items():
+                        later[name] = max(step, later.get(name, -1))
+                    _write(connection, {"committed": later})
                 for name, (path, header) in newest_in(folder, damaged).items() if folder.is_dir() else ():
                     if header.step > hello["have"].get(name, -1):
                         self._put(connection, path, header)
@@ -314,9 +325,9 @@ class CheckpointCopies:
 
 
 def _headers_in(folder: Path) -> list[tuple[str, int, int]]:
-    """The headers in a folder: another list after each new header. Raises OSError."""
+    """The headers in a folder: another list after each new header, and each commit. Raises OSError."""
     with os.scandir(folder) as entries:
-        found = [(entry.name, entry.stat()) for entry in entries if entry.name.endswith(".json")]
+        found = [(entry.name, entry.stat()) for entry in entries if entry.name.endswith((".json", SUFFIX))]
     return sorted((name, status.st_ino, status.st_mtime_ns) for name, status in found)
 
 
@@ -358,6 +369,11 @@ class Owner:
                     continue
                 if "damaged" in message:
                     self.problems.append(str(message["damaged"])[:1000])
+                    continue
+                if "committed" in message:
+                    replace_all(
+                        self._folder, {str(name): int(step) for name, step in message["committed"].items()}
+                    )
                     continue
                 if "done" in message:
                     self.is_done = True

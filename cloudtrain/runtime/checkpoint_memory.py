@@ -140,7 +140,7 @@ class CheckpointMemory:
         is_complete = outcome.status == JobStatus.COMPLETED or (
             outcome.failure is not None and outcome.failure.failure_class == FailureClass.UPLOAD
         )
-        is_left = self.stays or not _commit(folder, warn, self._attempt)
+        is_left = self.stays or not _commit(folder, warn, self._attempt, is_complete=is_complete)
         keeps = is_left if is_complete else _has_checkpoints(folder)
         if copies:
             copies.done()
@@ -249,6 +249,8 @@ def _commit(
     warn: Callable[[str], None],
     attempt_of: Callable[[], Attempt | None],
     where: str = "the memory of this host",
+    *,
+    is_complete: bool = False,
 ) -> bool:
     """Commit the newest checkpoint. Returns whether the storage has all that is newest."""
     if not any(folder.glob("*.json")):
@@ -256,7 +258,9 @@ def _commit(
     from cloudtrain.checkpoint.memory.commit import commit_newest
 
     attempt, is_whole = attempt_of(), True
-    for is_committed, message in commit_newest(folder, attempt, where) if attempt else ():
+    for is_committed, message in (
+        commit_newest(folder, attempt, where, is_complete=is_complete) if attempt else ()
+    ):
         (say if is_committed else warn)(message)
         is_whole &= is_committed
     return is_whole

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from pathlib import Path
 from typing import Callable
 
 from cloudtrain.checkpoint.errors import Damaged, InUse
+from cloudtrain.checkpoint.memory.committed import read_committed, write_committed
 from cloudtrain.checkpoint.memory.files import remove_header
 from cloudtrain.checkpoint.memory.source import WHERE, MemoryCheckpoint, checkpoints_in
 from cloudtrain.checkpoint.retention import RetentionPolicy
@@ -24,6 +25,7 @@ def commit_newest(
     attempt: Attempt | None,
     where: str = WHERE,
     *,
+    is_complete: bool = False,
     open_at: Callable[[str], Store] = open_store,
     elsewhere: Path | None = None,
 ) -> Iterator[tuple[bool, str]]:
@@ -32,6 +34,7 @@ def commit_newest(
     Args:
         attempt: that commits; the copies may be older.
         where: what the folder is, for the sentences.
+        is_complete: whether the training has done all its steps: it may have deleted its checkpoints then.
         open_at: opens a URI as the ranks named it.
         elsewhere: a folder for a checkpoint whose storage cannot be used; None: it stays where it is.
 
@@ -48,7 +51,7 @@ def commit_newest(
     for number, (uri, found) in enumerate(whole.items(), 1):
         try:
             store = CheckpointStore(open_at(uri), RetentionPolicy(None, None), attempt)
-            yield from _commit_newest(store, found, where)
+            yield from _commit_undeleted(store, found, where, folder, uri, is_complete=is_complete)
         except Exception as error:  # of a framework of storage, too: the other URIs are tried
             problem = f"step {max(found)} is in {where}, and cannot be committed: {_reason(error)}"
             if elsewhere is not None and isinstance(error, InUse):
@@ -65,11 +68,35 @@ def commit_newest(
         raise StorageError(". ".join(left))
 
 
+def _commit_undeleted(
+    store: CheckpointStore,
+    found: dict[int, MemoryCheckpoint],
+    where: str,
+    folder: Path,
+    uri: str,
+    *,
+    is_complete: bool,
+) -> Iterator[tuple[bool, str]]:
+    """Like `_commit_newest`, without what someone has deleted from ``store`` since it was committed there."""
+    known, last = read_committed(folder, uri), max(store.steps(), default=-1)
+    if known is not None and last < known and not store.is_there(known):
+        kept = {step: one for step, one in found.items() if step > known and not is_complete}
+        if max(found) > last and not kept:
+            yield (
+                True,
+                f"checkpoint {known} was deleted from {uri}: what is in {where} is not saved there again",
+            )
+        found = kept
+    newest = yield from _commit_newest(store, found, where, last)
+    write_committed(folder, uri, newest if known is None else max(newest, known))
+
+
 def _put(found: dict[int, MemoryCheckpoint], folder: Path, uri: str, problem: str) -> str:
     """Commit the newest checkpoint in ``folder`` instead. Returns a sentence about it. Raises StorageError."""
     try:
         store = CheckpointStore(open_store(folder.as_uri()), RetentionPolicy(None, None), None)
-        is_put = any(is_committed for is_committed, _ in _commit_newest(store, found, ""))
+        last = max(store.steps(), default=-1)
+        is_put = any(is_committed for is_committed, _ in _commit_newest(store, found, "", last))
     except (CloudtrainError, OSError) as error:
         raise StorageError(f"{problem}. It cannot be put into {folder} either: {_reason(error)}") from error
     if not is_put:
@@ -82,9 +109,9 @@ def _reason(error: Exception) -> str:
 
 
 def _commit_newest(
-    store: CheckpointStore, found: dict[int, MemoryCheckpoint], where: str
-) -> Iterator[tuple[bool, str]]:
-    last = max(store.steps(), default=-1)
+    store: CheckpointStore, found: dict[int, MemoryCheckpoint], where: str, last: int
+) -> Generator[tuple[bool, str], None, int]:
+    """Commit what is newer than ``last``, the newest step in ``store``. Returns which that is afterwards."""
     newer = sorted((step for step in found if step > last), reverse=True)
     if newer and last >= 0:
         store.resume_from(last)  # tensors that have not changed since are not written again
@@ -103,6 +130,8 @@ def _commit_newest(
                 True,
                 f"checkpoint {step}, which was in {where}, is committed in {store.uri}",
             )
+            last = step
             break
     if in_use:
         raise in_use
+    return last

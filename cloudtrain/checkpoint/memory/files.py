@@ -3,6 +3,7 @@
     space                       the bytes that more copies may use; empty once the runtime has given the copies up
     <uri>-<rank>-<slot>.data    the bytes of the tensors, locked while a process uses them
     <uri>-<rank>-<slot>.json    the header, only while the data is whole
+    <uri>.committed             see `cloudtrain.checkpoint.memory.committed`
 
 A rank writes to the slots in turn. It removes the header before it touches the data, so that a kill at any instant
 leaves the other copy whole.
@@ -60,9 +61,14 @@ def space_in(folder: Path) -> int:
         return -1
 
 
+def name_of(uri: str) -> str:
+    """The first part of the names of its files."""
+    return hashlib.sha256(uri.encode()).hexdigest()[:16]
+
+
 def slot_path(folder: Path, uri: str, rank: int, slot: int) -> Path:
     """The path of a copy, without the ending."""
-    return folder / f"{hashlib.sha256(uri.encode()).hexdigest()[:16]}-{rank}-{slot}"
+    return folder / f"{name_of(uri)}-{rank}-{slot}"
 
 
 def header_path(path: Path) -> Path:

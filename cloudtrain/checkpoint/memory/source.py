@@ -16,7 +16,7 @@ from cloudtrain import environment
 from cloudtrain.checkpoint.errors import Damaged
 from cloudtrain.checkpoint.format.layout import tree_key
 from cloudtrain.checkpoint.format.manifest import Manifest, StoredObject
-from cloudtrain.checkpoint.memory.files import read_data, read_headers, remove_header, slot_path
+from cloudtrain.checkpoint.memory.files import name_of, read_data, read_headers, remove_header
 from cloudtrain.checkpoint.memory.header import SAVE, Header
 from cloudtrain.checkpoint.memory.tier import MemoryTier
 from cloudtrain.checkpoint.sharded.saver import RankShards, merged
@@ -134,7 +134,9 @@ class MemorySource:
     def __init__(self, tier: MemoryTier | None, world_size: int) -> None:
         damaged: list[tuple[Path, str]] = []
         found = checkpoints_in(tier.folder, damaged).get(tier.uri, {}) if tier else {}
-        of_uri = slot_path(tier.folder, tier.uri, 0, 0).name.partition("-")[0] if tier else ""
+        of_uri = name_of(tier.uri) if tier else ""
+        self.committed = tier.committed if tier else None
+        """The newest step known to be in the storage: see `read_committed`."""
         self._damaged = [(path, problem) for path, problem in damaged if path.name.startswith(of_uri)]
         job = environment.job_name()
         self._found = {

@@ -11,6 +11,7 @@ from cloudtrain import environment
 from cloudtrain._system.files import READ_REGULAR, lock, open_regular, unlock
 from cloudtrain._system.memory import shared_file
 from cloudtrain.checkpoint.failed_saves import warn
+from cloudtrain.checkpoint.memory.committed import read_committed, write_committed
 from cloudtrain.checkpoint.memory.files import (
     OFF,
     VARIABLE,
@@ -200,9 +201,23 @@ class MemoryTier:
         else:
             slot.step = prepared.step
 
+    @property
+    def committed(self) -> int | None:
+        """See `read_committed`."""
+        return read_committed(self.folder, self.uri)
+
+    def found_committed(self, step: int) -> None:
+        """``step`` is committed in the storage; -1: nothing is."""
+        known = self.committed
+        if self._rank == 0 and not self._given_up and (known is None or known < step):
+            write_committed(self.folder, self.uri, step)
+
     def resume_from(self, step: int) -> None:
-        """The training continues after ``step``: copies of later steps are of another course."""
+        """The training continues after ``step``: copies and commits of later steps are of another course."""
         self._restored = step
+        known = self.committed
+        if self._has_begun and self._rank == 0 and known is not None and known > step:
+            write_committed(self.folder, self.uri, None)
         for slot in self._slots if self._has_begun else ():
             if slot.step > step:
                 slot.step = -1
@@ -234,6 +249,8 @@ class MemoryTier:
         for slot in self._slots:
             if slot not in self._busy:
                 self._remove(slot)
+        if self._rank == 0:
+            write_committed(self.folder, self.uri, None)
 
     def _remove(self, slot: SlotBuffer) -> None:
         slot.step = -1

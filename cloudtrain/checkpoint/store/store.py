@@ -138,6 +138,10 @@ class CheckpointStore:
         strays = self._strays(committed)
         return tuple(step for step in committed if step not in strays)
 
+    def is_there(self, step: int) -> bool:
+        """Whether ``step`` is committed now, by whomever."""
+        return self._catalog.store.stat(manifest_key(step)) is not None
+
     def has(self, step: int) -> bool:
         """Whether ``step`` was saved or restored here, and was there at the last save."""
         return step in self._own

@@ -159,20 +159,31 @@ def test_a_save_waits_for_storage_that_hangs_if_there_is_no_space_in_memory(
     assert Checkpointer(storage.uri).steps()[-1] == 3
 
 
-@pytest.mark.parametrize("wanted", [1, "latest"])
+@pytest.mark.parametrize(
+    ("wanted", "damaged", "missing"),
+    [(1, (), ()), ("latest", (3, 4), ()), ("latest", (4,), ()), ("latest", (), (4,))],
+)
 def test_storage_that_answers_late_is_waited_for_if_no_copy_in_memory_will_do(
-    storage: Storage, memory: Path, monkeypatch: pytest.MonkeyPatch, wanted: int | str
+    storage: Storage,
+    memory: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    wanted: int | str,
+    damaged: tuple[int, ...],
+    missing: tuple[int, ...],
 ) -> None:
+    """Step 3 in memory must not replace step 4, which is committed."""
     with Checkpointer(storage.uri, keep=None) as checkpointer:
         for step in (1, 2, 3, 4):
             checkpointer.save(step, state_of(step))
             checkpointer.wait()
-    if wanted == "latest":
-        for copy in checkpoints_in(memory)[storage.uri].values():
+    for step, copy in checkpoints_in(memory)[storage.uri].items():
+        if step in damaged:
             with open(data_path(copy.parts[0].path), "r+b") as file:
                 [byte] = file.read(1)
                 file.seek(0)
                 file.write(bytes([byte ^ 1]))
+        if step in missing:
+            copy.remove()
     monkeypatch.setattr(candidates, "AWAY_SECONDS", 0.3)
     storage.hangs.set()
     answers = threading.Timer(1, storage.goes_on.set)

@@ -259,6 +259,25 @@ def test_the_last_failure_commits_what_is_in_memory(start: Run) -> None:
     assert Checkpointer(folder(job).path / "checkpoints").steps() == [10, 17], job.logs()
 
 
+CLEANS_UP = """
+    import os, shutil
+    import numpy as np
+    from cloudtrain import environment
+    from cloudtrain.checkpoint import Checkpointer
+
+    with Checkpointer(every=1) as checkpointer:
+        checkpointer.maybe_save(1, {"weights": np.zeros(1000)})
+    shutil.rmtree(environment.checkpoint_uri().partition("://")[2])
+"""
+
+
+def test_a_script_that_deletes_its_checkpoints_gets_none_back(start: Run) -> None:
+    job = start(CLEANS_UP)
+    logs = ended(job)
+    assert f"checkpoint 1 was deleted from {(folder(job).path / 'checkpoints').as_uri()}" in logs
+    assert not list((folder(job).path / "checkpoints").glob("step-*"))
+
+
 def test_the_supervisor_commits_what_a_killed_runtime_has_left(start: Run) -> None:
     """No attempt follows that could find it."""
     job = wait_for_end(start(plain(before="os.kill(os.getppid(), signal.SIGKILL)")))

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import os
+import shutil
 from pathlib import Path
 
 import numpy as np
 import pytest
 from host_memory import make_host_memory
 
-from cloudtrain.checkpoint import Checkpointer, Shard
+from cloudtrain.checkpoint import Checkpointer, Shard, candidates
 from cloudtrain.checkpoint.errors import Damaged
 from cloudtrain.checkpoint.memory.commit import commit_newest
+from cloudtrain.checkpoint.memory.committed import write_committed
 from cloudtrain.checkpoint.memory.files import SPACE, VARIABLE
 from cloudtrain.checkpoint.memory.header import Header
 from cloudtrain.checkpoint.memory.source import WHERE, checkpoints_in
@@ -32,7 +34,7 @@ def state(step: int) -> dict[str, np.ndarray]:
     return {"weights": np.full(3000, step), "bias": np.arange(step, step + 8, dtype=np.float32)}
 
 
-def copied(uri: Path, *steps: int) -> Checkpointer:
+def copied(uri: Path | str, *steps: int) -> Checkpointer:
     """The Checkpointer of a process that saved these steps to memory."""
     checkpointer = Checkpointer(uri)
     for step in steps:
@@ -100,6 +102,68 @@ def test_the_newest_copy_is_committed(memory: Path, tmp_path: Path, monkeypatch:
         checkpointer.restore()
         checkpointer.save(4, state(4))
     assert Checkpointer(tmp_path / "run").steps() == [1, 3, 4]
+
+
+@pytest.mark.parametrize("is_complete", [False, True])
+def test_what_the_script_has_deleted_is_not_committed_again(
+    memory: Path, tmp_path: Path, *, is_complete: bool
+) -> None:
+    """A training that has failed commits its later steps; one that is complete has cleaned up."""
+    Checkpointer(tmp_path / "run", asynchronous=False).save(1, state(1))
+    copied(tmp_path / "run", 2)
+    shutil.rmtree(tmp_path / "run")
+    [(is_good, message)] = commit_newest(memory, None, is_complete=is_complete)
+    assert is_good
+    if is_complete:
+        uri = (tmp_path / "run").as_uri()
+        assert message == f"checkpoint 1 was deleted from {uri}: what is in {WHERE} is not saved there again"
+    assert Checkpointer(tmp_path / "run").steps() == ([] if is_complete else [2])
+
+
+def test_a_deleted_checkpoint_is_not_restored_from_memory(memory: Path, tmp_path: Path) -> None:
+    with Checkpointer(tmp_path / "run") as checkpointer:
+        for step in (1, 2, 3):
+            checkpointer.save(step, state(step))
+            checkpointer.wait()
+    shutil.rmtree(tmp_path / "run" / "step-000000000003")
+    with pytest.warns(RuntimeWarning, match="checkpoint 3 was deleted from file:"):
+        restored = Checkpointer(tmp_path / "run").restore()
+    assert restored is not None and restored.step == 2
+    [(_, message)] = commit_newest(memory, None)
+    assert message.startswith("checkpoint 3 was deleted from file:")
+    with Checkpointer(tmp_path / "run") as checkpointer:
+        checkpointer.restore()
+        checkpointer.save(3, state(3))
+    assert Checkpointer(tmp_path / "run").steps() == [1, 2, 3]
+    restored = Checkpointer(tmp_path / "run").restore()
+    assert restored is not None and (restored.step, restored.source) == (3, WHERE)
+
+
+def test_a_run_that_starts_over_commits_its_own_steps(memory: Path, tmp_path: Path) -> None:
+    Checkpointer(tmp_path / "run", asynchronous=False).save(9, state(9))
+    shutil.rmtree(tmp_path / "run")
+    copied(tmp_path / "run", 1, 2)
+    assert [line.split(",")[0] for line in committed(memory)] == ["checkpoint 2"]
+    assert Checkpointer(tmp_path / "run").steps() == [2]
+
+
+@pytest.mark.parametrize("record", ["", "damaged"])
+def test_where_nothing_is_known_of_the_storage(
+    memory: Path, monkeypatch: pytest.MonkeyPatch, record: str
+) -> None:
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+        monkeypatch.setenv(name, "test")
+    monkeypatch.setenv("AWS_ENDPOINT_URL_S3", "http://127.0.0.1:9")  # where nothing answers
+    monkeypatch.setattr(candidates, "AWAY_SECONDS", 0.3)
+    copied("s3://bucket/run", 1)
+    if record:
+        write_committed(memory, "s3://bucket/run", 5)
+        [path] = memory.glob("*.committed")
+        flip(path, 0)
+    unknown = "does not know whether a later checkpoint is committed there"
+    with pytest.warns(RuntimeWarning, match=unknown):
+        restored = Checkpointer("s3://bucket/run").restore()
+    assert restored is not None and (restored.step, restored.source) == (1, WHERE)
 
 
 @pytest.mark.parametrize("ending", ["data", "json"])

@@ -14,6 +14,7 @@ import pytest
 
 from cloudtrain.checkpoint import Checkpointer
 from cloudtrain.checkpoint.memory.commit import commit_newest
+from cloudtrain.checkpoint.memory.committed import read_committed, write_committed
 from cloudtrain.checkpoint.memory.files import SPACE, VARIABLE
 from cloudtrain.link.handshake import NotAuthenticated, prove
 from cloudtrain.link.secret import derive
@@ -104,16 +105,37 @@ def test_a_lost_host_is_committed_by_its_holder_and_gets_its_copy_back(
     assert host == "algo-1"
     assert [is_committed for is_committed, _ in commit_newest(folder, None, "x")] == [True]
     assert Checkpointer(tmp_path / "run").steps() == [5]
+    uri = (tmp_path / "run").as_uri()
+    assert read_committed(folder, uri) == 5
 
     for path in (tmp_path / "algo-1").iterdir():
         path.unlink()
     again, holder = make("algo-1", attempt=1), make("algo-2", attempt=1)
     begin(again, holder, generation="2")
     assert list(again.get()) == []
+    assert read_committed(tmp_path / "algo-1", uri) == 5
     monkeypatch.setenv(VARIABLE, str(tmp_path / "algo-1"))
     checkpoint = Checkpointer(tmp_path / "run").restore()
     assert checkpoint is not None
     assert (checkpoint.step, checkpoint.source) == (5, "the memory of this host")
+
+
+def test_the_holder_knows_what_the_owner_has_committed(
+    make: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    owner, holder = with_held_copy(make, tmp_path, monkeypatch, 3)
+    own, uri = tmp_path / "algo-1", (tmp_path / "run").as_uri()
+    for step in (7, 5, None):
+        write_committed(own, uri, step)
+        until(lambda: read_committed(held_folders(tmp_path / "algo-2")["algo-1"], uri) == step)  # noqa: B023
+    write_committed(own, uri, 7)
+    until(lambda: read_committed(held_folders(tmp_path / "algo-2")["algo-1"], uri) == 7)
+    owner.done()
+    write_committed(own, uri, 4)
+    again, holder = make("algo-1", attempt=1), make("algo-2", attempt=1)
+    begin(again, holder, generation="2")
+    assert list(again.get()) == []
+    assert read_committed(own, uri) == 7
 
 
 def test_an_owner_that_has_committed_is_left_alone(
