@@ -91,7 +91,7 @@ def ask(question: Question) -> Answers:
         found.connections[connection.host.name] = connection
     if connections:
         with ThreadPoolExecutor(len(connections)) as pool:
-            answers = list(pool.map(lambda connection: _hear(connection, question, found), connections))
+            answers = list(pool.map(lambda connection: hear(connection, question, found), connections))
         found.problems = {
             connection.host.name: problem
             for connection, problem in zip(connections, answers, strict=True)
@@ -110,7 +110,7 @@ def ask(question: Question) -> Answers:
     return found
 
 
-def _hear(connection: Connection, question: Question, found: Answers) -> Problem | None:
+def hear(connection: Connection, question: Question, found: Answers) -> Problem | None:
     """Wait for the answer of one host, in a thread. Returns why it cannot take part."""
     name = connection.host.name
     try:

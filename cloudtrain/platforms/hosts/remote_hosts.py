@@ -15,9 +15,11 @@ from cloudtrain.contract import FailureReport, Settings
 from cloudtrain.contract.request_body import request_environment, request_settings
 from cloudtrain.packaging.zipapp import RuntimeArchive, pack_runtime
 from cloudtrain.platforms.common.bundled_runtime import SOURCE_CHANNEL
+from cloudtrain.platforms.hosts.connection import Problem
 from cloudtrain.platforms.hosts.host_list import NamedHost
-from cloudtrain.platforms.hosts.probe import Answers, ask, question_of, safe_folder, with_token
+from cloudtrain.platforms.hosts.probe import Answers, Question, ask, question_of, safe_folder, with_token
 from cloudtrain.platforms.hosts.remote_host import RefusedHost, RemoteHost
+from cloudtrain.platforms.hosts.returning import ReturningHost
 from cloudtrain.platforms.hosts.transfer import (
     CHECKPOINTS,
     Arrivals,
@@ -51,6 +53,7 @@ class ListedHosts(HostProcesses):
         self._here = [host.name for host in hosts if host not in self._all.remote]
         self._found = Answers()
         self._running: dict[str, RemoteHost] = {}
+        self._returning: dict[str, ReturningHost] = {}
         self._leader = ""
         """The address of the leader in this attempt, once the other hosts have it."""
         self._runtime: RuntimeArchive | None = None
@@ -94,7 +97,36 @@ class ListedHosts(HostProcesses):
             return super().free_spares
         return [name for name in self.spares if name not in self._found.problems]
 
+    def rejoin(self, name: str) -> bool | None:
+        [host] = [one for one in self._all.hosts if one.name == name]
+        if host.is_this_machine:
+            return False
+        asked = self._returning.get(name)
+        if asked is None:
+            self._returning[name] = ReturningHost(host, self._asking())
+            return None
+        if not asked.has_answered:
+            return None
+        del self._returning[name]
+        if not asked.join(self._found):
+            return False
+        self._add_spare(name)
+        try:
+            self._prepare_host(name, ())
+            with self._folder.open_log() as log:
+                self._running[name] = self._start_remote(host, self._attempt, log.fileno())
+        except OSError as error:  # a full disk
+            self._found.connections[name].close()
+            self._found.problems[name] = Problem(f"{name}: {error.strerror or error}")
+            self.waiting = {**self.waiting, name: RefusedHost(self._found.problems[name])}
+        else:
+            self.waiting = {**self.waiting, name: self._running[name]}
+        return True
+
     def finish(self, *, failed: bool) -> FailureReport | None:
+        for asked in self._returning.values():
+            asked.close()
+        self._returning = {}
         self._found.close()  # all have ended, unless this process has failed
         for host in self._running.values():
             host.join()
@@ -112,13 +144,16 @@ class ListedHosts(HostProcesses):
     def _connect(self) -> None:
         """Query all hosts, once for each attempt, and choose the leader's address."""
         self._leader = ""
-        self._runtime = self._runtime or pack_runtime(state_home() / "runtime")
-        inquiry = replace(self._question.inquiry, runtime=self._runtime.sha256)
-        with with_token(replace(self._question, inquiry=inquiry)) as question:
+        with with_token(self._asking()) as question:
             self._found = ask(question)
         for problem in self._found.warnings():
             self._warn(f"{problem.what}. {problem.hint}")
         self.interface = (interface_to(self._found.address) if self._found.address else "") or LOOPBACK
+
+    def _asking(self) -> Question:
+        """The question of this attempt, with the runtime that hosts need."""
+        self._runtime = self._runtime or pack_runtime(state_home() / "runtime")
+        return replace(self._question, inquiry=replace(self._question.inquiry, runtime=self._runtime.sha256))
 
     def _start_remote(self, host: NamedHost, attempt: int, log: int) -> RemoteHost:
         connection, facts = self._found.connections[host.name], self._found.facts[host.name]
@@ -160,7 +195,8 @@ class ListedHosts(HostProcesses):
             outputs=[] if is_spare else ["model", "output/data", *([CHECKPOINTS] if checkpoints else [])],
         )
         place = Folder(
-            f"hosts-{self._folder.run_id}/{host.name}", f"{folder}/{self._folder.name}" if folder else ""
+            f"hosts-{self._folder.run_id}-{attempt}/{host.name}",
+            f"{folder}/{self._folder.name}" if folder else "",
         )
         running.run({**documents, **inputs.send}, place, job, os.dup(log))
         return running

@@ -68,9 +68,13 @@ class HostEvents:
         self._sources = []
         self.reclaimed.clear()
         for name in hosts:
-            paths = self._folder.host(name)
-            key = paths.key(paths.events)
-            self._sources.append(_Source(name, paths.base, key))
+            self.add(name)
+
+    def add(self, name: str) -> None:
+        """A host starts with a new file, maybe for the second time."""
+        paths = self._folder.host(name)
+        self._sources = [source for source in self._sources if source.name != name]
+        self._sources.append(_Source(name, paths.base, paths.key(paths.events)))
 
     def collect(self) -> None:
         """Copy new events."""

@@ -87,6 +87,12 @@ class Hosts(Protocol):
     def prepare(self) -> None:
         """Create the folders and the configuration of every host, for a new attempt."""
 
+    def rejoin(self, name: str) -> bool | None:
+        """Let a host that was lost wait as a spare one in this attempt, if it can be reached.
+
+        Returns whether it does; None: it has been asked, and has not answered yet. Does not wait.
+        """
+
     def start(self, attempt: int, log: int) -> Mapping[str, RunningHost]:
         """Start the runtime of every host. Returns the runtimes by host name.
 
@@ -122,6 +128,9 @@ class FolderHosts:
         self._secret = ""
         """The job secret of this attempt. It is in no request, record or environment."""
         self.everyone: Sequence[str] = names
+        self._wanted = self._places = len(names) - self._request.get("spare_hosts", 0)
+        """How many hosts are to have a place, and how many of `everyone` have one, or had."""
+        self._dropped: Sequence[str] = ()
         self.waiting: Mapping[str, RunningHost] = {}
         self.assign((), ())
         self._events = EventLog(folder.events, "supervisor")
@@ -134,8 +143,29 @@ class FolderHosts:
             self._folder.append_to_log(f"[cloudtrain] {message}\n")
 
     def assign(self, left_out: Sequence[str], dropped: Sequence[str]) -> None:
-        count = len(self.everyone) - self._request.get("spare_hosts", 0)
-        self.names, self.spares = assign(self.everyone, count, left_out, dropped)
+        self._dropped = dropped
+        self.names, self.spares = assign(self.everyone, self._places, left_out, dropped)
+        back = self.spares[: self._wanted - len(self.names)]
+        if back:  # hosts that were lost, and have come back to a world that has become smaller
+            self.names, self.spares = [*self.names, *back], self.spares[len(back) :]
+            self._keep_places()
+
+    def rejoin(self, name: str) -> bool | None:
+        return False
+
+    def _add_spare(self, name: str) -> None:
+        """From now on a host is a spare one. The others keep their places."""
+        if name not in self.spares:
+            self.spares = [*self.spares, name]
+            self._dropped = [one for one in self._dropped if one != name]
+            self._keep_places()
+
+    def _keep_places(self) -> None:
+        """Make the present places those that `assign` starts from."""
+        places = [*self.names, *(name for name in self._dropped if name not in self.names)]
+        known = {*places, *self.spares}
+        self._places = len(places)
+        self.everyone = [*places, *self.spares, *(name for name in self.everyone if name not in known)]
 
     @property
     def may_lose_some(self) -> bool:

@@ -53,6 +53,13 @@ def without(record: JobRecord, hosts: Sequence[str], spares: Sequence[str], leas
     return replace(record, left_out=(*record.left_out, *gone, *replaced), dropped=(*record.dropped, *dropped))
 
 
+def came_back(record: JobRecord, name: str, spares: Sequence[str]) -> JobRecord:
+    """The record when a host that was lost waits as one of ``spares``. The others keep their places."""
+    left_out = tuple(one for one in record.left_out if one not in (name, *record.hosts))
+    dropped = tuple(one for one in record.dropped if one != name)
+    return replace(record, left_out=left_out, dropped=dropped, spares=tuple(spares))
+
+
 def moved(record: JobRecord, names: Sequence[str]) -> tuple[JobRecord, str]:
     """The record with the places that were taken, and what became of the places that were lost, for the log.
 
@@ -64,7 +71,12 @@ def moved(record: JobRecord, names: Sequence[str]) -> tuple[JobRecord, str]:
     dropped = [name for name in record.hosts if name in record.dropped]
     taken = taken_places(stayed, names)
     left = f"{', '.join(names)} {'is' if len(names) == 1 else 'are'} left"
-    changes = [*taken, *([f"without {', '.join(dropped)}, {left}"] if dropped else [])]
+    back = names[len(stayed) :]
+    changes = [
+        *taken,
+        *([f"without {', '.join(dropped)}, {left}"] if dropped else []),
+        *([f"{', '.join(back)} {'has a place' if len(back) == 1 else 'have places'} again"] if back else []),
+    ]
     return replace(record, taken=(*record.taken, *taken)), "; ".join(changes)
 
 

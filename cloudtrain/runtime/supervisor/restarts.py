@@ -65,9 +65,10 @@ class Budget:
 
     def describe(self, record: JobRecord, request: Mapping[str, Any]) -> str:
         """For example: ``preemption 1 of 10``."""
-        return (
-            f"{self.name} {getattr(record, self.spent)} of {request[self.limit]}" if self.limit else self.name
-        )
+        if not self.limit:
+            return self.name
+        spent, limit = getattr(record, self.spent), request.get(self.limit, 0)
+        return f"{self.name} {spent}" + (f" of {limit}" if spent <= limit else "")
 
 
 RETRIES = Budget("retry", "max_retry_attempts", "retries")
@@ -75,7 +76,7 @@ HOST_LOSSES = Budget("restart after a lost host", "max_retry_attempts", "host_lo
 HANGS = Budget("restart after a hang", "max_retry_attempts", "hangs")
 PREEMPTIONS = Budget("preemption", "max_preemptions", "preemptions")
 TAKEOVERS = Budget("spare host", "spare_hosts", "takeovers")
-"""Not one of `BUDGETS`: each spare host is used once, and progress brings none back."""
+"""Not one of `BUDGETS`: a spare host is used once, and progress brings none back. A host that comes back is another."""
 DROPS = Budget("with fewer hosts", "", "takeovers")
 BUDGETS = (RETRIES, HOST_LOSSES, HANGS, PREEMPTIONS)
 

@@ -1,4 +1,4 @@
-"""The runtimes of spare hosts during one attempt: they wait, and end with it."""
+"""The runtimes of spare hosts during one attempt: they wait, and end with it. Lost hosts may come back as such."""
 
 from __future__ import annotations
 
@@ -14,6 +14,11 @@ from cloudtrain.runtime.supervisor.hosts import Hosts, RunningHost
 END_SECONDS, KILL_SECONDS = 10.0, 5.0
 """How long they may take to end, and after they were killed."""
 POLL_SECONDS = 0.02
+LOST_SECONDS, RECLAIMED_SECONDS = 10.0, 180.0
+"""After this time, a host that was lost, or taken back, is asked whether it is there again: it may be taken away only
+minutes after the notice."""
+ASK_SECONDS = 30.0
+"""Between two questions."""
 
 
 class SpareHosts:
@@ -24,6 +29,10 @@ class SpareHosts:
         self._warn = warn
         self._clock = clock
         self._lost: set[str] = set()
+        self._ask_at: dict[str, float] = {}
+        """When hosts that were lost are asked whether they are there again."""
+        self._asked: set[str] = set()
+        """Those that have come back, or may still do so. Each may once."""
         self.free: Sequence[str] = ()
         """Those that could take a place when the last attempt ended."""
 
@@ -39,6 +48,27 @@ class SpareHosts:
                 self._lost.add(name)
                 report = self._hosts.report(name) or runtime.lost(name) or lost_report(name, code)
                 self._warn(f"the spare host {name} cannot take the place of another: {report.message}")
+                self.expect((name,), LOST_SECONDS)
+
+    def expect(self, names: Sequence[str], seconds: float) -> None:
+        """These hosts were lost. From some seconds on, `come_back` asks for each that has not been lost before."""
+        for name in names:
+            if name not in self._asked:
+                self._asked.add(name)
+                self._ask_at[name] = self._clock() + seconds
+
+    def come_back(self) -> list[str]:
+        """The hosts that were lost, can be reached again, and wait as spare ones from now on."""
+        back = []
+        for name in [name for name, at in self._ask_at.items() if at <= self._clock()]:
+            waits = self._hosts.rejoin(name)
+            if waits:
+                del self._ask_at[name]
+                self._lost.discard(name)
+                back.append(name)
+            elif waits is not None:
+                self._ask_at[name] = self._clock() + ASK_SECONDS
+        return back
 
     def end(self) -> None:
         """End their runtimes: the next attempt starts new ones, with a place or without."""

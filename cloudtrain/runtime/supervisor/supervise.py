@@ -35,7 +35,7 @@ from cloudtrain.runtime.supervisor.host_events import HostEvents
 from cloudtrain.runtime.supervisor.hosts import Hosts, RunningHost
 from cloudtrain.runtime.supervisor.job_summary import JobSummary
 from cloudtrain.runtime.supervisor.left_memory import save_left_memory
-from cloudtrain.runtime.supervisor.places import moved
+from cloudtrain.runtime.supervisor.places import came_back, moved
 from cloudtrain.runtime.supervisor.record import (
     HANGUP,
     INTERRUPT,
@@ -51,7 +51,7 @@ from cloudtrain.runtime.supervisor.reports import (
     preemption_report,
 )
 from cloudtrain.runtime.supervisor.restarts import PREEMPTIONS, REPEATED_CODE, RETRIES, decide
-from cloudtrain.runtime.supervisor.spares import SpareHosts
+from cloudtrain.runtime.supervisor.spares import LOST_SECONDS, RECLAIMED_SECONDS, SpareHosts
 from cloudtrain.storage import retry_policy
 from cloudtrain.storage.disk_reserve import is_full
 
@@ -153,6 +153,8 @@ class Supervisor:
             step, free = self._summary.last_step(), self._spares.free
             decision = decide(self._record, failure, step, self._request, free, reclaimed)
             self._record, is_last, self._repeats = decision.record, not decision.restarts, decision.repeats
+            if failure is None or failure.failure_class == FailureClass.HOST_LOST:
+                self._spares.expect(decision.lost, LOST_SECONDS if failure else RECLAIMED_SECONDS)
             is_stopped = self._is_stopped
             if (
                 failure and (is_stopped or self._ended_by) and not is_last
@@ -337,6 +339,7 @@ class Supervisor:
             self._ends.look()
             if not self._is_ending():
                 self._spares.look()
+                self._take_hosts_back()
             if self._kill_at is None and self._ends.wait_in_vain:
                 self._stop_runtimes()
             self._ends.abandon_the_lost()
@@ -352,6 +355,13 @@ class Supervisor:
             return self._hosts.finish(failed=failure is not None) or failure
         finally:
             retry_policy.default.until = retry_policy.default.cut = None
+
+    def _take_hosts_back(self) -> None:
+        for name in self._spares.come_back():
+            self._record = came_back(self._record, name, self._hosts.spares)
+            self._host_events.add(name)
+            self._update()
+            self._inform(f"host {name} can be reached again: it joins as a spare host")
 
     def _watch(self, runtimes: Mapping[str, RunningHost]) -> HostEnds:
         return HostEnds(runtimes, self._hosts.report, self._is_ending, self._host_timeout, self._clock)

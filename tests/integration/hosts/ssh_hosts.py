@@ -107,25 +107,31 @@ class SshHosts:
         """End a host with all of its processes, as a loss of power does."""
         self._servers[name].kill()
 
+    def first_process(self, name: str) -> int:
+        """The id, outside, of the ssh server of a host."""
+        return self._servers[name].first_process
+
     def execute(self, name: str, *command: str) -> None:
         """Run a command where the ssh server of a host sees its files."""
-        first = self._servers[name].first_process
+        first = self.first_process(name)
         subprocess.run(["nsenter", f"--target={first}", "--mount", "--pid", "--", *command], check=True)
 
     def processes(self, name: str) -> list[str]:
         """The command lines of a host, without those of its ssh server."""
-        found = []
-        first = self._servers[name].first_process
+        return [command for _, command in self.running(name)]
+
+    def running(self, name: str) -> Iterator[tuple[int, str]]:
+        """Its processes, by their ids outside, with their command lines."""
+        first = self.first_process(name)
         namespace = os.readlink(f"/proc/{first}/ns/pid")
         for process in Path("/proc").glob("[0-9]*"):
             try:
                 if os.readlink(process / "ns/pid") == namespace:
                     command = (process / "cmdline").read_bytes().replace(b"\0", b" ").decode()
                     if "sshd" not in command.partition(" ")[0]:
-                        found.append(command)
+                        yield int(process.name), command
             except OSError:
                 continue
-        return found
 
     def job(self, name: str) -> Path:
         """The folder of a job on the client."""
@@ -137,11 +143,14 @@ class SshHosts:
         (self.own / "src/train.py").write_text(text)
         (self.own / "src/helper.py").touch()
 
-    def submit(self, name: str, *options: str, ssh: str = "") -> tuple[int, str]:
+    def submit(
+        self, name: str, *options: str, ssh: str = "", env: Mapping[str, str] | None = None
+    ) -> tuple[int, str]:
         """Submit the script. Returns the exit code and the output of the command."""
         process = self.run(
             *("cloudtrain", "submit", "src/train.py", "--source-dir", "src", "--name", name),
             *("--platform", "hosts", "--set", f"platform_options.ssh={ssh or self.ssh}", *options),
+            env=env,
         )
         out, errors = process.communicate(timeout=120)
         return process.returncode, out + errors

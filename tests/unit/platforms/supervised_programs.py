@@ -91,6 +91,9 @@ class Programs:
     def assign(self, left_out: Sequence[str], dropped: Sequence[str]) -> None:
         pass
 
+    def rejoin(self, name: str) -> bool:
+        return False
+
     def prepare(self) -> None:
         pass
 
