@@ -12,9 +12,12 @@ import torch
 from torch import nn
 
 import cloudtrain.distributed.torch as hvd
+from cloudtrain.contract import PREEMPTED, Notice
 from cloudtrain.distributed import CollectiveError
+from cloudtrain.distributed.errors import InvalidArgument
 from cloudtrain.distributed.torch import elastic
-from cloudtrain.distributed.torch.elastic._state import commit_file
+from cloudtrain.distributed.torch.elastic._handover import Handover
+from cloudtrain.distributed.torch.elastic._state import CommitFile, commit_file
 from cloudtrain.errors import StorageError
 
 
@@ -222,3 +225,53 @@ def test_a_commit_that_another_user_could_have_written_is_not_read(agent: Path, 
     (file.path if mode == "file" else agent).chmod(0o777)
     with pytest.raises(StorageError, match="another user can write to"):
         elastic.ObjectState(batch=0).resume(file)
+
+
+def test_after_a_notice_the_next_attempt_continues_with_the_state_of_now(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also if that is newer than the last commit, and than the file of the host."""
+    monkeypatch.setenv("CLOUDTRAIN_RUN_DIR", str(tmp_path))
+    monkeypatch.setenv("TORCHELASTIC_RUN_ID", "a")
+    state = make_state(batch=0, shape=(1, 2))
+    handover = Handover((tmp_path / "shared").as_uri(), 0)
+    assert not state.resume(CommitFile(tmp_path / "own" / "run-0.pt"), handover)
+    state.commit()
+    step(state)
+    state.batch = 7
+    state.check_host_updates()
+    assert not (tmp_path / "shared").exists(), "there is no notice"
+    Notice(1.0, "taken back").write(tmp_path)
+    with pytest.raises(SystemExit) as left:
+        state.check_host_updates()
+    assert left.value.code == PREEMPTED
+    other = make_state(batch=0, shape=())
+    assert other.resume(CommitFile(tmp_path / "own" / "run-0.pt"), handover)
+    assert content(other) == content(state)
+    assert (other.batch, other.shape) == (7, (1, 2))
+
+
+def test_a_damaged_or_unsafe_commit_is_not_handed_over(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    handover = Handover(tmp_path.as_uri(), 0)
+    assert handover.read() is None
+    with pytest.raises(
+        InvalidArgument, match=r"the state holds a pathlib.PosixPath, which is not handed over"
+    ):
+        handover.write({"number": 1, "saved": {"folder": tmp_path}})
+    monkeypatch.setenv("CLOUDTRAIN_RUN_DIR", str(tmp_path))
+    monkeypatch.setenv("TORCHELASTIC_RUN_ID", "a")
+    Notice(1.0, "taken back").write(tmp_path)
+    for _ in range(2):
+        handover.leave_if_preempted(lambda: {"number": 1, "saved": {"folder": tmp_path}})
+    assert "does not move to other hosts now: the state holds a" in caplog.text
+    assert caplog.text.count("does not move") == 1
+    assert handover.read() is None
+    handover.write({"number": 1, "saved": {"weights": torch.ones(3)}})
+    path = tmp_path / "elastic/run-0.pt"
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 1
+    path.write_bytes(data)
+    with pytest.raises(StorageError, match=r"run-0\.pt is damaged"):
+        handover.read()

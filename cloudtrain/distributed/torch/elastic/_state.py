@@ -18,12 +18,14 @@ import torch
 from torch import Tensor, nn, optim
 from torch.utils.data import Sampler
 
+from cloudtrain import environment
 from cloudtrain._system.files import READ_REGULAR
 from cloudtrain._system.users import owns, user_id
 from cloudtrain.distributed.errors import CollectiveError, HostsUpdatedInterrupt, InvalidArgument
 from cloudtrain.distributed.torch import _state
 from cloudtrain.distributed.torch._failures import give_up
 from cloudtrain.distributed.torch._init import reinit
+from cloudtrain.distributed.torch.elastic._handover import Handover
 from cloudtrain.distributed.torch.functions import broadcast_optimizer_state, broadcast_parameters
 from cloudtrain.distributed.torch.objects import allgather_object, broadcast_object
 from cloudtrain.errors import StorageError
@@ -55,7 +57,10 @@ class State:
         self.check_host_updates()
 
     def check_host_updates(self) -> None:
-        """Does nothing: when hosts are added or removed, torchrun's agent restarts the ranks."""
+        """After a notice that a host is taken back, end the attempt, whose state continues in the next one.
+
+        Otherwise, it does nothing: when hosts are added or removed, torchrun's agent restarts the ranks.
+        """
 
     def register_reset_callbacks(self, callbacks: Iterable[Callable[[], None]]) -> None:
         """Functions to call after every reset, in the new world; for example, to scale learning rates."""
@@ -93,6 +98,8 @@ class ObjectState(State):
         super().__init__()
         self._names = list(values)
         self._file: CommitFile | None = None
+        self._handover: Handover | None = None
+        """On rank 0 of a job."""
         vars(self).update(values)
         self.save()
 
@@ -139,11 +146,24 @@ class ObjectState(State):
         if self._file is not None:
             self._file.write(Commit(self._commits, self._saved))
 
-    def resume(self, file: CommitFile) -> bool:
-        """Restore the commit in ``file``, if there is one, and write further commits there; call `sync` next."""
-        self._file = file
-        file.sweep()
-        commit = file.read()
+    def check_host_updates(self) -> None:
+        if self._handover is not None:
+            self._handover.leave_if_preempted(self._last_commit)
+
+    def _last_commit(self) -> dict[str, Any]:
+        self.save()  # the last commit may be some batches ago
+        return vars(Commit(self._commits + 1, self._saved))
+
+    def resume(self, file: CommitFile | None, handover: Handover | None = None) -> bool:
+        """Restore the newest commit of both, if there is one, and write further commits there; call `sync` next."""
+        self._file, self._handover = file, handover
+        found = []
+        if file is not None:
+            file.sweep()
+            found.append(file.read())
+        if handover is not None and (kept := handover.read()):
+            found.append(Commit(**kept))
+        commit = max(filter(None, found), key=lambda one: one.number, default=None)
         if commit is None:
             return False
         self._commits, self._saved = commit.number, commit.saved
@@ -312,7 +332,7 @@ def run(func: Callable[..., T]) -> Callable[..., T]:
 
     @functools.wraps(func)
     def wrapper(state: State, *args: Any, **kwargs: Any) -> T:
-        reset = _resume(state, commit_file(next(_runs)))
+        reset = _resume(state, next(_runs))
         must_sync = True
         failures, commits = 0, state._commits
         while True:
@@ -340,14 +360,16 @@ def run(func: Callable[..., T]) -> Callable[..., T]:
     return wrapper
 
 
-def _resume(state: State, file: CommitFile | None) -> bool:
-    """Restore the last commit of this host, if there is one, and write further commits to ``file``.
+def _resume(state: State, run: int) -> bool:
+    """Restore the last commit of this host, if there is one, and write further commits to its file.
 
-    One rank of each host does so, so that losing a host loses no commit.
+    One rank of each host does so, so that losing a host loses no commit. Rank 0 also takes over what an earlier attempt
+    of the job has handed over.
     """
-    if file is None or _state.local_rank() != 0 or not isinstance(state, ObjectState):
+    file, uri = commit_file(run), environment.checkpoint_uri()
+    if _state.local_rank() != 0 or not isinstance(state, ObjectState):
         return False
-    return state.resume(file)
+    return state.resume(file, Handover(uri, run) if uri and _state.rank() == 0 else None)
 
 
 class ElasticSampler(Sampler[int]):
