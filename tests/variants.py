@@ -64,8 +64,8 @@ SHOWN_BY: dict[str, dict[str, str]] = {
     },
     "integration/hosts/test_hosts_start.py": {
         "test_ranks_reach_each_other_over_the_network[mpirun-5]": "test_hosts_may_have_ipv6_only",
-        "test_sigterm_to_one_host_stops_both_with_grace[torchrun]": (
-            "test_sigterm_to_one_host_stops_both_with_grace[mpirun-4]"
+        "test_sigterm_to_one_host_stops_both_with_grace[mpirun-4]": (
+            "test_sigterm_to_one_host_stops_both_with_grace[torchrun]"
         ),
     },
     "integration/hosts/test_spare_hosts.py": {
@@ -188,6 +188,9 @@ SHOWN_BY: dict[str, dict[str, str]] = {
             "test_a_requirement_whose_setup_fails_is_named_as_such[metadata]"
         ),
     },
+    "integration/local/test_undistributed.py": {
+        "test_a_script_that_reads_its_rank[torch.distributed]": "test_a_script_that_reads_its_rank[the rank]",
+    },
     "integration/mxnet/test_mxnet_adapter.py": {
         "test_a_restored_training_continues_bit_for_bit[adagrad]": (
             "test_a_restored_training_continues_bit_for_bit[adam]"
@@ -200,6 +203,11 @@ SHOWN_BY: dict[str, dict[str, str]] = {
         ),
     },
     "integration/mxnet/test_mxnet_ranks.py": {"test_all_cases[1]": "test_all_cases[2]"},
+    "integration/preemption/test_preempted_jobs.py": {
+        "test_the_job_waits_for_rank_0_in_any_case[SIGUSR1-torchrun]": (
+            "test_the_job_waits_for_rank_0_in_any_case[SIGTERM-processes]"
+        ),
+    },
     "integration/sagemaker/test_sagemaker_logs.py": {
         "test_many_streams_are_complete_and_in_order[full-pages]": (
             "test_many_streams_are_complete_and_in_order[empty-pages]"

@@ -47,7 +47,7 @@ def is_half_written(uri: str, step: int) -> bool:
     return bool(keys) and manifest_key(step) not in keys
 
 
-@pytest.mark.parametrize("kills", [6, pytest.param(24, marks=pytest.mark.soak)])
+@pytest.mark.parametrize("kills", [3, pytest.param(24, marks=pytest.mark.soak)])
 def test_killed_at_random_instants(uri: str, tmp_path: Path, kills: int) -> None:
     instants = random.Random(0)
     torn = reported = kill = 0

@@ -14,7 +14,6 @@ from host_memory import make_host_memory
 
 from cloudtrain.checkpoint import Checkpointer
 
-ROUNDS = 12
 SAVES = """
     import sys
     import numpy as np
@@ -34,11 +33,12 @@ SAVES = """
 """
 
 
-def test_the_newest_copy_is_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("rounds", [6, pytest.param(12, marks=pytest.mark.soak)])
+def test_the_newest_copy_is_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rounds: int) -> None:
     make_host_memory(tmp_path / "memory", monkeypatch, 100_000_000)
     instants, done = random.Random(3), 0
     program = "\n".join(line[4:] for line in SAVES.splitlines())
-    for _ in range(ROUNDS):
+    for _ in range(rounds):
         with subprocess.Popen(
             [sys.executable, "-c", program, str(tmp_path / "run")], env=os.environ, stdout=subprocess.PIPE
         ) as saving:

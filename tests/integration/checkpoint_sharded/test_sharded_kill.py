@@ -52,7 +52,7 @@ def unreferenced(store: Store) -> set[str]:
 
 
 @pytest.mark.timeout(900)  # up to a hundred ranks
-@pytest.mark.parametrize("kills", [6, pytest.param(20, marks=pytest.mark.soak)])
+@pytest.mark.parametrize("kills", [3, pytest.param(20, marks=pytest.mark.soak)])
 def test_killed_at_random_instants(tmp_path: Path, kills: int) -> None:
     uri = (tmp_path / "checkpoints").as_uri()
     store = open_store(uri)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from pathlib import Path
 
 import pytest
@@ -23,6 +24,7 @@ CASES = [
 ]
 
 
+@functools.cache  # a look at all tests takes 20 ms
 def selected(session: pytest.Session, count: int) -> tuple[str, ...]:
     """The programs with a case that was selected for ``count`` ranks."""
     here = [item.callspec.params for item in session.items if item.path == Path(__file__)]

@@ -96,8 +96,16 @@ def first_steps(job: Job) -> list[int]:
     return [int(line.split()[-1]) for line in job.logs().splitlines() if "[rank 0] first step" in line]
 
 
-@pytest.mark.parametrize("sampler", ["distributed", pytest.param("elastic", marks=pytest.mark.soak)])
-def test_the_same_data_and_the_same_weights(submit: Submit, tmp_path: Path, sampler: str) -> None:
+@pytest.mark.parametrize(
+    ("sampler", "notices"),
+    [
+        ("distributed", 1),
+        *(pytest.param(one, 2, marks=pytest.mark.soak) for one in ("distributed", "elastic")),
+    ],
+)
+def test_the_same_data_and_the_same_weights(
+    submit: Submit, tmp_path: Path, sampler: str, notices: int
+) -> None:
     whole, cut = tmp_path / "whole", tmp_path / "cut"
     undisturbed = submit(
         TRAINS, hyperparameters={"seen": str(whole), "sampler": sampler}, distribution=TWO_RANKS
@@ -105,20 +113,21 @@ def test_the_same_data_and_the_same_weights(submit: Submit, tmp_path: Path, samp
     wait_for_end(undisturbed, 120)
     assert undisturbed.status == JobStatus.COMPLETED, undisturbed.logs()
 
-    holds = (13, 27)
+    holds = (13, 27)[:notices]
     given = {"seen": str(cut), "sampler": sampler, "holds": ",".join(map(str, holds))}
     job = submit(TRAINS, hyperparameters=given, distribution=TWO_RANKS)
     trace = cut.with_name("cut-0")
-    for number, notify in enumerate((Job.preempt, warn_last_host)):
+    for number, notify in enumerate((warn_last_host, Job.preempt)[:notices]):
         reached = f"\n[{holds[number]}, "
         wait_until(lambda: trace.exists() and reached in trace.read_text(), job)  # noqa: B023
         notify(job)
         wait_until(lambda: len(first_steps(job)) == number + 2, job)  # noqa: B023
     wait_for_end(job, 120)
-    assert (job.status, job.describe().attempt) == (JobStatus.COMPLETED, 2), job.logs()
+    assert (job.status, job.describe().attempt) == (JobStatus.COMPLETED, notices), job.logs()
 
     starts = first_steps(job)
-    assert (starts[0], starts[1] > holds[0], starts[2] > holds[1]) == (1, True, True), starts
+    assert starts[0] == 1
+    assert all(start > hold for start, hold in zip(starts[1:], holds, strict=True)), starts
     for rank in (0, 1):
         assert seen_by(cut, rank) == seen_by(whole, rank)
     assert Path(f"{cut}-weights").read_text() == Path(f"{whole}-weights").read_text()
