@@ -121,4 +121,5 @@ def nearest(word: str, known: Iterable[str]) -> str:
 
     known = sorted(known)
     close = difflib.get_close_matches(word, known, n=1, cutoff=0.6)
+    close = close or [name for name in known if name.lower() == word.lower()]
     return f"Did you mean {close[0]!r}?" if close else f"Known: {', '.join(known)}."

@@ -72,16 +72,16 @@ def _options(platform: str) -> Iterator[tuple[str, str, Any]]:
     """The name, values and default of each option. Raises UnknownPlatform, CloudtrainError."""
     import msgspec
 
-    from cloudtrain.errors import CloudtrainError, UnknownPlatform, nearest
+    from cloudtrain.errors import CloudtrainError
     from cloudtrain.platforms import platform_names
     from cloudtrain.platforms.common.platform_options import options_of
+    from cloudtrain.platforms.registry import unknown_platform
     from cloudtrain.spec.explain import expected
 
     struct = options_of(platform)
     if struct is None:
-        names = platform_names()
-        if platform not in names:
-            raise UnknownPlatform(f"there is no platform {platform!r}", hint=nearest(platform, names))
+        if platform not in platform_names():
+            raise unknown_platform(platform)
         raise CloudtrainError(
             f"the options of {platform} are not known here: the platform comes from an installed package",
             hint="See the documentation of that package.",

@@ -97,7 +97,7 @@ def config_rows() -> list[PriceRow]:
         at = f"{where}.rows[{number}]"
         if row.platform not in PLATFORMS and row.platform not in (names := _installed()):
             raise InvalidJob(
-                f"{at}.platform: there is no platform {row.platform[:LONGEST_SHOWN]!r}",
+                f"{at}.platform: unknown platform {row.platform[:LONGEST_SHOWN]!r}",
                 hint=f"Known: {', '.join(sorted({*PLATFORMS, *names}))}.",
             )
         place = Where(row.platform, row.region, row.cluster, row.partition, row.node_type)

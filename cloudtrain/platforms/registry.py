@@ -34,6 +34,18 @@ BUILT_IN = {
 }
 """The built-in platforms, which can be found without reading the metadata of installed packages."""
 
+OTHER_NAMES = {
+    "container": ("containers", "docker", "podman"),
+    "hosts": ("host", "mpi", "mpirun", "ssh"),
+    "kubernetes": ("aks", "eks", "gke", "k3s", "k8s", "kube", "kubeflow", "openshift"),
+    "local": ("laptop", "localhost"),
+    "lsf": ("bsub",),
+    "pbs": ("openpbs", "pbspro", "qsub"),
+    "sagemaker": ("aws", "aws-batch", "batch"),
+    "slurm": ("sbatch", "srun"),
+}
+"""By platform: what a new user may call it."""
+
 ON_THIS_MACHINE = ("container", "hosts", "local")
 """The platforms whose jobs run, or are supervised, on the machine that submits them."""
 
@@ -69,7 +81,17 @@ def get_platform(name: str) -> Platform:
                 return _load(point)
     except ImportError as error:
         raise UnknownPlatform(f"platform {name!r} cannot be loaded: {error}") from error
-    raise UnknownPlatform(f"there is no platform {name!r}", hint=nearest(name, platform_names()))
+    raise unknown_platform(name)
+
+
+def unknown_platform(name: str) -> UnknownPlatform:
+    """The error for ``name``, which no platform has. Its hint suggests one, or lists all."""
+    meant = next((platform for platform, others in OTHER_NAMES.items() if name.lower() in others), None)
+    names = platform_names()
+    hint = f"Did you mean {meant!r}?" if meant else nearest(name, names)
+    return UnknownPlatform(
+        f"unknown platform {name!r}", hint=f"{hint} To see what each one is: cloudtrain platforms"
+    )
 
 
 def built_in_types() -> Iterator[tuple[str, type[Platform]]]:

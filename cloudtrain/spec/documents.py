@@ -71,7 +71,7 @@ def read_job_file(path: Path, *, may_be_empty: bool = False) -> dict[str, Any]:
         return {}
     if not isinstance(fields, dict) or not all(isinstance(key, str) for key in fields):
         raise InvalidJob(
-            f"{path} is not a mapping of fields",
+            f"{path} has no fields" if fields is None else f"{path} is not a mapping of fields",
             hint="A job file has one field per line, for example: entry_point: train.py",
         )
     fields = {

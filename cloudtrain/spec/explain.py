@@ -43,7 +43,7 @@ def expected(kind: inspect.Type) -> str:
 def _number(kind: inspect.IntType | inspect.FloatType) -> str:
     name = "a whole number" if isinstance(kind, inspect.IntType) else "a number"
     if kind.ge is not None and kind.le is not None:
-        return f"{name} from {kind.ge:g} to {kind.le:g}"
+        return f"{name} from {kind.ge:g} to {kind.le:,}"
     if kind.ge is not None:
         return f"{name} of at least {kind.ge:g}"
     return f"{name} above {kind.gt:g}" if kind.gt is not None else name
@@ -80,6 +80,33 @@ def given(value: Any, *, secret: bool = False) -> str:
     return "a mapping" if isinstance(value, dict) else f"a Python object of type {type(value).__name__}"
 
 
+SECONDS = frozenset(
+    {
+        *("hang_after", "hang_timeout", "host_timeout", "join_timeout", "keep_alive_period_in_seconds"),
+        *("max_pending_time_in_seconds", "max_run", "max_wait", "stop_grace"),
+    }
+)
+"""The fields of a job that are times."""
+_UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 7 * 86400}
+_TIME = re.compile(
+    r"(\d{1,9}(?:\.\d{1,3})?)\s*(?:(s)(?:ec(?:ond)?s?)?|(m)(?:in(?:ute)?s?)?|(h)(?:(?:ou)?rs?)?|(d)(?:ays?)?|(w)(?:eeks?)?)",
+    re.IGNORECASE,
+)
+
+
+def in_seconds(text: str) -> str:
+    """How to write ``text`` for a field that is a time.
+
+    >>> in_seconds("1.5 hours"), in_seconds("soon")
+    ('Write the seconds: 5400.', 'Write the seconds as a number: 3600 is an hour.')
+    """
+    match = _TIME.fullmatch(text.strip())
+    if not match:
+        return "Write the seconds as a number: 3600 is an hour."
+    unit = "".join(filter(None, match.groups()[1:])).lower()
+    return f"Write the seconds: {round(float(match[1]) * _UNITS[unit])}."
+
+
 def advice(kind: inspect.Type, value: Any) -> str:
     """How to write ``value`` for a field of type ``kind``; empty if that is not clear."""
     kinds = kind.types if isinstance(kind, inspect.UnionType) else (kind,)
@@ -103,6 +130,25 @@ _IN_PYTHON = {
     "git_config": "Only an Estimator in Python has it. In a job file, name the folder of a clone: source_dir."
 }
 """Arguments that are not fields of a job file, and their replacements."""
+OTHER_NAMES = {
+    "arguments": ("args", "argv", "script_args"),
+    "checkpoint_s3_uri": ("checkpoint_dir", "checkpoint_path", "checkpoint_uri"),
+    "distribution": ("launcher", "strategy"),
+    "entry_point": ("command", "main", "program", "run", "script"),
+    "environment": ("env", "env_vars", "envs"),
+    "hyperparameters": ("config", "hparams", "parameters", "params"),
+    "image_uri": ("container", "container_image", "docker_image", "image"),
+    "inputs": ("channels", "data", "datasets"),
+    "instance_count": ("hosts", "nnodes", "nodes", "num_nodes", "num_workers", "replicas"),
+    "instance_type": ("machine_type", "node_type"),
+    "max_retry_attempts": ("max_restarts", "max_retries", "retries"),
+    "max_run": ("max_time", "time", "time_limit", "timeout", "walltime"),
+    "output_path": ("output", "output_dir"),
+    "source_dir": ("code", "code_dir", "workdir", "working_dir"),
+    "torch_distributed": ("ddp", "pytorch", "torchrun"),
+    "use_spot_instances": ("preemptible", "spot", "use_spot"),
+}
+"""By field of a job: what other launchers call it."""
 
 
 def explain(error: str, value: Any, kind: type, where: str = "") -> InvalidJob:
@@ -125,11 +171,18 @@ def explain(error: str, value: Any, kind: type, where: str = "") -> InvalidJob:
             return InvalidJob(f"{name}: this field is required")
         structs = [part for part in _parts(wanted) if isinstance(part, inspect.StructType)]
         known = [one.name for struct in structs for one in struct.fields]
-        hint = _IN_PYTHON.get(name) or nearest(field["field"], known)
+        meant = next((one for one in known if field["field"].lower() in OTHER_NAMES.get(one, ())), None)
+        hint = _IN_PYTHON.get(name) or (
+            f"Did you mean {meant!r}?" if meant else nearest(field["field"], known)
+        )
         return InvalidJob(f"unknown field {name!r}", hint=hint)
     is_secret = path.partition(".")[0].partition("[")[0] in _SECRET
-    problem = f"expected {expected(wanted)}, got {given(found, secret=is_secret)}"
-    return InvalidJob(f"{path}: {problem}" if path else problem, hint=advice(wanted, found))
+    values, hint = expected(wanted), advice(wanted, found)
+    if path in SECONDS:
+        values = values.replace("number", "number of seconds", 1)
+        hint = hint or (in_seconds(found) if isinstance(found, str) else "")
+    problem = f"expected {values}, got {given(found, secret=is_secret)}"
+    return InvalidJob(f"{path}: {problem}" if path else problem, hint=hint)
 
 
 def _locate(value: Any, kind: inspect.Type, path: str) -> tuple[Any, inspect.Type, str]:

@@ -49,7 +49,7 @@ ARGUMENTS = {
     "secret": (["train.py", "--source-dir", "secret"], [".env", ".cloudtrainignore"]),
     "zero-hosts": (["train.py", "--instance-count", "0"], ["expected a whole number of at least 1, got 0"]),
     "no-number": (["train.py", "--instance-count", "two"], ["'two' is not a valid integer"]),
-    "platform": (["train.py", "--platform", "locl"], ["no platform 'locl'", "Did you mean 'local'?"]),
+    "platform": (["train.py", "--platform", "locl"], ["unknown platform 'locl'", "Did you mean 'local'?"]),
     "name": (["train.py", "--name", "my_job"], ["my_job", "my-job"]),
     "long-name": (["train.py", "--name", "x" * 64], ["64 characters, 63 are allowed"]),
     "set": (["train.py", "--set", "instance_cout=2"], ["unknown", "instance_cout", "Did you mean 'instance_count'?"]),
@@ -98,7 +98,7 @@ FILES = {
         ["instance_count: expected a whole number"],
     ),
     "list": ("- entry_point: train.py", ["not a mapping of fields"]),
-    "empty": ("", ["not a mapping of fields"]),
+    "empty": ("", ["has no fields"]),
     "unclosed": ("entry_point: [", ["job.yaml, line"]),
     "nothing": ("instance_count: 1", ["entry_point: the local platform needs a script"]),
 }
@@ -190,7 +190,9 @@ def test_offers_of_an_unknown_gpu_and_of_none(here: Path) -> None:
     is_one_error(cloudtrain("offers", "--gpu", "H10", cwd=here), "unknown GPU 'H10'", "Did you mean 'H100'?")
     is_one_error(cloudtrain("offers", "--count", "0", cwd=here), "--count 0: expected a number from 1 on")
     is_one_error(
-        cloudtrain("offers", "--platform", "slrum", cwd=here), "no platform 'slrum'", "Did you mean 'slurm'?"
+        cloudtrain("offers", "--platform", "slrum", cwd=here),
+        "unknown platform 'slrum'",
+        "Did you mean 'slurm'?",
     )
 
 

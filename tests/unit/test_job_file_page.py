@@ -13,6 +13,7 @@ from msgspec.structs import replace
 from cloudtrain.errors import InvalidJob
 from cloudtrain.images import flavour_of
 from cloudtrain.spec import FIELDS, TrainingJob
+from cloudtrain.spec.explain import OTHER_NAMES, SECONDS
 from cloudtrain.submission import Submission, prepare
 
 PAGE = Path(__file__).parents[2] / "docs" / "reference" / "job-file.md"
@@ -252,3 +253,14 @@ def _content(submission: Submission) -> str:
     archive, source = submission.archive, submission.job.source
     parts = [submission.request.body, archive and archive.sha256, source and source.uri]
     return json.dumps(parts, sort_keys=True, default=str)
+
+
+def test_times_are_marked_in_messages() -> None:
+    """`SECONDS` names the fields that the page describes as seconds."""
+    rows = re.findall(r"^\| `(\w+)` \| (?:seconds|1800 to)", PAGE.read_text(), re.MULTILINE)
+    assert {*rows} == SECONDS
+
+
+def test_no_field_is_another_name() -> None:
+    others = {name for names in OTHER_NAMES.values() for name in names}
+    assert not others & {*FIELDS}

@@ -120,7 +120,7 @@ def test_every_price_of_the_package_has_a_source_and_a_date() -> None:
         ),
         (
             "rows: [{platform: slrum, gpu_hour: 1}]",
-            r"rows\[0\]\.platform: there is no platform 'slrum'",
+            r"rows\[0\]\.platform: unknown platform 'slrum'",
         ),
         ("rows: [{platform: pbs, gpu_hour: 1, currency: USD}]", r"rows\[0\].*currency"),
         (

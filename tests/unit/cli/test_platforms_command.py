@@ -12,7 +12,7 @@ from cloudtrain.cli import cli
 from cloudtrain.cli.platforms import SUMMARIES
 from cloudtrain.errors import UnknownPlatform
 from cloudtrain.platforms.common.platform_options import option_names
-from cloudtrain.platforms.registry import BUILT_IN
+from cloudtrain.platforms.registry import BUILT_IN, OTHER_NAMES, get_platform
 
 
 def test_every_platform_has_a_summary_and_options() -> None:
@@ -113,3 +113,25 @@ def test_an_unknown_platform_is_refused() -> None:
     error = CliRunner().invoke(cli, ["platforms", "slrum"]).exception
     assert isinstance(error, UnknownPlatform)
     assert "slurm" in error.hint
+
+
+@pytest.mark.parametrize("name, meant", {
+    "aws": "sagemaker", "docker": "container", "k8s": "kubernetes", "K8S": "kubernetes", "LOCAL": "local",
+    "mpi": "hosts", "podman": "container", "ssh": "hosts",
+}.items())  # fmt: skip
+def test_what_a_new_user_calls_a_platform(name: str, meant: str) -> None:
+    with pytest.raises(UnknownPlatform) as caught:
+        get_platform(name)
+    advice = f"Did you mean {meant!r}? To see what each one is: cloudtrain platforms"
+    assert (caught.value.message, caught.value.hint) == (f"unknown platform {name!r}", advice)
+
+
+def test_a_scheduler_that_has_no_platform() -> None:
+    with pytest.raises(UnknownPlatform) as caught:
+        get_platform("sge")
+    assert caught.value.hint.startswith("Known: cobalt, container, hosts, ")
+
+
+def test_other_names_are_of_platforms() -> None:
+    assert set(OTHER_NAMES) <= set(BUILT_IN)
+    assert not {name for names in OTHER_NAMES.values() for name in names} & set(BUILT_IN)

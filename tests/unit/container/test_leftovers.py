@@ -104,7 +104,7 @@ def test_a_job_whose_platform_does_not_answer_is_kept_with_what_it_may_use() -> 
     assert document["removed"] == []
     [kept] = document["unknown"]
     assert kept["job"] == "nosuch job queued"
-    assert "there is no platform 'nosuch'" in kept["reason"]
+    assert "unknown platform 'nosuch'" in kept["reason"]
     assert (
         "nosuch job queued is kept, and what it may use: it is unknown whether it has ended" in result.stderr
     )

@@ -35,7 +35,7 @@ def test_arguments_override_the_defaults_of_the_file(
     config("instance_count: 3\nmax_run: 60\nplatform: nosuch", tmp_path, monkeypatch)
     job = Estimator(script, instance_count=2, platform=FakePlatform()).prepare().job
     assert (job.instance_count, job.max_run) == (2, 60)
-    with pytest.raises(UnknownPlatform, match="no platform 'nosuch'"):
+    with pytest.raises(UnknownPlatform, match="unknown platform 'nosuch'"):
         Estimator(script).prepare()
 
 

@@ -93,7 +93,7 @@ def test_an_entry_point_may_be_relative_to_the_file(tmp_path: Path, entry_point:
     [
         (None, "there is no file"),
         (b"- a", "not a mapping"),
-        (b"", "not a mapping"),
+        (b"", "job.yaml has no fields"),
         (b"\xff", "cannot be read"),
         (b"1: a", "not a mapping"),
     ],

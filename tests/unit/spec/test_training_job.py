@@ -145,6 +145,8 @@ REFUSED = {
         {"git_config": {"repo": "x"}},
         r"unknown field 'git_config'\n  Only an Estimator in Python has it",
     ),
+    "of-other-launchers": ({"nodes": 2}, r"unknown field 'nodes'\n  Did you mean 'instance_count'\?$"),
+    "torchrun": ({"distribution": {"torchrun": {}}}, r"Did you mean 'torch_distributed'\?$"),
     "unknown-far": ({"zzz": 2}, r"unknown field 'zzz'\n  Known: .*entry_point"),
     "zero": ({"instance_count": 0}, r"^instance_count: expected a whole number of at least 1, got 0$"),
     "type": (
@@ -155,8 +157,16 @@ REFUSED = {
         {"instance_count": 1.5},
         r"^instance_count: expected a whole number of at least 1, got 1.5$",
     ),
-    "range": ({"stop_grace": "long"}, r"^stop_grace: expected a number from 0 to 120, got 'long'$"),
-    "above": ({"hang_timeout": 0}, r"^hang_timeout: expected a number above 0, got 0$"),
+    "range": (
+        {"stop_grace": "long"},
+        r"^stop_grace: expected a number of seconds from 0 to 120, got 'long'\n  Write the seconds as a number",
+    ),
+    "above": ({"hang_timeout": 0}, r"^hang_timeout: expected a number of seconds above 0, got 0$"),
+    "hour": (
+        {"max_run": "1 hour"},
+        r"^max_run: expected a whole number of seconds from 1 to .*, got '1 hour'\n  Write the seconds: 3600.$",
+    ),
+    "quoted-seconds": ({"max_run": "3600"}, r"got '3600'\n  Write the number without quotes.$"),
     "boolean": (
         {"timeline": "true"},
         r"^timeline: expected true or false, got 'true'\n  Write true or false without quotes.$",
@@ -172,7 +182,7 @@ REFUSED = {
         {"debugger_hook_config": 5},
         r"^debugger_hook_config: expected a mapping or true or false, got 5$",
     ),
-    "long-text": ({"max_run": "x" * 99}, r"^max_run: expected a whole number from 1 to 1e\+09, got text$"),
+    "long-text": ({"max_wait": "x" * 99}, r"^max_wait: expected a whole number of .*, got text\n"),
     "key": ({"hyperparameters": {1: 2}}, r"^hyperparameters: the name 1 is not text\n  Put it in quotes"),
     "field-name": ({3: 4}, r"^the name 3 is not text"),
     "required": (

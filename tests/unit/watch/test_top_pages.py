@@ -205,7 +205,7 @@ def test_a_job_whose_platform_cannot_be_loaded_is_not_opened() -> None:
         time.sleep(0.01)
     top._press("enter")
     text = "\n".join(line.plain for line in top._lines())
-    assert "no platform 'no-such-platform'" in text.split("\n")[0] and "lost" in text
+    assert "unknown platform 'no-such-platform'" in text.split("\n")[0] and "lost" in text
     top._press("down")
     assert top._problem == ""
 
