@@ -18,6 +18,12 @@ SHOWN_BY: dict[str, dict[str, str]] = {
         "test_doctor_lists_what_the_job_installs[lightning]": "test_doctor_lists_what_the_job_installs[torch]",
         "test_doctor_lists_what_the_job_installs[transformers]": "test_doctor_lists_what_the_job_installs[torch]",
     },
+    "e2e/test_framework_examples.py": {
+        "test_the_rank_that_failed_is_named_although_others_fail_too": (
+            "integration/local/test_local_failures.py::"
+            "test_a_rank_that_nccl_ended_does_not_hide_the_one_that_failed"
+        ),
+    },
     "integration/checkpoint/test_checkpoint_exit.py": {
         "test_the_last_save_is_committed[s3-sys.exit]": "test_the_last_save_is_committed[file-sys.exit]",
         "test_the_last_save_is_committed[s3-an exception]": "test_the_last_save_is_committed[file-an exception]",
@@ -25,6 +31,11 @@ SHOWN_BY: dict[str, dict[str, str]] = {
     },
     "integration/checkpoint/test_checkpoint_storage.py": {
         "test_tens_of_thousands_of_tensors[file]": "test_tens_of_thousands_of_tensors[s3]",
+    },
+    "integration/checkpoint/test_digits_resume.py": {
+        "test_a_single_process_outside_a_job": (
+            "integration/checkpoint/test_one_rank_on_windows.py::test_a_script_without_a_job"
+        ),
     },
     "integration/checkpoint/test_two_attempts.py": {
         "test_an_attempt_that_wakes_neither_ends_the_next_one_nor_saves[uncounted-s3]": (
@@ -73,9 +84,6 @@ SHOWN_BY: dict[str, dict[str, str]] = {
             "test_a_job_continues_with_fewer_hosts_until_one_is_left"
         ),
         "test_a_runtime_that_is_paused_loses_its_place[n1]": (
-            "test_a_leader_that_the_network_cut_off_does_not_train_on"
-        ),
-        "test_a_spare_takes_the_place_of_a_host_that_is_lost[n1-left1]": (
             "test_a_leader_that_the_network_cut_off_does_not_train_on"
         ),
     },

@@ -39,7 +39,7 @@ def failures(way: str, count: int) -> dict[str, list[str]]:
     }
 
 
-@pytest.mark.parametrize("count", [1, 2, 3])
+@pytest.mark.parametrize("count", [1, pytest.param(2, marks=pytest.mark.soak), 3])
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("case", CASES)
 def test_case(way: str, count: int, case: str) -> None:

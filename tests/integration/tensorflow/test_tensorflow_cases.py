@@ -24,14 +24,8 @@ ON_ONE_RANK = ["graphs.keras_trains_with_its_defaults_where_there_is_a_gpu"] + [
     f"training.{case}"
     for case in (
         "fit_equals_one_process_with_the_joined_batches",
-        "a_timeline_has_the_steps",
-        "custom_training_loops",
-        "metrics_are_averaged_for_later_callbacks",
-        "warm_up",
-        "the_best_model_is_written_on_rank_0_and_loads_without_cloudtrain",
         "what_cannot_be_wrapped",
         "an_elastic_state",
-        "training_resumes_from_its_last_commit",
         "values",
     )
 ]
