@@ -9,6 +9,7 @@ from dataclasses import field
 from typing import Any
 
 from cloudtrain._dataclass import dataclass
+from cloudtrain.contract.documents import is_count
 from cloudtrain.observe.course import MOST_HOSTS, OF_THE_COURSE, Course
 from cloudtrain.observe.events import PLACES, SPARE
 from cloudtrain.observe.goodput import KINDS, GoodputMeter
@@ -139,6 +140,12 @@ class Summary:
     """The last hang of the last attempt that is over: how long it was, and what ended it."""
     course: Course = field(default_factory=Course)
     """Attempts and their phases on a time axis; the ranks of each host."""
+
+    @property
+    def last_step(self) -> int | None:
+        """The last step that a rank reported in the last attempt; None if it is unknown."""
+        steps = [host.step for host in self.course.hosts.values()]
+        return max((step for step in steps if step is not None and is_count(step)), default=None)
 
     @property
     def ranges(self) -> dict[str, tuple[float, float]]:

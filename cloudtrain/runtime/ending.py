@@ -65,6 +65,16 @@ def make_ending(outcome: HostOutcome, paths: Paths, started_at: float, hider: Va
     )
 
 
+def last_step(paths: Paths, started_at: float) -> int | None:
+    """The last step that a rank of this host has reported since ``started_at``; None if it is unknown."""
+    from cloudtrain.observe import Summary
+
+    summary = Summary()
+    with contextlib.suppress(OSError, ValueError):
+        _read(paths, started_at, summary)
+    return summary.last_step
+
+
 def _read(paths: Paths, started_at: float, summary: Summary) -> float:
     """Add the events since ``started_at``; returns the time of the last one. Raises OSError."""
     from cloudtrain.runtime.event_printer import NewEvents

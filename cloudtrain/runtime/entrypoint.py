@@ -46,6 +46,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from cloudtrain.runtime.forwarding import OutputForwarder
     from cloudtrain.runtime.leader_notifications import HangNotifier
+    from cloudtrain.runtime.limits import Limits
 
 NOTICE_SIGNAL = "SIGUSR1"
 """Slurm sends it ahead of SIGTERM if a job requests that: ``--signal=USR1@120``."""
@@ -229,6 +230,7 @@ def _take_part(
         str(paths.run / "leader") if host.count == 1 else f"{host.leader}:{DEFAULT_PORT}"
     )
     leader = output = limits = None
+    began = steady.now()
     if host.leads:
         if settings.max_run or settings.max_preemptions >= 0:
             from cloudtrain.runtime.limits import Limits
@@ -295,12 +297,32 @@ def _take_part(
     if output:
         output.close()
     if limits:
-        failure = outcome.failure
-        limits.close(
-            completed=outcome.status == JobStatus.COMPLETED,
-            failed=failure is not None and failure.failure_class not in NO_FAULT,
-        )
+        outcome = _closed(limits, outcome, paths, began if restarts else None)
     return outcome
+
+
+def _closed(limits: Limits, outcome: HostOutcome, paths: Paths, began: float | None) -> HostOutcome:
+    """The outcome of the leader: final if the job has failed in the same way as the time before.
+
+    Args:
+        began: when this attempt did; None if its failure starts no other one.
+    """
+    failure = outcome.failure
+    is_failed = failure is not None and failure.failure_class not in NO_FAULT
+    if failure is None or not is_failed or began is None:
+        limits.close(completed=outcome.status == JobStatus.COMPLETED, failed=is_failed)
+        return outcome
+    from cloudtrain.runtime.ending import last_step
+    from cloudtrain.runtime.supervisor.restarts import cause_of, happened_twice
+
+    step = last_step(paths, began)
+    cause = cause_of(failure, step)
+    if not limits.close(completed=False, failed=True, cause=cause, step=step):
+        return outcome
+    why = f"It does not restart: {happened_twice(cause, step)}."
+    return replace(
+        outcome, is_final=True, failure=replace(failure, hint=" ".join(filter(None, [failure.hint, why])))
+    )
 
 
 def _is_interrupted(inbox: Inbox) -> bool:

@@ -1,9 +1,11 @@
-"""Ends a job that has run for too long, or is lost over and over, where nothing but its pods outlives an attempt.
+"""Ends a job that has run for too long, is lost over and over, or fails twice in the same way.
+
+For jobs of which nothing but the pods outlives an attempt.
 
 The time in which all hosts run counts, not that in which one waits for a node. An attempt counts as lost
 unless it ends in another way, and only if it has saved no checkpoint.
 
-Both counts are kept next to the job's outputs, or else its checkpoints, under an identity that only this job has:
+All of this is kept next to the job's outputs, or else its checkpoints, under an identity that only this job has:
 another job of the same name begins at zero. A job that stores nothing counts each attempt alone.
 """
 
@@ -26,6 +28,7 @@ from cloudtrain.storage import Store, open_store, retry_policy
 
 LONGEST_PAUSE = 60.0
 """Seconds between two writes: an attempt that is killed has run for so much longer, at most, than is known."""
+UNKNOWN_STEP = -1
 LAST_SECONDS = 10.0
 """How long the end of a host waits for the last write."""
 
@@ -60,6 +63,10 @@ class Limits:
         """Attempts before this one that were lost, one after the other, without a new checkpoint."""
         self._saved = ""
         """A hash of the checkpoints at the beginning of this attempt; empty if they are unknown."""
+        self._cause: tuple[str, int] | None = None
+        """The cause of the last failure before this attempt, if it would happen again, and the step before it."""
+        self._ended: tuple[str, int] | None = None
+        """The same of this attempt."""
         self._began: float | None = None
         self._completed = self._failed = self._is_over = False
         self._wake = threading.Event()
@@ -96,16 +103,23 @@ class Limits:
             )
         return None
 
-    def close(self, *, completed: bool, failed: bool = False) -> None:
-        """This attempt has ended.
+    def close(
+        self, *, completed: bool, failed: bool = False, cause: str = "", step: int | None = None
+    ) -> bool:
+        """This attempt has ended. Returns whether the one before failed through the same cause, after the same step.
 
         Args:
             failed: through a fault of the script, which is a retry if it restarts.
+            cause: see `restarts.cause_of`.
+            step: the last step that was reported.
         """
+        if failed:  # a preemption in between does not make another failure of it
+            self._ended = (cause, UNKNOWN_STEP if step is None else step)
         self._completed, self._failed, self._is_over = completed, failed, True
         self._wake.set()
         if self._thread.is_alive():
             self._thread.join(LAST_SECONDS)
+        return bool(cause) and self._ended == self._cause
 
     def _ran(self) -> float:
         return self._before + (0.0 if self._began is None else self._clock() - self._began)
@@ -133,8 +147,11 @@ class Limits:
             self._wake.clear()
 
     def _record(self) -> str:
+        cause, step = self._ended or self._cause or ("", UNKNOWN_STEP)
         return json.dumps(
             {
+                "cause": cause,
+                "step": step,
                 "job": self._identity,
                 "ran": 0.0 if math.isinf(self._seconds) else self._ran(),
                 "lost": -1 if self._failed else self._lost,
@@ -150,6 +167,7 @@ class Limits:
             given = Fields(parse_json(store.read(RUNNING_TIME)))
             if given.text("job") == self._identity:
                 self._before = given.number("ran", least=0)
+                self._cause = given.text("cause", ""), given.integer("step", UNKNOWN_STEP, least=UNKNOWN_STEP)
                 before, lost = given.text("saved", ""), given.integer("lost", -1, least=-1)
                 if not saved or not before:  # unknown: nothing is counted
                     self._lost, saved = max(lost, 0), saved or before

@@ -35,6 +35,8 @@ class HostOutcome:
     is_decided: bool = False
     """Whether another host, the leader, decided this outcome and reports it too."""
 
+    is_final: bool = False
+    """Whether a restart would end in the same way."""
     leaves_machine: bool = False
     """Whether this host is to end on this machine, where others could use it, rather than to start again in place."""
 
@@ -67,7 +69,7 @@ class HostOutcome:
             return self.exit_code
         if self.failure is None or self.is_decided:
             return restart
-        if reached_limit(self.failure):
+        if self.is_final or reached_limit(self.failure):
             return FINAL_CODE
         if self.failure.failure_class in NO_FAULT:
             return restart

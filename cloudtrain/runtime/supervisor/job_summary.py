@@ -7,7 +7,6 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from cloudtrain.contract.documents import is_count
 from cloudtrain.observe import EventLog, steady
 from cloudtrain.runtime.supervisor.folder import SUMMARY, JobFolder
 from cloudtrain.storage.atomic import replace_file
@@ -48,8 +47,7 @@ class JobSummary:
     def last_step(self) -> int | None:
         """The last step that a rank reported in this attempt; None if it is unknown."""
         with contextlib.suppress(OSError):  # a full disk or a removed folder
-            steps = [host.step for host in self.update().course.hosts.values()]
-            return max((step for step in steps if step is not None and is_count(step)), default=None)
+            return self.update().last_step
         return None
 
     def with_results(self, record: JobRecord, request: Mapping[str, Any]) -> JobRecord:

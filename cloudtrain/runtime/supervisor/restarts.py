@@ -143,12 +143,17 @@ def decide(
     ):
         return Decision(False, budget, record)
     if is_same and not budget.is_spent(record, request):
-        after = "before the first step" if step is None else f"after step {step}"
-        return Decision(False, budget, record, f"the same failure happened twice {after}: {cause}")
+        return Decision(False, budget, record, happened_twice(cause, step))
     record, lost = leave_out(record, failure, spares, least)
     if lost and failure.failure_class in LOSES_ITS_PLACE:
         return Decision(True, TAKEOVERS if spares else DROPS, record, lost=lost)
     return Decision(not budget.is_spent(record, request), budget, record, lost=lost)
+
+
+def happened_twice(cause: str, step: int | None) -> str:
+    """Why a job with this `cause_of` its last two attempts, both after ``step``, does not restart."""
+    after = "before the first step" if step is None else f"after step {step}"
+    return f"the same failure happened twice {after}: {cause}"
 
 
 def cause_of(failure: FailureReport, step: int | None) -> str:

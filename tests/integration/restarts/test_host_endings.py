@@ -139,3 +139,24 @@ def test_a_host_that_is_lost_over_and_over_ends_the_job(pods: Callable[..., Pods
         assert last.ending.status == JobStatus.INTERRUPTED
         assert last.ending.failure is not None
         assert last.ending.failure.failure_class == FailureClass.PREEMPTED
+
+
+def test_the_same_failure_after_the_same_step_ends_the_job(pods: Callable[..., Pods], tmp_path: Path) -> None:
+    """Although its message differs; only the leader says so."""
+    script = """
+        import os, time
+        import cloudtrain
+        for step in range(4):
+            cloudtrain.log({"loss": 1.0}, step=step)
+        if os.environ["RANK"] == "1":
+            raise KeyError(f"no {id(object())} at {time.time()} in {os.getpid()}")
+        time.sleep(600)
+    """
+    job = pods(script, output_uri=f"file://{tmp_path}/out", max_preemptions=9, max_run=3600.0)
+    assert sorted(pod.exit_code() for pod in job.start_all()) == [1, RESTART]
+    leader, other = job.start_all()
+    assert (leader.exit_code(), other.exit_code()) == (124, RESTART)
+    failure = leader.ending.failure
+    assert failure is not None
+    why = "the same failure happened twice after step 3: KeyError in <module> at train.py:7"
+    assert failure.hint.endswith(f"It does not restart: {why}.")

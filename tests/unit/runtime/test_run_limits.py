@@ -148,3 +148,27 @@ def test_checkpoints_that_cannot_be_listed_count_for_nothing(tmp_path: Path) -> 
     job = Lost(tmp_path)
     (tmp_path / "checkpoints").write_text("not a folder")
     assert [job.begins() for _ in range(5)] == [None] * 5
+
+
+@pytest.mark.parametrize(
+    ("second", "is_same"),
+    [
+        (("KeyError in step at train.py:8", 3), True),
+        (("KeyError in step at train.py:8", 4), False),
+        (("KeyError in step at train.py:9", 3), False),
+        (("", 3), False),
+    ],
+)
+def test_the_same_failure_twice_is_final(uri: str, second: tuple[str, int], is_same: bool) -> None:
+    """Also with an attempt in between whose host was lost."""
+    ends = [("KeyError in step at train.py:8", 3), None, second]
+    for number, end in enumerate(ends):
+        limit = Limits(Settings(max_preemptions=9, output_uri=uri), "one")
+        limit.begin()
+        if end is None:
+            assert not limit.close(completed=False)
+        else:
+            cause, step = end
+            assert limit.close(completed=False, failed=True, cause=cause, step=step) == (
+                number == 2 and is_same
+            )
