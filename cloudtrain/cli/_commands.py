@@ -105,7 +105,7 @@ class _Commands(click.Group):
         try:
             return super().invoke(context)
         except click.MissingParameter as error:
-            raise click.UsageError(error.format_message() + _example(error.ctx), error.ctx) from None
+            raise click.UsageError(error.format_message() + _next_step(error), error.ctx) from None
         except KeyboardInterrupt:  # click would print that the command was aborted, with exit status 1
             click.echo("\nInterrupted.", err=True)
             sys.exit(INTERRUPTED)
@@ -118,12 +118,38 @@ class _Commands(click.Group):
         return command
 
 
-def _example(context: click.Context | None) -> str:
-    """The first example in the help of a command, as a line behind an error."""
-    text = (context.command.help or "") if context else ""
-    lines = (line.strip() for line in text.partition("Examples:")[2].splitlines())
-    example = next((line for line in lines if line.startswith("cloudtrain ")), "")
-    return f"\n  For example: {example}" if example else ""
+SAMPLES = {
+    "file": "train.yaml", "files": "notebook.ipynb", "flavour": "pytorch-cpu", "folder": "copy", "job": "train-1",
+    "name": "my-sweep", "place": "train-1", "shell": "bash", "target": "jobs.csv", "uri": "s3://bucket/old",
+}  # fmt: skip
+"""By parameter: a value for the example of a command whose help has none."""
+
+
+def _next_step(error: click.MissingParameter) -> str:
+    """The lines behind the error: an example of the command, and where the names of jobs are."""
+    if error.ctx is None:
+        return ""
+    missing = error.param.name if error.param else ""
+    names = "\n  Your jobs: cloudtrain list" if missing in ("job", "jobs") else ""
+    return f"\n  For example: {example_of(error.ctx)}{names}"
+
+
+def example_of(context: click.Context) -> str:
+    """An example of a command: the first one in its help, or in that of its group, or one of `SAMPLES`."""
+    path = context.command_path
+    for place, start in ((context, "cloudtrain "), (context.parent, f"{path} ")):
+        lines = ((place.command.help or "") if place else "").splitlines()
+        for line in map(str.strip, lines):
+            if line.startswith(start):
+                return line
+    words = [
+        f"{parameter.opts[0]} {SAMPLES[parameter.name]}"
+        if isinstance(parameter, click.Option)
+        else SAMPLES[parameter.name]
+        for parameter in context.command.params
+        if parameter.required and parameter.name
+    ]
+    return " ".join([path, *words])
 
 
 def _show_version(context: click.Context, _option: click.Parameter, wanted: bool) -> None:

@@ -65,7 +65,10 @@ ARGUMENTS = {
     "script-option": (["train.py", "--epochs", "5"], ["No such option", "train.py -- --epochs 5"]),
     "input-form": (["train.py", "--input", "train"], ["CHANNEL=URI"]),
     "input-missing": (["train.py", "--input", "train=file:///nosuch"], ["channel 'train': there is nothing at"]),
-    "input-empty": (["train.py", "--input", "train=empty"], ["channel 'train': there is nothing at"]),
+    "input-empty": (
+        ["train.py", "--input", "train=empty"],
+        ["channel 'train': there is nothing at", "Check the path, or put the data there first."],
+    ),
     "input-path": (["train.py", "--input", "train=nosuch"], ["inputs.train", "not an s3://, gs:// or file:// URI"]),
     "option": (["train.py", "--instance-cout", "2"], ["No such option", "--instance-count"]),
     "platform-option": (["train.py", "--set", "platform_options.x=1"], ["unknown field 'platform_options.x'"]),

@@ -15,6 +15,7 @@ from cloudtrain.platforms.batch.cluster import Cluster
 from cloudtrain.platforms.batch.shell import Answer, Shell
 from cloudtrain.platforms.checks import Check, Finding, Once, failed, ok, unknown, warning
 from cloudtrain.platforms.slurm.directives import SlurmOptions
+from cloudtrain.platforms.slurm.jobs import is_unconfigured, refused
 from cloudtrain.platforms.slurm.profile import instance_type_notes
 from cloudtrain.platforms.slurm.time_limits import (
     PARTITION_FORMAT,
@@ -108,12 +109,20 @@ def checks(
 
         return run
 
+    def of_slurm(check: Callable[[Cluster, Facts], Finding]) -> Check:
+        """A check of what the controller knows; unknown if it does not answer."""
+        return after(
+            lambda cluster, facts: (
+                unknown("Slurm does not answer") if facts.complaint else check(cluster, facts)
+            )
+        )
+
     found: dict[str, Check] = {
         "cluster": lambda: check_cluster(*asked()),
-        "partitions": after(partial(check_partitions, job, options, request)),
-        "gpus": after(partial(check_gpus, options)),
-        "preemption": after(lambda _, facts: check_preemption(facts)),
-        "accounting": after(lambda _, facts: check_accounting(facts)),
+        "partitions": of_slurm(partial(check_partitions, job, options, request)),
+        "gpus": of_slurm(partial(check_gpus, options)),
+        "preemption": of_slurm(lambda _, facts: check_preemption(facts)),
+        "accounting": of_slurm(lambda _, facts: check_accounting(facts)),
         "folder": after(check_folder),
         "python": after(lambda _, facts: check_python(options, facts)),
         "clock": after(lambda _, facts: check_clock(facts)),
@@ -135,6 +144,9 @@ def check_cluster(cluster: Cluster, facts: Facts) -> Finding:
             if not cluster.login
             else f"Is {cluster.login} a login node? Where do you run sbatch there?",
         )
+    if facts.complaint and is_unconfigured(facts.complaint):
+        error = refused(facts.complaint, cluster.login)
+        return failed(error.message, error.hint)
     if facts.complaint:
         return failed(
             f"the controller of Slurm does not answer: {facts.complaint.splitlines()[-1]}",

@@ -479,6 +479,11 @@ def _waits(standing: Standing[QueueRow], record: JobRecord) -> bool:
     return record.status == JobStatus.PENDING or began is None or standing.taken > began + SKEW_SECONDS
 
 
+def is_unconfigured(complaint: str) -> bool:
+    """Whether a command of Slurm complains that it has no slurm.conf."""
+    return bool(re.search(r"configuration source|process configuration|cannot stat file", complaint))
+
+
 def refused(complaint: str, login: str) -> PlatformError:
     """The error for a job that sbatch did not take."""
     where = f" on {login}" if login else ""
@@ -487,7 +492,7 @@ def refused(complaint: str, login: str) -> PlatformError:
             f"there is no sbatch{where or ' on this machine'}",
             hint="Submit from a login node of the cluster, or name one: --set platform_options.login=ALIAS",
         )
-    if re.search(r"configuration source|process configuration|cannot stat file", complaint):
+    if is_unconfigured(complaint):
         return PlatformError(
             f"Slurm's commands do not find their configuration{where}: {complaint.splitlines()[-1]}",
             hint="Submit from a login node of the cluster, or set SLURM_CONF to the path of its slurm.conf.",

@@ -83,9 +83,8 @@ def _locate(uri: str) -> tuple[str, Iterator[ObjectInfo]]:
         first = next(entries, None)
         if first is not None:
             return base, itertools.chain([first], entries)
-    raise NotFound(
-        f"there is nothing at {uri}", hint="Check the bucket and the prefix, or upload the data first."
-    )
+    place = "path" if uri_scheme(uri) == "file" else "bucket and the prefix"
+    raise NotFound(f"there is nothing at {uri}", hint=f"Check the {place}, or put the data there first.")
 
 
 def share_of(
