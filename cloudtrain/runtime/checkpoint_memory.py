@@ -7,13 +7,14 @@ last one removes it. What a killed runtime has left is removed at the start of a
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import re
 import shutil
 import signal
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Callable
 
@@ -21,18 +22,18 @@ from cloudtrain._system.files import lock, open_regular, read_regular
 from cloudtrain._system.memory import SHARED_MEMORY
 from cloudtrain.checkpoint.memory.files import OFF, SPACE, VARIABLE, is_private, remove_header, write_whole
 from cloudtrain.contract import FailureClass, FailureReport, JobStatus, Paths
-from cloudtrain.contract.paths import DEFAULT_BASE
 from cloudtrain.contract.trackers import ATTEMPT_ID, RUN_ID
 from cloudtrain.runtime.outcome import HostOutcome
 from cloudtrain.runtime.output import say
 from cloudtrain.runtime.sampling.machine import Machine
+from cloudtrain.storage import retry_policy
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from cloudtrain.checkpoint.store.attempts import Attempt
     from cloudtrain.runtime.checkpoint_copies import CheckpointCopies
+    from cloudtrain.runtime.commit_process import Request
     from cloudtrain.runtime.host_config import HostConfig
-    from cloudtrain.storage.base import Store
 
 MARK = "memory"
 """In ``input/config``: the path of the folder. It stays there for the next attempt."""
@@ -53,7 +54,7 @@ LARGE = 20 << 30
 AWAY_SECONDS = 2.0
 """How long a job that restarts waits for storage that does not answer."""
 LEFT_SECONDS = 30.0
-"""How long at most a job that has completed, or that the supervisor ends, waits for such storage."""
+"""How long at most a job that has completed waits for such storage."""
 STALE_SECONDS = 3600.0
 """After this time without an attempt, a folder is left over."""
 
@@ -117,10 +118,12 @@ class CheckpointMemory:
         was_killed = failure.failure_class == FailureClass.KILLED and failure.signal != signal.SIGTERM
         if self.folder and self._restarts_here and was_killed:
             from cloudtrain.checkpoint.memory.source import checkpoints_in
+            from cloudtrain.runtime.commit_process import ON_DISK
             from cloudtrain.storage.reachable import answers
 
             for uri, found in checkpoints_in(self.folder).items():
-                if not answers(uri, AWAY_SECONDS):
+                # a folder may hang, and so would this process: see `commit_process`
+                if not uri.startswith(ON_DISK) and not answers(uri, AWAY_SECONDS):
                     self.stays = True
                     say(f"checkpoint {max(found)} stays in the memory of this host: {uri} does not answer")
         return self.stays
@@ -256,13 +259,28 @@ def _commit(
     if not any(folder.glob("*.json")):
         return True
     from cloudtrain.checkpoint.memory.commit import commit_newest
+    from cloudtrain.runtime.commit_process import Request, commit_in_process, may_hang
 
     attempt, is_whole = attempt_of(), True
-    for is_committed, message in (
-        commit_newest(folder, attempt, where, is_complete=is_complete) if attempt else ()
-    ):
+
+    def tell(is_committed: bool, message: str) -> None:
+        nonlocal is_whole
         (say if is_committed else warn)(message)
         is_whole &= is_committed
+
+    if attempt and may_hang(folder):
+        end = retry_policy.default.until() if retry_policy.default.until else None
+        seconds = 0.0 if end is None else max(end - time.monotonic(), 0.0)
+        request = Request(str(folder), attempt, where, is_complete=is_complete, seconds=seconds)
+        try:
+            problem = commit_in_process(request, os.environ, tell, math.inf)
+        except OSError as error:  # Unreachable, too
+            problem = str(error)
+        if problem:
+            tell(False, f"what is in {where} cannot be committed: {problem}")
+    elif attempt:
+        for one in commit_newest(folder, attempt, where, is_complete=is_complete):
+            tell(*one)
     return is_whole
 
 
@@ -291,33 +309,29 @@ def remove_memory(paths: Paths, save: Callable[[Path], bool] = lambda _folder: T
         os.close(owner)
 
 
-def commit_left(folder: Path, run_id: str, base: Path) -> Iterator[tuple[bool, str]]:
-    """Commit the newest checkpoint of a job that has ended, or put it into its folder on disk.
+def left_commit(folder: Path, run_id: str, base: Path, seconds: float) -> Request:
+    """The commit of what a job that has ended left in ``folder``.
 
     Args:
         run_id: the identity of the job.
         base: the folder of the host, which may be ``/opt/ml`` for its ranks.
+        seconds: how long to try storage that is away.
 
-    Yields as `commit_newest`. Raises OSError.
+    Raises OSError.
     """
-    from cloudtrain.checkpoint.memory.commit import commit_newest
+    from cloudtrain.checkpoint.memory.source import WHERE
     from cloudtrain.checkpoint.store.attempts import ATTEMPT as ATTEMPT_NUMBER, Attempt
-    from cloudtrain.storage import open_store
+    from cloudtrain.runtime.commit_process import Request
 
     identity = ""
     with contextlib.suppress(OSError, ValueError):
         identity = read_regular(folder / IDENTITY, 1000).decode()
     number = read_regular(folder / ATTEMPT, 100).decode("ascii", "replace")
     attempt = Attempt.of({RUN_ID: run_id, ATTEMPT_NUMBER: number, ATTEMPT_ID: identity})
-    here = Path(DEFAULT_BASE).as_uri() + "/"
-
-    def open_at(uri: str) -> Store:
-        is_inside = uri.startswith(here)
-        return open_store(f"{base.as_uri()}/{uri[len(here) :]}" if is_inside else uri)
-
-    elsewhere = base / UNSAVED
-    yield from commit_newest(
-        folder, attempt and attempt._replace(has_ended=True), open_at=open_at, elsewhere=elsewhere
+    if attempt:
+        attempt = attempt._replace(has_ended=True)
+    return Request(
+        str(folder), attempt, WHERE, base=str(base), elsewhere=str(base / UNSAVED), seconds=seconds
     )
 
 

@@ -49,9 +49,13 @@ def commit_newest(
             remove_header(path)
         yield False, f"a copy in {where} is damaged: {problem}"
     for number, (uri, found) in enumerate(whole.items(), 1):
+        known = read_committed(folder, uri)
+        if known is not None and known >= max(found):  # there, or someone has deleted it since
+            continue
         try:
             store = CheckpointStore(open_at(uri), RetentionPolicy(None, None), attempt)
-            yield from _commit_undeleted(store, found, where, folder, uri, is_complete=is_complete)
+            newest = yield from _commit_undeleted(store, found, where, known, is_complete=is_complete)
+            write_committed(folder, uri, newest)
         except Exception as error:  # of a framework of storage, too: the other URIs are tried
             problem = f"step {max(found)} is in {where}, and cannot be committed: {_reason(error)}"
             if elsewhere is not None and isinstance(error, InUse):
@@ -72,23 +76,20 @@ def _commit_undeleted(
     store: CheckpointStore,
     found: dict[int, MemoryCheckpoint],
     where: str,
-    folder: Path,
-    uri: str,
+    known: int | None,
     *,
     is_complete: bool,
-) -> Iterator[tuple[bool, str]]:
-    """Like `_commit_newest`, without what someone has deleted from ``store`` since it was committed there."""
-    known, last = read_committed(folder, uri), max(store.steps(), default=-1)
-    if known is not None and last < known and not store.is_there(known):
-        kept = {step: one for step, one in found.items() if step > known and not is_complete}
-        if max(found) > last and not kept:
-            yield (
-                True,
-                f"checkpoint {known} was deleted from {uri}: what is in {where} is not saved there again",
-            )
-        found = kept
+) -> Generator[tuple[bool, str], None, int]:
+    """Like `_commit_newest`, for a store in which step ``known`` was committed: someone may have deleted it."""
+    last = max(store.steps(), default=-1)
+    if known is not None and last < known and not store.is_there(known) and is_complete:
+        yield (
+            True,
+            f"checkpoint {known} was deleted from {store.uri}: step {max(found)} in {where} is not saved there",
+        )
+        return known
     newest = yield from _commit_newest(store, found, where, last)
-    write_committed(folder, uri, newest if known is None else max(newest, known))
+    return newest if known is None else max(newest, known)
 
 
 def _put(found: dict[int, MemoryCheckpoint], folder: Path, uri: str, problem: str) -> str:

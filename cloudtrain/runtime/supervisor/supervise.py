@@ -25,7 +25,6 @@ from cloudtrain.contract.request_body import request_settings
 from cloudtrain.contract.trackers import new_run_id
 from cloudtrain.errors import CloudtrainError, PlatformError
 from cloudtrain.observe import EventLog, steady
-from cloudtrain.runtime.checkpoint_memory import LEFT_SECONDS
 from cloudtrain.runtime.diagnose.first_cause import INTERRUPTED, HostEnds, was_interrupted
 from cloudtrain.runtime.outputs.patience import UPLOAD_SECONDS
 from cloudtrain.runtime.supervisor.caps import day_of, limit_of, money, price_of, spent, terms_of_attempt
@@ -516,12 +515,10 @@ class Supervisor:
 
     def _save_left_memory(self) -> None:
         """Save what the runtimes have left to an attempt that does not follow."""
-        environ = self._hosts.storage_environment
+        hosts = [self._folder.host(name) for name in self._hosts.everyone]
         run_id = new_run_id(self._folder.name, self._record.submitted_at)
-        seconds = min(self._stop_grace, LEFT_SECONDS)
-        for name in self._hosts.everyone:
-            with contextlib.suppress(OSError):
-                save_left_memory(self._folder.host(name), run_id, environ, seconds, self._inform, self._warn)
+        environ = self._hosts.storage_environment
+        save_left_memory(hosts, run_id, environ, self._stop_grace, self._inform, self._warn)
 
     def _disk_is_full(self, error: OSError) -> FailureReport:
         """The report of an attempt that could not begin. Its hosts, if any, are ended."""

@@ -272,8 +272,7 @@ CLEANS_UP = """
 
 def test_a_script_that_deletes_its_checkpoints_gets_none_back(start: Run) -> None:
     job = start(CLEANS_UP)
-    logs = ended(job)
-    assert f"checkpoint 1 was deleted from {(folder(job).path / 'checkpoints').as_uri()}" in logs
+    ended(job)
     assert not list((folder(job).path / "checkpoints").glob("step-*"))
 
 

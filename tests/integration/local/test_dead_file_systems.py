@@ -15,7 +15,13 @@ from dead_mounts import dead_mount
 from local_jobs import Run, events, wait_for_end, wait_until
 
 from cloudtrain import JobStatus
-from cloudtrain.runtime import descendants
+from cloudtrain.checkpoint import Checkpointer
+from cloudtrain.checkpoint.memory.files import VARIABLE
+from cloudtrain.contract import FailureClass, FailureReport, Paths
+from cloudtrain.runtime import commit_process, descendants
+from cloudtrain.runtime.checkpoint_memory import CheckpointMemory
+from cloudtrain.runtime.outcome import HostOutcome
+from cloudtrain.runtime.supervisor.left_memory import save_left_memory
 
 READS = """
 import os, time
@@ -57,6 +63,31 @@ def test_the_end_does_not_wait_for_a_process_that_the_kernel_holds(dead: Path) -
         finally:
             os.killpg(process.pid, signal.SIGKILL)
     assert "process 12: the kernel" in descendants.show_left([12])
+
+
+def test_checkpoints_on_a_dead_mount_are_given_up_and_put_on_disk(
+    dead: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(commit_process, "SILENT_SECONDS", 2.0)
+    paths = Paths(tmp_path / "host")
+    paths.make()
+    variables = {VARIABLE: str(tmp_path), "CLOUDTRAIN_RUN_ID": "job", "CLOUDTRAIN_ATTEMPT": "0"}
+    memory, said = CheckpointMemory(paths, 0, variables), list[str]()
+    monkeypatch.setenv(VARIABLE, memory.variables[VARIABLE])
+    assert Checkpointer(dead).save(1, {"weights": [1.0]}, to="memory")
+    killed = FailureReport(FailureClass.KILLED, "", exit_code=137, signal=9)
+    assert not memory.may_stay(killed)
+    memory.end(HostOutcome(JobStatus.FAILED, killed), said.append)
+    assert said == [
+        f"what is in the memory of this host cannot be committed: {dead.as_uri()} does not answer"
+    ]
+    save_left_memory([paths], "job", os.environ, 30, print, said.append)
+    unsaved = paths.base / "unsaved" / "1"
+    assert said[1] == (
+        f"step 1 is in the memory of this host, and cannot be committed: {dead.as_uri()} does not answer. Step 1 is on "
+        f"disk: copy what is in {unsaved} to {dead.as_uri()} to resume from it"
+    )
+    assert Checkpointer(unsaved).steps() == [1]
 
 
 @pytest.mark.soak

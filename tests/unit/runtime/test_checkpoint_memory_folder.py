@@ -173,7 +173,7 @@ def test_what_the_storage_never_takes_is_put_on_disk(
     memory.end(outcome, said.append)
     [problem] = said
     assert problem.startswith("step 1 is in the memory of this host, and cannot be committed: "), problem
-    save_left_memory(paths, "job", os.environ, 30, saved.append, said.append)
+    save_left_memory([paths], "job", os.environ, 30, saved.append, said.append)
     [_, sentence] = said
     assert f"Step 1 is on disk: copy what is in {paths.base}/unsaved/1 to {run.as_uri()}" in sentence
     assert saved == [] and os.listdir(shared) == []
@@ -192,7 +192,7 @@ def test_what_no_place_takes_stays_in_memory(
     for file in (run, paths.base / "unsaved"):
         file.write_text("no folder")
     memory.end(FAILED, print)
-    save_left_memory(paths, "job", os.environ, 30, print, said.append)
+    save_left_memory([paths], "job", os.environ, 30, print, said.append)
     [sentence] = said
     assert sentence.startswith(
         f"the last checkpoint is left in {memory_path(paths)}, in the memory of this machine: "
@@ -212,7 +212,7 @@ def test_one_storage_that_is_away_keeps_no_other_from_taking_its_checkpoint(
     for name in "ac":
         (tmp_path / name).write_text("no folder")
     os.close(memory._owner)  # the runtime is killed
-    save_left_memory(paths, "job", os.environ, 30, saved.append, said.append)
+    save_left_memory([paths], "job", os.environ, 30, saved.append, said.append)
     assert [sentence.rpartition("/")[2] for sentence in saved] == ["b"]
     [sentence] = said
     assert sentence.count("cannot be put into") == 2
@@ -231,7 +231,7 @@ def test_what_else_the_program_prints_is_not_a_sentence(
     site.mkdir()
     (site / "sitecustomize.py").write_text("print('welcome', [1], 2, '[1, 2]', sep='\\n', end=' ')")
     environ = {**os.environ, "PYTHONPATH": str(site)}
-    save_left_memory(paths, "job", environ, 30, saved.append, said.append)
+    save_left_memory([paths], "job", environ, 30, saved.append, said.append)
     [sentence] = saved
     assert sentence.startswith("checkpoint 1, which was in the memory of this host, is committed in ")
     assert said == []
@@ -246,7 +246,7 @@ def test_a_process_that_cannot_start_leaves_the_copy(
     os.close(memory._owner)  # the runtime is killed
     with monkeypatch.context() as gone:
         gone.setattr(sys, "executable", str(tmp_path / "no Python"))
-        save_left_memory(paths, "job", os.environ, 30, print, said.append)
+        save_left_memory([paths], "job", os.environ, 30, print, said.append)
     [sentence] = said
     assert "in the memory of this machine: [Errno 2] No such file or directory: " in sentence
     assert list(memory_path(paths).glob("*.json"))
@@ -267,14 +267,14 @@ def test_a_copy_that_a_process_still_uses_is_not_removed(
     user = os.open(data_path(found[2].parts[0].path), os.O_RDWR)
     assert lock(user, wait=False)
     memory.end(FAILED, said.append)
-    save_left_memory(paths, "job", os.environ, 30, saved.append, said.append)
+    save_left_memory([paths], "job", os.environ, 30, saved.append, said.append)
     assert Checkpointer(tmp_path / "run").steps() == [1]
     kept, left = said
     problem = "step 2 is in the memory of this host, and cannot be committed: another process uses "
     assert kept.startswith(problem) and saved == []
     assert left.startswith("the last checkpoint is left in ") and problem in left
     os.close(user)
-    save_left_memory(paths, "job", os.environ, 30, saved.append, said.append)
+    save_left_memory([paths], "job", os.environ, 30, saved.append, said.append)
     assert Checkpointer(tmp_path / "run").steps() == [1, 2]
     assert len(saved) == 1 and len(said) == 2 and os.listdir(shared) == []
 
@@ -324,7 +324,7 @@ def test_the_ranks_named_a_folder_of_opt_ml(
         path.write_bytes(Header(**{**vars(header), "uri": "file:///opt/ml/checkpoints"}).to_bytes())
     os.close(memory._owner)  # the runtime is killed
     saved = list[str]()
-    save_left_memory(paths, "job", os.environ, 30, saved.append, print)
+    save_left_memory([paths], "job", os.environ, 30, saved.append, print)
     [sentence] = saved
     assert sentence.startswith("checkpoint 1, which was in the memory of this host, is committed in ")
     assert Checkpointer(paths.checkpoints).steps() == [1]
