@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from cloudtrain.history.outlines import Ended
 from cloudtrain.runtime.supervisor.caps import money
@@ -13,8 +12,7 @@ if TYPE_CHECKING:
     from cloudtrain.platforms import JobDescription
 
 
-@dataclass(frozen=True)
-class Brief:
+class Brief(NamedTuple):
     """The cells of a table about one job."""
 
     status: str

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from cloudtrain.platforms import JobDescription
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from cloudtrain.platforms import JobDescription
 
 
 def step_facts(description: JobDescription) -> str:

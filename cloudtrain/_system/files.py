@@ -30,11 +30,16 @@ _EXECUTABLE = (b"#!", b"\x7fELF")
 
 def read_regular(path: str | Path, largest: int) -> bytes:
     """The content of a regular file. Raises OSError, also for links, for other kinds of files, and for larger ones."""
-    with open(open_regular(path, READ_REGULAR), "rb") as file:
-        size = os.fstat(file.fileno()).st_size
-        if size > largest:
+    descriptor, seen = _open_regular(path, READ_REGULAR)  # a list of jobs reads thousands: few calls for each
+    try:
+        if seen.st_size > largest:
             raise OSError(errno.EFBIG, f"it has more than {largest} bytes", str(path))
-        return file.read(size)
+        data = os.read(descriptor, seen.st_size)
+        while len(data) < seen.st_size and (more := os.read(descriptor, seen.st_size - len(data))):
+            data += more
+        return data
+    finally:
+        os.close(descriptor)
 
 
 def open_to_append(path: str | Path, mode: int = 0o666) -> int:
@@ -61,10 +66,17 @@ def append_lines(descriptor: int, lines: bytes) -> None:
 
 def open_regular(path: str | Path, flags: int, mode: int = 0o666, *, folder: int | None = None) -> int:
     """Like `os.open`, with at least the flags of `READ_REGULAR`. Raises OSError for anything but a regular file."""
+    return _open_regular(path, flags, mode, folder)[0]
+
+
+def _open_regular(
+    path: str | Path, flags: int, mode: int = 0o666, folder: int | None = None
+) -> tuple[int, os.stat_result]:
     descriptor = os.open(path, flags, mode, dir_fd=folder)
     try:
-        if stat.S_ISREG(os.fstat(descriptor).st_mode):
-            return descriptor
+        seen = os.fstat(descriptor)
+        if stat.S_ISREG(seen.st_mode):
+            return descriptor, seen
     except OSError:
         os.close(descriptor)
         raise

@@ -8,6 +8,7 @@ import textwrap
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime
 from functools import cache
+from operator import itemgetter
 from typing import TYPE_CHECKING
 
 import click
@@ -41,9 +42,9 @@ def show_jobs(found: Sequence[tuple[str, str, JobDescription | Ended | Exception
         return
     width = shutil.get_terminal_size().columns if sys.stdout.isatty() else FILE_WIDTH
     colours, rows = map(list, zip(("dim", HEADINGS), *(_row(*job) for job in found), strict=True))
-    empty = {column for column in SOMETIMES if not any(row[column] for row in rows[1:])}
+    empty = {column for column in SOMETIMES if not any(map(itemgetter(column), rows[1:]))}
     if empty:
-        rows = [tuple(cell for column, cell in enumerate(row) if column not in empty) for row in rows]
+        rows = [*map(itemgetter(*(column for column in range(len(HEADINGS)) if column not in empty)), rows)]
     click.echo("\n".join(_lines(rows, colours, width)))
 
 
@@ -55,7 +56,7 @@ def _row(name: str, platform: str, found: JobDescription | Ended | Exception) ->
         _plain(name),
         _plain(platform),
         shown.status,
-        "" if at is None else f"{datetime.fromtimestamp(at):%Y-%m-%d %H:%M:%S}",
+        "" if at is None else datetime.fromtimestamp(at).isoformat(" ", "seconds"),
         "" if shown.seconds is None else span(shown.seconds),
         shown.progress,
         _plain(shown.cost),
@@ -65,22 +66,23 @@ def _row(name: str, platform: str, found: JobDescription | Ended | Exception) ->
 
 def _plain(text: str) -> str:
     """``text`` in one line, without characters that a terminal would execute."""
-    return escape_line(text.strip())
+    return text and escape_line(text.strip())
 
 
 def _lines(rows: Sequence[Row], colours: Iterable[str], width: int) -> Iterator[str]:
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)][:-1]
     indent = sum(widths) + len(widths) * len(GAP)
     room = max(width - indent, LEAST_WHY)
+    line = GAP.join(f"{{:{size}}}" for size in (*widths, ""))
     for row, colour in zip(rows, colours, strict=True):
-        cells = [cell.ljust(size) for cell, size in zip(row, widths, strict=False)]
-        if row is rows[0]:
-            cells = [_styled(cell, colour) for cell in cells]
-        else:
-            cells[STATUS] = _styled(cells[STATUS], colour)
-        why = row[-1]
+        *cells, why = row
         first, *others = [why] if len(why) <= room else textwrap.wrap(why, room)
-        yield f"{GAP.join(cells)}{GAP}{_styled(first, colour) if row is rows[0] else first}".rstrip()
+        if row is rows[0]:
+            cells = [_styled(cell.ljust(size), colour) for cell, size in zip(cells, widths, strict=True)]
+            first = _styled(first, colour)
+        else:
+            cells[STATUS] = _styled(cells[STATUS].ljust(widths[STATUS]), colour)
+        yield line.format(*cells, first).rstrip()
         yield from (f"{'':{indent}}{other}" for other in others)
 
 

@@ -41,9 +41,8 @@ def record_of(name: str, platform: str, home: str | None = None) -> str:
         home: the state folder, which takes time to find.
     """
     try:
-        return ":".join(
-            map(str, signature(os.lstat(f"{home or state_home()}/jobs/{platform}/{name}/{RECORD}")))
-        )
+        found = signature(os.lstat(f"{home or state_home()}/jobs/{platform}/{name}/{RECORD}"))
+        return ":".join([str(number) for number in found])
     except (OSError, ValueError):
         return ""
 

@@ -16,9 +16,8 @@ import os
 import sqlite3
 from collections.abc import Container, Iterator, Mapping, Sequence
 from operator import itemgetter
-from typing import Any
+from typing import Any, NamedTuple
 
-from cloudtrain._dataclass import dataclass
 from cloudtrain.contract.documents import is_number
 from cloudtrain.contract.text import is_text
 from cloudtrain.errors import StorageError
@@ -31,8 +30,7 @@ RECORD = "state.json"
 """The file that makes a folder that of a job: see `cloudtrain.runtime.supervisor.record`."""
 
 
-@dataclass(frozen=True)
-class IndexEntry:
+class IndexEntry(NamedTuple):
     """One submitted job. ``submitted_at`` is in seconds since the epoch."""
 
     name: str

@@ -6,7 +6,6 @@ import contextlib
 import json
 import os
 import re
-import socket
 import time
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -305,4 +304,6 @@ def _shown(owner: dict[str, Any] | None) -> str:
 
 
 def _this_process() -> dict[str, Any]:
+    import socket  # a list of jobs looks for sweeps, and needs none
+
     return {"pid": os.getpid(), "host": socket.gethostname(), "identity": identity(os.getpid())}

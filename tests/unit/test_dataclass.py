@@ -81,9 +81,10 @@ def test_a_generated_class_behaves_as_one_of_the_standard_library() -> None:
         def __post_init__(self) -> None:
             object.__setattr__(self, "later", self.shown + 1)
 
+    body = {name: value for name, value in vars(Plain).items() if name not in ("__dict__", "__weakref__")}
     for options in ({}, {"frozen": True}, {"eq": False}, {"frozen": True, "eq": False}):
-        ours = dataclass(**options)(type("Case", (), dict(vars(Plain))))
-        theirs = dataclasses.dataclass(**options)(type("Case", (), dict(vars(Plain))))
+        ours = dataclass(**options)(type("Case", (), dict(body)))
+        theirs = dataclasses.dataclass(**options)(type("Case", (), dict(body)))
         assert str(signature(ours)) == str(signature(theirs))
         assert repr(ours(1)) == repr(theirs(1))
         assert (ours(1) == ours(1, [2])) == (theirs(1) == theirs(1, [2]))
