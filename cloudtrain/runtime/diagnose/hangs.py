@@ -29,9 +29,11 @@ _COLLECTIVE = pattern(
     r"|/horovod/|/mpi4py/|/tensorflow/python/distribute/"
 )
 """Files whose functions wait for other ranks."""
+_BETWEEN = pattern(r"/cloudtrain/observe/|/torch/autograd/function\.py$")
+"""Files whose functions call those, and are called by such: they record them, or make them differentiable."""
 _QUERY = pattern(r"_?(?:get|is)_\w+|rank|size|local_rank|local_size|rank_not_in_group")
 """Functions of such files that do not wait: a rank that computes may be in one of them."""
-_DECORATOR = pattern(r"c10d_logger\.py$")
+_DECORATOR = pattern(r"c10d_logger\.py$|/cloudtrain/distributed/_api\.py$")
 _BACKWARD = pattern(r"/torch/autograd/")
 """Hooks of DDP and FSDP wait for other ranks in the backward pass, in native code. A rank may also compute there."""
 _LIBRARY = pattern(r"/(?:site|dist)-packages/|/cloudtrain/|\.so(?:\.\d+)*$")
@@ -77,8 +79,8 @@ def places_in(stacks: str) -> dict[int, Place]:
 def place_of(stack: Iterable[Frame]) -> Place:
     """The place of a rank with this stack of the thread that runs the script, the innermost call first."""
     frames = [frame for frame in stack if not _STANDARD.search(frame.file)]
-    inner = []
-    while frames and _COLLECTIVE.search(frames[0].file):
+    inner: list[Frame] = []
+    while frames and (_COLLECTIVE.search(frames[0].file) or (inner and _BETWEEN.search(frames[0].file))):
         inner.append(frames.pop(0))
     if inner and _QUERY.fullmatch(inner[-1].function):
         return Place(OUTSIDE)

@@ -268,3 +268,18 @@ def test_calls_that_wait_for_storage() -> None:
     assert place_of(frames) == Place(STORAGE, "result at train.py:9")
     assert place_of([Frame("read", f"{site}/botocore/x.py", 1), *frames[2:]]).kind == STORAGE
     assert place_of(frames[2:]).kind == OUTSIDE
+
+
+def test_a_collective_that_is_recorded_is_named_and_not_its_recorder() -> None:
+    site = "/env/lib/python3.11/site-packages"
+    frames = [
+        Frame("wait", f"{site}/torch/distributed/distributed_c10d.py", 2),
+        Frame("<lambda>", f"{site}/cloudtrain/distributed/torch/_operations.py", 3),
+        Frame("wait_for", f"{site}/cloudtrain/observe/timeline/recorder.py", 235),
+        Frame("forward", f"{site}/cloudtrain/distributed/torch/differentiable.py", 207),
+        Frame("apply", f"{site}/torch/autograd/function.py", 625),
+        Frame("allreduce", f"{site}/cloudtrain/distributed/torch/differentiable.py", 67),
+        Frame("call", f"{site}/cloudtrain/distributed/_api.py", 139),
+        Frame("<module>", "/opt/ml/code/train.py", 9),
+    ]
+    assert place_of(frames) == Place(COLLECTIVE, "allreduce at train.py:9")
