@@ -23,6 +23,8 @@ ROUNDS = 50
 """Each round ends one generation."""
 KILLED_SECONDS = 30.0
 """How long a process is waited for after SIGKILL: it may stay in the kernel while a file system does not answer."""
+LATE_SECONDS = 2.0
+"""The least of it, for processes that are killed only then."""
 
 _CHILDREN = Path("/proc/self/task")
 _SET_SUBREAPER, _GET_SUBREAPER = 36, 37  # prctl(2)
@@ -78,12 +80,16 @@ class OrphanReaper:
         self._dead = dead
 
 
-def end_descendants() -> list[int]:
+def end_descendants(since: float | None = None) -> list[int]:
     """Kill all children of this process, and their children as this process adopts them.
+
+    Args:
+        since: the monotonic time at which ranks were killed that may be among them; None: none was.
 
     Returns those that have not ended within `KILLED_SECONDS`, because the kernel holds them.
     """
-    deadline = time.monotonic() + KILLED_SECONDS
+    now = time.monotonic()
+    deadline = now + KILLED_SECONDS if since is None else max(since + KILLED_SECONDS, now + LATE_SECONDS)
     if not _CHILDREN.is_dir():
         return _kill(descendants(_processes(), os.getpid()), deadline)
     left: list[int] = []

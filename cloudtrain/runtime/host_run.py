@@ -26,7 +26,7 @@ from cloudtrain.contract.trackers import ATTEMPT_ID
 from cloudtrain.observe import EventLog, steady
 from cloudtrain.observe.events import RECLAIMED
 from cloudtrain.runtime.checkpoint_memory import LEFT_SECONDS, copies_of, memory_of
-from cloudtrain.runtime.descendants import end_descendants
+from cloudtrain.runtime.descendants import end_descendants, show_left
 from cloudtrain.runtime.diagnose import printed
 from cloudtrain.runtime.diagnose.hangs import Watchdog
 from cloudtrain.runtime.diagnose.silence import BEAT, LOGGED, PRINTED, Heard, SilenceWatch
@@ -533,16 +533,14 @@ class HostRun:
         if self._rendezvous:
             self._rendezvous.kill()
             self._rendezvous.wait()
+        killed = time.monotonic()
         if self._launch:
             self._launch.kill()
         for channel in self._preparation.inputs:  # before the processes that hold the mounts are ended
             channel.stop()
         if self._launch:
-            if left := end_descendants():
-                who = ", ".join(map(str, left))
-                self._warn(
-                    f"SIGKILL does not end process {who}: it may wait for a file system that does not answer"
-                )
+            if left := end_descendants(since=killed):
+                self._warn(show_left(left))
             if self._reports:
                 self._reports.close()
             if self._logged:
