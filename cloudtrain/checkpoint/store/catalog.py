@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import re
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 
 from cloudtrain.checkpoint.errors import Damaged
 from cloudtrain.checkpoint.format.layout import committed_step, manifest_key, step_of
@@ -85,11 +85,13 @@ def _of_folder(store: FileStore) -> Listing:
     tombstones: set[int] = set()
     steps = {int(match[1]) for match in map(_FOLDER.fullmatch, store.names()) if match}
     for step in steps:
+        path = Path(store.folder, manifest_key(step))
         try:
-            size = os.stat(f"{store.folder}/{manifest_key(step)}").st_size
+            # a manifest that was cut off to the size of a tombstone is damaged
+            is_tombstone = path.stat().st_size == len(TOMBSTONE) and path.read_bytes() == TOMBSTONE
         except (FileNotFoundError, NotADirectoryError):
             continue
-        (tombstones if size == len(TOMBSTONE) else committed).add(step)
+        (tombstones if is_tombstone else committed).add(step)
     return Listing(store, tuple(sorted(committed)), frozenset(tombstones), frozenset(steps), None)
 
 

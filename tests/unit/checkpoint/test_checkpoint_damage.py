@@ -131,6 +131,14 @@ def test_damage_of_all_is_an_error_not_a_first_start(folder: Path) -> None:
         saver(folder).restore()
 
 
+def test_a_manifest_as_long_as_a_tombstone_is_damaged(folder: Path) -> None:
+    for path in folder.glob("step-*/manifest.json"):
+        os.truncate(path, len(manifest.TOMBSTONE))
+    everything = pytest.raises(CheckpointError, match=r"every checkpoint in .* 1, 2, 3")
+    with pytest.warns(RuntimeWarning), everything:
+        saver(folder).restore()
+
+
 def test_a_later_format_requires_an_upgrade(
     folder: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
