@@ -1,4 +1,4 @@
-"""The tables of the index: the same in SQLite and in PostgreSQL. ``docs/reference/history.md`` describes them."""
+"""The tables of the index: the same in SQLite and in PostgreSQL. ``docs/guides/compare-runs.md`` describes them."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Samples: what a host and its GPUs did and used in the last seconds. The runtime records them as events.
 
-A sample is an event of the kind ``sample``: see docs/reference/samples.md. Here is what reads them.
+A sample is an event of the kind ``sample``: see docs/guides/watch.md. Here is what reads them.
 """
 
 from __future__ import annotations

@@ -1,25 +1,18 @@
-"""The dashboard in a real browser: what a person sees and does, in light, dark, and on a phone.
-
-With ``CLOUDTRAIN_PICTURES=FOLDER``, it writes the pictures of docs/guides/watch.md there.
-"""
+"""The dashboard in a real browser: what a person sees and does, in light, dark, and on a phone."""
 
 from __future__ import annotations
 
 import json
-import os
-import shutil
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+from browser import find_chromium, programs_with
 from dashboard_client import dashboard
 from large_sweep import large_sweep
 
 from cloudtrain import Estimator
 
-PACKAGES = ("playwright",)
-ENVIRONMENT = Path.home() / ".cache" / "cloudtrain-bench" / "browser"
 SCRIPT = """
 import math, random, sys, time
 
@@ -40,27 +33,10 @@ if lr > 1:
 """
 
 
-@pytest.fixture(scope="module")
-def chromium() -> str:
-    found = shutil.which("chromium") or shutil.which("google-chrome")
-    assert found, "there is no chromium: apt-get install chromium"
-    return found
-
-
-@pytest.fixture(scope="module")
-def python() -> Path:
-    """A Python with playwright, in an environment that is made once."""
-    mark = ENVIRONMENT / "packages.txt"
-    if not mark.is_file() or mark.read_text() != "\n".join(PACKAGES):
-        shutil.rmtree(ENVIRONMENT, ignore_errors=True)
-        subprocess.run([sys.executable, "-m", "venv", str(ENVIRONMENT)], check=True)
-        subprocess.run([str(ENVIRONMENT / "bin" / "pip"), "install", "--quiet", *PACKAGES], check=True)
-        mark.write_text("\n".join(PACKAGES))
-    return ENVIRONMENT / "bin" / "python"
-
-
 @pytest.mark.timeout(600)
-def test_the_dashboard_in_a_browser(chromium: str, python: Path, tmp_path: Path) -> None:
+def test_the_dashboard_in_a_browser(tmp_path: Path) -> None:
+    chromium, python = find_chromium(), programs_with() / "python"
+    assert chromium, "there is no chromium: apt-get install chromium"
     (tmp_path / "train.py").write_text(SCRIPT)
     for name, rate in (("rate-base", 0.1), ("rate-too-fast", 2.0), ("rate-live", 0.3)):
         estimator = Estimator("train.py", source_dir=str(tmp_path), hyperparameters={"lr": rate})
@@ -68,11 +44,10 @@ def test_the_dashboard_in_a_browser(chromium: str, python: Path, tmp_path: Path)
         if name != "rate-live":
             job.until_final()
     large_sweep("opt", 50, indexed=True)
-    pictures = Path(os.environ.get("CLOUDTRAIN_PICTURES", tmp_path))
     look = str(Path(__file__).with_name("dashboard_page.py"))
     try:
         with dashboard(tmp_path) as client:
-            command = [str(python), look, client.url, str(pictures), chromium, "rate-live"]
+            command = [str(python), look, client.url, str(tmp_path), chromium, "rate-live"]
             done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True, timeout=300)
     finally:
         job.stop()

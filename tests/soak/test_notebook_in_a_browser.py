@@ -1,13 +1,9 @@
-"""The card of a job in JupyterLab, in a real browser: JupyterLab's own styles must not break it, in either theme.
-
-With ``CLOUDTRAIN_PICTURES=FOLDER``, it writes the picture of docs/guides/notebooks.md there.
-"""
+"""The card of a job in JupyterLab, in a real browser: JupyterLab's own styles must not break it, in either theme."""
 
 from __future__ import annotations
 
 import json
 import os
-import shutil
 import subprocess
 import sys
 import textwrap
@@ -19,10 +15,10 @@ from pathlib import Path
 
 import nbformat
 import pytest
+from browser import find_chromium, programs_with
 from slurm_cluster import free_ports
 
 PACKAGES = ("jupyterlab>=4.6,<5", "playwright")
-ENVIRONMENT = Path.home() / ".cache" / "cloudtrain-bench" / "notebook_browser"
 CELLS = (
     """
     from cloudtrain import Estimator
@@ -41,7 +37,7 @@ BROKEN = "raise ValueError('<img src=x onerror=window.hacked=1><script>window.ha
 
 @pytest.fixture(scope="module")
 def chromium() -> str:
-    found = shutil.which("chromium") or shutil.which("google-chrome")
+    found = find_chromium()
     if not found:
         assert os.environ.get("CLOUDTRAIN_REQUIRE_ALL") != "1", "there is no chromium"
         pytest.skip("there is no chromium")
@@ -50,14 +46,7 @@ def chromium() -> str:
 
 @pytest.fixture(scope="module")
 def programs() -> Path:
-    """The folder of the programs of JupyterLab and playwright, in an environment that is made once."""
-    mark = ENVIRONMENT / "packages.txt"
-    if not mark.is_file() or mark.read_text() != "\n".join(PACKAGES):
-        shutil.rmtree(ENVIRONMENT, ignore_errors=True)
-        subprocess.run([sys.executable, "-m", "venv", str(ENVIRONMENT)], check=True)
-        subprocess.run([str(ENVIRONMENT / "bin" / "pip"), "install", "--quiet", *PACKAGES], check=True)
-        mark.write_text("\n".join(PACKAGES))
-    return ENVIRONMENT / "bin"
+    return programs_with(PACKAGES, "notebook_browser")
 
 
 @contextmanager
@@ -117,12 +106,11 @@ def test_the_card_in_jupyterlab(theme: str, chromium: str, programs: Path, tmp_p
     notebook = nbformat.v4.new_notebook(metadata={"kernelspec": kernel})
     notebook.cells = [nbformat.v4.new_code_cell(textwrap.dedent(cell).strip()) for cell in CELLS]
     nbformat.write(notebook, tmp_path / "jobs.ipynb")
-    pictures = Path(os.environ.get("CLOUDTRAIN_PICTURES", tmp_path)) if theme == "Light" else tmp_path
     with jupyterlab(programs, tmp_path, theme) as address:
         look = [
             str(Path(__file__).with_name("lab_page.py")),
             address,
-            str(pictures / "notebook.png"),
+            str(tmp_path / "notebook.png"),
             chromium,
         ]
         done = subprocess.run(

@@ -1,4 +1,4 @@
-"""Samples this host in a thread, and records what it finds as events: see docs/reference/samples.md."""
+"""Samples this host in a thread, and records what it finds as events: see docs/guides/watch.md."""
 
 from __future__ import annotations
 

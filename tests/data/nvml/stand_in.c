@@ -2,7 +2,7 @@
 
 The file that the variable NVML_STAND_IN names has words: "slow" (each call computes for 5 ms), "hang" (the use of a GPU
 takes a minute), "lost" (the second GPU is lost), "xid" (the first GPU reports fault 79, once; with "xid=31", fault 31), "mig" (the second GPU is
-divided into two). */
+divided into two), "training" (use, memory, power and temperature as of a GPU that trains, for pictures). */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -40,6 +40,11 @@ static int number(const char *name, int otherwise) {
     }
     found = strstr(words, name);
     return found && found[strlen(name)] == '=' ? atoi(found + strlen(name) + 1) : otherwise;
+}
+
+/* A number from ``low`` that changes every eight seconds; another one on each GPU and in each process. */
+static unsigned varied(struct device *device, unsigned low, unsigned range) {
+    return low + (time(NULL) / 8 * 37 + 11 * device->index + 7 * getpid()) % range;
 }
 
 static int look_at(struct device *device) {
@@ -80,23 +85,26 @@ int nvmlDeviceGetMigDeviceHandleByIndex(struct device *device, unsigned index, s
 }
 int nvmlDeviceGetUtilizationRates(struct device *device, unsigned rates[2]) {
     if (has("hang")) sleep(60);
-    rates[0] = 90 + device->index;
+    rates[0] = has("training") ? varied(device, 82, 16) : 90 + device->index;
     rates[1] = 50;
     return whole(device);
 }
 int nvmlDeviceGetMemoryInfo(struct device *device, unsigned long long sizes[3]) {
     sizes[0] = 80ULL << 30;
-    sizes[2] = (device->part ? 5ULL : 70ULL) << 30;
+    sizes[2] = (device->part ? 5ULL : has("training") ? 51ULL : 70ULL) << 30;
     sizes[1] = sizes[0] - sizes[2];
     return look_at(device);
 }
-int nvmlDeviceGetPowerUsage(struct device *device, unsigned *milliwatts) { *milliwatts = 650500; return whole(device); }
+int nvmlDeviceGetPowerUsage(struct device *device, unsigned *milliwatts) {
+    *milliwatts = has("training") ? 1000 * varied(device, 560, 90) : 650500;
+    return whole(device);
+}
 int nvmlDeviceGetTemperature(struct device *device, int sensor, unsigned *degrees) {
-    *degrees = 71;
+    *degrees = has("training") ? varied(device, 61, 9) : 71;
     return whole(device);
 }
 int nvmlDeviceGetCurrentClocksThrottleReasons(struct device *device, unsigned long long *reasons) {
-    *reasons = device->index ? 0x1 : 0x24; /* idle; the limits of power and of temperature */
+    *reasons = device->index || has("training") ? 0x1 : 0x24; /* idle; the limits of power and of temperature */
     return whole(device);
 }
 int nvmlDeviceGetTotalEccErrors(struct device *device, int type, int counter, unsigned long long *count) {

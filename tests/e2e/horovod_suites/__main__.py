@@ -2,7 +2,7 @@
 
 python tests/e2e/horovod_suites fetch       prints the git commands that check Horovod out
 python tests/e2e/horovod_suites run --checkout DIR [--python NAME=PATH]... [PART]...
-python tests/e2e/horovod_suites table       prints the rows of docs/reference/horovod-suites.md
+python tests/e2e/horovod_suites table       prints the rows of docs/reference/horovod.md
 """
 
 from __future__ import annotations

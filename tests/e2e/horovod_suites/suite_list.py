@@ -83,7 +83,7 @@ def _parts(suite: dict[str, Any]) -> list[Part]:
 
 
 def table(parts: tuple[Part, ...]) -> str:
-    """The rows for docs/reference/horovod-suites.md: the outcomes, then each expected failure."""
+    """The rows for docs/reference/horovod.md: the outcomes, then each expected failure."""
     lines = ["| part | tests | launch | outcome |", "| --- | --- | --- | --- |"]
     for part in parts:
         tests = f"`{part.file}`" + (f" `-k '{part.select}'`" if part.select else "")

@@ -19,7 +19,7 @@ FOLDER = Path(__file__).parent
 OWN = FOLDER / "own"
 OWN_LIST = OWN / "own.yaml"
 REPOSITORY = FOLDER.parents[2]
-PAGE = (REPOSITORY / "docs" / "reference" / "horovod-suites.md").read_text(encoding="utf-8")
+PAGE = (REPOSITORY / "docs" / "reference" / "horovod.md").read_text(encoding="utf-8")
 SUITES = read_list()
 
 

@@ -3,7 +3,7 @@
 python tests/e2e/public_notebooks fetch        prints the git commands that check the repositories out
 python tests/e2e/public_notebooks run --checkouts DIR [--python NAME=PATH]... [NOTEBOOK]...
 python tests/e2e/public_notebooks names --checkouts DIR [--each]    counts the names of the SDK in all that train
-python tests/e2e/public_notebooks table        prints the rows of docs/reference/public-notebooks.md
+python tests/e2e/public_notebooks table        prints the rows of docs/reference/public-scripts.md
 """
 
 from __future__ import annotations

@@ -18,7 +18,7 @@ from notebook_run import Outcome, Workplace
 from notebook_table import table
 
 OWN = Path(__file__).parent / "own"
-PAGE = Path(__file__).parents[3] / "docs" / "reference" / "public-notebooks.md"
+PAGE = Path(__file__).parents[3] / "docs" / "reference" / "public-scripts.md"
 NOTEBOOKS = read_notebooks()
 
 

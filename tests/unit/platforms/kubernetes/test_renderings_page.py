@@ -13,8 +13,8 @@ from kube_schemas import validate_everywhere
 
 from cloudtrain.errors import InvalidJob
 
-PAGE = Path(__file__).parents[4] / "docs" / "reference" / "kubernetes-renderings.md"
-TEXT = PAGE.read_text()
+PAGE = Path(__file__).parents[4] / "docs" / "reference" / "kubernetes.md"
+_, _, TEXT = PAGE.read_text(encoding="utf-8").partition("\n## Jobs as JobSet, TrainJob and MPIJob\n")
 
 
 def _block(language: str) -> Any:
