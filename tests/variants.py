@@ -297,6 +297,11 @@ SHOWN_BY: dict[str, dict[str, str]] = {
             "test_every_call_waits_for_the_service[upload_tree-503 SlowDown]"
         ),
     },
+    "integration/storage/test_s3_interrupted.py": {
+        "test_a_body_whose_connection_always_breaks[20971520]": (
+            "integration/storage/test_s3_away.py::test_a_body_that_always_breaks_off_is_given_up[download large]"
+        ),
+    },
 }
 """By file, each test and the one that shows the same: in the same file, unless a file is named."""
 
