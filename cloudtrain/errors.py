@@ -83,7 +83,7 @@ class UnknownPlatform(PlatformError):
 
 
 class JobNotFound(PlatformError):
-    """The platform does not know this job."""
+    """The platform has no job of this name."""
 
 
 class JobExists(PlatformError):

@@ -124,7 +124,7 @@ class Candidates:
             if not may_fail:
                 raise
             self.is_away = True
-        unknown = "; this host does not know whether a later checkpoint is committed there"
+        unknown = "; it is unknown whether a later checkpoint was committed there"
         warn_of(f"{uri} does not answer; restoring from {WHERE}{unknown if known is None else ''}")
         return {}
 

@@ -97,7 +97,7 @@ def _follow(job: Job, *, quiet: bool) -> JobDescription:
 
 
 def _exit_code(description: JobDescription) -> int:
-    """The exit status of the job; if the platform does not know it, one that matches its state."""
+    """The exit status of the job; if the platform reports none, one that matches its state."""
     if description.exit_code is not None:
         return description.exit_code
     return {JobStatus.COMPLETED: 0, JobStatus.FAILED: 1}.get(description.status, 128 + signal.SIGTERM)

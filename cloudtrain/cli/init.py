@@ -99,6 +99,7 @@ def command(folder: Path, framework: str, as_json: bool) -> None:
         f"\nRun it: cd {shlex.quote(str(folder))} && cloudtrain submit train.yaml\n"
         "It first installs what src/requirements.txt names and its Python lacks: "
         f"{', '.join(PACKAGES[framework])}.\n"
+        "PyTorch comes with CUDA, in gigabytes: for a machine without a GPU, see src/requirements.txt.\n"
         "What is missing here: cloudtrain doctor train.yaml",
         err=True,
     )

@@ -66,7 +66,7 @@ def command(
         notify("Note", problem)
     if not found and problems:
         raise PlatformError(
-            "where it could run is not known", hint="The notes above say why. Or ask another --platform."
+            "found no hosts to offer", hint="The notes above say why. Or choose another --platform."
         )
     if not found:
         click.echo(

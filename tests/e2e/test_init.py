@@ -64,6 +64,7 @@ def test_the_job_trains(
     made = cloudtrain("init", "first job", "--framework", framework, cwd=tmp_path)
     assert (made.code, made.out.split("\n")[0]) == (0, "first job/train.yaml"), made.err
     assert "cd 'first job' && cloudtrain submit train.yaml" in made.err
+    assert "for a machine without a GPU, see src/requirements.txt" in made.err
     folder = tmp_path / "first job"
     requirements = folder / "src" / "requirements.txt"
     if framework == "keras":  # the environment of the tests has TensorFlow under this name

@@ -153,7 +153,7 @@ def check_attributes(obj: Any) -> None:
             raise InvalidJob(f"from_sagemaker: {refused} is not supported", hint=REFUSED[refused])
         if path not in CARRIED and not _ends_here(path):
             raise InvalidJob(
-                f"from_sagemaker: {path} is not supported: cloudtrain does not know it",
+                f"from_sagemaker: {path} is not supported: cloudtrain has no equivalent",
                 hint="Leave it out, and pass what corresponds to it to from_sagemaker.",
             )
 

@@ -54,7 +54,7 @@ def image_reference(engine: str, image: str) -> str:
         return image  # a name in the storage of ch-image
     kind, name = scheme.groups() if scheme else ("docker", image)
     if kind not in _PULLED[engine]:
-        raise _refused(engine, image, f"it does not know {kind}://")
+        raise _refused(engine, image, f"it cannot pull from {kind}://")
     if kind == "docker" and not _DOCKER.fullmatch(name):
         raise _refused(engine, image, "it is not a reference of Docker")
     if kind == "docker" and engine in (ENROOT, PYXIS):

@@ -162,7 +162,7 @@ def install(
     with overlay.locked(on_wait=lambda: leads and say(waiting)):
         waited = time.monotonic() - asked
         if overlay.is_complete and not overlay.is_intact:
-            say(f"{overlay.path} has been changed or damaged since it was made. It is made again")
+            say(f"{overlay.path} was changed or damaged after it was built. Building it again")
         elif overlay.is_complete:
             overlay.use()
             if leads and was_complete:

@@ -117,7 +117,7 @@ class Courier:
             self._process.stdin.close()
             self._process.wait()
             self._process = None
-            self._say("the process that sends the notifications of this job was killed, and is started again")
+            self._say("the process that sends the notifications of this job was killed: starting it again")
         self._start()
 
     def _say(self, message: str) -> None:

@@ -78,7 +78,7 @@ def test_a_damaged_environment_is_made_again(tmp_path: Path) -> None:
     assert not overlay.is_intact
     module.write_text("")
     assert ask() == python
-    assert "has been changed or damaged since it was made" in said[0]
+    assert "was changed or damaged after it was built" in said[0]
     program = "import damaged_by_test as d; print(d.x)"
     assert subprocess.check_output([python, "-B", "-c", program]) == b"5\n"
     ask()

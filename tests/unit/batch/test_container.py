@@ -191,8 +191,8 @@ def test_forms_of_references(engine: str, image: str, reference: str) -> None:
     ("engine", "image", "why"),
     [
         ("apptainer", "torch.sif", "relative"),
-        ("enroot", "oras://ghcr.io/a/b", "does not know oras"),
-        ("pyxis", "library://a/b", "does not know library"),
+        ("enroot", "oras://ghcr.io/a/b", "cannot pull from oras"),
+        ("pyxis", "library://a/b", "cannot pull from library"),
         ("charliecloud", "docker://python", "pulls no images"),
         ("oci", "python:3.12", "OCI bundle"),
         ("apptainer", "a b", "not the name of an image"),

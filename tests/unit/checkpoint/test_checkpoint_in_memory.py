@@ -159,7 +159,7 @@ def test_where_nothing_is_known_of_the_storage(
         write_committed(memory, "s3://bucket/run", 5)
         [path] = memory.glob("*.committed")
         flip(path, 0)
-    unknown = "does not know whether a later checkpoint is committed there"
+    unknown = "it is unknown whether a later checkpoint was committed there"
     with pytest.warns(RuntimeWarning, match=unknown):
         restored = Checkpointer("s3://bucket/run").restore()
     assert restored is not None and (restored.step, restored.source) == (1, WHERE)

@@ -93,7 +93,7 @@ def test_a_courier_that_was_killed_is_started_again_and_sends_nothing_twice(
         assert lock
         os.close(lock)
     assert sorted(content["event"] for content in receiver.contents) == ["completed", "failed", "preempted"]
-    assert folder.log.read_text().count("is started again") == 1
+    assert folder.log.read_text().count("was killed: starting it again") == 1
 
 
 def test_a_courier_that_was_killed_before_the_end_is_started_for_it(tmp_path: Path) -> None:

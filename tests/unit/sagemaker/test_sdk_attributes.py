@@ -148,7 +148,7 @@ def test_eula_and_hub_access_are_carried_over() -> None:
 @pytest.mark.parametrize("path", ["new_feature", "compute.new_feature", "_new_config.enable", "tags.new"])
 def test_attributes_of_a_newer_sdk_are_refused_by_name(path: str) -> None:
     with pytest.raises(
-        InvalidJob, match=f"from_sagemaker: {path} is not supported: cloudtrain does not know it"
+        InvalidJob, match=f"from_sagemaker: {path} is not supported: cloudtrain has no equivalent"
     ):
         Estimator.from_sagemaker(trainer(path, "on"))
     for unset in (None, False, "", [], {}, type("Unassigned", (), {})()):

@@ -162,7 +162,7 @@ _CONTAINERS: Rules = (
     ),
     Rule(
         r"non-numeric user",
-        "its image has a user by name, of which Kubernetes does not know whether it is root ({reported})",
+        "its image names its user, and Kubernetes needs a number to check that it is not root ({reported})",
         "Set platform_options.run_as_user to the number of that user: docker run --rm IMAGE id -u",
         CONFIGURATION_SECONDS,
     ),

@@ -129,7 +129,7 @@ def check(job: TrainingJob, options: KubernetesOptions) -> None:
     )
     refuse_if(
         job.image_uri == AUTO,
-        "image_uri: auto is an image of this machine or of ECR, which a cluster does not know",
+        "image_uri: auto chooses an image on this machine or in ECR, which a cluster may be unable to pull",
         "Push it to a registry that the cluster reads: cloudtrain image push; and name it in image_uri. "
         f"Or use a public one, for example {_EXAMPLE}",
     )

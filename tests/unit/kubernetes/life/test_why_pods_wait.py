@@ -220,7 +220,7 @@ def test_a_webhook_that_refuses_pods():
         ),
         (
             "container has runAsNonRoot and image has non-numeric user (jovyan), cannot verify user is non-root",
-            "its image has a user by name",
+            "its image names its user",
         ),
     ],
 )

@@ -296,7 +296,7 @@ URLS = ("boto3-url", "runtime-url", "source-url")
 
 BAD: list[tuple[dict[str, Any], str]] = [
     ({"image_uri": None}, "image_uri: the kubernetes platform needs an image"),
-    ({"image_uri": "auto"}, "image_uri: auto is an image of this machine"),
+    ({"image_uri": "auto"}, "image_uri: auto chooses an image on this machine"),
     ({"output_path": None}, "output_path: the folders of a pod vanish with it"),
     ({"output_path": "file:///out"}, "output_path: /out is on this machine"),
     ({"checkpoint_s3_uri": "file:///out"}, "checkpoint_s3_uri: /out is on this machine"),
