@@ -10,7 +10,7 @@ from cloudtrain._display.steps import span, step_facts
 from cloudtrain._display.view import JobView
 from cloudtrain._display.waits import waits_text
 from cloudtrain.contract import FailureReport, JobStatus
-from cloudtrain.contract.text import escape_line, escape_text
+from cloudtrain.contract.text import by_number, escape_line, escape_text
 from cloudtrain.observe import Goodput, Sample
 from cloudtrain.platforms import HostState, JobDescription
 
@@ -94,7 +94,7 @@ def _samples(samples: Mapping[str, Sample]) -> Iterator[tuple[str, str]]:
     """The last sample of each host; of many, that of the host with the least free memory."""
     if len(samples) > MOST_HOSTS:
         samples = dict([max(samples.items(), key=lambda item: _memory_share(item[1]))])
-    for host, sample in samples.items():
+    for host, sample in sorted(samples.items(), key=lambda item: by_number(item[0])):
         yield f"{host} used", ", ".join(_uses(sample))
 
 

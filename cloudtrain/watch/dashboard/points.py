@@ -8,6 +8,7 @@ from typing import Any
 
 from cloudtrain._display.markup import Html, element, line
 from cloudtrain._display.view import JobView
+from cloudtrain.contract.text import by_number
 from cloudtrain.observe import GpuSample, Sample
 from cloudtrain.observe.metric_series import Point, thinned
 from cloudtrain.platforms import Series
@@ -56,7 +57,8 @@ STEPS = 10
 
 def heat_map(view: JobView) -> Html:
     """The last sample of each host; empty if there is none. Each cell has its value as text, too."""
-    hosts = [(name, samples[-1]) for name, samples in view.samples.items() if samples][:MOST_HOSTS]
+    names = sorted(view.samples, key=by_number)
+    hosts = [(name, samples[-1]) for name in names if (samples := view.samples[name])][:MOST_HOSTS]
     if not hosts:
         return Html("")
     most = max(len(sample.gpus) for _, sample in hosts)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from cloudtrain._display.facts import MOST_HOSTS, facts
 from cloudtrain._display.view import JobView
 from cloudtrain.contract import JobStatus
+from cloudtrain.observe import Sample
 from cloudtrain.platforms import HostState, JobDescription
 
 
@@ -32,3 +33,10 @@ def test_of_many_hosts_those_that_differ_are_first():
 def test_the_label_of_a_place():
     assert shown(place="https://console")["console"] == "https://console"
     assert shown(place="/jobs/job")["folder"] == "/jobs/job"
+
+
+def test_samples_are_in_the_order_of_their_hosts():
+    samples = {f"algo-{number}": Sample(time=0.0, seconds=1.0, cpu=1.0, cpus=2.0) for number in (10, 2, 1)}
+    description = JobDescription("job", "p", JobStatus.RUNNING, 0.0, samples=samples)
+    labels = [label for label, _ in facts(JobView(description, 0.0)) if label.endswith(" used")]
+    assert labels == ["algo-1 used", "algo-2 used", "algo-10 used"]
