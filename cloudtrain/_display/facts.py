@@ -114,6 +114,9 @@ def _uses(sample: Sample) -> Iterator[str]:
         slowed = {gpu.throttling for gpu in sample.gpus if gpu.throttling}
         if slowed:
             yield f"GPU clocks limited: {', '.join(sorted(slowed))}"
+        errors = sum(gpu.ecc or 0 for gpu in sample.gpus)
+        if errors:
+            yield f"{errors:.0f} uncorrected errors of GPU memory"
     if sample.cpu is not None and sample.cpus:
         yield f"{sample.cpu:.1f} of {sample.cpus} CPUs"
     if sample.memory is not None and sample.memory_limit:

@@ -19,6 +19,8 @@ def sparkline(values: Sequence[float], width: int = WIDTH) -> str:
     points = averaged(values, width)
     finite = [point for point in points if math.isfinite(point)]
     low, high = min(finite, default=0.0), max(finite, default=0.0)
+    if math.isclose(low, high, rel_tol=1e-12):  # the means of equal values differ in their last digit
+        high = low
     return "".join(_bar(point, low, high) for point in points)
 
 

@@ -71,7 +71,7 @@ def command(job: str | None, platform: str | None, as_json: bool) -> None:
     else:
         from cloudtrain.watch.top.list_page import Choice, list_page
 
-        rows = RunningJobs(platform).look()
+        rows = RunningJobs(platform, is_live=False).look()
         if as_json:
             echo_json([line.to_dict() for line in Choice.all_open(rows).lines(rows)])
         else:

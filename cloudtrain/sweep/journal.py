@@ -246,7 +246,7 @@ class Journal:
             time.sleep(BEAT_SECONDS / 20)
         return False
 
-    def _has_beaten(self) -> bool:
+    def _has_beaten(self, *, wait: bool) -> bool:
         """Whether the owner on another machine has beaten in the last `SILENT_SECONDS`.
 
         The clock of that machine may differ from this one. So a beat that looks old is compared with others only.
@@ -260,10 +260,16 @@ class Journal:
             last = _beats[str(self.folder)] = _Beat(mtime, now, followed=last is not None)
         if last.followed:
             return now - last.since < SILENT_SECONDS
-        return self._beats_after(mtime, last.since + WATCHED_BEATS * BEAT_SECONDS)
+        until = last.since + WATCHED_BEATS * BEAT_SECONDS
+        return (not wait and now < until) or self._beats_after(mtime, until)
 
-    def is_alive(self) -> bool:
-        """Whether a process controls the sweep; also true where that is unknown."""
+    def is_alive(self, *, wait: bool = True) -> bool:
+        """Whether a process controls the sweep; also true where that is unknown.
+
+        Args:
+            wait: whether to watch a silent owner on another machine until it is known. A view that looks again may
+                leave it for later looks.
+        """
         try:
             descriptor = os.open(self.folder / LOCK, os.O_RDWR)
         except FileNotFoundError:
@@ -274,11 +280,11 @@ class Journal:
             if not lock(descriptor, wait=False, shared=True):
                 return True
         except OSError:
-            return self._owner_may_live()
+            return self._owner_may_live(wait=wait)
         finally:
             os.close(descriptor)
-        return (
-            self._is_elsewhere() and self._owner_may_live()
+        return self._is_elsewhere() and self._owner_may_live(
+            wait=wait
         )  # without the lock: it may be watched for seconds
 
     def owner(self) -> dict[str, Any] | None:
@@ -289,12 +295,12 @@ class Journal:
             return None
         return found if isinstance(found, dict) else None
 
-    def _owner_may_live(self) -> bool:
+    def _owner_may_live(self, *, wait: bool = True) -> bool:
         owner, here = self.owner(), _this_process()
         if owner is None or owner == here:
             return False
         if owner.get("host") != here["host"]:
-            return self._has_beaten()
+            return self._has_beaten(wait=wait)
         return identity(int(owner.get("pid") or 0)) == owner.get("identity")
 
 

@@ -108,11 +108,15 @@ def sweep_of(job: str, known: Collection[str]) -> str:
     return base if base != job and base in known else ""
 
 
-def look_at_sweep(name: str) -> SweepView:
-    """The sweep now. Its events are read again only if they have changed. Raises JobNotFound, StorageError."""
+def look_at_sweep(name: str, *, wait: bool = True) -> SweepView:
+    """The sweep now. Its events are read again only if they have changed. Raises JobNotFound, StorageError.
+
+    Args:
+        wait: see `Journal.is_alive`: false in a view that looks again and again.
+    """
     journal = Journal.named(name)
     is_alive, stop = (
-        journal.is_alive(),
+        journal.is_alive(wait=wait),
         journal.requested_stop(),
     )  # before the events: see `StartedSweep.status`
     try:

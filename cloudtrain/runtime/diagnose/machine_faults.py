@@ -11,7 +11,7 @@ from pathlib import Path
 
 from cloudtrain._system.patterns import pattern
 from cloudtrain.contract import FailureClass, FailureReport
-from cloudtrain.runtime.diagnose import xids
+from cloudtrain.runtime.sampling import xids
 
 FULL_BELOW = 1_000_000
 """Free bytes below which a disk counts as full: the end of a rank frees some."""

@@ -13,10 +13,10 @@ from cloudtrain.contract import FailureClass, FailureReport
 from cloudtrain.contract.failure import without_user_code
 from cloudtrain.errors import CloudtrainError, NotFound
 from cloudtrain.observe import steady
-from cloudtrain.runtime.diagnose import xids
 from cloudtrain.runtime.diagnose.first_cause import COLLECTIVE, LOST_PARTNER, MOST_RANKS
 from cloudtrain.runtime.diagnose.hints.table import UNKNOWN, Failure, JobFacts
 from cloudtrain.runtime.diagnose.rank_exit import RankExit
+from cloudtrain.runtime.sampling import xids
 
 _OF_TORCH = ("DistError", "DistBackendError", "DistNetworkError", "DistStoreError")
 """Exceptions of ``torch.distributed``."""

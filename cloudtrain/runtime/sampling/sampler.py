@@ -19,6 +19,7 @@ from cloudtrain.observe import EventLog
 from cloudtrain.observe.events import to_line
 from cloudtrain.observe.heartbeat import read_data
 from cloudtrain.runtime.run_folder import RankRecord, heartbeat_path
+from cloudtrain.runtime.sampling import xids
 from cloudtrain.runtime.sampling.connections import read_connections
 from cloudtrain.runtime.sampling.idleness import GpuUsage, HostUsage, IdleMeter, pause
 
@@ -110,7 +111,7 @@ class Sampler:
         """Those that no sample has yet."""
         self._hangs = False
         """Whether the driver did not answer in time."""
-        self._lost: set[str] = set()
+        self._warned: set[str] = set()
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._sample, name="samples", daemon=True)
         if is_on:
@@ -308,16 +309,27 @@ class Sampler:
             return {}
         reading, age = found
         self._gpus = reading
-        for gpu in {*reading.lost} - self._lost:
-            self._lost.add(gpu)
-            with contextlib.suppress(OSError):
-                self._events.emit("warning", message=f"the driver has lost {gpu} on {self._events.source}")
+        for gpu in reading.lost:
+            self._warn_once(f"the driver has lost {gpu} on {self._events.source}")
         values = {f"gpu_{name}": column for name, column in reading.columns.items()}
-        faults = dict(self._new_faults.popleft() for _ in range(len(self._new_faults)))
-        values["gpu_xid"] = [faults.get(gpu) for gpu in reading.ids]
+        faults = [self._new_faults.popleft() for _ in range(len(self._new_faults))]
+        for gpu, number in faults:
+            about = xids.of_hardware(number)
+            if about:  # the others are in the failure report, if they end a rank
+                self._warn_once(
+                    f"the driver has reported Xid {number} of {gpu} on {self._events.source}: {about}"
+                )
+        last = dict(faults)
+        values["gpu_xid"] = [last.get(gpu) for gpu in reading.ids]
         if age:
             values["gpu_stale"] = [round(age, 1)] * len(reading.ids)
         return {"gpu": reading.ids, **values}
+
+    def _warn_once(self, message: str) -> None:
+        if message not in self._warned:
+            self._warned.add(message)
+            with contextlib.suppress(OSError):
+                self._events.emit("warning", message=message)
 
     def _disk_free(self) -> int | None:
         try:

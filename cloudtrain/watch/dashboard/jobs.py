@@ -185,7 +185,7 @@ def _together(rows: Sequence[Sequence[Any]]) -> list[Any]:
 def look_at_row(key: SweepKey) -> Row:
     """The row of a sweep."""
     try:
-        view = look_at_sweep(key.name)
+        view = look_at_sweep(key.name, wait=False)
     except CloudtrainError as error:
         return Row(key.name, key.platform, "Unknown", why=one_line(error), is_sweep=True)
     began = view.trials.created_at

@@ -126,7 +126,7 @@ class Pages:
         name = request.path_params["name"]
         if name not in known_sweeps():  # no other text of an address becomes a path
             raise HTTPException(404, "There is no such sweep on this machine.")
-        view, known = look_at_sweep(name), self._jobs.entries()
+        view, known = look_at_sweep(name, wait=False), self._jobs.entries()
         platform = view.plan.platform
 
         def address(trial: Trial) -> str:

@@ -99,5 +99,6 @@ def _about(gpu: GpuSample) -> str:
         None if gpu.power is None else f"{gpu.power:.0f} W",
         f"throttled: {gpu.throttling}" if gpu.throttling else None,
         f"Xid {gpu.xid:.0f}" if gpu.xid else None,
+        "memory errors" if gpu.ecc else None,
     )
     return ", ".join(fact for fact in facts if fact)

@@ -170,7 +170,7 @@ class Top:
             self._jobs.stop()
 
     def _open_sweep(self, name: str) -> None:
-        self._sweep = Poller(partial(look_at_sweep, name), None, lambda view: view.is_over)
+        self._sweep = Poller(partial(look_at_sweep, name, wait=False), None, lambda view: view.is_over)
         if self._jobs:
             self._jobs.stop()
 

@@ -14,6 +14,7 @@ from cloudtrain.history.described import describe_all, each, reason_of
 from cloudtrain.history.outlines import known_ends
 from cloudtrain.index import IndexEntry
 from cloudtrain.platforms import JobDescription
+from cloudtrain.sweep.journal import see_owners
 from cloudtrain.watch.sweeps import SweepView, known_sweeps, look_at_sweep, sweep_of
 
 MOST_JOBS = 200
@@ -56,6 +57,8 @@ class RunningJobs:
 
     platform: str | None = None
     """Only the jobs of this platform."""
+    is_live: bool = True
+    """Whether it looks again and again: then it waits for no silent owner of a sweep, of which it knows more later."""
     _ended: set[IndexEntry] = field(default_factory=set)
     _last: dict[tuple[str, str], Row] = field(default_factory=dict)
 
@@ -71,7 +74,7 @@ class RunningJobs:
         shown = [entry for entry in entries if entry in found and entry not in self._ended][:MOST_JOBS]
         views = each(shown, look_at)
         self._ended |= {entry for entry, view in views.items() if isinstance(view, JobNotFound)}
-        sweeps = _sweeps_of(shown)
+        sweeps = _sweeps_of(shown, wait=not self.is_live)
         rows = [replace(self._row(entry, views[entry]), sweep=sweeps.get(entry.name)) for entry in shown]
         self._last = {(row.name, row.platform): row for row in rows}
         return rows
@@ -83,14 +86,16 @@ class RunningJobs:
         return replace(last, problem=reason_of(found))
 
 
-def _sweeps_of(entries: Sequence[IndexEntry]) -> dict[str, SweepView]:
+def _sweeps_of(entries: Sequence[IndexEntry], *, wait: bool) -> dict[str, SweepView]:
     """The sweeps that jobs are trials of, by the names of the jobs. One that cannot be read has none."""
     known = known_sweeps()
     names = {entry.name: name for entry in entries if (name := sweep_of(entry.name, known))}
     views = {}
-    for name in set(names.values()):
+    if wait:
+        see_owners({*names.values()})
+    for name in {*names.values()}:
         with contextlib.suppress(CloudtrainError):
-            views[name] = look_at_sweep(name)
+            views[name] = look_at_sweep(name, wait=wait)
     return {job: views[name] for job, name in names.items() if name in views}
 
 

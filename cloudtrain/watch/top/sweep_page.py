@@ -27,9 +27,9 @@ LONGEST = 12
 LABEL = 12
 
 
-def look(name: str) -> SweepView:
+def look(name: str, *, wait: bool = True) -> SweepView:
     """The sweep now, with the importance of its parameters computed, which takes seconds. Raises as `look_at_sweep`."""
-    view = look_at_sweep(name)
+    view = look_at_sweep(name, wait=wait)
     importance(view)
     return view
 

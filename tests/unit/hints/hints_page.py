@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 from cloudtrain.runtime.diagnose.hints.known import SUBJECTS
-from cloudtrain.runtime.diagnose.xids import XIDS
+from cloudtrain.runtime.sampling.xids import XIDS
 
 PAGE = Path(__file__).parents[3] / "docs" / "reference" / "hints.md"
 

@@ -12,8 +12,8 @@ from cloudtrain.runtime.diagnose.first_cause import Failures, is_consequence
 from cloudtrain.runtime.diagnose.machine_faults import gpu_faults, gpu_faults_of
 from cloudtrain.runtime.diagnose.rank_exit import RankExit
 from cloudtrain.runtime.diagnose.ranks import diagnose
-from cloudtrain.runtime.diagnose.xids import XIDS
 from cloudtrain.runtime.run_folder import RankRecord
+from cloudtrain.runtime.sampling.xids import XIDS
 
 FRAMES = "\n".join(f"frame #{number}: <unknown function> + 0xdc253 (0x7fb6358b0253)" for number in range(30))
 STACKS = "\n".join(

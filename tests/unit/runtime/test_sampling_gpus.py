@@ -137,6 +137,29 @@ def test_a_fault_just_before_the_end_of_a_rank_is_found(
     sampler.close()
 
 
+@pytest.mark.parametrize(
+    ("xid", "warnings"),
+    [
+        (31, []),  # the mistake of a script
+        (
+            94,
+            [
+                f"the driver has reported Xid 94 of {ONE} on algo-1: an uncorrectable error of its memory, in one "
+                "process only. Restarting the job is enough for now: reset the GPU when the node is idle."
+            ],
+        ),
+    ],
+)
+def test_a_fault_of_the_hardware_is_a_warning(
+    sampler: Sampler, orders: Path, tmp_path: Path, xid: int, warnings: list[str]
+) -> None:
+    orders.write_text(f"xid={xid}")
+    _wait_for(lambda: any(gpu.xid == xid for sample in _samples(tmp_path) for gpu in sample.gpus))
+    sampler.close()
+    events = read_events(tmp_path / "events.jsonl")
+    assert [event["message"] for event in events if event["event"] == "warning"] == warnings
+
+
 def test_a_lost_gpu_is_a_warning(sampler: Sampler, orders: Path, tmp_path: Path) -> None:
     orders.write_text("lost")
     _wait_for(lambda: len(_samples(tmp_path)) > 3)

@@ -285,6 +285,20 @@ def test_a_silent_owner_is_watched_once(journal: Journal, monkeypatch: pytest.Mo
     assert naps == []
 
 
+def test_a_view_that_looks_again_does_not_wait_for_a_silent_owner(
+    journal: Journal, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now, hour_ago, naps = time.monotonic(), time.time() - 3600, list[float]()
+    (journal.folder / "lock").touch()
+    (journal.folder / "owner").write_text(ELSEWHERE)
+    os.utime(journal.folder / "owner", (hour_ago, hour_ago))
+    monkeypatch.setattr(journals.time, "sleep", naps.append)
+    assert journal.is_alive(wait=False), "that is not known yet"
+    monkeypatch.setattr(journals.time, "monotonic", lambda: now + 100)
+    assert not journal.is_alive(wait=False)
+    assert naps == []
+
+
 def test_silent_owners_that_were_seen_together_are_watched_together(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from cloudtrain.contract import FailureClass
 from cloudtrain.runtime.diagnose.hints.table import Hint
-from cloudtrain.runtime.diagnose.xids import OF_HARDWARE
+from cloudtrain.runtime.sampling.xids import OF_HARDWARE
 
 _NO_RANKS = (
     "A job without distribution has none: its script runs once on each "

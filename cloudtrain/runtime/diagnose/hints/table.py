@@ -9,7 +9,7 @@ from pathlib import Path
 
 from cloudtrain._dataclass import dataclass
 from cloudtrain.contract import FailureClass
-from cloudtrain.runtime.diagnose.xids import facts_of
+from cloudtrain.runtime.sampling.xids import facts_of
 
 SEARCHED_FOLDERS = 2000
 """The most folders of the source that are searched for a module."""

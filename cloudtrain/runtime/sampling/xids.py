@@ -71,6 +71,12 @@ def facts_of(number: int) -> dict[str, str]:
     return {"xid_meaning": known.meaning, "xid_action": known.action} if known else {}
 
 
+def of_hardware(number: int) -> str:
+    """The meaning of a fault of the hardware, and what to do; empty for other faults."""
+    known = XIDS.get(number)
+    return f"{known.meaning}. {known.action}" if known and known.is_of_hardware else ""
+
+
 def of_programs(lines: str) -> str:
     """A hint for the first fault that a program may have caused; empty if there is none."""
     for found in _LINE.finditer(lines):
