@@ -221,7 +221,7 @@ def _gpu(samples: Sequence[Sample], number: int) -> Device:
         [(time, gpu.use) for time, gpu in found if gpu.use is not None],
         [(time, gpu.memory) for time, gpu in found if gpu.memory is not None],
         last.memory_total,
-        ", ".join([*facts, *_faults(last)]),
+        ", ".join([*_faults(last), *facts]),
         any(_faults(last)),
     )
 

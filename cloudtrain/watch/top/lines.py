@@ -126,9 +126,13 @@ def clock(time: float) -> str:
 
 
 def axis(start: float, end: float, width: int) -> str:
-    """The times at both ends of a time axis: ``14:03  14:13``."""
+    """The times at both ends of a time axis: ``14:03  14:13``; where they do not fit, its length: ``←10 min→``."""
     first, last = clock(start)[:5], clock(end)[:5]
-    return f"{first}{last:>{max(width - len(first), 0)}}" if width >= 12 else f"{last:>{width}}"
+    if width >= 12:
+        return f"{first}{last:>{width - len(first)}}"
+    seconds = end - start
+    length = f"{seconds:.0f} s" if seconds < 100 else f"{seconds / 60:.0f} min"
+    return f"←{length if seconds < 6000 else f'{seconds / 3600:.0f} h'}→"
 
 
 def size(count: float) -> str:

@@ -36,3 +36,8 @@ def test_many_values_share_a_bar() -> None:
 @given(st.lists(st.floats(), min_size=1, max_size=200), st.integers(1, 50))
 def test_a_plot_is_never_wider(values: list[float], width: int) -> None:
     assert len(sparkline(values, width)) == min(len(values), width)
+
+
+def test_means_of_equal_values_are_equal() -> None:
+    """Whatever the rounding of their sums."""
+    assert sparkline([0.001] * 739, width=60) == "▁" * 60

@@ -28,6 +28,7 @@ from cloudtrain.watch.top.app import Top
 from cloudtrain.watch.top.hosts import Host, grouped
 from cloudtrain.watch.top.job_page import Scroll, job_page
 from cloudtrain.watch.top.jobs import Row, RunningJobs
+from cloudtrain.watch.top.lines import axis
 from cloudtrain.watch.top.list_page import Choice, list_page
 from cloudtrain.watch.top.poller import Poller
 
@@ -70,6 +71,16 @@ def test_the_rows_scroll() -> None:
     assert "host-1 " in first[5] and "GPU 7" in last[-2]
     scroll.move(-(10**6))
     assert shown(view, height=20, scroll=scroll) == first
+
+
+@pytest.mark.parametrize(
+    ("seconds", "width", "expected"),
+    [(80, 8, "←80 s→"), (600, 8, "←10 min→"), (36000, 8, "←10 h→"), (600, 12, "00:00  00:10")],
+)
+def test_a_time_axis_shows_both_ends_or_its_length(seconds: float, width: int, expected: str) -> None:
+    midnight = time.mktime((2026, 1, 1, 0, 0, 0, 0, 0, -1))
+    assert axis(midnight, midnight + seconds, width) == expected
+    assert len(expected) <= width
 
 
 @pytest.mark.parametrize("width", [20, 40, 80, 125, 300])
