@@ -312,8 +312,8 @@ def _closed(limits: Limits, outcome: HostOutcome, paths: Paths, began: float | N
     if failure is None or not is_failed or began is None:
         limits.close(completed=outcome.status == JobStatus.COMPLETED, failed=is_failed)
         return outcome
+    from cloudtrain.runtime.diagnose.recurrence import cause_of, happened_twice
     from cloudtrain.runtime.ending import last_step
-    from cloudtrain.runtime.supervisor.restarts import cause_of, happened_twice
 
     step = last_step(paths, began)
     cause = cause_of(failure, step)

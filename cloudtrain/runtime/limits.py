@@ -110,7 +110,7 @@ class Limits:
 
         Args:
             failed: through a fault of the script, which is a retry if it restarts.
-            cause: see `restarts.cause_of`.
+            cause: see `recurrence.cause_of`.
             step: the last step that was reported.
         """
         if failed:  # a preemption in between does not make another failure of it

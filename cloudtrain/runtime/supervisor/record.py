@@ -81,7 +81,7 @@ class JobRecord:
     furthest: int | None = None
     """The highest step that an earlier attempt reported."""
     cause: str = ""
-    """The cause of the last failure, if it would happen again: see `restarts.cause_of`."""
+    """The cause of the last failure, if it would happen again: see `recurrence.cause_of`."""
     cause_step: int | None = None
     """The step after which it happened."""
     ran: float = 0.0

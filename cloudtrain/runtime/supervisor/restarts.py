@@ -6,43 +6,20 @@ that would happen again is not repeated: the same exception, in the same line, a
 
 from __future__ import annotations
 
-import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
 from cloudtrain._dataclass import dataclass
-from cloudtrain._system.patterns import pattern
 from cloudtrain.contract import FailureClass, FailureReport
 from cloudtrain.contract.settings import STOP_ON_HANG
-from cloudtrain.contract.text import one_line
-from cloudtrain.runtime.diagnose.first_cause import NOT_WORTH_A_RETRY, is_consequence
+from cloudtrain.runtime.diagnose.first_cause import NOT_WORTH_A_RETRY
+from cloudtrain.runtime.diagnose.recurrence import cause_of, happened_twice
 from cloudtrain.runtime.supervisor.places import LOSES_ITS_PLACE, leave_out, without
 from cloudtrain.runtime.supervisor.record import JobRecord
 
 REPEATED_CODE = 93
 """The exit code of a job that ends because the same failure happened twice."""
-
-_DETERMINISTIC = (FailureClass.USER_ERROR, FailureClass.OUT_OF_MEMORY)
-_NETWORK = pattern(
-    r"connect|time[d_]*out|network|socket|ssl|http|url|pipe|gaierror|endpoint|client|remote|protocol|throttl|comm"
-    r"|unavailable|incomplete|interrupt|storage|platform|dist|^oserror|ioerror",
-    re.IGNORECASE,
-)
-"""Exceptions about something outside of the script: it may be back at the next attempt."""
-_RAISED = pattern(r"^(?:\w+\.)*(\w+)(?::|$)", re.MULTILINE)
-"""The exceptions of a traceback: one that a library raises may have another as its cause."""
-_PASSING = pattern(
-    r"temporar|unavailable|unreachable|(?:could ?n.t|cannot|failed to) connect|try again|too many requests|rate limit"
-    r"|worker.*(?:killed|exited unexpectedly)|stale file handle",
-    re.IGNORECASE,
-)
-"""Messages about the same."""
-_VARYING = pattern(r"0x[0-9a-fA-F]+|\d+(?:\.\d+)?")
-"""Numbers and addresses in a message may differ between two attempts."""
-LONGEST_CAUSE = 200
-"""Characters of a cause in the record."""
-_FRAME = pattern(r'^ *File "(.*)", line (\d+), in (.*)$', re.MULTILINE)
 
 
 @dataclass(frozen=True)
@@ -148,34 +125,3 @@ def decide(
     if lost and failure.failure_class in LOSES_ITS_PLACE:
         return Decision(True, TAKEOVERS if spares else DROPS, record, lost=lost)
     return Decision(not budget.is_spent(record, request), budget, record, lost=lost)
-
-
-def happened_twice(cause: str, step: int | None) -> str:
-    """Why a job with this `cause_of` its last two attempts, both after ``step``, does not restart."""
-    after = "before the first step" if step is None else f"after step {step}"
-    return f"the same failure happened twice {after}: {cause}"
-
-
-def cause_of(failure: FailureReport, step: int | None) -> str:
-    """The cause that would recur: an exception of the script and its place; empty if the next attempt may well succeed.
-
-    Without a step, its message has to be the same too: the script may report no steps.
-
-    >>> trace = 'File "/tmp/x/train.py", line 8, in step'
-    >>> report = FailureReport(FailureClass.USER_ERROR, "'a'", exception_type="KeyError", traceback=trace)
-    >>> cause_of(report, 7), cause_of(report, None)
-    ('KeyError in step at train.py:8', "KeyError in step at train.py:8: 'a'")
-    """
-    from cloudtrain.runtime.diagnose.hangs import site_of
-    from cloudtrain.runtime.diagnose.tracers import Frame
-
-    exception = failure.exception_type
-    if failure.failure_class not in _DETERMINISTIC or not exception or is_consequence(failure):
-        return ""
-    frames = [Frame(function, file, int(line)) for file, line, function in _FRAME.findall(failure.traceback)]
-    raised = [exception, *_RAISED.findall(failure.traceback)]
-    if not frames or any(map(_NETWORK.search, raised)) or _PASSING.search(failure.message):
-        return ""
-    message = one_line(_VARYING.sub("#", failure.message)) if step is None else ""
-    place = f"{exception} in {site_of(frames[::-1])}"
-    return (f"{place}: {message}" if message else place)[:LONGEST_CAUSE]
