@@ -54,9 +54,9 @@ def test_a_controller_that_ends_during_a_look_has_not_been_interrupted(
         assert StartedSweep(journal).trials.finished is None
         is_alive = Journal.is_alive
 
-        def ends_now(found: Journal) -> bool:
+        def ends_now(found: Journal, *, wait: bool = True) -> bool:
             found.append("finished", why="completed")
-            return is_alive(found)  # noqa: B023
+            return is_alive(found, wait=wait)  # noqa: B023
 
         with monkeypatch.context() as patch:
             patch.setattr(Journal, "is_alive", ends_now)
