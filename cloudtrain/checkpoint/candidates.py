@@ -25,6 +25,8 @@ from cloudtrain.storage.retry_policy import Patience, using
 
 AWAY_SECONDS = 3.0
 """How long a restore waits for storage that does not answer, if there is a copy in memory."""
+KNOWN_AWAY_SECONDS = 1.0
+"""The same if the host knows that the storage has nothing newer: only a deletion could be missed."""
 
 _STEPS = f'A step is a number from 0 to {MAX_STEP}; restore also takes "latest" and "best".'
 
@@ -110,8 +112,9 @@ class Candidates:
             known: the newest step that was committed, as far as the host knows.
         """
         uri = self._stores[-1].uri
-        self.is_away = may_fail and not answers(uri, AWAY_SECONDS)
-        until = time.monotonic() + AWAY_SECONDS
+        seconds = AWAY_SECONDS if known is None else KNOWN_AWAY_SECONDS
+        self.is_away = may_fail and not answers(uri, seconds)
+        until = time.monotonic() + seconds
         patience = Patience(warn=warn, waiting=beat, until=lambda: until) if may_fail else None
         try:
             if not self.is_away:

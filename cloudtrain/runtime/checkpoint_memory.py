@@ -83,6 +83,7 @@ class CheckpointMemory:
         """Whether the ranks have to free all copies."""
         self.stays = False
         """Whether the copies are left to the next attempt: see `may_stay`."""
+        self._asked: _Asked | None = None
         root = environ.get(VARIABLE) or SHARED_MEMORY
         if root in ("", OFF):
             return
@@ -112,18 +113,21 @@ class CheckpointMemory:
                 (self.folder / COMMITTED).unlink(missing_ok=True)  # also where nothing can be written
                 write_whole(self.folder / IDENTITY, attempt_id.encode())
 
+    def ask_storage(self) -> None:
+        """A rank has failed: find out whether the storage answers, while the other ranks end."""
+        if self.folder and self._restarts_here and self._asked is None:
+            self._asked = _Asked(self.folder)
+
     def may_stay(self, failure: FailureReport) -> bool:
         """Whether the copies may be left to the next attempt: it finds them here, and the storage does not answer."""
         # SIGTERM may be of a scheduler that takes this host back: then, no attempt finds them here
         was_killed = failure.failure_class == FailureClass.KILLED and failure.signal != signal.SIGTERM
         if self.folder and self._restarts_here and was_killed:
             from cloudtrain.checkpoint.memory.source import checkpoints_in
-            from cloudtrain.runtime.commit_process import ON_DISK
-            from cloudtrain.storage.reachable import answers
 
+            self.ask_storage()
             for uri, found in checkpoints_in(self.folder).items():
-                # a folder may hang, and so would this process: see `commit_process`
-                if not uri.startswith(ON_DISK) and not answers(uri, AWAY_SECONDS):
+                if self._asked and uri in self._asked.silent():
                     self.stays = True
                     say(f"checkpoint {max(found)} stays in the memory of this host: {uri} does not answer")
         return self.stays
@@ -222,6 +226,31 @@ class CheckpointMemory:
             self._given_up |= any(taken)
         space = min((free - SPACE_LEFT * total for free, total in amounts), default=0)
         write_whole(folder / SPACE, b"-1" if self._given_up else str(max(int(space), 0)).encode())
+
+
+class _Asked:
+    """Asks the storage of the copies in a memory folder, in a thread, whether it answers."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._silent: set[str] = set()
+        self._thread = threading.Thread(target=self._ask, name="storage-asked", daemon=True)
+        self._thread.start()
+
+    def silent(self) -> set[str]:
+        """The URIs that do not answer."""
+        self._thread.join()
+        return self._silent
+
+    def _ask(self) -> None:
+        from cloudtrain.runtime.commit_process import ON_DISK, uris_in
+        from cloudtrain.storage.reachable import answers
+
+        with contextlib.suppress(OSError):  # without the folder, nothing is left in it
+            for uri in uris_in(self._folder):
+                # a folder may hang, and so would this process: see `commit_process`
+                if not uri.startswith(ON_DISK) and not answers(uri, AWAY_SECONDS):
+                    self._silent.add(uri)
 
 
 def memory_of(config: HostConfig, environ: Mapping[str, str]) -> CheckpointMemory:

@@ -122,7 +122,7 @@ def _run(
 
 
 def _work(process: int) -> object:
-    """What a process has computed, read and written so far, in any unit."""
+    """A value that changes when a process computes, reads or writes."""
     with contextlib.suppress(OSError):
         return stat_fields(process)[11:13], Path(f"/proc/{process}/io").read_bytes()
     return time.monotonic()  # without /proc, it is not known

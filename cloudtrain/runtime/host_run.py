@@ -429,6 +429,7 @@ class HostRun:
         for rank_exit in exits:
             self._events.emit("rank-ended", rank=rank_exit.rank, exit_code=rank_exit.exit_code)
             if rank_exit.exit_code and not self._ignores_exits:
+                self._memory.ask_storage()
                 self._fail(self._diagnosis.of_rank(rank_exit))
         if self._stopping:
             launch.signal_ranks(signal.SIGTERM)  # including ranks that started since

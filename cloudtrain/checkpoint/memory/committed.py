@@ -1,4 +1,4 @@
-"""What a host knows of a storage that does not answer: the newest step that was committed there.
+"""The newest step that was committed to a storage, for a host that has to do without it.
 
     <uri>.committed    the step, -1 for none, and its hash
 
@@ -33,7 +33,7 @@ def write_committed(folder: Path, uri: str, step: int | None) -> None:
 
 
 def all_committed(folder: Path) -> dict[str, int]:
-    """What is known in ``folder``, by the first part of the names of copies. Raises OSError."""
+    """The newest committed steps in ``folder``, by the first part of the names of copies. Raises OSError."""
     found = (
         (match[1], _read(folder / match[0])) for match in map(_NAME.fullmatch, os.listdir(folder)) if match
     )

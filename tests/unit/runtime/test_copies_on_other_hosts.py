@@ -120,7 +120,7 @@ def test_a_lost_host_is_committed_by_its_holder_and_gets_its_copy_back(
     assert (checkpoint.step, checkpoint.source) == (5, "the memory of this host")
 
 
-def test_the_holder_knows_what_the_owner_has_committed(
+def test_the_newest_committed_step_is_sent_with_the_copies(
     make: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     owner, holder = with_held_copy(make, tmp_path, monkeypatch, 3)
