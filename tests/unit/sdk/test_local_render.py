@@ -32,7 +32,7 @@ REFUSED = {
     ),
     "port-range": (
         {"platform_options": {"master_port": -1}},
-        "^platform_options.master_port: expected a whole number from 0 to 65535",
+        "^platform_options.master_port: expected a whole number from 0 to 65,535",
     ),
     "python": ({"platform_options": {"python": 5}}, "^platform_options.python: expected text, got 5"),
     "no-python": ({"platform_options": {"python": "nosuch"}}, "there is no program 'nosuch' on the PATH"),
