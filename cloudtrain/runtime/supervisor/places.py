@@ -71,7 +71,7 @@ def moved(record: JobRecord, names: Sequence[str]) -> tuple[JobRecord, str]:
     dropped = [name for name in record.hosts if name in record.dropped]
     taken = taken_places(stayed, names)
     left = f"{', '.join(names)} {'is' if len(names) == 1 else 'are'} left"
-    back = names[len(stayed) :]
+    back = names[len(stayed) :] if record.hosts else ()
     changes = [
         *taken,
         *([f"without {', '.join(dropped)}, {left}"] if dropped else []),

@@ -183,6 +183,10 @@ def test_a_spare_host_takes_the_place_of_one_that_is_reclaimed() -> None:
     assert (both.lost, both.budget.name) == ((), "preemption")
 
 
+def test_hosts_that_cannot_lose_their_places_are_not_named() -> None:
+    assert moved(NEW, ["algo-1", "algo-2"]) == (NEW, "")
+
+
 FEWER = {**REQUEST, "max_retry_attempts": 0, "max_preemptions": 0, "min_instance_count": 2}
 THREE = replace(NEW, hosts=("a", "algo-2", "c"))
 
