@@ -137,10 +137,10 @@ def _next_step(error: click.MissingParameter) -> str:
 def example_of(context: click.Context) -> str:
     """An example of a command: the first one in its help, or in that of its group, or one of `SAMPLES`."""
     path = context.command_path
-    for place, start in ((context, "cloudtrain "), (context.parent, f"{path} ")):
+    for place in (context, context.parent):
         lines = ((place.command.help or "") if place else "").splitlines()
         for line in map(str.strip, lines):
-            if line.startswith(start):
+            if line.startswith(f"{path} "):
                 return line
     words = [
         f"{parameter.opts[0]} {SAMPLES[parameter.name]}"

@@ -108,7 +108,10 @@ class MetricLog:
         return {name: _number(name, value) for name, value in values.items()}
 
     def close(self) -> None:
-        """Write what waits, from the thread, within `EXIT_SECONDS`: the disk may hang. A later call does so itself."""
+        """Write what waits, from the thread, within `EXIT_SECONDS`: the disk may hang. A later call does so itself.
+
+        Where no thread can start, as in a handler of atexit in Python 3.12, this one writes.
+        """
         self._ended.set()
         self.check_at = 0.0
         if self.waiting:
@@ -118,6 +121,10 @@ class MetricLog:
             if self._thread.is_alive():
                 self.check_at = math.inf
                 self.lost("the disk does not respond")
+
+    def end(self) -> None:
+        """Write each further call immediately: the script has ended, and a handler of atexit calls."""
+        self._ended.set()
 
     def expect(self, total_steps: int) -> None:
         """The training ends with this step. Raises TypeError or ValueError."""
@@ -145,7 +152,10 @@ class MetricLog:
         try:
             thread.start()
         except RuntimeError as error:  # there are too many
-            self.lost(str(error))
+            if self._ended.is_set():
+                self._run()
+            else:
+                self.lost(str(error))
         else:
             self._thread = thread
 
@@ -282,6 +292,8 @@ def _start() -> MetricLog | None:
     _log = MetricLog(metrics_path(path), _warn)
     after_fork_in_child(_forget)
     atexit.register(_log.close)
+    if not threading.main_thread().is_alive():  # in a handler of atexit, after which no new one is called
+        _log.end()
     if "multiprocessing.process" in sys.modules:
         from multiprocessing import parent_process, util
 

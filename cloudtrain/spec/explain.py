@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterator, Sequence
 from functools import cache
@@ -97,14 +98,17 @@ _TIME = re.compile(
 def in_seconds(text: str) -> str:
     """How to write ``text`` for a field that is a time.
 
-    >>> in_seconds("1.5 hours"), in_seconds("soon")
-    ('Write the seconds: 5400.', 'Write the seconds as a number: 3600 is an hour.')
+    >>> in_seconds("1.1 hours"), in_seconds("0.4 s")
+    ('Write the seconds: 3960.', 'Write the seconds: 1.')
+    >>> in_seconds("soon")
+    'Write the seconds as a number: 3600 is an hour.'
     """
     match = _TIME.fullmatch(text.strip())
     if not match:
         return "Write the seconds as a number: 3600 is an hour."
     unit = "".join(filter(None, match.groups()[1:])).lower()
-    return f"Write the seconds: {round(float(match[1]) * _UNITS[unit])}."
+    seconds = math.ceil(round(float(match[1]) * _UNITS[unit], 3))  # 0 would mean something else
+    return f"Write the seconds: {seconds}."
 
 
 def advice(kind: inspect.Type, value: Any) -> str:

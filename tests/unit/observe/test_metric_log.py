@@ -102,6 +102,12 @@ cloudtrain.log(loss=1)
     assert errors == ""
 
 
+def test_only_handlers_of_the_end_log(tmp_path: Path) -> None:
+    lines, errors = run(tmp_path, "import atexit\natexit.register(cloudtrain.log, accuracy=1)")
+    assert [line[1:] for line in lines] == [[0, 0, {"accuracy": 1.0}]]
+    assert errors == ""
+
+
 def test_values_wait_for_a_full_disk_with_one_warning(tmp_path: Path) -> None:
     script = """
 import resource, time
@@ -180,6 +186,20 @@ def test_a_missing_folder_does_not_reach_the_script(tmp_path: Path) -> None:
     _, errors = run(tmp_path, "cloudtrain.log(step=1, loss=1)", **{VARIABLE: str(tmp_path / "no" / "beat")})
     assert "are lost" in errors
     assert errors.count("\n") == 1
+
+
+def test_handlers_of_the_end_need_no_thread(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In Python 3.12, they cannot start one."""
+
+    def refuse(_thread: threading.Thread) -> None:
+        raise RuntimeError("can't create new thread at interpreter shutdown")
+
+    found = log_to(tmp_path / "file", pytest.fail, monkeypatch)
+    log(loss=1.0)
+    found.close()
+    monkeypatch.setattr(threading.Thread, "start", refuse)
+    log(loss=2.0)
+    assert [call[3] for call in calls_in((tmp_path / "file").read_text())] == [{"loss": 1.0}, {"loss": 2.0}]
 
 
 def test_outside_a_job_nothing_happens(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
