@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import configparser
+import re
+import subprocess
+import sys
+from pathlib import Path
+
 import pytest
 from bare_debian import run_on_bare_debian
 
 pytestmark = pytest.mark.proof(
     "a client on Python 3.10, 3.12, 3.13 and 3.14",
     real="Ubuntu 22.04 and 24.04, Debian 13 and Debian's unstable release: the installed wheel runs a job, and the "
-    "unit tests that need no framework pass",
+    "unit tests that need no framework pass; each extra but the frameworks installs, and has what cloudtrain imports, "
+    "on 3.10, 3.13 and 3.14",
 )
 
 PACKAGES = """
@@ -58,3 +65,42 @@ def test_a_client(version: str) -> None:
     for rank in (0, 1):
         assert f"[rank {rank}] rank {rank} has {version.replace('.', ' ')}\n" in output
     assert "status        Completed\n" in output
+
+
+FRAMEWORKS = {"torch", "tensorflow", "mxnet", "horovod"}
+"""Extras that download gigabytes, or are compiled. Their own tests install them."""
+
+
+def _extras() -> list[str]:
+    config = configparser.ConfigParser()
+    config.read(Path(__file__).parents[2] / "setup.cfg", encoding="utf-8")
+    return sorted({*config["options.extras_require"]} - {*FRAMEWORKS, "dev"})
+
+
+def _installed(output: str) -> list[str]:
+    return sorted(re.findall(r"^\| `(\S+)` \| \+\d+ \| \+\d+ \|$", output, re.MULTILINE))
+
+
+@pytest.mark.timeout(1800)
+@pytest.mark.parametrize("version", CLIENTS)
+def test_the_extras_of(version: str) -> None:
+    """Each installs into an empty environment, next to the wheel, and has all that cloudtrain imports of it."""
+    script = f"""
+        set -e
+        export DEBIAN_FRONTEND=noninteractive
+        apt-get update -qq
+        apt-get install -qq -y --no-install-recommends python{version} python{version}-venv git openmpi-bin >/dev/null
+        python{version} -m venv /tmp/venv
+        /tmp/venv/bin/pip install --quiet --upgrade pip
+        /tmp/venv/bin/python scripts/extra_sizes {" ".join(_extras())}
+    """
+    output = run_on_bare_debian("--suite", CLIENTS[version], "sh", "-c", script, timeout=1700)
+    assert _installed(output) == _extras()
+
+
+@pytest.mark.timeout(1800)
+def test_the_extras_here() -> None:
+    sizes = [sys.executable, Path(__file__).parents[2] / "scripts" / "extra_sizes", *_extras()]
+    assert (
+        _installed(subprocess.run(sizes, check=True, stdout=subprocess.PIPE, text=True).stdout) == _extras()
+    )
