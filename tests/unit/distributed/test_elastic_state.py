@@ -234,7 +234,7 @@ def test_after_a_notice_the_next_attempt_continues_with_the_state_of_now(
     monkeypatch.setenv("CLOUDTRAIN_RUN_DIR", str(tmp_path))
     monkeypatch.setenv("TORCHELASTIC_RUN_ID", "a")
     state = make_state(batch=0, shape=(1, 2))
-    handover = Handover((tmp_path / "shared").as_uri(), 0)
+    handover = Handover((tmp_path / "shared").as_uri(), "job", 0)
     assert not state.resume(CommitFile(tmp_path / "own" / "run-0.pt"), handover)
     state.commit()
     step(state)
@@ -254,7 +254,7 @@ def test_after_a_notice_the_next_attempt_continues_with_the_state_of_now(
 def test_a_damaged_or_unsafe_commit_is_not_handed_over(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    handover = Handover(tmp_path.as_uri(), 0)
+    handover = Handover(tmp_path.as_uri(), "job", 0)
     assert handover.read() is None
     with pytest.raises(
         InvalidArgument, match=r"the state holds a pathlib.PosixPath, which is not handed over"
@@ -269,9 +269,42 @@ def test_a_damaged_or_unsafe_commit_is_not_handed_over(
     assert caplog.text.count("does not move") == 1
     assert handover.read() is None
     handover.write({"number": 1, "saved": {"weights": torch.ones(3)}})
-    path = tmp_path / "elastic/run-0.pt"
+    [path] = tmp_path.glob("elastic/*/run-0.pt")
     data = bytearray(path.read_bytes())
     data[len(data) // 2] ^= 1
     path.write_bytes(data)
     with pytest.raises(StorageError, match=r"run-0\.pt is damaged"):
         handover.read()
+
+
+def test_a_commit_is_handed_over_within_its_job_until_the_training_is_complete(tmp_path: Path) -> None:
+    """Another job may have the same checkpoint URI, and begins at its start."""
+    first = Handover(tmp_path.as_uri(), "first", 0)
+    first.write({"number": 1, "saved": {"batch": 5}})
+    assert Handover(tmp_path.as_uri(), "second", 0).read() is None
+    state = elastic.ObjectState(batch=0)
+    assert state.resume(None, Handover(tmp_path.as_uri(), "first", 0))
+    assert state.batch == 5
+    state.completed()
+    assert first.read() is None
+
+
+def test_a_commit_that_is_none_is_not_taken_over(tmp_path: Path) -> None:
+    """Another user who can write there can also make its hash."""
+    handover = Handover(tmp_path.as_uri(), "job", 0)
+    for strange in ({"number": 1}, {"number": "1", "saved": {}}, {"number": 1, "saved": [1]}):
+        handover.write(strange)
+        with pytest.raises(StorageError, match=r"run-0\.pt is damaged"):
+            handover.read()
+
+
+def test_a_value_without_pickle_does_not_end_the_training_at_a_notice(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setenv("CLOUDTRAIN_RUN_DIR", str(tmp_path))
+    monkeypatch.setenv("TORCHELASTIC_RUN_ID", "a")
+    Notice(1.0, "taken back").write(tmp_path)
+    state = elastic.ObjectState(scale=lambda batch: batch / 2)
+    state.resume(None, Handover(tmp_path.as_uri(), "job", 0))
+    state.check_host_updates()
+    assert "does not move to other hosts now: the state holds a value that cannot be pickled" in caplog.text

@@ -21,6 +21,7 @@ from torch.utils.data import Sampler
 from cloudtrain import environment
 from cloudtrain._system.files import READ_REGULAR
 from cloudtrain._system.users import owns, user_id
+from cloudtrain.contract.trackers import RUN_ID
 from cloudtrain.distributed.errors import CollectiveError, HostsUpdatedInterrupt, InvalidArgument
 from cloudtrain.distributed.torch import _state
 from cloudtrain.distributed.torch._failures import give_up
@@ -153,6 +154,11 @@ class ObjectState(State):
     def _last_commit(self) -> dict[str, Any]:
         self.save()  # the last commit may be some batches ago
         return vars(Commit(self._commits + 1, self._saved))
+
+    def completed(self) -> None:
+        """The training is: what it has taken over from an earlier attempt is not needed any more."""
+        if self._handover is not None:
+            self._handover.remove()
 
     def resume(self, file: CommitFile | None, handover: Handover | None = None) -> bool:
         """Restore the newest commit of both, if there is one, and write further commits there; call `sync` next."""
@@ -342,7 +348,10 @@ def run(func: Callable[..., T]) -> Callable[..., T]:
                     state.on_reset()
                 if must_sync:
                     state.sync()
-                return func(state, *args, **kwargs)
+                result = func(state, *args, **kwargs)
+                if isinstance(state, ObjectState):
+                    state.completed()
+                return result
             except CollectiveError as error:
                 failures = failures + 1 if state._commits == commits else 1
                 commits = state._commits
@@ -366,10 +375,10 @@ def _resume(state: State, run: int) -> bool:
     One rank of each host does so, so that losing a host loses no commit. Rank 0 also takes over what an earlier attempt
     of the job has handed over.
     """
-    file, uri = commit_file(run), environment.checkpoint_uri()
+    file, uri, job = commit_file(run), environment.checkpoint_uri(), os.environ.get(RUN_ID)
     if _state.local_rank() != 0 or not isinstance(state, ObjectState):
         return False
-    return state.resume(file, Handover(uri, run) if uri and _state.rank() == 0 else None)
+    return state.resume(file, Handover(uri, job, run) if uri and job and _state.rank() == 0 else None)
 
 
 class ElasticSampler(Sampler[int]):
