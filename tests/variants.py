@@ -60,18 +60,10 @@ SHOWN_BY: dict[str, dict[str, str]] = {
             "test_saved_in_one_layout_and_restored_in_others[s3]"
         ),
     },
-    "integration/container/test_container_caps.py": {
-        "test_at_its_cap_a_job_in_containers_saves_and_stops": (
-            "integration/container/test_container_outcomes.py::test_killed_preempted_and_stopped_jobs[docker]"
-        ),
-    },
     "integration/hosts/test_hosts_copies.py": {
         "test_a_lost_host_loses_no_more_than_the_steps_since_its_last_copy[alone=True]": (
             "test_a_lost_host_loses_no_more_than_the_steps_since_its_last_copy[]"
         ),
-    },
-    "integration/hosts/test_hosts_failures.py": {
-        "test_one_rank_fails[torchrun-exit-5]": "test_a_host_is_killed[torchrun-n1]",
     },
     "integration/hosts/test_hosts_start.py": {
         "test_ranks_reach_each_other_over_the_network[mpirun-5]": "test_hosts_may_have_ipv6_only",
@@ -87,25 +79,9 @@ SHOWN_BY: dict[str, dict[str, str]] = {
             "test_a_leader_that_the_network_cut_off_does_not_train_on"
         ),
     },
-    "integration/kubernetes/test_kube_caps.py": {
-        "test_at_its_cap_a_job_saves_uploads_and_stops": (
-            "integration/kubernetes/test_kube_time_limit.py::test_the_time_of_all_attempts_counts"
-        ),
-    },
     "integration/kubernetes/test_kube_ends.py": {
         "test_a_script_raises": (
             "integration/conformance/test_contract.py::test_a_failure_has_the_same_report_everywhere[kubernetes]"
-        ),
-    },
-    "integration/kubernetes/test_kube_notifications.py": {
-        "test_the_leader_sends_one": (
-            "integration/restarts/test_end_notifications.py::test_the_leader_sends_one_notification_of_a_failure"
-        ),
-    },
-    "integration/kubernetes/test_kube_second_machine.py": {
-        "test_jobs_of_all_kinds_are_found_without_tickets": (
-            "integration/kubernetes/test_kube_finding.py::"
-            "test_a_name_that_two_clients_submit_leads_to_the_job_that_runs"
         ),
     },
     "integration/kubernetes/test_kube_server.py": {
@@ -160,9 +136,6 @@ SHOWN_BY: dict[str, dict[str, str]] = {
     "integration/local/test_local_outputs.py": {
         "test_the_model_of_all_hosts_is_one_archive[file]": "test_the_model_of_all_hosts_is_one_archive[s3]",
     },
-    "integration/local/test_local_restarts.py": {
-        "test_a_rank_that_is_killed[gives up]": "test_a_rank_that_is_killed[comes through]",
-    },
     "integration/local/test_local_stop.py": {
         "test_the_rank_that_the_others_wait_for_is_blamed_for_a_hang": (
             "integration/local/test_local_silence.py::test_a_rank_in_its_data_loader"
@@ -185,9 +158,6 @@ SHOWN_BY: dict[str, dict[str, str]] = {
         ),
     },
     "integration/local/test_script_python.py": {
-        "test_collectives_and_torchrun": (
-            "integration/sagemaker_runtime/test_simulated_training.py::test_a_horovod_script_needs_no_horovod"
-        ),
         "test_requirements_are_installed_for_that_interpreter[bare_python]": (
             "test_requirements_are_installed_for_that_interpreter[python39]"
         ),
@@ -211,11 +181,6 @@ SHOWN_BY: dict[str, dict[str, str]] = {
         ),
     },
     "integration/mxnet/test_mxnet_ranks.py": {"test_all_cases[1]": "test_all_cases[2]"},
-    "integration/preemption/test_preempted_jobs.py": {
-        "test_the_job_waits_for_rank_0_in_any_case[SIGUSR1-torchrun]": (
-            "test_the_job_waits_for_rank_0_in_any_case[SIGTERM-processes]"
-        ),
-    },
     "integration/sagemaker/test_sagemaker_logs.py": {
         "test_many_streams_are_complete_and_in_order[full-pages]": (
             "test_many_streams_are_complete_and_in_order[empty-pages]"
