@@ -19,7 +19,7 @@ from cloudtrain._sdk.members import (
 )
 from cloudtrain._sdk.objects import read_inputs, read_object
 from cloudtrain.contract.text import print_line
-from cloudtrain.errors import InvalidJob, TrainingFailed, nearest
+from cloudtrain.errors import InvalidJob, TrainingFailed
 from cloudtrain.spec import FIELDS, FileSystemInput, TrainingInput
 from cloudtrain.spec.conversion import check_values
 from cloudtrain.spec.variables import is_of_sdk, is_variable
@@ -215,8 +215,10 @@ class Estimator(SdkMembers):
         self.git_config = given.pop("git_config", None)
         for name in given:
             if name not in FIELDS or name in ("source", "cost_terms"):
+                from cloudtrain.spec.explain import suggest
+
                 raise InvalidJob(
-                    f"{type(self).__name__} has no argument {name!r}", hint=nearest(name, FIELDS)
+                    f"{type(self).__name__} has no argument {name!r}", hint=suggest(name, FIELDS)
                 )
         self._platform = None if isinstance(platform, (str, type(None))) else platform
         if self._platform:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from functools import cache
 from typing import Any
 
@@ -137,7 +137,16 @@ _IN_PYTHON = {
 OTHER_NAMES = {
     "arguments": ("args", "argv", "script_args"),
     "checkpoint_s3_uri": ("checkpoint_dir", "checkpoint_path", "checkpoint_uri"),
-    "distribution": ("launcher", "strategy"),
+    "distribution": (
+        "ddp",
+        "horovod",
+        "launcher",
+        "mpi",
+        "processes",
+        "strategy",
+        "torch_distributed",
+        "torchrun",
+    ),
     "entry_point": ("command", "main", "program", "run", "script"),
     "environment": ("env", "env_vars", "envs"),
     "hyperparameters": ("config", "hparams", "parameters", "params"),
@@ -148,11 +157,18 @@ OTHER_NAMES = {
     "max_retry_attempts": ("max_restarts", "max_retries", "retries"),
     "max_run": ("max_time", "time", "time_limit", "timeout", "walltime"),
     "output_path": ("output", "output_dir"),
+    "platform_options": ("account", "gpus", "namespace", "partition", "qos", "queue"),
     "source_dir": ("code", "code_dir", "workdir", "working_dir"),
     "torch_distributed": ("ddp", "pytorch", "torchrun"),
     "use_spot_instances": ("preemptible", "spot", "use_spot"),
 }
-"""By field of a job: what other launchers call it."""
+"""By field of a job: what other launchers call it, or what belongs into it."""
+
+
+def suggest(name: str, known: Collection[str]) -> str:
+    """The field of ``known`` that ``name`` may mean, as a sentence; if there is none, all of them."""
+    meant = next((field for field in known if name.lower() in OTHER_NAMES.get(field, ())), None)
+    return f"Did you mean {meant!r}?" if meant else nearest(name, known)
 
 
 def explain(error: str, value: Any, kind: type, where: str = "") -> InvalidJob:
@@ -175,11 +191,9 @@ def explain(error: str, value: Any, kind: type, where: str = "") -> InvalidJob:
             return InvalidJob(f"{name}: this field is required")
         structs = [part for part in _parts(wanted) if isinstance(part, inspect.StructType)]
         known = [one.name for struct in structs for one in struct.fields]
-        meant = next((one for one in known if field["field"].lower() in OTHER_NAMES.get(one, ())), None)
-        hint = _IN_PYTHON.get(name) or (
-            f"Did you mean {meant!r}?" if meant else nearest(field["field"], known)
+        return InvalidJob(
+            f"unknown field {name!r}", hint=_IN_PYTHON.get(name) or suggest(field["field"], known)
         )
-        return InvalidJob(f"unknown field {name!r}", hint=hint)
     is_secret = path.partition(".")[0].partition("[")[0] in _SECRET
     values, hint = expected(wanted), advice(wanted, found)
     if path in SECONDS:

@@ -113,6 +113,7 @@ def test_both_names_together_are_refused() -> None:
         ({"script_mode": False}, r"script_mode: version 2 .* has only script mode\n"),
         ({"training_recipe": "x"}, r"training_recipe: .*\n  Pass the recipe's script"),
         ({"instance_cout": 1}, r"PyTorch has no argument 'instance_cout'\n  Did you mean 'instance_count'"),
+        ({"nodes": 2}, r"PyTorch has no argument 'nodes'\n  Did you mean 'instance_count'"),
     ],
 )
 def test_what_is_refused(arguments: dict[str, Any], message: str) -> None:

@@ -146,6 +146,8 @@ REFUSED = {
         r"unknown field 'git_config'\n  Only an Estimator in Python has it",
     ),
     "of-other-launchers": ({"nodes": 2}, r"unknown field 'nodes'\n  Did you mean 'instance_count'\?$"),
+    "of-the-platform": ({"gpus": 2}, r"unknown field 'gpus'\n  Did you mean 'platform_options'\?$"),
+    "of-the-distribution": ({"torchrun": {}}, r"unknown field 'torchrun'\n  Did you mean 'distribution'\?$"),
     "torchrun": ({"distribution": {"torchrun": {}}}, r"Did you mean 'torch_distributed'\?$"),
     "unknown-far": ({"zzz": 2}, r"unknown field 'zzz'\n  Known: .*entry_point"),
     "zero": ({"instance_count": 0}, r"^instance_count: expected a whole number of at least 1, got 0$"),
