@@ -38,7 +38,11 @@ PROGRAM = (
 )
 SILENT_SECONDS = 20.0
 """A process that has neither computed nor read nor written anything for so long waits for something dead."""
+SLOW = 50e6
+"""Bytes per second: a mount of object storage uploads what was written in one call, which may take so much longer."""
 LOOK_SECONDS = 0.02
+LONGEST_LOOK = 0.5
+"""Seconds of silence between two looks, at most: this process may have been paused together with the other."""
 ON_DISK = "file://"
 
 
@@ -104,28 +108,29 @@ def _run(
         process = subprocess.Popen(
             command, env=environ, stdin=subprocess.DEVNULL, stdout=output, stderr=errors
         )
-    began = active = time.monotonic()
-    work: object = None
+    began = seen = time.monotonic()
+    silent, work = 0.0, None
     while (code := process.poll()) is None:
         time.sleep(LOOK_SECONDS)
-        now, done = time.monotonic(), _work(process.pid)
-        if done != work:
-            active, work = now, done
-        if now > min(active + SILENT_SECONDS, began + longest):
+        now, (done, written) = time.monotonic(), _work(process.pid)
+        silent = silent + min(now - seen, LONGEST_LOOK) if done == work else 0.0
+        seen, work = now, done
+        is_late = now > began + longest
+        if is_late or silent > SILENT_SECONDS + written / SLOW:
             process.kill()  # not waited for: it may hang in a dead mount
             where = ", ".join(uris_in(Path(request.folder)))
-            is_late = now > began + longest
             raise Unreachable(
                 f"{where} {f'has not taken it in {longest:.0f} s' if is_late else 'does not answer'}"
             )
     return code
 
 
-def _work(process: int) -> object:
-    """A value that changes when a process computes, reads or writes."""
-    with contextlib.suppress(OSError):
-        return stat_fields(process)[11:13], Path(f"/proc/{process}/io").read_bytes()
-    return time.monotonic()  # without /proc, it is not known
+def _work(process: int) -> tuple[object, int]:
+    """A value that changes when a process computes, reads or writes, and the bytes that it has written."""
+    with contextlib.suppress(OSError, ValueError, IndexError):
+        done = Path(f"/proc/{process}/io").read_bytes()
+        return (stat_fields(process)[11:13], done), int(done.split()[3])  # rchar: N, wchar: N
+    return time.monotonic(), 0  # without /proc, it is not known
 
 
 def _content(file: IO[bytes]) -> bytes:

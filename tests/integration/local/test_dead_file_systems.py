@@ -30,6 +30,33 @@ print("reads", flush=True)
 os.stat("data", dir_fd=data)
 """
 
+SYNCS = """
+import os, signal, time
+sync = os.fsync
+def slow(file):
+    if {pause}:  # the runtime, which is continued first, and this process
+        os.fsync = sync
+        both = os.getppid(), os.getpid()
+        if os.fork() == 0:
+            for number in (signal.SIGSTOP, signal.SIGCONT):
+                for process in both:
+                    os.kill(process, number)
+                time.sleep(6)
+            os._exit(0)
+    elif os.fstat(file).st_size >= 1_000_000:
+        time.sleep(6)
+    sync(file)
+os.fsync = slow
+"""
+COMMITS = """
+import os, sys
+from cloudtrain.runtime import commit_process as process
+process.SILENT_SECONDS, process.SLOW = 4.0, float(sys.argv[2])
+request = process.Request(sys.argv[1], None, "memory")
+environ = {**os.environ, "PYTHONPATH": sys.argv[3]}
+print([process.commit_in_process(request, environ, lambda _is_good, sentence: print(sentence), float("inf"))])
+"""
+
 
 @pytest.fixture
 def dead(tmp_path: Path) -> Iterator[Path]:
@@ -88,6 +115,25 @@ def test_checkpoints_on_a_dead_mount_are_given_up_and_put_on_disk(
         f"disk: copy what is in {unsaved} to {dead.as_uri()} to resume from it"
     )
     assert Checkpointer(unsaved).steps() == [1]
+
+
+@pytest.mark.parametrize("what", ["slow", "paused"])
+def test_a_commit_to_a_slow_mount_and_one_that_is_paused_are_not_given_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, what: str
+) -> None:
+    """A mount of object storage uploads a file while it is synced. Slurm pauses all processes of a job."""
+    paths = Paths(tmp_path / "host")
+    paths.make()
+    memory = CheckpointMemory(paths, 0, {VARIABLE: str(tmp_path)})
+    monkeypatch.setenv(VARIABLE, memory.variables[VARIABLE])
+    assert Checkpointer(tmp_path / "checkpoints").save(1, {"weights": b"0" * 1_000_000}, to="memory")
+    (tmp_path / "sitecustomize.py").write_text(SYNCS.format(pause=what == "paused"))
+    arguments = [str(memory.folder), "1" if what == "slow" else "1e12", str(tmp_path)]
+    done = subprocess.run(
+        [sys.executable, "-c", COMMITS, *arguments], capture_output=True, text=True, check=True
+    )
+    where = (tmp_path / "checkpoints").as_uri()
+    assert done.stdout == f"checkpoint 1, which was in memory, is committed in {where}\n['']\n"
 
 
 @pytest.mark.soak
