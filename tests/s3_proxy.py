@@ -64,6 +64,7 @@ def s3_proxy(endpoint: str, fault: Fault) -> Iterator[tuple[str, list[str]]]:
                     self.send_header(name, value)
             if "content-length" not in {name.lower() for name, _ in answer_headers}:
                 self.send_header("Content-Length", str(len(data)))
+            self.send_header("Connection", "close")  # a client must not send its next request on it
             self.end_headers()
             self.wfile.write(data)
 

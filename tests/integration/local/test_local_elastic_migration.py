@@ -73,7 +73,7 @@ def test_a_smaller_world_continues_with_the_next_step(
     assert described.details["dropped hosts"] == "algo-1"
     steps = [int(step) for step in re.findall(r"\] step (\d+) weight", job.logs())]
     assert steps == [*range(steps[-1] + 1)], "each step once"
-    weights = [float(weight) for weight in re.findall(r"weight (\S+)", job.logs())]
+    weights = [float(weight) for weight in re.findall(r"\] step \d+ weight (\S+)", job.logs())]
     speed, expected = 1.0, weights[0]
     for weight in weights[1:]:
         speed = 0.9 * speed + 1.0
