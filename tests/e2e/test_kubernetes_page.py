@@ -63,7 +63,12 @@ def test_the_fragments_of_the_page_are_valid(tmp_path: Path, monkeypatch: pytest
 
 
 def test_the_table_of_options_is_that_of_the_code() -> None:
-    text = (REPOSITORY / "docs/reference/kubernetes.md").read_text().partition("\n## Options\n")[2].partition("\n## ")[0]
+    text = (
+        (REPOSITORY / "docs/reference/kubernetes.md")
+        .read_text()
+        .partition("\n## Options\n")[2]
+        .partition("\n## ")[0]
+    )
     cells = re.findall(r"^\| (`.+?`) \|", text, re.MULTILINE)
     shown = [name for cell in cells for name in re.findall(r"`(\w+)`", cell)]
     options = {field.name for field in fields(KubernetesOptions)} - {"rendering_reason"}

@@ -22,7 +22,7 @@ from typing import Any, NamedTuple, Protocol
 from cloudtrain.checkpoint.errors import Damaged
 from cloudtrain.checkpoint.failed_saves import warn
 from cloudtrain.checkpoint.format.layout import manifest_key, save_prefix, tensors_key, tree_key
-from cloudtrain.checkpoint.format.manifest import Manifest, StoredObject
+from cloudtrain.checkpoint.format.manifest import TOMBSTONE, Manifest, StoredObject
 from cloudtrain.checkpoint.format.tensor_files import TensorFile
 from cloudtrain.checkpoint.retention import RetentionPolicy
 from cloudtrain.checkpoint.store.attempts import Attempt, Attempts
@@ -140,7 +140,8 @@ class CheckpointStore:
 
     def is_there(self, step: int) -> bool:
         """Whether ``step`` is committed now, by whomever."""
-        return self._catalog.store.stat(manifest_key(step)) is not None
+        manifest = self._catalog.store.stat(manifest_key(step))
+        return manifest is not None and manifest.size != len(TOMBSTONE)
 
     def has(self, step: int) -> bool:
         """Whether ``step`` was saved or restored here, and was there at the last save."""

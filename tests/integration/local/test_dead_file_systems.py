@@ -75,7 +75,7 @@ def test_the_end_does_not_wait_for_a_process_that_the_kernel_holds(dead: Path) -
     program = (
         "import subprocess, sys\n"
         "from cloudtrain.runtime import descendants\n"
-        "descendants.KILLED_SECONDS = 0.5\n"
+        "descendants.KILLED_SECONDS = 5.0\n"
         "held = subprocess.Popen([sys.executable, '-c', sys.argv[1]], stdout=subprocess.PIPE)\n"
         "held.stdout.readline()\n"
         "wait = f'/proc/{held.pid}/wchan'\n"

@@ -12,6 +12,8 @@ from host_memory import make_host_memory
 
 from cloudtrain.checkpoint import Checkpointer, Shard, candidates
 from cloudtrain.checkpoint.errors import Damaged
+from cloudtrain.checkpoint.format.layout import manifest_key
+from cloudtrain.checkpoint.format.manifest import TOMBSTONE
 from cloudtrain.checkpoint.memory.commit import commit_newest
 from cloudtrain.checkpoint.memory.committed import write_committed
 from cloudtrain.checkpoint.memory.files import SPACE, VARIABLE
@@ -120,16 +122,25 @@ def test_what_the_script_has_deleted_is_not_committed_again(
     assert Checkpointer(tmp_path / "run").steps() == ([] if is_complete else [2])
 
 
-def test_a_deleted_checkpoint_is_not_restored_from_memory(memory: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("is_given_up", [False, True])
+def test_a_deleted_checkpoint_is_not_restored_from_memory(
+    memory: Path, tmp_path: Path, *, is_given_up: bool
+) -> None:
     with Checkpointer(tmp_path / "run") as checkpointer:
         for step in (1, 2, 3):
             checkpointer.save(step, state(step))
             checkpointer.wait()
     shutil.rmtree(tmp_path / "run" / "step-000000000003")
+    if is_given_up:  # by another process, which removes what is unfinished
+        manifest = tmp_path / "run" / manifest_key(3)
+        manifest.parent.mkdir()
+        manifest.write_bytes(TOMBSTONE)
     with pytest.warns(RuntimeWarning, match="checkpoint 3 was deleted from file:"):
         restored = Checkpointer(tmp_path / "run").restore()
     assert restored is not None and restored.step == 2
     assert committed(memory) == []
+    if is_given_up:
+        return
     with Checkpointer(tmp_path / "run") as checkpointer:
         checkpointer.restore()
         checkpointer.save(3, state(3))
