@@ -137,7 +137,7 @@ def _keys(curves: Sequence[Curve]) -> Iterator[Html]:
 MOST_ROWS = 24
 """The most phases that are drawn."""
 ROW = 20
-LONGEST_PHASE = 9
+LONGEST_PHASE = 8
 """Characters: as many as fit to the left of the axis."""
 
 Bar = tuple[str, float, float]
