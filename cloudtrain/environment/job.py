@@ -19,6 +19,7 @@ def in_job() -> bool:
 
 
 def job_name() -> str | None:
+    """The name of the job; None outside a job."""
     return os.environ.get("SAGEMAKER_JOB_NAME")
 
 

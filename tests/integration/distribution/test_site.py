@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 import re
+import runpy
 import subprocess
 import sys
 from pathlib import Path
 from urllib.parse import unquote
 
 import pytest
+
+import cloudtrain
 
 REPOSITORY = Path(__file__).parents[3]
 BUILD = [sys.executable, str(REPOSITORY / "scripts/build_site")]
@@ -47,17 +51,27 @@ def test_docstrings_are_in_the_reference_and_in_the_search(site: Path) -> None:
     assert "docs/api/submit-jobs/#cloudtrain.job.Job.wait" in {entry["location"] for entry in found}
 
 
+def test_every_name_of_the_package_is_in_the_reference(site: Path) -> None:
+    pages = "".join(page.read_text(encoding="utf-8") for page in (site / "docs/api").rglob("*.html"))
+    found = {name.rpartition(".")[2] for name in re.findall(r'id="(cloudtrain\.[\w.]+)"', pages)}
+    modules = {name for name in cloudtrain.__all__ if inspect.ismodule(getattr(cloudtrain, name))}
+    assert set(cloudtrain.__all__) - modules - found == {"__version__"}
+
+
 @pytest.mark.parametrize(
     ("title", "name"),
     [
         ("find-hyperparameters", "sweep.Sweep.fit"),
         ("train-with-pytorch", "distributed.torch.allreduce"),
         ("train-with-pytorch", "optimizers.torch.LARS"),
+        ("survive-lost-ranks", "distributed.torch.elastic.run"),
+        ("what-frameworks-share", "distributed.shard_indices"),
         ("train-with-tensorflow", "distributed.tensorflow.DistributedGradientTape"),
         ("train-with-keras", "distributed.keras.DistributedOptimizer"),
         ("train-with-mxnet", "distributed.mxnet.DistributedTrainer"),
         ("train-on-numpy-arrays", "distributed.numpy.allreduce"),
         ("checkpoints", "checkpoint.Checkpointer.save"),
+        ("in-a-script", "environment.job_name"),
         ("in-a-script", "observe.report_step"),
     ],
 )
@@ -74,6 +88,15 @@ def test_a_page_loads_nothing_from_other_servers(site: Path) -> None:
         page for page in site.rglob("*.html") if 'class="mermaid"' in page.read_text(encoding="utf-8")
     ] == []
     assert 'src="docs/pictures/how-a-job-runs.svg"' in home
+
+
+def test_a_broken_link_is_an_error(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    stage = tmp_path / "pages"
+    stage.mkdir()
+    (stage / "README.md").write_text("# Home\n\n[Here](#home), [there](missing.md)\n")
+    build = runpy.run_path(BUILD[1])["build"]
+    assert build(stage, [{"Home": "README.md"}], tmp_path / "site") != 0
+    assert "contains a link 'missing.md'" in capfd.readouterr().err
 
 
 def test_a_wrong_command_line_prints_the_usage() -> None:
