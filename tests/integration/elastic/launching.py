@@ -92,7 +92,7 @@ def history(folder: Path) -> list[list[Step]]:
     return attempts
 
 
-def wait_for(condition: Callable[[], object], timeout: float = 120) -> None:
+def wait_for(condition: Callable[[], object], timeout: float = 240) -> None:
     end = time.monotonic() + timeout
     while not condition():
         assert time.monotonic() < end, "timed out"
