@@ -22,7 +22,7 @@ The message of an error is one line that states what is wrong and where; ``hint`
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Mapping
 from typing import TYPE_CHECKING
 
 from cloudtrain._secrets.urls import hide_credentials
@@ -115,11 +115,16 @@ class TrainingFailed(CloudtrainError):
         self.failure = failure
 
 
-def nearest(word: str, known: Iterable[str]) -> str:
-    """A "did you mean" sentence for a misspelt name, or the list of known names."""
+def nearest(word: str, known: Iterable[str], other_names: Mapping[str, Collection[str]] | None = None) -> str:
+    """A "did you mean" sentence for a misspelt name, or the list of known names.
+
+    Args:
+        other_names: by known name: what else it is called, in lower case.
+    """
     import difflib  # every rank imports this module
 
     known = sorted(known)
-    close = difflib.get_close_matches(word, known, n=1, cutoff=0.6)
+    meant = [name for name in known if word.lower() in (other_names or {}).get(name, ())]
+    close = meant or difflib.get_close_matches(word, known, n=1, cutoff=0.6)
     close = close or [name for name in known if name.lower() == word.lower()]
     return f"Did you mean {close[0]!r}?" if close else f"Known: {', '.join(known)}."

@@ -86,9 +86,7 @@ def get_platform(name: str) -> Platform:
 
 def unknown_platform(name: str) -> UnknownPlatform:
     """The error for ``name``, which no platform has. Its hint suggests one, or lists all."""
-    meant = next((platform for platform, others in OTHER_NAMES.items() if name.lower() in others), None)
-    names = platform_names()
-    hint = f"Did you mean {meant!r}?" if meant else nearest(name, names)
+    hint = nearest(name, platform_names(), OTHER_NAMES)
     return UnknownPlatform(
         f"unknown platform {name!r}", hint=f"{hint} To see what each one is: cloudtrain platforms"
     )

@@ -292,7 +292,7 @@ def _commit(
 
     attempt, is_whole = attempt_of(), True
 
-    def tell(is_committed: bool, message: str) -> None:
+    def report(is_committed: bool, message: str) -> None:
         nonlocal is_whole
         (say if is_committed else warn)(message)
         is_whole &= is_committed
@@ -302,14 +302,14 @@ def _commit(
         seconds = 0.0 if end is None else max(end - time.monotonic(), 0.0)
         request = Request(str(folder), attempt, where, is_complete=is_complete, seconds=seconds)
         try:
-            problem = commit_in_process(request, os.environ, tell, math.inf)
+            problem = commit_in_process(request, os.environ, report, math.inf)
         except OSError as error:  # Unreachable, too
             problem = str(error)
         if problem:
-            tell(False, f"what is in {where} cannot be committed: {problem}")
+            report(False, f"what is in {where} cannot be committed: {problem}")
     elif attempt:
         for one in commit_newest(folder, attempt, where, is_complete=is_complete):
-            tell(*one)
+            report(*one)
     return is_whole
 
 

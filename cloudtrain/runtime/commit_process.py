@@ -37,7 +37,7 @@ PROGRAM = (
     " from cloudtrain.runtime.commit_process import main; main(sys.argv[2])"
 )
 SILENT_SECONDS = 20.0
-"""A process that has neither computed nor read nor written anything for so long waits for something dead."""
+"""A process that has used no CPU and done no I/O for this long is taken for hung."""
 SLOW = 50e6
 """Bytes per second: a mount of object storage uploads what was written in one call, which may take so much longer."""
 LOOK_SECONDS = 0.02

@@ -167,8 +167,7 @@ OTHER_NAMES = {
 
 def suggest(name: str, known: Collection[str]) -> str:
     """The field of ``known`` that ``name`` may mean, as a sentence; if there is none, all of them."""
-    meant = next((field for field in known if name.lower() in OTHER_NAMES.get(field, ())), None)
-    return f"Did you mean {meant!r}?" if meant else nearest(name, known)
+    return nearest(name, known, OTHER_NAMES)
 
 
 def explain(error: str, value: Any, kind: type, where: str = "") -> InvalidJob:

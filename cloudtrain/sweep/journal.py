@@ -283,9 +283,8 @@ class Journal:
             return self._owner_may_live(wait=wait)
         finally:
             os.close(descriptor)
-        return self._is_elsewhere() and self._owner_may_live(
-            wait=wait
-        )  # without the lock: it may be watched for seconds
+        # without the lock: the owner may be watched for seconds
+        return self._is_elsewhere() and self._owner_may_live(wait=wait)
 
     def owner(self) -> dict[str, Any] | None:
         """The process that controls the sweep, or did when it was killed."""

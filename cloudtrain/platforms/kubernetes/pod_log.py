@@ -349,9 +349,8 @@ class PodLog:
             try:
                 self._read(follow=not is_last)
                 self._trouble = None
-            except (
-                KubeError
-            ) as error:  # also 404: a kubelet that has just started has not synced its pods yet
+            except KubeError as error:
+                # also 404: a kubelet that has just started has not synced its pods yet
                 if isinstance(error, (KubeForbidden, KubeUnauthorized)) and not self._may_be_allowed():
                     raise
                 self._trouble = error

@@ -71,11 +71,8 @@ class Handover:
         except UnpicklingError as error:
             kind = _KIND.search(str(error))
             raise _refused(kind[1] if kind else "value") from None
-        except (
-            PicklingError,
-            AttributeError,
-            TypeError,
-        ) as error:  # without torchrun, nothing was pickled before
+        except (PicklingError, AttributeError, TypeError) as error:
+            # without torchrun, nothing was pickled before
             raise _refused(f"value that cannot be pickled ({error})") from None
         data = content.getbuffer()
         self._store.write(self._key, [memoryview(hashlib.sha256(data).digest()), data])
