@@ -91,7 +91,7 @@ class Pod:
     def ending(self) -> Ending:
         return Ending.from_json(self.message.read_bytes())
 
-    def exit_code(self, timeout: float = 120) -> int:
+    def exit_code(self, timeout: float = 240) -> int:
         try:
             return self.process.wait(timeout)
         except subprocess.TimeoutExpired:
@@ -144,7 +144,7 @@ class Pods:
             pod.kill()
 
 
-def wait_until(condition: Callable[[], object], what: str, timeout: float = 120) -> None:
+def wait_until(condition: Callable[[], object], what: str, timeout: float = 240) -> None:
     deadline = time.monotonic() + timeout
     while not condition():
         assert time.monotonic() < deadline, f"waited {timeout} s for {what}"

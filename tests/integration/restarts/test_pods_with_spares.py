@@ -12,6 +12,8 @@ from pods import RESTART, Pod, Pods, outer_address, wait_until
 from cloudtrain.contract import JobStatus
 from cloudtrain.observe import Summary, read_events
 
+IMPATIENT = {"CLOUDTRAIN_HOST_TIMEOUT": "5"}
+"""For a leader that is to give the place of a missing host away soon."""
 TRAINING = """
     import json, os, time
     from pathlib import Path
@@ -35,11 +37,11 @@ def job(pods: Callable[..., Pods], tmp_path: Path) -> Pods:
     """Two places and a spare host, between machines: connections are encrypted."""
     (tmp_path / "steps").mkdir()
     script = TRAINING.format(steps=tmp_path / "steps")
-    return pods(script, count=3, address=outer_address(), spare_hosts=1, host_timeout=5.0, join_timeout=120.0)
+    return pods(script, count=3, address=outer_address(), spare_hosts=1)
 
 
 def wait_for(pod: Pod, text: str) -> None:
-    wait_until(lambda: text in pod.text or pod.process.poll() is not None, f"{text!r} of {pod.name}", 120)
+    wait_until(lambda: text in pod.text or pod.process.poll() is not None, f"{text!r} of {pod.name}")
     assert text in pod.text, pod.text
 
 
@@ -59,8 +61,8 @@ def test_a_spare_takes_the_place_of_a_lost_pod_and_gives_none_back(job: Pods, tm
 
     # its pod is killed, and finds no other node
     other.kill()
-    assert leader.exit_code(120) == RESTART
-    leader = job.start(0)
+    assert leader.exit_code() == RESTART
+    leader = job.start(0, **IMPATIENT)
     wait_for(spare, 'trains 1 of 2 ["job-0","job-2"]')
     assert "job-2 takes the place of job-1" in leader.text
 
@@ -73,7 +75,7 @@ def test_a_spare_takes_the_place_of_a_lost_pod_and_gives_none_back(job: Pods, tm
 
     # the leader is killed: the spare host stays, and has no place any more
     leader.kill()
-    assert spare.exit_code(120) == RESTART
+    assert spare.exit_code() == RESTART
     assert other.process.poll() is None
     leader, spare = job.start(0), job.start(2)
     wait_for(other, 'trains 1 of 2 ["job-0","job-1"]')
@@ -87,18 +89,18 @@ def test_a_spare_takes_the_place_of_a_lost_pod_and_gives_none_back(job: Pods, tm
     wait_for(spare, "job-2 is a spare host: it is ready")
 
     (tmp_path / "steps/enough").touch()
-    assert [pod.exit_code(120) for pod in (leader, other, spare)] == [0, 0, 0]
+    assert [pod.exit_code() for pod in (leader, other, spare)] == [0, 0, 0]
     assert spare.ending.status == leader.ending.status == JobStatus.COMPLETED
 
 
 def test_a_spare_host_leaves_its_node_to_a_leader_that_has_none(job: Pods) -> None:
-    leader, other, spare = [
-        job.start(index, CLOUDTRAIN_RESTART_PROGRAM="", CLOUDTRAIN_JOIN_TIMEOUT="25") for index in range(3)
-    ]
+    leader, other = job.start(0), job.start(1)
+    wait_for(other, "trains 1 of 2")
+    spare = job.start(2, CLOUDTRAIN_JOIN_TIMEOUT="10")  # it finds the leader at once
     wait_for(spare, "job-2 is a spare host: it is ready")
     leader.kill()
-    assert spare.exit_code(120) == RESTART
-    assert other.exit_code(120) == RESTART
+    assert spare.exit_code() == RESTART
+    assert other.exit_code() == RESTART
 
 
 def test_a_spare_host_that_is_stopped_ends(job: Pods) -> None:
@@ -117,10 +119,10 @@ def test_a_notice_before_there_is_a_leader_reaches_the_ranks(job: Pods, tmp_path
     handled = 1 << (signal.SIGUSR1 - 1)
     wait_until(lambda: int(status.read_text().split("SigCgt:")[1].split()[0], 16) & handled, "its handler")
     spare.process.send_signal(signal.SIGUSR1)
-    leader = job.start(0)
+    leader = job.start(0, **IMPATIENT)
     wait_for(spare, 'trains 1 of 2 ["job-0","job-2"]')
     wait_until(lambda: '"notice"' in leader.paths.events.read_text(), "the notice on all hosts")
     late = job.start(1)
     wait_for(late, "job-1 is a spare host: it is ready")
     (tmp_path / "steps/enough").touch()
-    assert [pod.exit_code(120) for pod in (leader, spare, late)] == [0, 0, 0]
+    assert [pod.exit_code() for pod in (leader, spare, late)] == [0, 0, 0]
