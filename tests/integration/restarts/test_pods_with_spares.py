@@ -96,7 +96,7 @@ def test_a_spare_takes_the_place_of_a_lost_pod_and_gives_none_back(job: Pods, tm
 def test_a_spare_host_leaves_its_node_to_a_leader_that_has_none(job: Pods) -> None:
     leader, other = job.start(0), job.start(1)
     wait_for(other, "trains 1 of 2")
-    spare = job.start(2, CLOUDTRAIN_JOIN_TIMEOUT="10")  # it finds the leader at once
+    spare = job.start(2, CLOUDTRAIN_JOIN_TIMEOUT="10")  # it finds the leader immediately
     wait_for(spare, "job-2 is a spare host: it is ready")
     leader.kill()
     assert spare.exit_code() == RESTART
