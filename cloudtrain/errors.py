@@ -90,7 +90,9 @@ class JobExists(PlatformError):
     """A job of this name already exists."""
 
     def __init__(self, message: str, *, hint: str = "") -> None:
-        other = "Choose another name: job_name, or --name on the command line."
+        other = (
+            "Choose another name with --name, in Python with job_name: without it, each job has a new one."
+        )
         super().__init__(message, hint=f"{other} {hint}".rstrip())
 
 

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 from cloudtrain.contract import FailureClass, FailureReport, JobStatus
 from cloudtrain.contract.text import print_line
-from cloudtrain.errors import JobNotFound, NotFound, PlatformError, StorageError, TrainingFailed
-from cloudtrain.index import find_job
+from cloudtrain.errors import JobNotFound, NotFound, PlatformError, StorageError, TrainingFailed, nearest
+from cloudtrain.index import find_job, list_jobs
 from cloudtrain.platforms import (
     AccountStorage,
     Downloads,
@@ -40,6 +40,17 @@ MOST_LINES = 10_000
 """Lines that were read and not printed yet."""
 
 
+def unknown_job(name: str) -> JobNotFound:
+    """The error for a name that no job of this machine has."""
+    alike = nearest(name, [entry.name for entry in list_jobs()])
+    meant = f"{alike} " if alike.startswith("Did you mean") else ""
+    return JobNotFound(
+        f"there is no job {name} among those submitted from this machine",
+        hint=f"{meant}See them with: cloudtrain list. A job of another machine needs its platform: --platform NAME, "
+        "or Job.attach(name, platform). cloudtrain list --platform NAME finds all.",
+    )
+
+
 class Job:
     """A handle on one job. It has no state, but queries the platform for everything.
 
@@ -63,11 +74,7 @@ class Job:
         if platform is None:
             entry = find_job(name)
             if entry is None:
-                raise JobNotFound(
-                    f"there is no job {name} among those submitted from this machine",
-                    hint="See them with: cloudtrain list. A job of another machine needs its platform: "
-                    "--platform NAME, or Job.attach(name, platform). cloudtrain list --platform NAME finds all.",
-                )
+                raise unknown_job(name)
             platform = entry.platform
         job = cls(name, get_platform(platform))
         job.describe()

@@ -39,8 +39,28 @@ class ScriptCommand(click.Command):
                 f"If it belongs to the script, put it behind -- with the script's other arguments: "
                 f"{ctx.command_path} {example}"
             )
-            message = f"{error.format_message()} {advice}"
-            raise click.NoSuchOption(error.option_name, message, ctx=error.ctx) from None
+            own = self._own_name(field)
+            problem = f"No such option {error.option_name!r}. {own}" if own else error.format_message()
+            raise click.NoSuchOption(error.option_name, f"{problem} {advice}", ctx=error.ctx) from None
+
+    def _own_name(self, name: str) -> str:
+        """How to set what other launchers call ``name``, as a sentence; empty if it is nothing of theirs."""
+        from cloudtrain.cli._submit_fields import FIELDS as FIELD_OF
+        from cloudtrain.spec.explain import OTHER_NAMES
+
+        field = next((field for field, others in OTHER_NAMES.items() if name in others), "")
+        option_of = {FIELD_OF.get(str(one.name), one.name): one.opts[-1] for one in self.params}
+        option = option_of.get({"environment": "variables"}.get(field, field))
+        if field and option:
+            return f"Did you mean {option}?"
+        if field in ("distribution", "torch_distributed"):
+            return "To choose what starts the ranks: --torchrun, --mpirun or --horovod."
+        if field == "platform_options":
+            return f"An option of the platform is set with --set {field}.{name}=VALUE."
+        if field == "hyperparameters":
+            return "A hyperparameter is set with --set hyperparameters.NAME=VALUE."
+        plain = field and field not in ("arguments", "entry_point")
+        return f"{field} is a field of the job: --set {field}=VALUE." if plain else ""
 
 
 def _with_value(option: str, arguments: list[str]) -> list[str]:

@@ -128,6 +128,12 @@ def find_job(name: str) -> IndexEntry | None:
     return max(found, key=lambda entry: entry.submitted_at, default=None)
 
 
+def when_submitted(name: str, platform: str) -> float | None:
+    """When the last job of this name on ``platform`` was submitted, in seconds since the epoch; None if unknown."""
+    found = [row[2] for row in rows_named(name) if row[1] == platform]
+    return found[-1] if found else None
+
+
 def rows_named(name: str, columns: str = "") -> list[Sequence[Any]]:
     """The `ENTRY` and these columns of all submissions with this name, the last one at the end."""
     return _read("name = ? ORDER BY rowid", name, columns=columns)

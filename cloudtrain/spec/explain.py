@@ -89,6 +89,8 @@ SECONDS = frozenset(
 )
 """The fields of a job that are times."""
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 7 * 86400}
+_CLOCK = re.compile(r"(?:(?P<d>\d{1,4})-)?(?P<h>\d{1,4}):(?P<m>[0-5]?\d):(?P<s>[0-5]?\d)")
+"""As in Slurm and PBS. Two numbers are left out: some read minutes and seconds, others hours and minutes."""
 _TIME = re.compile(
     r"(\d{1,9}(?:\.\d{1,3})?)\s*(?:(s)(?:ec(?:ond)?s?)?|(m)(?:in(?:ute)?s?)?|(h)(?:(?:ou)?rs?)?|(d)(?:ays?)?|(w)(?:eeks?)?)",
     re.IGNORECASE,
@@ -100,15 +102,24 @@ def in_seconds(text: str) -> str:
 
     >>> in_seconds("1.1 hours"), in_seconds("0.4 s")
     ('Write the seconds: 3960.', 'Write the seconds: 1.')
+    >>> in_seconds("02:00:00"), in_seconds("1-00:00:30"), in_seconds("1h 30m")
+    ('Write the seconds: 7200.', 'Write the seconds: 86430.', 'Write the seconds: 5400.')
     >>> in_seconds("soon")
     'Write the seconds as a number: 3600 is an hour.'
     """
-    match = _TIME.fullmatch(text.strip())
-    if not match:
+    clock = _CLOCK.fullmatch(text.strip())
+    parts = [(unit, number) for unit, number in clock.groupdict("0").items()] if clock else _times(text)
+    if not parts:
         return "Write the seconds as a number: 3600 is an hour."
-    unit = "".join(filter(None, match.groups()[1:])).lower()
-    seconds = math.ceil(round(float(match[1]) * _UNITS[unit], 3))  # 0 would mean something else
-    return f"Write the seconds: {seconds}."
+    seconds = sum(float(number) * _UNITS[unit] for unit, number in parts)
+    return f"Write the seconds: {math.ceil(round(seconds, 3))}."  # 0 would mean something else
+
+
+def _times(text: str) -> list[tuple[str, str]]:
+    """The units and the numbers of ``text``, such as "1h 30m"; empty if it has anything else."""
+    if _TIME.sub("", text).strip():
+        return []
+    return [("".join(filter(None, match.groups()[1:])).lower(), match[1]) for match in _TIME.finditer(text)]
 
 
 def advice(kind: inspect.Type, value: Any) -> str:
@@ -158,6 +169,13 @@ OTHER_NAMES = {
     "max_run": ("max_time", "time", "time_limit", "timeout", "walltime"),
     "output_path": ("output", "output_dir"),
     "platform_options": ("account", "gpus", "namespace", "partition", "qos", "queue"),
+    "processes_per_host": (
+        "nproc_per_node",
+        "ntasks_per_node",
+        "num_processes",
+        "processes_per_node",
+        "slots",
+    ),
     "source_dir": ("code", "code_dir", "workdir", "working_dir"),
     "torch_distributed": ("ddp", "pytorch", "torchrun"),
     "use_spot_instances": ("preemptible", "spot", "use_spot"),

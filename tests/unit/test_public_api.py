@@ -145,7 +145,7 @@ PUBLIC = {
     """,
     "cloudtrain.index": """
         IndexEntry add_job changes find_job found_in_state insert is_whole list_jobs list_rows remember_found
-        remove_job remove_submission rows_named set_parameters to_number
+        remove_job remove_submission rows_named set_parameters to_number when_submitted
     """,
     "cloudtrain.observe": """
         EventLog Goodput GpuSample Sample Summary beat commits committing loading_data own_progress parse_event

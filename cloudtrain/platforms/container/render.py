@@ -137,7 +137,7 @@ def _check(job: TrainingJob, options: ContainerOptions) -> None:
     if not job.image_uri:
         raise InvalidJob(
             "image_uri: the container platform needs an image",
-            hint="Use image_uri='auto' for an image of cloudtrain, or platform='local', which needs no image.",
+            hint="For an image of cloudtrain: --image auto (image_uri). Without an image: --platform local.",
         )
     check_channels(job, NAME)
     if choose_runtime(job) == "cloudtrain":

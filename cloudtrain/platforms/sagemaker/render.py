@@ -11,6 +11,7 @@ from cloudtrain.aws.aws import Aws
 from cloudtrain.aws.errors import aws_errors
 from cloudtrain.aws.image_data import numbers
 from cloudtrain.aws.images import has_gpus, training_image
+from cloudtrain.config import config_path
 from cloudtrain.contract.settings import HIDDEN_VARIABLES
 from cloudtrain.cost.terms import shortest
 from cloudtrain.errors import InvalidJob
@@ -69,7 +70,8 @@ def check(job: TrainingJob) -> None:
     if not job.role:
         raise InvalidJob(
             "role: SageMaker needs one, to act in your account",
-            hint="Set role='arn:aws:iam::<account>:role/<name>', or set it for all jobs in the config file.",
+            hint="Set it with --set role=arn:aws:iam::<account>:role/<name>, or for all jobs in the config file, "
+            f"{config_path()}: role: arn:...",
         )
 
 
@@ -137,7 +139,8 @@ def _is_counted(job: TrainingJob) -> bool:
     """Whether groups or preferences have the numbers of hosts. Raises InvalidJob if there is no instance type."""
     if not job.instance_types:
         raise InvalidJob(
-            "instance_type: SageMaker needs one", hint="For example: instance_type='ml.g5.xlarge'."
+            "instance_type: SageMaker needs one",
+            hint="For example: --instance-type ml.g5.xlarge (instance_type).",
         )
     return bool(job.instance_groups) or any(one.instance_count for one in job.instance_preferences)
 

@@ -455,6 +455,8 @@ class SupervisedPlatform(ABC):
         """The job's record. If the job died without a final record, writes one."""
         try:
             record = job.record()
+            if record.is_damaged:
+                record = replace(record, submitted_at=self._submitted_at(job.name) or record.submitted_at)
             if record.is_damaged and self._is_alive(job):
                 return replace(record, status=JobStatus.RUNNING, exit_code=None, failure=None)
             if record.status.is_final or self._is_alive(job):
@@ -474,6 +476,12 @@ class SupervisedPlatform(ABC):
         with contextlib.suppress(OSError):  # a full disk: the next call tries again
             job.write_record(record)
         return record
+
+    def _submitted_at(self, job_name: str) -> float | None:
+        """When the index says that a job was submitted whose record cannot be read."""
+        from cloudtrain.index import when_submitted
+
+        return when_submitted(job_name, self.name)
 
     def _is_alive(self, job: JobFiles) -> bool:
         return self._launcher.is_alive(job)

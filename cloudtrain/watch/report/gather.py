@@ -17,6 +17,7 @@ from cloudtrain.contract.text import one_line
 from cloudtrain.errors import CloudtrainError, JobNotFound, PlatformError
 from cloudtrain.history import PastJob, query
 from cloudtrain.index import find_job
+from cloudtrain.job import unknown_job
 from cloudtrain.platforms import JobDescription, Metrics, Platform, Request, Requests, get_platform
 
 _NAME = re.compile(r"[\w.-]+")
@@ -63,10 +64,7 @@ def gather(name: str, place: str | None = None) -> Gathered:
         if past := _past(name):
             gap = "The job is not on this machine, or was removed. This is what the history has of it."
             return Gathered(name, past.platform, time.time(), past.submitted_at, past=past, gaps=[gap])
-        raise JobNotFound(
-            f"there is no job {name} among those submitted from this machine",
-            hint="See them with: cloudtrain list. A job of another machine needs its platform: --platform NAME",
-        )
+        raise unknown_job(name)
     if entry is None or place not in (None, entry.platform):
         return gather_from(name, get_platform(place or ""))
     try:

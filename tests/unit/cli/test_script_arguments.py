@@ -83,6 +83,27 @@ def test_an_option_named_as_a_field_has_a_hint(here: Path) -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("given", "sentence"),
+    {
+        "--nodes": "Did you mean --instance-count?",
+        "--nproc_per_node": "Did you mean --processes-per-host?",
+        "--env-vars": "Did you mean --env?",
+        "--data": "Did you mean --input?",
+        "--docker-image": "Did you mean --image?",
+        "--launcher": "To choose what starts the ranks: --torchrun, --mpirun or --horovod.",
+        "--partition": "An option of the platform is set with --set platform_options.partition=VALUE.",
+        "--time": "max_run is a field of the job: --set max_run=VALUE.",
+        "--hparams": "A hyperparameter is set with --set hyperparameters.NAME=VALUE.",
+    }.items(),
+)
+def test_an_option_of_another_launcher_leads_to_its_own_name(here: Path, given: str, sentence: str) -> None:
+    result = CliRunner().invoke(command, ["train.py", given, "2"], prog_name="cloudtrain submit")
+    shown = " ".join(result.stderr.split())
+    assert f"No such option '{given}'. {sentence} If it belongs to the script," in shown
+    assert f"cloudtrain submit train.py -- {given} 2" in shown
+
+
 def test_a_misspelt_option_is_still_suggested(here: Path) -> None:
     result = CliRunner().invoke(command, ["train.py", "--instance-cout", "2"])
     assert "--instance-count" in result.stderr

@@ -95,7 +95,7 @@ def make_job(name: str) -> JobFolder:
     for file in ("job.log", "supervisor.log", "lock"):
         (folder.path / file).touch()
     folder.events.write_text("".join(json.dumps(event) + "\n" for event in EVENTS))
-    now = time.time()
+    now = time.time() - 1800
     folder.write_record(
         JobRecord(JobStatus.COMPLETED, now, pid=2**22 + 1, started_at=now, ended_at=now, exit_code=0)
     )
@@ -145,6 +145,7 @@ def test_a_damaged_record_is_listed_with_what_to_do(damage: str) -> None:
     assert job.failure
     assert f"{folder.path}/state.json is damaged: " in job.failure.message
     assert job.failure.hint == f"Copy what you still need from {folder.path}, then remove it."
+    assert 1800 <= time.time() - job.submitted_at < 3600, "the index knows when it was submitted"
 
 
 def test_a_damaged_request_is_a_warning() -> None:

@@ -168,6 +168,15 @@ REFUSED = {
         {"max_run": "1 hour"},
         r"^max_run: expected a whole number of seconds from 1 to .*, got '1 hour'\n  Write the seconds: 3600.$",
     ),
+    "clock": ({"max_run": "02:00:00"}, r"got '02:00:00'\n  Write the seconds: 7200.$"),
+    "unclear-clock": (
+        {"max_run": "02:00"},
+        r"got '02:00'\n  Write the seconds as a number: 3600 is an hour.$",
+    ),
+    "processes": (
+        {"distribution": {"processes": {"nproc_per_node": 2}}},
+        r"^unknown field 'distribution.processes.nproc_per_node'\n  Did you mean 'processes_per_host'\?$",
+    ),
     "quoted-seconds": ({"max_run": "3600"}, r"got '3600'\n  Write the number without quotes.$"),
     "boolean": (
         {"timeline": "true"},

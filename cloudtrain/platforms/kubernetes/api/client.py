@@ -64,7 +64,7 @@ class Api:
         It connects with its first request.
 
         Raises:
-            PlatformError: there is no such context, its credentials cannot be read, or lightkube is not installed.
+            PlatformError: there is no such context, its credentials cannot be read, or a package is missing.
         """
         from cloudtrain.platforms.kubernetes.api.connection import open_connection
 

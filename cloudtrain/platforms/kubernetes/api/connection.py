@@ -35,7 +35,7 @@ try:
 except ImportError as error:
     raise PlatformError(
         f"the platform kubernetes needs the package {(error.name or 'lightkube').partition('.')[0]}",
-        hint="pip install lightkube",
+        hint="Run: pip install httpx2 lightkube wsproto",
     ) from error
 
 TIMEOUT = 120.0

@@ -125,7 +125,7 @@ def check(job: TrainingJob, options: KubernetesOptions) -> None:
     refuse_if(
         not job.image_uri,
         "image_uri: the kubernetes platform needs an image",
-        f"Any image with Python 3.9 and your libraries, for example image_uri: {_EXAMPLE}",
+        f"Any image with Python 3.9 or newer and your libraries, for example --image {_EXAMPLE} (image_uri)",
     )
     refuse_if(
         job.image_uri == AUTO,
