@@ -63,6 +63,7 @@ class BuildQueries:
         return find_spec("mpi4py") is not None
 
     def mpi_enabled(self) -> bool:
+        """Whether data may be sent over MPI."""
         return self.mpi_built()
 
     def mpi_threads_supported(self) -> bool:
@@ -74,6 +75,7 @@ class BuildQueries:
         return find_spec("torch") is not None
 
     def gloo_enabled(self) -> bool:
+        """Whether data may be sent over Gloo."""
         return self.gloo_built()
 
     def nccl_built(self) -> int:
@@ -81,15 +83,19 @@ class BuildQueries:
         return 0
 
     def ddl_built(self) -> bool:
+        """IBM's DDL: never."""
         return False
 
     def ccl_built(self) -> bool:
+        """Intel's oneCCL: never."""
         return False
 
     def cuda_built(self) -> bool:
+        """Whether the framework was built with CUDA."""
         return False
 
     def rocm_built(self) -> bool:
+        """Whether the framework was built with ROCm."""
         return False
 
 

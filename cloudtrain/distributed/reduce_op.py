@@ -23,7 +23,12 @@ class ReduceOp(IntEnum):
     Product = 5
 
 
-Average, Sum, Adasum, Min, Max, Product = ReduceOp
+Average = ReduceOp.Average
+Sum = ReduceOp.Sum
+Adasum = ReduceOp.Adasum
+Min = ReduceOp.Min
+Max = ReduceOp.Max
+Product = ReduceOp.Product
 
 
 class ScaledOp(NamedTuple):

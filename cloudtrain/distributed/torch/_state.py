@@ -367,8 +367,13 @@ class _TorchBuild(BuildQueries):
 
 
 _build = _TorchBuild()
-mpi_built, mpi_enabled = _build.mpi_built, _build.mpi_enabled
+mpi_built = _build.mpi_built
+mpi_enabled = _build.mpi_enabled
 mpi_threads_supported = _build.mpi_threads_supported
-gloo_built, gloo_enabled = _build.gloo_built, _build.gloo_enabled
-nccl_built, cuda_built, rocm_built = _build.nccl_built, _build.cuda_built, _build.rocm_built
-ddl_built, ccl_built = _build.ddl_built, _build.ccl_built
+gloo_built = _build.gloo_built
+gloo_enabled = _build.gloo_enabled
+nccl_built = _build.nccl_built
+cuda_built = _build.cuda_built
+rocm_built = _build.rocm_built
+ddl_built = _build.ddl_built
+ccl_built = _build.ccl_built

@@ -16,6 +16,11 @@ import pytest
 import cloudtrain
 
 REPOSITORY = Path(__file__).parents[3]
+PACKAGES = (
+    *("checkpoint", "cost", "distributed", "environment", "errors"),
+    *("history", "observe", "sweep", "testing", "tuning"),
+)
+"""Those whose public names are all in the reference."""
 BUILD = [sys.executable, str(REPOSITORY / "scripts/build_site")]
 
 
@@ -51,11 +56,47 @@ def test_docstrings_are_in_the_reference_and_in_the_search(site: Path) -> None:
     assert "docs/api/submit-jobs/#cloudtrain.job.Job.wait" in {entry["location"] for entry in found}
 
 
-def test_every_name_of_the_package_is_in_the_reference(site: Path) -> None:
-    pages = "".join(page.read_text(encoding="utf-8") for page in (site / "docs/api").rglob("*.html"))
-    found = {name.rpartition(".")[2] for name in re.findall(r'id="(cloudtrain\.[\w.]+)"', pages)}
+@pytest.fixture(scope="module")
+def reference(site: Path) -> set[str]:
+    """The names of the API reference, with their modules."""
+    pages = (page.read_text(encoding="utf-8") for page in (site / "docs/api").rglob("*.html"))
+    return {name for page in pages for name in re.findall(r'id="(cloudtrain\.[\w.]+)"', page)}
+
+
+def test_every_name_of_the_package_is_in_the_reference(reference: set[str]) -> None:
+    found = {name.rpartition(".")[2] for name in reference}
     modules = {name for name in cloudtrain.__all__ if inspect.ismodule(getattr(cloudtrain, name))}
     assert set(cloudtrain.__all__) - modules - found == {"__version__"}
+
+
+@pytest.mark.parametrize("package", PACKAGES)
+def test_every_public_name_of_a_package_is_in_the_reference(package: str, reference: set[str]) -> None:
+    """Those of tests/unit/test_public_api.py, also of its public modules, such as all collectives of Keras."""
+    public = runpy.run_path(str(REPOSITORY / "tests/unit/test_public_api.py"))["PUBLIC"]
+    whole = f"cloudtrain.{package}"
+    names = {
+        f"{module}.{name}"
+        for module, listed in public.items()
+        if module == whole or module.startswith(f"{whole}.")
+        for name in listed.split()
+    }
+    assert names
+    assert names - reference == set()
+
+
+def test_every_name_that_a_page_imports_is_in_the_reference(reference: set[str]) -> None:
+    """Names with an underscore, and modules of `cloudtrain.sagemaker`, which have the SDK's names, are left out."""
+    pages = [REPOSITORY / "README.md", *(REPOSITORY / "docs").rglob("*.md")]
+    imported = re.compile(r"^from (cloudtrain\.[\w.]+) import ([\w, ]+)$", re.MULTILINE)
+    names = {
+        f"{module}.{name.split(' as ')[0].strip()}"
+        for page in pages
+        for module, listed in imported.findall(page.read_text(encoding="utf-8"))
+        for name in listed.split(",")
+        if not module.startswith("cloudtrain.sagemaker")
+    }
+    assert len(names) > 20
+    assert names - reference == set()
 
 
 @pytest.mark.parametrize(
@@ -68,6 +109,7 @@ def test_every_name_of_the_package_is_in_the_reference(site: Path) -> None:
         ("what-frameworks-share", "distributed.shard_indices"),
         ("train-with-tensorflow", "distributed.tensorflow.DistributedGradientTape"),
         ("train-with-keras", "distributed.keras.DistributedOptimizer"),
+        ("train-with-tf.keras", "distributed.tensorflow.keras.cuda_built"),
         ("train-with-mxnet", "distributed.mxnet.DistributedTrainer"),
         ("train-on-numpy-arrays", "distributed.numpy.allreduce"),
         ("checkpoints", "checkpoint.Checkpointer.save"),
