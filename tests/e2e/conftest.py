@@ -10,7 +10,7 @@ import pytest
 INTEGRATION = Path(__file__).parents[1] / "integration"
 sys.path += [
     str(INTEGRATION / name)
-    for name in ("hosts", "kubernetes", "sagemaker", "sagemaker_runtime", "slurm", "ssh")
+    for name in ("hosts", "kubernetes", "local", "sagemaker", "sagemaker_runtime", "slurm", "ssh")
 ]
 
 

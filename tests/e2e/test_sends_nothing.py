@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import ipaddress
-import re
 import subprocess
 from pathlib import Path
 
 import pytest
 from command import CLOUDTRAIN
+from connections import reached, traced
+from dashboard_client import dashboard
 
 from cloudtrain.cli._commands import COMMANDS as COMMAND_NAMES
 
-_CONNECT = re.compile(r'sa_family=AF_INET6?,.*?(?:inet_addr\("|inet_pton\(AF_INET6, ")([^"]+)"')
 TRAIN = """
 import os
 import cloudtrain
@@ -58,45 +58,39 @@ COMMANDS = """
     cloudtrain submit train.py --platform slurm --dry-run
     cloudtrain clean --dry-run
 """
+PAGES = ("", "rows", "jobs/local/sent", "jobs/local/sent/points", "jobs/local/sent/lines", "sweeps/tried")
+"""Of the dashboard. test_dashboard_in_a_browser.py sees that they load nothing else."""
 ELSEWHERE = {
-    "dashboard": "it serves until it is stopped: test_dashboard_in_a_browser.py sees that its pages load nothing else",
+    "dashboard": "it serves pages: see PAGES",
     "slurm": "it only logs in to the host that it is given",
 }
-"""Commands that are not traced here, and why."""
+"""Commands that are not in `COMMANDS`, and why."""
 
 
 def test_every_command_is_traced_or_left_out_for_a_reason() -> None:
-    traced = {line.split()[1] for line in COMMANDS.split("\n")[1:-1]}
-    assert {*COMMAND_NAMES} - traced == {*ELSEWHERE}
+    names = {line.split()[1] for line in COMMANDS.split("\n")[1:-1]}
+    assert {*COMMAND_NAMES} - names == {*ELSEWHERE}
 
 
 @pytest.mark.timeout(900)
 def test_no_process_connects_to_an_address_outside_of_this_machine(tmp_path: Path) -> None:
-    """strace(1) writes the connections of each command, its supervisor and its ranks. A look for a name is one too."""
+    """Of all commands, their supervisors and their ranks, and of the dashboard while it shows its pages."""
     (tmp_path / "train.py").write_text(TRAIN)
-    reached, outputs = set(), {}
+    found, outputs, calls = set(), {}, tmp_path / "calls"
     for line in COMMANDS.split("\n")[1:-1]:
         command = line.split()
-        calls = tmp_path / "calls"
-        traced = [
-            "strace",
-            "-f",
-            "-qq",
-            "--seccomp-bpf",
-            "-e",
-            "trace=connect,sendto",
-            "-o",
-            calls,
-            CLOUDTRAIN,
-            *command[1:],
-        ]
-        done = subprocess.run(traced, cwd=tmp_path, capture_output=True, text=True, timeout=120)
+        whole = [*traced(calls), CLOUDTRAIN, *command[1:]]
+        done = subprocess.run(whole, cwd=tmp_path, capture_output=True, text=True, timeout=120)
         outputs[line.strip()] = done.stdout + done.stderr
         assert done.returncode != 2, f"{line.strip()} is not a command line: {done.stderr}"
-        reached |= {(address, command[1]) for address in _CONNECT.findall(calls.read_text())}
-    assert ("127.0.0.1", "submit") in reached  # the hosts of the job: the trace sees what it should
+        found |= {(address, command[1]) for address in reached(calls)}
+    with dashboard(tmp_path, before=traced(calls)) as client:
+        client.enter()
+        assert {client.get(page).status for page in PAGES} == {200}
+    found |= {(address, "dashboard") for address in reached(calls)}
+    assert ("127.0.0.1", "submit") in found  # the hosts of the job: the trace sees what it should
     assert {
-        (address, command) for address, command in reached if not ipaddress.ip_address(address).is_loopback
+        (address, command) for address, command in found if not ipaddress.ip_address(address).is_loopback
     } == set()
     assert outputs["cloudtrain metrics sent"].splitlines()[1].split()[:2] == ["loss", "1"]
     assert (tmp_path / "sent.html").stat().st_size > 0

@@ -93,12 +93,16 @@ class Engine:
 
 
 @contextmanager
-def docker_engine(folder: Path, mounted: Sequence[str] = MOUNTED) -> Iterator[Engine]:
+def docker_engine(
+    folder: Path, mounted: Sequence[str] = MOUNTED, *, before: Sequence[str] = ()
+) -> Iterator[Engine]:
     """Run dockerd with all of its data in ``folder``. Raises EngineError.
 
-    ``mounted`` are the folders of this machine that every container sees.
+    ``mounted`` are the folders of this machine that every container sees, ``before`` is what starts the engine, and so
+    its containers, such as ``strace``.
     """
     command = [
+        *before,
         _find("dockerd", "docker.io"),
         f"--data-root={folder}/data",
         f"--host=unix://{folder}/socket",

@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -77,12 +77,21 @@ class Client:
 
 
 @contextmanager
-def dashboard(folder: Path, *options: str, interrupts: int = 1) -> Iterator[Client]:
-    """A dashboard that has printed its address, ended by this number of Ctrl-C in quick succession."""
+def dashboard(
+    folder: Path, *options: str, interrupts: int = 1, before: Sequence[str] = ()
+) -> Iterator[Client]:
+    """A dashboard that has printed its address, ended by this number of Ctrl-C in quick succession.
+
+    Args:
+        before: what starts it, such as ``strace``.
+    """
     program = Path(sys.executable).parent / "cloudtrain"
     with (folder / "dashboard.err").open("w") as err:
         server = subprocess.Popen(
-            [str(program), "dashboard", "--json", *options], stdout=subprocess.PIPE, stderr=err, text=True
+            [*before, str(program), "dashboard", "--json", *options],
+            stdout=subprocess.PIPE,
+            stderr=err,
+            text=True,
         )
     assert server.stdout
     try:

@@ -53,6 +53,8 @@ class Configuration:
     """With slurmdbd and MariaDB: ``sacct`` works."""
     name: str = "test"
     """ClusterName. Equal clusters with different names run side by side."""
+    before: tuple[str, ...] = ()
+    """What starts the daemons of the nodes, and so their jobs, such as ``strace``."""
 
 
 PREEMPTION = (
@@ -174,7 +176,7 @@ class SlurmCluster:
 
     def start_node(self, node: str) -> None:
         command = [f"{self.folder}/bin/slurmd", "-D", "-N", node, "-d", f"{self.folder}/bin/slurmstepd"]
-        self.daemons.start(f"slurmd-{node}", command, self.env)
+        self.daemons.start(f"slurmd-{node}", [*self.configuration.before, *command], self.env)
         self._down.discard(node)
 
     def kill_node(self, node: str) -> None:
