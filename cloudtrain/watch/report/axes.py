@@ -60,14 +60,14 @@ def labels(ticks: list[float]) -> list[str]:
     return shown
 
 
-def bottom(across: Axis, title: str, height: float = HEIGHT) -> Iterator[Html]:
-    """The axis below a plot: lines, numbers and its title."""
+def bottom(across: Axis, title: str, height: float = HEIGHT, begin: float = LEFT) -> Iterator[Html]:
+    """The axis below a plot, from the pixel ``begin`` on: lines, numbers and its title."""
     ticks, base = across.ticks(8), height - BOTTOM
     for tick, label in zip(ticks, labels(ticks), strict=True):
-        x = across.place(tick, LEFT, WIDTH - RIGHT)
+        x = across.place(tick, begin, WIDTH - RIGHT)
         yield element("line", x1=f"{x:g}", x2=f"{x:g}", y1=TOP, y2=f"{base:g}", class_="grid")
         yield text(x, base + 14, label, "middle")
-    yield text((LEFT + WIDTH - RIGHT) / 2, height - 4, title, "middle")
+    yield text((begin + WIDTH - RIGHT) / 2, height - 4, title, "middle")
 
 
 def left(up: Axis, height: float = HEIGHT) -> Iterator[Html]:

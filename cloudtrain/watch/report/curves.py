@@ -137,8 +137,10 @@ def _keys(curves: Sequence[Curve]) -> Iterator[Html]:
 MOST_ROWS = 24
 """The most phases that are drawn."""
 ROW = 20
-LONGEST_PHASE = 8
-"""Characters: as many as fit to the left of the axis."""
+NAMES = 96
+"""Pixels to the left of the axis of phases, for their names."""
+LONGEST_PHASE = len("requirements")
+"""Characters that fit there."""
 
 Bar = tuple[str, float, float]
 """A name, and from when to when, in seconds since the submission."""
@@ -169,8 +171,8 @@ def draw(view: JobView) -> Html:
     restarts = [attempt.began - view.description.submitted_at for attempt in view.attempts[1:]]
     return picture(
         f"{len(rows)} phases over {span(seconds.high)}",
-        *bottom(across, f"time since the submission ({unit})", height),
-        *(text(LEFT - 6, y + 14, shortened(name, LONGEST_PHASE), "end") for name, y in rows.items()),
+        *bottom(across, f"time since the submission ({unit})", height, NAMES),
+        *(text(NAMES - 6, y + 14, shortened(name, LONGEST_PHASE), "end") for name, y in rows.items()),
         *(_bar(one, seconds, rows[one[0]]) for one in shown if one[0] in rows),
         *(mark for at in restarts if 0 <= at <= seconds.high for mark in _restart(seconds, at, height)),
         height=height,
@@ -179,7 +181,7 @@ def draw(view: JobView) -> Html:
 
 def _bar(one: Bar, seconds: Axis, y: float) -> Html:
     name, at, until = one
-    begin, end = (seconds.place(edge, LEFT, WIDTH - RIGHT) for edge in (at, until))
+    begin, end = (seconds.place(edge, NAMES, WIDTH - RIGHT) for edge in (at, until))
     return element(
         "rect",
         element("title", f"{shortened(name, 80)} {span(until - at)}"),
@@ -188,7 +190,7 @@ def _bar(one: Bar, seconds: Axis, y: float) -> Html:
 
 
 def _restart(seconds: Axis, at: float, height: float) -> Iterator[Html]:
-    x = seconds.place(at, LEFT, WIDTH - RIGHT)
+    x = seconds.place(at, NAMES, WIDTH - RIGHT)
     yield element("line", x1=f"{x:g}", x2=f"{x:g}", y1=TOP - 6, y2=height - BOTTOM, class_="c7")
     yield text(x, TOP - 8, "restart", "middle")
 
