@@ -34,10 +34,17 @@ def added(distribution: str, extra: str) -> set[str]:
 
 
 def imports_of(modules: set[str]) -> list[str]:
-    """The statements of cloudtrain that import from ``modules``, which are names without dots."""
+    """The statements of cloudtrain that import from ``modules``, which are names without dots.
+
+    Without those of which another one is tried: each version of a package has one of them.
+    """
     found = set()
     for path in Path(cloudtrain.__file__).parent.rglob("*.py"):
-        for node in ast.walk(ast.parse(path.read_bytes())):
+        tree = ast.parse(path.read_bytes())
+        either = alternatives(tree)
+        for node in ast.walk(tree):
+            if node in either:
+                continue
             if isinstance(node, ast.Import):
                 names = [alias.name for alias in node.names]
             elif isinstance(node, ast.ImportFrom) and not node.level:
@@ -47,6 +54,20 @@ def imports_of(modules: set[str]) -> list[str]:
             if any(name.split(".")[0] in modules for name in names):
                 found.add(ast.unparse(node))
     return sorted(found)
+
+
+def alternatives(tree: ast.AST) -> set[ast.AST]:
+    """What is in a ``try`` whose handler for ImportError imports something else, and in that handler."""
+    return {
+        inner
+        for attempt in ast.walk(tree)
+        if isinstance(attempt, ast.Try)
+        for caught in attempt.handlers
+        if caught.type and "ImportError" in ast.unparse(caught.type)
+        if any(isinstance(one, ast.Import | ast.ImportFrom) for one in ast.walk(caught))
+        for part in (*attempt.body, caught)
+        for inner in ast.walk(part)
+    }
 
 
 def main() -> None:
