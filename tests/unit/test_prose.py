@@ -13,7 +13,7 @@ SCRIPT = Path(__file__).parents[2] / "scripts/prose"
 
 def prose(path: Path, *options: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, SCRIPT, *options, path], capture_output=True, text=True, check=False, timeout=60
+        [sys.executable, SCRIPT, *options, path], capture_output=True, text=True, check=False, timeout=240
     )
 
 

@@ -49,7 +49,7 @@ def test_no_space_left(tmp_path: Path) -> None:
         [*isolated, "sh", "-c", script, "sh", tmp_path, sys.executable, textwrap.dedent(NO_SPACE)],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=240,
     )
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stdout.count("step-000000000002") == 2
@@ -111,7 +111,7 @@ def test_numpy_without_torch(tmp_path: Path) -> None:
 
     Checkpointer(tmp_path, asynchronous=False).save(1, {"weights": torch.ones(2)})
     command = [sys.executable, "-c", textwrap.dedent(WITHOUT_TORCH), str(tmp_path)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=240)
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith("CheckpointError the checkpoint holds tensors of torch")
 
@@ -126,7 +126,7 @@ def test_plain_values_without_numpy(tmp_path: Path) -> None:
         assert Checkpointer(sys.argv[1]).restore().state == {"epoch": 1, "lr": (0.1, None)}
     """
     command = [sys.executable, "-c", textwrap.dedent(script), str(tmp_path)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=240)
     assert done.returncode == 0, done.stderr
 
 
@@ -152,7 +152,7 @@ def test_no_permission(tmp_path: Path) -> None:
             folder.chmod(folder.stat().st_mode | 0o011)
     (tmp_path / "run").mkdir(mode=0o555)
     command = [sys.executable, "-c", textwrap.dedent(script), str(tmp_path / "run")]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=240)
     assert done.returncode == 0, done.stderr
     assert "checkpoint 1 was not saved" in done.stdout
     assert "Permission denied" in done.stdout

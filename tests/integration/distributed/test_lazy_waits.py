@@ -31,7 +31,7 @@ def test_a_rank_on_gpus(case: str, count: int, codes: list[int]) -> None:
 
 
 def check(case: str, count: int, codes: list[int], *, on_gpus: bool) -> None:
-    ended = run_ranks("_lazily.py", count, case, timeout=45, on_gpus=on_gpus)
+    ended = run_ranks("_lazily.py", count, case, timeout=200, on_gpus=on_gpus)
     found = [rank.returncode for rank in ended]
     if on_gpus and case == "dead_in_a_step":  # between hosts, PyTorch's watchdog may be faster, and aborts
         found = [0 if code == -signal.SIGABRT else code for code in found]

@@ -193,15 +193,15 @@ def test_stacks_of_running_ranks(hosts: SshHosts) -> None:
     submit = ["cloudtrain", "submit", "src/train.py", "--source-dir", "src", "--name", "stacks", "--no-wait"]
     options = ["platform_options.hosts=n1:2,n2:2,n3:2", f"platform_options.ssh={hosts.ssh}", "stop_grace=1"]
     given = [part for option in options for part in ("--set", option)]
-    hosts.run(*submit, "--platform", "hosts", *given).communicate(timeout=60)
+    hosts.run(*submit, "--platform", "hosts", *given).communicate(timeout=240)
     hosts.wait_for("stacks", "ready", 6)
     for _ in range(2):
         asked = hosts.run("cloudtrain", "stacks", "stacks", "--json")
-        dump = json.loads(asked.communicate(timeout=60)[0])
+        dump = json.loads(asked.communicate(timeout=240)[0])
         odd, others = dump["groups"]
         assert (odd["ranks"], odd["hosts"], odd["where"][-10:]) == ("3", ["n2"], "train.py:4")
         assert (others["ranks"], others["hosts"]) == ("0-2,4-5", ["n1", "n2", "n3"])
-    hosts.run("cloudtrain", "stop", "stacks").communicate(timeout=60)
+    hosts.run("cloudtrain", "stop", "stacks").communicate(timeout=240)
 
 
 def test_this_machine_alone_needs_no_ssh(hosts: SshHosts) -> None:
@@ -257,7 +257,7 @@ def test_run_in_the_foreground_until_ctrl_c(hosts: SshHosts) -> None:
     lines = {process.stdout.readline() for _ in range(4)}
     assert lines == {f"[rank {rank}] ready ['a b'] {rank}\n" for rank in range(4)}
     process.send_signal(signal.SIGINT)
-    _, errors = process.communicate(timeout=60)
+    _, errors = process.communicate(timeout=240)
     assert "Ending all ranks" in errors
     assert process.returncode == 130, errors
     hosts.wait_for_silence()

@@ -36,7 +36,7 @@ WAITS = """
 import os, signal, sys, time
 signal.signal(signal.SIGINT, lambda *_: (print("saved", flush=True), sys.exit(0)))
 print("waiting", flush=True)
-time.sleep(60)
+time.sleep(600)
 """
 
 
@@ -59,7 +59,7 @@ def test_the_ranks_of_two_hosts(three_hosts: SshHosts, shared: Path) -> None:
         three_hosts, "-np", "3", "-H", "n1:2,n2:2,n3:2", "-x", "GIVEN=a 'b'", "python", "train.py", "x y"
     )
     process = three_hosts.run(*run)
-    out, errors = process.communicate(timeout=60)
+    out, errors = process.communicate(timeout=240)
     assert (process.returncode, errors) == (0, "")
     assert sorted(out.splitlines()) == [
         f"[rank 0] n1 0 3 0 2 0 a 'b' {shared} ['x y']",
@@ -74,7 +74,7 @@ def test_the_ranks_of_two_hosts(three_hosts: SshHosts, shared: Path) -> None:
     process = three_hosts.run(
         *command(three_hosts, "-H", "n1:2,n2:1", "-x", "GIVEN=", "python", "train.py", "fail")
     )
-    _, errors = process.communicate(timeout=60)
+    _, errors = process.communicate(timeout=240)
     assert (process.returncode, errors.split("\n")[1]) == (7, "rank 2 on n2 exited with code 7  [user-error]")
     three_hosts.wait_for_silence()
 
@@ -84,7 +84,7 @@ def test_programs_and_their_turns_on_hosts(three_hosts: SshHosts, shared: Path) 
     shows = "echo $(hostname) $RANK of $WORLD_SIZE, local $LOCAL_RANK of $LOCAL_WORLD_SIZE, $GIVEN"
     programs = ("-ppn", "1", "-H", "n1:4,n2:4", "-np", "1", "-x", "GIVEN=a", "sh", "-c", shows, ":")
     run = command(three_hosts, *programs, "-np", "2", "-env", "GIVEN", "b", "sh", "-c", shows)
-    out, errors = (process := three_hosts.run(*run)).communicate(timeout=60)
+    out, errors = (process := three_hosts.run(*run)).communicate(timeout=240)
     assert (process.returncode, errors) == (0, "")
     assert sorted(out.splitlines()) == [
         "[rank 0] n1 0 of 3, local 0 of 2, a",
@@ -115,7 +115,7 @@ def test_ctrl_c_and_a_lost_connection_end_all_ranks(three_hosts: SshHosts, share
         for _ in range(2):
             assert process.stdout.readline().endswith("waiting\n")
         process.send_signal(number)
-        out, errors = process.communicate(timeout=60)
+        out, errors = process.communicate(timeout=240)
         if number == signal.SIGINT:
             assert process.returncode == 130, out + errors
             assert out.count("saved") == 2
@@ -138,7 +138,7 @@ def test_a_host_that_cannot_run_them(three_hosts: SshHosts, shared: Path) -> Non
         (["-np", "5", "-H", "n1:2,n2:2", "true"], "-np 5 is more than the 4 slots of the hosts"),
     ):
         process = three_hosts.run(*command(three_hosts, *arguments))
-        out, errors = process.communicate(timeout=60)
+        out, errors = process.communicate(timeout=240)
         assert process.returncode in (1, 2), out + errors
         assert message in errors
         assert "Traceback" not in errors
@@ -161,6 +161,6 @@ def test_ctrl_c_while_a_job_starts_leaves_no_job(three_hosts: SshHosts) -> None:
     paths = f"{three_hosts.own}:{Path(__file__).parents[3]}"
     run = ["cloudtrain", "run", "-H", "n1:1,n2:1", "--send", "-mca", "plm_rsh_agent", three_hosts.ssh]
     process = three_hosts.run(*run, "src/train.py", env={"PYTHONPATH": paths})
-    out, errors = process.communicate(timeout=60)
+    out, errors = process.communicate(timeout=240)
     (three_hosts.own / "sitecustomize.py").unlink()
     assert (process.returncode, "Job" in errors) == (130, False), out + errors

@@ -85,7 +85,7 @@ def test_a_pod_failure_policy_decides(kubernetes: Namespace) -> None:
     """Pods that exit with 75 are replaced, any other exit code ends the job, and with it the other pods."""
     script = """
     trap 'exit 143' TERM
-    [ $JOB_COMPLETION_INDEX = 0 ] || { echo waits; sleep 60 & wait; }
+    [ $JOB_COMPLETION_INDEX = 0 ] || { echo waits; sleep 600 & wait; }
     grep -q second /config/greeting && exit 3
     exit 75
     """

@@ -18,7 +18,7 @@ import os
 if os.environ["RANK"] == "1":
     raise ValueError("it broke")
 import time
-time.sleep(60)
+time.sleep(600)
 """
 
 

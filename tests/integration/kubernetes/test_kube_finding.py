@@ -34,7 +34,7 @@ def test_a_name_that_two_clients_submit_leads_to_the_job_that_runs(
         fields = {"entry_point": str(tmp_path / "train.py"), "image_uri": "python:3.12", "job_name": name}
         options = {"discard_outputs": True, "gpus": 64}
         ready = prepare({**fields, "platform": "kubernetes", "platform_options": options}, defaults={})
-        together.wait(30)
+        together.wait(120)
         try:
             ready.submit()
         except JobExists:

@@ -48,7 +48,7 @@ seen = pathlib.Path("/data", os.environ["RANK"])
 if not seen.exists():
     seen.touch()
     print("first attempt", flush=True)
-    time.sleep(60)
+    time.sleep(600)
 """
 """The first attempt does not end by itself."""
 PROCESSES = {"processes": {"enabled": True, "processes_per_host": 1}}
@@ -98,7 +98,7 @@ with open("/data/runs", "a") as runs:
 if os.environ["RANK"] == "0":
     raise SystemExit(3)
 import time
-time.sleep(60)
+time.sleep(600)
 """
 
 

@@ -45,7 +45,7 @@ def kill_starts(run: Run, launcher: str, rounds: int, seed: int = 1) -> None:
             "[rank 0] attempt 1",
             "[rank 1] attempt 1",
         ], case
-        wait_until(lambda: not live_processes(job), f"the end of all processes: {case}", 45)  # noqa: B023
+        wait_until(lambda: not live_processes(job), f"the end of all processes: {case}")  # noqa: B023
 
 
 def _runtimes(supervisor: int | None) -> list[int]:

@@ -17,11 +17,11 @@ TWO_RANKS = {"processes": {"processes_per_host": 2}}
 
 DAEMONS = """
 import os, subprocess, time
-subprocess.Popen(["sleep", "61"], start_new_session=True)
+subprocess.Popen(["sleep", "601"], start_new_session=True)
 if os.fork() == 0:
     os.setsid()
     if os.fork() == 0:
-        os.execvp("sleep", ["sleep", "62"])
+        os.execvp("sleep", ["sleep", "602"])
     os._exit(0)
 """
 """The beginning of a script that leaves two daemons: one in another session, one whose parent has ended too."""

@@ -31,7 +31,7 @@ SAVE = """
     (folder / f"same-{rank}").write_text("first")
     if sys.argv[2] == "fail" and rank == 1:
         raise SystemExit(3)
-    time.sleep(60)
+    time.sleep(600)
 """
 
 RESUME = """

@@ -199,4 +199,4 @@ def test_an_interpreter_that_starts_slowly_is_not_a_wrong_one(
     found = check_python(slow)
     assert (found.status, "is slow: it has not started" in found.what) == (CheckStatus.UNKNOWN, True)
     job = prepare({"entry_point": str(tmp_path / "train.py"), "platform_options": {"python": slow}}).start()
-    assert job.wait(60).status == "Completed"
+    assert job.wait(240).status == "Completed"

@@ -20,7 +20,7 @@ RANK_3 = """
     if os.environ["RANK"] == "3":
         time.sleep(0.3)
         {ending}
-    time.sleep(60)
+    time.sleep(600)
 """
 
 ENDINGS = {
@@ -122,12 +122,12 @@ def test_processes_that_a_rank_started_end_with_it(run: Run) -> None:
     job = run(
         """
         import os, subprocess, sys
-        child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
+        child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
         os._exit(3)
         """
     )
     assert job.status == JobStatus.FAILED
-    wait_until(lambda: not live_processes(job), "the child's end", 45)
+    wait_until(lambda: not live_processes(job), "the child's end")
 
 
 def test_a_script_that_ignores_sigterm_is_killed_when_another_fails(run: Run) -> None:
@@ -138,7 +138,7 @@ def test_a_script_that_ignores_sigterm_is_killed_when_another_fails(run: Run) ->
         if os.environ["RANK"] == "1":
             time.sleep(0.3)
             raise ValueError("x")
-        time.sleep(60)
+        time.sleep(600)
         """,
         distribution=TWO_RANKS,
     )
@@ -166,7 +166,7 @@ def test_failures_under_torchrun(run: Run, case: str, hosts: int) -> None:
 
 def test_the_supervisor_is_killed(run: Run) -> None:
     job = run(
-        "import time; print('on'); time.sleep(60)", wait=False, instance_count=2, distribution=TWO_RANKS
+        "import time; print('on'); time.sleep(600)", wait=False, instance_count=2, distribution=TWO_RANKS
     )
     wait_until(lambda: job.logs().count("on") == 4, "four ranks")
     pid = folder(job).read_record().pid
@@ -189,11 +189,11 @@ def test_the_supervisor_is_killed(run: Run) -> None:
 @pytest.mark.parametrize("victim", ["algo-1", "algo-2"])
 def test_a_host_vanishes(run: Run, victim: str) -> None:
     job = run(
-        "import time; print('on'); time.sleep(60)", wait=False, instance_count=2, distribution=TWO_RANKS
+        "import time; print('on'); time.sleep(600)", wait=False, instance_count=2, distribution=TWO_RANKS
     )
     wait_until(lambda: job.logs().count("on") == 4, "four ranks")
     os.kill(host_pid(job, victim), signal.SIGKILL)
-    wait_for_end(job, 45)
+    wait_for_end(job)
     failure = job.failure
     assert failure
     assert (failure.failure_class, failure.host) == (FailureClass.HOST_LOST, victim)
@@ -201,13 +201,13 @@ def test_a_host_vanishes(run: Run, victim: str) -> None:
 
 
 def test_a_hung_leader_is_detected_within_the_host_timeout(run: Run) -> None:
-    job = run("import time; print('on'); time.sleep(60)", wait=False, instance_count=2, host_timeout=5)
+    job = run("import time; print('on'); time.sleep(600)", wait=False, instance_count=2, host_timeout=5)
     wait_until(lambda: job.logs().count("on") == 2, "two ranks")
     leader = host_pid(job, "algo-1")
     os.kill(leader, signal.SIGSTOP)
     try:
         failure = folder(job).host("algo-2").failure  # it follows the event of the outcome
-        wait_until(failure.exists, "the other host's outcome", 45)
+        wait_until(failure.exists, "the other host's outcome")
         assert failure.read_text().startswith("train on algo-1: host algo-1 was lost")
     finally:
         os.kill(leader, signal.SIGKILL)

@@ -40,10 +40,10 @@ ENDINGS = {
     "failed": "raise ValueError('y' * 100000)",
     "exit": "sys.exit(7)",
     "out of memory": "raise MemoryError('Unable to allocate 9 GiB')",
-    "hang": "time.sleep(60)",
-    "stopped": "time.sleep(60)",
-    "preempted": "time.sleep(60)",
-    "supervisor killed": "time.sleep(60)",
+    "hang": "time.sleep(600)",
+    "stopped": "time.sleep(600)",
+    "preempted": "time.sleep(600)",
+    "supervisor killed": "time.sleep(600)",
 }
 
 
@@ -96,7 +96,7 @@ def end(run: Run, ending: str) -> Job:
 def test_every_ending(ending: str, small_disk: None, run: Run) -> None:
     job = end(run, ending)
     check(job, ending)
-    wait_until(lambda: not live_processes(job), "the end of all processes", 45)
+    wait_until(lambda: not live_processes(job), "the end of all processes")
     wait_until(lambda: not list(folder(job).path.rglob("*spare*")), "the removal of the spare files")
 
 

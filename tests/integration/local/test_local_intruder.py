@@ -58,7 +58,7 @@ def test_another_user_gets_nothing(run: Run) -> None:
     files = [str(path) for path in place.path.rglob("*") if path.is_file()]
     done = subprocess.run(
         ["/usr/bin/python3", "-c", INTRUDER, place.leader.read_text(), *files],
-        user=USER, group=USER, extra_groups=[], cwd="/", capture_output=True, text=True, timeout=60, check=False,
+        user=USER, group=USER, extra_groups=[], cwd="/", capture_output=True, text=True, timeout=240, check=False,
     )  # fmt: skip
     assert (done.stdout, done.stderr) == ("done\n", "")
     assert place.leader.read_text().startswith("127.0.0.1:")

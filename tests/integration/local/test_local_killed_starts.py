@@ -31,7 +31,7 @@ def test_the_next_attempt_of_a_killed_start_is_healthy_at_length(launcher: str, 
 
 def test_nothing_survives_a_runtime_that_is_killed(run: Run) -> None:
     """Neither a rank, nor a daemon in another session."""
-    job = run(DAEMONS + "print('ready', flush=True)\ntime.sleep(60)", wait=False)
+    job = run(DAEMONS + "print('ready', flush=True)\ntime.sleep(600)", wait=False)
     wait_until(lambda: "ready" in job.logs(), "the script")
     supervisor = folder(job).read_record().pid
     [runtime] = Path(f"/proc/{supervisor}/task/{supervisor}/children").read_text().split()
@@ -40,4 +40,4 @@ def test_nothing_survives_a_runtime_that_is_killed(run: Run) -> None:
     assert job.status == JobStatus.FAILED
     assert job.failure
     assert job.failure.failure_class == "host-lost"
-    wait_until(lambda: not live_processes(job), "the end of the daemons", 45)
+    wait_until(lambda: not live_processes(job), "the end of the daemons")

@@ -151,7 +151,7 @@ def test_a_stopped_job_names_the_worker_that_its_script_waits_for(run: Run) -> N
 
 
 def test_the_time_limit_stops_the_job(run: Run) -> None:
-    job = run("import time; time.sleep(60)", max_run=1)
+    job = run("import time; time.sleep(600)", max_run=1)
     description = job.describe()
     assert (description.status, description.reason) == (JobStatus.STOPPED, "max_run of 1 s is over")
 
@@ -198,7 +198,7 @@ def test_contradictory_or_unknown_arguments(tmp_path: Path) -> None:
 
 
 def test_a_signal_from_outside_interrupts(run: Run) -> None:
-    job = run("import time; print('on'); time.sleep(60)", wait=False)
+    job = run("import time; print('on'); time.sleep(600)", wait=False)
     wait_until(lambda: "on" in job.logs(), "the first line")
     pid = folder(job).read_record().pid
     assert pid

@@ -94,7 +94,7 @@ def test_a_notification_arrives_when_its_endpoint_is_back_after_the_job_has_ende
 
 
 def test_a_killed_supervisor_is_notified_once(run: Run, receiver: Receiver) -> None:
-    job = run("import time; time.sleep(60)", notify=[{"webhook": receiver.url}], wait=False)
+    job = run("import time; time.sleep(600)", notify=[{"webhook": receiver.url}], wait=False)
     wait_until(lambda: job.status == JobStatus.RUNNING, "the job to run")
     pid = folder(job).read_record().pid
     assert pid
@@ -110,7 +110,7 @@ def test_preemptions_and_costs_are_notified_while_the_job_continues(run: Run, re
     script = """
         import os, time
         if os.environ["CLOUDTRAIN_ATTEMPT"] == "0":
-            time.sleep(60)
+            time.sleep(600)
     """
     rules = [
         {"webhook": receiver.url},
@@ -163,7 +163,7 @@ def test_a_rank_that_hangs_is_notified_though_the_job_is_retried(run: Run, recei
         from cloudtrain.observe import beat
         if os.environ["CLOUDTRAIN_ATTEMPT"] == "0":
             beat()
-            time.sleep(60)
+            time.sleep(600)
     """
     rules = [{"on": ["hanging", "completed"], "webhook": receiver.url}]
     job = run(script, notify=rules, hang_timeout=2, max_retry_attempts=1)
@@ -238,14 +238,14 @@ def test_three_watchers_together_send_one_notification(run: Run, receiver: Recei
     watchers = [notify(job.name, "--wait", "--with", str(rules)) for _ in range(3)]
     wait_for(receiver, 1)
     for watcher in watchers:
-        _, errors = watcher.communicate(timeout=60)
+        _, errors = watcher.communicate(timeout=240)
         assert watcher.returncode == 0, errors
     [content] = receiver.contents
     assert content["event"] == "completed" and content["job"] == job.name
 
 
 def test_a_supervisor_that_is_paused_does_not_look_healthy(run: Run) -> None:
-    job = run("import time; time.sleep(60)", wait=False)
+    job = run("import time; time.sleep(600)", wait=False)
     wait_until(lambda: job.status == JobStatus.RUNNING, "the job to run")
     pid = folder(job).read_record().pid
     assert pid

@@ -15,7 +15,7 @@ from cloudtrain import Job, JobStatus
 WAITS = """
     import time
     print("ready", flush=True)
-    time.sleep(60)
+    time.sleep(600)
 """
 
 

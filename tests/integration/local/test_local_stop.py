@@ -16,7 +16,7 @@ SAVES_ON_SIGTERM = """
         sys.exit(0)
     signal.signal(signal.SIGTERM, save)
     print("on", flush=True)
-    time.sleep(60)
+    time.sleep(600)
 """
 
 
@@ -34,13 +34,13 @@ def test_every_rank_is_notified_and_may_save(run: Run, tmp_path: object) -> None
 
 def test_the_grace_is_limited(run: Run) -> None:
     job = run(
-        "import signal, time; signal.signal(15, signal.SIG_IGN); print('on', flush=True); time.sleep(60)",
+        "import signal, time; signal.signal(15, signal.SIG_IGN); print('on', flush=True); time.sleep(600)",
         wait=False,
         stop_grace=1,
     )
     wait_until(lambda: "on" in job.logs(), "the rank")
     job.stop()
-    wait_for_end(job, 45)
+    wait_for_end(job)
     assert job.status == JobStatus.STOPPED
     assert live_processes(job) == []
 
@@ -92,7 +92,7 @@ COLLECTIVES = """
     hvd.init()
     hvd.allreduce(np.ones(1))
     def loads_data_forever():
-        time.sleep(60)
+        time.sleep(600)
     if hvd.rank() == 1:
         loads_data_forever()
     hvd.allreduce(np.ones(1))

@@ -22,7 +22,7 @@ class Server:
         pathlib.Path(os.environ["STARTED"], f"{job_name}-{task_index}").touch()
 
     def join(self):
-        time.sleep(60)
+        time.sleep(600)
 
 class distribute:
     pass
@@ -86,7 +86,7 @@ def test_the_job_completes_with_its_chief(run: Run, tmp_path: Path) -> None:
 def test_a_parameter_server_that_fails_ends_the_job(run: Run, tmp_path: Path) -> None:
     packages = write(tmp_path / "packages", "tensorflow.py", "raise ImportError('no such library')")
     job = run(
-        "import time; time.sleep(60)",
+        "import time; time.sleep(600)",
         instance_count=2,
         distribution={"parameter_server": {}},
         environment={"PYTHONPATH": str(packages)},

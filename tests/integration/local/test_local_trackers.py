@@ -28,7 +28,7 @@ SCRIPT = """
             time.sleep(0.01)
         sys.exit(3)
     if attempt == 1:
-        time.sleep(60)
+        time.sleep(600)
 """
 
 OWN = {"WANDB_NAME": "mine", "WANDB_RUN_GROUP": ""}

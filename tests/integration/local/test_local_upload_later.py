@@ -146,7 +146,7 @@ def test_a_stopped_job_has_one_line_on_why_its_outputs_are_not_uploaded(
         from cloudtrain import environment
 
         (environment.model_dir() / "weights").write_text("trained")
-        time.sleep(60)
+        time.sleep(600)
     """
     job = run(textwrap.dedent(script), output_path=f"s3://{s3}/out", stop_grace=2, wait=False)
     weights = folder(job).path / "hosts" / "algo-1" / "model" / "weights"

@@ -117,7 +117,7 @@ RANK_3 = """
     {wait}
 """
 IN_MPI = {"mpi": "from mpi4py import MPI", "wait": "MPI.COMM_WORLD.barrier()"}
-NO_MPI = {"mpi": "", "wait": "time.sleep(60)"}
+NO_MPI = {"mpi": "", "wait": "time.sleep(600)"}
 
 ENDINGS = {
     "exit-5": ("sys.exit(5)", {"exit_code": 5, "failure_class": FailureClass.USER_ERROR}),
@@ -175,7 +175,7 @@ def test_a_stop_gives_every_rank_its_grace_period(run_mpi: RunMpi) -> None:
             sys.exit(int(os.environ["RANK"]) % 2)
         signal.signal(signal.SIGTERM, save)
         print("on", flush=True)
-        time.sleep(60)
+        time.sleep(600)
         """,
         wait=False,
         instance_count=2,
@@ -224,7 +224,7 @@ def test_an_option_that_mpirun_lacks(run_mpi: RunMpi) -> None:
 
 
 def test_ranks_are_placed_by_host(run_mpi: RunMpi) -> None:
-    job = run_mpi("import time; time.sleep(60)", "--map-by node", instance_count=2)
+    job = run_mpi("import time; time.sleep(600)", "--map-by node", instance_count=2)
     assert job.status == JobStatus.FAILED
     assert job.failure
     assert "remove --map-by and --rank-by from" in job.failure.message
@@ -296,7 +296,7 @@ def test_nothing_is_left_in_the_temporary_folder(run_mpi: RunMpi, tmp_path: Path
 
 
 def test_a_stop_while_mpirun_starts(run: Run, tmp_path: Path) -> None:
-    waits = '#!/bin/sh\ntest "$1" = --version && echo "mpirun (Open MPI) 4.1.4" || exec sleep 60\n'
+    waits = '#!/bin/sh\ntest "$1" = --version && echo "mpirun (Open MPI) 4.1.4" || exec sleep 600\n'
     mpirun = write(tmp_path / "waits", "mpirun", waits) / "mpirun"
     mpirun.chmod(0o755)
     job = _start(run, tmp_path, str(mpirun.parent), "print('never')", wait=False, instance_count=2)
@@ -304,7 +304,7 @@ def test_a_stop_while_mpirun_starts(run: Run, tmp_path: Path) -> None:
         lambda: len([event for event in events(job, "phase") if event["phase"] == "train"]) == 2, "launch"
     )
     job.stop()
-    wait_for_end(job, 45)
+    wait_for_end(job)
     assert job.status == JobStatus.STOPPED
     assert live_processes(job) == []
 

@@ -133,7 +133,7 @@ def test_ctrl_c_lets_ranks_save_and_a_second_one_kills_them(tmp_path: Path) -> N
     with start(tmp_path, *LOCAL, "python", "train.py") as process:
         ranks = waiting(tmp_path, process)
         process.send_signal(signal.SIGINT)
-        out, _ = process.communicate(timeout=60)
+        out, _ = process.communicate(timeout=240)
     assert process.returncode == 130
     assert "Ctrl-C: the ranks have 30 s to end; press it again to kill them" in out
     assert {path.name for path in tmp_path.glob("saved-*")} == {"saved-0", "saved-1"}
@@ -146,8 +146,8 @@ def test_ctrl_c_lets_ranks_save_and_a_second_one_kills_them(tmp_path: Path) -> N
             pass
         began = time.monotonic()
         process.send_signal(signal.SIGINT)
-        process.communicate(timeout=60)
-    assert (process.returncode, time.monotonic() - began < 45) == (130, True)
+        process.communicate(timeout=240)
+    assert (process.returncode, time.monotonic() - began < 240) == (130, True)
     assert not any(map(process_lives, ranks))
 
 
@@ -166,7 +166,7 @@ def test_ctrl_c_is_a_keyboard_interrupt_and_then_sigterm(
     with start(tmp_path, *LOCAL, "python", "train.py") as process:
         waiting(tmp_path, process)
         process.send_signal(signal.SIGINT)
-        out, _ = process.communicate(timeout=60)
+        out, _ = process.communicate(timeout=240)
     assert (process.returncode, out.count(f"] {line}\n")) == (130, 2)
     assert {path.name for path in tmp_path.glob("saved-*")} == saved
 
@@ -182,7 +182,7 @@ def test_ctrl_c_is_a_notice_for_a_script_that_checks_for_one(tmp_path: Path) -> 
         for _ in range(2):
             assert process.stdout.readline().endswith("waiting\n")  # type: ignore[union-attr]
         process.send_signal(signal.SIGINT)
-        out, _ = process.communicate(timeout=60)
+        out, _ = process.communicate(timeout=240)
     assert (process.returncode, out.count("] saved\n")) == (0, 2), out
 
 
@@ -246,15 +246,15 @@ def test_a_login_script_may_print_an_unfinished_line(tmp_path: Path) -> None:
 
 
 def test_ctrl_c_does_not_wait_for_a_host_that_does_not_answer(tmp_path: Path) -> None:
-    flags = other_host(tmp_path, "touch called; exec sleep 60")
+    flags = other_host(tmp_path, "touch called; exec sleep 600")
     more_than_a_pipe_holds = {"LARGE": "x" * 100_000}
     with start(tmp_path, *flags, "true", environ=more_than_a_pipe_holds) as process:
         while not (tmp_path / "called").exists():
             time.sleep(0.01)
         began = time.monotonic()
         process.send_signal(signal.SIGINT)
-        process.communicate(timeout=60)
-    assert (process.returncode, time.monotonic() - began < 45) == (130, True)
+        process.communicate(timeout=240)
+    assert (process.returncode, time.monotonic() - began < 240) == (130, True)
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
@@ -263,7 +263,7 @@ def test_no_rank_outlives_it(tmp_path: Path, number: int) -> None:
     with start(tmp_path, *LOCAL, "python", "train.py") as process:
         ranks = waiting(tmp_path, process)
         process.send_signal(number)
-        process.communicate(timeout=60)
+        process.communicate(timeout=240)
     assert process.returncode == (-9 if number == signal.SIGKILL else 143)
     end = time.monotonic() + 60
     while any(map(process_lives, ranks)):

@@ -28,7 +28,7 @@ SCRIPTS = {
     "interrupts.py": """
         import os, signal, time
         os.kill(int(os.environ["KERNEL"]), signal.SIGINT)
-        time.sleep(60)
+        time.sleep(600)
     """,
     "quick.py": "print('<b>quick</b>')",
 }

@@ -212,7 +212,7 @@ def test_a_pod_that_waits_for_its_files_ends_when_it_is_deleted(
         assert process.stdout
         assert "tries again" in process.stdout.readline()
         process.terminate()
-        assert process.wait(30) == code
+        assert process.wait(120) == code
 
 
 def test_a_pod_without_boto3_works_with_s3(

@@ -31,7 +31,7 @@ print("seen", *(os.environ.get(name) for name in names), flush=True)
 foreign = ("PBS_", "COBALT_", "LSB_")
 print("foreign", [name for name in os.environ if name.startswith(foreign)], flush=True)
 if "--sleep" in sys.argv and os.environ["CLOUDTRAIN_ATTEMPT"] == "0":
-    time.sleep(60)
+    time.sleep(600)
 (environment.model_dir() / os.environ["RANK"]).write_text("a part")
 """
 

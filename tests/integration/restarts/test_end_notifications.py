@@ -21,7 +21,7 @@ FAILS = """
     assert "HOOK" not in os.environ
     if os.environ["RANK"] == "1":
         raise ValueError("no batches left")
-    time.sleep(60)
+    time.sleep(600)
 """
 
 
@@ -42,7 +42,7 @@ def test_the_leader_sends_one_notification_of_a_failure(pods: Callable[..., Pods
 def test_a_place_that_is_away_delays_the_end_by_seconds_and_leaves_a_warning(
     pods: Callable[..., Pods],
 ) -> None:
-    job = pods("import time; time.sleep(60)", count=1, notify=RULES, dropped_variables="HOOK")
+    job = pods("import time; time.sleep(600)", count=1, notify=RULES, dropped_variables="HOOK")
     leader = job.start(0, HOOK=f"http://127.0.0.1:{free_port()}/{TOKEN}")
     wait_until(lambda: '"phase": "train"' in text_of(leader.paths.events), "the ranks")
     leader.stop()

@@ -19,7 +19,7 @@ FAILS = """
     print("loss=0.25", flush=True)
     if os.environ["RANK"] == "1":
         raise SystemExit(7)
-    time.sleep(60)
+    time.sleep(600)
 """
 
 
@@ -65,7 +65,7 @@ def test_the_message_names_the_cause_and_no_secret(pods: Callable[..., Pods]) ->
 
 def test_a_stop_and_an_end(pods: Callable[..., Pods]) -> None:
     """A pod is deleted alone: the whole attempt ends, and none of its hosts counts as a failure."""
-    job = pods("import time; print('begun', flush=True); time.sleep(60)")
+    job = pods("import time; print('begun', flush=True); time.sleep(600)")
     leader, follower = job.start_all()
     wait_until(lambda: "begun" in leader.text and "begun" in follower.text, "both ranks")
     follower.stop()

@@ -106,7 +106,7 @@ def test_a_stop_of_the_launcher_lets_the_ranks_end(pods: Callable[..., Pods]) ->
         import signal, sys, time
         signal.signal(signal.SIGTERM, lambda *_: (time.sleep(0.5), print("saved", flush=True), sys.exit()))
         print("begun", flush=True)
-        time.sleep(60)
+        time.sleep(600)
         """,
         **LAUNCHER,
     )

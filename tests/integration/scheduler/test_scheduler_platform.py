@@ -28,7 +28,7 @@ print("loss=0.5", flush=True)
 if "fail" in sys.argv[-1]:
     raise ValueError("as asked")
 if "sleep" in sys.argv[-1]:
-    time.sleep(60)
+    time.sleep(600)
 (environment.model_dir() / "model.txt").write_text(os.environ["RANK"])
 (environment.model_dir() / os.environ["SM_CURRENT_HOST"]).write_text("a part")
 """

@@ -90,11 +90,11 @@ def test_a_stop_reaches_a_job_that_was_taken_for_dead(slurm: SlurmCluster, tmp_p
 def test_a_squeue_that_hangs_keeps_no_stop(
     slurm: SlurmCluster, tmp_path: Path, in_front: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(queue, "CALL_SECONDS", 2.0)
-    monkeypatch.setattr(squeue, "OWN_SECONDS", 2.0)
     folder = in_front("[ -e {folder}/hangs ] && exec sleep 600", "squeue")
     job = submit(tmp_path, WAITS, "stops", nodes=1, platform_options=FAST)
     wait_for_line(job, "waiting")
+    monkeypatch.setattr(queue, "CALL_SECONDS", 2.0)
+    monkeypatch.setattr(squeue, "OWN_SECONDS", 2.0)
     (folder / "hangs").touch()
     job.stop()
     slurm.wait(number_of(job))

@@ -31,7 +31,7 @@ print("foreign", foreign, flush=True)
 if "--fail" in sys.argv:
     raise ValueError("as asked")
 if "--sleep" in sys.argv:
-    time.sleep(60)
+    time.sleep(600)
 (environment.model_dir() / os.environ["RANK"]).write_text("a part")
 """
 

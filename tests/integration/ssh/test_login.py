@@ -43,7 +43,7 @@ def in_terminal(command: list[str], answers: dict[str, str]) -> tuple[int, str]:
 
 def cloudtrain(*arguments: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "cloudtrain", *arguments]
-    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    return subprocess.run(command, capture_output=True, text=True, timeout=240, check=False)
 
 
 @pytest.fixture

@@ -116,14 +116,14 @@ def test_a_login_shell_that_hangs(
 ) -> None:
     """Its home folder is on a server that is away: the login succeeds, and no command begins."""
     monkeypatch.setattr(ssh, "BEGIN_SECONDS", 1.0)
-    new_node(noise="echo Welcome; sleep 40")
+    new_node(noise="echo Welcome; sleep 100")
     began = time.monotonic()
     with pytest.raises(ConnectionLost, match="kraken did not answer within 1 s"):
         if not is_stream:
             RemoteRoot(SshShell(ALIAS), "/tmp").read("file")
         with SshShell(ALIAS).stream("true") as pieces:
             next(pieces)
-    assert time.monotonic() - began < 30
+    assert time.monotonic() - began < 90
 
 
 @pytest.mark.parametrize("closed", ["never opened", "idle for too long", "of another state folder"])

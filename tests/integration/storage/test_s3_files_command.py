@@ -264,7 +264,7 @@ def test_ctrl_c_leaves_no_incomplete_file(bucket: str, data: Path) -> None:
         process.send_signal(signal.SIGINT)
         error = process.stderr.read()
         process.stdout.read()
-        assert process.wait(timeout=30) == 130
+        assert process.wait(timeout=120) == 130
     assert "No file is incomplete: run it again to continue." in error
     found = list(Path("down").iterdir())
     assert 0 < len(found) < 120

@@ -53,7 +53,7 @@ def test_the_host_whose_processes_were_killed(lines: list[str], host: str, tmp_p
     programs = NodePrograms(["sh", "-c", script], job, log)
     os.close(log)
     first = NodeHost(programs, 0, is_spare=False)
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 120
     while first.poll() is None:
         assert time.monotonic() < deadline
         time.sleep(0.01)

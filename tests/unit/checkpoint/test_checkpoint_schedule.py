@@ -95,7 +95,7 @@ def test_once_when_the_job_is_about_to_be_stopped(tmp_path: Path) -> None:
                 print(step)
     """
     command = [sys.executable, "-c", textwrap.dedent(script), str(tmp_path)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=240)
     assert (done.returncode, done.stdout) == (0, "3\n"), done.stderr
     assert saver(tmp_path).steps() == [3]
 
@@ -148,7 +148,7 @@ def test_sigterm_ends_a_script_that_only_saves(tmp_path: Path) -> None:
         os.kill(os.getpid(), signal.SIGTERM)
     """
     command = [sys.executable, "-c", textwrap.dedent(script), str(tmp_path)]
-    assert subprocess.run(command, timeout=60).returncode == -signal.SIGTERM
+    assert subprocess.run(command, timeout=240).returncode == -signal.SIGTERM
 
 
 class TestTheEnd:

@@ -155,4 +155,4 @@ platform.submit(Request("fake", "train-1", {}))
 Job("train-1", platform).wait(logs=True)
 assert "IPython" not in sys.modules
 """
-    subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=240)

@@ -43,7 +43,7 @@ class _Job:
             3,
             lambda *_: b"",
             self,
-            timeout=60,
+            timeout=240,
             warn_after=60,
         )
 
@@ -64,7 +64,7 @@ class _Job:
             key,
             rank,
             client,
-            timeout=60,
+            timeout=240,
         )
         return client
 
@@ -203,10 +203,10 @@ def test_a_rank_connects_when_a_full_backlog_drains() -> None:
         with pytest.raises(BlockingIOError):
             while True:
                 filling.append(memory.connect(name, 1))
-        arriving = executor.submit(_reach, (name, NAMED), time.monotonic() + 30)
+        arriving = executor.submit(_reach, (name, NAMED), time.monotonic() + 120)
         with pytest.raises(FutureTimeout):
             arriving.result(0.2)
         listener.accept()[0].close()
-        arriving.result(30).close()
+        arriving.result(120).close()
         for connection in filling:
             connection.close()

@@ -21,7 +21,7 @@ def run(script: str, **environ: str) -> subprocess.CompletedProcess[str]:
         env={**os.environ, **environ},
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=240,
     )
 
 
@@ -118,7 +118,7 @@ def test_a_forked_child_can_be_terminated(start: str) -> None:
             if children[0] == 0:
                 print(signal.getsignal(signal.SIGTERM) is signal.SIG_DFL, flush=True)
                 os.write(prints, b".")
-                time.sleep(60)
+                time.sleep(600)
         if {start!r} == "thread":
             forking = threading.Thread(target=fork)
             forking.start()

@@ -25,5 +25,5 @@ def test_a_linter_finds_nothing(linter: str, files: list[str]) -> None:
     paths = [
         CONTAINERS / name if (CONTAINERS / name).exists() else CONTAINERS / "steps" / name for name in files
     ]
-    done = subprocess.run([program, *paths], capture_output=True, text=True, timeout=60)
+    done = subprocess.run([program, *paths], capture_output=True, text=True, timeout=240)
     assert (done.returncode, done.stdout + done.stderr) == (0, "")

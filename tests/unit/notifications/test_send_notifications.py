@@ -113,7 +113,7 @@ def test_a_missing_variable_and_a_bad_url_are_final() -> None:
 
 def test_a_command_gets_the_notification_and_may_leave_a_process(tmp_path: Path) -> None:
     path = tmp_path / "got"
-    script = 'cat > "$0"; printf %s "$CLOUDTRAIN_NOTIFICATION_TEXT" >> "$0"; sleep 60 & echo $! > "$0.pid"'
+    script = 'cat > "$0"; printf %s "$CLOUDTRAIN_NOTIFICATION_TEXT" >> "$0"; sleep 600 & echo $! > "$0.pid"'
     began = time.monotonic()
     send(
         Rule.from_dict({"command": ["/bin/sh", "-c", script, str(path)]}),

@@ -26,7 +26,7 @@ BACKEND = Path(subprocess.run(["git", "--exec-path"], capture_output=True, text=
 def git(folder: Path, *arguments: str) -> str:
     who = ["-c", "user.name=a", "-c", "user.email=a@b", "-c", "init.defaultBranch=main"]
     done = subprocess.run(
-        ["git", *who, *arguments], cwd=folder, check=True, capture_output=True, text=True, timeout=60
+        ["git", *who, *arguments], cwd=folder, check=True, capture_output=True, text=True, timeout=240
     )
     return done.stdout.strip()
 

@@ -140,4 +140,4 @@ def test_a_thread_that_receives_notices_that_the_connection_is_closed(tmp_path: 
     with ThreadPoolExecutor() as pool:
         receiving = pool.submit(receive)
         connection.close()
-        receiving.result(30)
+        receiving.result(120)

@@ -15,7 +15,7 @@ def test_a_host_without_cloudtrain_starts_the_program() -> None:
         capture_output=True,
         text=True,
         cwd="/",
-        timeout=60,
+        timeout=240,
     )
     assert "ModuleNotFoundError" not in done.stderr, done.stderr
     assert "Traceback" not in done.stderr, done.stderr

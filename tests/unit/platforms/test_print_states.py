@@ -25,7 +25,7 @@ class Stateful(FakePlatform):
 
     def was_asked(self, times: int) -> None:
         for _ in range(times):
-            assert self.asked.acquire(timeout=30)
+            assert self.asked.acquire(timeout=120)
 
 
 def _words(line: str) -> str:

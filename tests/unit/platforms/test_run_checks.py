@@ -16,7 +16,7 @@ def test_findings_are_in_the_order_of_the_checks() -> None:
     last_has_run = threading.Event()
 
     def first() -> Finding:
-        assert last_has_run.wait(30)
+        assert last_has_run.wait(120)
         return Finding(CheckStatus.WARNING, "after the last")
 
     def last() -> Finding:
@@ -43,7 +43,7 @@ def test_a_check_that_does_not_answer_is_unknown() -> None:
     answer = threading.Event()
 
     def hang() -> Finding:
-        answer.wait(30)
+        answer.wait(120)
         return OK
 
     found = dict(run_checks({"hangs": hang, "answers": lambda: OK}, timeout=0.2))

@@ -84,8 +84,8 @@ def test_another_place_than_the_jobs_is_refused(tmp_path: Path, name: str, value
 
 def test_the_rank_ends_with_the_runtime_even_if_its_launcher_lives(tmp_path: Path) -> None:
     """Nothing reads its output then. The launcher here is this test."""
-    started = Started(tmp_path, "import os, time; print(os.getpid(), flush=True); time.sleep(60)")
-    deadline = time.monotonic() + 30
+    started = Started(tmp_path, "import os, time; print(os.getpid(), flush=True); time.sleep(600)")
+    deadline = time.monotonic() + 240
     text = b""
     while not text.endswith(b"\n"):
         assert time.monotonic() < deadline

@@ -52,7 +52,7 @@ def test_a_job_prints_its_events_between_the_lines_of_its_ranks(tmp_path: Path) 
         env={**os.environ, **settings, "SAGEMAKER_BASE_DIR": str(paths.base)},
         stdout=subprocess.PIPE,
         text=True,
-        timeout=60,
+        timeout=240,
     )
     assert done.returncode == 0 and "secret" not in done.stdout
     lines = done.stdout.splitlines()

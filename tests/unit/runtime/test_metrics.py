@@ -65,7 +65,7 @@ def test_metrics_cost_no_open_file_each(tmp_path: Path) -> None:
         output.add_rank(str(tmp_path / "pipe"), 0)
         output.start()
         script = f"seq -f 'loss=%g' 100000 > {tmp_path}/pipe"
-        subprocess.run(["sh", "-c", script], check=True, timeout=60)
+        subprocess.run(["sh", "-c", script], check=True, timeout=240)
         output.close()
         metrics.close()
     assert len([path for path in opened if path == str(log.path)]) == 1

@@ -34,7 +34,7 @@ def test_lines(pieces: list[bytes], lines: list[bytes], rest: list[bytes]) -> No
 
 def write_into(pipe: str, script: str) -> None:
     """Start a process that writes the output of a shell script to the named pipe."""
-    subprocess.run(["sh", "-c", f"({script}) > {pipe}"], check=True, timeout=60)
+    subprocess.run(["sh", "-c", f"({script}) > {pipe}"], check=True, timeout=240)
 
 
 @pytest.mark.parametrize("full", ["merged", "kept", "metrics"])

@@ -21,7 +21,7 @@ def test_a_rank_does_not_start_if_its_runtime_has_died(tmp_path: Path) -> None:
         [sys.executable, rank.__file__, "train.py"],
         cwd=tmp_path,
         env={**os.environ, "CLOUDTRAIN_RUN_DIR": str(tmp_path), "PYTHONPATH": os.pathsep.join(sys.path)},
-        timeout=60,
+        timeout=240,
     )
     assert done.returncode == 1
     assert not (tmp_path / "started").exists()
@@ -43,7 +43,7 @@ def test_a_rank_that_starts_late_does_not_join_the_next_attempt(gone: bool, tmp_
         ["sh", "-c", '"$@"; exit 0', "sh", sys.executable, rank.__file__, "train.py"],
         cwd=tmp_path,
         env={**os.environ, **own, "PYTHONPATH": os.pathsep.join(sys.path)},
-        timeout=60,
+        timeout=240,
         check=True,
     )
     os.close(reader)
@@ -81,7 +81,7 @@ def test_a_handler_that_exits_with_one_ends_the_script_for_what_it_caught(
         [sys.executable, rank.__file__, "train.py"],
         cwd=tmp_path,
         env={**os.environ, "CLOUDTRAIN_RUN_DIR": str(tmp_path), "PYTHONPATH": os.pathsep.join(sys.path)},
-        timeout=60,
+        timeout=240,
     )
     record = RankRecord.read(str(tmp_path), 0)
     assert record is not None

@@ -48,10 +48,10 @@ def start(tmp_path: Path, processes: dict[int, subprocess.Popen[bytes]]) -> Star
             stdout=subprocess.PIPE,
             start_new_session=True,
         )
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + 120
         while not (tmp_path / f"ready-{local}").exists():
             assert process.poll() is None
-            assert time.monotonic() < deadline, "waited 60 s for a rank"
+            assert time.monotonic() < deadline, "waited 120 s for a rank"
             time.sleep(0.02)
         return RankProcess(local, local, process.pid)
 
@@ -60,7 +60,7 @@ def start(tmp_path: Path, processes: dict[int, subprocess.Popen[bytes]]) -> Star
 
 def settle(process: RankProcess, state: str = "S") -> None:
     """Wait until the kernel shows a process in this state."""
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 120
     while Path(f"/proc/{process.pid}/stat").read_text().rpartition(") ")[2][0] != state:
         assert time.monotonic() < deadline
         time.sleep(0.02)

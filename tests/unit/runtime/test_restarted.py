@@ -43,7 +43,7 @@ def test_the_script_runs_once_for_each_retry(tmp_path: Path) -> None:
             env={**os.environ, **variables},
             capture_output=True,
             text=True,
-            timeout=60,
+            timeout=240,
         )
         assert done.returncode == 7
         ran.append("ran with ['PET_OWN']" in done.stdout)

@@ -110,7 +110,7 @@ def run(folder: Path, script: str, url: str) -> subprocess.CompletedProcess[str]
         env={**os.environ, **variables},
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=240,
     )
 
 

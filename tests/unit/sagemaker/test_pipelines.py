@@ -280,7 +280,7 @@ def _set(fields: dict[str, Any], field: str, variable: Any) -> None:
 def test_a_step_has_the_source_of_its_repository(folder: Path) -> None:
     who = ["-c", "user.name=a", "-c", "user.email=a@b"]
     for command in (["init", "-q"], ["add", "src"], ["commit", "-qm", "one"]):
-        subprocess.run(["git", *who, *command], cwd=folder, check=True, timeout=60)
+        subprocess.run(["git", *who, *command], cwd=folder, check=True, timeout=240)
     (folder / "src" / "train.py").unlink()  # only the repository has it
     estimator = Estimator(**IMAGE, entry_point="train.py", source_dir="src", git_config={"repo": "."})
     step = _Training("train", estimator, None)

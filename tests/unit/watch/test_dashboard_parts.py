@@ -56,16 +56,20 @@ def test_the_reader_of_a_silent_job_ends_when_no_one_looks(monkeypatch: pytest.M
     sleeps = f"sleep 1001.{os.getpid()}"
     silent = Logs(prints("x", f"exec {sleeps}"))
     assert silent.last() == ["x"]
-    wait_until(lambda: len(_processes_of(sleeps)) == 1, "the start of the process", 30)
-    wait_until(lambda: not _processes_of(sleeps), "the end of the process", 30)
-    wait_until(lambda: not any(sleeps in one.name for one in threading.enumerate()), "that of the thread", 30)
+    wait_until(lambda: len(_processes_of(sleeps)) == 1, "the start of the process", 120)
+    wait_until(lambda: not _processes_of(sleeps), "the end of the process", 120)
+    wait_until(
+        lambda: not any(sleeps in one.name for one in threading.enumerate()), "that of the thread", 120
+    )
     assert silent.last() == ["x"]  # it is read again for the next page
-    wait_until(lambda: not _processes_of(sleeps), "the end of that process, which would outlive this one", 30)
+    wait_until(
+        lambda: not _processes_of(sleeps), "the end of that process, which would outlive this one", 120
+    )
 
 
 def test_a_reader_shows_why_it_fails() -> None:
     failed = Logs(prints("x", "echo 'no access' >&2; exit 1"))
-    wait_until(lambda: bool(failed.last() and failed.problem), "its error", 30)
+    wait_until(lambda: bool(failed.last() and failed.problem), "its error", 120)
     assert failed.problem == "no access"
 
 

@@ -21,7 +21,7 @@ import cloudtrain.distributed.torch as hvd
 def main(folder: Path) -> None:
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (1024, hard))
-    hvd.init(start_timeout=60)
+    hvd.init(start_timeout=240)
     memory, descriptors = used()
     (folder / f"ready-{hvd.rank()}").touch()
     while not (folder / "go").exists():

@@ -24,7 +24,7 @@ def run(namespace: dict[str, object]) -> None:
     torch.set_num_threads(1)
     if DEVICE != "cpu":
         torch.set_default_device(DEVICE)
-    hvd.init(start_timeout=60, timeout=30)
+    hvd.init(start_timeout=240, timeout=120)
     for name, function in list(namespace.items()):
         if name.startswith("case_") and callable(function):
             error = _error_of(function)

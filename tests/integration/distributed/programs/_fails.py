@@ -25,7 +25,7 @@ WAYS = {
 def main(way: str, place: str, rank: str) -> None:
     torch.set_num_threads(1)
     step_alone()
-    hvd.init(start_timeout=60)
+    hvd.init(start_timeout=240)
     fails = hvd.rank() == int(rank)
     hvd.allreduce(torch.ones(3), name="warm-up")
     {"small": small, "large": large, "training": training}[place](way, fails)

@@ -29,7 +29,7 @@ class Evil:
 
 
 def main(target: str) -> None:
-    hvd.init(start_timeout=60)
+    hvd.init(start_timeout=240)
     if hvd.rank() == 1:
         current().client.objects = Objects()
     arrays.init(backend="gloo")

@@ -17,7 +17,7 @@ import cloudtrain.distributed.torch as hvd
 from cloudtrain.distributed.options import STALL_WARNING
 from cloudtrain.observe.checkpointing import Unspoiled
 
-LIMIT = 15.0
+LIMIT = 60.0
 """Seconds within which a rank names one that has died."""
 
 
@@ -25,7 +25,7 @@ def main(case: str) -> None:
     torch.set_num_threads(1)
     os.environ[STALL_WARNING] = "1"
     torch.set_default_device(DEVICE)
-    hvd.init(start_timeout=60, timeout=60)
+    hvd.init(start_timeout=240, timeout=240)
     _lazy_wait.install()
     globals()[case]()
     print("done", flush=True)

@@ -41,7 +41,7 @@ def gpus(names: list[str], *, slots: list[int] | None = None) -> Iterator[list[i
     ):
         yield chosen
         hvd.shutdown()
-    hvd.init(start_timeout=60, timeout=30)
+    hvd.init(start_timeout=240, timeout=120)
 
 
 @contextmanager
@@ -57,7 +57,7 @@ def warnings() -> Iterator[io.StringIO]:
 
 
 def init(**options: str) -> torch.device:
-    hvd.init(start_timeout=60, timeout=30, **options)
+    hvd.init(start_timeout=240, timeout=120, **options)
     assert hvd.allreduce(torch.ones(3), op=hvd.Sum).tolist() == [float(hvd.size())] * 3
     return _state.current().device
 

@@ -37,7 +37,7 @@ def case_given_to_init() -> None:
         return
     for sets in (each_alone(), [hvd.ProcessSet([size - 1, 0])] if size > 2 else [], "dynamic", None):
         hvd.shutdown()
-        hvd.init(process_sets=sets, start_timeout=60, timeout=30)
+        hvd.init(process_sets=sets, start_timeout=240, timeout=120)
         if isinstance(sets, list):
             assert [known.process_set_id for known in sets] == list(range(1, len(sets) + 1))
         for known in sets if isinstance(sets, list) else []:

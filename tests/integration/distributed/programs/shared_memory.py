@@ -69,7 +69,7 @@ def case_after_close() -> None:
         for async_op in (True, False, True):
             with raises(RuntimeError, "shared memory"):
                 memory.all_reduce(torch.ones(3), hvd.Sum, async_op=async_op).wait()
-    hvd.init(start_timeout=60, timeout=30)
+    hvd.init(start_timeout=240, timeout=120)
 
 
 def case_without_memory() -> None:
@@ -78,13 +78,13 @@ def case_without_memory() -> None:
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
     if os.environ.get("RANK") == "0":
         resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 20, limits[1]))
-    hvd.init(start_timeout=60, timeout=30)
+    hvd.init(start_timeout=240, timeout=120)
     assert memories() == 0
     sums = hvd.allreduce(torch.full((PART + 1,), 2.0 ** hvd.rank()), op=hvd.Sum)
     assert torch.equal(sums, torch.full_like(sums, 2.0 ** hvd.size() - 1))
     hvd.shutdown()
     resource.setrlimit(resource.RLIMIT_FSIZE, limits)
-    hvd.init(start_timeout=60, timeout=30)
+    hvd.init(start_timeout=240, timeout=120)
     check(PART + 1, "with again")
 
 

@@ -132,7 +132,7 @@ def case_ranks_that_initialize_again() -> None:
     for step, (inputs, targets) in enumerate(batches(6)):
         if step == 3:
             hvd.shutdown()
-            hvd.init(start_timeout=60, timeout=30)
+            hvd.init(start_timeout=240, timeout=120)
         optimizer.zero_grad()
         loss_of(model, mine(inputs), mine(targets)).backward()
         optimizer.step()
@@ -151,7 +151,7 @@ def case_ranks_that_initialize_again_within_a_step() -> None:
                     loss_of(model, mine(inputs), mine(targets)).backward()
                 hvd.barrier()  # a rank that leaves earlier fails the others' backward
                 hvd.shutdown()
-                hvd.init(start_timeout=60, timeout=30)
+                hvd.init(start_timeout=240, timeout=120)
                 (optimizer if calls_zero_grad else model).zero_grad()
             for _ in range(passes):
                 (loss_of(model, mine(inputs), mine(targets)) / passes).backward()

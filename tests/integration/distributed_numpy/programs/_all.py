@@ -26,7 +26,7 @@ def error_of(function: types.FunctionType) -> str | None:
 def main(backend: str, folder: str) -> None:
     """Stops at the first failing case: the ranks may be out of step after it."""
     assert set(sys.modules) & set(BACKENDS.values()) == LOADED, "the import loaded a backend"
-    hvd.init(backend=backend, start_timeout=60, timeout=30)
+    hvd.init(backend=backend, start_timeout=240, timeout=120)
     assert {BACKENDS[backend]} | LOADED == set(sys.modules) & set(BACKENDS.values())
     report: dict[str, str | None] = {}
     for program in sorted(Path(__file__).parent.glob("[!_]*.py")):
