@@ -60,6 +60,9 @@ SHOWN_BY: dict[str, dict[str, str]] = {
             "test_saved_in_one_layout_and_restored_in_others[s3]"
         ),
     },
+    "integration/distributed/test_distributed_start.py": {
+        "test_under_torchrun": "integration/local/test_script_python.py::test_collectives_and_torchrun",
+    },
     "integration/hosts/test_hosts_copies.py": {
         "test_a_lost_host_loses_no_more_than_the_steps_since_its_last_copy[alone=True]": (
             "test_a_lost_host_loses_no_more_than_the_steps_since_its_last_copy[]"
@@ -67,8 +70,8 @@ SHOWN_BY: dict[str, dict[str, str]] = {
     },
     "integration/hosts/test_hosts_start.py": {
         "test_ranks_reach_each_other_over_the_network[mpirun-5]": "test_hosts_may_have_ipv6_only",
-        "test_sigterm_to_one_host_stops_both_with_grace[mpirun-4]": (
-            "test_sigterm_to_one_host_stops_both_with_grace[torchrun]"
+        "test_sigterm_to_one_host_stops_both_with_grace[torchrun]": (
+            "integration/local/test_local_restarts.py::test_a_stop_restarts_nothing"
         ),
     },
     "integration/hosts/test_spare_hosts.py": {
@@ -78,6 +81,7 @@ SHOWN_BY: dict[str, dict[str, str]] = {
         "test_a_runtime_that_is_paused_loses_its_place[n1]": (
             "test_a_leader_that_the_network_cut_off_does_not_train_on"
         ),
+        "test_two_hosts_are_lost_and_one_is_spare": "test_a_spare_that_dies_while_it_waits",
     },
     "integration/kubernetes/test_kube_ends.py": {
         "test_a_script_raises": (
@@ -153,6 +157,9 @@ SHOWN_BY: dict[str, dict[str, str]] = {
         "test_the_position_of_every_rank[4-1]": "test_the_position_of_every_rank[4-2]",
     },
     "integration/local/test_requirements.py": {
+        "test_a_requirement_whose_setup_fails_is_named_as_such[isolated]": (
+            "test_a_requirement_whose_setup_fails_is_named_as_such[metadata]"
+        ),
         "test_a_requirement_whose_setup_fails_is_named_as_such[wheel]": (
             "test_a_requirement_whose_setup_fails_is_named_as_such[metadata]"
         ),
@@ -160,6 +167,10 @@ SHOWN_BY: dict[str, dict[str, str]] = {
     "integration/local/test_script_python.py": {
         "test_requirements_are_installed_for_that_interpreter[bare_python]": (
             "test_requirements_are_installed_for_that_interpreter[python39]"
+        ),
+        "test_requirements_are_installed_for_that_interpreter[python39_with_pip]": (
+            "integration/local/test_requirements.py::"
+            "test_jobs_with_the_same_requirements_share_one_environment_until_it_is_cleaned"
         ),
         "test_requirements_that_cannot_be_installed_name_the_reason": (
             "integration/local/test_requirements.py::"

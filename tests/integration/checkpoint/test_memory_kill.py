@@ -33,7 +33,7 @@ SAVES = """
 """
 
 
-@pytest.mark.parametrize("rounds", [6, pytest.param(12, marks=pytest.mark.soak)])
+@pytest.mark.parametrize("rounds", [4, pytest.param(12, marks=pytest.mark.soak)])
 def test_the_newest_copy_is_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rounds: int) -> None:
     make_host_memory(tmp_path / "memory", monkeypatch, 100_000_000)
     instants, done = random.Random(3), 0

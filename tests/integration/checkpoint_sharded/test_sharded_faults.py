@@ -71,10 +71,10 @@ def test_ranks_that_leave_the_training_at_different_steps(tmp_path: Path) -> Non
 
 
 def test_a_rank_that_does_not_save(tmp_path: Path) -> None:
-    reported = run("steps.py", 3, "absent", str(tmp_path))
+    reported = run("steps.py", 3, "absent", str(tmp_path / "run"))
     assert "checkpoint 2 was not saved: rank 1 did not save within 5 seconds" in reported[0]
     assert "checkpoint 2 was not saved: rank 0 is gone or no longer waiting" in reported[2]
-    assert Checkpointer(str(tmp_path)).steps() == [1]
+    assert Checkpointer(str(tmp_path / "run")).steps() == [1]
 
 
 def test_a_save_replaces_the_one_before_while_the_storage_is_away(

@@ -70,12 +70,23 @@ def test_two_hosts_resume_from_the_last_commit(run: Run) -> None:
 
 
 def test_a_stop_restarts_nothing(run: Run) -> None:
-    script = (
-        "import os, time; print('on', os.environ['TORCHELASTIC_RESTART_COUNT'], flush=True); time.sleep(600)"
-    )
+    """And leaves the ranks their grace period, in which torchrun's agent ends none of them."""
+    script = """
+        import os, signal, sys, time
+
+        def stop(number, frame):
+            time.sleep(1)
+            print("saved", flush=True)
+            sys.exit(0)
+
+        signal.signal(signal.SIGTERM, stop)
+        print("on", os.environ["TORCHELASTIC_RESTART_COUNT"], flush=True)
+        time.sleep(600)
+    """
     job = run(script, wait=False, distribution=RESTARTED)
     wait_until(lambda: job.logs().count("on 0") == 2, "two ranks")
     job.stop()
     wait_for_end(job)
     assert job.status == JobStatus.STOPPED
     assert "on 1" not in job.logs()
+    assert job.logs().count("saved") == 2

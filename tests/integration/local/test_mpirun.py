@@ -106,7 +106,7 @@ def test_the_position_of_every_rank(run_mpi: RunMpi, hosts: int) -> None:
     assert live_processes(job) == []
 
 
-# rank 3, on the second host, ends badly; the others wait for it in a collective
+# rank 3, on the second host, ends badly; rank 0 waits for it in a collective, in which it uses a whole processor
 RANK_3 = """
     import os, signal, sys, time
     {mpi}
@@ -116,7 +116,10 @@ RANK_3 = """
         {ending}
     {wait}
 """
-IN_MPI = {"mpi": "from mpi4py import MPI", "wait": "MPI.COMM_WORLD.barrier()"}
+IN_MPI = {
+    "mpi": "from mpi4py import MPI",
+    "wait": 'MPI.COMM_WORLD.barrier() if os.environ["RANK"] == "0" else time.sleep(600)',
+}
 NO_MPI = {"mpi": "", "wait": "time.sleep(600)"}
 
 ENDINGS = {

@@ -161,6 +161,7 @@ def test_a_failing_setup_is_not_blamed_on_the_requirements(
     ("isolated", "setup", "failed"),
     [
         (True, SETUP, "./lib cannot be built: "),
+        (False, SETUP, "./lib cannot be built: "),
         (
             False,
             "import setuptools, sys\nif {'bdist_wheel', 'install'} & {*sys.argv}:\n"
@@ -168,7 +169,7 @@ def test_a_failing_setup_is_not_blamed_on_the_requirements(
             "tokens cannot be built: ",
         ),
     ],
-    ids=["metadata", "wheel"],
+    ids=["isolated", "metadata", "wheel"],
 )
 def test_a_requirement_whose_setup_fails_is_named_as_such(
     isolated: bool, setup: str, failed: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -35,14 +35,20 @@ def python_with_torch(bare_python: str) -> str:
 
 @pytest.fixture(scope="session")
 def python39(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """A virtual environment of the oldest Python that runs scripts."""
+    """A virtual environment of the oldest Python that runs scripts, without pip."""
     found = [shutil.which("python3.9"), *Path.home().glob(".pyenv/versions/3.9.*/bin/python3.9")]
     folder = tmp_path_factory.mktemp("python39")
     for base in filter(None, found):
-        made = subprocess.run([base, "-m", "venv", folder], capture_output=True, check=False)
+        made = subprocess.run([base, "-m", "venv", "--without-pip", folder], capture_output=True, check=False)
         if made.returncode == 0:
             return str(folder / "bin" / "python")
     pytest.skip("there is no Python 3.9 on this machine")
+
+
+@pytest.fixture
+def python39_with_pip(python39: str, tmp_path: Path) -> str:
+    subprocess.run([python39, "-m", "venv", str(tmp_path / "with-pip")], check=True)
+    return str(tmp_path / "with-pip" / "bin" / "python")
 
 
 def has_cloudtrain(python: str) -> bool:
@@ -107,7 +113,7 @@ def test_mpirun(run: Run, bare_python: str) -> None:
     assert ranks == [f"[rank {rank}] {rank} {prefix}" for rank in range(2)], job.failure
 
 
-@pytest.mark.parametrize("fixture", ["bare_python", "python39"])
+@pytest.mark.parametrize("fixture", ["bare_python", "python39", "python39_with_pip"])
 def test_requirements_are_installed_for_that_interpreter(
     run: Run, tmp_path: Path, fixture: str, request: pytest.FixtureRequest
 ) -> None:

@@ -7,12 +7,13 @@ import subprocess
 import sys
 import urllib.request
 from collections.abc import Iterator
+from functools import partial
 
 import pytest
 from scripted_job import REGION
 from service import SageMakerService, sagemaker_service
 
-from cloudtrain.platforms.sagemaker import SageMakerPlatform
+from cloudtrain.platforms.sagemaker import SageMakerPlatform, logs
 
 ENVIRONMENT = {
     "AWS_ACCESS_KEY_ID": "testing",
@@ -23,7 +24,8 @@ ENVIRONMENT = {
 
 @pytest.fixture
 def service(monkeypatch: pytest.MonkeyPatch) -> Iterator[SageMakerService]:
-    """SageMaker and CloudWatch Logs by script; the environment leads there."""
+    """SageMaker and CloudWatch Logs by script; the environment leads there. They need no long pauses."""
+    monkeypatch.setattr(logs, "Pace", partial(logs.Pace, shortest=0.2, longest=0.5, settle=1.0))
     with sagemaker_service() as scripted:
         for name, value in {**ENVIRONMENT, "AWS_ENDPOINT_URL": scripted.endpoint}.items():
             monkeypatch.setenv(name, value)

@@ -12,6 +12,7 @@ from scripted_job import ScriptedJob
 from service import SageMakerService, ServiceError
 
 from cloudtrain import Estimator, TrainingFailed
+from cloudtrain.aws import Aws
 from cloudtrain.contract import JobStatus
 from cloudtrain.errors import PlatformError
 from cloudtrain.storage import open_store
@@ -71,14 +72,15 @@ def test_a_job_that_ran_into_its_limit_is_warned_of(estimator: Estimator, servic
 
 
 def test_waiting_survives_throttling_and_shows_how_to_attach(
-    estimator: Estimator, service: SageMakerService
+    estimator: Estimator, service: SageMakerService, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     play(service)
-    throttled = [ServiceError("ThrottlingException", "Rate exceeded")] * 12  # more than botocore repeats
+    monkeypatch.setitem(Aws.client.__kwdefaults__, "attempts", 2)
+    throttled = [ServiceError("ThrottlingException", "Rate exceeded")] * 5  # more than botocore repeats
     service.fail("DescribeTrainingJob", *throttled)
     job = estimator.fit(wait=False)
     assert job.wait(180).status == JobStatus.COMPLETED
-    service.fail("DescribeTrainingJob", *[ServiceError("ExpiredTokenException", "expired")] * 12)
+    service.fail("DescribeTrainingJob", *[ServiceError("ExpiredTokenException", "expired")] * 5)
     with pytest.raises(
         PlatformError, match=f"ExpiredToken.*\n.*Attach to it again: cloudtrain wait {job.name}"
     ):

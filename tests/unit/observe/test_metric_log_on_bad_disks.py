@@ -26,7 +26,7 @@ for step in range(200):
     began = time.perf_counter()
     cloudtrain.log(step=step, total_steps=200, loss=1.0)
     longest = max(longest, time.perf_counter() - began)
-    time.sleep(0.01)
+    time.sleep(0.004)
 ended = time.perf_counter()
 """
 
@@ -80,8 +80,8 @@ def test_a_file_system_that_hangs_delays_neither_a_call_nor_the_end(tmp_path: Pa
 
 
 def test_a_slow_file_system_delays_no_call(tmp_path: Path) -> None:
-    [longest, _], errors, steps = run(tmp_path, "write:delay_enter=1000000")
-    assert longest < 0.95
+    [longest, _], errors, steps = run(tmp_path, "write:delay_enter=2000000")
+    assert longest < 1.9
     assert errors == ""
     assert steps == list(range(200))
 

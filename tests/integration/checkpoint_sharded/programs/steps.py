@@ -85,14 +85,16 @@ def apart(uri: str) -> None:
 
 
 def absent(uri: str) -> None:
-    """Rank 1 does not save the second step."""
+    """Rank 1 does not save the second step, and stays until the others have given it up."""
     group.TIMEOUT = 5.0
     checkpointer = Checkpointer(uri, sharded=True)
     save_or_print(checkpointer, 1, state_of(1))
-    if dist.get_rank() == 1:
-        time.sleep(15)
-        return
-    save_or_print(checkpointer, 2, state_of(2))
+    given_up = [Path(f"{uri}-given-up-{rank}") for rank in range(dist.get_world_size())]
+    if dist.get_rank() != 1:
+        save_or_print(checkpointer, 2, state_of(2))
+        given_up[dist.get_rank()].touch()
+    while dist.get_rank() == 1 and not all(path.exists() for path in (given_up[0], given_up[2])):
+        time.sleep(0.05)
 
 
 def leaving(uri: str) -> None:
