@@ -8,6 +8,9 @@ where it is not built; ``pytest --kubernetes`` runs the latter and no others.
 
 from __future__ import annotations
 
+import gc
+from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any
 from zlib import crc32
@@ -93,6 +96,15 @@ def pytest_configure(config: pytest.Config) -> None:
         "markers", "proof(row, real|imitated|text): what docs/reference/proof.md shows of it"
     )
     config.addinivalue_line("markers", "gpu: needs an NVIDIA GPU; deselected where there is none")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Iterator[None]:
+    """Collect without Python's garbage collector, which would look at all tests again and again, then and later."""
+    gc.disable()
+    yield
+    gc.freeze()
+    gc.enable()
 
 
 @pytest.hookimpl(tryfirst=True)  # before pytest-xdist reads the groups
@@ -208,7 +220,12 @@ def is_soak(item: pytest.Item) -> bool:
     if "integration" in item.path.parts and _group(item) == "podman" and item.name not in PODMAN_IN_CI:
         return True
     marked = item.get_closest_marker("soak") is not None
-    return marked or SOAK in item.path.parents or variants.is_variant(item)
+    return marked or _is_below_soak(item.path) or variants.is_variant(item)
+
+
+@cache
+def _is_below_soak(path: Path) -> bool:
+    return SOAK in path.parents
 
 
 def _needs_kubernetes(item: pytest.Item) -> bool:

@@ -6,6 +6,7 @@ Most are variants: another launcher, storage or fault for one claim. A test that
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -126,7 +127,21 @@ SHOWN_BY: dict[str, dict[str, str]] = {
     },
     "integration/local/test_local_failures.py": {
         "test_failures_under_torchrun[exception-1]": "test_failures_under_torchrun[kill-9-2]",
+        "test_one_rank_fails[data]": (
+            "unit/runtime/test_diagnose.py::test_classes_by_exception[FileNotFoundError-x-missing-data]"
+        ),
+        "test_one_rank_fails[disk]": (
+            "unit/runtime/test_diagnose.py::"
+            "test_classes_by_exception[OSError-[Errno 28] No space left on device: 'x'-disk-full]"
+        ),
         "test_one_rank_fails[exit-7]": "test_one_rank_fails[exit-5]",
+        "test_one_rank_fails[import]": (
+            "unit/runtime/test_diagnose.py::"
+            "test_classes_by_exception[ModuleNotFoundError-No module named 'nosuch'-import-error]"
+        ),
+        "test_one_rank_fails[memory]": (
+            "unit/runtime/test_diagnose.py::test_classes_by_exception[MemoryError--out-of-memory]"
+        ),
         "test_one_rank_fails[segfault]": "test_one_rank_fails[kill-9]",
     },
     "integration/local/test_local_groups.py": {
@@ -310,4 +325,9 @@ def check(items: Iterable[pytest.Item], in_soak: Iterable[pytest.Item], needy: I
 
 
 def _place(item: pytest.Item) -> tuple[str, str]:
-    return item.path.as_posix().removeprefix(f"{TESTS.as_posix()}/"), item.name
+    return _name(item.path), item.name
+
+
+@cache
+def _name(path: Path) -> str:
+    return path.as_posix().removeprefix(f"{TESTS.as_posix()}/")

@@ -24,14 +24,14 @@ from cloudtrain import environment
 from cloudtrain.checkpoint import Checkpointer
 
 rank, folder = os.environ["RANK"], os.environ["SEEN"]
-checkpointer = Checkpointer(every=2)
+checkpointer = Checkpointer(every=10)
 checkpoint = checkpointer.restore()
 first, total = (checkpoint.step + 1, int(checkpoint.state["total"])) if checkpoint else (1, 0)
 print("starts at", first, os.environ["WANDB_RUN_ID"], os.environ["A_TOKEN"], flush=True)
 last = int(os.environ["LAST"])
 for step in range(first, last + 1):
     total += step
-    time.sleep(1 if first == 1 else 0)
+    time.sleep(0.1 if first == 1 else 0)
     if checkpointer.maybe_save(step, {"total": total}) and rank == "0":
         checkpointer.wait()
         with open(folder + ".new", "w") as file:
@@ -40,7 +40,7 @@ for step in range(first, last + 1):
     environment.exit_if_preempted()
 print("total", total, flush=True)
 """
-LAST = 300
+LAST = 3000
 """Five minutes of steps: the first attempt never gets there."""
 SHORT = 61
 """Seconds until a short time limit: the job begins to end a third of the limit before it."""

@@ -27,6 +27,8 @@ def ending(
         ("ValueError", "x", FailureClass.USER_ERROR),
         ("SyntaxError", "x", FailureClass.SYNTAX_ERROR),
         ("ImportError", "x", FailureClass.IMPORT_ERROR),
+        ("ModuleNotFoundError", "No module named 'nosuch'", FailureClass.IMPORT_ERROR),
+        ("MemoryError", "", FailureClass.OUT_OF_MEMORY),
         ("FileNotFoundError", "x", FailureClass.MISSING_DATA),
         ("OutOfMemoryError", "CUDA out of memory. Tried to allocate 2 GiB", FailureClass.OUT_OF_MEMORY),
         ("RuntimeError", "[enforce fail] DefaultCPUAllocator: can't allocate", FailureClass.OUT_OF_MEMORY),
