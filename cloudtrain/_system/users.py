@@ -9,6 +9,16 @@ from pathlib import Path
 
 ROOT = 0
 
+
+def folder_of_user() -> Path:
+    """A folder in the folder for temporary files that no other user can change. Raises FolderIsOpen or OSError."""
+    import tempfile
+
+    from cloudtrain._system.owned import own_folder
+
+    return Path(own_folder(Path(tempfile.gettempdir(), f"cloudtrain-{user_id()}"), create=True))
+
+
 if sys.platform == "win32":
 
     def user_id() -> int:

@@ -1,32 +1,44 @@
-"""Ports for the servers of a job, which no other job on this machine gets."""
+"""Ports for the servers of a job, which no other job of this user on this machine gets."""
 
 from __future__ import annotations
 
 import contextlib
+import hashlib
+import hmac
 import os
 import socket
+from functools import cache
 
+from cloudtrain._system.files import read_regular
+from cloudtrain._system.owned import FolderIsOpen
 from cloudtrain._system.sockets import claim
+from cloudtrain._system.users import folder_of_user
 
 FIRST_PORT, PORT_COUNT = 20000, 12768
 """Where ports are chosen. Linux uses ports from 32768 on for outgoing connections: those below tend to stay free. Ray's
 workers have those from 10002 to 19999."""
+TRIES = 100
+"""After so many, nearly all of these ports are taken, by another user perhaps: the kernel chooses one."""
+KEY_FILE, KEY_BYTES = "ports-key", 32
 
 _held: list[socket.socket] = []
 """The sockets that hold the ports of this process, until it ends."""
 
 
 def free_port() -> int:
-    """A port that is free now, and that no other job of cloudtrain on this machine chooses while this process runs.
+    """A port that is free now, and that no other job of this user on this machine chooses while this process runs.
 
-    Between this call and the moment when a rank listens, another program may take it.
+    Between this call and the moment when a rank listens, another program may take it, but cannot know which one.
+    Raises OSError if no port is free.
     """
-    while True:
+    for _ in range(TRIES):
         port = FIRST_PORT + int.from_bytes(os.urandom(2), "big") % PORT_COUNT
-        with socket.socket() as probe, contextlib.suppress(OSError):
-            probe.bind(("", port))
-            if hold(port):
+        with contextlib.suppress(OSError):
+            if _is_free(port) and hold(port):
                 return port
+    port = _is_free(0)
+    hold(port)
+    return port
 
 
 def hold(port: int) -> bool:
@@ -35,7 +47,39 @@ def hold(port: int) -> bool:
     On systems other than Linux, every port can be claimed.
     """
     try:
-        _held.append(claim(f"cloudtrain-port-{port}"))
+        _held.append(claim(f"cloudtrain-port-{_name(port)}"))
     except OSError:
         return False
     return True
+
+
+def _is_free(port: int) -> int:
+    """The port; of 0, one that the kernel chooses. Raises OSError if it is taken."""
+    with socket.socket() as probe:
+        probe.bind(("", port))
+        bound: int = probe.getsockname()[1]
+        return bound
+
+
+def _name(port: int) -> str:
+    """The name of a port in the list of sockets, which all users of the machine can read: another one could take a port
+    before a rank listens there, and so end the job."""
+    return hmac.new(_key(), str(port).encode(), hashlib.sha256).hexdigest()[:32]
+
+
+@cache
+def _key() -> bytes:
+    """The secret of this user's processes on this machine; of this process alone if there is no place for it."""
+    fresh = os.urandom(KEY_BYTES)
+    try:
+        path = folder_of_user() / KEY_FILE
+        if not path.exists():
+            unfinished = path.with_name(f"{KEY_FILE}-{os.urandom(8).hex()}")
+            with open(os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
+                file.write(fresh)
+            with contextlib.suppress(FileExistsError):
+                os.link(unfinished, path)  # another process may be faster
+            unfinished.unlink()
+        return read_regular(path, KEY_BYTES) or fresh
+    except (OSError, FolderIsOpen):
+        return fresh

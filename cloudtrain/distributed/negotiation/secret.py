@@ -11,13 +11,12 @@ import hashlib
 import hmac
 import os
 import stat
-import tempfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from cloudtrain._system.files import READ_REGULAR
-from cloudtrain._system.owned import FolderIsOpen, own_folder
-from cloudtrain._system.users import owns, user_id
+from cloudtrain._system.owned import FolderIsOpen
+from cloudtrain._system.users import folder_of_user, owns, user_id
 from cloudtrain.distributed.errors import CollectiveError
 from cloudtrain.errors import StorageError
 from cloudtrain.link.secret import RANKS_FILE, RANKS_VARIABLE, derive, fresh_secret, ranks_secret
@@ -46,15 +45,13 @@ def session_key(secret: str, purpose: str, session: str) -> bytes:
 
 def private_folder() -> Path:
     """A folder in the folder for temporary files that only this user can access. Raises CollectiveError."""
-    folder = Path(tempfile.gettempdir(), f"cloudtrain-{user_id()}")
     try:
-        own_folder(folder, create=True)
+        return folder_of_user()
     except (FolderIsOpen, OSError) as error:
         raise CollectiveError(
-            f"{folder} is not a folder of this user only: {error}",
+            f"there is no folder of this user only: {error}",
             hint=f"Set MASTER_ADDR, MASTER_PORT and {RANKS_VARIABLE} for all ranks.",
         ) from None
-    return folder
 
 
 def _secret_of_user() -> str:

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import os
+import socket
 import subprocess
 import sys
+from functools import cache
+from pathlib import Path
 
 import pytest
 
 from cloudtrain.contract import RankSlot
 from cloudtrain.contract.frameworks import FRAMEWORK_VARIABLES, WorldPorts, framework_variables, without_set
+from cloudtrain.runtime import ports
 from cloudtrain.runtime.ports import FIRST_PORT, PORT_COUNT, free_port, hold
 
 PORTS = WorldPorts(coordinator=1, tracker=2, agent=3)
@@ -82,3 +87,24 @@ def test_no_other_process_chooses_the_same_port() -> None:
     free = "from cloudtrain.runtime.ports import free_port, hold; port = free_port(); print(port, hold(port))"
     ended = subprocess.run([sys.executable, "-c", free], capture_output=True, text=True, check=True)
     assert hold(int(ended.stdout.split()[0]))  # a claim ends with its process
+    names = [line for line in Path("/proc/net/unix").read_text().splitlines() if "@cloudtrain-port-" in line]
+    assert names
+    assert not [line for line in names if line.endswith(str(port))], "another user could take it first"
+
+
+def test_ports_that_another_user_has_taken_do_not_keep_a_job_from_starting(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with socket.create_server(("", 0)) as taken:
+        monkeypatch.setattr(ports, "PORT_COUNT", 1)
+        monkeypatch.setattr(ports, "FIRST_PORT", taken.getsockname()[1])
+        assert ports.free_port() != taken.getsockname()[1]
+
+
+def test_without_its_own_folder_a_process_claims_for_itself(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / f"cloudtrain-{os.getuid()}").write_text("taken by another user")
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    monkeypatch.setattr(ports, "_key", cache(ports._key.__wrapped__))
+    assert not hold(free_port())

@@ -87,7 +87,7 @@ def test_a_symlink_instead_of_the_folder_is_refused(tmp_path: Path, monkeypatch:
     link.symlink_to(elsewhere)
     os.chown(link, NOBODY, NOBODY, follow_symlinks=False)
     with pytest.raises(
-        CollectiveError, match=r"is not a folder of this user only: .* is a link of another user"
+        CollectiveError, match=r"there is no folder of this user only: .* is a link of another user"
     ):
         find_master(TWO, 1.0, {})
     assert list(elsewhere.iterdir()) == []
