@@ -13,8 +13,7 @@ from pathlib import Path
 from cloudtrain import environment
 from cloudtrain.checkpoint.retention import Every, Schedule, schedule
 from cloudtrain.errors import CheckpointError
-from cloudtrain.observe import steady
-from cloudtrain.observe.events import EventLog, parse_event
+from cloudtrain.observe.events import EventLog
 from cloudtrain.observe.progress import VARIABLE
 
 DAY = 86400.0
@@ -27,6 +26,7 @@ FIRST_SECONDS = 30.0
 LEAST_SECONDS = 5.0
 """Between two saves."""
 LEAST_MTBF = 60.0
+LONGEST = 100 * 365 * DAY
 COMMITS = 4
 """Times that a commit takes: the least interval. The network and the storage are free in between."""
 SAVES = 5
@@ -67,15 +67,16 @@ class JobFailures:
         attempt = environ.get("CLOUDTRAIN_ATTEMPT", "")
         self.count = int(attempt) if attempt.isdecimal() else 0
         self._hosts = _host_count(environ.get("SM_HOSTS", ""))
-        path = environ.get(VARIABLE)
-        self._began = (path and _first_time(Path(path))) or steady.now()
+        self._ran_before = _seconds(environ.get("CLOUDTRAIN_RAN", ""))
+        self._began = time.monotonic()
 
     def mtbf(self) -> float:
         """The time of the job per interruption; before the first, what is published for as many hosts."""
         expected = job_mtbf(self._hosts, FAILURES[1])
         if not self.count:
             return expected
-        return min(max((steady.now() - self._began) / self.count, LEAST_MTBF), expected)
+        ran = self._ran_before + time.monotonic() - self._began  # a clock that is set changes nothing
+        return min(max(ran / self.count, LEAST_MTBF), expected)
 
 
 class AutoSchedule:
@@ -189,10 +190,9 @@ def _host_count(hosts: str) -> int:
         return 1
 
 
-def _first_time(events: Path) -> float | None:
-    """When the job began on this host: the time of its first event."""
+def _seconds(text: str) -> float:
     try:
-        with events.open("rb") as file:
-            return float(parse_event(file.readline(1 << 16))["time"])
-    except (OSError, ValueError, KeyError):
-        return None
+        seconds = float(text)
+    except ValueError:
+        return 0.0
+    return seconds if 0 <= seconds <= LONGEST else 0.0

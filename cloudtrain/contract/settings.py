@@ -118,6 +118,8 @@ class Settings:
     -1: the platform counts."""
     attempt: int = 0
     """0 for the first start, 1 for the first retry, ..."""
+    ran: float = 0.0
+    """Seconds that the job has run before this attempt, by a clock that no one can set."""
     restarts_here: bool = False
     """Whether this attempt, if a rank is killed, is followed by another one on the same hosts, with their memory."""
     restart_exit_code: int = 0

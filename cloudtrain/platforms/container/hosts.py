@@ -176,6 +176,7 @@ class ContainerHosts(FolderHosts):
                 binds,
                 user,
                 memory,
+                self.ran,
             )
             container = client.create(spec)
             self._containers.append(container)

@@ -76,12 +76,14 @@ def container_spec(
     binds: Sequence[Bind],
     user: str | None,
     memory: int,
+    ran: float = 0.0,
 ) -> Spec:
     """The container of ``host``, which has index ``rank`` in the job. Takes secrets from this process's environment.
 
     Args:
         memory: the bytes of memory of the engine's machine. As on Linux, ``/dev/shm`` may use half of it by default: a
             limit, which reserves nothing.
+        ran: see `Settings.ran`.
     """
     resources = request["resources"]
     network = network_name(folder.name, folder.path)
@@ -92,7 +94,7 @@ def container_spec(
         network=network,
         entrypoint=request.get("entrypoint"),
         command=request["command"],
-        environment=_environment(request, attempt, user, folder.run_id),
+        environment=_environment(request, attempt, user, folder.run_id, ran),
         binds=binds,
         labels=job_labels(folder.name, folder.path),
         user=user,
@@ -109,7 +111,9 @@ def _capabilities(request: Mapping[str, Any]) -> list[str]:
     return sorted({*CAPABILITIES, *services, *request["capabilities"]})
 
 
-def _environment(request: Mapping[str, Any], attempt: int, user: str | None, run_id: str) -> dict[str, str]:
+def _environment(
+    request: Mapping[str, Any], attempt: int, user: str | None, run_id: str, ran: float
+) -> dict[str, str]:
     given = request_environment(request)
     defaults = _home(user) if user else {}
     if not request["resources"]["gpus"] and NVIDIA.is_dir():
@@ -123,6 +127,7 @@ def _environment(request: Mapping[str, Any], attempt: int, user: str | None, run
         source_channel=SOURCE_CHANNEL,
         channels=(),
         attempt=attempt,
+        ran=ran,
         run_id=run_id,
     )
     own = {

@@ -68,6 +68,8 @@ class Hosts(Protocol):
     """Whether the runtimes upload the outputs. Otherwise, `finish` does, and their events of uploads are ignored."""
     restarts_here: bool
     """Whether this attempt, if a rank is killed, is followed by another one on the same hosts."""
+    ran: float
+    """Seconds that the job has run before this attempt."""
 
     def assign(self, left_out: Sequence[str], dropped: Sequence[str]) -> None:
         """Give every host its place in the next attempt: see `assign`."""
@@ -121,6 +123,7 @@ class FolderHosts:
     resources = ""
     upload = True
     restarts_here = False
+    ran = 0.0
 
     def __init__(self, folder: JobFolder, names: Sequence[str]) -> None:
         self._folder = folder
@@ -184,6 +187,7 @@ class FolderHosts:
         return replace(
             request_settings(self._request),
             attempt=attempt,
+            ran=self.ran,
             run_id=self._folder.run_id,
             restarts_here=self.restarts_here,
         )

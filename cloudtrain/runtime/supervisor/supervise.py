@@ -280,6 +280,7 @@ class Supervisor:
         self._take_price()
         is_spent = RETRIES.is_spent(self._record, self._request)
         self._hosts.restarts_here = not is_spent and not self._hosts.may_lose_some
+        self._hosts.ran = round(self._ran, 1) if self._record.attempt else 0.0
         self._update()
         self._events.emit("attempt", attempt=self._record.attempt, **price_of(self._request))
         until = self._clock() + RETRY_SECONDS

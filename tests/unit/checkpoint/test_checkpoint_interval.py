@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import json
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,7 +11,7 @@ from typing import Any
 import pytest
 from checkpoint_trees import saver
 
-from cloudtrain.checkpoint.interval import AutoSchedule, JobFailures, best_interval, job_mtbf
+from cloudtrain.checkpoint.interval import LEAST_MTBF, AutoSchedule, JobFailures, best_interval, job_mtbf
 from cloudtrain.environment import _preemption
 from cloudtrain.errors import CheckpointError
 from cloudtrain.observe.events import read_events
@@ -34,10 +33,11 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[float]]:
 
 @pytest.fixture
 def job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The events of a job that began an hour ago on two hosts."""
+    """The events of a job on two hosts that has run for an hour before this attempt."""
     path = tmp_path / "events.jsonl"
-    path.write_text(json.dumps({"time": 1e9 - HOUR, "source": "algo-1", "event": "host"}) + "\n")
+    path.touch()
     monkeypatch.setenv("CLOUDTRAIN_EVENTS_FILE", str(path))
+    monkeypatch.setenv("CLOUDTRAIN_RAN", str(HOUR))
     monkeypatch.setenv("SM_HOSTS", '["algo-1", "algo-2"]')
     monkeypatch.delenv("CLOUDTRAIN_ATTEMPT", raising=False)
     return path
@@ -73,17 +73,49 @@ def test_before_a_failure_what_is_published_for_as_many_hosts(job: Path, clock: 
     assert JobFailures().mtbf() == job_mtbf(2, 6.5)
 
 
+@pytest.mark.parametrize("step", [5 * HOUR, -5 * HOUR], ids=["ahead", "back"])
+def test_a_clock_that_is_set_changes_nothing(
+    job: Path, clock: list[float], monkeypatch: pytest.MonkeyPatch, step: float
+) -> None:
+    monkeypatch.setenv("CLOUDTRAIN_ATTEMPT", "4")
+    schedule = AutoSchedule("2h")
+    now = time.time()
+    monkeypatch.setattr("time.time", lambda: now + step)
+    assert intervals(schedule, clock, 180, 2.0) == [30, 60, 120]
+    assert JobFailures().mtbf() == HOUR / 4
+
+
+@pytest.mark.parametrize("factor", [10.0, 0.1])
+def test_the_interval_follows_a_save_that_costs_ten_times_as_much_or_as_little(
+    clock: list[float], job: Path, monkeypatch: pytest.MonkeyPatch, factor: float
+) -> None:
+    monkeypatch.setenv("CLOUDTRAIN_ATTEMPT", "4")
+    schedule, cost, moments = AutoSchedule("30m"), 1.0, []
+    for moment in range(40_000):
+        clock[0] = moment
+        if schedule.is_due(moment):
+            moments.append(moment)
+            cost = factor if len(moments) > 20 else 1.0
+            schedule.saved(moment)
+            schedule.stopped(cost)
+    for number in (20, 25, len(moments) - 1):
+        expected = best_interval((HOUR + moments[number - 1]) / 4, 1.0 if number == 20 else factor)
+        assert moments[number] - moments[number - 1] == pytest.approx(min(expected, 1800), abs=1.01)
+
+
 @pytest.mark.parametrize(
-    ("began", "attempt", "hosts"),
-    [("", "x", "["), ("no event\n", "-1", "3"), ('{"event": "host", "time": "x"}\n', "", "null")],
+    ("ran", "attempt", "hosts"), [("", "x", "["), ("nan", "-1", "3"), ("1e999", "", "null"), ("-1", "0", "0")]
 )
 def test_what_a_script_has_written_over_is_not_relied_on(
-    job: Path, clock: list[float], began: str, attempt: str, hosts: str, monkeypatch: pytest.MonkeyPatch
+    clock: list[float], ran: str, attempt: str, hosts: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    job.write_text(began)
+    monkeypatch.setenv("CLOUDTRAIN_RAN", ran)
     monkeypatch.setenv("CLOUDTRAIN_ATTEMPT", attempt)
     monkeypatch.setenv("SM_HOSTS", hosts)
-    assert JobFailures().mtbf() == job_mtbf(1, 6.5)
+    failures = JobFailures()
+    assert failures.mtbf() == job_mtbf(1, 6.5)
+    failures.count = 1
+    assert failures.mtbf() == LEAST_MTBF
 
 
 def test_a_slow_commit_is_not_followed_by_the_next_immediately(
