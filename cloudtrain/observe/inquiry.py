@@ -1,32 +1,98 @@
 """Questions of the runtime to a rank that hangs: which collectives is it in?
 
 The Python stacks of such a rank often end in a call that waits for a GPU. Its main thread executes no Python, but the
-call lets other threads run. One of them waits for a byte in a named pipe, and answers with a text in a file. Both are
+call lets other threads run. One of them waits for a byte in a named pipe, and answers with JSON in a file. Both are
 next to the file of the rank's `heartbeat`.
 """
 
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import stat
 import threading
-from typing import Callable
+from collections.abc import Mapping, Sequence
+from typing import Any, Callable, NamedTuple
 
 from cloudtrain._system.files import READ_REGULAR, read_regular
+from cloudtrain._system.text import escape_text
+from cloudtrain.contract.documents import Fields, is_count, parse_json
 from cloudtrain.observe.heartbeat import VARIABLE
 
-LARGEST = 1 << 16
+LARGEST = 1 << 17
 """Bytes of an answer."""
+LONGEST_TEXT = 1 << 13
+LONGEST_CALL, LONGEST_GROUP = 120, 60
+MOST_GROUPS = 48
+"""Of a rank. Those in which it waits come first."""
 
-_served: set[str] = set()
-"""The pipes that this process waits at."""
+_served: dict[str, list[Callable[[], Answer]]] = {}
+"""Who answers at the pipes that this process waits at, by the path of the heartbeat."""
 
 
-def answer_with(describe: Callable[[], str]) -> None:
-    """Answer every question of the runtime with the text of ``describe``, from a thread. Does nothing outside a job."""
+class InGroup(NamedTuple):
+    """How far a rank is among the collectives of one process group."""
+
+    entered: int = 0
+    """The number of the last one that it has begun."""
+    waits: int = 0
+    """The number of the first one that is not complete; 0: all are."""
+    call: str = ""
+    """That one, such as ``gloo:all_reduce of Float[3]``."""
+
+
+class Answer(NamedTuple):
+    """The collectives that a rank is in."""
+
+    text: str = ""
+    """Lines for people."""
+    groups: Mapping[str, InGroup] = {}
+    """By the name of a process group that has the same name on all ranks."""
+
+    def to_json(self) -> str:
+        """ASCII, and no longer than `LARGEST`."""
+        return json.dumps({"text": self.text[:LONGEST_TEXT], "groups": items_of(self.groups)})
+
+    @classmethod
+    def of_json(cls, data: bytes) -> Answer:
+        """The inverse of `to_json`. Raises ValueError for anything else."""
+        given = Fields(parse_json(data))
+        return cls(_printable(given.text("text"), LONGEST_TEXT), groups_of(given.items("groups")))
+
+
+def items_of(groups: Mapping[str, InGroup]) -> list[tuple[str, int, int, str]]:
+    """The groups of an `Answer` as data for JSON."""
+    first = sorted(groups.items(), key=lambda group: not group[1].waits)[:MOST_GROUPS]
+    return [(name[:LONGEST_GROUP], at.entered, at.waits, at.call[:LONGEST_CALL]) for name, at in first]
+
+
+def groups_of(items: Sequence[Any]) -> dict[str, InGroup]:
+    """The inverse of `items_of`, of JSON that a script may have forged. Raises ValueError or TypeError."""
+    found = {}
+    for item in items[:MOST_GROUPS]:
+        if not isinstance(item, (list, tuple)) or len(item) != 4:
+            raise ValueError("a process group is not a list of four values")
+        name, entered, waits, call = item
+        if not (isinstance(name, str) and isinstance(call, str) and is_count(entered) and is_count(waits)):
+            raise ValueError("a process group has values of other types")
+        found[_printable(name, LONGEST_GROUP)] = InGroup(entered, waits, _printable(call, LONGEST_CALL))
+    return found
+
+
+def _printable(text: str, longest: int) -> str:
+    """The beginning of a text, without control characters and lone surrogates."""
+    return escape_text(text[:longest])
+
+
+def answer_with(answer: Callable[[], Answer]) -> None:
+    """Answer every question of the runtime with this, too, from a thread. Does nothing outside a job."""
     path = os.environ.get(VARIABLE)
-    if path is None or path in _served:
+    if path is None:
+        return
+    if path in _served:
+        if answer not in _served[path]:
+            _served[path].append(answer)
         return
     from cloudtrain._system.descriptors import open_named_pipe, set_blocking
 
@@ -37,10 +103,8 @@ def answer_with(describe: Callable[[], str]) -> None:
         set_blocking(pipe, True)
     except OSError:  # a full disk, or a file system without pipes: the report has the stacks only
         return
-    _served.add(path)
-    threading.Thread(
-        target=_serve, args=(pipe, _answer(path), describe), name="cloudtrain-inquiry", daemon=True
-    ).start()
+    _served[path] = [answer]
+    threading.Thread(target=_serve, args=(pipe, path), name="cloudtrain-inquiry", daemon=True).start()
 
 
 def ask(heartbeat_path: str) -> bool:
@@ -59,24 +123,30 @@ def ask(heartbeat_path: str) -> bool:
         os.close(pipe)
 
 
-def answer(heartbeat_path: str) -> str:
-    """The rank's answer; empty if there is none yet."""
+def read_answer(heartbeat_path: str) -> Answer | None:
+    """The rank's answer; None if there is none yet, or one that is not readable."""
     try:
-        return read_regular(_answer(heartbeat_path), LARGEST).decode(errors="replace")
-    except OSError:
-        return ""
+        return Answer.of_json(read_regular(_answer(heartbeat_path), LARGEST))
+    except (OSError, ValueError):
+        return None
 
 
-def _serve(pipe: int, path: str, describe: Callable[[], str]) -> None:
+def _serve(pipe: int, path: str) -> None:
     while os.read(pipe, 1):
-        try:
-            text = describe()
-        except Exception as error:  # in any state of the rank
-            text = f"{type(error).__name__}: {error}"
+        answers = [_safely(describe) for describe in _served[path]]
+        groups = {name: at for found in answers for name, at in found.groups.items()}
+        text = "\n".join(found.text for found in answers if found.text)
         with contextlib.suppress(OSError):
-            with open(f"{path}.new", "w", errors="backslashreplace") as file:
-                file.write(text[: LARGEST // 4])
-            os.replace(f"{path}.new", path)
+            with open(f"{_answer(path)}.new", "w") as file:
+                file.write(Answer(text, groups).to_json())
+            os.replace(f"{_answer(path)}.new", _answer(path))
+
+
+def _safely(answer: Callable[[], Answer]) -> Answer:
+    try:
+        return answer()
+    except Exception as error:  # in any state of the rank
+        return Answer(f"{type(error).__name__}: {error}")
 
 
 def _pipe(heartbeat_path: str) -> str:

@@ -38,8 +38,9 @@ from cloudtrain.contract.settings import NOTIFY_ON_HANG, STOP_ON_HANG
 from cloudtrain.observe import EventLog, steady
 from cloudtrain.observe.events import Event, to_line
 from cloudtrain.observe.hanging import HANGING, SCRIPT, Hanging
+from cloudtrain.runtime.diagnose.collectives import with_records
 from cloudtrain.runtime.diagnose.first_cause import SETTLE_SECONDS, Failures
-from cloudtrain.runtime.diagnose.hangs import HINT, Hang
+from cloudtrain.runtime.diagnose.hangs import HINT, Hang, places_in
 from cloudtrain.runtime.diagnose.silence import JobWatch, Silence
 from cloudtrain.runtime.launchers.gpu_environment import differing_gpus
 from cloudtrain.runtime.leader_links import HostLink, LeaderLinks, Message, Say, Waiting
@@ -416,7 +417,8 @@ class Leader:
         stacks = "\n".join(self._stacks[host] for host in self._hosts if host in self._stacks)
         report = self._failures.cause(self._ended)
         if self._watch.hanging is None:
-            report = self._hang.blame(report, stacks, self._ended)
+            places = with_records(places_in(stacks), self._collector.records)
+            report = self._hang.blame(report, places, self._ended)
         if stacks:
             report = FailureReport.from_dict({**report.to_dict(), "stacks": stacks})
         self._abortion = {"type": "abort", "report": report.shortened(LARGEST_REPORT).to_dict()}

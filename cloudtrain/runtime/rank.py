@@ -153,7 +153,7 @@ def _run(script: Callable[[], None]) -> None:
     """Run the script and record how it ended, before the process ends normally."""
     owner = os.getpid()
     _dump_stacks_on_signal()
-    _watch_loaders()
+    _watch_torch()
     warn = _watch_for_place()
     try:
         script()
@@ -283,16 +283,22 @@ def _text(text: str) -> str:
     return text.encode("utf-8", "backslashreplace").decode()
 
 
-def _watch_loaders() -> None:
-    """Let the script's ``DataLoader`` report how long the rank waits for it, once the script has imported torch."""
+def _watch_torch() -> None:
+    """Once the script has imported torch: its ``DataLoader`` reports waits, and its process groups where they are."""
 
-    def watch(module: ModuleType) -> None:
+    def watch_data(module: ModuleType) -> None:
         from cloudtrain.observe.data_wait import watch_loaders
 
         watch_loaders(module)
 
+    def watch_collectives(module: ModuleType) -> None:
+        from cloudtrain.observe.flight_recorder import watch_groups
+
+        watch_groups(module)
+
     if HEARTBEAT in os.environ:
-        sys.meta_path.insert(0, AfterImport("torch.utils.data.dataloader", watch))
+        sys.meta_path.insert(0, AfterImport("torch.utils.data.dataloader", watch_data))
+        sys.meta_path.insert(0, AfterImport("torch.distributed.distributed_c10d", watch_collectives))
 
 
 def _dump_stacks_on_signal() -> None:

@@ -15,6 +15,7 @@ from cloudtrain._system.retries import again
 from cloudtrain.contract.documents import Fields, is_count
 from cloudtrain.observe import EventLog
 from cloudtrain.observe.events import Event, to_line
+from cloudtrain.observe.inquiry import InGroup, groups_of
 from cloudtrain.observe.stacks import (
     GROUP,
     MOST_GROUPS,
@@ -23,6 +24,7 @@ from cloudtrain.observe.stacks import (
     StackGroup,
     show_ranks,
 )
+from cloudtrain.runtime.diagnose.collectives import Records, with_records
 from cloudtrain.runtime.diagnose.hangs import Place
 
 SECONDS, NATIVE_SECONDS, HANG_SECONDS = 5.0, 60.0, 2.0
@@ -81,13 +83,19 @@ class StackCollector:
         self._missing: list[str] = []
         self._groups: dict[tuple[str, ...], _Members] = {}
         """By the fields `_FIELDS`."""
+        self._records: dict[int, Mapping[str, InGroup]] = {}
         self._writer: threading.Thread | None = None
+
+    @property
+    def records(self) -> Records:
+        """The flight records of the ranks that have sent one since the last request."""
+        return self._records
 
     def request_for_hang(self) -> Message:
         """The same before ranks that hang are ended: there is little time."""
         self.finish()
         self._wants_native = False
-        return {**self._begin(HANG_SECONDS, why=HANG), "hangs": True}
+        return {**self._begin(HANG_SECONDS, why=HANG), "hangs": True, "collectives": True}
 
     def request(self, *, native: bool = False, why: str = "") -> Message | None:
         """The message that all hosts need; None if another request is being answered, whose result serves both."""
@@ -100,8 +108,15 @@ class StackCollector:
         self._id, self._native, self._why = os.urandom(6).hex(), native, why
         self._began = self._clock()
         self._deadline = self._began + seconds + SPARE_SECONDS
-        self._missing, self._groups = list(self._order), {}
-        return {"type": "dump", "id": self._id, "native": native, "seconds": seconds, "hangs": False}
+        self._missing, self._groups, self._records = list(self._order), {}, {}
+        return {
+            "type": "dump",
+            "id": self._id,
+            "native": native,
+            "seconds": seconds,
+            "hangs": False,
+            "collectives": why == SILENT,
+        }
 
     def add(self, host: str, message: Mapping[str, Any]) -> None:
         """Add the answer of a host. Raises ValueError or TypeError if it is none."""
@@ -114,7 +129,11 @@ class StackCollector:
         ]
         if not all(ranks and all(map(is_count, ranks)) for _, _, ranks in found):
             raise ValueError("the ranks of a group are not numbers")
+        records = {rank: groups_of(groups) for rank, groups in fields.items("collectives", ())}
+        if not all(map(is_count, records)):
+            raise ValueError("the ranks of flight records are not numbers")
         self._missing.remove(host)
+        self._records.update(records)
         for key, kind, ranks in found:
             members = self._groups.setdefault(key, _Members(kind))
             members.ranks += ranks
@@ -157,12 +176,14 @@ class StackCollector:
             self._writer.join(WRITE_SECONDS)
 
     def _places(self) -> Places:
-        return {
+        found = {
             rank: (Place(members.kind, where or state), stack)
             for (process, state, where, stack), members in self._groups.items()
             for rank in members.ranks
             if not process
         }
+        places = with_records({rank: place for rank, (place, _) in found.items()}, self._records)
+        return {rank: (place, found[rank][1]) for rank, place in places.items()}
 
     def write(self, lines: bytes) -> None:
         """Append the lines from another thread: a disk that hangs or fails must not delay the leader."""

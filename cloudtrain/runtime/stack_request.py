@@ -18,7 +18,7 @@ from cloudtrain.runtime.diagnose.tracers import Frame, Tracer
 from cloudtrain.runtime.run_folder import heartbeat_path
 
 ANSWER_SECONDS = 1.0
-"""Seconds that a rank that hangs may take to report which collectives it is in."""
+"""Seconds that a rank may take to report which collectives it is in, before it is ended because it hangs."""
 LONGEST_TEXT = 1 << 16
 """Characters of the stacks of one host, as text, divided among its ranks."""
 LONGEST_WHERE = 200
@@ -46,6 +46,8 @@ class StackRequest:
     native: bool
     hangs: bool
     """Whether the ranks hang: the report of the failure then needs the stacks as text, of all threads."""
+    collectives: bool
+    """Whether the ranks are asked which collectives they are in."""
 
     @classmethod
     def of(
@@ -61,7 +63,7 @@ class StackRequest:
         Args:
             python: the script's interpreter.
         """
-        wanted = {name: message[name] for name in ("id", "seconds", "native", "hangs")}
+        wanted = {name: message[name] for name in ("id", "seconds", "native", "hangs", "collectives")}
         programs = os.path.dirname(python or "")
         return cls(
             run=str(paths.run), ranks=ranks, ended=ended, code=str(paths.code), programs=programs, **wanted
@@ -70,8 +72,8 @@ class StackRequest:
     def answer(self) -> dict[str, Any]:
         """The answer for the leader, as data for JSON."""
         beats = {process.rank: heartbeat_path(self.run, process.local) for process in self.ranks}
-        deadline = time.monotonic() + ANSWER_SECONDS
-        asked = [beat for beat in beats.values() if self.hangs and inquiry.ask(beat)]
+        deadline = time.monotonic() + (ANSWER_SECONDS if self.hangs else self.seconds)
+        asked = [beat for beat in beats.values() if self.collectives and inquiry.ask(beat)]
         tracer = Tracer.find([self.programs])
         taken = take(self.run, self.ranks, self.seconds, tracer, native=self.native, all_threads=self.hangs)
         if self.native and tracer is None:
@@ -83,13 +85,15 @@ class StackRequest:
             Taken(RankProcess(rank, 0, 0), state=f"has ended with exit code {code}")
             for rank, code in self.ended.items()
         ]
-        answer = {"id": self.id, "groups": to_groups([*taken, *gone], self.code)}
-        if not self.hangs:
-            return answer
-        while not all(map(inquiry.answer, asked)) and time.monotonic() < deadline:
+        answer: dict[str, Any] = {"id": self.id, "groups": to_groups([*taken, *gone], self.code)}
+        while not all(map(inquiry.read_answer, asked)) and time.monotonic() < deadline:
             time.sleep(0.05)
-        collectives = {rank: inquiry.answer(beat).strip() for rank, beat in beats.items()}
-        return {**answer, "text": stacks_text(taken, collectives)}
+        given = {rank: inquiry.read_answer(beat) for rank, beat in beats.items() if beat in asked}
+        answers = {rank: one for rank, one in given.items() if one is not None}
+        answer["collectives"] = [(rank, inquiry.items_of(one.groups)) for rank, one in answers.items()]
+        if self.hangs:
+            answer["text"] = stacks_text(taken, {rank: one.text for rank, one in answers.items()})
+        return answer
 
 
 def to_groups(taken: Iterable[Taken], code: str = "") -> list[dict[str, Any]]:

@@ -21,7 +21,7 @@ from cloudtrain.distributed.negotiation.messages import GLOBAL, CollectiveRespon
 from cloudtrain.distributed.negotiation.rendezvous import all_have_read, connect, find_master
 from cloudtrain.distributed.options import cycle_seconds, logger
 from cloudtrain.distributed.process_set import ProcessSet, process_sets_of, with_id
-from cloudtrain.distributed.torch import _flight_recorder, _state
+from cloudtrain.distributed.torch import _position, _state
 from cloudtrain.distributed.torch._devices import choose_device
 from cloudtrain.distributed.torch._failures import abort, end_work, on_death, script_failed
 from cloudtrain.distributed.torch._join import contribute
@@ -30,7 +30,7 @@ from cloudtrain.distributed.torch._ops import combine
 from cloudtrain.distributed.torch._rendezvous import init_process_group, on_loopback, shared_store
 from cloudtrain.distributed.torch._state import Context, Groups, global_process_set
 from cloudtrain.distributed.world import World
-from cloudtrain.observe import inquiry
+from cloudtrain.observe import flight_recorder, inquiry
 from cloudtrain.observe.checkpointing import recover
 
 __all__ = [
@@ -114,7 +114,8 @@ def init(
     recover()
     logger.info("rank %d of %d: %s", world.rank, world.size, world)
     if not context.alone:
-        inquiry.answer_with(_flight_recorder.describe)
+        inquiry.answer_with(_position.answer)
+        inquiry.answer_with(flight_recorder.answer)
     try:
         _timeline.attach(world, None if context.alone else context.client.channel.ask_time)
         for process_set in sets:

@@ -257,11 +257,13 @@ class Hang:
             self._ranks[position.rank] = host, position
         self._tails[host], self._limit = tail, limit
 
-    def blame(self, report: FailureReport, stacks: str = "", ended: Sequence[int] = ()) -> FailureReport:
+    def blame(
+        self, report: FailureReport, places: Mapping[int, Place] | None = None, ended: Sequence[int] = ()
+    ) -> FailureReport:
         """The report of a hang, with the rank that the others wait for.
 
         Args:
-            stacks: the stacks of all ranks. They decide where the heartbeats do not.
+            places: of all ranks. They decide where the heartbeats do not.
             ended: ranks that have exited with code 0.
         """
         if report.failure_class != FailureClass.HANG or not self._ranks:
@@ -270,7 +272,7 @@ class Hang:
         positions = [position for _, position in self._ranks.values()]
         blamed = _suspect(positions)
         message = _explain(blamed, positions, self._limit)
-        verdict = None if _is_clear(positions) else judge(places_in(stacks), ended)
+        verdict = None if _is_clear(positions) else judge(places or {}, ended)
         if verdict and len(verdict.ranks) > 1 and len(verdict.ranks) < len(positions):
             blamed = _suspect(position for position in positions if position.rank in verdict.ranks)
             others = ", ".join(str(rank) for rank in verdict.ranks if rank != blamed.rank)

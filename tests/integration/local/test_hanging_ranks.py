@@ -32,7 +32,7 @@ def blame(stacks: str, ended: tuple[int, ...] = ()) -> FailureReport:
     hang = Hang()
     positions = [list(Position(rank, 0, False, 20.0 - rank)) for rank in (0, 1, 2) if rank not in ended]
     hang.add("algo-1", {"positions": positions, "limit": 5.0, "tail": []})
-    return hang.blame(FailureReport(FailureClass.HANG, "", rank=0), stacks, ended)
+    return hang.blame(FailureReport(FailureClass.HANG, "", rank=0), places_in(stacks), ended)
 
 
 def test_a_rank_that_does_something_else(stacks: dict[str, str]) -> None:

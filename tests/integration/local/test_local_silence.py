@@ -35,16 +35,15 @@ IN_LOADER = """
         dist.all_reduce(batch)
         print("step", flush=True)
 """
-SKIPS = """
+SWAPS = """
     import os
     if os.environ["CLOUDTRAIN_ATTEMPT"] != "0":
         raise SystemExit  # before torch is imported
     import torch, torch.distributed as dist
     dist.init_process_group("gloo")
-    dist.all_reduce(torch.ones(1))
-    if dist.get_rank() != 1:
-        dist.all_reduce(torch.ones(1))
-    dist.barrier()
+    groups = [None, dist.new_group()]
+    for group in reversed(groups) if dist.get_rank() == 1 else groups:
+        dist.all_reduce(torch.ones(1), group=group)
 """
 SAVES = """
     from cloudtrain.checkpoint import Checkpointer
@@ -99,6 +98,8 @@ def test_a_rank_in_its_data_loader(run: Run, stopped: list[Job], tmp_path: Path)
     assert found["message"] == message
     assert found["stack"].startswith("__getitem__ (train.py:10)")
     assert found["seconds"] >= LIMIT
+    kept = folder(job).host("algo-1").output_data / "flight-recorder" / "gloo"
+    assert sorted(path.name for path in kept.iterdir()) == ["rank_0", "rank_1"]
     assert job.status == JobStatus.RUNNING
     shown = CliRunner().invoke(describe, [job.name])
     assert "hangs         no sign of life for" in shown.stderr, shown.output
@@ -107,13 +108,14 @@ def test_a_rank_in_its_data_loader(run: Run, stopped: list[Job], tmp_path: Path)
     assert message in told.read_text()
 
 
-def test_a_collective_that_one_rank_skips_restarts_the_job(run: Run) -> None:
+def test_a_rank_whose_flight_record_differs_restarts_the_job(run: Run) -> None:
     options = {"hang_after": LIMIT, "on_hang": "restart", "max_retry_attempts": 1}
-    job = run(SKIPS, distribution=THREE_RANKS, **options)
+    job = run(SWAPS, distribution=THREE_RANKS, **options)
     assert (job.status, job.describe().attempt) == (JobStatus.COMPLETED, 1)
     [retry] = events(job, "retry")
     assert "rank 1 on algo-1 hangs: no sign of life" in retry["failure"]
-    assert "rank 0 in all_reduce at train.py:9, rank 1 in barrier at train.py:10" in retry["failure"]
+    where = "in all_reduce at train.py:9 (gloo:all_reduce of Float[1], number 1 of gloo"
+    assert f"rank 0 {where} 0 default_pg), rank 1 {where} 1 " in retry["failure"]
     assert "restarting, restart after a hang 1 of 1" in job.logs()
 
 
