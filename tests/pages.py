@@ -1,9 +1,10 @@
 """Which pages of the documentation CI runs: those that changed, or whose named code changed. A plugin of `conftest`.
 
-`LOCK` holds a hash of each page that passed. The hash covers the page and the files that it names: the modules it
-imports, the commands it calls, the examples it uses; of an example's README, all files of the example. Benchmarks are
-pages too. CI runs a page whose hash differs. Every other run records the pages that passed, and the lock is committed;
-``./scripts/soak`` runs them all. A comparison with an earlier commit would fail in a shallow clone.
+`LOCK` holds a hash of each page that passed. The hash covers the blocks of the page that a Reader saves or runs, and
+the files that these name: the modules they import, the commands they call, the examples they use; of an example's
+README, all files of the example. No sentence between the blocks decides how they run. Benchmarks are pages too, with
+all their text. CI runs a page whose hash differs. Every other run records the pages that passed, and the lock is
+committed; ``./scripts/soak`` runs them all. A comparison with an earlier commit would fail in a shallow clone.
 """
 
 from __future__ import annotations
@@ -15,10 +16,10 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import pytest
+from documents import REPOSITORY, read_blocks
 
 import cloudtrain
 
-REPOSITORY = Path(__file__).parents[1]
 PACKAGE = REPOSITORY / "cloudtrain"
 LOCK = Path(__file__).parent / "e2e" / "pages.lock"
 PASSED = "page"
@@ -71,21 +72,33 @@ def lock_line(page: str) -> str:
 
 def page_hash(page: str) -> str:
     path = REPOSITORY / page
-    digest = hashlib.sha256()
-    named = named_files(path.read_text(encoding="utf-8"))
+    text = followed_text(path)
+    named = named_files(text)
     if page.startswith("examples/"):
         named |= {file for file in path.parent.iterdir() if file.suffix in (".py", ".yaml")}
     if page.startswith("benchmarks/"):
         named |= {*path.parent.glob("_*.py")}
-    for file in (path, *sorted(named)):
+    digest = hashlib.sha256(f"{page}\0{text}\0".encode())
+    for file in sorted(named):
         digest.update(
             f"{file.relative_to(REPOSITORY)}\0".encode() + hashlib.sha256(file.read_bytes()).digest()
         )
     return digest.hexdigest()[:16]
 
 
+def followed_text(path: Path) -> str:
+    """The blocks of a Markdown page that a Reader saves or runs; of another file, its text."""
+    if path.suffix != ".md":
+        return path.read_text(encoding="utf-8")
+    return "".join(
+        f"```{block.language} {block.file_name}\n{block.text}```\n"
+        for block in read_blocks(path)
+        if block.is_followed
+    )
+
+
 def named_files(text: str) -> set[Path]:
-    """The files of the repository that a page names; of a folder, all files.
+    """The files of the repository that a text names; of a folder, all files.
 
     Of a package, only what it offers: tests in every run cover its modules.
     """

@@ -44,7 +44,20 @@ class Interpreter:
 
 
 COMMAND = Interpreter(
-    sys.executable, ("botocore_data", "boto3", "cloudtrain.cli.submit", "cloudtrain.cli.list")
+    sys.executable,
+    (
+        *("botocore_data", "boto3", "difflib", "cloudtrain.__main__", "cloudtrain.cli._main"),
+        *("cloudtrain.cli.submit", "cloudtrain.cli.list", "cloudtrain.cli.jobs", "cloudtrain.cli._view"),
+        # of packages that import their modules on first use
+        *("cloudtrain.cli._commands", "cloudtrain.cli._submit_fields", "cloudtrain.submission"),
+        *("cloudtrain.job", "cloudtrain.index.database", "cloudtrain._display.view", "rich.rule"),
+        *("cloudtrain.history.described", "cloudtrain.history.refresh", "cloudtrain.history.shared"),
+        *("cloudtrain.spec.job", "cloudtrain.spec.documents", "cloudtrain.spec.warnings"),
+        *("cloudtrain.spec._loader", "cloudtrain.spec.explain", "cloudtrain.observe.summary"),
+        *("cloudtrain.packaging._pack", "cloudtrain.packaging.imports"),
+        *("cloudtrain.platforms.local.platform", "cloudtrain.platforms.local.render"),
+        *("cloudtrain.platforms.supervised.job_summary", "cloudtrain.observe.timeline.recent"),
+    ),
 )
 """For the ``cloudtrain`` program."""
 SUPERVISOR = Interpreter(
@@ -52,6 +65,11 @@ SUPERVISOR = Interpreter(
     (
         *("botocore_data", "boto3", "cloudtrain.platforms.supervised.main"),
         *("cloudtrain.platforms.local.supervisor", "cloudtrain.platforms.local.doctor"),
+        # which a supervisor imports when an attempt ends, and a host when it starts and when it uploads
+        *("cloudtrain.runtime.supervisor.event_summary", "cloudtrain.observe.goodput"),
+        *("cloudtrain.observe.summary", "cloudtrain.runtime.checkpoint_copies", "cloudtrain.link.tls"),
+        *("cloudtrain.runtime.outputs.upload", "cloudtrain.storage.file", "cloudtrain.storage.transfer"),
+        "cloudtrain.environment.job",
     ),
 )
 """For the supervisors of jobs on this machine, and their hosts, which they fork."""

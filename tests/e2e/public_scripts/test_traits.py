@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 from command import cloudtrain
+from warm_python import WITHOUT_COMPILER
 
 from cloudtrain.storage import open_store
 from cloudtrain.testing import S3Server
@@ -50,6 +51,8 @@ class Launch:
 def launch(s3_server: S3Server, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Launch]:
     folder = tmp_path_factory.mktemp("traits")
     shutil.copytree(TRAITS, folder / FOLDER)
+    with open(folder / FOLDER / "model_def.py", "a") as module:
+        module.write(f"\n{WITHOUT_COMPILER}\n")
     with pytest.MonkeyPatch.context() as patch:
         for name, value in {
             **s3_server.env,

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import io
 import re
+import shutil
 import subprocess
 import sys
 import tarfile
 from pathlib import Path
 
 import pytest
+import without_compiler
 from engine_daemon import Engine
 
 from cloudtrain import Estimator
@@ -35,9 +37,15 @@ def test_digits_on_four_ranks(
     engine: Engine = request.getfixturevalue(name)
     data, out, checkpoints = (tmp_path.joinpath(name).as_uri() for name in ("data", "out", "checkpoints"))
     subprocess.run([sys.executable, str(EXAMPLE / "prepare.py"), data], check=True)
+    source = shutil.copytree(EXAMPLE, tmp_path / "source")
+    shutil.copy(without_compiler.__file__, source)
+    script = (source / "train.py").read_text()
+    (source / "train.py").write_text(
+        script.replace("import torch\n", "import torch\nimport without_compiler\n", 1)
+    )
     estimator = Estimator(
         "train.py",
-        source_dir=str(EXAMPLE),
+        source_dir=str(source),
         instance_type="local",
         image_uri=base_image,
         platform_options={"engine": engine.url},

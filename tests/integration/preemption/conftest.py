@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import textwrap
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -11,6 +12,8 @@ import pytest
 from waiting import wait_for_end
 
 from cloudtrain import Estimator, Job
+
+sys.path.append(str(Path(__file__).parents[1] / "distributed"))
 
 Submit = Callable[..., Job]
 

@@ -7,50 +7,43 @@ from pathlib import Path
 
 import pytest
 import torch
-from waiting import wait_for_end
-from warm_python import WITHOUT_COMPILER
+from ranks import run_ranks
 
-from cloudtrain import Job, JobStatus
 from cloudtrain.checkpoint import Checkpointer
 from cloudtrain.checkpoint.torch import capture
 
-Submit = Callable[..., Job]
-
 RESTORES = """
-    import argparse
-    from pathlib import Path
+import argparse
+from pathlib import Path
 
-    import torch
-    from torch import nn
+import torch
+from torch import nn
 
-    import cloudtrain.distributed.torch as hvd
-    from cloudtrain.checkpoint import Checkpointer
-    from cloudtrain.checkpoint.torch import restore_or_broadcast
-    from cloudtrain.errors import CheckpointError
+import cloudtrain.distributed.torch as hvd
+from cloudtrain.checkpoint import Checkpointer
+from cloudtrain.checkpoint.torch import restore_or_broadcast
+from cloudtrain.errors import CheckpointError
 
-    WITHOUT_COMPILER
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--places", type=Path)
+parser = argparse.ArgumentParser()
+parser.add_argument("--places", type=Path)
 
-    hvd.init()
-    for place in sorted(parser.parse_args().places.iterdir()):
-        torch.manual_seed(hvd.rank())
-        model = nn.Sequential(nn.Linear(2, 2), nn.BatchNorm1d(2))
-        optimizer = torch.optim.Adam(model.parameters())
-        try:
-            step = restore_or_broadcast(Checkpointer(place), model=model, optimizer=optimizer)
-        except CheckpointError as error:
-            print(f"{place.name}: error: {error.message}", flush=True)
-        else:
-            everything = [*model.state_dict().values(), optimizer.state_dict()]
-            same = {str(seen) for seen in hvd.allgather_object(everything)}
-            drawn = hvd.allgather_object(torch.rand(1).item())
-            total = round(sum(p.sum().item() for p in model.parameters()))
-            print(f"{place.name}: step {step} same {len(same) == 1} sum {total} drawn {len(set(drawn))}", flush=True)
-    hvd.shutdown()
-""".replace("WITHOUT_COMPILER", WITHOUT_COMPILER)
-
-TWO_RANKS = {"processes": {"processes_per_host": 2}}
+hvd.init()
+for place in sorted(parser.parse_args().places.iterdir()):
+    torch.manual_seed(hvd.rank())
+    model = nn.Sequential(nn.Linear(2, 2), nn.BatchNorm1d(2))
+    optimizer = torch.optim.Adam(model.parameters())
+    try:
+        step = restore_or_broadcast(Checkpointer(place), model=model, optimizer=optimizer)
+    except CheckpointError as error:
+        print(f"{place.name}: error: {error.message}", flush=True)
+    else:
+        everything = [*model.state_dict().values(), optimizer.state_dict()]
+        same = {str(seen) for seen in hvd.allgather_object(everything)}
+        drawn = hvd.allgather_object(torch.rand(1).item())
+        total = round(sum(p.sum().item() for p in model.parameters()))
+        print(f"{place.name}: step {step} same {len(same) == 1} sum {total} drawn {len(set(drawn))}", flush=True)
+hvd.shutdown()
+"""
 
 
 def save(place: Path, *, width: int = 2) -> None:
@@ -63,8 +56,8 @@ def save(place: Path, *, width: int = 2) -> None:
 
 
 @pytest.fixture
-def said(submit: Submit, tmp_path: Path) -> Callable[[str], list[str]]:
-    """The lines of both ranks of one job about a checkpoint, by the name of its folder."""
+def said(tmp_path: Path) -> Callable[[str], list[str]]:
+    """The line of each rank about a checkpoint, by the name of its folder: the same ranks restore all of them."""
     places = tmp_path / "places"
     save(places / "sound")
     save(places / "wider", width=3)
@@ -72,14 +65,14 @@ def said(submit: Submit, tmp_path: Path) -> Callable[[str], list[str]]:
     (places / "empty").mkdir()
     [tensors] = (places / "damaged").rglob("*.safetensors")
     tensors.write_bytes(b"x" * tensors.stat().st_size)
-    job = submit(RESTORES, hyperparameters={"places": str(places)}, distribution=TWO_RANKS)
-    lines = sorted(wait_for_end(job).splitlines())
-    assert job.status == JobStatus.COMPLETED, job.logs()
+    (tmp_path / "restores.py").write_text(RESTORES)
+    ended = run_ranks(str(tmp_path / "restores.py"), 2, "--places", str(places))
+    assert [rank.returncode for rank in ended] == [0, 0], ended
 
     def of(place: str) -> list[str]:
-        found = [line.partition(f"{place}: ")[2] for line in lines if f"] {place}: " in line]
-        assert len(found) == 2, lines
-        return found
+        lines = [line for rank in ended for line in rank.stdout.splitlines() if line.startswith(f"{place}: ")]
+        assert len(lines) == 2, ended
+        return [line.partition(": ")[2] for line in lines]
 
     return of
 

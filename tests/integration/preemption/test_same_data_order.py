@@ -1,4 +1,4 @@
-"""Two ranks of a repeatedly preempted job see the same data as an undisturbed job, and learn the same weights."""
+"""Two ranks of a repeatedly preempted training see the same data as undisturbed, and learn the same weights."""
 
 from __future__ import annotations
 
@@ -30,56 +30,60 @@ TRAINS = """
     from cloudtrain.distributed.torch.elastic import ElasticSampler
 
     WITHOUT_COMPILER
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--seen")
-    parser.add_argument("--sampler")
-    parser.add_argument("--holds", default="", help="the step at which each attempt waits for a notice")
-    arguments = parser.parse_args()
+    def train(checkpointer, trace, hold):
+        torch.manual_seed(1 + hvd.rank())  # new models differ between ranks: rank 0's counts
+        data = torch.rand(60, 6, generator=torch.Generator().manual_seed(7))
+        if arguments.sampler == "elastic":
+            sampler = ElasticSampler(data, seed=3)
+        else:
+            sampler = ResumableSampler(DistributedSampler(data, hvd.size(), hvd.rank(), seed=3))
+        loader = DataLoader(range(60), batch_size=5, sampler=sampler, num_workers=1)
+        model = nn.Linear(6, 1)
+        optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
+        optimizer = hvd.DistributedOptimizer(optimizer, named_parameters=model.named_parameters())
+        scheduler = torch.optim.lr_scheduler.OneCycleLR(optimizer, 0.1, total_steps=60)
+        parts = {"model": model, "optimizer": optimizer, "scheduler": scheduler, "sampler": sampler}
 
+        step = restore_or_broadcast(checkpointer, **parts) or 0
+        print(f"{os.path.basename(trace)}: first step", step + 1, flush=True)
+        for epoch in range(sampler.epoch, 3):
+            if epoch != sampler.epoch:
+                sampler.set_epoch(epoch)
+            if arguments.sampler == "elastic":
+                sampler.reset()
+            for number, indices in enumerate(loader):
+                optimizer.zero_grad()
+                loss = model(data[indices]).square().mean()
+                loss.backward()
+                optimizer.step()
+                scheduler.step()
+                step += 1
+                sampler.record_batch(number, len(indices))
+                with open(f"{trace}-{hvd.rank()}", "a") as seen:
+                    print(json.dumps([step, indices.tolist(), loss.item()]), file=seen)
+                while step == hold and not environment.preemption():
+                    time.sleep(0.05)
+                checkpointer.maybe_save(step, lambda: capture(**parts))
+                environment.exit_if_preempted()
+        if hvd.rank() == 0:
+            numbers = [parameter.tolist() for parameter in model.parameters()]
+            with open(trace + "-weights", "w") as file:
+                json.dump(numbers, file)
+
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--whole", help="the trace of the undisturbed training, which the first attempt runs first")
+    parser.add_argument("--cut")
+    parser.add_argument("--sampler")
+    parser.add_argument("--holds", help="the step at which each attempt waits for a notice")
+    arguments = parser.parse_args()
     holds, attempt = arguments.holds.split(","), int(os.environ["CLOUDTRAIN_ATTEMPT"])
-    hold = int(holds[attempt] or 0) if attempt < len(holds) else 0
 
     hvd.init()
     torch.set_num_threads(1)
-    torch.manual_seed(1 + hvd.rank())  # new models differ between ranks: rank 0's counts
-    data = torch.rand(60, 6, generator=torch.Generator().manual_seed(7))
-    if arguments.sampler == "elastic":
-        sampler = ElasticSampler(data, seed=3)
-    else:
-        sampler = ResumableSampler(DistributedSampler(data, hvd.size(), hvd.rank(), seed=3))
-    loader = DataLoader(range(60), batch_size=5, sampler=sampler, num_workers=1)
-    model = nn.Linear(6, 1)
-    optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
-    optimizer = hvd.DistributedOptimizer(optimizer, named_parameters=model.named_parameters())
-    scheduler = torch.optim.lr_scheduler.OneCycleLR(optimizer, 0.1, total_steps=60)
-    parts = {"model": model, "optimizer": optimizer, "scheduler": scheduler, "sampler": sampler}
-
-    checkpointer = Checkpointer(every=4)
-    step = restore_or_broadcast(checkpointer, **parts) or 0
-    print("first step", step + 1, flush=True)
-    for epoch in range(sampler.epoch, 5):
-        if epoch != sampler.epoch:
-            sampler.set_epoch(epoch)
-        if arguments.sampler == "elastic":
-            sampler.reset()
-        for number, indices in enumerate(loader):
-            optimizer.zero_grad()
-            loss = model(data[indices]).square().mean()
-            loss.backward()
-            optimizer.step()
-            scheduler.step()
-            step += 1
-            sampler.record_batch(number, len(indices))
-            with open(f"{arguments.seen}-{hvd.rank()}", "a") as seen:
-                print(json.dumps([step, indices.tolist(), loss.item()]), file=seen)
-            while step == hold and not environment.preemption():
-                time.sleep(0.05)
-            checkpointer.maybe_save(step, lambda: capture(**parts))
-            environment.exit_if_preempted()
-    if hvd.rank() == 0:
-        numbers = [parameter.tolist() for parameter in model.parameters()]
-        with open(arguments.seen + "-weights", "w") as file:
-            json.dump(numbers, file)
+    if attempt == 0:
+        with Checkpointer(arguments.whole + "-checkpoints", every=4) as apart:
+            train(apart, arguments.whole, hold=0)
+    train(Checkpointer(every=4), arguments.cut, hold=int(holds[attempt]) if attempt < len(holds) else 0)
     hvd.shutdown()
 """.replace("WITHOUT_COMPILER", WITHOUT_COMPILER)
 
@@ -93,7 +97,7 @@ def seen_by(path: Path, rank: int) -> dict[int, object]:
 
 
 def first_steps(job: Job) -> list[int]:
-    return [int(line.split()[-1]) for line in job.logs().splitlines() if "[rank 0] first step" in line]
+    return [int(line.split()[-1]) for line in job.logs().splitlines() if "[rank 0] cut: first step" in line]
 
 
 @pytest.mark.parametrize(
@@ -107,14 +111,13 @@ def test_the_same_data_and_the_same_weights(
     submit: Submit, tmp_path: Path, sampler: str, notices: int
 ) -> None:
     whole, cut = tmp_path / "whole", tmp_path / "cut"
-    undisturbed = submit(
-        TRAINS, hyperparameters={"seen": str(whole), "sampler": sampler}, distribution=TWO_RANKS
-    )
-    wait_for_end(undisturbed, 120)
-    assert undisturbed.status == JobStatus.COMPLETED, undisturbed.logs()
-
-    holds = (13, 27)[:notices]
-    given = {"seen": str(cut), "sampler": sampler, "holds": ",".join(map(str, holds))}
+    holds = (9, 15)[:notices]
+    given = {
+        "whole": str(whole),
+        "cut": str(cut),
+        "sampler": sampler,
+        "holds": ",".join(map(str, holds)),
+    }
     job = submit(TRAINS, hyperparameters=given, distribution=TWO_RANKS)
     trace = cut.with_name("cut-0")
     for number, notify in enumerate((warn_last_host, Job.preempt)[:notices]):

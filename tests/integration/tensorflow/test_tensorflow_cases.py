@@ -99,6 +99,7 @@ def run_ranks(python: str, variables: list[dict[str, str]], *arguments: str) -> 
         ),
         "OMP_NUM_THREADS": "1",
         "TF_CPP_MIN_LOG_LEVEL": "3",
+        "TF_USE_LEGACY_KERAS": "0",  # as other files have it, which import TensorFlow into the same interpreter
     }
     port = free_port()
     places = [slot.environment("127.0.0.1", port) for slot in slots] if count > 1 else [{}]

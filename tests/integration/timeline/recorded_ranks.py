@@ -5,9 +5,13 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import tempfile
 from collections import defaultdict
+from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
+
+import warm_python
 
 from cloudtrain.contract import RankSlot
 from cloudtrain.observe.timeline import Trace
@@ -22,27 +26,35 @@ TIMEOUT = 120
 
 
 def run_two(program: str, *arguments: str) -> list[subprocess.CompletedProcess[str]]:
-    """Run a program on two ranks, and return their exit codes."""
+    """Run a program on two ranks, forked from one interpreter with torch, and return how they ended."""
     port = free_port()
-    ranks = [
-        subprocess.Popen(
-            [sys.executable, str(PROGRAMS / program), *arguments],
-            env={**os.environ, "OMP_NUM_THREADS": "1", **slot.environment("127.0.0.1", port)},
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        for slot in RankSlot.on_host(0, 1, 2)
-    ]
-    try:
-        outputs = [rank.communicate(timeout=TIMEOUT) for rank in ranks]
-    finally:
-        for rank in ranks:
-            rank.kill()
-    return [
-        subprocess.CompletedProcess(rank.args, rank.returncode, *output)
-        for rank, output in zip(ranks, outputs, strict=True)
-    ]
+    command = [str(PROGRAMS / program), *arguments]
+    with ExitStack() as stack:
+        outputs = [(_file(stack), _file(stack)) for _ in range(2)]
+        ranks = [
+            warm_python.start(
+                command, {**os.environ, "OMP_NUM_THREADS": "1", **slot.environment("127.0.0.1", port)}, *files
+            )
+            for slot, files in zip(RankSlot.on_host(0, 1, 2), outputs, strict=True)
+        ]
+        try:
+            codes = [rank.wait(TIMEOUT) for rank in ranks]
+        finally:
+            for rank in ranks:
+                rank.kill()
+        return [
+            subprocess.CompletedProcess(command, code, *map(_text, files))
+            for code, files in zip(codes, outputs, strict=True)
+        ]
+
+
+def _file(stack: ExitStack) -> IO[str]:
+    return stack.enter_context(tempfile.TemporaryFile("w+"))
+
+
+def _text(file: IO[str]) -> str:
+    file.seek(0)
+    return file.read()
 
 
 def mpirun_two(program: str, **environment: str) -> None:

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from fault_proxy import FaultProxy
 from stepped_clock import write_clock
-from weather_faults import Surroundings, Victim, command_of, draw_fault, processes_of
+from weather_faults import Surroundings, Victim, belongs, command_of, draw_fault, processes_of
 from weather_figures import Figures
 from weather_training import SCRIPT, STEPS, Journal, value_at
 
@@ -159,12 +159,14 @@ class _Round:
     def _look_for_leaks(self, job: Job) -> None:
         mark = str(JobFolder.of("local", job.name).path).encode()
         deadline = time.monotonic() + LEAK_SECONDS
-        while left := processes_of(mark):
-            if time.monotonic() > deadline:
+        while left := processes_of(mark):  # which reads all files of all processes
+            while left and time.monotonic() < deadline:
+                time.sleep(0.1)
+                left = [pid for pid in left if belongs(pid, mark)]
+            if left:
                 names = [command_of(pid) for pid in left]
                 self._figures.leaked.append(f"{self._where}: processes {names}")
                 break
-            time.sleep(0.1)
         files = [path.name for path in (self._around.folder / "tmp").iterdir()]
         if files:
             self._figures.leaked.append(f"{self._where}: temporary files {files}")

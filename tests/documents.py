@@ -22,7 +22,7 @@ from pathlib import Path
 
 from markdown_it import MarkdownIt
 
-REPOSITORY = Path(__file__).parents[2]
+REPOSITORY = Path(__file__).parents[1]
 TIMEOUT = 600
 
 
@@ -34,6 +34,11 @@ class Block:
     file_name: str
     text: str
     line: int
+
+    @property
+    def is_followed(self) -> bool:
+        """Whether a Reader saves or runs it."""
+        return bool(self.file_name) or self.language in ("console", "python")
 
 
 def read_blocks(page: Path) -> list[Block]:
