@@ -6,50 +6,51 @@ import os
 import sys
 from collections.abc import Sequence
 
-from cloudtrain._lazy import defer
+from cloudtrain._lazy import start_program
 
-ELSEWHERE = (
-    "--platform",
-    "--instance-type",
-    "--image",
-    "--set",
-    "--array",
-    "--dry-run",
-    "--check",
-    "--diff",
-    "--help",
-    "-h",
-)
-"""Options of ``cloudtrain submit`` with which a job may not run as processes of this machine, or not at all."""
+ELSEWHERE = ("--instance-type", "--image", "--set")
+"""Options of ``cloudtrain submit`` with which a job may not run as processes of this machine."""
+NOT_ONE_JOB = ("--array", "--dry-run", "--check", "--diff", "--help", "-h")
+"""Those with which it starts no job, or many."""
 
 
 INSIDE_A_JOB = {"CLOUDTRAIN_RUN_DIR", "CLOUDTRAIN_CLOCK"}
 """Variables that the supervisor of another job must not start with."""
 
 
-def runs_here(arguments: Sequence[str]) -> bool:
-    """Whether they clearly submit a script as processes of this machine. Imports little."""
+def needed_supervisor(arguments: Sequence[str]) -> str:
+    """The module of the supervisor of the job that they submit; empty unless they clearly name it. Imports little."""
     own = [*arguments, "--"][: [*arguments, "--"].index("--")]
     options = {argument.partition("=")[0] for argument in own}
-    if own[:1] != ["submit"] or not options.isdisjoint(ELSEWHERE) or not INSIDE_A_JOB.isdisjoint(os.environ):
-        return False
+    if (
+        own[:1] != ["submit"]
+        or not options.isdisjoint(NOT_ONE_JOB)
+        or not INSIDE_A_JOB.isdisjoint(os.environ)
+    ):
+        return ""
+    if not any(argument.endswith(".py") for argument in own):
+        return ""
     from cloudtrain.config import is_configured
     from cloudtrain.errors import CloudtrainError
+    from cloudtrain.platforms.supervised.early import CONTAINER_SUPERVISOR, LOCAL_SUPERVISOR
 
+    if "--platform" in options:
+        is_container = f" {' '.join(own)} ".replace("=", " ").count(" --platform container ")
+        return CONTAINER_SUPERVISOR if is_container else ""
     try:
-        return any(argument.endswith(".py") for argument in own) and not is_configured()
+        return LOCAL_SUPERVISOR if options.isdisjoint(ELSEWHERE) and not is_configured() else ""
     except CloudtrainError:  # the command reports it
-        return False
+        return ""
 
 
 def main() -> None:
-    defer("inspect")
+    start_program()
     try:
-        if runs_here(sys.argv[1:]):
+        if supervisor := needed_supervisor(sys.argv[1:]):
             # its imports take as long as those of the command
-            from cloudtrain.platforms.supervised.early import LOCAL_SUPERVISOR, start_early
+            from cloudtrain.platforms.supervised.early import start_early
 
-            start_early(LOCAL_SUPERVISOR)
+            start_early(supervisor)
         # most of the start: Ctrl-C must not show a traceback here either
         from cloudtrain import cli
 

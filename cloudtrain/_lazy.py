@@ -38,6 +38,19 @@ def lazy(
     return get_attribute, lambda: sorted(modules), public
 
 
+GARBAGE = 50_000
+"""Objects after which Python looks for cycles of garbage, of which our programs make little. With 700, as in Python,
+that is a tenth of the time of a list of thousands of jobs, and a twentieth of that of imports."""
+
+
+def start_program() -> None:
+    """Let this process, a program of cloudtrain, start faster. For the time before all other imports."""
+    import gc
+
+    gc.set_threshold(GARBAGE)
+    defer("inspect")
+
+
 def defer(module: str) -> None:
     """Import a module of the standard library when something of it is used first, not when another one imports it.
 

@@ -5,7 +5,10 @@ from __future__ import annotations
 import sys
 import time
 from functools import partial
-from typing import Callable
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:  # every rank imports this module, and few need typing
+    from typing import Callable
 
 running: Callable[[], float]
 """Seconds since the start of the machine, with those in which it was suspended."""

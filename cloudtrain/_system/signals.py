@@ -5,8 +5,11 @@ from __future__ import annotations
 import contextlib
 import signal
 import sys
-from collections.abc import Iterable, Iterator
-from typing import Any, Callable
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:  # every rank imports this module, and few need typing
+    from collections.abc import Iterable, Iterator
+    from typing import Any, Callable
 
 _NAMES = (
     "HUP INT QUIT ILL TRAP ABRT BUS FPE KILL USR1 SEGV USR2 PIPE ALRM TERM STKFLT CHLD CONT STOP TSTP TTIN TTOU URG"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import os
 import sys
 import warnings
@@ -12,10 +11,6 @@ from typing import Any
 from cloudtrain.cli._errors import cleaning_up, reported, written
 from cloudtrain.cli._output import notify
 from cloudtrain.contract.text import escape_line
-
-GARBAGE = 50_000
-"""Objects after which Python looks for cycles of garbage, of which commands make little. With its default, 700, that is
-a tenth of the time of a list of thousands of jobs."""
 
 
 def _show_warning(message: Warning | str, *_where: Any, **_more: Any) -> None:
@@ -29,7 +24,6 @@ def main() -> None:
         if isinstance(stream, TextIOWrapper):  # a Windows console cannot print all characters
             stream.reconfigure(errors="backslashreplace")
     warnings.showwarning = _show_warning
-    gc.set_threshold(GARBAGE)
     with cleaning_up(), written(), reported():
         if sys.argv[1:2] == ["run"]:  # without click: its import would take as long as all others
             from cloudtrain.cli._run import run

@@ -51,9 +51,9 @@ def main() -> None:
     # also where the user turned it off: otherwise, each process compiles the modules in this folder again
     sys.dont_write_bytecode = False
     module, *sys.argv[1:] = sys.argv[1:]
-    from cloudtrain._lazy import defer
+    from cloudtrain._lazy import start_program
 
-    defer("inspect")
+    start_program()
     runpy.run_module(module, run_name="__main__", alter_sys=True)
 
 

@@ -31,6 +31,20 @@ assert sys.modules["inspect"] is inspect
 """
 
 
+STARTED = """
+import gc, sys
+from cloudtrain._lazy import GARBAGE, start_program
+start_program()
+import dataclasses
+assert gc.get_threshold()[0] == GARBAGE and "tokenize" not in sys.modules
+"""
+
+
+def test_a_program_looks_for_little_garbage_and_defers_what_it_hardly_uses() -> None:
+    done = subprocess.run([sys.executable, "-c", STARTED], capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
 def test_a_deferred_module_is_imported_once_by_its_first_user() -> None:
     done = subprocess.run([sys.executable, "-c", DEFERRED], capture_output=True, text=True)
     assert not done.stderr

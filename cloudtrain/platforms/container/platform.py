@@ -7,6 +7,7 @@ from typing import Any
 
 from cloudtrain.platforms.base import Request
 from cloudtrain.platforms.checks import Check
+from cloudtrain.platforms.supervised.early import CONTAINER_SUPERVISOR
 from cloudtrain.platforms.supervised.machine import MachinePlatform
 from cloudtrain.spec import TrainingJob
 
@@ -15,7 +16,7 @@ class ContainerPlatform(MachinePlatform):
     """Runs jobs in Docker or Podman, one container for each instance, as SageMaker runs them."""
 
     name = "container"
-    supervisor = "cloudtrain.platforms.container.supervisor"
+    supervisor = CONTAINER_SUPERVISOR
 
     def resolve(self, job: TrainingJob) -> TrainingJob:
         from cloudtrain.platforms.container.render import resolve

@@ -9,13 +9,15 @@ import sys
 from collections.abc import Mapping
 
 _RUN_MODULE = (
-    "import sys; del sys.path[0]; from cloudtrain._lazy import defer; defer('inspect');"
+    "import sys; del sys.path[0]; from cloudtrain._lazy import start_program; start_program();"
     " import runpy; runpy.run_module(sys.argv[1], run_name='__main__')"
 )
 """As ``python -m``, but without the working folder on the path, where any file could shadow a module."""
 
 LOCAL_SUPERVISOR = "cloudtrain.platforms.local.supervisor"
 """The module of a supervisor whose hosts are processes of this machine."""
+CONTAINER_SUPERVISOR = "cloudtrain.platforms.container.supervisor"
+"""The same for hosts in containers."""
 
 Started = tuple[socket.socket, "subprocess.Popen[bytes]"]
 """The client's end of the socket, and the process."""

@@ -16,13 +16,18 @@ import pytest
 from local_jobs import wait_until
 
 from cloudtrain import Estimator, Job
-from cloudtrain.__main__ import runs_here
+from cloudtrain.__main__ import needed_supervisor
 from cloudtrain._system.descriptors import send_descriptors
 from cloudtrain.contract import JobStatus
 from cloudtrain.errors import InvalidSource
 from cloudtrain.platforms.local import LocalPlatform
 from cloudtrain.platforms.supervised import JobFolder
-from cloudtrain.platforms.supervised.early import LOCAL_SUPERVISOR, start_early, started_early
+from cloudtrain.platforms.supervised.early import (
+    CONTAINER_SUPERVISOR,
+    LOCAL_SUPERVISOR,
+    start_early,
+    started_early,
+)
 from cloudtrain.platforms.supervised.idle import IdleSupervisor
 from cloudtrain.runtime.launchers.launch import process_lives
 
@@ -183,32 +188,36 @@ def test_a_command_takes_the_supervisor_that_it_started_before_its_imports(scrip
 
 
 @pytest.mark.parametrize(
-    ("command", "configured", "early"),
+    ("command", "configured", "supervisor"),
     [
-        ("submit train.py --processes-per-host 2 -- --platform slurm", False, True),
-        ("submit --env A=b train.py", False, True),
-        ("submit train.py", True, False),
-        ("submit train.yaml", False, False),
-        ("submit train.py --platform=slurm", False, False),
-        ("submit --image train:1 train.py", False, False),
-        ("submit train.py --dry-run", False, False),
-        ("run train.py", False, False),
-        ("", False, False),
+        ("submit train.py --processes-per-host 2 -- --platform slurm", False, LOCAL_SUPERVISOR),
+        ("submit --env A=b train.py", False, LOCAL_SUPERVISOR),
+        ("submit train.py", True, ""),
+        ("submit train.yaml", False, ""),
+        ("submit train.py --platform=slurm", False, ""),
+        ("submit --image train:1 train.py", False, ""),
+        ("submit train.py --dry-run", False, ""),
+        ("submit train.py --platform container --image train:1", True, CONTAINER_SUPERVISOR),
+        ("submit train.py --platform=container --set image_uri=auto", False, CONTAINER_SUPERVISOR),
+        ("submit train.py --platform container --check", False, ""),
+        ("submit train.py --platform", False, ""),
+        ("run train.py", False, ""),
+        ("", False, ""),
     ],
 )
 def test_a_command_starts_it_early_only_for_a_job_that_clearly_runs_here(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: str, configured: bool, early: bool
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: str, configured: bool, supervisor: str
 ) -> None:
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
     if configured:
         (tmp_path / "cloudtrain").mkdir()
         (tmp_path / "cloudtrain" / "config.yaml").touch()
-    assert runs_here(command.split()) == early
+    assert needed_supervisor(command.split()) == supervisor
 
 
 def test_a_config_that_cannot_be_looked_for_is_left_to_the_command(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CONFIG_HOME", f"/{'a' * 300}")
-    assert not runs_here(["submit", "train.py"])
+    assert needed_supervisor(["submit", "train.py"]) == ""
 
 
 def test_a_dry_run_starts_none(script: str) -> None:
