@@ -123,7 +123,7 @@ def _leftovers(age: float | None, caches: bool, choice: str | None, ends: JobEnd
 
     from cloudtrain.engine.client import EngineClient
     from cloudtrain.engine.engine import find_engine, find_engines
-    from cloudtrain.platforms.container.specs import leftovers_in
+    from cloudtrain.platforms.container.leftovers import leftovers_in
     from cloudtrain.platforms.supervised.leftovers import (
         UNUSED_SECONDS,
         abandoned_mounts,

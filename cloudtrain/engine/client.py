@@ -9,10 +9,12 @@ from __future__ import annotations
 import contextlib
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from cloudtrain._dataclass import dataclass
 from cloudtrain._system.users import ROOT, group_id, user_id
 from cloudtrain.engine.engine import Engine
 from cloudtrain.errors import InvalidJob, PlatformError
@@ -132,13 +134,14 @@ class EngineClient:
         """
         if user_id() == ROOT:
             return None
-        options = self._info().get("SecurityOptions") or ()
+        options = self._info.get("SecurityOptions") or ()
         return "0:0" if any("rootless" in option for option in options) else f"{user_id()}:{group_id()}"
 
     def memory(self) -> int:
         """The bytes of memory of the engine's machine, which need not be this one."""
-        return int(self._info()["MemTotal"])
+        return int(self._info["MemTotal"])
 
+    @cached_property
     def _info(self) -> dict[str, Any]:
         with engine_errors("the engine does not describe itself"):
             info: dict[str, Any] = self.api.info()

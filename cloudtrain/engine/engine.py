@@ -9,11 +9,13 @@ import contextlib
 import http.client
 import json
 import os
+import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+from cloudtrain._dataclass import dataclass
 from cloudtrain._system.sockets import ENGINE_PIPE, RUN_FOLDER, connect_unix
 from cloudtrain._system.users import home, user_id
 from cloudtrain.errors import PlatformError
@@ -48,6 +50,8 @@ class Engine:
     """The source of its address, for messages."""
     context: str | None = None
     """The Docker context that defines its address and certificates."""
+    api_version: str | None = field(default=None, repr=False, compare=False)
+    """The newest version of its API, if it has said that: otherwise, each connection asks for it, which takes long."""
 
     def connect(self, timeout: float = 60.0) -> docker.APIClient:
         """A client of the engine. Threads can share it, as `docker.APIClient` is thread-safe.
@@ -58,7 +62,7 @@ class Engine:
         Raises:
             PlatformError: the ``docker`` package is not installed, or the engine no longer answers.
         """
-        return _connect(self.url, self.context, timeout)
+        return _connect(self.url, self.context, timeout, self.api_version)
 
 
 def find_engines(environ: Mapping[str, str] = os.environ, root: Path = Path("/")) -> list[Engine]:
@@ -66,7 +70,7 @@ def find_engines(environ: Mapping[str, str] = os.environ, root: Path = Path("/")
     engines = []
     for place in _places(None, environ, root, everywhere=True):
         with contextlib.suppress(OSError, PlatformError):
-            engines.append(Engine(_ping(place), place.url, place.found, place.context))
+            engines.append(_ping(place))
     return engines
 
 
@@ -113,9 +117,9 @@ def find_engine(
             if place.chosen:
                 break
         else:
-            if kind in (None, found):
-                return Engine(found, place.url, place.found, place.context)
-            tried.append(f"{place.url} ({place.found}): is {found}")
+            if kind in (None, found.kind):
+                return found
+            tried.append(f"{place.url} ({place.found}): is {found.kind}")
     wanted = kind or "container engine"
     raise PlatformError(f"no {wanted} answers: {'; '.join(tried) or 'there is no socket of one'}", hint=hint)
 
@@ -174,10 +178,11 @@ def _context_url(name: str) -> str:
     return str(context.Host).removeprefix("http+")  # as the package itself writes them
 
 
-def _ping(place: _Place) -> Kind:
-    """The kind of engine that answers at an address. Raises OSError if there is none."""
+def _ping(place: _Place) -> Engine:
+    """The engine that answers at an address. Raises OSError if there is none."""
     if not place.url.startswith("unix://"):
-        return _kind_of(_connect(place.url, place.context, PING_SECONDS))
+        client = _connect(place.url, place.context, PING_SECONDS)
+        return Engine(_kind_of(client), place.url, place.found, place.context)
     connection = _UnixConnection(place.url.removeprefix("unix://"))
     try:
         connection.request("GET", "/_ping")
@@ -186,7 +191,10 @@ def _ping(place: _Place) -> Kind:
         raise OSError(f"is not an engine: {error!r}") from None
     finally:
         connection.close()
-    return "podman" if answer.getheader("Libpod-API-Version") else "docker"
+    kind: Kind = "podman" if answer.getheader("Libpod-API-Version") else "docker"
+    version = answer.getheader("Api-Version") or ""
+    is_version = re.fullmatch(r"\d+\.\d+", version)
+    return Engine(kind, place.url, place.found, place.context, version if is_version else None)
 
 
 def _kind_of(client: docker.APIClient) -> Kind:
@@ -194,7 +202,9 @@ def _kind_of(client: docker.APIClient) -> Kind:
     return "podman" if any("podman" in part["Name"].lower() for part in components) else "docker"
 
 
-def _connect(url: str, context: str | None, timeout: float) -> docker.APIClient:
+def _connect(
+    url: str, context: str | None, timeout: float, api_version: str | None = None
+) -> docker.APIClient:
     package = _docker()
     options: dict[str, Any] = {"base_url": url}
     if context:
@@ -202,7 +212,7 @@ def _connect(url: str, context: str | None, timeout: float) -> docker.APIClient:
     elif not url.startswith("unix://"):
         options = package.utils.kwargs_from_env(environment={**os.environ, "DOCKER_HOST": url})
     try:
-        return package.APIClient(**options, timeout=timeout)
+        return package.APIClient(**options, version=api_version, timeout=timeout)
     except package.errors.DockerException as error:
         raise PlatformError(f"the container engine at {url} does not answer: {error}", hint=_START) from error
 

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from cloudtrain.contract.paths import DEFAULT_BASE
 from cloudtrain.errors import InvalidJob
 from cloudtrain.packaging.zipapp import RUNTIME_FILE
 from cloudtrain.runtime.host_config import RUNTIME_CHANNEL, SECRET_CHANNEL
-from cloudtrain.spec import TrainingJob
+
+if TYPE_CHECKING:  # supervisors need no description of jobs
+    from cloudtrain.spec import TrainingJob
 
 RUNTIME_PATH = f"{DEFAULT_BASE}/input/data/{RUNTIME_CHANNEL}/{RUNTIME_FILE}"
 """The zipapp in the container."""

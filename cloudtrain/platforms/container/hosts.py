@@ -52,6 +52,8 @@ class ContainerHosts(FolderHosts):
         self._inputs = Inputs(folder, self._request, self._settings, self.names)
         self._sync: CheckpointSync | None = None
         self._client: EngineClient | None = None
+        self._has_data = False
+        """Whether the inputs of all attempts are on this machine."""
         self._hosts: dict[str, ContainerHost] = {}
         self._containers: list[str] = []
         self._starting: threading.Thread | None = None
@@ -104,8 +106,7 @@ class ContainerHosts(FolderHosts):
 
     def _start_all(self, attempt: int, log: int) -> None:
         try:
-            client = self._client = self._client or self._prepare(log)
-            self._begin(client, attempt, log)
+            self._begin(*self._prepare(log), attempt, log)
         except Exception as error:
             report = None
             if not self._cancelled:  # no host is to blame
@@ -115,35 +116,51 @@ class ContainerHosts(FolderHosts):
         finally:
             os.close(log)
 
-    def _prepare(self, log: int) -> EngineClient:
-        """Connect to the engine, pull the image and download the data, once for all attempts."""
+    def _prepare(self, log: int) -> tuple[EngineClient, str | None, int]:
+        """Pull the image and download the data, once for all attempts, and create the network.
+
+        All of it at the same time: Docker takes as long to describe itself as to create a network. Returns the client,
+        and its user and memory.
+        """
+        has_failed = threading.Event()
+
+        def check() -> None:
+            self._check()
+            if has_failed.is_set():
+                raise _Cancelled
+
+        with ThreadPoolExecutor(2) as pool:
+            data = pool.submit(self._bring_data, log, check)
+            try:
+                client = self._client = self._client or self._connect()
+                labels = job_labels(self._folder.name, self._folder.path)
+                internal = self._request["network_isolation"]
+                network = pool.submit(client.create_network, self._network, labels, internal=internal)
+                user, memory = client.user(), client.memory()
+                network.result()
+            except BaseException:
+                has_failed.set()
+                raise
+        data.result()
+        return client, user, memory
+
+    def _connect(self) -> EngineClient:
+        """A connection to the engine, which has the image from now on."""
+        client = EngineClient.connect(find_engine(self._request.get("engine")))
+        ensure_image(client, self._request["image"], self._request["pull"], self._phases, self._check)
+        return client
+
+    def _bring_data(self, log: int, check: Callable[[], object]) -> None:
+        if self._has_data:
+            return
 
         def say(line: str) -> None:
             os.write(log, f"[cloudtrain] {line}\n".encode())
 
-        image_failed = threading.Event()
-
-        def check() -> None:
-            self._check()
-            if image_failed.is_set():
-                raise _Cancelled
-
-        def bring_data() -> None:
-            with using(Patience(warn=self._warn, until=self._end_of_start)):
-                self._inputs.bring(self._phases, check, say)
-                self._restore()
-
-        with ThreadPoolExecutor(1) as pool:
-            data = pool.submit(bring_data)
-            try:
-                client = EngineClient.connect(find_engine(self._request.get("engine")))
-                image, pull = self._request["image"], self._request["pull"]
-                ensure_image(client, image, pull, self._phases, self._check)
-            except BaseException:
-                image_failed.set()
-                raise
-        data.result()
-        return client
+        with using(Patience(warn=self._warn, until=self._end_of_start)):
+            self._inputs.bring(self._phases, check, say)
+            self._restore()
+        self._has_data = True
 
     def _restore(self) -> None:
         """Download the checkpoints of an earlier run, and start to upload new ones. Raises StorageError.
@@ -160,11 +177,7 @@ class ContainerHosts(FolderHosts):
         sync.start()
         self._sync = sync
 
-    def _begin(self, client: EngineClient, attempt: int, log: int) -> None:
-        user, memory = client.user(), client.memory()
-        labels = job_labels(self._folder.name, self._folder.path)
-        client.create_network(self._network, labels, internal=self._request["network_isolation"])
-
+    def _begin(self, client: EngineClient, user: str | None, memory: int, attempt: int, log: int) -> None:
         def begin(host: ContainerHost) -> None:
             binds = self._inputs.of(host.name)
             spec = container_spec(

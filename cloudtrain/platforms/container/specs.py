@@ -1,13 +1,12 @@
-"""A job's containers and network in an engine: their names, labels and contents, and what a lost supervisor left."""
+"""A job's containers and network in an engine: their names, labels and contents."""
 
 from __future__ import annotations
 
 import hashlib
 import socket
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from functools import partial
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -15,9 +14,8 @@ from cloudtrain._system.users import user_id, user_name
 from cloudtrain.contract import Launcher, cpu_count, decode_hyperparameters
 from cloudtrain.contract.paths import DEFAULT_BASE
 from cloudtrain.contract.request_body import request_environment, request_settings
-from cloudtrain.engine.client import CAPABILITIES, SERVICES, Bind, EngineClient, Spec, engine_errors
+from cloudtrain.engine.client import CAPABILITIES, SERVICES, Bind, Spec
 from cloudtrain.platforms.common.bundled_runtime import SOURCE_CHANNEL
-from cloudtrain.platforms.supervised.leftovers import Leftover, may_be_alive
 from cloudtrain.runtime.supervisor.folder import JobFolder
 
 JOB = "cloudtrain.job"
@@ -41,24 +39,6 @@ def job_labels(job_name: str, folder: Path) -> dict[str, str]:
 def network_name(job_name: str, folder: Path) -> str:
     """A name that is unique in an engine, even if another user's job has the same name."""
     return f"cloudtrain-{job_name}-{hashlib.sha256(str(folder).encode()).hexdigest()[:8]}"
-
-
-def leftovers_in(client: EngineClient) -> Iterator[Leftover]:
-    """The leftovers of this user's jobs on this machine, containers first. Raises PlatformError."""
-    filters = {"label": [f"{name}={value}" for name, value in own_labels().items()]}
-    with engine_errors("cannot list the containers and networks of the engine"):
-        containers = client.api.containers(all=True, size=True, filters=filters)
-        networks = client.api.networks(filters=filters)
-    for found in filter(_is_abandoned, containers):
-        name = found["Names"][0].lstrip("/")
-        yield Leftover("container", name, found.get("SizeRw") or 0, partial(client.remove, found["Id"]))
-    for found in filter(_is_abandoned, networks):
-        yield Leftover("network", found["Name"], 0, partial(client.remove_network, found["Name"]))
-
-
-def _is_abandoned(found: dict[str, Any]) -> bool:
-    folder = (found.get("Labels") or {}).get(FOLDER)
-    return folder is not None and not may_be_alive(JobFolder(Path(folder)))
 
 
 _UNITS = {"b": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30}

@@ -20,15 +20,17 @@ Serve = Callable[..., str]
 
 @pytest.fixture
 def serve(tmp_path: Path) -> Iterator[Serve]:
-    """``serve(path, podman=False)`` starts a server that answers pings at a socket, and returns its URL."""
+    """``serve(path, podman=False, version="")`` starts a server that answers pings at a socket; returns its URL."""
     servers = []
 
-    def start(path: Path, *, podman: bool = False) -> str:
+    def start(path: Path, *, podman: bool = False, version: str = "") -> str:
         class Answer(BaseHTTPRequestHandler):
             def do_GET(self) -> None:
                 self.send_response(200)
                 if podman:
                     self.send_header("Libpod-API-Version", "4.3.1")
+                if version:
+                    self.send_header("Api-Version", version)
                 self.end_headers()
 
             def address_string(self) -> str:
@@ -80,6 +82,16 @@ def test_a_chosen_engine_takes_precedence(serve: Serve, tmp_path: Path) -> None:
     assert find_engine("podman", away, tmp_path).url == other
     with pytest.raises(PlatformError, match=r"tcp://127\.0\.0\.1:1 does not answer"):
         find_engine(None, away, tmp_path)
+
+
+@pytest.mark.parametrize(("version", "taken"), [("1.41", "1.41"), ("", None), ("newest", None)])
+def test_a_connection_asks_for_no_version_that_the_engine_has_said(
+    serve: Serve, tmp_path: Path, version: str, taken: str | None
+) -> None:
+    found = find_engine(serve(tmp_path / "a.sock", version=version), {}, tmp_path)
+    assert found.api_version == taken
+    if taken:
+        assert found.connect().api_version == taken  # the server answers no question
 
 
 def test_a_docker_context(serve: Serve, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
