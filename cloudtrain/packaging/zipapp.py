@@ -5,11 +5,12 @@ from __future__ import annotations
 import functools
 import hashlib
 import io
+import os
 import zipfile
 from collections.abc import Iterator
-from dataclasses import dataclass
-from pathlib import Path, PurePath
+from pathlib import Path
 
+from cloudtrain._dataclass import dataclass
 from cloudtrain.errors import StorageError
 from cloudtrain.storage.atomic import write_file
 
@@ -106,17 +107,27 @@ def _zipapp() -> bytes:
     with zipfile.ZipFile(buffer, "w", zipfile.ZIP_STORED) as archive:
         main = PACKAGE / "runtime" / "zipapp_main.py"
         archive.writestr(zip_info("__main__.py"), main.read_bytes())
-        for path in _files():
-            name = path.relative_to(PACKAGE.parent).as_posix()
-            archive.writestr(zip_info(name), path.read_bytes())
+        for name in _names():
+            with open(os.path.join(PACKAGE.parent, name), "rb", buffering=0) as file:
+                archive.writestr(zip_info(name), file.read())
     return buffer.getvalue()
 
 
-def _files() -> Iterator[Path]:
+def _names() -> Iterator[str]:
+    """The paths of all files, with slashes, relative to the folder of the package."""
     for name in BUNDLED:
-        path = PACKAGE / name
-        # as text: paths of Windows have another order
-        yield from sorted(path.rglob("*.py"), key=PurePath.as_posix) if path.is_dir() else [path]
+        path, full = PACKAGE / name, f"{PACKAGE.name}/{name}"
+        yield from sorted(_below(str(path), full)) if path.is_dir() else [full]
+
+
+def _below(folder: str, name: str) -> Iterator[str]:
+    """The files of Python in ``folder`` and below it, if its own path is ``name``."""
+    with os.scandir(folder) as entries:
+        for entry in entries:
+            if entry.is_dir():
+                yield from _below(entry.path, f"{name}/{entry.name}")
+            elif entry.name.endswith(".py"):
+                yield f"{name}/{entry.name}"
 
 
 def zip_info(name: str) -> zipfile.ZipInfo:

@@ -366,8 +366,9 @@ def left_commit(folder: Path, run_id: str, base: Path, seconds: float) -> Reques
 
 def _remove_stale(root: Path) -> None:
     """Raises OSError."""
+    prefix = _prefix()
     for entry in os.scandir(root):
-        if entry.name.startswith(_prefix()) and is_private(entry.path):
+        if entry.name.startswith(prefix) and is_private(entry.path):
             with contextlib.suppress(OSError):
                 if time.time() - entry.stat(follow_symlinks=False).st_mtime > STALE_SECONDS:
                     owner = _own(Path(entry.path))

@@ -13,10 +13,10 @@ import time
 from collections import deque
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Callable
+from typing import Any, Callable
 
 from cloudtrain._system.queues import SignalSafeQueue
-from cloudtrain._system.sockets import create_server
+from cloudtrain._system.sockets import create_server, plain
 from cloudtrain.contract import Settings
 from cloudtrain.errors import PlatformError
 from cloudtrain.link.authentication import BACKLOG
@@ -415,7 +415,8 @@ class LeaderClient:
         host = host.strip("[]")  # an address of IPv6
         seconds = max(0.01, min(CONNECT_SECONDS, deadline - time.monotonic()))
         try:
-            connection = socket.create_connection((host, int(port)), timeout=seconds)
+            where: Any = plain(host), int(port)
+            connection = socket.create_connection(where, timeout=seconds)
         except socket.timeout:  # not a TimeoutError on Python 3.9
             self._is_unreachable = True
             raise

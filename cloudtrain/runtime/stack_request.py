@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
+from cloudtrain._dataclass import dataclass
 from cloudtrain._system.patterns import pattern
 from cloudtrain.contract import Paths
 from cloudtrain.observe import inquiry

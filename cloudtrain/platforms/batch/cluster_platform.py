@@ -21,7 +21,6 @@ from cloudtrain.observe import Summary
 from cloudtrain.observe.stacks import StackDump
 from cloudtrain.platforms.base import JobDescription, JobState, Request, Series
 from cloudtrain.platforms.batch.cluster_jobs import ClusterJobs
-from cloudtrain.platforms.batch.remote_download import download_remote
 from cloudtrain.platforms.batch.shell import ConnectionLost
 from cloudtrain.platforms.common.ticket_files import TicketFiles
 from cloudtrain.spec import TrainingJob
@@ -138,6 +137,8 @@ class ClusterPlatform(ABC, Generic[Jobs]):
         cluster = self._of(job_name).cluster
         if not cluster.login or uri_scheme(uri) != "file":
             return None
+        from cloudtrain.platforms.batch.remote_download import download_remote  # slow to import
+
         return download_remote(cluster.shell, uri, folder, progress)
 
     def request(self, job_name: str) -> Request:

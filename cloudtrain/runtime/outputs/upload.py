@@ -10,11 +10,12 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from cloudtrain._dataclass import dataclass
 from cloudtrain._system.safe_open import Skip
 from cloudtrain.contract import FailureClass, FailureReport
 from cloudtrain.observe import steady

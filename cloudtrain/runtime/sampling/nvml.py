@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any
 
+from cloudtrain._dataclass import dataclass
 from cloudtrain.contract.host import visible_gpus
 
 LIBRARY = "libnvidia-ml.so.1"

@@ -18,7 +18,9 @@ import shutil
 import subprocess
 import time
 from collections.abc import Mapping
+from functools import cache
 from pathlib import Path
+from typing import Callable
 
 from cloudtrain._dataclass import dataclass
 from cloudtrain._system.patterns import pattern
@@ -130,6 +132,7 @@ class SlurmContinuation:
         self._begin = _size(self._output)
         self._restarts = int(environ.get("SLURM_RESTART_COUNT") or 0)
         self._site = environ.get("SLURM_CLUSTER_NAME", "")
+        self._show_command = ("scontrol", "show", "job", "--oneliner", number)
         self.place = f"Slurm job {number} on {environ.get('SLURM_JOB_NODELIST', 'its nodes')}"
 
     def takes_back(self) -> bool:
@@ -158,17 +161,25 @@ class SlurmContinuation:
 
     def _show(self) -> str:
         """Slurm's description of the job, with times in seconds since the epoch."""
-        command = ("scontrol", "show", "job", "--oneliner", self._number)
-        return self._run(*command, timeout=ANSWER_SECONDS).stdout
+        return self._launch(*self._show_command)(ANSWER_SECONDS).stdout
 
     def spare_seconds(self) -> float:
         limit = parse_time_limit(self._show(), self._environ)
         return limit.spare_seconds(self._stop_grace, time.time()) if limit else 0.0
 
-    def longest_grace(self) -> float:
-        """The grace for which a notice of this job's time limit leaves time."""
-        limit = parse_time_limit(self._show(), self._environ)
-        return notice_seconds(self._stop_grace, limit.seconds if limit else None) / 2
+    def ask_grace(self) -> Callable[[], float]:
+        """Ask Slurm for this job's time limit. Returns what waits for the answer.
+
+        That is the grace for which a notice of the limit leaves time.
+        """
+        shown = self._launch(*self._show_command)
+
+        @cache
+        def longest_grace() -> float:
+            limit = parse_time_limit(shown(ANSWER_SECONDS).stdout, self._environ)
+            return notice_seconds(self._stop_grace, limit.seconds if limit else None) / 2
+
+        return longest_grace
 
     def check_next(self, cause: FailureClass) -> None:
         if self._requeues == "never":
@@ -244,19 +255,35 @@ class SlurmContinuation:
         note_submission(self._folder.path, new)
         return f"submitted again as Slurm job {found[1]}"
 
-    def _run(self, *command: str, timeout: float = COMMAND_SECONDS) -> subprocess.CompletedProcess[str]:
+    def _run(self, *command: str) -> subprocess.CompletedProcess[str]:
+        return self._launch(*command)(COMMAND_SECONDS)
+
+    def _launch(self, *command: str) -> Callable[[float], subprocess.CompletedProcess[str]]:
+        """Start a command. Returns what waits for its end, for at most the given number of seconds."""
         try:
-            return subprocess.run(
+            process = subprocess.Popen(
                 command,
                 cwd=self._folder.path,
                 env={**self._environ, "SLURM_TIME_FORMAT": "%s"},
                 stdin=subprocess.DEVNULL,
-                capture_output=True,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
                 text=True,
-                timeout=timeout,
             )
-        except (OSError, subprocess.TimeoutExpired) as error:
-            return subprocess.CompletedProcess(command, 1, "", str(error))
+        except OSError as error:
+            failed = subprocess.CompletedProcess(command, 1, "", str(error))
+            return lambda _seconds: failed
+
+        def end(seconds: float) -> subprocess.CompletedProcess[str]:
+            with process:
+                try:
+                    out, complaint = process.communicate(timeout=seconds)
+                except subprocess.TimeoutExpired as error:
+                    process.kill()
+                    return subprocess.CompletedProcess(command, 1, "", str(error))
+                return subprocess.CompletedProcess(command, process.returncode, out, complaint)
+
+        return end
 
 
 def _size(path: Path) -> int:

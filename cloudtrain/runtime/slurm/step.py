@@ -12,7 +12,7 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 
@@ -36,12 +36,17 @@ class SlurmHosts(NodeHosts):
 
     noise = (b"srun: cluster configuration lacks support for cpu binding",)
 
-    def __init__(self, folder: JobFolder, secrets: Mapping[str, str], longest_grace: float) -> None:
+    def __init__(
+        self, folder: JobFolder, secrets: Mapping[str, str], longest_grace: Callable[[], float]
+    ) -> None:
         names = expand_nodelist(os.environ.get("SLURM_JOB_NODELIST", ""))
         super().__init__(folder, names, secrets)
-        self.longest_grace = longest_grace
+        self._longest_grace = longest_grace
         self.resources = granted(os.environ)
         self._step_container: StepContainer | None = None
+
+    def longest_grace(self) -> float:
+        return self._longest_grace()
 
     def command(self) -> list[str]:
         srun = shutil.which("srun")
@@ -126,7 +131,7 @@ def main(arguments: Sequence[str]) -> int:
         return make_continuation(JobFolder(folder))
 
     def make_hosts(job: JobFolder, secrets: Mapping[str, str]) -> SlurmHosts:
-        return SlurmHosts(job, secrets, continuation().longest_grace())
+        return SlurmHosts(job, secrets, continuation().ask_grace())
 
     return run_step(folder, job_number(), make_hosts, lambda _: continuation())
 

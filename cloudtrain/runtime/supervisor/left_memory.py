@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor, wait
 from pathlib import Path
 from typing import Callable
 
@@ -39,6 +38,8 @@ def save_left_memory(
         say: is called with each sentence about what was saved.
         warn: the same for what could not be.
     """
+    from concurrent.futures import ThreadPoolExecutor, wait  # brings logging along
+
     with ThreadPoolExecutor(max(len(hosts), 1), "left-memory") as pool:
         savers = [_Saver(paths, run_id, environ, min(grace, AWAY_SECONDS)) for paths in hosts]
         futures = [pool.submit(saver.save) for saver in savers]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import re
 import signal
@@ -195,8 +196,6 @@ class NodeHosts(FolderHosts):
     interface = "lo"
     """Each node writes its own."""
     end_seconds = 60.0
-    longest_grace = float("inf")
-    """Seconds that the scheduler leaves for the grace of the ranks."""
     look_seconds = 2.0
     """The file system is shared with all jobs of the cluster. The output and the ends of runtimes need no look."""
     noise: tuple[bytes, ...] = ()
@@ -220,6 +219,10 @@ class NodeHosts(FolderHosts):
     @abstractmethod
     def command(self) -> list[str]:
         """The command that starts the node program on every node."""
+
+    def longest_grace(self) -> float:
+        """Seconds that the scheduler leaves for the grace of the ranks."""
+        return math.inf
 
     def prepare(self) -> None:
         for name in (*self.names, *self.spares):  # links of nodes that were lost
@@ -255,7 +258,7 @@ class NodeHosts(FolderHosts):
         )  # removed after each attempt, with the path of the memory
         settings = replace(
             settings,
-            stop_grace=min(settings.stop_grace, self.longest_grace),
+            stop_grace=min(settings.stop_grace, self.longest_grace()),
             master_addr=self.names[0] if len(self.names) > 1 else "127.0.0.1",
             hosts_on_machine=len(self.names) if one_machine else 1,
             restarts_here=settings.restarts_here and not self._request.get("container") and not local,
