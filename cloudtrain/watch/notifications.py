@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import socket
 import time
@@ -15,7 +16,7 @@ from cloudtrain.job import Job
 from cloudtrain.platforms import Notifications, Requests
 from cloudtrain.runtime.notifications.delivery import Delivery
 from cloudtrain.runtime.notifications.notification import Notification
-from cloudtrain.runtime.notifications.outbox import Outbox
+from cloudtrain.runtime.notifications.outbox import SILENT_SECONDS, Outbox, Signs
 from cloudtrain.runtime.notifications.rules import Rule, rules_of
 from cloudtrain.runtime.notifications.send import NotSent, send
 from cloudtrain.runtime.supervisor.notifications import end_notification
@@ -24,8 +25,8 @@ from cloudtrain.storage import state_home
 TRIES = 3
 """To each place."""
 MOST_SECONDS = 120.0
-PATIENCE = 15.0
-"""Seconds for another process that sends them, such as that of the job."""
+PATIENCE = SILENT_SECONDS
+"""Seconds for another process that sends them, such as that of the job. One that is paused is replaced after them."""
 
 
 @dataclass(frozen=True)
@@ -63,7 +64,7 @@ def send_notifications(
     Raises PlatformError if another process sends them now, or if they are on another machine.
     """
     outbox = Outbox(_outbox_folder(job))
-    deadline = time.monotonic() + PATIENCE
+    deadline, signs = time.monotonic() + PATIENCE, _signs(outbox)
     while True:
         with outbox.held() as is_held:
             due = _due(job, outbox, rules, post=is_held)
@@ -74,6 +75,8 @@ def send_notifications(
                 found = outbox.read()
                 break
         if time.monotonic() > deadline:
+            if signs and outbox.take_over(signs):
+                continue
             raise PlatformError(
                 f"another process sends the notifications of job {job.name} now",
                 hint=f"See what has not arrived yet: cloudtrain describe {job.name}",
@@ -117,6 +120,13 @@ def _due(job: Job, outbox: Outbox, rules: Sequence[Rule], *, post: bool) -> list
             if post:
                 outbox.post(end)
     return found.due(rules)
+
+
+def _signs(outbox: Outbox) -> Signs | None:
+    """None if no process has sent anything yet, or one of an earlier version, which has no heartbeat."""
+    with contextlib.suppress(FileNotFoundError):
+        return outbox.signs()
+    return None
 
 
 def _outbox_folder(job: Job) -> Path:

@@ -37,8 +37,13 @@ def notification_warnings(
         end = end_notification(job.name, platform, record)
         found.notifications.setdefault(end.key, end)
     due = found.due(rules)
-    has_sender = isinstance(job.root, LocalRoot) and Outbox(job.root.path / job.name).has_sender
-    warnings = [] if now is None else _silence(job, record, now)
+    silent = 0.0 if now is None else _silent_seconds(job, now)
+    has_sender = (
+        isinstance(job.root, LocalRoot)
+        and Outbox(job.root.path / job.name).has_sender
+        and silent < SILENT_SECONDS
+    )
+    warnings = _silence(job, record, silent)
     for notification, number in due:
         failed, kind = found.failed.get((notification.key, number)), rules[number].kind
         what = f"the notification that {notification.title} has not arrived ({kind})"
@@ -50,14 +55,20 @@ def notification_warnings(
             )
             warnings.append(f"{what}: {failed.error}; {more}")
         elif not has_sender and time.time() - notification.time > SOON_SECONDS:
-            warnings.append(f"{what}: what sends it is gone; send it with: cloudtrain notify {job.name}")
+            warnings.append(
+                f"{what}: what sends it is gone or paused; send it with: cloudtrain notify {job.name}"
+            )
     return warnings, bool(due)
 
 
-def _silence(job: JobFiles, record: JobRecord, now: float) -> list[str]:
-    """A warning about a courier that was killed or paused while the job runs. One of an earlier release has no beat."""
+def _silent_seconds(job: JobFiles, now: float) -> float:
+    """Since the last heartbeat of the process that sends; 0 for one of an earlier release, which has none."""
     beat = job.read(NOTIFICATIONS_BEAT).strip()
-    silent = now - float(beat) if beat.isdigit() else 0.0
+    return now - float(beat) if beat.isdigit() else 0.0
+
+
+def _silence(job: JobFiles, record: JobRecord, silent: float) -> list[str]:
+    """A warning about a courier that was killed or paused while the job runs."""
     if record.status != JobStatus.RUNNING or silent < SILENT_SECONDS:
         return []
     minutes = silent / 60

@@ -71,7 +71,7 @@ class Delivery:
     def step(self) -> bool:
         """Start the tries that are due, and note the results of others. Returns whether something is left to do.
 
-        Raises OSError if the outbox cannot be read.
+        There is nothing if another process has taken the outbox over. Raises OSError if it cannot be read.
         """
         self._collect()
         left = False
@@ -83,6 +83,8 @@ class Delivery:
             if not state.is_running and not state.is_over:
                 state.is_over = state.failures > 0 and self._is_late(notification, number, state)
                 if not state.is_over and self._clock() >= state.next_at:
+                    if self._outbox.is_taken_over:
+                        return False
                     self._start(notification, number, state)
             left = left or not state.is_over
         return left
@@ -96,6 +98,8 @@ class Delivery:
         """Send until nothing is left to do, for at most ``seconds``, or until a signal. Raises OSError."""
         until = self._clock() + seconds
         while self.step() and self._clock() < until and not is_asked_to_end():
+            with suppress(OSError):  # a full disk
+                self._outbox.beat()
             time.sleep(0.05)
 
     def _is_late(self, notification: Notification, number: int, state: _Try) -> bool:

@@ -6,6 +6,9 @@ several processes, one sends: the one that holds the lock. It marks what a place
 between, the next one sends that again, with the same key. ``notifications.beat`` has the time at which it was last at
 work, on the clock of the job. On a file system without locks, such as Lustre without ``flock``, several may send
 together: then a place gets a notification more than once, with one key.
+
+A process that is paused keeps the lock. Another one that sees no heartbeat for `SILENT_SECONDS` puts a new file in the
+place of ``notifications.lock``, and sends. The first one sees that when it continues, and sends nothing more.
 """
 
 from __future__ import annotations
@@ -30,8 +33,16 @@ NOTIFICATIONS = "notifications.jsonl"
 NOTIFICATIONS_LOCK = "notifications.lock"
 NOTIFICATIONS_BEAT = "notifications.beat"
 MOST_BYTES = 16 << 20
+BEAT_SECONDS = 10.0
+"""Seconds between two heartbeats, by which others see that the process with the lock is at work."""
+SILENT_SECONDS = 3 * BEAT_SECONDS
+"""A process that has been watched for so long without a heartbeat is paused."""
+LONGEST_BEAT = 64
 _NO_LOCKS = (errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP)
 """Errors of file systems that have no locks."""
+
+Signs = tuple[int, bytes]
+"""The lock, and the last heartbeat of a process that holds it."""
 
 Place = tuple[str, int]
 """A notification and the rule that it is for: the key, and the position of the rule."""
@@ -79,6 +90,9 @@ class Outbox:
         self._path = folder / NOTIFICATIONS
         self._lock = folder / NOTIFICATIONS_LOCK
         self._beat = folder / NOTIFICATIONS_BEAT
+        self._held: int | None = None
+        """The lock, as an open file, while this process holds it."""
+        self._next_beat = 0.0
 
     def post(self, notification: Notification) -> None:
         """Add a notification. One whose key is there already is ignored. Raises OSError."""
@@ -108,7 +122,41 @@ class Outbox:
         """
         descriptor = open_regular(self._lock, os.O_RDWR | os.O_CREAT, 0o600)
         try:
-            yield _is_locked(descriptor)
+            is_held = _is_locked(descriptor) and self._is_lock(descriptor)
+            self._held = descriptor if is_held else None
+            yield is_held
+        finally:
+            self._held = None
+            os.close(descriptor)
+
+    @property
+    def is_taken_over(self) -> bool:
+        """Whether another process has taken the lock from this one, which holds it: this one was paused."""
+        return self._held is not None and not self._is_lock(self._held)
+
+    def _is_lock(self, descriptor: int) -> bool:
+        with contextlib.suppress(OSError):  # an error does not mean that another process has it
+            return os.path.samestat(os.fstat(descriptor), os.stat(self._lock))
+        return True
+
+    def signs(self) -> Signs:
+        """Changes every `BEAT_SECONDS` while a process that holds the lock works. Raises OSError."""
+        with open(open_regular(self._beat, READ_REGULAR), "rb") as file:
+            return os.stat(self._lock).st_ino, file.read(LONGEST_BEAT)
+
+    def take_over(self, seen: Signs) -> bool:
+        """Take the lock from the process that has it, if there was no sign of it since `signs` returned ``seen``.
+
+        Call it at least `SILENT_SECONDS` later. Returns whether `held` can get the lock now. Raises OSError.
+        """
+        descriptor = open_regular(self._beat, os.O_RDWR)
+        try:
+            if not _is_locked(descriptor) or self.signs() != seen:  # another process does the same
+                return False
+            new = self._lock.with_name(f"{self._lock.name}.new")
+            os.close(open_regular(new, os.O_RDWR | os.O_CREAT, 0o600))
+            os.replace(new, self._lock)
+            return True
         finally:
             os.close(descriptor)
 
@@ -127,7 +175,10 @@ class Outbox:
             os.close(descriptor)
 
     def beat(self) -> None:
-        """Note that this process is at work. Raises OSError."""
+        """Note that this process is at work, once in `BEAT_SECONDS`. Raises OSError."""
+        if time.monotonic() < self._next_beat:
+            return
+        self._next_beat = time.monotonic() + BEAT_SECONDS
         descriptor = open_regular(self._beat, os.O_WRONLY | os.O_CREAT, 0o600)
         try:
             # of a fixed width: it replaces the last one in place

@@ -8,7 +8,6 @@ then, ``cloudtrain notify`` sends.
 
 from __future__ import annotations
 
-import contextlib
 import os
 import select
 import signal
@@ -30,7 +29,7 @@ from cloudtrain.contract.request_body import script_variables
 from cloudtrain.observe import steady
 from cloudtrain.runtime.descendants import no_orphans_adopted
 from cloudtrain.runtime.notifications.delivery import Delivery
-from cloudtrain.runtime.notifications.outbox import Outbox
+from cloudtrain.runtime.notifications.outbox import SILENT_SECONDS, Outbox, Signs
 from cloudtrain.runtime.notifications.rules import rules_of
 from cloudtrain.runtime.run_folder import LIBRARY
 from cloudtrain.runtime.supervisor.folder import JobFolder
@@ -38,8 +37,6 @@ from cloudtrain.runtime.supervisor.notifications import end_notification
 from cloudtrain.runtime.supervisor.record import LARGEST, STOPPED_BY_USER
 
 LOOK_SECONDS = 0.5
-BEAT_SECONDS = 10.0
-"""Seconds between two heartbeats, by which clients see that the courier is at work."""
 ALIVE_SECONDS = 2.0
 """Seconds between two looks whether the supervisor is alive."""
 RESTART_SECONDS = 60.0
@@ -67,6 +64,7 @@ class Courier:
 
     def __init__(self, folder: JobFolder, environ: Mapping[str, str], place: str) -> None:
         self._folder = folder
+        self._outbox = Outbox(folder.path)
         self._environ = {**environ, steady.VARIABLE: steady.clock()}
         command = [sys.executable, "-c", _RUN, LIBRARY, str(folder.path), place]
         self._is_orphan = place == MACHINE
@@ -76,7 +74,8 @@ class Courier:
         self._start()
 
     def _start(self) -> None:
-        self._started_at = time.monotonic()
+        self._started_at = self._watched_at = time.monotonic()
+        self._signs: Signs | None = None
         try:
             with no_orphans_adopted():
                 self._process = subprocess.Popen(
@@ -94,9 +93,27 @@ class Courier:
             self._say(f"notifications of this job are not sent: {error}")
 
     def keep(self) -> None:
-        """Start the courier again if it has ended, once in `RESTART_SECONDS`."""
-        if time.monotonic() >= self._started_at + RESTART_SECONDS:
+        """Start the courier again if it has ended, once in `RESTART_SECONDS`, or another one if it is paused."""
+        now = time.monotonic()
+        if now >= self._started_at + RESTART_SECONDS:
             self._start_again()
+        if now >= self._watched_at + SILENT_SECONDS:
+            self._watched_at = now
+            with suppress(OSError):  # it has not begun, or the disk fails
+                self._replace_paused()
+
+    def _replace_paused(self) -> None:
+        """Start another courier if there was no sign of this one since the last call."""
+        before, self._signs = self._signs, self._outbox.signs()
+        if before is None or before != self._signs or not self._outbox.take_over(before):
+            return
+        self._say("the process that sends the notifications of this job is paused: starting another one")
+        if self._process and self._process.stdin:
+            self._process.stdin.close()
+            self._process.kill()  # in an allocation; elsewhere it is not a child, and ends when it continues
+            self._process.wait()
+            self._process = None
+        self._start()
 
     def close(self, seconds: float) -> None:
         """Let the courier finish: one of an allocation for at most ``seconds``, then it is ended."""
@@ -141,54 +158,57 @@ def main() -> None:
     folder, place = JobFolder(Path(sys.argv[2])), sys.argv[3]
     closed = threading.Event()
     threading.Thread(target=_wait_for_end, args=(closed,), daemon=True).start()
-    until = float("inf")
+    outbox, until = Outbox(folder.path), float("inf")
     while time.monotonic() < until:
-        with suppress(OSError), Outbox(folder.path).held() as is_held:
-            if is_held:
-                carry(folder, dict(os.environ), closed, place)
+        with suppress(OSError), outbox.held() as is_held:
+            if is_held and carry(folder, outbox, dict(os.environ), closed, place):
                 return
         if closed.is_set():
             until = min(until, time.monotonic() + LOCK_SECONDS)
         time.sleep(LOOK_SECONDS)
 
 
-def carry(folder: JobFolder, environ: Mapping[str, str], closed: threading.Event, place: str) -> None:
+def carry(
+    folder: JobFolder, outbox: Outbox, environ: Mapping[str, str], closed: threading.Event, place: str
+) -> bool:
     """Send the notifications of a job until none is left after its supervisor has ended, or its folder is removed.
+
+    Returns false before, if another process has taken the outbox over.
 
     Args:
         closed: set when the supervisor has closed its end, or was killed.
     """
     delivery: Delivery | None = None
     ended = posted = False
-    beat_at = 0.0
     look_at, give_up_at = time.monotonic() + ALIVE_SECONDS, time.monotonic() + REQUEST_SECONDS
     while delivery or time.monotonic() < give_up_at:
         with suppress(Exception):  # a file system that fails for a moment, or a limit of threads
             if not exists(folder.path):
-                return
-            if time.monotonic() >= beat_at:
-                beat_at = time.monotonic() + BEAT_SECONDS
-                with contextlib.suppress(OSError):  # a full disk: what is due is sent all the same
-                    Outbox(folder.path).beat()
-            delivery = delivery or _delivery(folder, environ)
+                return True
+            if outbox.is_taken_over:
+                return False
+            with suppress(OSError):  # a full disk: what is due is sent all the same
+                outbox.beat()
+            delivery = delivery or _delivery(folder, outbox, environ)
             if place == MACHINE and not ended and time.monotonic() > look_at:
                 look_at = time.monotonic() + ALIVE_SECONDS
                 ended = not folder.is_alive()
             ended = ended or closed.is_set()
             if ended and not posted:
                 posted = post_end(folder, place)
-            if not delivery.step() and posted:
-                return
+            if not delivery.step() and posted and not outbox.is_taken_over:
+                return True
         if ended:
             time.sleep(LOOK_SECONDS / 5)
         else:
             closed.wait(LOOK_SECONDS)
+    return True
 
 
-def _delivery(folder: JobFolder, environ: Mapping[str, str]) -> Delivery:
+def _delivery(folder: JobFolder, outbox: Outbox, environ: Mapping[str, str]) -> Delivery:
     """Raises PlatformError if the request cannot be read."""
     body = folder.read_request()
-    return Delivery(Outbox(folder.path), rules_of(body), environ, hidden=script_variables(body))
+    return Delivery(outbox, rules_of(body), environ, hidden=script_variables(body))
 
 
 def post_end(folder: JobFolder, place: str) -> bool:

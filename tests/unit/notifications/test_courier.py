@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 import threading
@@ -17,7 +18,7 @@ from notification_servers import Receiver
 
 from cloudtrain.contract import JobStatus
 from cloudtrain.runtime.notifications.notification import Notification
-from cloudtrain.runtime.notifications.outbox import Outbox
+from cloudtrain.runtime.notifications.outbox import NOTIFICATIONS_BEAT, Outbox
 from cloudtrain.runtime.notifications.rules import rules_of
 from cloudtrain.runtime.supervisor.courier import LOOK_SECONDS, MACHINE, STEP, Courier, carry
 from cloudtrain.runtime.supervisor.folder import REQUEST, JobFolder
@@ -50,7 +51,9 @@ def test_a_file_system_that_does_not_answer_ends_no_courier(tmp_path: Path) -> N
         link.symlink_to(link)
         through_link = JobFolder(link / folder.name)
         courier = threading.Thread(
-            target=carry, args=(through_link, dict(os.environ), closed, MACHINE), daemon=True
+            target=carry,
+            args=(through_link, Outbox(through_link.path), dict(os.environ), closed, MACHINE),
+            daemon=True,
         )
         courier.start()
         courier.join(1.0)
@@ -106,6 +109,47 @@ def test_a_courier_that_was_killed_before_the_end_is_started_for_it(tmp_path: Pa
             courier._process.wait()
         courier.close(60)
     assert [content["event"] for content in receiver.contents] == ["completed"]
+
+
+def test_a_courier_that_is_paused_is_replaced_and_sends_nothing_when_it_continues(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with Receiver().up() as receiver:
+        folder = ended_job(tmp_path / "local", receiver.url)
+        ended = folder.read_record()
+        folder.write_record(replace(ended, status=JobStatus.RUNNING))
+        outbox, lock = Outbox(folder.path), folder.lock()
+        courier = Courier(folder, dict(os.environ), MACHINE)
+        wait_for(lambda: outbox.has_sender and (folder.path / NOTIFICATIONS_BEAT).exists())
+        [paused] = couriers(folder)
+        os.kill(paused, signal.SIGSTOP)
+        try:
+            outbox.post(Notification.of("one", "failed", folder.name, "local", 0, time.time(), summary="one"))
+            monkeypatch.setattr("cloudtrain.runtime.supervisor.courier.SILENT_SECONDS", 1.0)
+            wait_for(lambda: courier.keep() or receiver.posts)  # type: ignore[func-returns-value]
+        finally:
+            os.kill(paused, signal.SIGCONT)
+        wait_for(lambda: paused not in couriers(folder))
+        folder.write_record(ended)
+        assert lock
+        os.close(lock)
+        courier.close(60)
+        wait_for(lambda: not couriers(folder))
+    assert [content["event"] for content in receiver.contents] == ["failed", "completed"]
+    assert folder.log.read_text().count("is paused: starting another one") == 1
+
+
+def couriers(folder: JobFolder) -> list[int]:
+    """The processes that send the notifications of a job."""
+    found = []
+    for process in Path("/proc").glob("[0-9]*"):
+        try:
+            words = (process / "cmdline").read_bytes().decode(errors="replace").split("\0")
+        except OSError:
+            continue
+        if str(folder.path) in words and any("courier" in word for word in words):
+            found.append(int(process.name))
+    return found
 
 
 ENDS_DESCENDANTS = """

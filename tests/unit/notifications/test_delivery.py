@@ -143,6 +143,23 @@ def test_one_of_several_processes_holds_the_lock(tmp_path: Path) -> None:
     )
 
 
+def test_a_process_without_a_heartbeat_is_replaced_and_sends_nothing_more(tmp_path: Path) -> None:
+    paused, second, third = Outbox(tmp_path), Outbox(tmp_path), Outbox(tmp_path)
+    paused.post(notification("a/1"))
+    with Receiver().up() as receiver, paused.held():
+        paused.beat()
+        rules, signs = [Rule(webhook=receiver.url)], second.signs()
+        assert third.signs() == signs and second.take_over(signs)
+        with second.held() as is_second:
+            assert is_second and paused.is_taken_over and not second.is_taken_over
+            assert not third.take_over(signs)  # it was watching, too
+            assert not Delivery(paused, rules, {}).step()
+            Delivery(second, rules, {}).run(60)
+        with third.held() as is_third:
+            assert is_third
+    assert len(receiver.posts) == 1
+
+
 def test_readers_do_not_count_as_senders(tmp_path: Path) -> None:
     first, second = Outbox(tmp_path), Outbox(tmp_path)
     with first.held():
