@@ -10,6 +10,8 @@ from cloudtrain.cli._options import complete_platform, json_option
 from cloudtrain.cli._output import echo_json, print_table
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from cloudtrain.history.outlines import Ended
     from cloudtrain.index import IndexEntry
     from cloudtrain.platforms import JobDescription
@@ -143,8 +145,13 @@ def _of_this_machine(limit: int, *, whole: bool) -> list[Found]:
     if len(found) < len(ends):
         from cloudtrain.history.described import describe_all
 
-        found.update(describe_all([entry for entry, _ in ends if entry not in found], whole=whole))
+        others = [entry for entry, _ in ends if entry not in found]
+        found.update(describe_all(others, whole=whole, waits=_say_who_is_asked))
     return [(entry.name, entry.platform, found[entry]) for entry, _ in ends]
+
+
+def _say_who_is_asked(platforms: Sequence[str]) -> None:
+    click.echo(f"asking {', '.join(platforms)} ...", err=True)
 
 
 def _record(name: str, platform: str, description: JobDescription | Ended | Exception) -> dict[str, Any]:

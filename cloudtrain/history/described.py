@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections import defaultdict
 from collections.abc import Callable, Sequence
@@ -22,6 +23,9 @@ if TYPE_CHECKING:
     from concurrent.futures import Future
 
 T = TypeVar("T")
+
+PATIENCE = 2.0
+"""Seconds after which a user sees which platforms are being asked."""
 
 PARALLEL_REQUESTS = 8
 """The number of jobs to look at at the same time on platforms that take long to respond."""
@@ -69,21 +73,68 @@ def is_slow(seconds: Sequence[float]) -> bool:
 
 
 def describe_all(
-    entries: Sequence[IndexEntry], *, whole: bool = False, most: int | None = None
+    entries: Sequence[IndexEntry],
+    *,
+    whole: bool = False,
+    most: int | None = None,
+    waits: Callable[[Sequence[str]], object] = lambda platforms: None,
 ) -> dict[IndexEntry, JobDescription | Exception]:
     """The description of each job, or why there is none. The history keeps those of jobs that have ended.
 
     Args:
         whole: all of the description, not only as much as a table shows.
         most: of a platform that is queried for each job, only the first so many.
+        waits: see `at_once`.
     """
     home = str(state_home())
     records = {entry: record_of(entry.name, entry.platform, home) for entry in entries}
-    described = {} if whole else outlines(entries)
-    others = [job for jobs in _by_platform(entries).values() for job in jobs[:most] if job not in described]
-    described.update(each(others, _with_cost))
+
+    def describe(jobs: Sequence[IndexEntry]) -> dict[IndexEntry, JobDescription | Exception]:
+        found = {} if whole else outlines(jobs)
+        return {**found, **each([job for job in jobs[:most] if job not in found], _with_cost)}
+
+    described = at_once(entries, describe, waits)
     keep_outlines([(one, records[job]) for job, one in described.items() if isinstance(one, JobDescription)])
     return described
+
+
+def at_once(
+    entries: Sequence[IndexEntry],
+    action: Callable[[Sequence[IndexEntry]], dict[IndexEntry, T]],
+    waits: Callable[[Sequence[str]], object] = lambda platforms: None,
+) -> dict[IndexEntry, T]:
+    """The results of ``action`` for the jobs of each platform, at the same time: it takes as long as the slowest.
+
+    Raises what ``action`` raises.
+
+    Args:
+        waits: called once with the names of the platforms that have taken longer than `PATIENCE`.
+    """
+    found: dict[IndexEntry, T] = {}
+    raised: list[Exception] = []
+
+    def run(jobs: Sequence[IndexEntry]) -> None:
+        try:
+            found.update(action(jobs))
+        except Exception as error:
+            raised.append(error)
+
+    threads = {
+        name: threading.Thread(target=run, args=(jobs,), daemon=True)
+        for name, jobs in _by_platform(entries).items()
+    }
+    for thread in threads.values():
+        thread.start()
+    until = time.monotonic() + PATIENCE
+    for thread in threads.values():
+        thread.join(max(until - time.monotonic(), 0.0))
+    if late := [name for name, thread in threads.items() if thread.is_alive()]:
+        waits(late)
+    for thread in threads.values():
+        thread.join()
+    if raised:
+        raise raised[0]
+    return found
 
 
 def _with_cost(platform: Platform, job_name: str) -> JobDescription:

@@ -13,7 +13,7 @@ from cloudtrain._display.past import cell
 from cloudtrain._display.steps import span
 from cloudtrain._display.view import moment
 from cloudtrain.contract.text import one_line
-from cloudtrain.errors import CloudtrainError
+from cloudtrain.errors import CloudtrainError, PlatformError
 from cloudtrain.history.described import describe_all
 from cloudtrain.history.outlines import COLUMNS, Ended, end_of
 from cloudtrain.history.queries import search
@@ -23,14 +23,16 @@ from cloudtrain.history.sql import labels, named
 from cloudtrain.index import IndexEntry, changes, list_rows
 from cloudtrain.platforms import JobDescription
 from cloudtrain.storage import state_home
+from cloudtrain.watch.asking import Answer, Asking
 from cloudtrain.watch.sweeps import known_sweeps, look_at_sweep, sweep_of
 
 PAGE = 100
 STALE_SECONDS = 60.0
 """After so long, the index is read again in any case: the time of a file is coarse."""
 PATIENCE = 1.0
-"""Seconds that a query waits until the history is up to date."""
+"""Seconds to wait for platforms, and, for a query, until the history is up to date."""
 REFRESH_SECONDS = 10.0
+Described = dict[IndexEntry, JobDescription | Exception]
 
 
 @dataclass(frozen=True)
@@ -97,6 +99,7 @@ class Jobs:
         self._last: tuple[object, Listed] | None = None
         self._refreshed_at = float("-inf")
         self._is_refreshing = False
+        self._asking = Asking(describe_all, PATIENCE)
 
     def entries(self) -> Mapping[tuple[str, str], Sequence[Any]]:
         """The rows of the index by platform and name, the newest first: an `IndexEntry` each, and its end.
@@ -133,7 +136,8 @@ class Jobs:
         }
         unknown = [entry for entry, end in found.items() if end is None]
         if unknown and with_states:
-            found.update(describe_all(unknown))
+            answers = self._asking.ask(unknown)
+            found.update({entry: _described(entry, answers[entry.platform]) for entry in unknown})
         lines = [
             sweeps[row] if row in sweeps else _row(entry := IndexEntry(*row[:3]), found[entry])
             for row in shown
@@ -221,6 +225,11 @@ def _row(entry: IndexEntry, found: JobDescription | Ended | Exception | None) ->
         shown.why,
         more={"cost": shown.cost} if shown.cost else {},
     )
+
+
+def _described(entry: IndexEntry, answer: Answer[Described]) -> JobDescription | Exception | None:
+    found = (answer.result or {}).get(entry)
+    return PlatformError(answer.problem) if found is None and answer.problem else found
 
 
 def _span(seconds: float | None) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import time
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -15,6 +16,7 @@ from cloudtrain.history.outlines import known_ends
 from cloudtrain.index import IndexEntry
 from cloudtrain.platforms import JobDescription
 from cloudtrain.sweep.journal import see_owners
+from cloudtrain.watch.asking import Asking
 from cloudtrain.watch.sweeps import SweepView, known_sweeps, look_at_sweep, sweep_of
 
 MOST_JOBS = 200
@@ -51,6 +53,10 @@ class Row:
         return {**about, **self.view.to_dict()}
 
 
+PATIENCE = 0.3
+"""Seconds that a live list waits for platforms. Those that take longer are shown when they have answered."""
+
+
 @dataclass
 class RunningJobs:
     """Finds the jobs that have not ended. One that has is not queried again."""
@@ -58,9 +64,13 @@ class RunningJobs:
     platform: str | None = None
     """Only the jobs of this platform."""
     is_live: bool = True
-    """Whether it looks again and again: then it waits for no silent owner of a sweep, of which it knows more later."""
+    """Whether it looks again and again: then it waits neither for a slow platform nor for the silent owner of a sweep,
+    of which it knows more later."""
     _ended: set[IndexEntry] = field(default_factory=set)
-    _last: dict[tuple[str, str], Row] = field(default_factory=dict)
+    _last: dict[IndexEntry, Row] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self._asking = Asking(self._rows, PATIENCE if self.is_live else None)
 
     def look(self) -> list[Row]:
         """All jobs now, newest first. A platform that does not answer leaves its jobs as they were, with the reason."""
@@ -69,27 +79,42 @@ class RunningJobs:
             for entry, end in known_ends()
             if end is None and entry not in self._ended and self.platform in (None, entry.platform)
         ]
+        answers = self._asking.ask(entries)
+        unknown: Counter[str] = Counter()
+        rows = []
+        for entry in entries:
+            answer = answers[entry.platform]
+            if answer.result is None:
+                unknown[entry.platform] += 1
+                if unknown[entry.platform] <= MOST_DESCRIBED:
+                    rows.append(Row(entry.name, entry.platform, problem=answer.problem))
+            elif (row := answer.result.get(entry)) and entry not in self._ended:
+                rows.append(replace(row, problem=row.problem or answer.problem))
+        del rows[MOST_JOBS:]
+        sweeps = _sweeps_of(rows, wait=not self.is_live)
+        return [replace(row, sweep=sweeps.get(row.name)) for row in rows]
+
+    def _rows(self, entries: Sequence[IndexEntry]) -> dict[IndexEntry, Row]:
+        """The rows of those jobs of one platform that have not ended."""
         found = describe_all(entries, most=MOST_DESCRIBED)
-        self._ended |= {entry for entry, one in found.items() if _is_over(one)}
+        self._ended.update(entry for entry, one in found.items() if _is_over(one))
         shown = [entry for entry in entries if entry in found and entry not in self._ended][:MOST_JOBS]
         views = each(shown, look_at)
-        self._ended |= {entry for entry, view in views.items() if isinstance(view, JobNotFound)}
-        sweeps = _sweeps_of(shown, wait=not self.is_live)
-        rows = [replace(self._row(entry, views[entry]), sweep=sweeps.get(entry.name)) for entry in shown]
-        self._last = {(row.name, row.platform): row for row in rows}
-        return rows
-
-    def _row(self, entry: IndexEntry, found: JobView | Exception) -> Row:
-        if isinstance(found, JobView):
-            return Row(entry.name, entry.platform, found, at=time.time())
-        last = self._last.get((entry.name, entry.platform), Row(entry.name, entry.platform))
-        return replace(last, problem=reason_of(found))
+        self._ended.update(entry for entry, view in views.items() if isinstance(view, JobNotFound))
+        self._last.update({entry: _row(entry, views[entry], self._last.get(entry)) for entry in shown})
+        return {entry: self._last[entry] for entry in shown}
 
 
-def _sweeps_of(entries: Sequence[IndexEntry], *, wait: bool) -> dict[str, SweepView]:
+def _row(entry: IndexEntry, found: JobView | Exception, last: Row | None) -> Row:
+    if isinstance(found, JobView):
+        return Row(entry.name, entry.platform, found, at=time.time())
+    return replace(last or Row(entry.name, entry.platform), problem=reason_of(found))
+
+
+def _sweeps_of(rows: Sequence[Row], *, wait: bool) -> dict[str, SweepView]:
     """The sweeps that jobs are trials of, by the names of the jobs. One that cannot be read has none."""
     known = known_sweeps()
-    names = {entry.name: name for entry in entries if (name := sweep_of(entry.name, known))}
+    names = {row.name: name for row in rows if (name := sweep_of(row.name, known))}
     views = {}
     if wait:
         see_owners({*names.values()})

@@ -124,6 +124,7 @@ def test_jobs_that_run_and_fail(run: Run, client: Client) -> None:
     wait_until(lambda: running.metrics.get("loss") == 0.0002, "the last value")
     client.enter()
     assert failed.name in client.get("").body  # from the index: no platform is queried
+    wait_until(lambda: "Running" in client.get("rows").body, "the answer of the platform")
     rows = client.get("rows").body
     assert "Failed" in rows and "Running" in rows and "raised ValueError" in rows
     page = _page(client, failed.name)
@@ -254,7 +255,7 @@ def test_more_jobs_than_a_page_shows(client: Client) -> None:
     assert "1 to 100 of 300" in first and "sweep-299" in first and "sweep-199" not in first
     assert "201 to 300 of 300" in client.get("rows?page=2").body
     assert "1 to 10 of 10" in client.get("rows?name=SWEEP-29").body
-    assert "Unknown" in client.get("rows?name=sweep-001").body
+    wait_until(lambda: "Unknown" in client.get("rows?name=sweep-001").body, "the answer of the platform")
 
 
 def test_addresses_that_are_refused(tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ import contextlib
 import os
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,7 @@ from audit import opened_files
 from large_job import large_job
 
 from cloudtrain.errors import InvalidJob
-from cloudtrain.history.described import describe_all, each, is_slow
+from cloudtrain.history.described import at_once, describe_all, each, is_slow
 from cloudtrain.index import IndexEntry, add_job, list_rows
 from cloudtrain.platforms import Platform
 from cloudtrain.platforms.local import LocalPlatform
@@ -123,6 +123,28 @@ def test_a_platform_that_is_broken_or_slow_hides_no_job_of_another() -> None:
 
     slow = each([entry for entry in entries if entry.platform == "local"], look)
     assert sorted(map(repr, slow.values())) == sorted(map(repr, [0, 0, *range(8)]))  # the first two alone
+
+
+def test_platforms_are_asked_at_the_same_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("cloudtrain.history.described.PATIENCE", 0.0)
+    together, said = threading.Barrier(2, timeout=60), threading.Event()
+    waits: list[str] = []
+
+    def action(jobs: Sequence[IndexEntry]) -> dict[IndexEntry, int]:
+        together.wait()
+        if jobs[0].platform == "slow":
+            said.wait(60)
+        return dict.fromkeys(jobs, 1)
+
+    def say(platforms: Sequence[str]) -> None:
+        waits.extend(platforms)
+        said.set()
+
+    entries = [IndexEntry(f"{n}", name, 1.0) for n in range(3) for name in ("slow", "quick")]
+    assert at_once(entries, action, say) == dict.fromkeys(entries, 1)
+    assert "slow" in waits
+    with pytest.raises(ZeroDivisionError):
+        at_once(entries[:1], lambda jobs: dict.fromkeys(jobs, 1 // 0))
 
 
 def test_a_platform_is_slow_after_two_slow_looks_in_a_row() -> None:

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import io
 import json
+import re
 import threading
 import time
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from click.testing import CliRunner
@@ -20,10 +23,12 @@ from cloudtrain.cli.stacks import command as stacks
 from cloudtrain.cli.top import command
 from cloudtrain.contract import JobStatus
 from cloudtrain.errors import PlatformError
+from cloudtrain.history.described import describe_all
 from cloudtrain.index import IndexEntry, add_job
 from cloudtrain.observe import EventLog, Sample
 from cloudtrain.platforms import JobDescription, JobState
 from cloudtrain.platforms.local import LocalPlatform
+from cloudtrain.watch.asking import Answer, Asking
 from cloudtrain.watch.top.app import Top
 from cloudtrain.watch.top.hosts import Host, grouped
 from cloudtrain.watch.top.job_page import Scroll, job_page
@@ -87,7 +92,7 @@ def test_a_time_axis_shows_both_ends_or_its_length(seconds: float, width: int, e
 def test_every_line_fits(width: int) -> None:
     with large_job("large"):
         view = look_at(LocalPlatform(), "large")
-        rows = RunningJobs().look()
+        rows = RunningJobs(is_live=False).look()
     for lines in (job_page(view, width, 12), list_page(rows, width, 12, Choice())):
         assert len(lines) <= 12
         assert all(line.cell_len <= width for line in lines)
@@ -106,7 +111,7 @@ def test_what_a_job_wrote_is_harmless() -> None:
         log.emit("warning", message=evil)
         log.emit("sample", seconds=1.0, gpu=[evil], gpu_throttling=[evil])
         view = look_at(LocalPlatform(), "large")
-        rows = RunningJobs().look()
+        rows = RunningJobs(is_live=False).look()
     for lines in (job_page(view, 200, None), list_page(rows, 200, None)):
         text = "\n".join(line.plain for line in lines)
         assert "evil" in text
@@ -162,6 +167,64 @@ def test_a_platform_that_does_not_answer() -> None:
     assert ("first", "down") in seen
     poller.stop()  # while it hangs
     hangs.set()
+
+
+def test_a_slow_platform_delays_no_other() -> None:
+    answer, entered = threading.Event(), threading.Event()
+    asked: list[str] = []
+
+    def look(jobs: Sequence[IndexEntry]) -> str:
+        asked.append(jobs[0].platform)
+        if jobs[0].platform == "slow":
+            entered.set()
+            answer.wait()
+        elif jobs[0].platform == "broken":
+            raise PlatformError("it is down")
+        return f"{len(jobs)} of {jobs[0].platform}"
+
+    entries = [IndexEntry(f"{n}", name, 1.0) for n in range(3) for name in ("slow", "quick", "broken")]
+    asking = Asking(look, 0.0)
+    try:
+        wait_for(
+            lambda: asking.ask(entries)["quick"].result and asking.ask(entries)["broken"].problem[:2] == "it"
+        )
+        found = asking.ask(entries)
+        assert found["quick"] == Answer("3 of quick", "") and found["broken"] == Answer(None, "it is down")
+        assert found["slow"] == Answer(None, "asking slow ...")
+        entered.wait()
+        assert asked.count("slow") == 1
+    finally:
+        answer.set()
+    wait_for(lambda: asking.ask(entries)["slow"] == Answer("3 of slow", ""))
+    whole = Asking(look, None).ask(entries)
+    assert {answer.result for answer in whole.values()} == {"3 of slow", "3 of quick", None}
+
+
+def wait_for(found: Callable[[], object]) -> None:
+    deadline = time.monotonic() + 60
+    while not found():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+def test_the_list_shows_a_platform_that_is_being_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    answer = threading.Event()
+
+    def describe(entries: Sequence[IndexEntry], **how: Any) -> dict[IndexEntry, JobDescription | Exception]:
+        if entries[0].platform == "slurm":
+            answer.wait()
+        return describe_all(entries, **how)
+
+    monkeypatch.setattr("cloudtrain.watch.top.jobs.describe_all", describe)
+    add_job(IndexEntry("queued", "slurm", 1.0))
+    try:
+        with large_job("large", hosts=2):
+            jobs = RunningJobs()
+            wait_for(lambda: [row for row in jobs.look() if row.view])
+            text = "\n".join(line.plain for line in list_page(jobs.look(), 200, None))
+    finally:
+        answer.set()
+    assert re.search("large .* Running|large .* train", text) and re.search("queued .* asking slurm", text)
 
 
 def test_without_a_terminal_it_prints_once(tmp_path: Path) -> None:
