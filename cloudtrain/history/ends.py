@@ -135,18 +135,18 @@ def _finite(value: float) -> float | None:
     return value if math.isfinite(value) else None
 
 
-def keep(seen: Sequence[Seen], consequence: str = "") -> None:
-    """Write what was seen of jobs into the index, unless the records are damaged.
+def keep(seen: Sequence[Seen], consequence: str = "") -> bool:
+    """Write what was seen of jobs into the index, unless the records are damaged. Returns whether that was possible.
 
     Args:
         consequence: of an index that cannot be written, for the warning; without one, there is no warning.
     """
+    return not seen or index.write(lambda database: keep_in(database, seen), consequence) is not None
+
+
+def keep_in(database: sqlite3.Connection, seen: Sequence[Seen]) -> bool:
+    """`keep` in this database, which has the tables of the index."""
     rows = [one for one in seen if one.job.reason != DAMAGED]
-    if rows:
-        index.write(lambda database: _keep_all(database, rows), consequence)
-
-
-def _keep_all(database: sqlite3.Connection, rows: Sequence[Seen]) -> None:
     numbers = _numbers(database, rows)
     found = [(number, one) for one in rows if (number := numbers.get((one.job.name, one.job.platform)))]
     changes = ", ".join(
@@ -165,6 +165,7 @@ def _keep_all(database: sqlite3.Connection, rows: Sequence[Seen]) -> None:
             database.execute("DELETE FROM metrics WHERE job = ?", (number,))
             metrics = [(number, name, *values) for name, values in one.job.metrics.items()]
             database.executemany("INSERT INTO metrics VALUES (?, ?, ?, ?, ?)", metrics)
+    return True
 
 
 def _trusted(seen: Seen) -> str:

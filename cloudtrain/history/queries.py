@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from typing import Any
 
-from cloudtrain.history.ends import COLUMNS
+from cloudtrain.history.ends import COLUMNS, keep_in
 from cloudtrain.history.expression import parse, parse_name
 from cloudtrain.history.past_job import MetricRange, PastJob
 from cloudtrain.history.refresh import Progress, refresh
 from cloudtrain.history.shared import with_shared
 from cloudtrain.history.sql import Field, Known, Sql, condition_sql, names_in, resolve, select, sort_sql
 from cloudtrain.index import database as index
-from cloudtrain.index.schema import JOBS, VERSION, version
+from cloudtrain.index.schema import JOBS, VERSION, migrate, version
 
+SUCCESS = (0, 101)
+"""``SQLITE_OK`` and ``SQLITE_DONE``."""
 LARGEST_PART = 500
 """Jobs of which parameters and metrics are read at a time."""
 
@@ -83,8 +86,7 @@ def search(
     wanted = [parse_name(name, "--columns") for name in columns]
     keys = [one for one in (group, sort) if one]
     names = [parse_name(one.removeprefix("-"), "--sort") for one in keys]
-    if up_to_date:
-        refresh(progress)
+    left = refresh(progress) if up_to_date else []
 
     def read(database: Any) -> Found:
         known = Known(*(_names(database, table) for table in ("parameters", "metrics")))
@@ -110,8 +112,20 @@ def search(
 
     if index.read(version, "") not in (None, VERSION):
         index.write(version, "")  # which migrates it
-    found = with_shared(read) or index.read(read_own, "the history is empty")
-    return found or Found([], [], 0)
+    found = with_shared(read)
+    if not found and left:
+        with closing(sqlite3.connect(":memory:")) as copy:
+            index.read(lambda database: database.backup(copy, progress=_copies), "")
+            migrate(copy)
+            keep_in(copy, left)
+            found = read(copy)
+    return found or index.read(read_own, "no job of the history is found") or Found([], [], 0)
+
+
+def _copies(status: int, _left: int, _all: int) -> None:
+    """Called after each step of a copy, which waits for a locked index forever otherwise."""
+    if status not in SUCCESS:
+        raise sqlite3.OperationalError("database is locked")
 
 
 def _names(database: Any, table: str) -> list[str]:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from functools import cache, partial
 
 from cloudtrain.errors import CloudtrainError
-from cloudtrain.history.described import each, outlines
+from cloudtrain.history.described import at_once, each, outlines
 from cloudtrain.history.ends import Seen, keep, look
 from cloudtrain.history.outlines import known_end, missing_ends, record_of
 from cloudtrain.history.shared import with_shared
@@ -18,8 +18,6 @@ from cloudtrain.storage import state_home
 Progress = Callable[[int, int], object]
 PART = 500
 """Jobs that are written at a time: an interrupt loses no more."""
-
-NOT_KEPT = "conditions do not find what has changed since it was last written"
 
 
 def freeze(platform: Platform, description: JobDescription) -> None:
@@ -44,23 +42,29 @@ def keep_end(platform: Platform, description: JobDescription) -> bool:
     return True
 
 
-def refresh(progress: Progress | None = None) -> None:
+def refresh(progress: Progress | None = None) -> list[Seen]:
     """Look at the jobs of this user that have not ended, or whose end the history does not have.
 
-    Jobs whose platform does not answer stay as they are.
+    Jobs whose platform does not answer stay as they are. Returns what was seen and cannot be kept, because the index
+    cannot be written.
 
     Args:
         progress: called after each of several parts, with the number of jobs so far, and of all.
     """
     missing = missing_ends()
     entries, home = [*missing], str(state_home()) if missing else ""
+    left: list[Seen] = []
     for start in range(0, len(entries), PART):
         part = entries[start : start + PART]
         seen = _from_records({entry: missing[entry] for entry in part}, home)
-        others = each([entry for entry in part if entry not in seen], partial(_look, home)).values()
-        keep([*seen.values(), *(one for one in others if isinstance(one, Seen))], NOT_KEPT)
+        look_at_each = partial(each, action=partial(_look, home))
+        others = at_once([entry for entry in part if entry not in seen], look_at_each).values()
+        found = [*seen.values(), *(one for one in others if isinstance(one, Seen))]
+        if not keep(found):
+            left += found
         if progress and len(entries) > PART:
             progress(min(start + PART, len(entries)), len(entries))
+    return left
 
 
 def _from_records(has_request: Mapping[IndexEntry, bool], home: str) -> dict[IndexEntry, Seen]:

@@ -31,6 +31,10 @@ LOGS = ("-journal", "-wal", "-shm")
 """The ends of the names of the files that SQLite keeps next to it."""
 LOCKED_SECONDS = 5.0
 """How long to wait for a process that writes. One that is paused may never release it."""
+AGAIN_SECONDS = 0.1
+"""How long to wait once this was in vain, until it is not."""
+_in_vain: set[bool] = set()
+"""Whether the last wait to write, and to read, was in vain."""
 DAMAGED = "malformed|not a database|file format|encrypted|no such (table|column)|has no column|already exists"
 """In errors of SQLite whose cause is the file. Its error codes need Python 3.11."""
 
@@ -68,7 +72,9 @@ def _use(action: Callable[[sqlite3.Connection], T], consequence: str, *, writes:
             if seen is None and not writes:
                 return None
             if seen is None or stat.S_ISREG(seen.st_mode):  # opening a pipe would block
-                return _with_file(path, action, writes=writes)
+                found = _with_file(path, action, writes=writes)
+                _in_vain.discard(writes)
+                return found
             problem = f"{path} is not a file"
         except Newer:
             problem = f"a later version of cloudtrain has written {path}"
@@ -78,6 +84,8 @@ def _use(action: Callable[[sqlite3.Connection], T], consequence: str, *, writes:
             break
         except (OSError, sqlite3.Error, UnicodeError) as error:  # a name in the schema may be damaged, too
             problem = f"{path}: {escape_line(str(error))}"
+            if "locked" in str(error):
+                _in_vain.add(writes)
             if not _is_damage(error):
                 break
         _move_aside(path, seen)
@@ -109,11 +117,15 @@ def _with_file(path: Path, action: Callable[[sqlite3.Connection], T], *, writes:
 def _database(path: Path, mode: str, *, writes: bool) -> Iterator[sqlite3.Connection]:
     """A transaction, if ``writes``."""
     uri = f"{path.as_uri()}?mode={mode}"
-    with closing(sqlite3.connect(uri, timeout=LOCKED_SECONDS, uri=True)) as database:
+    with closing(sqlite3.connect(uri, timeout=_patience(writes), uri=True)) as database:
         if writes:
             _choose_log(database, path)
         with database:
             yield database
+
+
+def _patience(writes: bool) -> float:
+    return min(AGAIN_SECONDS, LOCKED_SECONDS) if writes in _in_vain else LOCKED_SECONDS
 
 
 def _choose_log(database: sqlite3.Connection, path: Path) -> None:
@@ -121,7 +133,7 @@ def _choose_log(database: sqlite3.Connection, path: Path) -> None:
     if not is_on_network(str(path.parent)):
         _set_log(database, "wal")
         return
-    with closing(sqlite3.connect(path, timeout=LOCKED_SECONDS)) as alone:
+    with closing(sqlite3.connect(path, timeout=_patience(True))) as alone:
         alone.execute("PRAGMA locking_mode = EXCLUSIVE")  # opens a log of another disk without shared memory
         _set_log(alone, "delete")
 

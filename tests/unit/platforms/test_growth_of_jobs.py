@@ -274,7 +274,7 @@ def test_a_list_needs_no_space_on_the_disk(monkeypatch: pytest.MonkeyPatch) -> N
         raise sqlite3.OperationalError("database or disk is full")
 
     make_job("job-1")
-    monkeypatch.setattr("cloudtrain.history.ends._keep_all", full)
+    monkeypatch.setattr("cloudtrain.history.ends.keep_in", full)
     assert {row[1] for row in list_rows(3).values()} == {"Completed"}
 
 

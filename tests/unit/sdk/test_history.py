@@ -9,6 +9,7 @@ import re
 import shutil
 import sqlite3
 import warnings
+from contextlib import closing
 from typing import Any
 
 import pytest
@@ -255,10 +256,36 @@ def test_a_job_that_runs_is_looked_at_each_time() -> None:
     os.close(lock)
 
 
-def test_a_query_warns_if_the_index_cannot_be_written(jobs: None) -> None:
+def test_a_query_is_answered_though_the_index_cannot_be_used(jobs: None) -> None:
     (state_home() / "index.db").symlink_to("index.db")
-    with pytest.warns(UserWarning, match="conditions do not find what has changed"):
-        history.query("name == 'slow'")
+    with pytest.warns(UserWarning, match="only jobs with a folder or a ticket") as warned:
+        assert [job.name for job in history.query("lr > 0.05")] == ["fast"]
+    assert len(warned) == 1
+
+
+@pytest.mark.parametrize("journal", ["wal", "delete"])
+def test_a_query_waits_once_for_a_locked_index(
+    jobs: None, journal: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    add_job(IndexEntry("gone", "nowhere", 1.0), {"status": "Failed", "seen_at": 3.0}, {"lr": "0.07"})
+    monkeypatch.setattr("cloudtrain.index.database._in_vain", set())
+    waits: list[float] = []
+    connect = sqlite3.connect
+
+    def connected(*arguments: Any, timeout: float = 0.0, **options: Any) -> sqlite3.Connection:
+        waits.append(timeout)
+        return connect(*arguments, timeout=min(timeout, 0.2), **options)
+
+    with closing(connect(state_home() / "index.db", isolation_level=None)) as other:
+        other.execute(f"PRAGMA journal_mode = {journal}")
+        other.execute("BEGIN EXCLUSIVE")
+        monkeypatch.setattr(sqlite3, "connect", connected)
+        with warnings.catch_warnings(record=True) as warned:
+            warnings.simplefilter("always")
+            found = [job.name for job in history.query("lr > 0.05")]
+    assert found == {"wal": ["fast", "gone"], "delete": ["fast"]}[journal]  # a reader of a log need not wait
+    assert len(warned) == (journal == "delete") and len([one for one in waits if one > 1]) <= 4
+    assert [job.name for job in history.query("lr > 0.05")] == ["fast", "gone"]
 
 
 def test_a_damaged_index_is_made_again(jobs: None) -> None:

@@ -184,6 +184,18 @@ def test_a_later_version_and_other_urls_are_refused(shared: Any, monkeypatch: py
     assert "secret" not in str(raised.value)
 
 
+def test_a_server_that_ends_in_the_middle_of_a_query_loses_nothing(shared: Any) -> None:
+    make_jobs()
+
+    def end(database: Database) -> None:
+        database.execute("SELECT pg_terminate_backend(pg_backend_pid())")
+
+    with pytest.warns(UserWarning, match="shared history cannot be used .*: only jobs of this machine"):
+        assert with_shared(end) is None
+    assert len(history.query()) == 3
+    assert shared.execute("SELECT count(*) FROM cloudtrain.history").fetchone() == (3,)
+
+
 def test_a_server_that_is_paused_holds_no_client(shared: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     make_jobs()
     assert len(history.query()) == 3
