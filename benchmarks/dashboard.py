@@ -4,7 +4,8 @@
 
 - ``lists``: the list of 1, 100 and 10,000 jobs that have ended: the first page with what is known without a platform,
   and the rows with states that replace it, then and later.
-- ``points``: the page of a job with a million values of a metric, and the data of its plot.
+- ``points``: the page of a job with a million values of a metric, and the data of its plot: first its course, which
+  the supervisor has summarised, then all values. And the same for a job without a summary.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import json
 import os
 import sys
 import tempfile
+import time
 from functools import partial
 from pathlib import Path
 
@@ -23,6 +25,9 @@ from growth import make_job, make_jobs
 sys.path += TEST_FOLDERS
 
 from dashboard_client import Client, dashboard
+
+from cloudtrain.platforms.supervised.job_summary import read_summary
+from cloudtrain.platforms.supervised.root import JobFiles, LocalRoot
 
 
 def get(client: Client, path: str) -> None:
@@ -52,19 +57,32 @@ def points(report: Report, given: argparse.Namespace) -> None:
     values = 10_000 if given.quick else 1_000_000
     with tempfile.TemporaryDirectory() as name:
         os.environ["CLOUDTRAIN_HOME"] = name
+        jobs = Path(name) / "jobs" / "local"
         make_jobs(Path(name), 1)
-        make_job(Path(name) / "jobs" / "local" / "large", 0)
-        with open(Path(name) / "jobs" / "local" / "large" / "events.jsonl", "w") as file:
-            event = {"source": "algo-1", "event": "metric", "name": "loss", "rank": 0}
-            for number in range(values):
-                record = {**event, "time": 1_700_000_000.5 + number, "value": 1 / (1 + number)}
-                file.write(json.dumps(record) + "\n")
-        with dashboard(Path(name)) as client:
-            client.enter()
-            for what, path in (("page", "jobs/local/large"), ("plot", "jobs/local/large/points")):
-                for which, runs in (("first", 1), ("next", given.runs)):
-                    title = f"dashboard, {values:,} values: {what}, {which}"
-                    report.add(title, OURS, measure(partial(get, client, path), runs))
+        for job in ("large", "without-summary"):
+            make_job(jobs / job, 0)
+            with open(jobs / job / "events.jsonl", "w") as file:
+                event = {"source": "algo-1", "event": "metric", "name": "loss"}
+                for number in range(values):  # in the order in which a runtime writes the fields
+                    begin = {"time": 1_700_000_000.5 + number, **event, "value": 1 / (1 + number)}
+                    file.write(json.dumps({**begin, "rank": 0, "step": number}) + "\n")
+        read_summary(JobFiles(LocalRoot("local", jobs), "large"))  # as a supervisor does while the job runs
+        for job in ("large", "without-summary"):
+            title = f"dashboard, {values:,} values{' and no summary' * (job != 'large')}"
+            with dashboard(Path(name)) as client:
+                client.enter()
+                for what, path in (("page", f"jobs/local/{job}"), ("plot", f"jobs/local/{job}/points")):
+                    for which, runs in (("first", 1), ("next", given.runs)):
+                        report.add(
+                            f"{title}: {what}, {which}", OURS, measure(partial(get, client, path), runs)
+                        )
+                report.add(f"{title}: all values", OURS, measure(partial(wait_for_all, client, job), 1))
+
+
+def wait_for_all(client: Client, job: str) -> None:
+    """Until the plot has all values, as the page does."""
+    while not json.loads(client.get(f"jobs/local/{job}/points").body)["is_whole"]:
+        time.sleep(0.1)
 
 
 if __name__ == "__main__":

@@ -103,8 +103,11 @@ def parse_events(lines: Iterable[str]) -> Iterator[Event]:
     Skips everything else: lines that a crash cut short, and those that are too long.
     """
     for line in lines:
-        with contextlib.suppress(ValueError):
-            yield parse_event(line)
+        try:
+            event = parse_event(line)
+        except ValueError:
+            continue
+        yield event
 
 
 def parse_event(line: str | bytes) -> Event:

@@ -82,20 +82,25 @@ def thinned(points: Sequence[Point], parts: int) -> Sequence[Point]:
     by_step = all(point.step is not None for point in points)
     across = [float(point.step or 0) if by_step else point.time for point in points]
     begin, length = min(across), max(across) - min(across)
+    scale = parts / length if length else 0.0
     groups: dict[int, list[int]] = {}
     for place, at in enumerate(across):
-        groups.setdefault(min(int((at - begin) / length * parts), parts - 1) if length else 0, []).append(
-            place
-        )
+        group = min(int((at - begin) * scale), parts - 1)
+        if group in groups:
+            groups[group].append(place)
+        else:
+            groups[group] = [place]
     kept: set[int] = set()
-    for group in groups.values():
-        finite = [place for place in group if math.isfinite(points[place].value)]
-        if len(finite) < len(group):
-            kept.add(next(place for place in group if not math.isfinite(points[place].value)))
-        if finite:
-            kept.add(min(finite, key=lambda place: points[place].value))
-            kept.add(max(finite, key=lambda place: points[place].value))
-            spread = [place for place in finite if points[place].min is not None]
+    for members in groups.values():
+        values = [points[place].value for place in members]
+        if not math.isfinite(sum(values)):
+            kept.add(next((place for place in members if not math.isfinite(points[place].value)), members[0]))
+            members = [place for place in members if math.isfinite(points[place].value)]
+            values = [points[place].value for place in members]
+        if values:
+            kept.add(members[values.index(min(values))])
+            kept.add(members[values.index(max(values))])
+            spread = [place for place in members if points[place].min is not None]
             if spread:
                 kept.add(min(spread, key=lambda place: points[place].min or 0.0))
                 kept.add(max(spread, key=lambda place: points[place].max or 0.0))

@@ -25,47 +25,63 @@ MOST_POINTS = 80
 
 @dataclass
 class Trend:
-    """Means of equally many values each: at most `MOST_POINTS`, however many values there are."""
+    """Equally many values in each point: at most `MOST_POINTS` of these, however many values there are."""
 
-    points: list[tuple[float, float]] = field(default_factory=list)
-    """The time of the last value, in seconds since the epoch, and the mean of those that are finite (else NaN)."""
+    points: list[tuple[float, float, float, float]] = field(default_factory=list)
+    """The time of the last value, in seconds since the epoch; of those that are finite, the mean (else NaN), the
+    smallest and the largest (else infinity and its opposite)."""
     size: int = 1
     """The number of values in each point; the values of an unfinished one are in `total`."""
     total: float = 0.0
     finite: int = 0
     count: int = 0
     """The number of values in `total`, and of those among them that are finite."""
+    low: float = math.inf
+    high: float = -math.inf
+    """The smallest and the largest of them."""
 
     def add(self, time: float, value: float) -> None:
         self.count += 1
         if math.isfinite(value):
             self.total += value
             self.finite += 1
+            if value < self.low:
+                self.low = value
+            if value > self.high:
+                self.high = value
         if self.count < self.size:
             return
-        self.points.append((time, self._mean()))
+        self.points.append((time, self._mean(), self.low, self.high))
         self.total, self.finite, self.count = 0.0, 0, 0
+        self.low, self.high = math.inf, -math.inf
         if len(self.points) == MOST_POINTS:
             self.size *= 2
-            pairs = zip(self.points[::2], self.points[1::2])
-            self.points = [(second[0], _mean(first[1], second[1])) for first, second in pairs]
+            self.points = [
+                (end, _mean(mean, other), min(low, its_low), max(high, its_high))
+                for (_, mean, low, high), (end, other, its_low, its_high) in zip(
+                    self.points[::2], self.points[1::2]
+                )
+            ]
 
     def series(self, time: float) -> list[Point]:
-        """The points, and one for the latest values, which gets this ``time``."""
-        latest = [(time, self._mean())] if self.count else []
-        return [Point(*point) for point in (*self.points, *latest)]
+        """The points, and one for the latest values, which gets this ``time``. Those of several values have bounds."""
+        latest = [(time, self._mean(), self.low, self.high)] if self.count else []
+        return [
+            Point(at, mean, None, low, high) if low < high else Point(at, mean)
+            for at, mean, low, high in (*self.points, *latest)
+        ]
 
     def _mean(self) -> float:
         return self.total / self.finite if self.finite else math.nan
 
     def to_list(self) -> list[Any]:
-        return [self.points, self.size, self.total, self.finite, self.count]
+        return [self.points, self.size, self.total, self.finite, self.count, self.low, self.high]
 
     @classmethod
     def from_list(cls, data: list[Any]) -> Trend:
         """The inverse of `to_list`. Raises TypeError or ValueError."""
         points, *rest = data
-        return cls([(time, value) for time, value in points], *rest)
+        return cls([(time, mean, low, high) for time, mean, low, high in points], *rest)
 
 
 def _mean(first: float, second: float) -> float:
@@ -221,7 +237,7 @@ class Summary:
 
     @property
     def series(self) -> dict[str, list[Point]]:
-        """The course of each metric: at most a few hundred points, means of successive values."""
+        """The course of each metric: at most a few hundred points, of successive values."""
         return {name: trend.series(self.last) for name, trend in self.trends.items()}
 
     def _add_metric(self, name: str, event: dict[str, Any]) -> None:

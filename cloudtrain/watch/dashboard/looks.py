@@ -35,6 +35,8 @@ SHARE = 10
 """Reading all values of metrics takes at most one ``SHARE``-th of the time."""
 PATIENCE = 0.6
 """Seconds to wait for a look, and for all values of metrics: a job may have millions of events."""
+COURSE_PATIENCE = 0.2
+"""Seconds to wait for all values where the course of each metric is known: its means and bounds of many values."""
 
 
 @dataclass(frozen=True)
@@ -137,7 +139,7 @@ class Watched:
         """The courses of all metrics, by name: see `plots`.
 
         Millions of values take long to read. Until they are read, the courses are those of the values so far, and
-        ``is_whole`` is false.
+        ``is_whole`` is false, or those that the platform has summarised, whose ``count`` is 0.
         """
         with self._plots_lock:
             if (
@@ -148,13 +150,15 @@ class Watched:
                 self._is_reading = True
                 thread = threading.Thread(target=self._read, name=f"metrics of {self.name}", daemon=True)
                 thread.start()
-                thread.join(PATIENCE)
+                thread.join(COURSE_PATIENCE if self._series else PATIENCE)
             if self._plots is not None:
                 return {"is_whole": True, "metrics": self._plots}
-            if self._reader:
+            if self._reader and not self._series:
                 return {"is_whole": False, "metrics": plots(self._reader.series(), self._reader.counts())}
         self.look()
-        return {"is_whole": not self._is_reading, "metrics": plots(self._series)}
+        if not self._is_reading:
+            return {"is_whole": True, "metrics": plots(self._series)}
+        return {"is_whole": False, "metrics": plots(self._series, dict.fromkeys(self._series, 0))}
 
     def _read(self) -> None:
         began = time.monotonic()

@@ -7,7 +7,7 @@ function options(name, plot, width) {
   const axis = { stroke: colour("--soft"), grid: { stroke: colour("--rule"), width: 1 }, ticks: { stroke: colour("--rule") } };
   const line = { label: name, stroke: colour("--c0"), width: 1.5, spanGaps: false, points: { show: plot.x.length < 60 } };
   const edge = label => ({ label, stroke: colour("--c0"), width: 0, points: { show: false } });
-  const spread = plot.low ? { series: [edge("lowest rank"), edge("highest rank")], bands: [{ series: [3, 2], fill: colour("--c0") + "30" }] } : { series: [] };
+  const spread = plot.low ? { series: [edge("lowest"), edge("highest")], bands: [{ series: [3, 2], fill: colour("--c0") + "30" }] } : { series: [] };
   return {
     width, height: 200, legend: { live: true }, scales: { x: { time: !plot.by_step } }, bands: spread.bands,
     axes: [axis, { ...axis, size: 64, values: (_, ticks) => ticks.map(tick => Number(tick.toPrecision(6)).toString()) }],
@@ -16,13 +16,14 @@ function options(name, plot, width) {
 }
 
 const drawn = new Map();
+const counted = plot => plot.count ? `${plot.count.toLocaleString("en")} values` : "";
 
 function draw(name, plot, place) {
   const data = plot.low ? [plot.x, plot.y, plot.low, plot.high] : [plot.x, plot.y];
   const last = drawn.get(name);
   if (last && last.columns === data.length && last.bySteps === plot.by_step) {
     last.plot.setData(data);
-    last.count.textContent = `${plot.count.toLocaleString("en")} values`;
+    last.count.textContent = counted(plot);
     return;
   }
   const figure = last ? last.figure : place.appendChild(document.createElement("figure"));
@@ -32,7 +33,7 @@ function draw(name, plot, place) {
   title.textContent = name;
   const count = figure.appendChild(document.createElement("p"));
   count.className = "dim";
-  count.textContent = `${plot.count.toLocaleString("en")} values`;
+  count.textContent = counted(plot);
   const width = Math.max(figure.clientWidth, 240);
   drawn.set(name, { plot: new uPlot(options(name, plot, width), data, figure), figure, count, columns: data.length, bySteps: plot.by_step });
 }
