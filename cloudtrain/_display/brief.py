@@ -31,7 +31,7 @@ def brief(found: JobDescription | Ended | Exception) -> Brief:
     if isinstance(found, Ended):
         seconds = None if found.started_at is None else max(found.ended_at - found.started_at, 0.0)
         cost = "" if found.cost is None else money(found.cost, found.currency)
-        return Brief(found.status.value, found.submitted_at, seconds, cost=cost, why=found.why)
+        return Brief(found.status.value, found.submitted_at, seconds, "", cost, found.why)
     # a list of jobs whose ends are known loads no platform
     from cloudtrain._display.steps import brief_progress
     from cloudtrain._display.view import duration

@@ -41,7 +41,8 @@ def show_jobs(found: Sequence[tuple[str, str, JobDescription | Ended | Exception
         click.echo("No jobs yet. Submit one: cloudtrain submit train.py", err=True)
         return
     width = shutil.get_terminal_size().columns if sys.stdout.isatty() else FILE_WIDTH
-    colours, rows = map(list, zip(("dim", HEADINGS), *(_row(*job) for job in found), strict=True))
+    colours, cells = zip(*(_row(*job) for job in found), strict=True)
+    rows: list[Row] = [HEADINGS, *cells]
     empty = {column for column in SOMETIMES if not any(map(itemgetter(column), rows[1:]))}
     if empty:
         rows = [*map(itemgetter(*(column for column in range(len(HEADINGS)) if column not in empty)), rows)]
@@ -53,36 +54,31 @@ def _row(name: str, platform: str, found: JobDescription | Ended | Exception) ->
     shown = brief(found)
     at = shown.submitted_at
     return STATUS_COLOURS.get(shown.status, "dim" if at is None else "blue"), (
-        _plain(name),
-        _plain(platform),
+        escape_line(name),
+        escape_line(platform),
         shown.status,
         "" if at is None else datetime.fromtimestamp(at).isoformat(" ", "seconds"),
         "" if shown.seconds is None else span(shown.seconds),
         shown.progress,
-        _plain(shown.cost),
-        _plain(shown.why),
+        shown.cost and escape_line(shown.cost),
+        shown.why and escape_line(shown.why.strip()),
     )
-
-
-def _plain(text: str) -> str:
-    """``text`` in one line, without characters that a terminal would execute."""
-    return text and escape_line(text.strip())
 
 
 def _lines(rows: Sequence[Row], colours: Iterable[str], width: int) -> Iterator[str]:
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)][:-1]
     indent = sum(widths) + len(widths) * len(GAP)
     room = max(width - indent, LEAST_WHY)
-    line = GAP.join(f"{{:{size}}}" for size in (*widths, ""))
-    for row, colour in zip(rows, colours, strict=True):
-        *cells, why = row
-        first, *others = [why] if len(why) <= room else textwrap.wrap(why, room)
-        if row is rows[0]:
-            cells = [_styled(cell.ljust(size), colour) for cell, size in zip(cells, widths, strict=True)]
-            first = _styled(first, colour)
-        else:
-            cells[STATUS] = _styled(cells[STATUS].ljust(widths[STATUS]), colour)
-        yield line.format(*cells, first).rstrip()
+    line = GAP.join([*(f"%-{size}s" for size in widths), "%s"])
+    heading = [_styled(cell.ljust(size), "dim") for cell, size in zip(rows[0], (*widths, 0), strict=True)]
+    yield GAP.join(heading)
+    for (*cells, why), colour in zip(rows[1:], colours, strict=True):
+        cells[STATUS] = _styled(cells[STATUS].ljust(widths[STATUS]), colour)
+        if len(why) <= room:
+            yield (line % (*cells, why)).rstrip()
+            continue
+        first, *others = textwrap.wrap(why, room)
+        yield line % (*cells, first)
         yield from (f"{'':{indent}}{other}" for other in others)
 
 

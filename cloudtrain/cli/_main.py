@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import atexit
+import gc
 import os
 import sys
 import warnings
@@ -24,6 +26,7 @@ def main() -> None:
         if isinstance(stream, TextIOWrapper):  # a Windows console cannot print all characters
             stream.reconfigure(errors="backslashreplace")
     warnings.showwarning = _show_warning
+    atexit.register(gc.freeze)  # else the interpreter looks for garbage at its end
     with cleaning_up(), written(), reported():
         if sys.argv[1:2] == ["run"]:  # without click: its import would take as long as all others
             from cloudtrain.cli._run import run

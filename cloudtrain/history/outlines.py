@@ -85,16 +85,16 @@ def end_of(row: Sequence[Any], home: str, *, whole: bool = False) -> Ended | Non
         row: one of `list_rows` with `COLUMNS`.
         home: the state folder.
     """
-    (name, platform, submitted), rest = row[:3], row[3:]
-    status, started, ended, why, cost, currency, record, is_whole, _ = rest or [None] * 9
     try:
+        name, platform, submitted, status, started, ended, why, cost, currency, record, is_whole, _ = row
         final = FINAL[status]
         is_finite = math.isfinite(submitted + ended + (started or 0.0))
-    except (LookupError, TypeError):
+    except (LookupError, TypeError, ValueError):
         return None
     if not (is_finite and isinstance(why, str) and (is_whole or not whole)):
         return None
     if record_of(name, platform, home) != record:
         return None
-    is_known = is_number(cost) and isinstance(currency, str)
-    return Ended(final, submitted, started, ended, why, *((cost, currency) if is_known else (None, "")))
+    if cost is None or not (is_number(cost) and isinstance(currency, str)):
+        return Ended(final, submitted, started, ended, why, None, "")
+    return Ended(final, submitted, started, ended, why, cost, currency)
