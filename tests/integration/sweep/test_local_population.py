@@ -61,10 +61,14 @@ with Checkpointer(asynchronous=False) as checkpointer:
                 time.sleep(0.05)  # for the child
 """
 KILLS = [
-    (event, when)
-    for event in ("submitted", "pruned", "ended", "asked", "submitted", "ended")
-    for when in ("before", "after")
+    ("submitted", "after"),
+    *(("pruned", when) for when in ("before", "after")),
+    ("ended", "before"),
+    *(("asked", when) for when in ("before", "after")),
+    ("submitted", "before"),
+    ("ended", "after"),
 ]
+"""Each event, before and after it is written, in the order in which they come."""
 
 
 def test_a_replacement_continues_from_the_best(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
