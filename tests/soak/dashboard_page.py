@@ -2,8 +2,8 @@
 
     python dashboard_page.py URL FOLDER CHROMIUM NAME...
 
-Writes pictures into FOLDER. Runs in an environment that has playwright. The first NAME is a job that runs; it is
-stopped.
+Writes pictures into FOLDER. Runs in an environment that has playwright. The first NAME is a job that runs: it is
+preempted, then stopped. The second one has completed: its results are downloaded, and it is submitted again.
 """
 
 from __future__ import annotations
@@ -77,12 +77,48 @@ def use(page: Page, url: str, folder: Path, names: list[str]) -> dict[str, Any]:
     page.go_back()
     page.go_back()
     page.wait_for_selector("canvas")
-    page.on("dialog", lambda dialog: dialog.accept())
-    page.click("button:has-text('Stop')")
-    page.wait_for_selector("#result .success")
-    page.wait_for_selector(".status.stopped", timeout=60_000)
+    found |= use_actions(page, running, names[1])
     found["hacked"] = page.evaluate("() => window.hacked ?? null")
     return found
+
+
+def use_actions(page: Page, running: str, completed: str) -> dict[str, Any]:
+    """Each action of the pages of two jobs, as a person clicks it; and what the page then shows."""
+    found: dict[str, Any] = {"asked": [], "again": []}
+    page.once("dialog", lambda dialog: dialog.dismiss())
+    page.click("button:has-text('Stop')")  # and think better of it
+    page.on("dialog", lambda dialog: (found["asked"].append(dialog.message), dialog.accept()))
+    page.click("button:has-text('Preempt')")
+    found["preempted"] = _result(page)
+    page.wait_for_function(
+        "() => /retries\\s+1/.test(document.querySelector('#now').innerText)", timeout=120_000
+    )
+    page.wait_for_selector(".status.running", timeout=120_000)
+    page.click("header a")
+    page.click(f"text={completed}")
+    page.click("button:has-text('Download')")
+    found["downloaded"] = _result(page)
+    page.click("button:has-text('Resubmit')")
+    page.wait_for_selector("text=Resubmit as")
+    found["request"] = page.inner_text("#result pre")
+    page.click("text=Submit exactly this")
+    found["submitted"] = _result(page)
+    page.click("header a")
+    page.wait_for_selector(f"text={found['submitted'].split()[-1]}")
+    page.click(f"text={running}")
+    page.click("button:has-text('Stop')")
+    found["stopped"] = _result(page)
+    page.wait_for_selector(".status.stopped", timeout=120_000)
+    return found
+
+
+def _result(page: Page) -> str:
+    """The text of an action that succeeded; it replaces that of another job or action."""
+    page.wait_for_selector("#result .success, #result .warning", timeout=120_000)
+    text = page.inner_text("#result")
+    assert page.locator("#result .success").count() == 1, text
+    page.evaluate("() => document.querySelector('#result').replaceChildren()")
+    return text
 
 
 def use_sweep(page: Page, folder: Path) -> dict[str, Any]:

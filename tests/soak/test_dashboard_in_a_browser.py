@@ -11,10 +11,11 @@ from browser import find_chromium, programs_with
 from dashboard_client import dashboard
 from large_sweep import large_sweep
 
-from cloudtrain import Estimator
+from cloudtrain import Estimator, Job, JobStatus
 
 SCRIPT = """
-import math, random, sys, time
+import math, os, random, sys, time
+from pathlib import Path
 
 import cloudtrain
 
@@ -28,13 +29,15 @@ for step in range(1, 601):
         print(f"epoch {step // 20}", flush=True)
     if lr == 0.3:
         time.sleep(0.3)
+Path(os.environ["SM_MODEL_DIR"], "weights.txt").write_text(str(lr))
 if lr > 1:
     raise ValueError("the loss is not finite: <b>check the rate</b>")
 """
 
 
 @pytest.mark.timeout(600)
-def test_the_dashboard_in_a_browser(tmp_path: Path) -> None:
+def test_the_dashboard_in_a_browser(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)  # where the dashboard downloads to
     chromium, python = find_chromium(), programs_with() / "python"
     assert chromium, "there is no chromium: apt-get install chromium"
     (tmp_path / "train.py").write_text(SCRIPT)
@@ -47,8 +50,8 @@ def test_the_dashboard_in_a_browser(tmp_path: Path) -> None:
     look = str(Path(__file__).with_name("dashboard_page.py"))
     try:
         with dashboard(tmp_path) as client:
-            command = [str(python), look, client.url, str(tmp_path), chromium, "rate-live"]
-            done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True, timeout=300)
+            command = [str(python), look, client.url, str(tmp_path), chromium, "rate-live", "rate-base"]
+            done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True, timeout=450)
     finally:
         job.stop()
         job.until_final()
@@ -62,3 +65,14 @@ def test_the_dashboard_in_a_browser(tmp_path: Path) -> None:
     assert min(page["contrast"]) >= 4.5  # WCAG 2, AA, in light and dark
     assert page["sweep"]["lines"] == 43 and page["sweep"]["contrast"] >= 4.5
     assert page["sweep"]["overflow"] <= 0  # a phone scrolls tables, not the page
+    assert page["asked"] == ["Preempt rate-live?", "Stop rate-live?"]
+    assert "preempted" in page["preempted"] and "is stopping" in page["stopped"]
+    assert job.describe().attempt == 1
+    downloaded = Path(page["downloaded"].partition(": ")[2])
+    assert downloaded.is_relative_to(tmp_path / "rate-base") and downloaded.exists()
+    request = json.loads(page["request"])
+    assert (
+        page["submitted"].strip() == f"Submitted: {request['job_name']}"
+        and "lr" in request["hyperparameters"]
+    )
+    assert Job.attach(request["job_name"]).until_final().status == JobStatus.COMPLETED
