@@ -89,6 +89,7 @@ def cpu_of_all(command: Sequence[str], folder: Path, tree: Path) -> float:
         "PYTHONPATH": str(tree),
         "PYTHONHASHSEED": "0",
         "CLOUDTRAIN_HOME": str(folder / "state"),
+        "AWS_DEFAULT_REGION": "us-east-1",
     }
     environ.pop("PYTHONDONTWRITEBYTECODE", None)  # each tree keeps its compiled modules
     with tempfile.TemporaryFile() as output:
