@@ -27,6 +27,7 @@ from cloudtrain.checkpoint.sharded.saver import ShardedSaver, own_shards
 from cloudtrain.checkpoint.store.store import CheckpointStore, Source
 from cloudtrain.checkpoint.tensors.snapshot import Buffer
 from cloudtrain.checkpoint.workers import BackgroundSaves, WorkerPool
+from cloudtrain.environment import commits
 from cloudtrain.environment.job import set_exit_policy
 from cloudtrain.errors import CheckpointError, Unreachable
 from cloudtrain.observe import beat, own_progress, report_step
@@ -524,6 +525,7 @@ class Checkpointer:
         self._copies.grouping.resume_from(source.manifest(step))
         self._schedule.restored(step, source.manifest(step).job)
         self._memory_schedule.saved(step)
+        commits.restored(commits.CommitNumber(*source.manifest(step).elastic))
         beat()
         return Checkpoint(step, state, source.metrics(step), source.uri)
 

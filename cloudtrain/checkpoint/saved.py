@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 
 from cloudtrain.checkpoint.format.layout import committed_step, is_checkpoint_key
+from cloudtrain.environment.commits import commit_of
 from cloudtrain.storage import open_store
 
 RUNNING_TIME = "running-time.json"
@@ -59,5 +60,6 @@ def saved_files(uri: str) -> Listing | None:
 
 
 def _counts(key: str) -> bool:
-    """Whether an object is a whole checkpoint or a file of the script, and not a part of a checkpoint."""
-    return key != RUNNING_TIME and (committed_step(key) is not None or not is_checkpoint_key(key))
+    """Whether an object is a whole checkpoint, a commit or a file of the script, and not a part of a checkpoint."""
+    is_whole = committed_step(key) is not None or commit_of(key) is not None
+    return key != RUNNING_TIME and (is_whole or not is_checkpoint_key(key))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 from dataclasses import asdict
@@ -52,3 +53,30 @@ class Notice:
             return cls(given.time("deadline"), given.text("reason"))
         except (OSError, ValueError):
             return None
+
+
+class SignalsOfAgent:
+    """Marks in the run folder, by which ranks and their elastic agent agree that SIGTERM is a notice.
+
+    Otherwise, the agent ends ranks by SIGTERM when it restarts them.
+    """
+
+    def __init__(self, run: Path) -> None:
+        self._offer, self._answer = run / "agent-can-kill", run / "agent-has-to-kill"
+
+    def offer(self) -> None:
+        """By the agent: it can use SIGKILL."""
+        with contextlib.suppress(OSError):
+            self._offer.touch()
+
+    def accept(self) -> bool:
+        """By a rank. Returns False if its agent makes no offer: SIGTERM has to end the rank."""
+        if self._offer.exists():
+            with contextlib.suppress(OSError):
+                self._answer.touch()
+                return True
+        return False
+
+    @property
+    def are_notices(self) -> bool:
+        return self._answer.exists()

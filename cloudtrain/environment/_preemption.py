@@ -20,7 +20,7 @@ from types import FrameType
 from cloudtrain._system.processes import after_fork_in_child
 from cloudtrain._system.signals import own_number
 from cloudtrain.contract import PREEMPTED, SPOT_VARIABLE, Notice, Settings
-from cloudtrain.environment.job import may_exit
+from cloudtrain.environment.job import may_exit, tell_to_end
 
 SIGNALS = tuple(filter(None, map(own_number, ("SIGTERM", "SIGUSR1"))))
 
@@ -79,6 +79,8 @@ def _install() -> None:
 
 
 def _on_signal(number: int, _frame: FrameType | None) -> None:
+    if number == own_number("SIGTERM"):
+        tell_to_end()
     grace = Settings.from_environ().stop_grace
     _set_notice(_runtime_notice() or Notice(time.time() + grace, f"signal {signal.Signals(number).name}"))
 

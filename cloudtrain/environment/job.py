@@ -114,3 +114,17 @@ def set_exit_policy(may_exit: Callable[[], bool] | None) -> None:
 def may_exit(noticed: bool) -> bool:
     """Whether this rank exits now; ``noticed`` is whether it has a notice."""
     return _may_exit() if _may_exit is not None else noticed and rank() == 0
+
+
+_is_told_to_end = False
+
+
+def tell_to_end() -> None:
+    """SIGTERM has arrived, and does not end this process itself."""
+    global _is_told_to_end
+    _is_told_to_end = True
+
+
+def is_told_to_end() -> bool:
+    """Whether SIGTERM has arrived: a notice may arrive ahead of it."""
+    return _is_told_to_end

@@ -5,6 +5,7 @@
     step-000000000010/<save>/tensors-00000.safetensors, ...    the tensors that changed, in several files
                              tensors-00003-00000.safetensors   written by rank 3 of a sharded save
     attempts/<run>/000002.json, 000002-steps.json              of a job that was restarted: see `store.attempts`
+    elastic/<run>/run-0/000000000017.pt                        commit 17 of the first `elastic.run` of a job
 
 ``<save>`` is unique to one call of ``save``, so concurrent writers, or a crashed run and its successor, never mix
 their objects. The manifest also refers to objects of earlier steps, for tensors that have not changed since.
@@ -13,6 +14,8 @@ their objects. The manifest also refers to objects of earlier steps, for tensors
 from __future__ import annotations
 
 import re
+
+from cloudtrain.environment.commits import commit_of
 
 MAX_STEP = 10**12 - 1
 
@@ -65,9 +68,9 @@ def steps_key(run: str, attempt: int) -> str:
 
 
 def is_checkpoint_key(key: str) -> bool:
-    """Whether ``key``, relative to the checkpoints' folder, belongs to a `Checkpointer`.
+    """Whether ``key``, relative to the checkpoints' folder, belongs to a `Checkpointer`, or to elastic training.
 
     Tools that copy the folder must skip such keys: a copy that is not made data first, manifest last, may be
     incomplete.
     """
-    return _STEP.match(key) is not None or _ATTEMPT.fullmatch(key) is not None
+    return any((_STEP.match(key), _ATTEMPT.fullmatch(key))) or commit_of(key) is not None

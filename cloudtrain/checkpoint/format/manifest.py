@@ -18,6 +18,7 @@ from cloudtrain.checkpoint.format import tree
 from cloudtrain.checkpoint.format.layout import MAX_STEP, save_prefix, step_of
 from cloudtrain.checkpoint.tensors import framework
 from cloudtrain.contract.documents import Fields, parse_json
+from cloudtrain.environment.commits import CommitNumber, newest_commit
 from cloudtrain.errors import CheckpointError
 from cloudtrain.storage.uri import is_valid_key
 
@@ -100,6 +101,8 @@ class Manifest:
     """The identity of the job, the same in all its attempts."""
     attempt: int | None = None
     """Of the job, that committed it; None where attempts are not counted."""
+    elastic: tuple[int, ...] = CommitNumber(0, 0)
+    """The last commit of elastic training before it: see `CommitNumber`."""
 
     @property
     def objects(self) -> tuple[StoredObject, ...]:
@@ -173,6 +176,7 @@ class Manifest:
             versions=given.text_mapping("versions"),
             run=given.text("run", None),
             attempt=given.integer("attempt", None),
+            elastic=_commit_number(given.items("elastic", (0, 0))),
         )
 
 
@@ -192,6 +196,7 @@ def run_metadata(metrics: Mapping[str, Any]) -> dict[str, Any]:
             "python": platform.python_version(),
             **framework.versions(),
         },
+        "elastic": newest_commit(),
     }
 
 
@@ -213,6 +218,14 @@ def _piece(record: object) -> Piece:
         if piece.begin <= piece.end:
             return piece
     raise ValueError("a piece is not a tensor, its begin and its end")
+
+
+def _commit_number(record: object) -> CommitNumber:
+    """Raises ValueError."""
+    if isinstance(record, (list, tuple)) and len(record) == 2:
+        given = Fields(dict(zip(CommitNumber._fields, record)), "elastic")
+        return CommitNumber(given.integer("run"), given.integer("commit"))
+    raise ValueError("the last commit of elastic training is not two numbers")
 
 
 def _is_metric(item: tuple[Any, Any]) -> bool:

@@ -13,6 +13,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Callable
 
+import torch
+
 from cloudtrain.distributed.errors import InvalidArgument
 from cloudtrain.distributed.tensorflow.optimizer import variables_of
 from cloudtrain.distributed.torch.elastic import ObjectState, State, run
@@ -71,7 +73,7 @@ class _Variables:
         self._make = make
 
     def state_dict(self) -> dict[str, Any]:
-        return {str(number): variable.numpy() for number, variable in enumerate(self._find())}
+        return {str(number): _tensor(variable.numpy()) for number, variable in enumerate(self._find())}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Raises InvalidArgument if the number of variables differs from that in ``state``."""
@@ -84,4 +86,13 @@ class _Variables:
                 hint="Build the same model and optimizer on all ranks first.",
             )
         for number, variable in enumerate(own):
-            variable.assign(state[str(number)])
+            value = state[str(number)]
+            variable.assign(value.numpy() if isinstance(value, torch.Tensor) else value)
+
+
+def _tensor(value: Any) -> Any:
+    """A tensor, which can be handed over to other hosts. An array of a type that torch lacks stays one."""
+    try:
+        return torch.tensor(value)
+    except TypeError:
+        return value

@@ -11,8 +11,10 @@ import signal
 import socket
 import subprocess
 import sys
+from pathlib import Path
 from typing import Any
 
+from cloudtrain.contract.preemption import SignalsOfAgent
 from cloudtrain.runtime.parent_death import die_with_runtime
 from cloudtrain.runtime.run_folder import stopping_path, write_code
 
@@ -79,10 +81,32 @@ class _ReportingPopen(subprocess.Popen):  # type: ignore[type-arg]
             write_code(os.environ["CLOUDTRAIN_RUN_DIR"], int(self._local_rank), code)
 
 
+def _leave_sigterm_to_ranks() -> None:
+    """Where SIGTERM is a notice to ranks, end them by SIGKILL, and ignore it here: the runtime ends this process."""
+    from torch.distributed.elastic.multiprocessing import api, subprocess_handler
+
+    signals = SignalsOfAgent(Path(os.environ["CLOUDTRAIN_RUN_DIR"]))
+    signals.offer()
+    module: Any = api
+    handler: Any = subprocess_handler.SubprocessHandler
+    plain_close, plain_signal = handler.close, module._terminate_process_handler
+
+    def close(self: Any, death_sig: Any = None) -> None:
+        is_left = death_sig == signal.SIGTERM and signals.are_notices
+        plain_close(self, signal.SIGKILL if is_left else death_sig)
+
+    def on_signal(number: int, frame: Any) -> None:
+        if number != signal.SIGTERM or not signals.are_notices:
+            plain_signal(number, frame)
+
+    handler.close, module._terminate_process_handler = close, on_signal
+
+
 def main(arguments: list[str]) -> None:
     die_with_runtime()
     subprocess.Popen = _ReportingPopen  # type: ignore[misc]
     _listen_on_loopback()
+    _leave_sigterm_to_ranks()
     from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
     from torch.distributed.run import parse_args, run
 

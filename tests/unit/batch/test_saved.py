@@ -14,6 +14,7 @@ from cloudtrain.checkpoint.saved import Saved
     [
         ("step-000000000020/manifest.json", True),
         ("step-000000000020/x/tree.json", False),  # a save that was cut off
+        ("elastic/0123456789abcdef/run-0/000000000017.pt", True),
         ("model.pt", True),
         ("old.pt", True),
         ("", False),

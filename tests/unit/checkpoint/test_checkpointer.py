@@ -200,6 +200,8 @@ def test_bad_arguments(folder: Path, arguments: dict[str, Any], message: str) ->
         ("step-000000000010/ab/tensors-00000.safetensors", True),
         ("attempts/0123456789abcdef/000001-steps.json", True),
         ("attempts/notes.json", False),
+        ("elastic/0123456789abcdef/run-0/000000000017.pt", True),
+        ("elastic/model.pt", False),
         ("step-10/manifest.json", False),
         ("old/step-000000000010/manifest.json", False),
         ("model.pt", False),

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
+import io
+import itertools
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,12 +15,16 @@ import torch
 from torch import nn
 
 import cloudtrain.distributed.torch as hvd
+from cloudtrain.checkpoint import Checkpointer
 from cloudtrain.contract import PREEMPTED, Notice
+from cloudtrain.contract.trackers import RUN_ID
 from cloudtrain.distributed import CollectiveError
 from cloudtrain.distributed.errors import InvalidArgument
 from cloudtrain.distributed.torch import elastic
+from cloudtrain.distributed.torch.elastic import _state
+from cloudtrain.distributed.torch.elastic._commit import Commit, CommitFile, commit_file
 from cloudtrain.distributed.torch.elastic._handover import Handover
-from cloudtrain.distributed.torch.elastic._state import CommitFile, commit_file
+from cloudtrain.environment import commits
 from cloudtrain.errors import StorageError
 
 
@@ -34,6 +41,12 @@ def make_state(**values: Any) -> elastic.TorchState:
     optimizer = torch.optim.Adam(model.parameters(), lr=0.1)
     scheduler = torch.optim.lr_scheduler.StepLR(optimizer, 1, 0.5)
     return elastic.TorchState(model, optimizer, scheduler=scheduler, **values)
+
+
+def take(state: elastic.ObjectState, file: CommitFile | None, handover: Handover | None = None) -> None:
+    commit = state.keep_in(file, handover)
+    assert commit is not None
+    state.take(commit)
 
 
 def step(state: elastic.TorchState) -> None:
@@ -190,13 +203,13 @@ def test_another_process_resumes_from_the_file(agent: Path) -> None:
     file = commit_file(0)
     assert file is not None
     first = make_state(batch=0)
-    assert first.resume(file) is False
+    assert first.keep_in(file) is None
     for first.batch in (1, 2):
         step(first)
         first.commit()
     (agent / ".cloudtrain-tmp-torn").write_bytes(b"torn")
     second = make_state(batch=0)
-    assert second.resume(file) is True
+    take(second, file)
     assert [path.name for path in agent.iterdir()] == ["run-0.pt"]
     assert [path.stat().st_mode & 0o777 for path in (agent, *agent.iterdir())] == [0o700, 0o600]
     second.sync()
@@ -220,11 +233,11 @@ def test_a_commit_that_another_user_could_have_written_is_not_read(agent: Path, 
     file = commit_file(0)
     assert file is not None
     state = elastic.ObjectState(batch=1)
-    state.resume(file)
+    state.keep_in(file)
     state.commit()
     (file.path if mode == "file" else agent).chmod(0o777)
     with pytest.raises(StorageError, match="another user can write to"):
-        elastic.ObjectState(batch=0).resume(file)
+        elastic.ObjectState(batch=0).keep_in(file)
 
 
 def test_after_a_notice_the_next_attempt_continues_with_the_state_of_now(
@@ -235,7 +248,7 @@ def test_after_a_notice_the_next_attempt_continues_with_the_state_of_now(
     monkeypatch.setenv("TORCHELASTIC_RUN_ID", "a")
     state = make_state(batch=0, shape=(1, 2))
     handover = Handover((tmp_path / "shared").as_uri(), "job", 0)
-    assert not state.resume(CommitFile(tmp_path / "own" / "run-0.pt"), handover)
+    assert state.keep_in(CommitFile(tmp_path / "own" / "run-0.pt"), handover) is None
     state.commit()
     step(state)
     state.batch = 7
@@ -246,7 +259,7 @@ def test_after_a_notice_the_next_attempt_continues_with_the_state_of_now(
         state.check_host_updates()
     assert left.value.code == PREEMPTED
     other = make_state(batch=0, shape=())
-    assert other.resume(CommitFile(tmp_path / "own" / "run-0.pt"), handover)
+    take(other, CommitFile(tmp_path / "own" / "run-0.pt"), handover)
     assert content(other) == content(state)
     assert (other.batch, other.shape) == (7, (1, 2))
 
@@ -259,42 +272,123 @@ def test_a_damaged_or_unsafe_commit_is_not_handed_over(
     with pytest.raises(
         InvalidArgument, match=r"the state holds a pathlib.PosixPath, which is not handed over"
     ):
-        handover.write({"number": 1, "saved": {"folder": tmp_path}})
+        handover.write(Commit(1, {"folder": tmp_path}))
     monkeypatch.setenv("CLOUDTRAIN_RUN_DIR", str(tmp_path))
     monkeypatch.setenv("TORCHELASTIC_RUN_ID", "a")
     Notice(1.0, "taken back").write(tmp_path)
     for _ in range(2):
-        handover.leave_if_preempted(lambda: {"number": 1, "saved": {"folder": tmp_path}})
+        handover.leave_if_preempted(lambda: Commit(1, {"folder": tmp_path}))
     assert "does not move to other hosts now: the state holds a" in caplog.text
     assert caplog.text.count("does not move") == 1
     assert handover.read() is None
-    handover.write({"number": 1, "saved": {"weights": torch.ones(3)}})
-    [path] = tmp_path.glob("elastic/*/run-0.pt")
+    handover.write(Commit(1, {"weights": torch.ones(3)}))
+    [path] = tmp_path.glob("elastic/*/run-0/*1.pt")
     data = bytearray(path.read_bytes())
     data[len(data) // 2] ^= 1
     path.write_bytes(data)
-    with pytest.raises(StorageError, match=r"run-0\.pt is damaged"):
+    with pytest.raises(StorageError, match=r"run-0/000000000001\.pt is damaged"):
         handover.read()
 
 
-def test_a_commit_is_handed_over_within_its_job_until_the_training_is_complete(tmp_path: Path) -> None:
+def test_a_commit_is_handed_over_within_its_job(tmp_path: Path) -> None:
     """Another job may have the same checkpoint URI, and begins at its start."""
-    first = Handover(tmp_path.as_uri(), "first", 0)
-    first.write({"number": 1, "saved": {"batch": 5}})
+    Handover(tmp_path.as_uri(), "first", 0).write(Commit(1, {"batch": 5}))
     assert Handover(tmp_path.as_uri(), "second", 0).read() is None
-    state = elastic.ObjectState(batch=0)
-    assert state.resume(None, Handover(tmp_path.as_uri(), "first", 0))
-    assert state.batch == 5
-    state.completed()
-    assert first.read() is None
+    assert Handover(tmp_path.as_uri(), "first", 1).read() is None
+    assert Handover(tmp_path.as_uri(), "first", 0).read() == Commit(1, {"batch": 5})
+
+
+def test_a_host_that_was_only_paused_replaces_no_newer_commit(tmp_path: Path) -> None:
+    paused, other = (Handover(tmp_path.as_uri(), "job", 0) for _ in range(2))
+    other.write(Commit(9, {"batch": 9}))
+    paused.write(Commit(5, {"batch": 5}))
+    assert Handover(tmp_path.as_uri(), "job", 0).read() == Commit(9, {"batch": 9})
+    assert [path.name for path in tmp_path.glob("elastic/*/run-0/*")] == ["000000000009.pt"]
+    other.write(Commit(12, {"batch": 12}))
+    assert [path.name for path in tmp_path.glob("elastic/*/run-0/*")] == ["000000000012.pt"]
+
+
+@pytest.fixture
+def attempt(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[], Path]]:
+    """Begins an attempt of a job as its process would; returns the run folder of its host."""
+    for name, value in {
+        "SM_CURRENT_HOST": "algo-1",
+        "TORCHELASTIC_RUN_ID": "a",
+        "CLOUDTRAIN_CHECKPOINT_URI": (tmp_path / "checkpoints").as_uri(),
+        RUN_ID: "job",
+    }.items():
+        monkeypatch.setenv(name, value)
+    numbers = itertools.count()
+
+    def begin() -> Path:
+        number = next(numbers)
+        run = tmp_path / f"run-{number}"
+        run.mkdir()
+        monkeypatch.setenv("CLOUDTRAIN_RUN_DIR", str(run))
+        monkeypatch.setenv("CLOUDTRAIN_ATTEMPT", str(number))
+        monkeypatch.setattr(_state, "_runs", itertools.count())
+        commits.committed(commits.CommitNumber(0, 0))
+        return run
+
+    yield begin
+    commits.committed(commits.CommitNumber(0, 0))
+
+
+def test_the_newer_one_of_a_commit_and_a_checkpoint_is_continued(attempt: Callable[[], Path]) -> None:
+    """A state that was handed over does not put a training back that has saved a checkpoint since."""
+    first = []
+    ends: dict[int, Path | None] = {}
+
+    @elastic.run
+    def train(state: elastic.ObjectState, checkpointer: Checkpointer) -> None:
+        first.append(state.step)
+        for step in range(state.step + 1, 100):
+            if step in ends and (folder := ends[step]) is None:
+                raise ConnectionError("its host is lost")
+            if step in ends:
+                Notice(1.0, "taken back").write(folder)
+            state.step = step
+            state.commit()
+            if step % 4 == 0:
+                checkpointer.save(step, {"step": step})
+
+    for end, is_taken_back in ((6, True), (10, False), (11, True), (14, False), (18, True), (21, True)):
+        ends = {end: attempt() if is_taken_back else attempt() and None}
+        checkpointer = Checkpointer()
+        found = checkpointer.restore()
+        with pytest.raises(SystemExit if is_taken_back else ConnectionError):
+            train(elastic.ObjectState(step=found.state["step"] if found else 0), checkpointer)
+        checkpointer.wait()
+    assert first == [0, 6, 8, 11, 12, 18]
+
+
+def test_a_script_that_fails_after_its_training_does_not_repeat_it(attempt: Callable[[], Path]) -> None:
+    called = []
+
+    @elastic.run
+    def train(state: elastic.ObjectState) -> None:
+        called.append(state.step)
+        while state.step < 3:
+            state.step += 1
+            state.commit()
+
+    for _ in range(2):
+        attempt()
+        state = elastic.ObjectState(step=0)
+        train(state)
+        assert state.step == 3
+    assert called == [0, 3]
 
 
 def test_a_commit_that_is_none_is_not_taken_over(tmp_path: Path) -> None:
     """Another user who can write there can also make its hash."""
     handover = Handover(tmp_path.as_uri(), "job", 0)
     for strange in ({"number": 1}, {"number": "1", "saved": {}}, {"number": 1, "saved": [1]}):
-        handover.write(strange)
-        with pytest.raises(StorageError, match=r"run-0\.pt is damaged"):
+        handover.write(Commit(1, {}))
+        [path] = tmp_path.glob("elastic/*/run-0/*.pt")
+        torch.save(strange, content := io.BytesIO())
+        path.write_bytes(hashlib.sha256(content.getvalue()).digest() + content.getvalue())
+        with pytest.raises(StorageError, match=r"run-0/000000000001\.pt is damaged"):
             handover.read()
 
 
@@ -305,6 +399,6 @@ def test_a_value_without_pickle_does_not_end_the_training_at_a_notice(
     monkeypatch.setenv("TORCHELASTIC_RUN_ID", "a")
     Notice(1.0, "taken back").write(tmp_path)
     state = elastic.ObjectState(scale=lambda batch: batch / 2)
-    state.resume(None, Handover(tmp_path.as_uri(), "job", 0))
+    state.keep_in(None, Handover(tmp_path.as_uri(), "job", 0))
     state.check_host_updates()
     assert "does not move to other hosts now: the state holds a value that cannot be pickled" in caplog.text

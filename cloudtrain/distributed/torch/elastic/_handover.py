@@ -5,32 +5,43 @@ from __future__ import annotations
 import hashlib
 import io
 import logging
+import math
 import os
+import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable
 from pathlib import Path
 from pickle import PicklingError, UnpicklingError
-from typing import Any, Callable
+from typing import Callable
 
 import torch
 
 from cloudtrain import environment
 from cloudtrain._system.patterns import pattern
-from cloudtrain.contract import Notice
+from cloudtrain.contract import PREEMPTED, Notice
+from cloudtrain.contract.preemption import SignalsOfAgent
 from cloudtrain.distributed.errors import InvalidArgument
-from cloudtrain.errors import CloudtrainError, NotFound, StorageError
+from cloudtrain.distributed.torch.elastic._commit import Commit
+from cloudtrain.environment.commits import commit_key, commit_of, commits_prefix
+from cloudtrain.environment.job import is_told_to_end
+from cloudtrain.errors import CloudtrainError, StorageError
 from cloudtrain.observe import beat
 from cloudtrain.storage import open_store
 from cloudtrain.storage.retry_policy import Patience, using
 
 _log = logging.getLogger(__name__)
 
+AGAIN_SECONDS = 5.0
+"""The pause before a state that could not be handed over is written again."""
+
 _KIND = pattern(r"GLOBAL (\S+)")
 _DIGEST = hashlib.sha256().digest_size
 
 
 class Handover:
-    """A commit of rank 0, below the URI of the job's checkpoints: hosts that are taken back take their files with them.
+    """Commits of rank 0, below the URI of the job's checkpoints: hosts that are taken back take their files with them.
+
+    Each has its own key, by its number: a host that was given up, but only paused, replaces no newer one.
 
     Args:
         uri: of the checkpoints, which other jobs may have, too.
@@ -40,34 +51,50 @@ class Handover:
 
     def __init__(self, uri: str, job: str, run: int) -> None:
         self._store = open_store(uri)
-        self._key = f"elastic/{hashlib.sha256(job.encode()).hexdigest()[:16]}/run-{run}.pt"
-        self._is_there = self._is_refused = False
+        self._prefix = commits_prefix(hashlib.sha256(job.encode()).hexdigest()[:16], run)
+        self._newest = 0
+        """The number of the newest commit that is there, as far as it is known."""
+        self._is_refused = False
+        self._next_try = -math.inf
 
-    def leave_if_preempted(self, commit: Callable[[], Mapping[str, Any]]) -> None:
+    def leave_if_preempted(self, commit: Callable[[], Commit]) -> None:
         """After a notice: write the commit, and exit. The exit of rank 0 ends the others.
 
-        If it cannot be written, the training continues for as long as its hosts do.
+        If it cannot be written, the training continues for as long as its hosts do, and tries again.
         """
-        notice = None if self._is_refused else _notice()
-        if notice is None:
+        if _notice() is None or time.monotonic() < self._next_try:
             return
-        end = time.monotonic() + notice.deadline - time.time()
+        if self._is_refused:
+            if is_told_to_end():
+                environment.exit_if_preempted()
+        elif self._write(commit(), "the training does not move to other hosts now"):
+            sys.exit(PREEMPTED)
+        else:
+            self._next_try = time.monotonic() + AGAIN_SECONDS
+
+    def keep(self, commit: Commit) -> None:
+        """Keep the last commit of a training that has ended, for a script that fails after it."""
+        if commit.number > self._newest and not self._is_refused:
+            self._write(commit, "if this job restarts, it repeats the training that has ended")
+
+    def _write(self, commit: Commit, otherwise: str) -> bool:
+        """Whether the commit was written. If not, a warning says what happens ``otherwise``."""
         try:
-            with using(Patience(waiting=beat, until=lambda: end)):
-                self.write(commit())
+            with using(Patience(waiting=beat, until=_deadline)):
+                self.write(commit)
         except CloudtrainError as error:
             self._is_refused = isinstance(error, InvalidArgument)
-            _log.warning("the training does not move to other hosts now: %s", error)
-        else:
-            environment.exit_if_preempted()
+            _log.warning("%s: %s", otherwise, error)
+            return False
+        return True
 
-    def write(self, commit: Mapping[str, Any]) -> None:
+    def write(self, commit: Commit) -> None:
         """Raises StorageError, and InvalidArgument if the state has values that are not handed over."""
         content = io.BytesIO()
         try:
-            torch.save(dict(commit), content)
+            torch.save(vars(commit), content)
             content.seek(0)
-            torch.load(content, weights_only=True)
+            torch.load(content, map_location="meta", weights_only=True)  # without another copy
         except UnpicklingError as error:
             kind = _KIND.search(str(error))
             raise _refused(kind[1] if kind else "value") from None
@@ -75,42 +102,54 @@ class Handover:
             # without torchrun, nothing was pickled before
             raise _refused(f"value that cannot be pickled ({error})") from None
         data = content.getbuffer()
-        self._store.write(self._key, [memoryview(hashlib.sha256(data).digest()), data])
+        self._store.write(
+            commit_key(self._prefix, commit.number), [memoryview(hashlib.sha256(data).digest()), data]
+        )
+        older, self._newest = self._newest, commit.number
+        self._delete([older] if 0 < older < commit.number else [])
 
-    def read(self) -> dict[str, Any] | None:
-        """The commit; None if there is none. Raises StorageError if it is damaged."""
-        try:
-            with using(Patience(waiting=beat)):
-                content = memoryview(self._store.read(self._key))
-        except NotFound:
-            return None
-        self._is_there = True
+    def read(self, after: int = 0) -> Commit | None:
+        """The newest commit; None if none is later than number ``after``. Raises StorageError if it is damaged."""
+        with using(Patience(waiting=beat)):
+            found = (commit_of(info.key) for info in self._store.list(self._prefix))
+            numbers = sorted(number for number in found if number is not None)
+            if not numbers or numbers[-1] <= after:
+                return None
+            key = commit_key(self._prefix, numbers[-1])
+            content = memoryview(self._store.read(key))
         digest, data = content[:_DIGEST], content[_DIGEST:]
-        if hashlib.sha256(data).digest() == digest and (found := _loaded(data)) is not None:
-            return found
+        if hashlib.sha256(data).digest() == digest and (commit := _loaded(data)) is not None:
+            self._newest = numbers[-1]
+            self._delete(numbers[:-1])
+            return commit
         raise StorageError(
-            f"the commit {self._store.uri}/{self._key} is damaged",
+            f"the commit {self._store.uri}/{key} is damaged",
             hint="Remove it: the training then begins at the newest commit that its hosts have, or at its start.",
         )
 
-    def remove(self) -> None:
-        """The training is complete: nothing continues from what it has taken over."""
-        if self._is_there:
-            try:
-                with using(Patience(0.0)):
-                    self._store.delete([self._key])
-            except CloudtrainError as error:
-                _log.warning("%s/%s stays there: %s", self._store.uri, self._key, error)
+    def _delete(self, numbers: Iterable[int]) -> None:
+        try:
+            with using(Patience(0.0)):
+                self._store.delete(commit_key(self._prefix, number) for number in numbers)
+        except CloudtrainError as error:
+            _log.warning("an older commit stays in %s/%s: %s", self._store.uri, self._prefix, error)
 
 
-def _loaded(data: memoryview) -> dict[str, Any] | None:
+def _loaded(data: memoryview) -> Commit | None:
     """The commit in ``data``; None if it is none. Nothing of it runs: another user may be able to write there."""
     try:
         found = torch.load(io.BytesIO(data), weights_only=True)
     except Exception:  # torch raises several kinds
         return None
-    is_commit = isinstance(found, dict) and found.keys() == {"number", "saved"}
-    return found if is_commit and type(found["number"]) is int and isinstance(found["saved"], dict) else None
+    if not isinstance(found, dict) or found.keys() != {"number", "saved"}:
+        return None
+    return Commit(**found) if type(found["number"]) is int and isinstance(found["saved"], dict) else None
+
+
+def _deadline() -> float | None:
+    """On the clock of `time.monotonic`; None without a notice."""
+    notice = _notice()
+    return None if notice is None else time.monotonic() + notice.deadline - time.time()
 
 
 def _refused(what: str) -> InvalidArgument:
@@ -120,12 +159,19 @@ def _refused(what: str) -> InvalidArgument:
     )
 
 
-def _notice() -> Notice | None:
-    """The notice, if there is one.
+def heed_notices() -> None:
+    """From now on, SIGTERM is a notice and does not end this rank: rank 0 hands the state over, which ends the others.
 
-    torchrun's agent ends ranks by SIGTERM when it restarts them. That is none: only the file of the job's runtime is.
+    torchrun's agent ends ranks by it when it restarts them, except the agent of a job.
     """
-    if "TORCHELASTIC_RUN_ID" in os.environ:
-        run = os.environ.get("CLOUDTRAIN_RUN_DIR")
-        return Notice.read(Path(run)) if run else None
-    return environment.preemption()
+    folder = os.environ.get("CLOUDTRAIN_RUN_DIR")
+    if "TORCHELASTIC_RUN_ID" not in os.environ or (folder and SignalsOfAgent(Path(folder)).accept()):
+        environment.preemption()
+
+
+def _notice() -> Notice | None:
+    """The notice, if there is one."""
+    folder = os.environ.get("CLOUDTRAIN_RUN_DIR")
+    if "TORCHELASTIC_RUN_ID" not in os.environ or (folder and SignalsOfAgent(Path(folder)).are_notices):
+        return environment.preemption()
+    return Notice.read(Path(folder)) if folder else None

@@ -9,9 +9,8 @@ import itertools
 import logging
 import math
 import os
+import sys
 from collections.abc import Iterable, Iterator, Mapping, Sized
-from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Callable, TypeVar
 
 import torch
@@ -19,18 +18,16 @@ from torch import Tensor, nn, optim
 from torch.utils.data import Sampler
 
 from cloudtrain import environment
-from cloudtrain._system.files import READ_REGULAR
-from cloudtrain._system.users import owns, user_id
 from cloudtrain.contract.trackers import RUN_ID
 from cloudtrain.distributed.errors import CollectiveError, HostsUpdatedInterrupt, InvalidArgument
 from cloudtrain.distributed.torch import _state
 from cloudtrain.distributed.torch._failures import give_up
 from cloudtrain.distributed.torch._init import reinit
-from cloudtrain.distributed.torch.elastic._handover import Handover
+from cloudtrain.distributed.torch.elastic._commit import Commit, CommitFile, commit_file
+from cloudtrain.distributed.torch.elastic._handover import Handover, heed_notices
 from cloudtrain.distributed.torch.functions import broadcast_optimizer_state, broadcast_parameters
 from cloudtrain.distributed.torch.objects import allgather_object, broadcast_object
-from cloudtrain.errors import StorageError
-from cloudtrain.storage.atomic import TEMPORARY, temporary_sibling
+from cloudtrain.environment.commits import CommitNumber, committed, newest_commit
 
 
 class State:
@@ -42,6 +39,8 @@ class State:
     def __init__(self) -> None:
         self._reset_callbacks: list[Callable[[], None]] = []
         self._commits = 0
+        self._run = 0
+        """The number of the call of `run` that it is the state of."""
 
     def commit(self) -> None:
         """Save the current state: after a failure, training resumes from here. All ranks call it.
@@ -54,6 +53,7 @@ class State:
         """
         self.save()
         self._commits += 1
+        committed(CommitNumber(self._run, self._commits))
         self._persist()
         self.check_host_updates()
 
@@ -151,30 +151,33 @@ class ObjectState(State):
         if self._handover is not None:
             self._handover.leave_if_preempted(self._last_commit)
 
-    def _last_commit(self) -> dict[str, Any]:
+    def _last_commit(self) -> Commit:
         self.save()  # the last commit may be some batches ago
-        return vars(Commit(self._commits + 1, self._saved))
+        return Commit(self._commits + 1, self._saved)
 
     def completed(self) -> None:
-        """The training is: what it has taken over from an earlier attempt is not needed any more."""
+        """The training has ended: hand the last commit over, so that a script that fails later repeats none of it."""
         if self._handover is not None:
-            self._handover.remove()
+            self._handover.keep(Commit(self._commits, self._saved))
 
-    def resume(self, file: CommitFile | None, handover: Handover | None = None) -> bool:
-        """Restore the newest commit of both, if there is one, and write further commits there; call `sync` next."""
+    def keep_in(
+        self, file: CommitFile | None, handover: Handover | None = None, after: int = 0
+    ) -> Commit | None:
+        """Write further commits there. Returns the newest commit that is there and later than number ``after``."""
         self._file, self._handover = file, handover
         found = []
         if file is not None:
             file.sweep()
             found.append(file.read())
-        if handover is not None and (kept := handover.read()):
-            found.append(Commit(**kept))
-        commit = max(filter(None, found), key=lambda one: one.number, default=None)
-        if commit is None:
-            return False
+        if handover is not None:
+            found.append(handover.read(after))
+        newer = [one for one in found if one and one.number > after]
+        return max(newer, key=lambda one: one.number, default=None)
+
+    def take(self, commit: Commit) -> None:
+        """Restore a commit that was kept by another process; call `sync` next."""
         self._commits, self._saved = commit.number, commit.saved
         self.restore()
-        return True
 
 
 class TorchState(ObjectState):
@@ -228,90 +231,6 @@ def _host_copy(value: Any) -> Any:
     return copy.deepcopy(value)
 
 
-@dataclass(frozen=True)
-class Commit:
-    number: int
-    """Commits of a run are numbered from 1."""
-    saved: dict[str, Any]
-
-
-@dataclass(frozen=True)
-class CommitFile:
-    """A file with one commit. It keeps the previous commit until the next one is complete."""
-
-    path: Path
-
-    def write(self, commit: Commit) -> None:
-        """Raises StorageError.
-
-        There is no fsync: the file protects against dying processes, not against a dying host.
-        """
-        try:
-            self.path.parent.mkdir(mode=0o700, exist_ok=True)
-            with temporary_sibling(self.path) as temporary:
-                private = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0)
-                with open(os.open(temporary, private, 0o600), "wb") as file:
-                    torch.save(vars(commit), file)
-                os.replace(temporary, self.path)
-        except (OSError, RuntimeError) as error:  # torch raises RuntimeError for a full disk
-            raise StorageError(
-                f"the commit cannot be written to {self.path}: {error}",
-                hint="Free space for two copies of the state, or choose another folder with torchrun's --log-dir.",
-            ) from error
-
-    def read(self) -> Commit | None:
-        """The commit; None if there is none.
-
-        It is a pickle, because a script may keep any object in its state, so only a file that no other user could
-        have written is read.
-
-        Raises:
-            StorageError: another user can write the file, or to its folder.
-        """
-        try:
-            descriptor = os.open(self.path, READ_REGULAR)
-        except (FileNotFoundError, NotADirectoryError):
-            return None
-        with open(descriptor, "rb") as file:
-            for what, status in (
-                (self.path, os.fstat(descriptor)),
-                (self.path.parent, self.path.parent.stat()),
-            ):
-                if not owns(status) or (user_id() >= 0 and status.st_mode & 0o022):
-                    raise StorageError(
-                        f"another user can write to {what}, so the commit in it is not read",
-                        hint="Remove it, and choose a folder that only you can write to with torchrun's --log-dir.",
-                    )
-            return Commit(**torch.load(file, weights_only=False))
-
-    def sweep(self) -> None:
-        """Remove the leftovers of a killed `write`."""
-        for path in self.path.parent.glob(f"{TEMPORARY}*"):
-            path.unlink()
-
-
-def commit_file(run: int, environ: Mapping[str, str] = os.environ) -> CommitFile | None:
-    """The file in which this host keeps the commits of a script's ``run``-th call of `elastic.run`.
-
-    It is in the job's run folder, or else in the log folder of torchrun's agent, which the agent creates for each
-    launch, accessible to its user only, and keeps over restarts. ``TORCHELASTIC_ERROR_FILE`` reveals it:
-    ``<folder>/attempt_<restart>/<local rank>/error.json`` (``DefaultLogsSpecs`` in
-    https://docs.pytorch.org/docs/stable/elastic/multiprocessing.html).
-
-    Returns:
-        None if the rank was not started by an elastic agent with a log folder.
-    """
-    if "TORCHELASTIC_RUN_ID" not in environ:
-        return None
-    if environ.get("CLOUDTRAIN_RUN_DIR"):
-        folder = Path(environ["CLOUDTRAIN_RUN_DIR"])
-    elif environ.get("TORCHELASTIC_ERROR_FILE"):
-        folder = Path(environ["TORCHELASTIC_ERROR_FILE"]).parents[2]
-    else:
-        return None
-    return CommitFile(folder / "elastic" / f"run-{run}.pt")
-
-
 T = TypeVar("T")
 
 REINIT_SECONDS = 10.0
@@ -338,16 +257,17 @@ def run(func: Callable[..., T]) -> Callable[..., T]:
 
     @functools.wraps(func)
     def wrapper(state: State, *args: Any, **kwargs: Any) -> T:
-        reset = _resume(state, next(_runs))
+        start = _Start(state, next(_runs))
+        reset = False
         must_sync = True
-        failures, commits = 0, state._commits
+        failures, commits = 0, 0
         while True:
             try:
-                # Only one rank of a host knows whether the host has a commit; but the callbacks run on all ranks.
-                if any(allgather_object(reset, "reset")):
+                if start.agree(reset):
                     state.on_reset()
                 if must_sync:
                     state.sync()
+                committed(CommitNumber(state._run, state._commits))
                 result = func(state, *args, **kwargs)
                 if isinstance(state, ObjectState):
                     state.completed()
@@ -369,16 +289,46 @@ def run(func: Callable[..., T]) -> Callable[..., T]:
     return wrapper
 
 
-def _resume(state: State, run: int) -> bool:
-    """Restore the last commit of this host, if there is one, and write further commits to its file.
+class _Start:
+    """The start of a run: with the newest of the commits that hosts have kept and the checkpoint that is restored.
 
-    One rank of each host does so, so that losing a host loses no commit. Rank 0 also takes over what an earlier attempt
-    of the job has handed over.
+    One rank of each host reads the host's last commit, and writes further ones to its file, so that losing a host loses
+    no commit. Rank 0 also takes over what an earlier attempt of the job has kept.
+
+    Args:
+        run: the number of the script's call of `elastic.run`.
     """
-    file, uri, job = commit_file(run), environment.checkpoint_uri(), os.environ.get(RUN_ID)
-    if _state.local_rank() != 0 or not isinstance(state, ObjectState):
-        return False
-    return state.resume(file, Handover(uri, job, run) if uri and job and _state.rank() == 0 else None)
+
+    def __init__(self, state: State, run: int) -> None:
+        self._state = state
+        self._run = state._run = run
+        self._commit: Commit | None = None
+        uri, job = environment.checkpoint_uri(), os.environ.get(RUN_ID)
+        if uri and job:
+            heed_notices()
+        if isinstance(state, ObjectState) and _state.local_rank() == 0:
+            handover = Handover(uri, job, run) if uri and job and _state.rank() == 0 else None
+            self._commit = state.keep_in(commit_file(run), handover, self._after(newest_commit()))
+        self._is_agreed = False
+
+    def agree(self, reset: bool) -> bool:
+        """Restore this rank's commit, unless it is older than the checkpoint that a rank has restored.
+
+        Returns whether a commit was restored on any rank, or ``reset`` is True there.
+        """
+        newest = max(CommitNumber(*one) for one in allgather_object(tuple(newest_commit()), "newest commit"))
+        if not self._is_agreed:
+            self._is_agreed = True
+            self._state._commits = newest.commit if newest.run == self._run else 0
+            commit, self._commit = self._commit, None
+            if commit and commit.number > self._after(newest) and isinstance(self._state, ObjectState):
+                self._state.take(commit)
+                reset = True
+        return any(allgather_object(reset, "reset"))
+
+    def _after(self, newest: CommitNumber) -> int:
+        """The number of the last commit that is not newer than the state in which ``newest`` is the last one."""
+        return newest.commit if newest.run == self._run else 0 if newest.run < self._run else sys.maxsize
 
 
 class ElasticSampler(Sampler[int]):
