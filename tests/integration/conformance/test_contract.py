@@ -305,6 +305,7 @@ def test_a_failure_has_the_same_report_everywhere(place: Place, failed: Job) -> 
     assert failure
     assert failure.failure_class == FailureClass.USER_ERROR
     assert (failure.exception_type, failure.message) == ("ValueError", "it broke")
+    assert 'raise ValueError("it broke")' in failure.traceback
     assert (failure.host, failure.rank, failure.exit_code) == (place.hosts_of("fails")[1], 3, 1)
 
 
