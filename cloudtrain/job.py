@@ -286,10 +286,14 @@ class Job:
         description = self.describe()
         uris = [uri for uri in (description.model_data if model else None, description.output_data) if uri]
         if not uris:
+            why = "A script has them if it writes files to the folder SM_MODEL_DIR or SM_OUTPUT_DATA_DIR. Its end:"
+            if description.status == JobStatus.FAILED:
+                why = "See why it failed:"
+            elif not description.status.is_final:
+                why = "See how far it is:"
             raise NotFound(
                 f"job {self.name} ({description.status}) has no model or other outputs",
-                hint="A script has them if it writes files to the folder SM_MODEL_DIR or SM_OUTPUT_DATA_DIR. The job's "
-                f"end: cloudtrain describe {self.name}",
+                hint=f"{why} cloudtrain describe {self.name}",
             )
         try:
             Path(folder).mkdir(parents=True, exist_ok=True)

@@ -52,7 +52,12 @@ def command(
             raise PlatformError(f"the platform {attached.platform.name} takes no stacks")
         found = attached.platform.last_stacks(job)
         if found is None:
-            hint = "" if attached.status.is_final else f"Take them: cloudtrain stacks {job}"
+            hint = f"Take them: cloudtrain stacks {job}"
+            if attached.status.is_final:
+                hint = (
+                    "They are taken when you ask for them while a job runs, and before ranks that hang are ended. "
+                    f"How it ended: cloudtrain describe {job}"
+                )
             raise PlatformError(f"no stacks of job {job} were taken", hint=hint)
     else:
         found = attached.stacks(native=native, timeout=timeout or (120.0 if native else 30.0))

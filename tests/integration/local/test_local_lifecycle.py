@@ -164,7 +164,10 @@ def test_download_fetches_the_outputs(run: Run, tmp_path: Path) -> None:
     empty = run("print('nothing')")
     with pytest.raises(NotFound, match="has no model or other outputs") as caught:
         empty.download(tmp_path)
-    assert str(caught.value.hint).endswith(f"cloudtrain describe {empty.name}")
+    assert str(caught.value.hint).endswith(f"Its end: cloudtrain describe {empty.name}")
+    failed = run("raise SystemExit(1)")
+    with pytest.raises(NotFound, match=f"See why it failed: cloudtrain describe {failed.name}"):
+        failed.download(tmp_path)
 
 
 def test_a_dry_run_leaves_nothing(tmp_path: Path) -> None:

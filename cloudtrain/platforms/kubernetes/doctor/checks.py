@@ -51,7 +51,7 @@ def _unless_denied(connect: Once[Api], check: _ClusterCheck) -> Finding:
     try:
         api = connect()
     except CloudtrainError:  # the check of the context reports why
-        return unknown("the cluster does not answer")
+        return unknown("the cluster could not be asked: see context")
     try:
         return check(api)
     except KubeError as error:
