@@ -162,7 +162,7 @@ def _draw_terminal(job: Any) -> None:
 def _steps_of(url: str) -> list[list[Any]]:
     """The steps of a person with the dashboard."""
     return [
-        ["size", 1100, 460], ["goto", url], ["wait", ".status.running"], ["shoot", "dashboard-jobs", False],
+        ["size", 1100, 445], ["goto", url], ["wait", ".status.running"], ["shoot", "dashboard-jobs", False],
         ["check", "[aria-label='Select spirals-wide']"], ["check", "[aria-label='Select spirals-narrow']"],
         ["click", "text=Compare the selected jobs"], ["wait", "text=What differs"],
         ["shoot", "dashboard-comparison", True],

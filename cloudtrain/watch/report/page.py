@@ -105,7 +105,7 @@ dt{color:var(--soft)}dd{margin:0}
 .wide{overflow-x:auto}table{border-collapse:collapse}
 th,td{text-align:left;vertical-align:top;padding:3px 16px 3px 0;border-bottom:1px solid var(--rule);
 font-variant-numeric:tabular-nums;font-weight:400;min-width:4em;max-width:32em}
-th{overflow-wrap:break-word}thead th{color:var(--soft)}
+th{overflow-wrap:break-word /* prose: ok */}thead th{color:var(--soft)}
 pre,code{font:13px/1.45 ui-monospace,monospace}pre{white-space:pre-wrap;margin:4px 0}
 details{margin:6px 0}summary{cursor:pointer}a{color:var(--c0)}
 p.failure,p.warning{border-left:4px solid var(--c7);padding:4px 12px;margin:8px 0}p.warning{border-color:var(--c5)}
