@@ -57,7 +57,7 @@ def imports_of(modules: set[str]) -> list[str]:
 
 
 def alternatives(tree: ast.AST) -> set[ast.AST]:
-    """What is in a ``try`` whose handler for ImportError imports something else, and in that handler."""
+    """The nodes in a ``try`` whose handler for ImportError imports something else, and in that handler."""
     return {
         inner
         for attempt in ast.walk(tree)

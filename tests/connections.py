@@ -10,7 +10,7 @@ _CONNECT = re.compile(r'sa_family=AF_INET6?,.*?(?:inet_addr\("|inet_pton\(AF_INE
 
 
 def traced(calls: Path) -> list[str]:
-    """What to put before a command, so that the connections of all its processes are written to ``calls``.
+    """The prefix of a command, by which the connections of all its processes are written to ``calls``.
 
     strace is its detached grandchild: signals reach the command, and the exit code is its own.
     """

@@ -44,7 +44,7 @@ class ScriptCommand(click.Command):
             raise click.NoSuchOption(error.option_name, f"{problem} {advice}", ctx=error.ctx) from None
 
     def _own_name(self, name: str) -> str:
-        """How to set what other launchers call ``name``, as a sentence; empty if it is nothing of theirs."""
+        """How to set what other launchers call ``name``, as a sentence; empty if none does."""
         from cloudtrain.cli._submit_fields import FIELDS as FIELD_OF
         from cloudtrain.spec.explain import OTHER_NAMES
 

@@ -54,7 +54,7 @@ class Configuration:
     name: str = "test"
     """ClusterName. Equal clusters with different names run side by side."""
     before: tuple[str, ...] = ()
-    """What starts the daemons of the nodes, and so their jobs, such as ``strace``."""
+    """The command that starts the daemons of the nodes, and so their jobs, such as ``strace``."""
 
 
 PREEMPTION = (
