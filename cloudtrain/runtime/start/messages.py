@@ -41,6 +41,8 @@ _MEMORY_KILL = re.compile(
 )
 _CANCEL = re.compile(rb"error: \*\*\* STEP \S+ ON \S+ CANCELLED AT \S+ \*\*\*$")
 """A step of Slurm that someone has cancelled. With another cause, such as a time limit, the line ends with that."""
+_LOST_NODE = re.compile(rb"^srun: error: Node failure on (\S+)")
+"""Nodes that Slurm has set down: it takes them out of the job, and kills the program there."""
 _FRAME = re.compile(rb"\x02(\d{1,9})([omOM])(.*)\n", re.DOTALL)
 
 
@@ -379,6 +381,8 @@ class FrameReader:
     noise: tuple[bytes, ...] = ()
     memory_kills: list[str] = field(default_factory=list)
     """Lines of the scheduler about processes that were killed for their use of memory."""
+    lost_nodes: list[str] = field(default_factory=list)
+    """Lists of nodes that the scheduler has taken out of the job."""
     is_cancelled: bool = False
     """Whether someone has cancelled the step of the programs on the nodes."""
     has_frames: bool = False
@@ -437,6 +441,8 @@ class FrameReader:
         if not found:
             if _MEMORY_KILL.search(line):
                 self.memory_kills.append(line.decode("utf-8", "replace").strip())
+            if lost := _LOST_NODE.match(line):
+                self.lost_nodes.append(lost[1].decode("utf-8", "replace"))
             self.is_cancelled |= bool(_CANCEL.search(line.strip()))
             return b"" if line.strip() in self.noise else line
         self.has_frames = True

@@ -21,6 +21,7 @@ from cloudtrain.contract import FailureClass, FailureReport
 from cloudtrain.contract.request_body import request_environment
 from cloudtrain.runtime.diagnose.first_cause import with_memory_kill
 from cloudtrain.runtime.output import write_all
+from cloudtrain.runtime.start.allocation import expand_nodelist
 from cloudtrain.runtime.start.container_files import check_shared, needed_mounts, pulled, shared_files
 from cloudtrain.runtime.start.host_link import HostLink
 from cloudtrain.runtime.start.messages import Exit, Leader, Message, NodeJob, Signal
@@ -79,6 +80,14 @@ class NodePrograms:
     def has_reported(self, number: int) -> bool:
         """Whether the program of a node has reported the end of its runtime."""
         return number in self._exits
+
+    def has_lost(self, number: int) -> bool:
+        """Whether the scheduler has taken a node out of the job."""
+        for listed in self._link.reader.lost_nodes:
+            with contextlib.suppress(ValueError):
+                if self._job.names[number] in expand_nodelist(listed):
+                    return True
+        return False
 
     @property
     def is_cancelled(self) -> bool:
@@ -153,7 +162,10 @@ class NodeHost:
         self._is_spare = is_spare
 
     def poll(self) -> int | None:
-        return self._programs.exit_code(self._number)
+        code = self._programs.exit_code(self._number)
+        if code is None and self._is_spare and self._programs.has_lost(self._number):
+            return -SIGKILL  # of hosts with a place, the leader knows
+        return code
 
     def send_signal(self, number: int) -> None:
         if self._is_spare:
@@ -180,9 +192,10 @@ class NodeHost:
                 exit_code=128 + SIGKILL,
                 time=time.time(),
             )
-        return FailureReport.host_lost(
-            name, "its node did not report the end of its runtime: see job.log", time.time()
-        )
+        why = "its node did not report the end of its runtime"
+        if self._programs.has_lost(self._number):
+            why = "the scheduler has lost its node"
+        return FailureReport.host_lost(name, f"{why}: see job.log", time.time())
 
 
 class NodeHosts(FolderHosts):
@@ -200,11 +213,16 @@ class NodeHosts(FolderHosts):
     """The file system is shared with all jobs of the cluster. The output and the ends of runtimes need no look."""
     noise: tuple[bytes, ...] = ()
     """Lines of `command` that do not go into the log."""
+    _lost_spares: tuple[str, ...] = ()
+    """Spare nodes that are no longer in the job: a step that asked for one would not start."""
 
     def __init__(self, folder: JobFolder, names: Sequence[str], secrets: Mapping[str, str]) -> None:
         super().__init__(folder, names)
         self._secrets = dict(secrets)
         self._programs: NodePrograms | None = None
+
+    def assign(self, left_out: Sequence[str], dropped: Sequence[str]) -> None:
+        super().assign((*left_out, *self._lost_spares), dropped)
 
     def report(self, name: str) -> FailureReport | None:
         found = super().report(name)
@@ -247,6 +265,9 @@ class NodeHosts(FolderHosts):
         """The runtimes upload the outputs."""
         if self._programs:
             self._programs.close()
+            everyone = [*self.names, *self.spares]
+            lost = [name for name in self.spares if self._programs.has_lost(everyone.index(name))]
+            self._lost_spares = (*self._lost_spares, *lost)
             self._programs = None
         (self._folder.path / IMAGE).unlink(missing_ok=True)
 

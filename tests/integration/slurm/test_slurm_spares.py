@@ -71,3 +71,27 @@ def test_a_job_continues_on_the_nodes_that_are_left(
     begun = dict(re.findall(r"begins (\d) (\S+) 1 ", job.logs()))
     assert [begun[rank] for rank in sorted(begun)] == sorted({"127.0.0.2", "127.0.0.3", "127.0.0.4"} - {node})
     assert number_of(job) == number, "it did not go through the queue again"
+
+
+CRASHES = """
+import os, sys, time
+print("begins", os.environ["RANK"], os.environ["CLOUDTRAIN_ATTEMPT"], flush=True)
+if os.environ["CLOUDTRAIN_ATTEMPT"] == "0":
+    while not os.path.exists(os.environ["GO"]):
+        time.sleep(0.1)
+    sys.exit(9)
+"""
+
+
+@pytest.mark.soak
+def test_a_spare_node_that_slurm_sets_down_is_left_out(slurm3: SlurmCluster, tmp_path: Path) -> None:
+    """The step of the next attempt would not start with it."""
+    fields = {"spare_hosts": 1, "stop_grace": 5, "max_retry_attempts": 1}
+    job = submit(tmp_path, CRASHES, "spare-down", environment={"GO": str(tmp_path / "go")}, **fields)
+    wait_for_line(job, "begins", 2)
+    wait_for_line(job, "127.0.0.4 is a spare host: it is ready")
+    slurm3.set_down("127.0.0.4")
+    wait_for_line(job, "the spare host 127.0.0.4 cannot take the place of another: host 127.0.0.4 was lost")
+    (tmp_path / "go").touch()
+    assert wait_for_end(job).status == JobStatus.COMPLETED, job.logs()
+    assert "begins 0 1\n" in job.logs() and "begins 1 1\n" in job.logs()

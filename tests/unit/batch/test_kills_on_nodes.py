@@ -61,3 +61,25 @@ def test_the_host_whose_processes_were_killed(lines: list[str], host: str, tmp_p
     programs.close()
     wanted = FailureClass.OUT_OF_MEMORY if lines else FailureClass.HOST_LOST
     assert (report.failure_class, report.host) == (wanted, host)
+
+
+def test_a_node_that_is_taken_out_of_the_job_loses_its_spare_host(tmp_path: Path) -> None:
+    script = "echo 'srun: error: Node failure on node-[2-3]'; sleep 600"
+    log = os.open(tmp_path / "job.log", os.O_WRONLY | os.O_CREAT)
+    programs = NodePrograms(["sh", "-c", script], NodeJob([*NODES, "node-3"], {}, {}, "lo"), log)
+    os.close(log)
+    spare = NodeHost(programs, 2, is_spare=True)
+    try:
+        deadline = time.monotonic() + 120
+        while spare.poll() is None:
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+        report = spare.lost("node-3")
+        assert report
+        assert report.message == "host node-3 was lost: the scheduler has lost its node: see job.log"
+        assert not programs.has_lost(0)
+        assert NodeHost(programs, 1, is_spare=False).poll() is None, (
+            "the leader decides about a host with a place"
+        )
+    finally:
+        programs.close()
