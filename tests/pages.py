@@ -2,13 +2,15 @@
 
 `LOCK` holds a hash of each page that passed. The hash covers the blocks of the page that a Reader saves or runs, and
 the files that these name: the modules they import, the commands they call, the examples they use; of an example's
-README, all files of the example. No sentence between the blocks decides how they run. Benchmarks are pages too, with
-all their text. CI runs a page whose hash differs. Every other run records the pages that passed, and the lock is
-committed; ``./scripts/soak`` runs them all. A comparison with an earlier commit would fail in a shallow clone.
+README, all files of the example. No sentence between the blocks decides how they run. Of modules that hundreds of tests
+of every run use as pages do, `USED_BY_ALL`, it covers what they offer. Benchmarks are pages too, with all their text.
+CI runs a page whose hash differs. Every other run records the pages that passed, and the lock is committed;
+``./scripts/soak`` runs them all. A comparison with an earlier commit would fail in a shallow clone.
 """
 
 from __future__ import annotations
 
+import ast
 import hashlib
 import os
 import re
@@ -25,6 +27,10 @@ LOCK = Path(__file__).parent / "e2e" / "pages.lock"
 PASSED = "page"
 """The property in which a test records the page that passed, as a line of the lock."""
 
+USED_BY_ALL = (PACKAGE / "cli" / "submit.py", PACKAGE / "estimator.py")
+"""Modules that submit jobs. All pages together take as much CPU as a quarter of CI."""
+
+_OPTION = re.compile(r"--[a-z][\w-]*(/--[\w-]+)?")
 _IMPORT = re.compile(r"^\s*(?:from\s+([\w.]+)\s+)?import\s+(\([^)]*\)|[\w., ]+)", re.MULTILINE)
 _DOTTED = re.compile(r"\b(?:cloudtrain|horovod)(?:\.\w+)+")
 _COMMAND = re.compile(r"\bcloudtrain ([a-z0-9]+)")
@@ -80,9 +86,8 @@ def page_hash(page: str) -> str:
         named |= {*path.parent.glob("_*.py")}
     digest = hashlib.sha256(f"{page}\0{text}\0".encode())
     for file in sorted(named):
-        digest.update(
-            f"{file.relative_to(REPOSITORY)}\0".encode() + hashlib.sha256(file.read_bytes()).digest()
-        )
+        content = offered(file.read_text()).encode() if file in USED_BY_ALL else file.read_bytes()
+        digest.update(f"{file.relative_to(REPOSITORY)}\0".encode() + hashlib.sha256(content).digest())
     return digest.hexdigest()[:16]
 
 
@@ -112,6 +117,17 @@ def named_files(text: str) -> set[Path]:
         else:
             found.add(target)
     return found
+
+
+def offered(code: str) -> str:
+    """The options of a module's commands, and its public functions with their parameters."""
+    found = set()
+    for node in ast.walk(ast.parse(code)):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and _OPTION.fullmatch(node.value):
+            found.add(node.value)
+        elif isinstance(node, ast.FunctionDef) and (node.name == "__init__" or node.name[0] != "_"):
+            found.add(f"{node.name}({ast.unparse(node.args)})")
+    return "\n".join(sorted(found))
 
 
 def _modules(text: str) -> Iterator[Path]:

@@ -73,3 +73,22 @@ def test_the_files_are_those_that_the_blocks_name(tmp_path: Path) -> None:
 def test_all_text_of_a_program_counts(tmp_path: Path) -> None:
     (tmp_path / "start.py").write_text("# examples/jax\n")
     assert pages.followed_text(tmp_path / "start.py") == "# examples/jax\n"
+
+
+def test_a_module_offers_its_options_and_public_functions() -> None:
+    code = """
+@click.option("--name", help="see --not-this")
+def submit(name: str, *, gpus: int = 1) -> None:
+    print(f"--set {name}")
+
+def _private(secret): ...
+"""
+    assert pages.offered(code) == "--name\nsubmit(name: str, *, gpus: int=1)"
+    assert pages.offered(code.replace("print", "log").replace("secret", "other")) == pages.offered(code)
+    for old, new in (('"--name"', '"--title"'), ("gpus: int", "gpus: float"), ("= 1", "= 2")):
+        assert pages.offered(code.replace(old, new)) != pages.offered(code)
+
+
+def test_what_all_tests_use_offers_something() -> None:
+    submit, estimator = (pages.offered(path.read_text()) for path in pages.USED_BY_ALL)
+    assert "--instance-count" in submit and "fit(self, " in estimator
