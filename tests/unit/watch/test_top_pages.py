@@ -292,4 +292,5 @@ def test_no_hint_leads_in_a_circle() -> None:
     assert (
         isinstance(running.exception, PlatformError) and "cloudtrain stacks large" in running.exception.hint
     )
-    assert isinstance(ended.exception, PlatformError) and ended.exception.hint == ""
+    assert isinstance(ended.exception, PlatformError) and "cloudtrain stacks" not in ended.exception.hint
+    assert ended.exception.hint.endswith("How it ended: cloudtrain describe large")
