@@ -97,7 +97,7 @@ def test_the_report_of_a_failed_job() -> None:
     curves, phases = found.all("svg")
     assert "step" in [one.text for one in curves.all("text")]
     assert [(one.text, one.attributes["x"], one.attributes["width"]) for one in phases.all("rect")] == [
-        ("fetch 10.0 s", "128.4", "64.4"), ("train 30.0 s", "192.8", "193.2"), ("train 50.0 s", "386", "322"),
+        ("fetch 10.0 s", "157.2", "61.2"), ("train 30.0 s", "218.4", "183.6"), ("train 50.0 s", "402", "306"),
     ]  # fmt: skip
     assert "restart" in [one.text for one in phases.all("text")]
     assert [one.all("summary")[0].text for one in found.all("details") if "open" in one.attributes] == [
