@@ -191,22 +191,23 @@ class MetricLog:
                 finally:
                     os.close(descriptor)
             except OSError as error:
-                self.waiting[:0] = taken
                 if is_last:
                     self.lost(str(error))
                 else:
                     self._warn_once("metrics of cloudtrain.log() cannot be written, and wait", str(error))
                 return
+            # not before: if something ends this thread, the next one writes them
+            del self.waiting[: len(taken)]
             self.limit += sum([len(values) for _, _, values in taken])
 
     def _lines(self) -> tuple[list[_Call], list[bytes]]:
-        """Some of the calls that wait, which are taken out, and the lines for them."""
-        rank, taken, lines, size = current_rank(), [], [], 0
-        while self.waiting and size < MOST_BYTES:
-            calls = self.waiting[:MOST_CALLS]
+        """The first of the calls that wait, and the lines for them. Calls put others at the end meanwhile."""
+        taken: list[_Call] = []
+        rank, lines, size = current_rank(), [], 0
+        while len(self.waiting) > len(taken) and size < MOST_BYTES:
+            calls = self.waiting[len(taken) : len(taken) + MOST_CALLS]
             counts = [*accumulate([len(values) for _, _, values in calls])]
             calls = calls[: max(bisect_right(counts, MOST_VALUES), 1)]
-            del self.waiting[: len(calls)]  # calls put others at the end meanwhile
             taken += calls
             try:
                 line = _line(rank, calls)

@@ -140,10 +140,11 @@ def test_a_disk_that_stays_full_loses_values_with_one_warning(
 
 
 ENDS_THE_THREAD = """
-import ctypes, threading, time
+import ctypes, time
+from cloudtrain.observe import metric_log
 cloudtrain.log(step=1, loss=1)
 for _ in range(2):
-    [writer] = [thread for thread in threading.enumerate() if thread.name == "cloudtrain-log"]
+    writer = metric_log._log._thread  # threading.enumerate() still has one that ended before it began to run
     ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(writer.ident), ctypes.py_object(SystemExit))
     while writer.is_alive():
         time.sleep(0.01)
@@ -159,6 +160,27 @@ def test_a_thread_that_dies_is_replaced_with_one_warning(tmp_path: Path) -> None
     assert errors == (
         "[cloudtrain] the thread of cloudtrain.log() has ended unexpectedly, and was started again\n"
     )
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+def test_a_thread_that_dies_while_it_writes_loses_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = log_to(tmp_path / "file", pytest.fail, monkeypatch)
+    ends: list[type[BaseException]] = [SystemExit]
+
+    def value() -> float:
+        if ends:
+            raise ends.pop()
+        return 2.0
+
+    log(step=1, loss=1.0)
+    found.waiting.append((0.0, 2, {"loss": value}))
+    found.close()
+    assert not ends
+    log(step=3, loss=3.0)
+    found.close()
+    assert [call[1] for call in calls_in((tmp_path / "file").read_text())] == [1, 2, 3]
 
 
 def test_no_thread_for_the_log_does_not_reach_the_script(
