@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 import warnings
+from contextlib import closing
 from functools import partial
 
 from rich.console import Console, Group
@@ -53,10 +54,16 @@ class Top:
         else:
             self._list()
 
+    def close(self) -> None:
+        """Stop the queries of platforms, each after the one in progress."""
+        for poller in (self._jobs, self._job, self._sweep):
+            if poller:
+                poller.stop()
+
     def run(self) -> None:
         """Until the user quits. Restores the terminal, however it ends."""
         drawn: object = None
-        with warnings.catch_warnings():
+        with warnings.catch_warnings(), closing(self):
             warnings.simplefilter("ignore")  # a text in the middle of the screen
             with (
                 keys() as read,

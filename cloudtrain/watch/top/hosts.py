@@ -28,6 +28,10 @@ class Device:
     """Times, in seconds since the epoch, and percent."""
     memory: Sequence[tuple[float, float]]
     """Times, and bytes."""
+    last_use: float | None = None
+    """That of the last sample, in percent: of a GPU that the driver has lost since, none of the earlier ones."""
+    last_memory: float | None = None
+    """That of the last sample, in bytes."""
     total: float | None = None
     """Bytes of memory."""
     facts: str = ""
@@ -143,12 +147,12 @@ def grouped(hosts: Iterable[Host]) -> list[Group]:
 
 def merged(devices: Sequence[Device]) -> list[Device]:
     """The processors and the GPUs that differ from most, then all other GPUs as one."""
-    uses = [device.use[-1][1] for device in devices[1:] if device.use]
+    uses = [device.last_use for device in devices[1:] if device.last_use is not None]
     usual = median(uses) if uses else 0.0
     alike = [
         device
         for device in devices[1:]
-        if not device.is_faulty and device.use and device.use[-1][1] >= usual - LOW
+        if not device.is_faulty and device.last_use is not None and device.last_use >= usual - LOW
     ]
     if len(alike) < 2:
         return [*devices]
@@ -175,7 +179,7 @@ def uses_of(host: Host) -> Iterator[float]:
     for number in range(len(recent[-1].gpus) if recent else 0):
         found = [sample.gpus[number].use for sample in recent if len(sample.gpus) > number]
         known = [use for use in found if use is not None]
-        if known:
+        if known and found[-1] is not None:
             yield sum(known) / len(known)
 
 
@@ -206,6 +210,8 @@ def _cpu(samples: Sequence[Sample]) -> Device:
         f"{last.cpus:g} CPUs" if last.cpus else "CPU",
         [(one.time, 100 * one.cpu / one.cpus) for one in samples if one.cpu is not None and one.cpus],
         [(one.time, one.memory) for one in samples if one.memory is not None],
+        100 * last.cpu / last.cpus if last.cpu is not None and last.cpus else None,
+        last.memory,
         last.memory_limit,
     )
 
@@ -220,6 +226,8 @@ def _gpu(samples: Sequence[Sample], number: int) -> Device:
         f"GPU {number}",
         [(time, gpu.use) for time, gpu in found if gpu.use is not None],
         [(time, gpu.memory) for time, gpu in found if gpu.memory is not None],
+        last.use,
+        last.memory,
         last.memory_total,
         ", ".join([*_faults(last), *facts]),
         any(_faults(last)),
@@ -232,15 +240,22 @@ def _mean(devices: Sequence[Device]) -> Device:
     if len(devices) == 1:
         return first
     common = Counter(device.total for device in devices).most_common(1)[0][0]
-    uses = [device.uses or (device.use[-1][1],) for device in devices if device.use]
+    uses = [device.uses or (device.last_use,) for device in devices]
     return Device(
         first.name,
         _mean_points([device.use for device in devices]),
         _mean_points([device.memory for device in devices]),
+        _mean_of(device.last_use for device in devices),
+        _mean_of(device.last_memory for device in devices),
         common,
         is_faulty=any(device.is_faulty for device in devices),
-        uses=tuple(use for found in uses for use in found),
+        uses=tuple(use for found in uses for use in found if use is not None),
     )
+
+
+def _mean_of(values: Iterable[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return sum(known) / len(known) if known else None
 
 
 def _mean_points(rows: Sequence[Sequence[tuple[float, float]]]) -> list[tuple[float, float]]:

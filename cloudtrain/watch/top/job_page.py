@@ -23,6 +23,9 @@ MOST_CALLS = 4
 SEPARATE = 16
 """So many hosts are shown one by one, where nothing limits the height."""
 WIDEST_SPARK, NARROWEST_SPARK = 30, 8
+WIDEST_BAR, NARROWEST_BAR = 20, 5
+LABEL = 9
+"""The width of the labels before facts."""
 WITH_MEMORY = 125
 """From this width on, the course of the memory fits."""
 SAMPLE_SECONDS = 10.0
@@ -31,7 +34,7 @@ MOST_SKEW = 60.0
 COLUMNS = (
     Column("HOST"),
     Column("RANKS", 3, most=14),
-    Column("PHASE", 2, most=16),
+    Column("PHASE", 2, most=20),
     Column("STEP", 4, right=True),
     Column("DEVICE"),
     Column("USE"),
@@ -106,7 +109,7 @@ def _head(view: JobView, width: int) -> Iterator[Text]:
     if view.hanging:
         yield safe(f"hangs: {view.hangs}", "bold red")
         yield from (safe(f"  {line}", "red") for line in view.hanging.stack.splitlines()[:MOST_CALLS])
-    yield from _labelled("steps", _steps(view))
+    yield from _labelled("steps", _steps(view, width - LABEL))
     yield from _labelled("time", _goodput(view))
     yield from _labelled("waiting", waits_text(view))
     yield from _labelled("cost", "" if view.cost is None else view.cost.line())
@@ -118,15 +121,16 @@ def _head(view: JobView, width: int) -> Iterator[Text]:
 
 def _labelled(label: str, value: Text | str) -> Iterator[Text]:
     if value:
-        yield Text(f"{label:<9}", style="dim").append_text(
+        yield Text(f"{label:<{LABEL}}", style="dim").append_text(
             value if isinstance(value, Text) else Text(value, style="not dim")
         )
 
 
-def _steps(view: JobView) -> str:
+def _steps(view: JobView, width: int) -> str:
+    """With a bar, as long as the width permits after the facts."""
     facts = step_facts(view.description)
-    share = view.description.progress
-    return facts if share is None or not facts else f"{bar(share, 20)} {facts}"
+    share, room = view.description.progress, min(width - len(facts) - 1, WIDEST_BAR)
+    return facts if share is None or not facts or room < NARROWEST_BAR else f"{bar(share, room)} {facts}"
 
 
 def _goodput(view: JobView) -> str:
@@ -146,7 +150,7 @@ def _phases(view: JobView, width: int) -> Iterator[Text]:
     if not spans or end - spans[0].began < 1:
         return
     room = max(min(width - 29, 100), 10)
-    line = Text(f"{'phases':<9}", style="dim").append(f"{clock(spans[0].began)} ")
+    line = Text(f"{'phases':<{LABEL}}", style="dim").append(f"{clock(spans[0].began)} ")
     yield line.append_text(segments(_parts(spans, end), room)).append(f" {clock(end)}", style="not dim")
 
 
@@ -235,8 +239,7 @@ def _group_rows(group: Group, start: float, end: float, spark: int, is_short: bo
 
 
 def _device(device: Device, start: float, end: float, spark: int) -> list[Text]:
-    use = device.use[-1][1] if device.use else None
-    memory = device.memory[-1][1] if device.memory else None
+    use, memory = device.last_use, device.last_memory
     most = device.total or max((value for _, value in device.memory), default=0.0) or 1.0
     total = f"/{size(device.total)}" if device.total else ""
     return [

@@ -8,6 +8,7 @@ import re
 import threading
 import time
 from collections.abc import Callable, Sequence
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -30,7 +31,7 @@ from cloudtrain.platforms import JobDescription, JobState
 from cloudtrain.platforms.local import LocalPlatform
 from cloudtrain.watch.asking import Answer, Asking
 from cloudtrain.watch.top.app import Top
-from cloudtrain.watch.top.hosts import Host, grouped
+from cloudtrain.watch.top.hosts import Host, grouped, hosts_of, uses_of
 from cloudtrain.watch.top.job_page import Scroll, job_page
 from cloudtrain.watch.top.jobs import Row, RunningJobs
 from cloudtrain.watch.top.lines import axis
@@ -135,6 +136,18 @@ def test_what_is_not_available_is_not_zero() -> None:
         lines = shown(look_at(LocalPlatform(), "large"))
     row = next(number for number, line in enumerate(lines) if line.startswith("mig"))
     assert lines[row].count("n/a") == lines[row + 1].count("n/a") == 2
+
+
+def test_a_gpu_that_is_lost_shows_none_of_its_earlier_values_as_the_last() -> None:
+    with large_job("large", hosts=1) as folder:
+        log = EventLog(folder.events, "lost")
+        for use in (97.0, None):
+            log.emit("sample", seconds=10.0, gpu=["GPU-1"], gpu_use=[use], gpu_memory=[use and 7e10])
+        view = look_at(LocalPlatform(), "large")
+    row = next(line for line in shown(view) if line.lstrip().startswith("GPU 0") and "60/80" not in line)
+    assert row.count("n/a") == 2 and "97" not in row and "█" in row
+    [lost] = [host for host in hosts_of(view) if host.name == "lost"]
+    assert [*uses_of(lost)] == []
 
 
 def test_the_nodes_of_hosts_are_not_compared() -> None:
@@ -272,16 +285,16 @@ def test_the_list_shows_why_a_job_waits() -> None:
 
 def test_a_job_whose_platform_cannot_be_loaded_is_not_opened() -> None:
     add_job(IndexEntry("lost", "no-such-platform", 1.0))
-    top = Top(Console(file=io.StringIO(), width=100, height=20), None, None)
-    until = time.monotonic() + 60
-    while not (top._jobs and top._jobs.result):
-        assert time.monotonic() < until
-        time.sleep(0.01)
-    top._press("enter")
-    text = "\n".join(line.plain for line in top._lines())
-    assert "unknown platform 'no-such-platform'" in text.split("\n")[0] and "lost" in text
-    top._press("down")
-    assert top._problem == ""
+    with closing(Top(Console(file=io.StringIO(), width=100, height=20), None, None)) as top:
+        until = time.monotonic() + 60
+        while not (top._jobs and top._jobs.result):
+            assert time.monotonic() < until
+            time.sleep(0.01)
+        top._press("enter")
+        text = "\n".join(line.plain for line in top._lines())
+        assert "unknown platform 'no-such-platform'" in text.split("\n")[0] and "lost" in text
+        top._press("down")
+        assert top._problem == ""
 
 
 def test_no_hint_leads_in_a_circle() -> None:
