@@ -1,13 +1,16 @@
-"""The samples of all hosts of a job, each from the log of the pod of that host: the leader's has only the leader's."""
+"""The samples and ranks of the hosts of a job, each from the log of its pod: the leader's has only its own."""
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from typing import Any
 
 from cloudtrain.errors import PlatformError
+from cloudtrain.observe.course import Course, HostRanks
 from cloudtrain.observe.event_lines import parse_event_line
 from cloudtrain.observe.samples import FEWEST, MOST_IN_ALL, add_recent
 from cloudtrain.platforms.kubernetes.api.client import Api
@@ -24,6 +27,7 @@ from cloudtrain.platforms.kubernetes.logs import (
 )
 from cloudtrain.platforms.kubernetes.pod_log import Position
 
+OF_RANKS = ("launch", "rank-ended", "step", "metric")
 FRESH_SECONDS = 10.0
 """Hosts record a sample at most so often."""
 MOST_PODS = 64
@@ -33,7 +37,7 @@ LOOK_SECONDS = 15.0
 
 
 class HostSamples:
-    """The recent samples of the hosts of the last attempt. Threads may share it.
+    """The recent samples of the hosts of the last attempt, and their ranks. Threads may share it.
 
     The first look reads the end of each log, and later ones what is new, of at most `MOST_PODS`. The next look
     continues where `LOOK_SECONDS` have ended this one. A log that cannot be read is left out.
@@ -47,6 +51,8 @@ class HostSamples:
         self._is_complete: set[str] = set()
         self._samples: dict[str, dict[str, list[dict[str, Any]]]] = {}
         """By pod."""
+        self._courses: dict[str, Course] = {}
+        """By pod, with the ranks of its host."""
         self._due_at = float("-inf")
 
     def __call__(self, objects: Snapshot) -> dict[str, list[dict[str, Any]]]:
@@ -66,6 +72,19 @@ class HostSamples:
                 found.update(self._samples.get(uid, {}))
             return found
 
+    def ranks(self, objects: Snapshot) -> dict[str, HostRanks]:
+        """The ranks of these hosts, as of the last call: those of the launch, or of the last sample."""
+        found = {}
+        with self._lock:
+            for pod in newest(logged(objects)):
+                course, samples = self._courses.get(pod.uid), self._samples.get(pod.uid, {}).get(pod.host)
+                if course is None:
+                    continue
+                known = course.hosts.get(pod.host, HostRanks())
+                last = (samples[-1].get("ranks") if samples else None) or ()
+                found[pod.host] = replace(known, ranks=known.ranks or sorted(map(int, last)))
+        return found
+
     def _read(self, pod: Pod, until: float, most: int) -> None:
         """Read what is new in one log, until a moment; keep ``most`` samples."""
         if time.monotonic() > until:
@@ -74,6 +93,7 @@ class HostSamples:
         self._positions[pod.uid] = position
         position.reconnect()
         recent = self._samples.setdefault(pod.uid, {})
+        course = self._courses.setdefault(pod.uid, Course())
         limits: dict[str, Any] = {"since": position.since, "idle": PATIENCE, "attempts": 2}
         try:
             for part in read_log(self._api, pod, LONGEST_TAIL, tail=TAIL_LINES, **limits):
@@ -82,6 +102,11 @@ class HostSamples:
                     if event and event["event"] == "sample":
                         add_recent(recent, event)
                         del recent[pod.host][:-most]
+                    elif event and event["event"] in OF_RANKS:
+                        if event["event"] == "launch":  # the container of this pod may have been restarted
+                            course.hosts.clear()
+                        with contextlib.suppress(KeyError, TypeError, ValueError):  # a script may forge one
+                            course.add(event)
                 if time.monotonic() > until:
                     return
         except PlatformError:  # its node may be lost, or the pod was deleted

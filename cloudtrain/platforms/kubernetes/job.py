@@ -96,9 +96,10 @@ class KubernetesJob:
         return found
 
     def summary(self) -> Summary:
-        """The summary of the leader's events, with the samples of all hosts. Raises PlatformError."""
-        summary = self._whole()
-        summary.samples |= self._samples(self.watch.snapshot())
+        """The summary of the leader's events, with the samples and ranks of all hosts. Raises PlatformError."""
+        summary, objects = self._whole(), self.watch.snapshot()
+        summary.samples |= self._samples(objects)
+        summary.course.hosts |= self._samples.ranks(objects)
         return summary
 
     def require(self) -> None:

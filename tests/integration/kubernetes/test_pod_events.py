@@ -10,6 +10,7 @@ import pytest
 from kubelet_logs import ContainerLog, Fault, KubeletLogs
 from pod_objects import Objects
 
+from cloudtrain.observe.course import HostRanks
 from cloudtrain.observe.event_lines import encode_event
 from cloudtrain.platforms.kubernetes.api.client import Api
 from cloudtrain.platforms.kubernetes.api.errors import KubeForbidden
@@ -79,6 +80,9 @@ def test_samples_of_all_hosts_are_from_their_own_logs(kubelet_logs: KubeletLogs,
         for index in range(2):
             say(kubelet_logs.logs[pod], now + index, "sample", seconds=10.0, cpu=float(10 * host + index))
     kubelet_logs.logs[pods[1]].print("[rank 1] an ordinary line", at=int((now + 2) * SECOND))
+    say(kubelet_logs.logs[pods[1]], now + 2, "launch", ranks=[2, 3])
+    say(kubelet_logs.logs[pods[1]], now + 2, "step", step=7, stalled=0.0)
+    say(kubelet_logs.logs[pods[1]], now + 2, "rank-ended", rank=3, exit_code=1)
     samples = HostSamples(api)
     assert {
         host: [event["cpu"] for event in events] for host, events in samples(objects.snapshot()).items()
@@ -86,10 +90,15 @@ def test_samples_of_all_hosts_are_from_their_own_logs(kubelet_logs: KubeletLogs,
         "j-1": [10.0, 11.0],
         "j-2": [20.0, 21.0],
     }
-    say(kubelet_logs.logs[pods[2]], now + 3, "sample", seconds=10.0, cpu=7.0)
+    assert samples.ranks(objects.snapshot()) == {
+        "j-1": HostRanks([2, 3], [(3, 1)], 7),
+        "j-2": HostRanks(),
+    }
+    say(kubelet_logs.logs[pods[2]], now + 3, "sample", seconds=10.0, cpu=7.0, ranks=[4, 5])
     kubelet_logs.logs[pods[1]].faults = [Fault(403)]
     found = samples(objects.snapshot())
     assert [event["cpu"] for event in found["j-2"]] == [20.0, 21.0, 7.0]
+    assert samples.ranks(objects.snapshot())["j-2"] == HostRanks([4, 5])
     assert [event["cpu"] for event in found["j-1"]] == [10.0, 11.0]
     assert list(WholeSummary(api, objects)().last_samples()) == ["j-0"]
 
