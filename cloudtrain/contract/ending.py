@@ -164,7 +164,7 @@ def _short_name(name: str | None) -> str | None:
 
 def _fitting(report: FailureReport, size: int) -> FailureReport:
     """The report with as much of its texts as ``size`` bytes allow: of the message and the hint the beginning, then of
-    the traceback, the log and the stacks the end."""
+    the traceback and the log the end, and of the stacks the beginning, which are those of the cause."""
     fixed = ("message", "hint")
     head = replace(report, stacks="", log_tail=(), traceback="")
     for limit in (1000, 500, 250, 100, 50, 0):
@@ -178,14 +178,14 @@ def _fitting(report: FailureReport, size: int) -> FailureReport:
 
 
 def _filled(head: FailureReport, report: FailureReport, name: str, size: int) -> FailureReport:
-    """``head`` with the longest end of a text of ``report`` that leaves it within ``size`` bytes."""
+    """``head`` with the longest part of a text of ``report`` that leaves it within ``size`` bytes."""
     value = getattr(report, name)
     text = "\n".join(value) if name == "log_tail" else value
     low, high = 0, min(len(text), size)
     best = head
     while low < high:
         middle = (low + high + 1) // 2
-        part = text[-middle:]
+        part = text[:middle] if name == "stacks" else text[-middle:]
         changed: Any = tuple(part.split("\n")) if name == "log_tail" else part
         tried = replace(head, **{name: changed})
         if len(_dump_report(tried)) <= size:

@@ -174,7 +174,7 @@ class FailureReport:
                 message=report.message[:limit],
                 hint=report.hint[:limit],
                 traceback=report.traceback[-limit:],
-                stacks=report.stacks[-limit:],
+                stacks=report.stacks[:limit],
                 memory=report.memory[:limit],
                 log_tail=tuple(tail.split("\n")) if tail else (),
             )

@@ -40,7 +40,7 @@ from cloudtrain.observe.events import Event, to_line
 from cloudtrain.observe.hanging import HANGING, SCRIPT, Hanging
 from cloudtrain.runtime.diagnose.collectives import with_records
 from cloudtrain.runtime.diagnose.first_cause import SETTLE_SECONDS, Failures
-from cloudtrain.runtime.diagnose.hangs import HINT, Hang, places_in
+from cloudtrain.runtime.diagnose.hangs import HINT, Hang, cause_first, places_in
 from cloudtrain.runtime.diagnose.silence import JobWatch, Silence
 from cloudtrain.runtime.launchers.gpu_environment import differing_gpus
 from cloudtrain.runtime.leader_links import HostLink, LeaderLinks, Message, Say, Waiting
@@ -420,7 +420,7 @@ class Leader:
             places = with_records(places_in(stacks), self._collector.records)
             report = self._hang.blame(report, places, self._ended)
         if stacks:
-            report = FailureReport.from_dict({**report.to_dict(), "stacks": stacks})
+            report = FailureReport.from_dict({**report.to_dict(), "stacks": cause_first(stacks, report.rank)})
         self._abortion = {"type": "abort", "report": report.shortened(LARGEST_REPORT).to_dict()}
         self._decide(self._abortion)
         self._collector.finish()

@@ -12,7 +12,7 @@ from cloudtrain._system.patterns import pattern
 from cloudtrain.contract import Paths
 from cloudtrain.observe import inquiry
 from cloudtrain.observe.stacks import LONGEST_STACK
-from cloudtrain.runtime.diagnose.hangs import COLLECTIVE, STORAGE, place_of, site_of
+from cloudtrain.runtime.diagnose.hangs import COLLECTIVE, STORAGE, is_native, place_of, site_of
 from cloudtrain.runtime.diagnose.stacks import RankProcess, Taken, main_thread_text, take
 from cloudtrain.runtime.diagnose.tracers import Frame, Tracer
 from cloudtrain.runtime.run_folder import heartbeat_path
@@ -109,7 +109,7 @@ def to_groups(taken: Iterable[Taken], code: str = "") -> list[dict[str, Any]]:
 
 
 def _described(frames: Sequence[Frame], code: str) -> dict[str, Any]:
-    place = place_of(frames)
+    place = place_of([frame for frame in frames if not is_native(frame)])
     where = place.call if place.kind in (COLLECTIVE, STORAGE) else site_of(frames)
     text = "\n".join(str(frame._replace(file=_short(frame.file, code))) for frame in frames)
     if len(text) > LONGEST_STACK:

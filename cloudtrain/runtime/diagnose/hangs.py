@@ -36,7 +36,7 @@ _QUERY = pattern(r"_?(?:get|is)_\w+|rank|size|local_rank|local_size|rank_not_in_
 _DECORATOR = pattern(r"c10d_logger\.py$|/cloudtrain/distributed/_api\.py$")
 _BACKWARD = pattern(r"/torch/autograd/")
 """Hooks of DDP and FSDP wait for other ranks in the backward pass, in native code. A rank may also compute there."""
-_LIBRARY = pattern(r"/(?:site|dist)-packages/|/cloudtrain/|\.so(?:\.\d+)*$")
+_NATIVE = pattern(r"\.so(?:\.\d+)*$|\.(?:c|cc|cpp|cu|cxx|h|hpp|rs)$")
 _STANDARD = pattern(r"/lib/python3[.\d]*/(?!site-packages/|dist-packages/)|^<frozen ")
 
 _STORAGE = pattern(
@@ -45,7 +45,7 @@ _STORAGE = pattern(
 )
 """Files whose functions wait for storage."""
 _BELOW_THE_SCRIPT = pattern(
-    r"/(?:site|dist)-packages/|/cloudtrain/(?:checkpoint|storage|distributed|observe|environment|_\w+)/"
+    r"/(?:site|dist)-packages/|/cloudtrain/(?:checkpoint|storage|distributed|observe|environment|runtime|_\w+)/"
 )
 """Libraries. A job folder may have a name like that of the package."""
 
@@ -76,6 +76,20 @@ def places_in(stacks: str) -> dict[int, Place]:
     return {int(rank): place_of(main_thread(text)) for rank, text in zip(parts[1::2], parts[2::2])}
 
 
+def cause_first(stacks: str, rank: int | None) -> str:
+    """The stacks that `stacks_text` returned, with those of ``rank`` first: a report may be cut after them."""
+    from cloudtrain.runtime.diagnose.stacks import main_thread_first
+
+    parts = _RANK.split(stacks)
+    found = list(zip(map(int, parts[1::2]), parts[2::2]))
+    if rank not in dict(found):
+        return stacks
+    first = [(number, main_thread_first(text)) for number, text in found if number == rank]
+    others = [each for each in found if each[0] != rank]
+    texts = [f"rank {number}:{text}".strip("\n") for number, text in (*first, *others)]
+    return parts[0] + "\n\n".join(texts) + "\n"
+
+
 def place_of(stack: Iterable[Frame]) -> Place:
     """The place of a rank with this stack of the thread that runs the script, the innermost call first."""
     frames = [frame for frame in stack if not _STANDARD.search(frame.file)]
@@ -96,12 +110,21 @@ def place_of(stack: Iterable[Frame]) -> Place:
 
 def site_of(stack: Sequence[Frame]) -> str:
     """The innermost call of a stack, and the line of the script that led to it; empty for an empty stack."""
-    own = [frame for frame in stack if not (_STANDARD.search(frame.file) or _LIBRARY.search(frame.file))]
+    libraries = (_STANDARD, _BELOW_THE_SCRIPT, _NATIVE)
+    own = [frame for frame in stack if not any(files.search(frame.file) for files in libraries)]
     return f"{stack[0].function} at {_line(own or stack)}" if stack else ""
 
 
+def is_native(frame: Frame) -> bool:
+    """Whether it is a call of native code, such as py-spy reports it."""
+    return bool(_NATIVE.search(frame.file))
+
+
 def _line(frames: Sequence[Frame]) -> str:
-    return f"{frames[0].file.rpartition('/')[2]}:{frames[0].line}" if frames else ""
+    if not frames:
+        return ""
+    file, line = frames[0].file.rpartition("/")[2], frames[0].line
+    return f"{file}:{line}" if line else file  # native code may have no lines
 
 
 def judge(places: Mapping[int, Place], ended: Sequence[int] = ()) -> Verdict | None:

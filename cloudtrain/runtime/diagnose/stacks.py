@@ -348,6 +348,17 @@ def main_thread(text: str) -> list[Frame]:
     return [Frame(function, file, int(line)) for file, line, function in found]
 
 
+def main_thread_first(text: str) -> str:
+    """A dump of faulthandler, with the thread that runs the script before the others."""
+    starts = [found.start() for found in _THREAD.finditer(text)]
+    blocks = [text[start:end].strip("\n") for start, end in zip(starts, [*starts[1:], len(text)])]
+    if len(blocks) < 2:
+        return text
+    main = next((block for block in blocks if "/runtime/rank.py" in block), blocks[-1])
+    others = [block for block in blocks if block is not main]
+    return text[: starts[0]] + "\n\n".join([main, *others]) + "\n"
+
+
 def main_thread_text(text: str) -> str:
     """The part of a dump of faulthandler that is about the thread that runs the script."""
     threads = _THREAD.split(text)[1:]  # there are none if it is the only one
@@ -359,7 +370,7 @@ def _below_the_script(frames: Sequence[Frame]) -> list[Frame]:
     found: list[Frame] = []
     for frame in frames:
         found.append(frame)
-        if frame.function == "_bootstrap" and frame.file.endswith("/multiprocessing/process.py"):
+        if frame.function.endswith("_bootstrap") and frame.file.endswith("/multiprocessing/process.py"):
             break
     while len(found) > 1 and _OWN.search(found[-1].file):
         found.pop()

@@ -17,6 +17,8 @@ LARGEST = 1 << 20
 """Characters of a program's output that are read."""
 LEAST_SECONDS = 1.0
 MOST_FRAMES = 200
+LONGEST_FUNCTION = 120
+"""Characters of a name: those of templates of C++ take thousands."""
 
 _PYSTACK_FRAME = pattern(r'^\s*(?:\((?:Python|C)\) )?File "(.*)", line (\d+), in (.*?)(?: \((.*)\))?$')
 _PYSTACK_THREAD = pattern(r"^Traceback for thread (\d+)")
@@ -71,9 +73,15 @@ class Tracer(NamedTuple):
         read = _of_py_spy if self.name == "py-spy" else _of_pystack
         found: list[Frame] = []
         with contextlib.suppress(ValueError, LookupError, TypeError, AttributeError):
-            found = read(done.stdout[:LARGEST], pid)[:MOST_FRAMES]
+            found = [*map(_shortened, read(done.stdout[:LARGEST], pid)[:MOST_FRAMES])]
         lines = done.stderr.strip().splitlines()
         return found, "" if found else f"{self.name}: {lines[-1][:200] if lines else 'no stack'}"
+
+
+def _shortened(frame: Frame) -> Frame:
+    if len(frame.function) <= LONGEST_FUNCTION:
+        return frame
+    return frame._replace(function=f"{frame.function[: LONGEST_FUNCTION - 1]}…")
 
 
 def _of_py_spy(text: str, pid: int) -> list[Frame]:

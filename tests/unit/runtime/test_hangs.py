@@ -13,7 +13,8 @@ import pytest
 
 from cloudtrain.contract import FailureClass, FailureReport, RankSlot
 from cloudtrain.observe import heartbeat
-from cloudtrain.runtime.diagnose.hangs import Hang, Position, Watchdog
+from cloudtrain.runtime.diagnose.hangs import Hang, Position, Watchdog, cause_first, places_in, site_of
+from cloudtrain.runtime.diagnose.tracers import Frame
 from cloudtrain.runtime.run_folder import heartbeat_path
 
 BEATS = """
@@ -130,3 +131,41 @@ def test_the_leader_blames_the_rank_that_the_others_wait_for(
 def test_other_failures_keep_their_rank() -> None:
     report = FailureReport(FailureClass.USER_ERROR, "no", rank=0)
     assert Hang().blame(report) is report
+
+
+HOME = "/home/ann/.local/state/cloudtrain/jobs/local/train/hosts/algo-1/code"
+LIBC = Frame("clock_nanosleep", "/usr/lib/x86_64-linux-gnu/libc.so.6", 0)
+SOCKET = Frame("sock_recv", "/tmp/Python-3.11.7/Modules/socketmodule.c", 921)
+
+
+@pytest.mark.parametrize("innermost", [LIBC, SOCKET, Frame("get", "/env/lib/python3.11/queue.py", 1)])
+def test_the_site_is_a_line_of_the_script_in_a_job_folder_below_the_state_folder(innermost: Frame) -> None:
+    stack = [
+        innermost,
+        Frame("beat", "/opt/library/cloudtrain/observe/heartbeat.py", 3),
+        Frame("load", f"{HOME}/train.py", 12),
+    ]
+    assert site_of(stack) == f"{innermost.function} at train.py:12"
+    assert site_of([LIBC]) == "clock_nanosleep at libc.so.6"
+
+
+def test_the_stacks_of_the_cause_are_first_with_its_main_thread() -> None:
+    def dump(number: int) -> str:
+        return (
+            f'rank {number}:\nThread 0xa (most recent call first):\n  File "/t.py", line 1 in writes\n\n'
+            f'Current thread 0xb (most recent call first):\n  File "/job/train.py", line {number} in trains\n'
+            '  File "/x/runtime/rank.py", line 1 in main\n'
+        )
+
+    stacks = "\n".join(map(dump, range(3)))
+    found = cause_first(stacks, 2)
+    assert found.startswith(
+        'rank 2:\nCurrent thread 0xb (most recent call first):\n  File "/job/train.py", line 2'
+    )
+    assert [line for line in found.splitlines() if line.startswith("rank")] == [
+        "rank 2:",
+        "rank 0:",
+        "rank 1:",
+    ]
+    assert sorted(found.split()) == sorted(stacks.split()) and places_in(found) == places_in(stacks)
+    assert cause_first(stacks, 7) == cause_first(stacks, None) == stacks

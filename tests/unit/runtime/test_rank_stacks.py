@@ -187,6 +187,7 @@ def test_native_frames(program: str, tmp_path: Path, start: Start) -> None:
     below = [found.frames for found in taken if found.process.name]
     assert [any(frame.function == "load_batch" for frame in frames) for frames in below].count(True) == 2
     assert all("sleep" in frames[0].function for frames in below if frames), below
+    assert all(frames[-1].function.endswith("_bootstrap") for frames in below if frames), below
     if program == "py-spy":
         assert names[0].endswith("[holds the GIL]")
     settle(holder)
