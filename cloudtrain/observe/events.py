@@ -25,6 +25,8 @@ LONGEST_TEXT = 10_000
 
 MARK = "[cloudtrain:event] "
 """Begins the line of an event in the log of a job: see `cloudtrain.observe.event_lines`."""
+SUPERVISOR = "supervisor"
+"""The source of the events of the supervisor of a job, which is not a host."""
 OF_THE_SUPERVISOR = ("attempt", "retry", "queued", "goodput", "job")
 """Events that no host reports: they are about the job as a whole."""
 

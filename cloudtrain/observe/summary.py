@@ -11,7 +11,7 @@ from typing import Any
 from cloudtrain._dataclass import dataclass
 from cloudtrain.contract.documents import is_count
 from cloudtrain.observe.course import MOST_HOSTS, OF_THE_COURSE, Course
-from cloudtrain.observe.events import PLACES, SPARE
+from cloudtrain.observe.events import PLACES, SPARE, SUPERVISOR
 from cloudtrain.observe.goodput import KINDS, GoodputMeter
 from cloudtrain.observe.hanging import HANGING, Hanging, read_hanging
 from cloudtrain.observe.metric_series import Point
@@ -281,6 +281,8 @@ class Summary:
 
     def _set_host(self, event: dict[str, Any], state: str) -> None:
         name = event.get("source")
+        if name == SUPERVISOR:  # it uploads what containers leave
+            return
         if name in self.hosts or (name and len(self.hosts) < MOST_HOSTS):
             self.hosts[_text(name)] = HostProgress(state)
 

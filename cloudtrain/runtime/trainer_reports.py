@@ -1,6 +1,6 @@
 """Receives what a Hugging Face Trainer reports about its training, from scripts that do not know of cloudtrain.
 
-Its ``KubeflowCallback`` (transformers 5, pull request 44487) is active where `TRAINER_URL` is set. Every five seconds,
+Its ``KubeflowCallback`` (from transformers 5.4 on) is active where `TRAINER_URL` is set. Every five seconds,
 rank 0 posts the last step, the number of steps, and its metrics, and waits up to five seconds for the response. Here,
 the variable leads to a port of this host, to which any process of the machine may connect. So a connection without the
 token is dropped, and the port is closed if there are too many of them: then a report fails immediately.

@@ -12,7 +12,7 @@ import pytest
 from cloudtrain import Estimator
 from cloudtrain.contract import JobStatus
 
-PACKAGES = ("transformers>=5,<6", "accelerate>=1,<2")
+PACKAGES = ("transformers>=5.4,<6", "accelerate>=1,<2")
 FOLDER = Path.home() / ".cache" / "cloudtrain-bench" / "transformers"
 
 SCRIPT = """

@@ -19,6 +19,7 @@ from cloudtrain.contract.request_body import channel_documents, request_environm
 from cloudtrain.contract.settings import Settings
 from cloudtrain.link.secret import fresh_secret
 from cloudtrain.observe import EventLog
+from cloudtrain.observe.events import SUPERVISOR
 from cloudtrain.runtime.assignment import assign
 from cloudtrain.runtime.job_secret import SECRET_FILE
 from cloudtrain.runtime.outcome import SPARES
@@ -136,7 +137,7 @@ class FolderHosts:
         self._dropped: Sequence[str] = ()
         self.waiting: Mapping[str, RunningHost] = {}
         self.assign((), ())
-        self._events = EventLog(folder.events, "supervisor")
+        self._events = EventLog(folder.events, SUPERVISOR)
 
     def _warn(self, message: str) -> None:
         """Add a warning to the events and to the log of the job."""

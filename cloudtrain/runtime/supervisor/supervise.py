@@ -25,6 +25,7 @@ from cloudtrain.contract.request_body import request_settings
 from cloudtrain.contract.trackers import new_run_id
 from cloudtrain.errors import CloudtrainError, PlatformError
 from cloudtrain.observe import EventLog, steady
+from cloudtrain.observe.events import SUPERVISOR
 from cloudtrain.runtime.diagnose.first_cause import INTERRUPTED, HostEnds, was_interrupted
 from cloudtrain.runtime.outputs.patience import UPLOAD_SECONDS
 from cloudtrain.runtime.supervisor.caps import day_of, limit_of, money, price_of, spent, terms_of_attempt
@@ -97,7 +98,7 @@ class Supervisor:
         self._terms_now, self._keep_courier = terms_now, keep_courier
         settings = request_settings(self._request)
         self._stop_grace, self._host_timeout = settings.stop_grace, settings.host_timeout
-        self._events = EventLog(folder.events, "supervisor")
+        self._events = EventLog(folder.events, SUPERVISOR)
         self._host_events = HostEvents(folder, self._events, uploads=hosts.upload)
         self._notifications: JobNotifications | None = None
         if self._request.get("notify"):

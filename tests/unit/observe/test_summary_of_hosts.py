@@ -25,6 +25,7 @@ def test_each_host_has_its_own_state() -> None:
             _event("algo-1", "progress", phase="train", done=9, total=9),
             _event("algo-2", "phase", phase="train", state="began"),
             _event("algo-2", "outcome", status="Failed", exit_code=1),
+            _event("supervisor", "phase", phase="upload", state="began"),
         ]
     )
     assert summary.hosts == {
