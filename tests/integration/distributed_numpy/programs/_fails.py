@@ -24,7 +24,7 @@ def main(backend: str, way: str) -> None:
             import_module("mpi4py.MPI")
         if World.from_environ().rank == 1:
             time.sleep(8)
-    hvd.init(backend=backend, start_timeout=START_TIMEOUTS.get(way, 60.0), timeout=TIMEOUTS.get(way, 30.0))
+    hvd.init(backend=backend, start_timeout=START_TIMEOUTS.get(way, 240.0), timeout=TIMEOUTS.get(way, 120.0))
     last = hvd.rank() == hvd.size() - 1
     hvd.allreduce(np.ones(3), name="warm-up")
     if way == "killed" and last:
