@@ -12,6 +12,6 @@ import pytest
 def _no_looks_are_left() -> Iterator[None]:
     yield
     for thread in threading.enumerate():
-        if thread.name in ("cloudtrain-top", "history"):
+        if thread.name in ("cloudtrain-top", "history") or thread.name.startswith("ask "):
             thread.join(120)
             assert not thread.is_alive(), f"the test has left a thread: {thread.name}"
