@@ -362,6 +362,27 @@ def test_the_newer_one_of_a_commit_and_a_checkpoint_is_continued(attempt: Callab
     assert first == [0, 6, 8, 11, 12, 18]
 
 
+def test_a_failure_after_a_notice_hands_the_last_commit_over(attempt: Callable[[], Path]) -> None:
+    """A host that is taken back may be gone before the next commit."""
+    folder, begins = attempt(), []
+
+    @elastic.run
+    def train(state: elastic.ObjectState) -> None:
+        begins.append(state.step)
+        if not state.step:
+            state.step = 1
+            state.commit()
+            state.step = 2
+            Notice(1.0, "taken back").write(folder)
+            raise CollectiveError("another host is gone")
+
+    with pytest.raises(SystemExit):
+        train(elastic.ObjectState(step=0))
+    attempt()
+    train(elastic.ObjectState(step=0))
+    assert begins == [0, 1]
+
+
 def test_a_script_that_fails_after_its_training_does_not_repeat_it(attempt: Callable[[], Path]) -> None:
     called = []
 

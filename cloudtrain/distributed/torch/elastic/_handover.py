@@ -25,7 +25,7 @@ from cloudtrain.distributed.torch.elastic._commit import Commit
 from cloudtrain.environment.commits import commit_key, commit_of, commits_prefix
 from cloudtrain.environment.job import is_told_to_end
 from cloudtrain.errors import CloudtrainError, StorageError
-from cloudtrain.observe import beat
+from cloudtrain.observe import beat, committing
 from cloudtrain.storage import open_store
 from cloudtrain.storage.retry_policy import Patience, using
 
@@ -80,7 +80,7 @@ class Handover:
     def _write(self, commit: Commit, otherwise: str) -> bool:
         """Whether the commit was written. If not, a warning says what happens ``otherwise``."""
         try:
-            with using(Patience(waiting=beat, until=_deadline)):
+            with committing(), using(Patience(waiting=beat, until=_deadline)):
                 self.write(commit)
         except CloudtrainError as error:
             self._is_refused = isinstance(error, InvalidArgument)

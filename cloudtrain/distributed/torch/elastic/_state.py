@@ -155,6 +155,11 @@ class ObjectState(State):
         self.save()  # the last commit may be some batches ago
         return Commit(self._commits + 1, self._saved)
 
+    def leave_after_failure(self) -> None:
+        """After a notice, other hosts may be gone already: hand the last commit over, and end the attempt."""
+        if self._handover is not None and self._commits:
+            self._handover.leave_if_preempted(lambda: Commit(self._commits, self._saved))
+
     def completed(self) -> None:
         """The training has ended: hand the last commit over, so that a script that fails later repeats none of it."""
         if self._handover is not None:
@@ -275,6 +280,8 @@ def run(func: Callable[..., T]) -> Callable[..., T]:
             except CollectiveError as error:
                 failures = failures + 1 if state._commits == commits else 1
                 commits = state._commits
+                if isinstance(state, ObjectState):
+                    state.leave_after_failure()
                 if failures >= MAX_FAILURES:
                     raise
                 _log.warning("restoring commit %d: %s", commits, error)
