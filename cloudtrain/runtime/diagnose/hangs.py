@@ -112,7 +112,8 @@ def site_of(stack: Sequence[Frame]) -> str:
     """The innermost call of a stack, and the line of the script that led to it; empty for an empty stack."""
     libraries = (_STANDARD, _BELOW_THE_SCRIPT, _NATIVE)
     own = [frame for frame in stack if not any(files.search(frame.file) for files in libraries)]
-    return f"{stack[0].function} at {_line(own or stack)}" if stack else ""
+    python = [frame for frame in stack if not is_native(frame)]
+    return f"{stack[0].function} at {_line(own or python or stack)}" if stack else ""
 
 
 def is_native(frame: Frame) -> bool:

@@ -146,6 +146,7 @@ def test_the_site_is_a_line_of_the_script_in_a_job_folder_below_the_state_folder
         Frame("load", f"{HOME}/train.py", 12),
     ]
     assert site_of(stack) == f"{innermost.function} at train.py:12"
+    assert site_of([LIBC, Frame("get", "/env/lib/python3.11/queue.py", 1)]) == "clock_nanosleep at queue.py:1"
     assert site_of([LIBC]) == "clock_nanosleep at libc.so.6"
 
 
