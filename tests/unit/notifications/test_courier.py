@@ -126,7 +126,10 @@ def test_a_courier_that_is_paused_is_replaced_and_sends_nothing_when_it_continue
         try:
             outbox.post(Notification.of("one", "failed", folder.name, "local", 0, time.time(), summary="one"))
             monkeypatch.setattr("cloudtrain.runtime.supervisor.courier.SILENT_SECONDS", 1.0)
-            wait_for(lambda: courier.keep() or receiver.posts)  # type: ignore[func-returns-value]
+            wait_for(lambda: courier.keep() or folder.log.exists())  # type: ignore[func-returns-value]
+            # the other one has its ten seconds between two heartbeats
+            monkeypatch.setattr("cloudtrain.runtime.supervisor.courier.SILENT_SECONDS", 600.0)
+            wait_for(lambda: receiver.posts)
         finally:
             os.kill(paused, signal.SIGCONT)
         wait_for(lambda: paused not in couriers(folder))
