@@ -7,7 +7,9 @@ alive are found. In a container, the kernel does the same when process 1 ends.
 from __future__ import annotations
 
 import contextlib
+import math
 import os
+import re
 import subprocess
 import sys
 import time
@@ -72,8 +74,7 @@ class OrphanReaper:
         if now < self._next:
             return
         self._next = now + REAP_SECONDS
-        children = {int(pid) for task in _CHILDREN.glob("*/children") for pid in _read(task).split()}
-        dead = {pid for pid in children - own if _is_zombie(pid)}
+        dead = {pid for pid in {*_children()} - own if _is_zombie(pid)}
         for pid in dead & self._dead:
             with contextlib.suppress(ChildProcessError):
                 exit_code(pid)
@@ -89,12 +90,17 @@ def end_descendants(since: float | None = None) -> list[int]:
     Returns those that have not ended within `KILLED_SECONDS`, because the kernel holds them.
     """
     now = time.monotonic()
+    has_proc = _CHILDREN.is_dir()
+    if (
+        since is None and has_proc and all(map(_is_held, _children()))
+    ):  # a runtime has waited for them already
+        since = -math.inf
     deadline = now + KILLED_SECONDS if since is None else max(since + KILLED_SECONDS, now + LATE_SECONDS)
-    if not _CHILDREN.is_dir():
+    if not has_proc:
         return _kill(descendants(_processes(), os.getpid()), deadline)
     left: list[int] = []
     for _ in range(ROUNDS):
-        children = [int(pid) for task in _CHILDREN.glob("*/children") for pid in _read(task).split()]
+        children = _children()
         if {*children} <= {*left}:
             break
         left = _kill(children, deadline)
@@ -154,6 +160,16 @@ def _has_ended(child: int) -> bool:
         return exit_code(child) is not None
     except ChildProcessError:
         return True
+
+
+def _children() -> list[int]:
+    return [int(pid) for task in _CHILDREN.glob("*/children") for pid in _read(task).split()]
+
+
+def _is_held(pid: int) -> bool:
+    """Whether a process was killed, and has not noticed it: SIGKILL is pending for it or its first thread (proc(5))."""
+    pending = re.findall(r"^(?:Sig|Shd)Pnd:\s*([0-9a-f]+)$", _read(Path(f"/proc/{pid}/status")), re.MULTILINE)
+    return any(int(signals, 16) >> (SIGKILL - 1) & 1 for signals in pending)
 
 
 def _is_zombie(pid: int) -> bool:

@@ -413,7 +413,8 @@ class HostRun:
 
     def _watch(self, launch: Launch) -> None:
         """Poll the ranks; report failures, and the end of all ranks, to the leader."""
-        running = launch.running  # before poll(), which then has the exits of all ranks that are not running
+        # before poll(), which then has the exits of all ranks that are not running
+        running = launch.running and not launch.is_held
         exits = launch.poll()
         self._check_for_preempted_ranks(launch)
         ended = [rank_exit.rank for rank_exit in exits if rank_exit.exit_code == 0]
@@ -534,13 +535,12 @@ class HostRun:
         if self._rendezvous:
             self._rendezvous.kill()
             self._rendezvous.wait()
-        killed = time.monotonic()
         if self._launch:
             self._launch.kill()
         for channel in self._preparation.inputs:  # before the processes that hold the mounts are ended
             channel.stop()
         if self._launch:
-            if left := end_descendants(since=killed):
+            if left := end_descendants(since=self._launch.killed_at):
                 self._warn(show_left(left))
             if self._reports:
                 self._reports.close()

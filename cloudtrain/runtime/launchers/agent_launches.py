@@ -72,7 +72,7 @@ class AgentLaunch(Launch):
 
     def start_agent(self, command: Sequence[str]) -> None:
         """Start the agent. Call it in the main thread: the agent dies when the calling thread ends."""
-        if self._killed:
+        if self.killed_at is not None:
             return
         environment = dict(self.plan.environment)
         if self.plan.programs:
@@ -187,7 +187,7 @@ class MpirunLaunch(AgentLaunch):
         if self._have_all_ended:
             return False  # mpirun may wait forever for a rank that did not finalize MPI
         if not self.processes:
-            return not self._killed  # mpirun has not requested its daemon yet
+            return self.killed_at is None  # mpirun has not requested its daemon yet
         return super().running
 
     def agent_report(self, host: str, memory_kills: int = 0) -> FailureReport | None:

@@ -132,7 +132,8 @@ class Launch:
     """By global rank: when its script was first found to have failed, on the clock of `time.monotonic`."""
     signalled: set[tuple[int, int]] = field(default_factory=set)
     """Pairs of process id and signal. A restarted rank is signalled again."""
-    _killed: bool = False
+    killed_at: float | None = None
+    """When the ranks were killed first, on the clock of `time.monotonic`."""
     _records: dict[int, tuple[tuple[int, ...], RankRecord | None]] = field(default_factory=dict)
     """By local rank: the state of the file, and the record read from it."""
 
@@ -267,6 +268,11 @@ class Launch:
         )
 
     @property
+    def is_held(self) -> bool:
+        """Whether SIGKILL has not ended the ranks: the kernel holds on to one, and nothing waits for it any longer."""
+        return self.killed_at is not None and time.monotonic() > self.killed_at + KILLED_SECONDS
+
+    @property
     def running(self) -> bool:
         """Whether any process that was or will be started here is still needed."""
         return any(process.poll() is None for process in self.processes)
@@ -310,7 +316,8 @@ class Launch:
 
     def kill(self) -> None:
         """Kill the ranks, everything that they started, and the agent. Nothing is started afterwards."""
-        self._killed = True
+        if self.killed_at is None:
+            self.killed_at = time.monotonic()
         for slot in self.plan.slots:
             record = self.record(slot)
             # if the rank has ended, a process with its id is another one
@@ -320,7 +327,7 @@ class Launch:
         for process in started:
             if process.poll() is None:
                 _kill_group(process.pid)
-        deadline = time.monotonic() + KILLED_SECONDS
+        deadline = self.killed_at + KILLED_SECONDS
         for process in started:
             with contextlib.suppress(subprocess.TimeoutExpired):
                 process.wait(max(deadline - time.monotonic(), 0))

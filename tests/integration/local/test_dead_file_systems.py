@@ -81,12 +81,15 @@ def test_the_end_does_not_wait_for_a_process_that_the_kernel_holds(dead: Path) -
         "wait = f'/proc/{held.pid}/wchan'\n"
         "while open(wait).read() != 'request_wait_answer': pass\n"
         "other = subprocess.Popen(['sleep', '600'])\n"
+        "print(descendants.end_descendants() == [held.pid], flush=True)\n"
+        "descendants.KILLED_SECONDS = 1e6  # not again for a process that was killed, and did not end\n"
         "print(descendants.end_descendants() == [held.pid])\n"
     )
     command = [sys.executable, "-c", program, READS.format(folder=dead)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, start_new_session=True) as process:
         try:
             assert process.stdout and process.stdout.readline() == "True\n"
+            assert process.stdout.readline() == "True\n"
         finally:
             os.killpg(process.pid, signal.SIGKILL)
     assert "process 12: the kernel" in descendants.show_left([12])
@@ -148,3 +151,6 @@ def test_a_job_is_stopped_while_a_rank_reads_from_a_dead_mount(run: Run, dead: P
     assert job.status == JobStatus.STOPPED
     [*_, last] = events(job, "warning")
     assert "SIGKILL has not ended process" in last["message"]
+    assert [outcome["source"] for outcome in events(job, "outcome")] == ["algo-1"], (
+        "its runtime ended by itself"
+    )
