@@ -34,21 +34,20 @@ RANK_COLOURS = ("cyan", "magenta", "green", "yellow", "blue", "red")
 _PREFIX = re.compile(r"\[(?:rank (?P<rank>\d+)|(?P<host>[a-z][\w.]*-(?P<number>\d+)))\] ")
 
 
-def show_job(job: Job, description: JobDescription | None = None, *, warnings: bool = True) -> None:
+def show_job(job: Job, description: JobDescription, *, below_output: bool = False) -> None:
     """Print the state and results of a job, and why it failed.
 
     Args:
-        warnings: false if they have been shown with the job's output.
+        below_output: whether the job's output has been printed, and its warnings with it: then this goes to stderr.
     """
-    description = description or job.describe()
-    console = Console(stderr=True, highlight=False)
+    console = Console(stderr=below_output, highlight=False)
     colour = STATUS_COLOURS.get(description.status, "blue")
     console.rule(shown(description.name, style=f"bold {colour}"), align="left", style=colour)
     for label, value in facts(look_at(job.platform, job.name, description, states=False)):
         # do not wrap lines: users copy URIs
         line = Text(f"{escape_line(label):<13} ", style="dim").append(shown(value, style="not dim"))
         console.print(line, soft_wrap=True)
-    for warning in description.warnings if warnings else ():
+    for warning in () if below_output else description.warnings:
         console.print(shown(f"warning: {warning}", style="yellow"), soft_wrap=True)
     _show_failure(console, description)
 
@@ -75,7 +74,7 @@ def watch(job: Job, *, quiet: bool, again: Callable[[Callable[[str], object]], b
     if quiet:
         echo_json(description.to_dict())
     else:
-        show_job(job, description, warnings=False)
+        show_job(job, description, below_output=True)
     sys.exit(_exit_code(description))
 
 

@@ -108,7 +108,7 @@ def test_a_script_that_forges_events_and_a_report(run: Run, tmp_path: Path) -> N
     shown = subprocess.run(
         [sys.executable, "-m", "cloudtrain", "describe", job.name],
         capture_output=True, text=True, check=True,
-    ).stderr  # fmt: skip
+    ).stdout  # fmt: skip
     assert "warning: \\x1b]0;forged\\x07" in shown
 
 

@@ -65,7 +65,7 @@ def test_a_restart_is_lost_time_and_steps_before_the_checkpoint_are_not(run: Run
     assert (steps[0]["step"], steps[-1]["step"]) == (1, 60)
     assert [event["step"] for event in events_of(job, "restored")] == [None, 40]
     shown = CliRunner().invoke(describe, [job.name])
-    assert f"time          steps {found.productive:.1f} s, " in shown.stderr
+    assert f"time          steps {found.productive:.1f} s, " in shown.stdout
     record = json.loads(CliRunner().invoke(describe, [job.name, "--json"]).stdout)
     assert record["goodput"]["lost"] == found.lost
 

@@ -102,7 +102,7 @@ def test_a_rank_in_its_data_loader(run: Run, stopped: list[Job], tmp_path: Path)
     assert sorted(path.name for path in kept.iterdir()) == ["rank_0", "rank_1"]
     assert job.status == JobStatus.RUNNING
     shown = CliRunner().invoke(describe, [job.name])
-    assert "hangs         no sign of life for" in shown.stderr, shown.output
+    assert "hangs         no sign of life for" in shown.stdout, shown.output
     assert message in job.logs() and "[cloudtrain] [cloudtrain]" not in job.logs()
     wait_until(told.exists, "the notification")
     assert message in told.read_text()

@@ -38,12 +38,12 @@ def test_describe_shows_facts_of_sagemaker(job: ScriptedJob) -> None:
         FinalMetricDataList=[{"MetricName": "loss", "Value": 0.25, "Timestamp": job.created_at}],
     )
     shown = run("describe", "a-job")
-    facts = dict(line.split(None, 1) for line in shown.stderr.splitlines() if " " in line)
+    facts = dict(line.split(None, 1) for line in shown.stdout.splitlines() if " " in line)
     assert shown.exit_code == 0
     assert facts["billable"].strip() == "300 s"
     assert facts["loss"].strip() == "0.25"
-    assert "spot saving   70 %" in shown.stderr
-    assert "console       https://us-east-1.console.aws.amazon.com" in shown.stderr
+    assert "spot saving   70 %" in shown.stdout
+    assert "console       https://us-east-1.console.aws.amazon.com" in shown.stdout
     printed = json.loads(run("describe", "a-job", "--json").stdout)
     assert (printed["status"], printed["details"]["billable"]) == ("Completed", "300 s")
     assert printed["cost"] == pytest.approx(0.23 * 300 / 3600)

@@ -73,7 +73,7 @@ def test_a_failure_report_is_escaped(capsys: pytest.CaptureFixture[str]) -> None
     shown = capsys.readouterr()
     assert is_safe(shown.out)
     assert is_safe(shown.err)
-    assert "second line" in shown.err.splitlines()
+    assert "second line" in shown.out.splitlines()
 
 
 def test_states_findings_and_stops_are_escaped(
