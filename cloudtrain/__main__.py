@@ -9,17 +9,17 @@ from collections.abc import Sequence
 from cloudtrain._lazy import start_program
 
 ELSEWHERE = ("--instance-type", "--image", "--set")
-"""Options of ``cloudtrain submit`` with which a job may not run as processes of this machine."""
+"""Options of ``cloudtrain submit`` with which a job may run elsewhere than in processes of this machine."""
 NOT_ONE_JOB = ("--array", "--dry-run", "--check", "--diff", "--help", "-h")
-"""Those with which it starts no job, or many."""
+"""Options with which ``cloudtrain submit`` starts no job, or several."""
 
 
 INSIDE_A_JOB = {"CLOUDTRAIN_RUN_DIR", "CLOUDTRAIN_CLOCK"}
-"""Variables that the supervisor of another job must not start with."""
+"""Variables that are set inside a job. The supervisor of another job must not be started with them."""
 
 
 def needed_supervisor(arguments: Sequence[str]) -> str:
-    """The module of the supervisor of the job that they submit; empty unless they clearly name it. Imports little."""
+    """The supervisor's module for the job that ``arguments`` submit; empty unless it is clear. Imports little."""
     own = [*arguments, "--"][: [*arguments, "--"].index("--")]
     options = {argument.partition("=")[0] for argument in own}
     if (
@@ -47,11 +47,11 @@ def main() -> None:
     start_program()
     try:
         if supervisor := needed_supervisor(sys.argv[1:]):
-            # its imports take as long as those of the command
+            # now, because its imports take as long as those of the command
             from cloudtrain.platforms.supervised.early import start_early
 
             start_early(supervisor)
-        # most of the start: Ctrl-C must not show a traceback here either
+        # this import is most of the startup time: Ctrl-C must not show a traceback here either
         from cloudtrain import cli
 
         cli.main()

@@ -22,7 +22,7 @@ else:
         os.register_at_fork(before=_LOCK.acquire, after_in_parent=_LOCK.release, after_in_child=_LOCK.release)
 
     class _Fields:
-        """The ``__dataclass_fields__`` of a class that is not complete: looking at them completes it."""
+        """The ``__dataclass_fields__`` of an incomplete class: reading them completes it."""
 
         def __init__(self, complete):
             self._complete = complete
@@ -152,10 +152,10 @@ else:
         return __eq__, __hash__
 
     def dataclass(cls=None, **options):
-        """`dataclasses.dataclass`, which is applied to the class before its first instance or look at its fields.
+        """`dataclasses.dataclass`, applied to the class when it is first instantiated or its fields are first read.
 
-        Of its options, it has ``frozen`` and ``eq``. Not for classes that define ``__new__`` or ``__init__``, have
-        an `dataclasses.InitVar`, or derive from dataclasses that are not made here.
+        The only options are ``frozen`` and ``eq``. Not for classes that define ``__new__`` or ``__init__``, have
+        a `dataclasses.InitVar`, or derive from dataclasses that are not made here.
         """
         if cls is None:
             return partial(dataclass, **options)
@@ -165,12 +165,12 @@ else:
             nonlocal is_complete, before
             with _LOCK:
                 if not is_complete and before:
-                    _generate()  # a signal's handler interrupts this thread, which is generating
+                    _generate()  # a signal handler interrupted this thread while it was generating
                 elif not is_complete:
                     before = dict(vars(cls))
                     try:
                         _generate()
-                    except BaseException:  # such as Ctrl-C: a part of the methods would spoil the next try
+                    except BaseException:  # such as Ctrl-C: methods that remain would break the next try
                         _reset(cls, before)
                         raise
                     finally:
@@ -179,7 +179,7 @@ else:
             return cls.__dict__["__dataclass_fields__"]
 
         def _generate():
-            """Generate all methods, once more if a signal's handler has done the same in the middle."""
+            """Generate all methods; repeat it if a signal handler has generated them meanwhile."""
             nonlocal tries
             while True:
                 tries += 1

@@ -16,7 +16,8 @@ def lazy(
 ) -> tuple[Callable[[str], Any], Callable[[], list[str]], list[str]]:
     """The ``__getattr__``, ``__dir__`` and ``__all__`` of ``package``.
 
-    ``names`` has the public names by their module. Those of ``package`` itself are its own modules, not in ``__all__``.
+    ``names`` lists the public names of each module. Those of ``package`` itself are its submodules, which are not in
+    ``__all__``.
 
     >>> __getattr__, __dir__, __all__ = lazy(__name__, {"cloudtrain.errors": "InvalidJob TrainingFailed"})
     """
@@ -39,12 +40,12 @@ def lazy(
 
 
 GARBAGE = 50_000
-"""Objects after which Python looks for cycles of garbage, of which our programs make little. With 700, as in Python,
-that is a tenth of the time of a list of thousands of jobs, and a twentieth of that of imports."""
+"""The number of new objects after which Python collects cyclic garbage, of which our programs make little. With
+Python's default, 700, this takes a tenth of the time to list thousands of jobs, and a twentieth of the import time."""
 
 
 def start_program() -> None:
-    """Let this process, a program of cloudtrain, start faster. For the time before all other imports."""
+    """Make this process, a program of cloudtrain, start faster. To be called before all other imports."""
     import gc
 
     gc.set_threshold(GARBAGE)
@@ -52,10 +53,10 @@ def start_program() -> None:
 
 
 def defer(module: str) -> None:
-    """Import a module of the standard library when something of it is used first, not when another one imports it.
+    """Import a module of the standard library when it is first used, not when another module imports it.
 
-    For programs of cloudtrain: `dataclasses` imports `inspect`, which takes as long as Python's own start, and hardly
-    uses it. Other modules see no difference, whichever way they import it.
+    For cloudtrain's programs: `dataclasses` imports `inspect`, which takes as long as Python's own startup, but hardly
+    uses it. Other modules see no difference, however they import it.
     """
     import sys
     from _thread import RLock

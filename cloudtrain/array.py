@@ -1,4 +1,4 @@
-"""Many jobs of one description, which differ in some fields: an array."""
+"""Arrays: many jobs with one description, which differ in some fields."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from cloudtrain.spec.elements import Element, check_array_name, element_name, wi
 from cloudtrain.submission import Submission, prepare
 
 LONGEST_BASE = 36
-"""Characters of a generated name: the time, and the number of the element, follow."""
+"""The most characters of a generated name before the time and the number of the element."""
 
 
 class Jobs(list[Job]):
@@ -31,18 +31,18 @@ class Jobs(list[Job]):
 
 @dataclass(frozen=True)
 class JobArray:
-    """Jobs that are ready: packed and rendered, nothing uploaded, nothing started."""
+    """Jobs that are packed and rendered; nothing is uploaded or started yet."""
 
     name: str
     elements: Sequence[Element]
     submissions: Sequence[Submission]
     """One for each element, in order."""
     script: str = ""
-    """Starts all of them on a platform with arrays; empty where each is submitted by itself."""
+    """The script that starts all jobs on a platform with arrays; empty where each job is submitted by itself."""
 
     @property
     def warnings(self) -> list[str]:
-        """Each warning about the jobs and their source once."""
+        """The warnings about the jobs and their source, without duplicates."""
         return list(
             dict.fromkeys(warning for submission in self.submissions for warning in submission.warnings)
         )
@@ -53,14 +53,14 @@ class JobArray:
             submission.upload()
 
     def start(self, started: Callable[[Job], object] = lambda job: None) -> Jobs:
-        """Hand the jobs to their platform, when everything is uploaded.
+        """Hand the jobs to their platform. Everything must have been uploaded.
 
         Args:
             started: called with each job that the platform has accepted.
 
         Raises:
-            PlatformError: the platform refuses a job. With a `script`, none of them has started then; without, those
-                before it have.
+            PlatformError: the platform refuses a job. With a `script`, no job has started then; without one, the
+                jobs before it have.
         """
         if self.script:
             jobs = self._start_together()
@@ -111,8 +111,8 @@ def prepare_array(
     The jobs are called ``NAME-0``, ``NAME-1`` and so on, where NAME is the ``job_name`` of ``fields``.
 
     Raises:
-        InvalidJob, InvalidSource, PlatformError: as `cloudtrain.submission.prepare`; or the platform cannot make one
-            array of the elements.
+        InvalidJob, InvalidSource, PlatformError: as in `cloudtrain.submission.prepare`; or the platform cannot run
+            the elements as one array.
     """
     name = fields.get("job_name") or _new_name(fields)
     check_job_name(name)
@@ -138,7 +138,7 @@ def prepare_array(
 
 
 def _same(submissions: Sequence[Submission], new: Submission) -> Platform:
-    """The platform object of an earlier job on the same platform, which knows its connections."""
+    """The platform object of an earlier job on the same platform, so that connections are reused."""
     known = (one.platform for one in submissions if one.platform.name == new.platform.name)
     return next(known, new.platform)
 

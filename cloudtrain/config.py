@@ -73,12 +73,12 @@ def read_section(name: str) -> dict[str, Any]:
 
 
 def is_configured() -> bool:
-    """Whether the user has a config file, or names one. Raises InvalidJob if that cannot be found out."""
+    """Whether the user has a config file, or names one. Raises InvalidJob if that cannot be determined."""
     return bool(os.environ.get("CLOUDTRAIN_CONFIG")) or _exists(config_path())
 
 
 def _read_file() -> dict[str, Any]:
-    """The content of the file, which callers do not change. It is read again only if it has changed."""
+    """The content of the file, which callers must not modify. The file is read again only if it has changed."""
     if not is_configured():
         return {}
     path = config_path()
@@ -86,7 +86,7 @@ def _read_file() -> dict[str, Any]:
         found = path.stat()
     except OSError:  # reading it reports why
         return _parse(path, None)
-    if not stat.S_ISREG(found.st_mode) and str(path) != os.devnull:  # a named pipe may never answer
+    if not stat.S_ISREG(found.st_mode) and str(path) != os.devnull:  # reading a named pipe may block forever
         hint = "Put a YAML file there, or set CLOUDTRAIN_CONFIG to another file."
         raise InvalidJob(f"{path} cannot be read: it is not a regular file", hint=hint)
     return _parse(path, (found.st_mtime_ns, found.st_size, found.st_ino))

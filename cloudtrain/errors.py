@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 class CloudtrainError(Exception):
     """Base of all errors that cloudtrain raises on purpose.
 
-    Errors quote text of others: credentials in URLs are hidden, and a terminal executes nothing of it.
+    Errors quote foreign text, so credentials in URLs are hidden, and control characters are escaped.
     """
 
     is_transient = False
@@ -121,7 +121,7 @@ def nearest(word: str, known: Iterable[str], other_names: Mapping[str, Collectio
     """A "did you mean" sentence for a misspelt name, or the list of known names.
 
     Args:
-        other_names: by known name: what else it is called, in lower case.
+        other_names: other names, in lower case, for each known name.
     """
     import difflib  # every rank imports this module
 

@@ -39,8 +39,8 @@ DEFAULT_CHANNEL = "training"
 class Estimator(SdkMembers):
     """The description of a training job, which can be started any number of times.
 
-    Arguments have the names of the SageMaker Python SDK, version 2. The default of an argument is that of the user's
-    config file, or of the SDK. A single positional argument is the script. Several positional arguments, or one that
+    Arguments have the names of the SageMaker Python SDK, version 2. The defaults are those of the user's config
+    file, or else of the SDK. A single positional argument is the script. Several positional arguments, or one that
     is given with ``entry_point`` or is an ECR image, are those of the SDK's ``Estimator``: image, role, instance
     count, instance type, and so on.
 
@@ -62,7 +62,7 @@ class Estimator(SdkMembers):
         image_uri: the container image, on platforms with containers.
         role: the role of the job, on platforms with roles.
         platform: the platform to run on: its name, or an object. Defaults to the config file's; else ``sagemaker``
-            for ``ml.`` instance types, ``container`` for an image, and ``local``.
+            for ``ml.`` instance types, ``container`` for an image, and otherwise ``local``.
         platform_options: options of that platform.
         sagemaker_session: the AWS session for the ``sagemaker`` platform: a ``boto3.Session`` or a
             ``sagemaker.Session``.
@@ -71,22 +71,22 @@ class Estimator(SdkMembers):
         instance_type: the machine type of the hosts.
         instance_count: the number of hosts.
         spare_hosts: the number of further hosts that wait to take the place of one that is lost. Default: 0.
-        min_instance_count: the job continues with the hosts that are left when others are lost or taken back, and no
-            spare host waits, as long as there are this many. Default: it needs all of them.
+        min_instance_count: the number of hosts that the job needs to continue when others are lost or preempted and no
+            spare host is available. Default: all of them.
         volume_size: the disk of each host in GB.
         max_run: the maximum duration of the job in seconds. Default: a day; on a cluster, the limit of the cluster.
-        max_cost: what all attempts of the job may cost, in the currency of its price. It is then stopped as a preempted
-            job is. Refused where no price is known: see ``cloudtrain prices``.
-        max_gpu_hours: the hours that its GPUs may run, all together and in all attempts.
+        max_cost: the most that all attempts of the job may cost, in the currency of its price. At this cost, the job is
+            stopped as a preempted job is. Refused where no price is known: see ``cloudtrain prices``.
+        max_gpu_hours: the most GPU hours that all attempts of the job may use.
         max_retry_attempts: the number of times that a failed job is restarted, from its last checkpoint, without
-            getting further; on SageMaker only after an internal error of AWS.
+            making progress; on SageMaker only after an internal error of AWS.
         hang_timeout: the job fails, and reports the Python stacks of all ranks, if a rank sends no heartbeat for this
-            number of seconds, counted from the first one.
+            number of seconds, counted from its first heartbeat.
         hang_after: a job is reported as hanging if its ranks show no sign of life for this number of seconds. 0: never.
             Default: 300.
-        on_hang: what follows: a ``notice``, the default; ``stop``; or ``restart``, from the last checkpoint.
+        on_hang: what happens then: a ``notice``, the default; ``stop``; or ``restart``, from the last checkpoint.
         join_timeout: the seconds within which all hosts must start and find one another, at least 5. Default: 600.
-        host_timeout: the seconds for which the network between hosts may be down, at least 5; the job then fails.
+        host_timeout: the seconds for which the network between hosts may be down before the job fails, at least 5.
             Default: 30.
         stop_grace: the seconds that ranks have to exit after SIGTERM.
         output_path: the URI for the model and other outputs, in a folder with the job's name.
@@ -95,8 +95,8 @@ class Estimator(SdkMembers):
         metric_definitions: metrics to find in the output: ``[{"Name": "loss", "Regex": "loss=([0-9.]+)"}]``.
         notify: messages about events of the job: ``[{"on": ["failed"], "slack": "$SLACK_WEBHOOK"}]``.
         base_job_name: the start of the job's name; defaults to the name of the image or the script.
-        other: arguments of the SDK by older names. The arguments not listed here are the other fields of
-            `cloudtrain.spec.TrainingJob`, of the same names.
+        other: arguments of the SDK under older names. The arguments that are not listed here are the other fields of
+            `cloudtrain.spec.TrainingJob`, under the same names.
 
     Raises:
         InvalidJob: an argument is unknown (the message suggests the nearest name), or is an argument of the SageMaker
@@ -105,7 +105,7 @@ class Estimator(SdkMembers):
     """
 
     _framework: ClassVar[str | None] = None
-    """The framework of a class that selects AWS's image for one."""
+    """The framework whose image of AWS the class selects, if it does."""
     _positions: ClassVar[tuple[str, ...]] = ()
     """The names of its positional arguments."""
 
@@ -290,7 +290,7 @@ class Estimator(SdkMembers):
     ) -> Submission:
         """The job, packed and rendered. Its repository, if any, is cloned for it."""
         with self._cloned(self._fields(inputs, job_name, experiment_config)) as fields:
-            from cloudtrain.submission import prepare  # slow to import, like all that submits a job
+            from cloudtrain.submission import prepare  # slow to import, like everything that submits a job
 
             return prepare(fields, self._platform, self._session, submits=submits)
 
@@ -311,7 +311,6 @@ class Estimator(SdkMembers):
         job_name: str | None,
         experiment_config: Mapping[str, str] | None,
     ) -> dict[str, Any]:
-        """The fields of the job."""
         fields = dict(self.fields)
         inputs = read_inputs(inputs)
         if isinstance(inputs, TrainingInput) and inputs.input_mode:
@@ -341,12 +340,12 @@ class Estimator(SdkMembers):
 
         Args:
             inputs: the input channels: ``{"train": "s3://bucket/train"}``. A channel is a URI (``s3://``,
-                ``file://``), a local path, or a `TrainingInput`. A local file or folder goes to S3 if the platform
-                needs it there: below ``code_location``, under a hash of its content, so that it is uploaded once.
+                ``file://``), a local path, or a `TrainingInput`. A local file or folder is uploaded to S3 if the
+                platform needs it there: once, below ``code_location``, under a hash of its content.
             wait: return when the job has ended.
             logs: while waiting, print the job's state changes and the output of its ranks. False, or the SDK's
                 ``"None"``, prints nothing.
-            job_name: defaults to the constructor's for the first job, and to the base name and the time.
+            job_name: defaults to the constructor's for the first job, and then to the base name and the time.
             experiment_config: the SageMaker experiment that the job belongs to.
 
         Raises:
@@ -418,7 +417,7 @@ class Estimator(SdkMembers):
     def attach(
         cls, training_job_name: str, sagemaker_session: Any = None, model_channel_name: str = "model"
     ) -> Estimator:
-        """An estimator for a job that was started before, by this user or another. Waits until the job has ended.
+        """An estimator for a job that was started earlier, by this user or another. Waits until the job has ended.
 
         Its attributes are those of the job, and `latest_training_job` is the job. `Job.attach` does not wait.
 
@@ -449,7 +448,7 @@ def _wait(
     """Wait for the end of the job. Raises TrainingFailed.
 
     Args:
-        show: prints a line, of the job or about it.
+        show: prints a line of the job's output, or about the job.
         again: submits a failed job again, if that may help.
     """
     from cloudtrain._display.live import live_card

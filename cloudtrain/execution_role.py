@@ -1,4 +1,4 @@
-"""`get_execution_role`: the role that jobs get if they are given none, as in the SageMaker SDK."""
+"""`get_execution_role`: the default role of jobs, as in the SageMaker SDK."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from cloudtrain.config import read_config
 from cloudtrain.errors import PlatformError
 
 METADATA = Path("/opt/ml/metadata/resource-metadata.json")
-"""Describes SageMaker's own notebook or Studio space to programs inside it."""
+"""The file that describes a SageMaker notebook or Studio space to the programs in it."""
 
 CONSOLE_ROLE = "AmazonSageMaker-ExecutionRole"
 """The start of the names of roles that AWS's console creates, all of which have the path ``service-role``."""
@@ -62,7 +62,7 @@ def identity_arn(aws: Aws) -> str:
         return arn
     from botocore.exceptions import BotoCoreError, ClientError
 
-    with suppress(ClientError, BotoCoreError):  # the role itself often may not look itself up
+    with suppress(ClientError, BotoCoreError):  # roles often lack the permission to read themselves
         return str(aws.client("iam").get_role(RoleName=assumed["name"])["Role"]["Arn"])
     path = "service-role/" if assumed["name"].startswith(CONSOLE_ROLE) else ""
     return f"{assumed['arn']}:iam::{assumed['account']}:role/{path}{assumed['name']}"
@@ -86,7 +86,7 @@ def _notebook_role(aws: Aws) -> str | None:
 
 
 def _described_role(aws: Aws, metadata: Mapping[str, Any]) -> str:
-    """Raises botocore's errors, and KeyError if the notebook has no role."""
+    """The role in SageMaker's description of the notebook. Raises botocore's errors, and KeyError if it has no role."""
     client = aws.client("sagemaker")
     if "DomainId" not in metadata:
         return str(

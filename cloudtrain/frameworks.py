@@ -1,8 +1,8 @@
 """The framework estimators of the SageMaker SDK: an `Estimator` that selects AWS's image for the framework.
 
-Positional arguments have the order of the SDK, version 2; all arguments can be named, as those of `Estimator`. On
-platforms without images, the classes differ only in the default name of their jobs. All raise the errors of
-`Estimator`.
+Positional arguments have the order of the SDK, version 2; all arguments can be passed by name, like those of
+`Estimator`. On platforms without images, the classes differ only in the default name of their jobs. All raise the
+errors of `Estimator`.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class TensorFlow(Estimator):
     """A job in AWS's TensorFlow image.
 
     Args:
-        model_dir: the script's argument ``--model_dir``. Defaults to a URI in S3, and on other platforms than SageMaker
+        model_dir: the script's argument ``--model_dir``. Defaults to a URI in S3, and on platforms other than SageMaker
             to the folder of the model; ``False`` passes none.
     """
 
@@ -86,7 +86,7 @@ class MXNet(Estimator):
 
 
 class _OfRegion(Estimator):
-    """An estimator whose image can be that of another region."""
+    """An estimator that can use the image of another region."""
 
     @classmethod
     def _own_arguments(cls, given: dict[str, Any]) -> dict[str, Any]:

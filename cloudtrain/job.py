@@ -37,11 +37,11 @@ if TYPE_CHECKING:
 POLL_SECONDS = 0.1
 LONGEST_POLL_SECONDS = 2.0
 MOST_LINES = 10_000
-"""Lines that were read and not printed yet."""
+"""The most lines that are read but not printed yet."""
 
 
 def unknown_job(name: str) -> JobNotFound:
-    """The error for a name that no job of this machine has."""
+    """The error for a name that no job submitted from this machine has."""
     alike = nearest(name, [entry.name for entry in list_jobs()])
     meant = f"{alike} " if alike.startswith("Did you mean") else ""
     return JobNotFound(
@@ -65,8 +65,8 @@ class Job:
 
     @classmethod
     def attach(cls, name: str, platform: str | None = None) -> Job:
-        """The job called ``name``. Its platform defaults to that of the job of this name submitted from this machine,
-        or else found by ``cloudtrain list --platform``.
+        """The job called ``name``. Its platform defaults to that of the job of this name that was submitted from this
+        machine, or else was found by ``cloudtrain list --platform``.
 
         Raises:
             JobNotFound: no job of this name was submitted from this machine, and no platform was given.
@@ -82,13 +82,13 @@ class Job:
 
     @property
     def job_name(self) -> str:
-        """`name`, as the SageMaker SDK calls it, too."""
+        """`name`, under the SageMaker SDK's name for it."""
         return self.name
 
     def describe(self) -> JobDescription:
         """The current state and results of the job.
 
-        Like the SageMaker SDK's answer, it can be read by SageMaker's names, too: ``["TrainingJobStatus"]``.
+        Like the SageMaker SDK's response, it can also be read by SageMaker's names: ``["TrainingJobStatus"]``.
         """
         return self.platform.describe(self.name)
 
@@ -168,7 +168,7 @@ class Job:
     def until_final(
         self, timeout: float | None = None, card: LiveCard | None = None, *, prints: bool = False
     ) -> JobDescription:
-        """The final description of the job, which this client tends meanwhile. Raises TimeoutError."""
+        """Wait for the end of the job, with `upkeep`, and return its final description. Raises TimeoutError."""
         deadline = None if timeout is None else time.monotonic() + timeout
         pause = POLL_SECONDS
         with self.upkeep():
@@ -219,7 +219,7 @@ class Job:
         lines.put(None)
 
     def rule_job_summary(self) -> list[dict[str, Any]]:
-        """The states of the job's rules of SageMaker Debugger, as SageMaker has them. Other platforms have none."""
+        """The states of the job's SageMaker Debugger rules, as SageMaker reports them; empty on other platforms."""
         found = self.describe()
         names = ("DebugRuleEvaluationStatuses", "ProfilerRuleEvaluationStatuses")
         return [state for name in names for state in found.get(name) or ()]
@@ -239,16 +239,16 @@ class Job:
         self.platform.preempt(self.name)
 
     def stacks(self, *, native: bool = False, timeout: float = 30.0) -> StackDump:
-        """Take the stacks of all ranks, grouped by equal stack, while they run on.
+        """Take the stacks of all ranks, grouped by equal stack, while they continue to run.
 
         Args:
             native: whether to include native frames, by py-spy or pystack if one of them is installed on the hosts of
-                the job. It stops each rank for up to some seconds.
+                the job. It stops each rank for up to a few seconds.
             timeout: seconds to wait for the answer.
 
         Raises:
             PlatformError: the job is not running, or its platform cannot take stacks.
-            TimeoutError: there is no answer.
+            TimeoutError: there was no answer in time.
         """
         if not isinstance(self.platform, Stacks):
             raise PlatformError(
@@ -311,9 +311,9 @@ class Job:
         return paths
 
     def upload(self, progress: Progress | None = None) -> dict[str, str]:
-        """Upload the outputs of a completed training whose upload failed because the storage was unavailable.
+        """Upload the outputs of a job whose training is complete, but whose upload failed: the storage was unavailable.
 
-        Returns the URI of each kind of output. Does nothing more if they have been uploaded.
+        Returns the URI of each kind of output. Uploads nothing if they have been uploaded already.
 
         Raises:
             PlatformError: the job runs, its training is not complete, or its platform uploads outputs itself.

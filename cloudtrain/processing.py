@@ -1,7 +1,7 @@
 """Processing jobs, with the classes of the SageMaker SDK: a script that reads and writes folders, on any platform.
 
-A processing job is a job like every other. On SageMaker it is a training job, so that it runs on the instances, in the
-images and with the role of training jobs, and its log, failure report and metrics are those of every job.
+A processing job is an ordinary job. On SageMaker it is a training job: it runs on the instances, in the images and with
+the role of training jobs, and has the log, failure report and metrics of any job.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from cloudtrain.submission import default_platform
 BASE = PurePosixPath("/opt/ml/processing")
 """The folder that has all inputs and outputs, as on SageMaker."""
 CODE = BASE / "input/code"
-"""The folder of a script that comes from a URI."""
+"""The folder of a script that is given by its URI."""
 
 _LAST: tuple[str, ...] = (
     *("volume_size_in_gb", "volume_kms_key", "output_kms_key", "max_runtime_in_seconds", "base_job_name"),
@@ -46,7 +46,7 @@ _OF_FRAMEWORK: tuple[str, ...] = (
 """The positional arguments of a processor whose class names its framework."""
 
 _RENAMED = {"volume_size_in_gb": "volume_size", "max_runtime_in_seconds": "max_run", "env": "environment"}
-"""Arguments that an `Estimator` calls otherwise."""
+"""Arguments that have another name in an `Estimator`."""
 
 _ONLY_PROCESSING = ("dataset_definition", "app_managed", "feature_store_output")
 """Parts of the SDK's inputs and outputs that only SageMaker's own processing jobs have."""
@@ -122,7 +122,7 @@ class ProcessingJob:
         self.job.stop()
 
     def describe(self) -> dict[str, Any]:
-        """The job as SageMaker's DescribeProcessingJob shows it, as far as this is known of a job of any platform."""
+        """The job in the form of SageMaker's DescribeProcessingJob, with the fields that every platform can provide."""
         found = self.job.describe()
         outputs = [
             {
@@ -408,7 +408,7 @@ class SKLearnProcessor(ScriptProcessor):
 
 
 def _strings(name: str, values: Sequence[str] | None) -> list[str]:
-    """A list of strings. Raises InvalidJob for one string, whose letters it would have."""
+    """``values`` as a list of strings. Raises InvalidJob for a single string, which would be split into letters."""
     if isinstance(values, str):
         raise InvalidJob(f"{name}: {values!r} is not a list", hint=f"Write {name}={values.split()!r}.")
     return [str(value) for value in values or ()]
@@ -435,7 +435,7 @@ def _given(fields: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _script(code: str) -> tuple[str, dict[str, Any], list[ProcessingInput]]:
-    """The path of a script in the job, the fields that bring it, and its input if it has a URI."""
+    """The path of a script in the job, the fields that pack it, and its input if it is given by its URI."""
     if "://" in str(code) and not str(code).startswith("file://"):
         name = PurePosixPath(str(code)).name
         return str(CODE / name), {}, [ProcessingInput(str(code), str(CODE), "code")]
@@ -473,7 +473,7 @@ def _named(one: Any, kind: str, number: int) -> Any:
 
 
 def _channel(one: ProcessingInput) -> str:
-    """The name of the channel: only letters, digits and underscores reach variables of a shell."""
+    """The name of the channel, with only the characters of shell variables: letters, digits and underscores."""
     return "".join(char if char.isalnum() else "_" for char in str(one.input_name))
 
 
@@ -486,7 +486,7 @@ def _training_input(one: ProcessingInput) -> TrainingInput:
 
 
 def _place_outputs(outputs: Sequence[ProcessingOutput], estimator: Estimator, name: str) -> None:
-    """Give the outputs of a job in an account their URIs in it; elsewhere they are among the job's own outputs."""
+    """On SageMaker, give outputs without a destination their URIs; elsewhere, they are among the job's own outputs."""
     job = TrainingJob.from_dict({**read_config(), **estimator.fields})
     if (job.platform or default_platform(job)) != "sagemaker":
         estimator.disable_output_compression = True

@@ -1,4 +1,4 @@
-"""`Session`: the session of the SageMaker SDK, as far as training needs it: an account, its bucket and its files."""
+"""`Session`: the part of the SageMaker SDK's session that training needs: an account, its bucket and its files."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class NoSuchAttribute(NotSupported, AttributeError):
 
 
 class Session:
-    """An AWS account and region. Calls AWS only when it is needed.
+    """An AWS account and region. Calls AWS only when needed.
 
     The arguments have the names and positions of the SageMaker SDK, version 2.
 
@@ -39,7 +39,7 @@ class Session:
         default_bucket: the bucket for sources, outputs and `upload_data`; defaults to
             ``sagemaker-<region>-<account>``.
         default_bucket_prefix: the prefix in that bucket for outputs.
-        others: the SDK's other arguments are accepted, and not used.
+        others: the SDK's other arguments are accepted but not used.
 
     >>> session = Session()                       # doctest: +SKIP
     >>> session.upload_data("data", key_prefix="mnist")  # doctest: +SKIP

@@ -69,16 +69,16 @@ class Upload:
 
 @dataclass(frozen=True)
 class Submission:
-    """A job that is ready: packed and rendered, nothing uploaded, nothing started."""
+    """A job that is packed and rendered; nothing is uploaded or started yet."""
 
     job: TrainingJob
     platform: Platform
     request: Request
     archive: SourceArchive | None
     data: Mapping[str, PlacedData] = field(default_factory=dict)
-    """The channels that are files of this machine, and go to the platform's storage."""
+    """The channels that are files of this machine and are uploaded to the platform's storage."""
     indexed: bool = True
-    """Whether ``cloudtrain list`` is to show the job."""
+    """Whether ``cloudtrain list`` shows the job."""
     caches: IO[bytes] | None = field(default=None, repr=False, compare=False)
     """Keeps the packed source in the cache until the job has started."""
 
@@ -125,7 +125,7 @@ class Submission:
         return self.start()
 
     def start(self) -> Job:
-        """Hand the request to the platform; everything is uploaded already. Raises PlatformError."""
+        """Hand the request to the platform. Everything must have been uploaded. Raises PlatformError."""
         with self.caches or contextlib.nullcontext():
             return self._start()
 
@@ -163,7 +163,7 @@ def hand_over(
 ) -> Job:
     """Submit a request whose job has these facts and parameters. Raises PlatformError, StorageError."""
     job = Job(request.job_name, platform)
-    # listed first: a job that runs can always be found
+    # indexed first, so that a running job can always be found
     number = add_job(IndexEntry(job.name, platform.name, time.time()), facts, parameters)
     try:
         platform.submit(request)
@@ -179,7 +179,7 @@ def _with_terms(job: TrainingJob, platform: Platform, max_run: int | None) -> Tr
     """See `cloudtrain.cost.terms.with_terms`, which is slow to import: most jobs have neither prices nor caps.
 
     Args:
-        max_run: the user's own, which may not cost more than ``max_cost``: a platform's default may.
+        max_run: the one that the user set. It may not cost more than ``max_cost``; a platform's default may.
     """
     given = (job.cost_terms, job.max_cost, job.max_gpu_hours)
     if platform.name != "sagemaker" and given == (None, None, None) and not read_section("prices"):
@@ -202,16 +202,16 @@ def prepare(
     defaults: Mapping[str, Any] | None = None,
     on_read: OnRead | None = None,
 ) -> Submission:
-    """Validate, pack and render a job; ``fields`` go before the defaults.
+    """Validate, pack and render a job. ``fields`` override the defaults.
 
     Args:
-        platform: the platform itself, where it is not to be found by its name.
-        submits: whether the job will be submitted, and not only looked at: a platform may get ready for it.
-        is_template: whether another service will run the job, any number of times: a generated name has no time.
-        is_share: whether ``max_cost`` is what is left for a trial of a sweep, which may be less than ``max_run`` costs.
-        defaults: fields that ``fields`` may lack; None for those of the config file.
-        on_read: called with the number of bytes just read of a channel on this machine that goes to the cloud.
-        session: the AWS session of a job that goes to SageMaker: a ``boto3.Session``, or the SageMaker SDK's.
+        platform: the platform object; by default, the platform is found by its name.
+        submits: whether the job will be submitted, not only displayed: a platform may prepare for it.
+        is_template: whether another service will run the job, any number of times. A generated name then has no time.
+        is_share: whether ``max_cost`` is a trial's share of a sweep's budget, which may be less than ``max_run`` costs.
+        defaults: values of fields that ``fields`` lacks; None for those of the config file.
+        on_read: called with the number of bytes just read from a channel on this machine that will be uploaded.
+        session: the AWS session of a job on SageMaker: a ``boto3.Session``, or the SageMaker SDK's.
 
     Raises:
         InvalidJob: the description is wrong, or this process lacks a variable that its ``secrets`` name.
@@ -272,7 +272,7 @@ def _prepare(
 
 
 def secrets_left_out(names: Sequence[str]) -> str:
-    """The warning that a service which starts jobs does not get these secrets, and the way to get them."""
+    """The warning that these secrets are not given to a service that starts jobs, with another way to get them."""
     return (
         f"{', '.join(names)}: left out, because the service shows what it stores. Keep secrets in AWS Secrets Manager, "
         "allow the job's role secretsmanager:GetSecretValue, and read them in the script."
@@ -300,7 +300,7 @@ def _with_uri(name: str, channel: Any) -> Any:
 
 
 def _pack(job: TrainingJob) -> tuple[TrainingJob, SourceArchive | None]:
-    """The job with its entry point as it is in the archive, and the archive; None for a source packed before."""
+    """The job, with the path of its entry point in the archive, and the archive; None for a source packed earlier."""
     if job.source_dir and job.source_dir.startswith("s3://"):
         if job.dependencies:
             raise InvalidJob(
@@ -367,7 +367,7 @@ def _place_data(
 
 
 def _rule_sources(job: TrainingJob) -> dict[str, str]:
-    """The files of this machine with rules of the user's own, by their places in the job."""
+    """The files of this machine with the user's own rules, by their places in the job."""
     sources = {
         f"rules[{number}]": rule.rule_parameters.get(RULE_SOURCE, "") for number, rule in enumerate(job.rules)
     }
@@ -375,7 +375,7 @@ def _rule_sources(job: TrainingJob) -> dict[str, str]:
 
 
 def _upload_to(uri: str, job: TrainingJob, platform: AccountStorage) -> CopyFile:
-    """The platform's upload, with the KMS key of what ``job`` uploads to ``uri``."""
+    """The platform's upload function, with the KMS key for uploads of ``job`` to ``uri``."""
     if job.output_kms_key:
         from cloudtrain.aws.encryption import upload_key
 
@@ -394,13 +394,13 @@ def _find_platform(name: str, session: Any) -> Platform:
 
 
 LOCAL_TYPES = ("local", "local_gpu")
-"""The instance types by which the SageMaker SDK means containers of this machine."""
+"""The SageMaker SDK's instance types for containers on this machine."""
 
 
 def default_platform(job: TrainingJob) -> str:
-    """Where a job runs that names no platform: in its image, if it names one.
+    """The platform of a job that names none: ``sagemaker``, ``container`` if the job has an image, or ``local``.
 
-    Raises InvalidJob for an instance type that is neither SageMaker's nor this machine: it belongs to some platform.
+    Raises InvalidJob for an instance type that is neither SageMaker's nor this machine's: another platform has it.
     """
     if any(kind.startswith("ml.") for kind in job.instance_types):
         return "sagemaker"
@@ -434,7 +434,7 @@ def _types_in_config(section: str) -> set[str]:
 
 
 def _source(job: TrainingJob, archive: SourceArchive, platform: Platform) -> Source:
-    """Where the archive goes: below the code location under its hash, or it stays in the cache."""
+    """The source of the job: the archive below the code location, under its hash, or in the cache."""
     location = platform.code_location(job) if isinstance(platform, AccountStorage) else job.code_location
     folder = join_uri(location, archive.sha256) if location else archive.path.parent.as_uri()
     commit = archive.git.version if archive.git else ""

@@ -26,7 +26,7 @@ class TrainingJobAnalytics:
         sagemaker_session: the AWS session of a SageMaker training job.
         start_time: leave out values before this time.
         end_time: leave out values after this time.
-        period: SageMaker only: the number of seconds of which each value is the average; a multiple of 60.
+        period: on SageMaker only, the number of seconds that each value is averaged over; a multiple of 60.
 
     Raises:
         JobNotFound: there is no such job.

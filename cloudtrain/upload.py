@@ -42,12 +42,12 @@ def upload_data(
     Raises:
         NotFound: there is no such file, folder or bucket, or the folder is empty.
         StorageError: a file cannot be copied. Files copied before it remain.
-        PlatformError: there is no ``bucket``, and AWS does not name the account.
+        PlatformError: ``bucket`` is not given, and AWS does not report the account.
     """
     local = Path(path)
     with file_errors(str(local)):
         is_folder = local.is_dir()
-        if not is_folder and not local.is_file():  # a pipe would be waited for
+        if not is_folder and not local.is_file():  # reading a pipe may block
             raise NotFound(f"there is no file or folder {local}", hint=f"Check the path, here: {os.getcwd()}")
         files = list_folder(local) if is_folder else [ObjectInfo(local.name, local.stat().st_size)]
     if not files:
@@ -76,7 +76,7 @@ def upload_data(
 
 
 def _is_default_bucket(platform: SageMakerPlatform, bucket: str) -> bool:
-    """False also if AWS does not name the account, as with another S3 service."""
+    """Whether it is the default bucket; false if AWS does not report the account, as with another S3 service."""
     try:
         return bucket == platform.aws.default_bucket
     except PlatformError:
@@ -84,7 +84,7 @@ def _is_default_bucket(platform: SageMakerPlatform, bucket: str) -> bool:
 
 
 def _default_bucket(platform: SageMakerPlatform) -> str:
-    """Raises PlatformError, with the advice to name a bucket."""
+    """The default bucket. Raises PlatformError, with the hint to pass a bucket."""
     try:
         return platform.aws.default_bucket
     except PlatformError as error:
