@@ -26,7 +26,7 @@ from cloudtrain.storage.retry_policy import Patience, using
 AWAY_SECONDS = 3.0
 """How long a restore waits for storage that does not answer, if there is a copy in memory."""
 KNOWN_AWAY_SECONDS = 1.0
-"""The same if the host knows that the storage has nothing newer: only a deletion could be missed."""
+"""The same if the host has a record that the storage has nothing newer, so that only a deletion could be missed."""
 
 _STEPS = f'A step is a number from 0 to {MAX_STEP}; restore also takes "latest" and "best".'
 
@@ -35,8 +35,8 @@ class Candidates:
     """Where to restore from.
 
     Args:
-        stores: a local folder, if there is one, and the URI.
-        sharded_saver: of all ranks, which restore the same; None if each rank restores for itself.
+        stores: the store of the local folder, if there is one, and that of the URI.
+        sharded_saver: makes all ranks restore the same step; None if each rank restores for itself.
     """
 
     def __init__(
@@ -48,10 +48,10 @@ class Candidates:
     ) -> None:
         self._stores, self._best, self._memory, self._sharded_saver = stores, best, memory, sharded_saver
         self.is_away = False
-        """Whether only those in memory were found last, because the storage did not answer."""
+        """Whether the last `find` returned only copies in memory, because the storage did not answer."""
 
     def find(self, wanted: int | str, *, alone: bool, stored_only: bool = False) -> list[tuple[Source, int]]:
-        """Where to restore from, and the step, in the order in which to try them.
+        """The sources and steps to restore from, in the order in which to try them.
 
         Args:
             stored_only: leave out the memory, and wait for the storage.
@@ -75,7 +75,7 @@ class Candidates:
     ) -> list[tuple[Source, int]]:
         in_memory = memory.steps() if wanted != "best" else ()
         if self._sharded_saver is None and not alone and on_several_hosts():
-            readable = self._stores[-1].steps() if in_memory else ()  # other hosts cannot read the others
+            readable = self._stores[-1].steps() if in_memory else ()  # steps that other hosts can read
             in_memory = tuple(step for step in in_memory if step in readable)
         known = memory.committed
         if wanted == "latest":
@@ -106,10 +106,10 @@ class Candidates:
         return found
 
     def _stored_steps(self, *, may_fail: bool, known: int | None) -> dict[Source, Sequence[int]]:
-        """The steps in each store. If it ``may_fail``, none while the storage does not answer.
+        """The steps in each store; with ``may_fail``, nothing if the storage does not answer.
 
         Args:
-            known: the newest step that was committed, as far as the host knows.
+            known: the newest committed step that the host has a record of.
         """
         uri = self._stores[-1].uri
         seconds = AWAY_SECONDS if known is None else KNOWN_AWAY_SECONDS
@@ -153,7 +153,7 @@ class Candidates:
         newer = [step for step in committed[local] if step > max(committed[shared], default=-1)]
         committed[local] = [step for step in committed[local] if step in committed[shared]]
         for step in newer:
-            local.mark_damaged(step)  # the training may arrive at it again, and replaces it
+            local.mark_damaged(step)  # the training may reach it again, and then replaces it
         if newer:
             warn_of(
                 f"step {newer[-1]} is in {local.uri} only, which other hosts cannot read: it is not restored. "
@@ -181,7 +181,7 @@ class Candidates:
 
 
 def what_is_first(candidates: Sequence[tuple[Source, int]]) -> str:
-    """The first try of `restore`, for a warning."""
+    """The candidate that `restore` tries first, as a clause for a warning."""
     if not candidates:
         return "there is no other checkpoint"
     source, step = candidates[0]
@@ -189,7 +189,7 @@ def what_is_first(candidates: Sequence[tuple[Source, int]]) -> str:
 
 
 def what_follows(source: Source, following: tuple[Source, int] | None) -> str:
-    """The next try of `restore` after a damaged checkpoint, for a warning."""
+    """The candidate that `restore` tries after a damaged checkpoint, as a clause for a warning."""
     if following is None or following[0] is source:
         return "going back to the one before it"
     return what_is_first([following])

@@ -35,19 +35,20 @@ from cloudtrain.storage.reachable import answers
 from cloudtrain.storage.retry_policy import Patience, using
 
 DEFAULT_FOLDER = "checkpoints"
-"""Where checkpoints go outside a job, below the working directory."""
+"""The folder for checkpoints outside a job, below the working directory."""
 
 BUSY = ("wait", "skip", "queue")
 
 REPLACE_SECONDS = 2.0
 """How long a save waits for an earlier one whose storage does not answer, before it replaces it."""
 BUSY_SECONDS = 0.5
-"""How long `maybe_save` waits for an earlier save, before it looks whether the storage answers."""
+"""How long `maybe_save` waits for an earlier save, before it checks whether the storage answers."""
 ANSWER_SECONDS = 5.0
-"""How long an answer may take: an upload that fills the line delays it, and must not be given up."""
+"""How long an answer may take. An upload that saturates the network delays it, and must not be given up for that."""
 POLL_SECONDS = 0.1
 SMALL_COPY = 1 << 20
-"""Bytes: a copy in memory is hashed immediately, in about a millisecond. Threads would take longer."""
+"""Bytes. A smaller copy in memory is hashed by the calling thread, in about a millisecond; starting threads would
+take longer."""
 
 
 @dataclass(frozen=True)
@@ -79,8 +80,8 @@ class Checkpointer:
         uri: ``s3://bucket/prefix``, ``file:///folder`` or a path. Defaults to the job's checkpoint URI, and outside
             a job to ``./checkpoints``.
         keep: how many of the newest checkpoints to keep; None keeps all.
-        every: when `maybe_save` saves: a number of steps, a time as ``"10m"`` or a timedelta, or ``"auto"``: by how
-            long a save stops the training, and how often the job has failed.
+        every: when `maybe_save` saves: a number of steps, a time such as ``"10m"`` or a timedelta, or ``"auto"``, which
+            depends on how long a save stops the training, and how often the job has failed.
         max_every: the longest time, or the most steps, between two saves of ``"auto"``; 30 minutes if omitted.
         best: the metric whose best checkpoint is kept too and is restored as ``"best"``: ``"loss"`` if smaller is
             better, ``("accuracy", "max")`` if larger is.
@@ -153,12 +154,12 @@ class Checkpointer:
         self._failed = FailedSaves(self.uri)
         self._same_step = SameStep(self.uri)
         self._patience = save_patience()
-        """Of the save that was submitted last."""
+        """The patience of the save that was submitted last."""
         self._save_at_end = save_at_end
         self._unsaved: tuple[int, Any, Mapping[str, float] | None] | None = None
         """The arguments of the last `maybe_save`, unless a save has followed."""
         self._last_step = 0
-        """Of the last `maybe_save`."""
+        """The step of the last `maybe_save`."""
         self._process = os.getpid()
         self._closed = False
         self._saved_for_exit = False
@@ -172,12 +173,12 @@ class Checkpointer:
     ) -> None:
         if error is None:
             self.close()
-        else:  # do not hide it behind an error of a save, which is logged
+        else:  # a failed save is logged anyway, and must not hide the exception
             self._wait()
 
     @property
     def uri(self) -> str:
-        """Where checkpoints are durable."""
+        """The URI at which checkpoints are durable."""
         return self._stores[-1].uri
 
     @property
@@ -201,24 +202,24 @@ class Checkpointer:
             state: a tree of dicts, lists and tuples of torch tensors, NumPy arrays, numbers, strings, bytes,
                 booleans and None. A tensor is saved without its device and its gradient. With ``sharded``
                 also DTensors, ShardedTensors and `Shard`, under the same keys on every rank.
-            metrics: numbers that belong to this step, such as the validation loss.
+            metrics: numbers that describe this step, such as the validation loss.
             to: ``"memory"`` only copies the state into the memory of the host, where it survives the end of this
                 process: cheap enough for every few steps.
 
         Returns:
-            Whether the state was accepted. With ``to="memory"``, it is not if there is no space, or if the copy before
-            is still being hashed. Otherwise, it is not on ranks other than 0, for a step that this object saved or
-            restored, and if ``when_busy`` is "skip" and the previous save is still being written. With ``sharded``
-            it is always accepted; a duplicate step is later skipped on all ranks.
+            Whether the state was accepted. With ``to="memory"``, it is rejected if there is no space, or if the
+            previous copy is still being hashed. Otherwise, it is rejected on ranks other than 0, for a step that this
+            object saved or restored, and if ``when_busy`` is "skip" and the previous save is still being written.
+            With ``sharded`` it is always accepted; a duplicate step is later skipped on all ranks.
 
         Raises:
-            CheckpointError: the state holds an unsupported value; or an earlier save failed for a reason that will
-                not pass: no permission, no space, this or a later step was committed already. With ``sharded`` a
-                failure on one rank is raised on all.
+            CheckpointError: the state holds an unsupported value; or an earlier save failed permanently: no permission,
+                no space, or this or a later step was committed already. With ``sharded`` a failure on one rank is
+                raised on all.
 
-        While the storage does not answer, the save tries again for some minutes; the next save replaces it, and the
-        training continues. A checkpoint that is given up is logged as a warning. With ``asynchronous=False``, this
-        method raises it.
+        While the storage does not answer, the save is retried for some minutes, and the training continues. The next
+        save replaces it. Giving up a checkpoint is logged as a warning; with ``asynchronous=False``, this method
+        raises the error.
         """
         if to not in ("storage", "memory"):
             raise CheckpointError(f"to={to!r} is unknown", hint="Known: storage, memory.")
@@ -241,7 +242,7 @@ class Checkpointer:
         beat()
         self._last_step = step = checked_step(step)
         report_step(step)
-        # Not already at a notice that arrives after the check below.
+        # Without this, a notice just after the check below would end the script without a save.
         set_exit_policy(lambda: self._saved_for_exit)
         if self._save_at_end and (self._sharded or environment.rank() == 0):
             self._unsaved = (step, state, metrics)
@@ -309,7 +310,7 @@ class Checkpointer:
                     following = candidates[number] if number < len(candidates) else None
                     warn_of(f"{error.message}; {what_follows(source, following)}")
         stored = [(source, found) for source, found in candidates if source in self._stores]
-        if candidates and not stored:  # the storage was not waited for, because there were copies in memory
+        if candidates and not stored:  # copies in memory were found, so the storage was not waited for
             return self._restore(step, into, alone, stored_only=True)
         if stored:
             found_now = self._candidates.find(step, alone=alone, stored_only=stored_only)
@@ -325,7 +326,7 @@ class Checkpointer:
     def wait(self) -> None:
         """Block until every save is durable.
 
-        Raises CheckpointError if the last save failed, or one that is not reported yet failed for a lasting reason.
+        Raises CheckpointError if the last save failed, or if an earlier permanent failure was not reported yet.
         """
         with own_progress().stalled():
             self._wait()
@@ -351,7 +352,7 @@ class Checkpointer:
             return
         (step, state, metrics), self._unsaved = self._unsaved, None
         if self._sharded:
-            self._get_sharded_saver().group.vote_result((False, False), step)  # of the last step
+            self._get_sharded_saver().group.vote_result((False, False), step)  # the vote of the last step
         self._save(step, state() if callable(state) else state, metrics, "wait")
 
     def _save(self, step: int, state: Any, metrics: Mapping[str, float] | None, when_busy: str) -> bool:
@@ -505,7 +506,7 @@ class Checkpointer:
             self._copies.release(task.buffer)
 
     def _get_sharded_saver(self) -> ShardedSaver:
-        """Made on the first call, for which all ranks must meet."""
+        """Create it on the first call, which all ranks must make together."""
         if self._sharded_saver is None:
             self._sharded_saver = ShardedSaver(self._stores[0], RankGroup())
         return self._sharded_saver
@@ -544,12 +545,12 @@ class Checkpointer:
             self._sealing.wait()
 
     def _wait_or_replace(self, *, may_leave: bool = False) -> bool:
-        """Block until no save is running. One that waits for the storage is given up: there is newer state.
+        """Block until no save is running. One that waits for the storage is given up, because there is newer state.
 
         Args:
-            may_leave: whether to leave a request that hangs to its thread, if the next copy can be in memory.
+            may_leave: leave a request that hangs to its thread, if the next copy can be made in memory.
 
-        Returns False if one is left.
+        Returns False if a request was left to its thread.
         """
         may_leave &= self._memory is not None and not self._memory.is_given_up
         look_at = time.monotonic() + BUSY_SECONDS
@@ -566,7 +567,7 @@ class Checkpointer:
         return True
 
     def _leave_in_memory(self, state: State) -> bool:
-        """Copy the state to memory only: the storage does not answer."""
+        """Copy the state to memory only, because the storage does not answer."""
         kept = self._submit_to_memory(state)
         where = "it is only in the memory of this host" if kept else "there was no space in memory for it"
         self._failed.failed(state.step, Unreachable(f"{self.uri} does not answer; {where}"))

@@ -1,4 +1,4 @@
-"""The copies of a state that a `Checkpointer` writes from: where they are, and when they are free again."""
+"""The copies of a state that a `Checkpointer` writes from: where they are, and when they can be reused."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Task:
 
 
 class Copies:
-    """Buffers in the memory of the host, if it keeps checkpoints there, and else in that of this process.
+    """Buffers in the memory of the host, if it keeps checkpoints there, otherwise in that of this process.
 
     Args:
         sharded: whether a copy has only the shards of this rank.
@@ -52,7 +52,7 @@ class Copies:
         self.grouping = FileGrouping()
         self._memory, self._sharded = memory, sharded
         self._buffers: list[Buffer] = []
-        """Of this process, and not in use."""
+        """Buffers of this process that are not in use."""
 
     def take_slot(self, step: int) -> SlotBuffer | None:
         """A buffer in the memory of the host for the copy of ``step``; None if there is none."""
@@ -63,7 +63,7 @@ class Copies:
         return self.take_slot(step) or (self._buffers.pop() if self._buffers else Buffer())
 
     def copy(self, state: State, buffer: Buffer, patience: Patience) -> Task:
-        """Copy the state into ``buffer``. The task releases it, and so does an exception."""
+        """Copy the state into ``buffer``, to be released after the task. An exception releases it immediately."""
         unspoiled = Unspoiled()
         try:
             snapshot = buffer.snapshot(state.leaves)
@@ -83,7 +83,7 @@ class Copies:
         return Task(state.step, prepare, buffer, patience)
 
     def seal(self, task: Task, pool: WorkerPool | None) -> Prepare:
-        """Make the copy in the memory of the host whole, if it is there. Returns the copy."""
+        """If the copy is in the memory of the host, make it whole. Returns the function that prepares the save."""
         if self._memory is None or not isinstance(task.buffer, SlotBuffer):
             return task.prepare
         try:
@@ -94,7 +94,7 @@ class Copies:
         return lambda: (prepared, shards)
 
     def release(self, buffer: Buffer) -> None:
-        """The buffer may be used for another copy."""
+        """Allow ``buffer`` to be used for another copy."""
         if self._memory is not None and isinstance(buffer, SlotBuffer):
             self._memory.release(buffer)
         else:

@@ -10,7 +10,7 @@ class Damaged(CheckpointError):
 
 
 class InUse(Damaged):
-    """Another process uses a copy in memory. It may be replacing it."""
+    """Another process uses a copy in memory, and may be replacing it."""
 
 
 class Unsupported(Exception):

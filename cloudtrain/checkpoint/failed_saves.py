@@ -1,7 +1,7 @@
 """Failed saves: the reason, the warning, and when the error is raised.
 
-A failure of the storage's service passes: the training continues without that checkpoint, with a warning, and a later
-save replaces it. Any other failure, such as a full disk or a wrong key, will not pass, and ends the next save.
+A failure of the storage service is temporary: the training continues without that checkpoint, with a warning, and a
+later save replaces it. Any other failure, such as a full disk or a wrong key, is permanent: the next save raises it.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _log = logging.getLogger("cloudtrain.checkpoint")
 
 
 def save_patience(*, whole: bool = False) -> Patience:
-    """The patience of one save: after a notice until the grace ends.
+    """The patience of one save. After a notice, it lasts until the grace ends.
 
     Args:
         whole: the limit is for the whole save, not for each of its requests.
@@ -56,10 +56,10 @@ class FailedSaves:
         self._committed: int | None = None
         self._error: CheckpointError | None = None
         self._passes = False
-        """Whether a later save makes up for the error."""
+        """Whether the error is temporary, so that a later save makes up for it."""
 
     def committed(self, step: int) -> None:
-        """``step`` was saved or restored."""
+        """Record that ``step`` was saved or restored."""
         self._count, self._committed = 0, step
         if self._passes:
             self._error = None
@@ -82,11 +82,11 @@ class FailedSaves:
         else:
             _log.error("%s", failure)
             record_warning(failure.message)
-        # Last: the thread of the training may raise it, and end, as soon as it is here.
+        # Last, because the training thread may raise the error, and end, as soon as it is set.
         self._error, self._passes = failure, passes
 
     def take(self, *, lasting: bool) -> CheckpointError | None:
-        """The error that was not raised yet, which is then forgotten.
+        """Return the error that has not been raised yet, and forget it.
 
         Args:
             lasting: only an error that no later save makes up for.

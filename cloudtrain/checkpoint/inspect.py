@@ -41,7 +41,7 @@ class CheckpointInfo:
     problem: str = ""
     """Why it cannot be restored; empty if no problem is known."""
     newer: bool = False
-    """Whether a newer cloudtrain wrote it, which is needed to read it."""
+    """Whether it was written by a newer cloudtrain, without which it cannot be read."""
 
     @property
     def objects(self) -> tuple[StoredObject, ...]:
@@ -234,7 +234,7 @@ ABANDONED_SECONDS = 86400.0
 
 @dataclass(frozen=True)
 class FolderOrphans:
-    """Leftovers of interrupted saves in a folder that its store does not list, untouched for a day."""
+    """Leftovers of interrupted saves in a folder: what its store does not list, untouched for a day."""
 
     files: tuple[ObjectInfo, ...] = ()
     """Temporary files."""
@@ -274,11 +274,11 @@ def plan_pruning(store: Store, *, keep: int | None = None, leftovers: bool = Fal
 
     Args:
         keep: how many of the newest checkpoints to keep, not counting damaged ones; None keeps all.
-        leftovers: include the orphans below the newest checkpoint (a later step may be being saved now), and in a
+        leftovers: include the orphans below the newest checkpoint (a save of a later step may be running), and in a
             folder also the `FolderOrphans`.
 
     Raises:
-        CheckpointError: a newer cloudtrain wrote some checkpoint, so it is not known which objects it needs.
+        CheckpointError: a newer cloudtrain wrote one of the checkpoints, so the objects that it needs are unknown.
     """
     infos, objects = scan(store)
     newer = [info for info in infos if info.newer]

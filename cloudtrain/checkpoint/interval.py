@@ -1,4 +1,4 @@
-"""How often to save: ``every="auto"``, and the formula behind it, which `cloudtrain.plan` uses, too."""
+"""How often to save: ``every="auto"``, and the formula behind it, which `cloudtrain.plan` also uses."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ from cloudtrain.observe.progress import VARIABLE
 
 DAY = 86400.0
 FAILURES = (2.34, 6.50, 23.7)
-"""Failures per 1,000 days of a host that end a job: the hardware failures of Meta's clusters RSC-2 and RSC-1, and all
+"""Failures that end a job, per 1,000 host-days: the hardware failures of Meta's clusters RSC-2 and RSC-1, and all
 failures of its jobs with 1,024 GPUs. Kokolis et al. 2025, arXiv:2410.21680."""
 
 FIRST_SECONDS = 30.0
-"""From the start of the training to its first save: until then, the cost of a save is not known."""
+"""The time from the start of the training to its first save, before which the cost of a save is unknown."""
 LEAST_SECONDS = 5.0
-"""Between two saves."""
+"""The shortest time between two saves."""
 LEAST_MTBF = 60.0
 LONGEST = 100 * 365 * DAY
 COMMITS = 4
-"""Times that a commit takes: the least interval. The network and the storage are free in between."""
+"""The shortest interval, as a multiple of the time of a commit, so that network and storage are idle in between."""
 SAVES = 5
-"""Of so many, the median counts: one may have waited for the storage."""
+"""The number of recent saves whose median is used, because a single one may have waited for the storage."""
 CHANGE = 1.25
 """The factor by which the interval changes before another event reports it."""
 
@@ -38,8 +38,8 @@ CHANGE = 1.25
 def job_mtbf(hosts: int, failures_per_1000_node_days: float, preempted_after: float = math.inf) -> float:
     """The mean time between interruptions of a job on ``hosts`` hosts, in seconds.
 
-    1/M = hosts/M_failure + hosts/M_preemption: independent hosts, of which each stops the job. Kokolis et al. 2025,
-    arXiv:2410.21680, section 3.
+    1/M = hosts/M_failure + hosts/M_preemption: hosts fail independently, and any of them stops the job. Kokolis et al.
+    2025, arXiv:2410.21680, section 3.
 
     Args:
         preempted_after: the mean time until the platform takes a spot host back, in seconds.
@@ -49,19 +49,19 @@ def job_mtbf(hosts: int, failures_per_1000_node_days: float, preempted_after: fl
 
 
 def best_interval(mtbf: float, save: float) -> float:
-    """The time between checkpoints that loses least, in seconds: sqrt(2 M δ).
+    """The time between checkpoints that loses the least work, in seconds: sqrt(2 M δ).
 
     Young 1974, doi:10.1145/361147.361115; the first order of Daly 2006, doi:10.1016/j.future.2004.11.016.
 
     Args:
         mtbf: M, the mean time between interruptions.
-        save: δ, for which a checkpoint stops the training.
+        save: δ, the time for which a checkpoint stops the training.
     """
     return math.sqrt(2 * mtbf * save)
 
 
 class JobFailures:
-    """The interruptions of the job that this process is a rank of, as far as it can know them."""
+    """The interruptions of this rank's job, as far as the rank can observe them."""
 
     def __init__(self, environ: Mapping[str, str] = os.environ) -> None:
         attempt = environ.get("CLOUDTRAIN_ATTEMPT", "")
@@ -71,18 +71,18 @@ class JobFailures:
         self._began = time.monotonic()
 
     def mtbf(self) -> float:
-        """The time of the job per interruption; before the first, what is published for as many hosts."""
+        """The time that the job ran per interruption; before the first, the published value for as many hosts."""
         expected = job_mtbf(self._hosts, FAILURES[1])
         if not self.count:
             return expected
-        ran = self._ran_before + time.monotonic() - self._began  # a clock that is set changes nothing
+        ran = self._ran_before + time.monotonic() - self._began  # monotonic: setting the clock has no effect
         return min(max(ran / self.count, LEAST_MTBF), expected)
 
 
 class AutoSchedule:
-    """A `Schedule` by the cost of the saves and the failures of the job. It decides at each save for the next one.
+    """A `Schedule` that follows the cost of saves and the failures of the job. Each save decides when the next is due.
 
-    Until `best_interval` has passed, a save follows when the training has taken twice as long: a short job has one too.
+    Early in a job, intervals start short and double up to `best_interval`, so that a short job has a checkpoint too.
 
     Args:
         most: the longest interval.
@@ -152,7 +152,7 @@ def schedule_of(every: Every, most: Every) -> Schedule | AutoSchedule:
 
 
 def _report(seconds: float, stop: float, commit: float, mtbf: float, failures: int) -> None:
-    """Add the choice to the events of the job. Outside a job, it does nothing."""
+    """Add the choice to the events of the job. Does nothing outside a job."""
     path = os.environ.get(VARIABLE)
     if not path or environment.rank() != 0:
         return
@@ -179,7 +179,7 @@ def _span(seconds: float) -> str:
 
 
 def _median(values: list[float]) -> float:
-    """Of two, the smaller one: the first save also allocates its memory."""
+    """The median; of two values the smaller, as the first save also allocates its memory."""
     return sorted(values)[(len(values) - 1) // 2]
 
 

@@ -1,4 +1,4 @@
-"""The state of a Keras 3 training, on any backend, and a callback that saves it.
+"""The state of a Keras 3 training run, on any backend, and a callback that saves it.
 
 from cloudtrain.checkpoint import Checkpointer
 from cloudtrain.checkpoint.keras import CheckpointCallback
@@ -55,9 +55,9 @@ class CheckpointCallback(keras.callbacks.Callback):  # type: ignore[misc]
     """Saves at the end of every epoch, and immediately when the job is about to be stopped.
 
     Args:
-        every: also save after this many batches within an epoch; None: when the ``every`` of the Checkpointer is due,
-            such as ``"auto"``. A run that resumes from such a checkpoint repeats that epoch's data from the start, as
-            Keras cannot skip batches.
+        every: also save after this many batches within an epoch; None saves when the ``every`` of the Checkpointer is
+            due, such as ``"auto"``. A run that resumes from such a checkpoint repeats that epoch's data from the start,
+            as Keras cannot skip batches.
     """
 
     def __init__(self, checkpointer: Checkpointer, every: int | None = None) -> None:

@@ -1,4 +1,4 @@
-"""The state of an MXNet (Gluon) training: capture it for a checkpoint, and apply it again.
+"""The state of an MXNet (Gluon) training run: captures it for a checkpoint, and applies a restored one.
 
 from cloudtrain.checkpoint.mxnet import apply, capture
 
@@ -75,7 +75,7 @@ def _apply_trainer(state: Mapping[str, Any], trainer: Any) -> None:
 
 
 def _parameters(net: Any) -> dict[str, Any]:
-    """The parameters by their path in the block, as in ``save_parameters``. Their own names count all blocks."""
+    """The parameters by their path in the block, as in ``save_parameters``. Their own names have block counters."""
     parameters: dict[str, Any] = net._collect_params_with_prefix()
     return parameters
 

@@ -1,4 +1,4 @@
-"""Ranks that restore for themselves must restore the same step: training continues with equal gradients only.
+"""Checks that ranks which restore for themselves restore the same step, as training needs equal states.
 
 Nothing here waits for another rank, because a rank may restore alone.
 """
@@ -26,10 +26,10 @@ def on_several_hosts() -> bool:
 
 
 class SameStep:
-    """Compares what the ranks restore first from ``uri``.
+    """Compares the steps that the ranks restore first from ``uri``.
 
-    They do so through the store of ``torch.distributed``; without a process group, the ranks of each host through its
-    run folder. Ranks of several hosts then restore only what the storage has, of which they all read one list.
+    The ranks compare them through the store of ``torch.distributed``; without a process group, those of each host
+    through its run folder. Ranks on several hosts then restore only steps in the storage, which all of them can list.
     """
 
     def __init__(self, uri: str) -> None:
@@ -62,7 +62,7 @@ class SameStep:
             )
 
     def saving(self) -> None:
-        """The step that is restored from now on may be another one."""
+        """Stop comparing: from the first save on, another step may be restored."""
         store = None if self._saved else _store()
         if store is not None:
             self._saved = True

@@ -11,13 +11,13 @@ from cloudtrain.storage import open_store
 RUNNING_TIME = "running-time.json"
 """The key of the record of `cloudtrain.runtime.limits`, which may be next to the checkpoints."""
 WAIT_SECONDS = 20.0
-"""How long the end of an attempt waits for a list: a time limit is near."""
+"""How long the end of an attempt waits for a listing, because a time limit is near."""
 
 Listing = frozenset[tuple[str, int, float]]
 
 
 class Saved:
-    """The checkpoints and files at the URI of a job, from now on."""
+    """Compares the checkpoints and files at the URI of a job with those that were there at the start."""
 
     def __init__(self, uri: str) -> None:
         self._uri = uri
@@ -33,7 +33,7 @@ class Saved:
 
 
 class _Reader(threading.Thread):
-    """Lists the URI, without keeping anything waiting."""
+    """Lists the URI in the background."""
 
     def __init__(self, uri: str) -> None:
         super().__init__(name="checkpoints", daemon=True)

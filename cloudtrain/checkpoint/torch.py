@@ -1,4 +1,4 @@
-"""The state of a PyTorch training: capture it for a checkpoint, and apply it again.
+"""The state of a PyTorch training run: captures it for a checkpoint, and applies a restored one.
 
     from cloudtrain.checkpoint import Checkpointer
     from cloudtrain.checkpoint.torch import capture, restore_or_broadcast

@@ -30,7 +30,7 @@ class WorkerPool:
 
     A save may still be running when the script has ended. Python then waits for its threads, but
     ThreadPoolExecutor accepts no more work, and since Python 3.12 no more threads can be started.
-    Its threads end with it: Ctrl-C may come between the start of the threads and the ``with`` block.
+    The threads also end when the pool is deleted: Ctrl-C may arrive between their start and the ``with`` block.
     """
 
     def __init__(self, name: str) -> None:

@@ -26,10 +26,10 @@ VERSION = 1
 """Incremented when an older cloudtrain cannot read what this one writes."""
 
 LARGEST = 2**1000
-"""A metric that is an integer can be written as a float."""
+"""The largest integer allowed as a metric, so that it can be converted to a float."""
 
 TOMBSTONE = b'{"format": "cloudtrain-checkpoint", "given_up": true}'
-"""Written in place of a manifest so that the step can never be committed. Recognized by its size."""
+"""Written instead of a manifest so that the step can never be committed. Recognized by its size."""
 
 
 class Piece(NamedTuple):
@@ -100,7 +100,7 @@ class Manifest:
     run: str | None = None
     """The identity of the job, the same in all its attempts."""
     attempt: int | None = None
-    """Of the job, that committed it; None where attempts are not counted."""
+    """The attempt of the job that committed it; None where attempts are not counted."""
     elastic: tuple[int, ...] = CommitNumber(0, 0)
     """The last commit of elastic training before it: see `CommitNumber`."""
 
@@ -140,7 +140,7 @@ class Manifest:
         """
         try:
             document = parse_json(data)
-            # Checked first, and the same in all versions: a flipped bit must not look like a future version.
+            # Checked first, and in the same way in all versions: a flipped bit must not look like a future version.
             if document.pop("sha256") != _digest(document):
                 raise Damaged("its manifest differs from what was written")
             version = document["version"]

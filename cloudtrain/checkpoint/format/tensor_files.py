@@ -26,7 +26,7 @@ from cloudtrain.checkpoint.workers import WORKERS
 PART_SIZE = 32 * 2**20
 """Maximum bytes of tensors in one object. A multiple of every element size."""
 LEAST_PART = 8 * 2**20
-"""Smaller objects would lose as much to requests as they gain."""
+"""Minimum: smaller objects would cost as much in additional requests as they gain in parallelism."""
 
 SAMPLE = 4096
 STRIDE = 2**20

@@ -1,4 +1,4 @@
-"""Commits what the ranks of a host, which have ended, left in its memory."""
+"""Commits the copies in the memory of a host after its ranks have ended."""
 
 from __future__ import annotations
 
@@ -29,17 +29,18 @@ def commit_newest(
     open_at: Callable[[str], Store] = open_store,
     elsewhere: Path | None = None,
 ) -> Iterator[tuple[bool, str]]:
-    """Commit the newest checkpoint of each URI that is newer than those there.
+    """For each URI, commit the newest checkpoint in ``folder`` if it is newer than those at the URI.
 
     Args:
-        attempt: that commits; the copies may be older.
-        where: what the folder is, for the sentences.
-        is_complete: whether the training has done all its steps: it may have deleted its checkpoints then.
+        attempt: the attempt that commits; the copies may be of an earlier one.
+        where: the name of the folder in the sentences.
+        is_complete: whether the training has done all its steps, and may therefore have deleted its checkpoints.
         open_at: opens a URI as the ranks named it.
         elsewhere: a folder for a checkpoint whose storage cannot be used; None: it stays where it is.
 
-    Yields whether the URI has it now, and a sentence about it; nothing for a URI that has the newest checkpoint. Raises
-    StorageError if a checkpoint cannot be put ``elsewhere`` either, or if a process that does not end uses it.
+    Yields whether the checkpoint is now at its URI, and a sentence about it; nothing for a URI that has the newest one
+    already. Raises StorageError if a checkpoint cannot be put ``elsewhere`` either, or is used by a process that does
+    not end.
     """
     damaged: list[tuple[Path, str]] = []
     left: list[str] = []
@@ -50,23 +51,23 @@ def commit_newest(
         yield False, f"a copy in {where} is damaged: {problem}"
     for number, (uri, found) in enumerate(whole.items(), 1):
         known = read_committed(folder, uri)
-        if known is not None and known >= max(found):  # there, or someone has deleted it since
+        if known is not None and known >= max(found):  # it is there, or was deleted since
             continue
         try:
             store = CheckpointStore(open_at(uri), RetentionPolicy(None, None), attempt)
             newest = yield from _commit_undeleted(store, found, where, known, is_complete=is_complete)
             write_committed(folder, uri, newest)
-        except Exception as error:  # of a framework of storage, too: the other URIs are tried
+        except Exception as error:  # also one of a storage library: the other URIs are still tried
             problem = f"step {max(found)} is in {where}, and cannot be committed: {_reason(error)}"
             if elsewhere is not None and isinstance(error, InUse):
                 left.append(problem)
                 continue
-            if elsewhere is None or isinstance(error, CheckpointError):  # such as a later attempt
+            if elsewhere is None or isinstance(error, CheckpointError):  # such as: a later attempt took over
                 yield False, problem
                 continue
             try:
                 yield False, _put(found, elsewhere / str(number), uri, problem)
-            except StorageError as worse:  # the other URIs are tried
+            except StorageError as worse:  # the other URIs are still tried
                 left.append(worse.message)
     if left:
         raise StorageError(". ".join(left))
@@ -80,7 +81,7 @@ def _commit_undeleted(
     *,
     is_complete: bool,
 ) -> Generator[tuple[bool, str], None, int]:
-    """Like `_commit_newest`, for a store in which step ``known`` was committed: someone may have deleted it."""
+    """Like `_commit_newest`, for a store in which step ``known`` was committed, and may have been deleted since."""
     last = max(store.steps(), default=-1)
     if known is not None and last < known and not store.is_there(known) and is_complete:
         yield (
@@ -112,7 +113,7 @@ def _reason(error: Exception) -> str:
 def _commit_newest(
     store: CheckpointStore, found: dict[int, MemoryCheckpoint], where: str, last: int
 ) -> Generator[tuple[bool, str], None, int]:
-    """Commit what is newer than ``last``, the newest step in ``store``. Returns which that is afterwards."""
+    """Commit the steps newer than ``last``, the newest one in ``store``. Returns the newest one afterwards."""
     newer = sorted((step for step in found if step > last), reverse=True)
     if newer and last >= 0:
         store.resume_from(last)  # tensors that have not changed since are not written again
@@ -121,7 +122,7 @@ def _commit_newest(
         try:
             with WorkerPool("cloudtrain-memory") as pool:
                 found[step].commit(store, pool)
-        except InUse as error:  # such as a rank that waits for a dead mount: not even SIGKILL ends it
+        except InUse as error:  # by a rank stuck on a dead mount, which not even SIGKILL ends
             in_use = in_use or error
         except Damaged as error:
             found[step].remove()

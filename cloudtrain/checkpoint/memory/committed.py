@@ -1,9 +1,10 @@
-"""The newest step that was committed to a storage, for a host that has to do without it.
+"""Records the newest step that was committed to a storage, for a host that cannot reach the storage.
 
     <uri>.committed    the step, -1 for none, and its hash
 
-It is next to the copies in memory, and goes to other hosts with them. A copy of an earlier step must not be restored in
-place of a checkpoint that only the storage has. If the storage answers and lacks the step, someone has deleted it.
+The file is next to the copies in memory, and is sent to other hosts with them. It prevents a copy of an earlier step
+from being restored instead of a checkpoint that only the storage has. If the storage answers and lacks the step, the
+step has been deleted.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ _NAME = pattern(r"([0-9a-f]{16})\.committed")
 
 
 def read_committed(folder: Path, uri: str) -> int | None:
-    """The newest step known to be committed at ``uri``, -1 if it had none; None if nothing is known."""
+    """The newest step known to be committed at ``uri``, -1 if it had none; None if there is no record."""
     return _read(folder / f"{name_of(uri)}{SUFFIX}")
 
 

@@ -1,6 +1,6 @@
 """The files of copies in the memory folder of a host.
 
-    space                       the bytes that more copies may use; empty once the runtime has given the copies up
+    space                       the bytes that further copies may use; empty once the runtime has given the copies up
     <uri>-<rank>-<slot>.data    the bytes of the tensors, locked while a process uses them
     <uri>-<rank>-<slot>.json    the header, only while the data is whole
     <uri>.committed             see `cloudtrain.checkpoint.memory.committed`
@@ -45,7 +45,7 @@ def memory_folder(environ: Mapping[str, str]) -> Path | None:
 
 
 def is_private(folder: str | Path) -> bool:
-    """Whether this is a folder of this user that no one else may look into."""
+    """Whether this is a folder of this user that no other user can access."""
     try:
         status = os.lstat(folder)
     except OSError:
@@ -54,7 +54,7 @@ def is_private(folder: str | Path) -> bool:
 
 
 def space_in(folder: Path) -> int:
-    """The bytes that more copies may use; -1 if the runtime has given the copies up."""
+    """The bytes that further copies may use; -1 if the runtime has given the copies up."""
     try:
         return int(read_regular(folder / SPACE, 100))
     except (OSError, ValueError):
@@ -62,12 +62,12 @@ def space_in(folder: Path) -> int:
 
 
 def name_of(uri: str) -> str:
-    """The first part of the names of its files."""
+    """The first part of the names of the files for ``uri``."""
     return hashlib.sha256(uri.encode()).hexdigest()[:16]
 
 
 def slot_path(folder: Path, uri: str, rank: int, slot: int) -> Path:
-    """The path of a copy, without the ending."""
+    """The path of a copy, without a suffix."""
     return folder / f"{name_of(uri)}-{rank}-{slot}"
 
 
@@ -82,7 +82,7 @@ def data_path(path: Path) -> Path:
 def read_headers(
     folder: Path, damaged: list[tuple[Path, str]] | None = None
 ) -> Iterator[tuple[Path, Header]]:
-    """The whole copies: the path of each without the ending, and its header.
+    """The whole copies: the path of each without a suffix, and its header.
 
     Args:
         damaged: receives the path of each copy whose header is damaged, and the problem.
@@ -90,7 +90,7 @@ def read_headers(
     from cloudtrain.checkpoint.memory.header import (
         LARGEST_HEADER,
         Header,
-    )  # runtimes load this module, few read copies
+    )  # every runtime loads this module, but few read copies
 
     for name in sorted(os.listdir(folder)):
         if _HEADER.fullmatch(name):
@@ -107,17 +107,17 @@ def read_headers(
 
 
 def remove_header(path: Path) -> None:
-    """From now on, this is not a copy. Raises OSError."""
+    """Remove the header, so that the data no longer counts as a copy. Raises OSError."""
     header_path(path).unlink(missing_ok=True)
 
 
 def saver_of(path: Path) -> str:
-    """The URI and the rank of a copy, as its name has them: those of all its slots are equal."""
+    """The part of a copy's name for its URI and rank, which is the same for all slots."""
     return path.name.rpartition("-")[0]
 
 
 def write_whole(path: Path, data: bytes) -> None:
-    """Replace a file, whatever the script has left in its place. Raises OSError."""
+    """Replace a file, or a folder that the script has made in its place. Raises OSError."""
     temporary = path.with_name(f"{path.name}.new")
     for one in (path, temporary):
         if one.is_dir() and not one.is_symlink():
@@ -130,7 +130,7 @@ def write_whole(path: Path, data: bytes) -> None:
 
 @contextlib.contextmanager
 def read_data(path: Path) -> Iterator[memoryview]:
-    """The bytes of a copy, which no process changes meanwhile. Raises InUse if one may, or Damaged if they are gone."""
+    """The bytes of a copy, locked against changes. Raises InUse if another process uses it, Damaged if it is gone."""
     try:
         descriptor = open_regular(data_path(path), READ_REGULAR | getattr(os, "O_CLOEXEC", 0))
     except OSError as error:

@@ -1,4 +1,4 @@
-"""The header of a copy in memory: what its bytes are, and their hashes. It is written last: the copy is whole then."""
+"""The header of a copy in memory: the layout and the hashes of its bytes. Written last, once the copy is whole."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ if TYPE_CHECKING:
 
 VERSION = 1
 LARGEST_HEADER = 256 << 20
-"""Bytes: a state may have hundreds of thousands of tensors."""
+"""Maximum bytes: a state may have hundreds of thousands of tensors."""
 
 SAVE = "memory"
-"""In place of the name of a save, in the keys of what is in memory."""
+"""Replaces the name of a save in the keys of objects in memory."""
 
 
 @dataclass(frozen=True)
@@ -32,10 +32,10 @@ class Header:
     """One rank's copy of one step."""
 
     uri: str
-    """Of the `Checkpointer`."""
+    """The URI of the `Checkpointer`."""
     job: str | None
     attempt: int
-    """Of the job, when the copy was made: see `Attempt.mark`."""
+    """The attempt of the job that made the copy: see `Attempt.mark`."""
     step: int
     rank: int
     world_size: int
@@ -48,7 +48,7 @@ class Header:
     files: Sequence[StoredObject]
     """The files of a checkpoint with these tensors, with their hashes."""
     shards: Mapping[str, Any] | None
-    """`RankShards` as JSON, of a sharded save: the copies of all ranks are one checkpoint. None: this one is whole."""
+    """`RankShards` as JSON, in a sharded save: the copies of all ranks form one checkpoint. None: this one is whole."""
 
     @cached_property
     def nbytes(self) -> int:

@@ -1,4 +1,4 @@
-"""The advice where the file system for copies in memory is too small, by the place where the job runs."""
+"""Advice for a file system that is too small for copies in memory, depending on where the job runs."""
 
 from __future__ import annotations
 

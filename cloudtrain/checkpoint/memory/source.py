@@ -1,4 +1,4 @@
-"""Reads the whole copies in the memory of this host: to restore from one, or to commit it."""
+"""Reads the whole copies in the memory of this host, to restore or commit one of them."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Part(NamedTuple):
 
 
 class MemoryCheckpoint:
-    """One step that every rank that saves has in memory: ``parts``, in the order of the ranks."""
+    """One step of which every rank that saves has a copy in memory: ``parts``, in rank order."""
 
     def __init__(self, parts: Sequence[Part]) -> None:
         self.parts = parts
@@ -94,7 +94,7 @@ class MemoryCheckpoint:
             store.finish(pending, write)
 
     def remove(self) -> None:
-        """It is not a checkpoint any more."""
+        """Remove the headers, so that this is no longer a checkpoint."""
         for part in self.parts:
             with contextlib.suppress(OSError):
                 remove_header(part.path)
@@ -103,7 +103,7 @@ class MemoryCheckpoint:
 def checkpoints_in(
     folder: Path, damaged: list[tuple[Path, str]] | None = None
 ) -> dict[str, dict[int, MemoryCheckpoint]]:
-    """The checkpoints in a memory folder, by URI and step: only those that every rank that saves has whole.
+    """The checkpoints in a memory folder, by URI and step: only those of which every rank that saves has a whole copy.
 
     Args:
         damaged: see `read_headers`.
@@ -119,7 +119,7 @@ def checkpoints_in(
         ranks = [part.header.rank for part in parts]
         same = {
             (header.job, header.attempt, header.world_size, header.shards is None) for _, header in parts
-        }  # parts of two attempts are of two courses
+        }  # parts from two attempts do not fit together
         wanted = [*range(first.world_size)] if first.shards else [0]
         if ranks == wanted and len(same) == 1:
             whole.setdefault(uri, {})[step] = MemoryCheckpoint(parts)
@@ -176,13 +176,13 @@ class MemorySource:
             raise Damaged(f"the copy of step {step} in {WHERE} is damaged: {error.message}") from error
 
     def mark_damaged(self, step: int) -> None:
-        """It is not restored again."""
+        """Remove ``step``, so that it is not restored again."""
         if step in self._found:
             self._found[step].remove()
 
 
 class _Objects:
-    """The part of a `Store` that reads, over what is in memory."""
+    """The reading half of a `Store`, for objects in memory."""
 
     uri = WHERE
     is_memory = True

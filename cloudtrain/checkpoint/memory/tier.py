@@ -35,7 +35,7 @@ from cloudtrain.checkpoint.workers import WorkerPool
 from cloudtrain.contract.rank import LauncherEnv, with_rank
 
 SLOTS = 3
-"""The third is only used while a copy is uploaded: one is the newest whole copy, and stays."""
+"""Copies per rank. The third is used only while one is uploaded, because the newest whole copy stays."""
 
 
 class SlotBuffer(Buffer):
@@ -45,13 +45,13 @@ class SlotBuffer(Buffer):
         super().__init__()
         self.path = path
         self.step = -1
-        """Of the whole copy in it; -1 if there is none."""
+        """The step of the whole copy in it; -1 if there is none."""
         self.is_shared = True
         self._tier = tier
         self._descriptor = -1
 
     def begin(self) -> bool:
-        """Lock the slot, whose copy is no more. Returns False if another process reads it. Raises OSError."""
+        """Lock the slot and discard its copy. Returns False if another process reads it. Raises OSError."""
         flags = os.O_RDWR | os.O_CREAT | (READ_REGULAR & ~os.O_RDONLY) | getattr(os, "O_CLOEXEC", 0)
         descriptor = open_regular(data_path(self.path), flags, 0o600)
         if not lock(descriptor, wait=False):
@@ -61,11 +61,11 @@ class SlotBuffer(Buffer):
         remove_header(self.path)
         self.step = -1
         if os.fstat(descriptor).st_size < self.nbytes:
-            self.free()  # the runtime has taken it back
+            self.free()  # the runtime has reclaimed it
         return True
 
     def end(self) -> None:
-        """Other processes may use it."""
+        """Unlock the slot for other processes."""
         if self._descriptor >= 0:
             unlock(self._descriptor)
             os.close(self._descriptor)
@@ -97,9 +97,9 @@ class MemoryTier:
         self._busy: set[SlotBuffer] = set()
         self._given_up = ""
         self._has_begun = False
-        """Whether this process has made a copy: those of earlier ones are then of steps before."""
+        """Whether this process has made a copy, and has removed the later steps of earlier processes."""
         self._restored: int | None = None
-        """The step after which it will: until then, it may be a process that only evaluates."""
+        """The restored step. Copies of later steps stay until the first save: this process may only evaluate."""
         paths = {slot_path(folder, uri, self._rank, number): number for number in range(SLOTS)}
         with contextlib.suppress(OSError):
             for path, header in read_headers(folder):
@@ -166,7 +166,7 @@ class MemoryTier:
         return len(self._slots) < SLOTS - 1 or self._slots[0].nbytes <= space_in(self.folder) // self._sharers
 
     def release(self, slot: SlotBuffer) -> None:
-        """The copy is not used any more."""
+        """Unlock a slot whose copy is no longer needed."""
         slot.end()
         self._busy.discard(slot)
         if self._given_up:
@@ -207,13 +207,13 @@ class MemoryTier:
         return read_committed(self.folder, self.uri)
 
     def found_committed(self, step: int) -> None:
-        """``step`` is committed in the storage; -1: nothing is."""
+        """Record that ``step`` is committed in the storage; -1 if nothing is."""
         known = self.committed
         if self._rank == 0 and not self._given_up and (known is None or known < step):
             write_committed(self.folder, self.uri, step)
 
     def resume_from(self, step: int) -> None:
-        """The training continues after ``step``: copies and commits of later steps are of another course."""
+        """Continue the training after ``step``, and discard the copies of later steps, which it will compute again."""
         self._restored = step
         known = self.committed
         if self._has_begun and self._rank == 0 and known is not None and known > step:
@@ -238,7 +238,7 @@ class MemoryTier:
             raise OSError(0, f"{needs}. {advice}" if advice else needs)
 
     def give_up(self, why: str) -> None:
-        """From now on, saves go to the storage only. Removes the copies."""
+        """Remove the copies, and save to the storage only from now on."""
         if self._given_up:
             return
         self._given_up = why

@@ -21,7 +21,7 @@ TIMEOUT = 600.0
 """Seconds of silence after which a rank counts as lost. A rank whose process has ended is noticed immediately."""
 
 LOOK_SECONDS = 1.0
-"""How often a rank that waits for the votes of the others looks whether one of them has left the training."""
+"""How often a rank that waits for the votes of the others checks whether one of them has left the training."""
 LONGEST_PAUSE = 0.02
 
 Flags = Sequence[bool]
@@ -85,7 +85,7 @@ class RankGroup:
             self._vote = self._training.allreduce([votes]), votes
 
     def leave(self, step: int) -> None:
-        """Let the other ranks know that this one votes no more, after ``step``. Does not block."""
+        """Announce to the other ranks that this one stops voting after ``step``. Does not block."""
         if self._store is not None and self._votes:
             with contextlib.suppress(RuntimeError):  # the host of the store has ended
                 self._store.set(str(self.rank), f"{self._votes} {step}")
@@ -94,7 +94,7 @@ class RankGroup:
         """For each flag of the last vote, whether any rank set it; ``default`` if there was no vote.
 
         Raises:
-            CheckpointError: names the ranks that left before the vote; ``step`` is the one of this rank.
+            CheckpointError: ranks left before the vote. The message names them, and ``step``, that of this rank.
         """
         if self._vote is None:
             return list(default)
@@ -163,7 +163,7 @@ class RankGroup:
         """On rank 0: one message from every other rank, in rank order. Called by the saving thread.
 
         Raises:
-            CheckpointError: names the ranks that sent nothing.
+            CheckpointError: ranks sent nothing; the message names them.
         """
         waiting, documents, missing, late = [], [], [], False
         for rank in range(1, self.size):
@@ -209,7 +209,7 @@ def _from_tensor(payload: Any) -> Any:
 
 
 def _store(dist: Any, group: Any) -> Any:
-    """A part of the store at which the ranks have met, for one group. Torch gives it the same name on all ranks."""
+    """The part of the rendezvous store for one group, which has the same name on all ranks."""
     name = dist.distributed_c10d._world.pg_names[group]
     return dist.PrefixStore(f"cloudtrain-{name}", dist.distributed_c10d._get_default_store())
 

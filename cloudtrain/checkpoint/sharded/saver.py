@@ -23,7 +23,7 @@ from cloudtrain.errors import CheckpointError, CloudtrainError, Unreachable
 
 
 class RankShards(NamedTuple):
-    """The sharded tensors as one rank sees them: the spec of each, and the chunks that this rank stores."""
+    """The sharded tensors of one rank: the spec of each, and the chunks that this rank stores."""
 
     specs: Mapping[str, TensorSpec]
     chunks: Mapping[str, Sequence[StoredChunk]]
@@ -45,7 +45,7 @@ def own_shards(
 ) -> tuple[RankShards, dict[str, Leaf]]:
     """The chunks that this rank stores, and their tensors by the names under which they are stored.
 
-    Memory that belongs to several tensors, such as tied weights, is stored once.
+    Memory that several tensors share, such as tied weights, is stored once.
 
     Args:
         tensors: the sharded tensors of a state, by name.
@@ -164,7 +164,7 @@ class ShardedSaver:
 
         Raises:
             CheckpointError: a rank failed or is gone.
-        Unreachable: a rank found that the storage does not answer.
+            Unreachable: a rank found that the storage does not answer.
         """
         if self.group.rank == 0:
             self._commit_on_rank_0(step, prepare, pool)
@@ -243,7 +243,7 @@ class ShardedSaver:
         return _Part(prepared, objects, shards)
 
     def _reusable(self, base: str | None) -> Sequence[StoredObject]:
-        """The objects that need not be written again: only those of the save that rank 0 knows to be intact."""
+        """The objects that need not be written again: those of the save ``base``, which rank 0 has found intact."""
         if self._last is not None and self._last[0] == base:
             return self._last[1]
         own = self._store.base

@@ -1,13 +1,14 @@
 """The attempts of a job that save to one store: once a later one has taken over, earlier ones commit nothing.
 
-A host that was given up may only be paused, or cut off, and its ranks train on for an hour. They find these records:
+A host that was given up may only be paused or cut off, and its ranks may train for another hour. These records keep
+them from committing:
 
     attempts/<run>/000001.json          created by attempt 1 before it looks for checkpoints
     attempts/<run>/000001-steps.json    the steps that it found then
 
-Where the platform does not count attempts, each has an identity that all its ranks know. Its number is that of the
-first record that it could create, and the record lists the identities of all attempts up to it: every rank finds its
-own number there, whichever of them came first.
+Where the platform does not count attempts, each has an identity that all its ranks share. Its number is that of the
+first record that one of its ranks could create. The record lists the identities of all attempts up to it, in which
+the other ranks find the number.
 
 An attempt looks for the record of a later one before it commits, and once more before it deletes anything. A step
 that is committed in between is not among those that the later attempt found, and its writer has deleted nothing. The
@@ -43,9 +44,9 @@ class Attempt(NamedTuple):
     number: int | None
     """0 for the first; None where the platform does not count attempts."""
     identity: str = ""
-    """The same on all ranks of the attempt, in no other attempt."""
+    """The same on all ranks of the attempt, and different in every attempt."""
     has_ended: bool = False
-    """Whether what it left is committed after its end: then, it does not take over from any other attempt."""
+    """Whether its copies are committed after its end, in which case it does not take over from another attempt."""
 
     @classmethod
     def of(cls, environ: Mapping[str, str]) -> Attempt | None:
@@ -57,14 +58,14 @@ class Attempt(NamedTuple):
 
     @property
     def mark(self) -> int:
-        """Differs between the attempts of a job, in no order."""
+        """A number that differs between the attempts of a job, and does not order them."""
         if self.number is not None:
             return self.number
         return int.from_bytes(hashlib.sha256(self.identity.encode()).digest()[:6], "big")
 
 
 class Attempts:
-    """The rights of ``attempt`` in the store of ``catalog``, and the steps that count for it. None: all.
+    """The rights of ``attempt`` in the store of ``catalog``, and the steps that count for it. None is unrestricted.
 
     Methods raise CheckpointError if a later attempt has taken over, and StorageError.
     """
@@ -75,22 +76,22 @@ class Attempts:
         self.run = attempt.run if attempt else None
         """The identity of the job."""
         self.number = attempt.number if attempt else None
-        """Of the attempt; None as long as it is not known."""
+        """The number of the attempt; None until it is known."""
         self._key = hashlib.sha256(attempt.run.encode()).hexdigest()[:16] if attempt else ""
         self._found: frozenset[int] | None = None
         """The steps that were committed when this attempt took over; None before that."""
         self._fine: set[int] = set()
-        """Steps that were committed since then by this attempt, or by others than attempts of this job."""
+        """Steps that were committed since then by this attempt, or by a process that is not an attempt of this job."""
 
     def check(self) -> None:
         """Raises CheckpointError if a later attempt has taken over."""
         self._records()
 
     def take_over(self, *, to_save: bool) -> None:
-        """From now on, earlier attempts commit nothing. The first attempt has no earlier ones.
+        """Keep earlier attempts from committing from now on. Does nothing in the first attempt.
 
         Args:
-            to_save: False where this process may only read: then, nothing is written next to the checkpoints of others.
+            to_save: False if this process may only read, so that nothing is written next to the checkpoints of others.
         """
         try:
             self._take_over(to_save=to_save)
@@ -128,7 +129,7 @@ class Attempts:
         self._found = self._read_steps(number)
 
     def _own_number(self, *, to_save: bool) -> int | None:
-        """The number of this attempt, which the platform has not counted; None if it has none and needs none."""
+        """The number of this attempt where the platform does not count; None if it has none and needs none."""
         assert self._attempt is not None
         number = max(self._numbers(), default=-1)
         while True:
@@ -147,14 +148,14 @@ class Attempts:
                 number += 1
                 record = self._document(attempt=number, identities=[*known, self._attempt.identity])
                 if self._store.create(attempt_key(self._key, number), record):
-                    # the list of a folder lacks the last record if it was made, and the one before removed, meanwhile
+                    # a listing of a folder may miss a record that is created while the one before it is removed
                     number = max(self._numbers(), default=-1)
 
     def strays(self, committed: Collection[int], appeared: Collection[int] = ()) -> frozenset[int]:
-        """The steps that an earlier attempt has committed although this one had taken over.
+        """The steps that an earlier attempt committed after this one had taken over.
 
         Args:
-            appeared: those that were not there when this process looked before.
+            appeared: steps that were not there when this process last listed them.
         """
         if self._found is None or self.number is None:
             return frozenset()
@@ -169,7 +170,7 @@ class Attempts:
         return sorted({int(name[1]) for name in names if name})
 
     def _records(self) -> list[int]:
-        """The same. Raises CheckpointError if one is later than this attempt."""
+        """Like `_numbers`. Raises CheckpointError if one is later than this attempt."""
         if self.number is None:
             return []
         numbers = self._numbers()
@@ -182,7 +183,7 @@ class Attempts:
         return numbers
 
     def _may_be_ours(self) -> bool:
-        """Whether this job saves here, as far as its checkpoints show it."""
+        """Whether the newest checkpoint here, if there is one, was saved by this job."""
         committed = self._catalog.listing().committed
         if not committed:
             return True
@@ -215,7 +216,7 @@ class Attempts:
             return None
 
     def _read_identities(self, number: int) -> list[str] | None:
-        """Of the attempts up to ``number``, as far as they are known; None if it has no record."""
+        """The identities of the attempts up to ``number``, as far as they are known; None if it has no record."""
         try:
             return list(
                 Fields(parse_json(self._store.read(attempt_key(self._key, number)))).texts("identities")

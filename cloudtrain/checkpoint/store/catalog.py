@@ -106,7 +106,7 @@ class Catalog:
         return Listing.of(self.store)
 
     def read_manifest(self, step: int) -> Manifest:
-        """Read it again. Raises Damaged, or CheckpointError if a newer cloudtrain wrote it."""
+        """Read the manifest of ``step``. Raises Damaged, or CheckpointError if a newer cloudtrain wrote it."""
         key = manifest_key(step)
 
         def read() -> Manifest:
@@ -156,7 +156,7 @@ class Catalog:
 
 
 AT_ONCE = 1000
-"""Folders of old steps that one save looks into: thousands may be left by an earlier version."""
+"""Maximum folders of old steps that one save checks: an earlier version may have left thousands."""
 
 
 class Expiry:
@@ -166,7 +166,7 @@ class Expiry:
         self._catalog = catalog
         self._policy = policy
         self._clean: set[int] = set()
-        """Steps whose folders have nothing to delete until one of them expires: they are not looked into again."""
+        """Steps whose folders have nothing to delete until one of them expires: they are not checked again."""
 
     def delete(self, before: Listing, step: int, damaged: set[int]) -> None:
         """Delete what is no longer needed now that ``step`` is committed.

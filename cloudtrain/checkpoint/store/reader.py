@@ -178,7 +178,7 @@ def _chunks(tensors: Iterable[LocalShards]) -> Iterable[tuple[Chunk, Any]]:
 
 
 def _again(store: Readable, stored: StoredObject, read: Callable[[], Result]) -> Result:
-    if getattr(store, "is_memory", False):  # it would be the same
+    if getattr(store, "is_memory", False):  # the same bytes would be read again
         return read()
     return read_again(read, join_uri(store.uri, stored.key))
 
@@ -315,9 +315,9 @@ def _mismatch(path: tuple[Any, ...], what: str) -> CheckpointError:
 
 
 def read_again(read: Callable[[], Result], uri: str) -> Result:
-    """The result of ``read``, which is repeated while the object is damaged, but not if it is missing.
+    """The result of ``read``, which is retried while the object is damaged, but not if it is missing.
 
-    Raises Damaged if it always is.
+    Raises Damaged if every try finds damage.
     """
     for attempt in range(1, ATTEMPTS + 1):
         try:
@@ -328,6 +328,6 @@ def read_again(read: Callable[[], Result], uri: str) -> Result:
             if attempt == ATTEMPTS:
                 raise Damaged(error.message) from error
             warn(f"{uri} is damaged and is read again: {error.message}")
-        except DamagedBody as error:  # the store has tried for as long as it makes sense
+        except DamagedBody as error:  # the store has already retried for long enough
             raise Damaged(error.message) from error
     raise AssertionError

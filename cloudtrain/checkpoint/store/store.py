@@ -1,9 +1,9 @@
 """The checkpoints of a run in one store: committing and reading them.
 
-Two rules keep writers that do not know of each other apart. A manifest is only ever created, never replaced: of two
-saves of one step, one is committed and the other never can be. And steps only increase: a step that appears without
-having been saved here belongs to another writer, and ends saving. Earlier attempts of the same job are kept
-out by `attempts`.
+Two rules keep independent writers apart. First, a manifest is only ever created, never replaced: of two saves of one
+step, one is committed and the other never can be. Second, steps only increase: a step that appears without having
+been saved here is from another writer, and makes saving fail. Earlier attempts of the same job are kept out by
+`attempts`.
 """
 
 from __future__ import annotations
@@ -89,8 +89,8 @@ class CheckpointStore:
     """Checkpoints in ``store``, kept according to ``retention``. For one thread at a time.
 
     Args:
-        attempt: of the job that saves; None if there is none. Methods raise CheckpointError once a later one has
-            taken over.
+        attempt: the attempt that saves; None outside a job. Methods raise CheckpointError once a later one has taken
+            over.
     """
 
     def __init__(self, store: Store, retention: RetentionPolicy, attempt: Attempt | None) -> None:
@@ -139,7 +139,7 @@ class CheckpointStore:
         return tuple(step for step in committed if step not in strays)
 
     def is_there(self, step: int) -> bool:
-        """Whether ``step`` is committed now, by whomever."""
+        """Whether ``step`` is committed now, by any writer."""
         manifest = self._catalog.store.stat(manifest_key(step))
         return manifest is not None and manifest.size != len(TOMBSTONE)
 
@@ -208,9 +208,7 @@ class CheckpointStore:
             return None
         self._check_writers(step, before.committed)
         if self._base and not before.has_all([stored.key for stored in self._base.tensors]):
-            self._base = (
-                None  # deleted by someone, or by a lifecycle rule of the bucket: not to be referred to
-            )
+            self._base = None  # deleted, for example by a lifecycle rule of the bucket: do not refer to it
         return PendingSave(step, uuid.uuid4().hex[:16], before)
 
     def write_files(
@@ -284,7 +282,7 @@ class CheckpointStore:
             _log.warning("old checkpoints in %s cannot be removed and are kept: %s", self.uri, error)
 
     def _create(self, manifest: Manifest) -> bool:
-        """Commit ``manifest``. Returns False if there is another one of its step."""
+        """Commit ``manifest``. Returns False if its step has another one."""
         while not self._store.create(manifest_key(manifest.step), manifest.to_bytes()):
             # A retried request may find the manifest that its first, unanswered try created.
             if self._catalog.contains(manifest):
@@ -294,7 +292,7 @@ class CheckpointStore:
         return True
 
     def _without_strays(self, found: Listing) -> Listing:
-        """Remove what an earlier attempt of this job has committed after this one had taken over."""
+        """Remove the steps that an earlier attempt of this job committed after this one had taken over."""
         strays = self._remove(self._strays(found.committed))
         return replace(found, committed=tuple(step for step in found.committed if step not in strays))
 

@@ -18,7 +18,7 @@ Span = tuple[int, int]
 """Where the bytes of a tensor begin and end in a snapshot's memory."""
 
 THREADS = 4
-"""At most: four threads saturate the memory bandwidth."""
+"""Maximum: four threads saturate the memory bandwidth."""
 BLOCK = 4 << 20
 """Bytes that a thread copies at a time."""
 SMALL = 1 << 16
@@ -66,7 +66,7 @@ class Buffer:
         return Snapshot(self._specs or {}, self._memory, self._spans, lambda: _call_all(waits))
 
     def _lay_out(self, specs: Mapping[str, TensorSpec], pinning: Framework | None) -> None:
-        self.free()  # the old memory first
+        self.free()  # before the new memory is allocated
         ordered = dict(sorted(specs.items(), key=lambda item: -item[1].itemsize))
         self._spans = spans_of(ordered)
         size = sum(spec.nbytes for spec in ordered.values())
@@ -92,7 +92,7 @@ class Buffer:
         return private_memory(nbytes)
 
     def _moves(self, leaves: Mapping[str, Leaf]) -> Iterator[Move]:
-        """For the tensors that are plain host memory."""
+        """The moves for the tensors that are plain host memory."""
         if not self._memory:
             return
         base = ctypes.addressof(ctypes.c_char.from_buffer(self._memory))
@@ -163,7 +163,7 @@ def _blocks(target: int, source: int, nbytes: int) -> Iterator[Move]:
 
 
 def spans_of(specs: Mapping[str, TensorSpec]) -> dict[str, Span]:
-    """Where the bytes of tensors are that follow each other in this order."""
+    """Where the bytes of each tensor are, if the tensors follow each other in this order."""
     ends = list(accumulate(spec.nbytes for spec in specs.values()))
     return dict(zip(specs, zip([0, *ends], ends)))
 
