@@ -1,1 +1,1 @@
-"""The part that schedulers and host lists share: shells, job folders on a cluster, the step on the first node."""
+"""Code that the schedulers and host lists share: shells, job folders on a cluster, the step on the first node."""

@@ -30,7 +30,7 @@ class BatchRoot(JobRoot, Protocol):
     """A `JobRoot` on a cluster, which also holds what several jobs share."""
 
     def write_private(self, path: str, data: bytes) -> None:
-        """Write a file that only its owner can read, at every moment."""
+        """Write a file that no one but its owner can read, not even while it is written."""
 
     def provide(self, path: str, content: Callable[[], bytes]) -> None:
         """Write a file whose name contains a hash of its content, unless it exists.
@@ -58,7 +58,7 @@ class LocalBatchRoot(LocalRoot):
             replace_file(file, content(), mode=0o600)
 
     def _make_own(self, folder: Path) -> None:
-        """Create a folder in that of the cluster. No other user may write there: the code of all jobs is in it.
+        """Create a folder inside the cluster's. No other user may write to it, because it holds the code of all jobs.
 
         Raises PlatformError if another user owns it, or could replace it.
         """
@@ -79,7 +79,7 @@ def open_folder_error(error: FolderIsOpen) -> PlatformError:
 
 
 def _sha256(file: Path) -> str:
-    """The hash of a regular file of this user or root; empty without one."""
+    """The hash of a regular file that this user or root owns; empty if there is none."""
     with contextlib.suppress(OSError), open(open_regular(file, READ_REGULAR), "rb") as content:
         if os.fstat(content.fileno()).st_uid in (user_id(), ROOT):
             return sha256_of_open(content)
@@ -96,7 +96,7 @@ class Cluster:
     """Absolute, as the nodes see it. It contains ``jobs/<platform>/``, ``runtime/`` and ``sources/``."""
     login: str = ""
     left_out: Sequence[str] = ()
-    """The variables of an outer job that the commands of `shell` do not get."""
+    """The variables of an outer job, which are removed from the environment of the commands of `shell`."""
 
     def job_folder(self, job_name: str) -> str:
         return f"{uri_path(self.root.uri)}/{job_name}"
@@ -118,7 +118,7 @@ def open_cluster(platform: str, login: str, folder: str | None, command: str) ->
     Args:
         command: a command of the scheduler, which is found there.
 
-    Raises InvalidJob for the folder, PlatformError if the login node does not answer.
+    Raises InvalidJob if the folder is not valid, PlatformError if the login node does not answer.
     """
     if not login:
         return local_cluster(platform, folder)
@@ -130,7 +130,7 @@ def open_cluster(platform: str, login: str, folder: str | None, command: str) ->
 
 
 def local_cluster(platform: str, folder: str | None) -> Cluster:
-    """The cluster whose commands this machine has. ``folder`` is on a file system that all nodes share.
+    """The cluster whose scheduler commands are on this machine. ``folder`` is on a file system that all nodes share.
 
     Raises InvalidJob if the folder names a variable that is not set.
     """

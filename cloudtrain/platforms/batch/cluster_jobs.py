@@ -53,7 +53,7 @@ answer=$(printf '%s\\n' "$said" | grep -E '^[0-9]+([.;].*)?$') && ( {keep} ) 2>/
 printf '%s\\n' "$said"; [ -z "$answer" ] || {site}
 exit $code
 """
-"""Submits, and records the number in the folder of the job, or of each element: the answer may get lost."""
+"""Submits the job, and records its number in its folder, or in each element's, because the answer may get lost."""
 KEEP = f"""printf '%s\\n' "$answer" >> {ANSWERS}"""
 _UNCERTAIN = re.compile(
     r"timed out on send/recv|Zero Bytes were transmitted|Premature end of message|End of File|Communication failure"
@@ -66,7 +66,7 @@ _UNCERTAIN = re.compile(
 class ClusterJobs(SupervisedPlatform, Generic[AnyQueued]):
     """The jobs on one cluster, in one folder, and the `HostLauncher` that hands them to its scheduler.
 
-    The scheduler reports why they wait, and limits their run time.
+    The scheduler reports why jobs wait, and limits their run time.
     """
 
     default_max_run = None
@@ -75,7 +75,7 @@ class ClusterJobs(SupervisedPlatform, Generic[AnyQueued]):
     program: str
     """The command that submits."""
     site = ":"
-    """The command that prints ``site=`` and the name that the scheduler gives itself, unless the number has it."""
+    """The command that prints ``site=`` and the scheduler's own name; does nothing if job numbers contain that name."""
 
     def __init__(self, cluster: Cluster) -> None:
         super().__init__(cluster.root, self)
@@ -95,7 +95,7 @@ class ClusterJobs(SupervisedPlatform, Generic[AnyQueued]):
 
     @abstractmethod
     def queue(self, cluster: str = "") -> SharedQueue[AnyQueued, Any]:
-        """The queue of a cluster, for a scheduler of several; empty for the default one."""
+        """The queue of ``cluster``, if the scheduler manages several; an empty name is the default one."""
 
     @abstractmethod
     def signs(self, job_name: str, number: str) -> tuple[list[str], list[str]]:
@@ -121,7 +121,7 @@ class ClusterJobs(SupervisedPlatform, Generic[AnyQueued]):
     def _submit(
         self, job: JobFiles, command: str, *, keep: str = KEEP, known: Sequence[Submission] = ()
     ) -> Submission:
-        """Raises ConnectionLost if the job may be in the queue, and PlatformError if it is not.
+        """Run ``command``. Raises ConnectionLost if the job may be in the queue, and PlatformError if it is not.
 
         Args:
             known: earlier submissions of the job.
@@ -136,7 +136,7 @@ class ClusterJobs(SupervisedPlatform, Generic[AnyQueued]):
         found = parse_answers(answer.out, time.time())
         if not answer.code and found:
             return replace(found[0], site=parse_site(answer.out))
-        if not answer.code:  # a program in front of it may print something else
+        if not answer.code:  # a wrapper around it may print something else
             return self._found(job, known, f"{program} gave no number")
         complaint = answer.complaint or answer.text
         if uncertain := _UNCERTAIN.search(complaint):
@@ -144,9 +144,9 @@ class ClusterJobs(SupervisedPlatform, Generic[AnyQueued]):
         raise self.refusal(complaint)
 
     def _found(self, job: JobFiles, known: Sequence[Submission], why: str) -> Submission:
-        """The new submission of a job, after its answer was lost. Raises ConnectionLost if it cannot be found."""
+        """The new submission of a job whose answer was lost. Raises ConnectionLost if it cannot be found."""
         numbers = [one.number for one in known]
-        with suppress(PlatformError, OSError):  # of a connection that is still lost
+        with suppress(PlatformError, OSError):  # the connection may still be lost
             new = [one for one in recorded(job) if one.number not in numbers]
             if not new and not known:
                 found, _ = self.find(job)
@@ -173,13 +173,13 @@ class ClusterJobs(SupervisedPlatform, Generic[AnyQueued]):
         """See `HostLauncher.is_alive`."""
         is_alive = self.standing(job).is_alive
         if not is_alive and isinstance(self._root, RemoteRoot):
-            self._root.forget()  # cached files may be older than its end
+            self._root.forget()  # the files may have been cached before the job ended
         return is_alive
 
     def standing(self, job: JobFiles) -> Standing[AnyQueued]:
-        """The job in the queue. One that has no number yet is being submitted.
+        """Look a job up in the queue. A job without a number is still being submitted.
 
-        Of a job with several submissions, one that runs comes before one that waits for it to end.
+        If a job has several submissions, a running one is preferred to one that waits for it to end.
         """
         return self._standing(job)[0]
 
@@ -195,18 +195,18 @@ class ClusterJobs(SupervisedPlatform, Generic[AnyQueued]):
         return min(alive, key=lambda pair: self._rank(pair[0])) if alive else found[-1]
 
     def _look(self, job: JobFiles, one: Submission) -> Standing[AnyQueued]:
-        """A submission in the queue. Another job with its number is not it."""
+        """Look a submission up in the queue. Another job that has its number does not count."""
         found = self.queue(one.cluster).look(one.number, one.time)
         if found.row and not is_same(found.row, *self.signs(job.name, one.number)):
             return Standing(False, taken=found.taken)
         return found
 
     def _rank(self, standing: Standing[AnyQueued]) -> int:
-        """The order of the submissions of a job: the one with the lowest number counts."""
+        """The sort key among the submissions of a job: the lowest one is used."""
         return 0
 
     def find(self, job: JobFiles) -> tuple[Submission | None, float]:
-        """The submission of a job in the queue, and when the scheduler was queried: 0 if it does not answer."""
+        """The submission of a job in the queue, and when the scheduler was queried; 0 if it does not answer."""
         since, first_asked = job.record().submitted_at, float("inf")
         for cluster in self._clusters_of(job):
             rows, asked = self.queue(cluster).rows(since)
@@ -225,11 +225,11 @@ class ClusterJobs(SupervisedPlatform, Generic[AnyQueued]):
         if found:
             record(job, [found])
         if asked and job.is_stopped:
-            return found, False  # if it gets there later, it finds the mark of the stop
+            return found, False  # if it is queued later, it finds the stop mark
         return found, asked < job.record().submitted_at + SUBMIT_SECONDS
 
     def _clusters_of(self, job: JobFiles) -> Sequence[str]:
-        """The clusters of the scheduler that may have the job; one empty name for the default one."""
+        """The clusters of the scheduler that may have the job; a single empty name for the default one."""
         return [""]
 
     def _find_in(self, rows: Mapping[str, AnyQueued], job: JobFiles, since: float) -> str:
@@ -242,7 +242,7 @@ class ClusterJobs(SupervisedPlatform, Generic[AnyQueued]):
     def _not_unqueued(
         self, job: JobFiles, why: str, *, how: str = "run the command again later"
     ) -> PlatformError:
-        """The error for a job that may wait in the queue after the stop."""
+        """The error for a job that may still be in the queue after it was stopped."""
         return PlatformError(
             why,
             hint="The job is marked to stop: if it runs, it stops now; if it waits, it stops when it starts. To "
@@ -252,7 +252,7 @@ class ClusterJobs(SupervisedPlatform, Generic[AnyQueued]):
     def preflight(
         self, job: TrainingJob, request: Request | None, imports: Sequence[str]
     ) -> Mapping[str, Check]:
-        return {}  # the platform's
+        return {}  # done by the platform
 
     @abstractmethod
     def states(self, job_name: str) -> builtins.list[JobState]:
@@ -283,7 +283,7 @@ class ClusterJobs(SupervisedPlatform, Generic[AnyQueued]):
         self.signal(job, STOP)
 
     def was_interrupted(self, job_name: str) -> bool:
-        """See `Withdrawal`: the job has failed because it was not in the queue in time, and it still is not there."""
+        """See `Withdrawal`: the job failed because it did not reach the queue in time, and it is still not there."""
         job = self._existing(job_name)
         record = self._settled(job)
         is_lost = record.status == JobStatus.FAILED and record.started_at is None and not record.is_damaged
@@ -293,8 +293,8 @@ class ClusterJobs(SupervisedPlatform, Generic[AnyQueued]):
         return found is None and not may_come
 
     def withdraw(self, job_name: str) -> bool:
-        """See `Withdrawal`. If the lost submission arrives after all, its batch step runs the job in place of the next
-        one, or ends: both have the same folder, with one claim and one record."""
+        """See `Withdrawal`. If the lost submission arrives after all, its batch step either runs the job instead of
+        the next submission's, or ends: both share one folder, with one claim and one record."""
         was_interrupted = self.was_interrupted(job_name)
         if was_interrupted:
             self._root.remove(job_name)
@@ -316,7 +316,7 @@ class ClusterJobs(SupervisedPlatform, Generic[AnyQueued]):
         )
 
     def _is_alive(self, job: JobFiles) -> bool:
-        """A job is alive while its batch step is, even if its scheduler, or that of another cluster, denies it."""
+        """A job is alive as long as its batch step is, even if a scheduler, its own or another, does not list it."""
         if super()._is_alive(job):
             return True
         return isinstance(self._root, LocalRoot) and is_claimed(self._root.path / job.name)

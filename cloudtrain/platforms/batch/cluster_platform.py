@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Ticket:
-    """The way to a cluster."""
+    """How to reach a cluster."""
 
     login: str = ""
     """The alias of its login node; empty for this machine."""
@@ -63,7 +63,7 @@ Jobs = TypeVar("Jobs", bound=ClusterJobs[Any])
 
 
 class ClusterPlatform(ABC, Generic[Jobs]):
-    """Hands each call to the jobs of one cluster in one folder, which are a supervised platform themselves."""
+    """Passes each call on to the `ClusterJobs` of one cluster and folder, which is itself a supervised platform."""
 
     name: ClassVar[str]
     sends_notifications = True
@@ -145,14 +145,14 @@ class ClusterPlatform(ABC, Generic[Jobs]):
         return self._of(job_name).request(job_name)
 
     def list(self) -> Iterator[JobDescription]:
-        """See `Platform.list`: also the jobs that other machines submitted to the clusters that this client knows.
+        """See `Platform.list`. Includes the jobs that other machines submitted to this client's clusters.
 
         A cluster that does not answer is left out, with a warning.
         """
         described: dict[str, JobDescription] = {}
         silent = set()
         for ticket in self._places():
-            if ticket.login in silent:  # it is not queried once more for another folder
+            if ticket.login in silent:  # not queried a second time for another folder
                 continue
             try:
                 jobs = self._jobs(ticket)
@@ -169,7 +169,7 @@ class ClusterPlatform(ABC, Generic[Jobs]):
         yield from sorted(described.values(), key=lambda job: job.submitted_at, reverse=True)
 
     def _of(self, job_name: str) -> Jobs:
-        """The jobs of the cluster that has this one: by its ticket, or where another machine has submitted it."""
+        """The jobs of the cluster that has this job. Without a ticket of the job, all clusters are searched."""
         if clean(job_name) != job_name:  # it may be a path
             raise JobNotFound(
                 f"there is no {self.name} job {job_name}",
@@ -178,7 +178,7 @@ class ClusterPlatform(ABC, Generic[Jobs]):
         return self._jobs(self._tickets.read(job_name) or self._place_of(job_name))
 
     def _place_of(self, job_name: str) -> Ticket:
-        """Where a job is that this client has not submitted. Raises PlatformError if a cluster does not answer."""
+        """The cluster of a job that this client did not submit. Raises PlatformError if a cluster does not answer."""
         errors = []
         for place in self._places():
             try:
@@ -193,7 +193,7 @@ class ClusterPlatform(ABC, Generic[Jobs]):
     def _places(self) -> Iterator[Ticket]:
         """This machine, the clusters of the user's config file, and those to which this client submitted jobs.
 
-        Raises InvalidJob for the file, when it is read.
+        Raises InvalidJob while iterating, if the file is not valid.
         """
         seen = set()
         for ticket in chain([Ticket()], self._configured(), self._tickets.all()):
@@ -215,7 +215,7 @@ class ClusterPlatform(ABC, Generic[Jobs]):
         job = msgspec.structs.replace(
             job, platform_options={**job.platform_options, "folder": jobs.cluster.folder}
         )
-        self._clusters.setdefault(ticket_of(job), jobs)  # the same cluster, queried once
+        self._clusters.setdefault(ticket_of(job), jobs)  # so that the same cluster is queried only once
         return job
 
     def _jobs(self, ticket: Ticket) -> Jobs:
@@ -224,13 +224,13 @@ class ClusterPlatform(ABC, Generic[Jobs]):
         return self._clusters[ticket]
 
     def _file_ticket(self, request: Request, undo: ExitStack) -> Ticket:
-        """Write down where the job is going to be, before it is there: a job that runs can always be found."""
+        """Record the job's cluster before the job is submitted, so that a running job can always be found."""
         ticket = ticket_of(request.body["cluster"])
         name, known = request.job_name, self._tickets.read(request.job_name)
         self._tickets.write(name, ticket)
 
         def put_back(_kind: object, error: BaseException | None, _trace: object) -> None:
-            # an array is refused for the name of one element: only a name that is taken has a ticket of someone else
+            # keep the ticket only if it leads to another client's job: an array may be refused for one element's name
             if known or not isinstance(error, JobExists) or not self._is_taken(name, ticket):
                 self._tickets.restore(name, known)
 
@@ -238,7 +238,7 @@ class ClusterPlatform(ABC, Generic[Jobs]):
         return ticket
 
     def _is_taken(self, job_name: str, ticket: Ticket) -> bool:
-        """Whether there is a job of this name, also if that is unknown."""
+        """Whether a job of this name exists; also true if the cluster does not answer."""
         try:
             return self._jobs(ticket).has(job_name)
         except (CloudtrainError, OSError):
@@ -256,7 +256,7 @@ def ticket_of(options: Mapping[str, Any]) -> Ticket:
 
 @contextmanager
 def unless_queued() -> Iterator[ExitStack]:
-    """Calls what is pushed onto the stack if the block fails, unless the job may be in the queue."""
+    """Runs the callbacks pushed onto the stack if the block fails, unless the job may be in the queue."""
     with ExitStack() as undo:
         try:
             yield undo

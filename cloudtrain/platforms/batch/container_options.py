@@ -35,9 +35,9 @@ _PULLED = {
 
 
 def image_reference(engine: str, image: str) -> str:
-    """``image_uri`` in the form that ``engine`` takes: a path of the cluster, or a reference with its scheme.
+    """``image_uri`` in the form that ``engine`` takes: a path on the cluster, or a reference with its scheme.
 
-    ``pytorch/pytorch:2.5`` and ``docker://nvcr.io/nvidia/pytorch:24.05-py3`` are references of Docker.
+    ``pytorch/pytorch:2.5`` and ``docker://nvcr.io/nvidia/pytorch:24.05-py3`` are Docker references.
 
     Raises InvalidJob.
     """
@@ -51,7 +51,7 @@ def image_reference(engine: str, image: str) -> str:
     if engine == CHARLIECLOUD:
         if scheme:
             raise _refused(engine, image, "ch-run pulls no images")
-        return image  # a name in the storage of ch-image
+        return image  # a name in ch-image's storage
     kind, name = scheme.groups() if scheme else ("docker", image)
     if kind not in _PULLED[engine]:
         raise _refused(engine, image, f"it cannot pull from {kind}://")
@@ -72,7 +72,7 @@ def _path(engine: str, image: str) -> str:
 
 
 def _with_registry(name: str) -> str:
-    """``nvcr.io/nvidia/x`` as ``nvcr.io#nvidia/x``: Enroot takes everything before ``#`` for the registry."""
+    """``nvcr.io/nvidia/x`` as ``nvcr.io#nvidia/x``: Enroot reads everything before ``#`` as the registry."""
     first, slash, rest = name.partition("/")
     is_registry = slash and ("." in first or ":" in first or first == "localhost")
     return f"{first}#{rest}" if is_registry and "#" not in name else name

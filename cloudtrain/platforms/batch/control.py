@@ -1,4 +1,4 @@
-"""The connection to a login node that all commands share, OpenSSH's ControlMaster, and the login that opens it."""
+"""The connection to a login node that all commands share (OpenSSH's ControlMaster), and the login that opens it."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from cloudtrain.storage import state_home
 IDLE = "10m"
 """How long an unused connection stays open."""
 LONGEST_FOLDER = 41
-"""Bytes of the socket's folder: a socket's path has at most 104 bytes, and ssh adds 63 to the folder's."""
+"""The longest path of the socket's folder, in bytes: a socket's path has at most 104, and ssh adds 63."""
 CONNECT_SECONDS = 20
 
 _ALIAS = re.compile(r"[A-Za-z0-9_.@:/\[\]%+][A-Za-z0-9_.@:/\[\]%+-]*")
 
 
 def check_alias(alias: str) -> str:
-    """``alias``, which ssh takes for a host and for nothing else. Raises InvalidJob."""
+    """``alias``, if ssh can only read it as a host. Raises InvalidJob otherwise."""
     if _ALIAS.fullmatch(alias):
         return alias
     raise InvalidJob(
@@ -34,10 +34,10 @@ def check_alias(alias: str) -> str:
 
 
 def ssh_command(alias: str, *, options: tuple[str, ...] = (), idle: str = IDLE) -> list[str]:
-    """The beginning of every call of ssh, up to the host.
+    """The beginning of every ssh command line, up to and including the host.
 
-    The user's configuration holds, with its keys, agents and jump hosts, except for what suits only a terminal. Host
-    keys are always checked.
+    The user's configuration applies, with its keys, agents and jump hosts, except for settings that suit only a
+    terminal. Host keys are always checked.
     """
     settings = [
         "StrictHostKeyChecking=yes",
@@ -63,14 +63,14 @@ def batch_command(alias: str, *options: str) -> list[str]:
 
 
 def batch_environment() -> dict[str, str]:
-    """The environment of such a call: the ssh of a jump host never prompts either."""
+    """The environment for `batch_command`, in which the ssh of a jump host never prompts either."""
     return {**os.environ, "SSH_ASKPASS_REQUIRE": "never"}
 
 
 def socket_folder() -> Path:
-    """The folder of the sockets, for the user only: in the state folder, or if its path is too long, in ``/tmp``.
+    """The folder of the sockets, private to the user: in the state folder, or in ``/tmp`` if that path is too long.
 
-    Raises PlatformError if another user has made it.
+    Raises PlatformError if another user created it.
     """
     home = state_home()
     folder = home / "ssh"
@@ -101,10 +101,10 @@ def log_out(alias: str) -> bool:
 
 
 def drop(alias: str) -> bool:
-    """Give up a connection whose ssh no longer answers: the next command opens another. Returns whether it did.
+    """Drop a connection whose ssh no longer answers, so that the next command opens another. Returns whether it did.
 
-    One that answers is left alone: the login node is slow, and the user may have typed a code to log in. ssh ends it by
-    itself (``ServerAliveInterval``) if the node is gone.
+    A connection that answers is kept: the login node may only be slow, and the user may have typed a code to log in.
+    If the node is gone, ssh closes the connection itself (``ServerAliveInterval``).
     """
     if not SSH_SHARES_CONNECTIONS or _control(alias, "check", timeout=10):
         return False
@@ -152,7 +152,7 @@ _UNITS = {"s": "second", "m": "minute", "h": "hour", "d": "day"}
 
 
 def check_time(text: str) -> str:
-    """``text`` for people: ``8h`` is ``8 hours``. Raises InvalidJob."""
+    """``text`` spelled out: ``8h`` becomes ``8 hours``. Raises InvalidJob."""
     match = _TIME.fullmatch(text)
     if not match:
         raise InvalidJob(f"{text!r} is not a time", hint="Write a number and a unit: 30m, 8h, 2d.")
@@ -162,7 +162,7 @@ def check_time(text: str) -> str:
 def log_in(alias: str, keep: str = KEEP) -> str:
     """Log in, in the foreground: ssh prompts for passwords, codes, and the confirmation of an unknown host key.
 
-    Returns the name of the node that answers. The connection stays open until it was not used for the time ``keep``.
+    Returns the name of the node that answers. The connection stays open until it has been idle for ``keep``.
 
     Raises PlatformError if the login fails.
     """

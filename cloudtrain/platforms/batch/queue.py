@@ -1,8 +1,8 @@
-"""The jobs of this user in a scheduler's queue: one command for all of them, and for all processes that watch some.
+"""This user's jobs in a scheduler's queue, queried with one command for all jobs and all processes that watch them.
 
-The answer is kept for some seconds, in this process and in a file that all processes of this user share: ten commands
-that wait make as many calls as one. Where the scheduler does not answer, the jobs are as they were: unknown is not
-ended.
+The answer is cached for some seconds, in this process and in a file that all processes of this user share, so that
+ten waiting commands make as many calls as one. While the scheduler does not answer, jobs keep their last state: a job
+whose state is unknown is not considered ended.
 """
 
 from __future__ import annotations
@@ -36,10 +36,10 @@ WAIT_SECONDS = 60.0
 
 @dataclass(frozen=True)
 class Snapshot:
-    """An answer, and what became of the attempts to get another. Times are in seconds since the epoch."""
+    """An answer, and the result of the queries after it. Times are in seconds since the epoch."""
 
     asked: float = 0.0
-    """When the last answer arrived, or a query failed: the pause until the next call begins then."""
+    """When the last query was answered or failed: the pause before the next one starts then."""
     taken: float = 0.0
     """When ``text`` was requested."""
     text: str = ""
@@ -47,7 +47,7 @@ class Snapshot:
     calls: int = 1
     """How many calls the last answer took."""
     failures: int = 0
-    """How many times the scheduler has not answered since."""
+    """How many queries have failed since."""
     failing_since: float = 0.0
     error: str = ""
 
@@ -57,11 +57,11 @@ class Snapshot:
         return cls(**values)
 
     def answered(self, taken: float, asked: float, text: str) -> Self:
-        """A new answer, with all else that is known."""
+        """This snapshot with a new answer."""
         return replace(self, asked=asked, taken=taken, text=text, calls=1, failures=0, error="")
 
     def failed(self, asked: float, error: str) -> Self:
-        """The same answer, after the scheduler did not give another."""
+        """This snapshot after a failed query: it keeps the last answer."""
         since = self.failing_since if self.failures else asked
         return replace(
             self, asked=asked, failures=min(self.failures + 1, 20), failing_since=since, error=error, calls=1
@@ -72,7 +72,7 @@ Kept = TypeVar("Kept", bound=Snapshot)
 
 
 class SnapshotFile(Generic[Kept]):
-    """Where the last answer is kept. Without a file, and where it cannot be used, each process queries for itself."""
+    """The file that keeps the last answer. Without it, or if it cannot be used, each process queries for itself."""
 
     def __init__(self, path: Path | None, kind: type[Kept]) -> None:
         self._path = path
@@ -80,10 +80,10 @@ class SnapshotFile(Generic[Kept]):
 
     @contextlib.contextmanager
     def taken(self, *, wait: bool) -> Iterator[bool]:
-        """Whether this process is the one to query. Another one may be querying.
+        """Whether this process is the one to query: false while another process does.
 
         Args:
-            wait: for the other process, because there is no earlier answer to use meanwhile.
+            wait: for the other process, because there is no earlier answer to use in the meantime.
         """
         if self._path is None:
             yield True
@@ -133,23 +133,23 @@ class SnapshotFile(Generic[Kept]):
 POLL_SECONDS = 10.0
 LONGEST_BACKOFF_SECONDS = 60.0
 SILENT_SECONDS = 30.0
-"""How long a scheduler may be silent before users see it: a server that restarts needs less."""
+"""How long a scheduler may not answer before users are warned: the restart of a server takes less."""
 CALL_SECONDS = 60.0
 MOST_ABSENCES = 6
-"""After as many answers, a job that is not in the queue has ended, although the scheduler has no better evidence."""
+"""After this many answers without a job, it is considered ended, even without better evidence."""
 SKEW_SECONDS = 5.0
 """How far the clocks of this machine and the cluster may differ."""
 
 
 class Named(Protocol):
-    """A job in a queue, or the record of one, with what identifies it."""
+    """A job in a queue, or a record of a job, with the fields that identify it."""
 
     @property
     def name(self) -> str: ...
 
     @property
     def folder(self) -> str:
-        """From which it was submitted, as an absolute path; empty if the scheduler does not report it."""
+        """The folder from which it was submitted, as an absolute path; empty if the scheduler does not report it."""
 
 
 class Queued(Named, Protocol):
@@ -157,7 +157,7 @@ class Queued(Named, Protocol):
 
     @property
     def submitted(self) -> float | None:
-        """In seconds since the epoch."""
+        """When it was submitted, in seconds since the epoch."""
 
     @property
     def is_ended(self) -> bool: ...
@@ -168,10 +168,10 @@ AnyQueued = TypeVar("AnyQueued", bound=Queued)
 
 @dataclass(frozen=True)
 class Standing(Generic[AnyQueued]):
-    """A job in the queue: whether it lives, and its row."""
+    """A job as the queue shows it: whether it is alive, and its row."""
 
     is_alive: bool
-    """Whether the job is in the queue, or may be: false only if the scheduler reported its end, or no such job."""
+    """Whether the job is or may be queued: false only if the scheduler reported its end, or that it does not exist."""
     row: AnyQueued | None = None
     taken: float = 0.0
     """When the scheduler was queried, in seconds since the epoch; 0 if it never answered."""
@@ -234,7 +234,7 @@ class SharedQueue(ABC, Generic[AnyQueued, Kept]):
         return False
 
     def rows(self, since: float) -> tuple[Mapping[str, AnyQueued], float]:
-        """The jobs of this user, by number, and when the scheduler gave them: after ``since``, else 0."""
+        """This user's jobs, by number, and when the scheduler was queried for them: after ``since``, or else 0."""
         with self._lock:
             if self._snapshot.taken < since <= time.time():
                 self._expired_at = max(self._expired_at, since)
@@ -242,11 +242,11 @@ class SharedQueue(ABC, Generic[AnyQueued, Kept]):
             return self._rows, 0.0 if self._snapshot.failures or taken < since else taken
 
     def expire(self) -> None:
-        """Query the scheduler again the next time: a job has been submitted, or stopped."""
+        """Let the next lookup query the scheduler, because a job has been submitted or stopped."""
         self._expired_at = time.time()
 
     def renew(self) -> None:
-        """Query the scheduler now, even if it has not answered for a while: a user waits for it."""
+        """Query the scheduler now, even if it has not answered for a while, because a user waits for it."""
         with self._lock, self._file.taken(wait=True):
             self._snapshot = self._ask(self._snapshot)
             self._file.write(self._snapshot)
@@ -267,7 +267,7 @@ class SharedQueue(ABC, Generic[AnyQueued, Kept]):
         return f"{self.product}{where} has not answered since {since} ({last.error})"
 
     def _refresh(self) -> float:
-        """Bring the rows up to date. Returns the time of the answer that they are from."""
+        """Bring the rows up to date. Returns when the scheduler was queried for them."""
         if self._is_due(self._snapshot):
             with self._file.taken(wait=not self._snapshot.taken) as is_mine:
                 found = self._file.read() or self._snapshot
@@ -300,10 +300,10 @@ class SharedQueue(ABC, Generic[AnyQueued, Kept]):
 
 
 def queue_file(platform: str, *place: str) -> Path:
-    """Where the processes of this user keep the last answer of a scheduler.
+    """The file in which this user's processes keep the last answer of a scheduler.
 
     Args:
-        place: which scheduler of the platform it is: login node, cluster, the variables that choose a server.
+        place: identifies the scheduler: login node, cluster, and the variables that choose a server.
     """
     digest = hashlib.sha256("\n".join(place).encode()).hexdigest()[:16]
     return state_home() / "queues" / platform / f"{digest}.json"

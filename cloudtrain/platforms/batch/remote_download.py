@@ -28,7 +28,7 @@ if [ -f "$f" ]; then echo file; elif [ -d "$f" ]; then echo folder; else echo no
 def download_remote(shell: Shell, uri: str, folder: Path, progress: Progress | None = None) -> Path:
     """Copy the file or the folder at a ``file://`` URI of the cluster into ``folder``, and return its path.
 
-    After a broken connection, a file continues where it ended. Raises NotFound, StorageError, PlatformError.
+    After a broken connection, a file resumes where it stopped. Raises NotFound, StorageError, PlatformError.
     """
     name = split_uri(uri)[1]
     target = own_file(folder, name)
@@ -85,7 +85,7 @@ def _copy_folder(shell: Shell, path: str, target: Path, progress: Progress) -> N
 
 
 def _extract(stream: _Pieces, folder: Path, progress: Progress) -> None:
-    """Extract the regular files. Nothing is written outside ``folder``, regardless of the archive."""
+    """Extract regular files only, and only into ``folder``, even if the archive names paths outside of it."""
     try:
         with tarfile.open(fileobj=cast("IO[bytes]", stream), mode="r|") as archive:
             for member in archive:

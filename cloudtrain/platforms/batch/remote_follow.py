@@ -17,11 +17,11 @@ from cloudtrain.platforms.supervised.root import follow_lines
 from cloudtrain.runtime.supervisor.record import RECORD
 
 LOOK_SECONDS = 20.0
-"""Seconds between two calls that determine whether the job is over: a job that is killed cannot write that itself."""
+"""Seconds between two checks whether the job is over: a job that was killed cannot record that itself."""
 PATIENCE = 600.0
 """Seconds without a connection after which following ends with an error."""
 PAUSES = (0.5, 1.0, 2.0, 5.0, 15.0)
-"""Seconds before each attempt to connect again; the last one repeats."""
+"""Seconds before each attempt to reconnect; the last one repeats."""
 
 _SCRIPT = """r={folder}/{record} f={folder}/{file}
 over() {{ grep -q '"ended_at": [0-9]' "$r" 2>/dev/null || [ ! -e "$r" ]; }}
@@ -31,7 +31,7 @@ trap 'kill $t; exit 0' TERM
 until over; do sleep 1 & wait $!; done
 kill $t
 """
-"""Ends when the record of the job has its end, or the job is removed."""
+"""Ends when the job's record contains its end, or the job has been removed."""
 
 
 def follow_remote(root: RemoteRoot, job: str, file: str, is_over: Callable[[], bool]) -> Iterator[str]:
@@ -40,7 +40,7 @@ def follow_remote(root: RemoteRoot, job: str, file: str, is_over: Callable[[], b
     After a broken connection, it continues with the next byte: no line is lost or repeated.
 
     Args:
-        is_over: whether the job has ended. Called seldom.
+        is_over: whether the job has ended. Called at most every `LOOK_SECONDS`.
 
     Raises PlatformError if there is no connection for `PATIENCE` seconds, or the user has to log in.
     """
@@ -68,7 +68,7 @@ class _Feed:
         self._last_seen = time.monotonic()
 
     def read(self, position: int) -> bytes:
-        """The next bytes, after a while at most; nothing if none arrived, or at the end."""
+        """The next bytes; empty if none arrived for a while, or at the end."""
         if self.ended:
             self.close()
             return self._root.read_part(f"{self._job}/{self._file}", position)

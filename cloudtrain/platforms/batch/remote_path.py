@@ -1,4 +1,4 @@
-"""Paths on a cluster: ``$SCRATCH/cloudtrain``, whose variables only the cluster knows."""
+"""Paths on a cluster, such as ``$SCRATCH/cloudtrain``, whose variables are set only there."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def _expanded(path: str) -> str:
 
 
 def check_path(path: str, field: str) -> None:
-    """Raises InvalidJob unless ``path`` is absolute there."""
+    """Raises InvalidJob unless ``path`` is absolute on the cluster."""
     absolute = _expanded(path)
     if not (absolute.startswith("/") or _VARIABLE.match(absolute)) or "\0" in path or "\n" in path:
         raise InvalidJob(
@@ -65,7 +65,7 @@ def quoted(path: str) -> str:
 
 
 OPEN = 48
-"""The exit code if another user could change or replace a folder. Stderr names it, and the reason."""
+"""The exit code if another user could change or replace a folder. Stderr names the folder and the reason."""
 
 OWN_FOLDER = f"""open() {{ echo "$own $*" >&2; exit {OPEN}; }}
 own_folder() {{
@@ -99,8 +99,8 @@ done
 """
 """``own_folder FOLDER`` ends the script with `OPEN`, unless only this user and root can change and replace the folder.
 
-``pwd -P`` has no links, and no other user can put one into a folder that passes. Some group write is harmless: that of
-the user's own group without an ACL, and that below a folder which lets only its owner in.
+The output of ``pwd -P`` has no links, and no other user can put one into a folder that passes. Group write permission
+is harmless for the user's own group without an ACL, and below a folder that only its owner can enter.
 """
 
 OPEN_HINT = "Choose a folder of your own, in folders that belong to you or to root, or close that one with chmod go-w."

@@ -1,7 +1,7 @@
 """The job folders of a cluster whose file system is not mounted here, through a shell there.
 
-It needs ``/bin/sh`` and the tools of POSIX. Every method is one command, so one round trip. A command whose connection
-broke is repeated: all of them can be.
+It needs ``/bin/sh`` and POSIX tools. Every method runs one command, so it takes one round trip. A command whose
+connection broke is repeated: all of them are written so that they may run twice.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ SMALL_FILES = (RECORD, DESCRIPTION, STOP_MARK, SUMMARY, REQUEST, SUBMISSIONS, AN
 """The files of a job that describe it."""
 
 LARGEST_SMALL = READ_SIZE
-"""Bytes of such a file that is read together with others."""
+"""The size in bytes up to which `SMALL_FILES` are read together."""
 
 EXISTS, MISSING, NOT_REGULAR, TOO_LARGE, INCOMPLETE, NOT_A_FOLDER = 41, 42, 43, 44, 45, 47
-"""Exit codes of the scripts, which no program of POSIX uses."""
+"""Exit codes of the scripts; no POSIX tool uses them."""
 
 SLOWEST = 1e5
 """Bytes per second below which an upload is given up."""
@@ -65,7 +65,7 @@ _LOOK = f"""[ -L "$f" ] && exit {NOT_REGULAR}
 if [ ! -e "$f" ]; then [ -d "${{f%/*}}" ] || [ ! -e "${{f%/*}}" ] || exit {NOT_A_FOLDER}; exit {MISSING}; fi
 [ -f "$f" ] || exit {NOT_REGULAR}
 """
-"""Refuses what is not a regular file."""
+"""Exits unless ``$f`` is a regular file."""
 
 
 _SHA256 = """sha256() { (sha256sum < "$1" || shasum -a 256 < "$1") 2>/dev/null | head -c 64; }
@@ -78,8 +78,8 @@ for f in runtime/*/* sources/*/*; do case $f in
 runtime/*) {_IS_INTACT};; *) [ -f "$f" ] && [ ! -L "$f" ];; esac && [ -O "${{f%/*}}" ] &&
 printf '%s\\0' "$f"; done; exit 0
 """
-"""Lists what several jobs share, in the folder of cloudtrain on the cluster. Files of other users do not count: they
-could be anything. A job checks the hash of its source itself."""
+"""Lists the files that several jobs share in cloudtrain's folder on the cluster. Files of other users are left out,
+because they are not trusted. A job checks the hash of its source itself."""
 
 
 class RemoteRoot:
@@ -88,14 +88,14 @@ class RemoteRoot:
     The files of a new folder stay in memory until `publish` sends all of them together.
 
     Args:
-        shell: the commands of the cluster.
+        shell: runs commands on the cluster.
         path: the folder of all jobs, absolute or beginning with a variable such as ``$SCRATCH``.
     """
 
     def __init__(self, shell: Shell, path: str) -> None:
         self.shell = shell
         self.given = path
-        """The path, in which variables are not expanded yet."""
+        """The path before its variables are expanded."""
         self._drafts: dict[str, dict[str, tuple[bytes, int]]] = {}
         self._provided: set[str] | None = None
         self._is_own = False
@@ -104,7 +104,7 @@ class RemoteRoot:
 
     @cached_property
     def path(self) -> str:
-        """The folder of all jobs, absolute, as the cluster sees it. Queried once. Raises PlatformError."""
+        """The absolute path of the folder of all jobs on the cluster. Queried once. Raises PlatformError."""
         if "$" not in self.given and not self.given.startswith("~"):
             return posixpath.normpath(self.given)
         script = f'printf "%s\\0" "$root"; cd "$root/../.." 2>/dev/null || exit 0\n{_SHARED_FILES}'
@@ -138,8 +138,8 @@ class RemoteRoot:
         files = self._drafts[draft]
         data = _archive(files)
         mark = f".published-{os.urandom(8).hex()}"
-        # a job with the mark was published before the connection broke. mv puts a folder into an existing
-        # one instead of failing: it is taken out again. Each attempt has its own folder, and removes it
+        # a job with the mark was published before the connection broke. If $n exists, mv does not fail but
+        # moves the folder into it, from where it is removed. Each attempt has its own folder, and removes it
         script = f"""cd "$root" || exit
 d={shlex.quote(draft)}-$$ n={shlex.quote(job_name)}
 [ -e "$n/{mark}" ] && exit 0
@@ -184,7 +184,7 @@ for f in */{RECORD}; do if [ -e "$f" ] || [ -L "$f" ]; then printf '%s\\0' "${{f
         return self._run(_at(path) + script, path).out
 
     def write(self, path: str, data: bytes, *, mode: int = 0o600) -> None:
-        """See `JobRoot.write`. A full disk gives up one of the spare files that the job keeps for this."""
+        """See `JobRoot.write`. If the disk is full, an empty file takes the place of one of the job's spare files."""
         draft, _, rest = path.partition("/")
         if draft in self._drafts:
             self._drafts[draft][rest] = (data, mode)
@@ -202,13 +202,13 @@ chmod {mode:o} "$t" && mv -f "$t" "$f"
         self._run(script, path, stdin=data, timeout=60 + len(data) / SLOWEST)
 
     def write_private(self, path: str, data: bytes) -> None:
-        """Write a file that only its owner can read, as all of these are."""
+        """Write a file that only its owner can read, like every file here."""
         self.write(path, data)
 
     def provide(self, path: str, content: Callable[[], bytes]) -> None:
         """Write a file whose name contains a hash of its content, unless it exists.
 
-        The first call learns which of all these files exist.
+        The first call lists all such files that exist.
 
         Args:
             path: absolute, on the cluster: ``<folder>/runtime/<hash>/<name>``, or in ``sources``.
@@ -238,9 +238,9 @@ chmod 644 "$t" && mv -f "$t" "$f"
 
     @contextlib.contextmanager
     def remembering(self, job_name: str | None) -> Iterator[None]:
-        """Read the small files of a job, or of all, with one command; in the context, they are not read again.
+        """Read the small files of a job, or of all jobs, with one command, and cache them within the context.
 
-        Only for this thread. Raises PlatformError.
+        The cache is this thread's. Raises PlatformError.
         """
         found = self.snapshot(job_name)
         self._memory.snapshot = (job_name, found)
@@ -250,20 +250,20 @@ chmod 644 "$t" && mv -f "$t" "$f"
             self.forget()
 
     def forget(self) -> None:
-        """Read everything again, also in `remembering`."""
+        """Drop the cached files, also within `remembering`."""
         self._memory.snapshot = None
 
     def snapshot(self, job_name: str | None) -> dict[str, bytes | None]:
         """The small files of a job, or of all jobs, and a job's events.
 
-        A file that does not exist is missing in the result; something else than a file is None. A file of more than
-        `LARGEST_SMALL` bytes is left out: `read` requests it alone. One damaged job cannot hide the others, or fill
-        the memory.
+        A file that does not exist is missing from the result; anything but a regular file is None. A file of more than
+        `LARGEST_SMALL` bytes is left out, and `read` requests it separately: one damaged job can neither hide the
+        others nor fill the memory.
         """
         folder = "./*" if job_name is None else f"./{shlex.quote(job_name)}"
         names = SMALL_FILES if job_name is None else (*SMALL_FILES, EVENTS)
         words = " ".join(f"{folder}/{name}" for name in names)
-        # tar complains about patterns and names without a file
+        # tar reports an error for patterns and names that match no file
         script = f"""cd "$root" 2>/dev/null || exit 0
 big=$(find {words} -prune -type f -size +{LARGEST_SMALL // 512} 2>/dev/null)
 if [ "$big" ]; then for f in {words}; do case "
@@ -292,7 +292,7 @@ printf '%s\\0' "$big"
         return found
 
     def _remembered(self, path: str) -> bytes | None:
-        """The content of a file that was just read; None if it was not. Raises OSError as reading does."""
+        """The cached content of a file; None if it is not cached. Raises OSError as reading does."""
         job_name, found = getattr(self._memory, "snapshot", None) or (None, None)
         folder, _, file = path.partition("/")
         if found is None or job_name not in (None, folder) or (file not in SMALL_FILES and path not in found):
@@ -315,9 +315,9 @@ printf '%s\\0' "$big"
         return self._drafts[draft][rest][0]
 
     def _run(self, script: str, what: str, *, stdin: bytes = b"", timeout: float = 60) -> Answer:
-        """The answer of a script that may be repeated. Raises OSError for what it found, PlatformError."""
+        """Run a script that may be repeated. Raises OSError for errors of its tools, PlatformError for others."""
         begin = f"LC_ALL=C; export LC_ALL; umask 077\n{prologue(self.given)}root={quoted(self.given)}\n{OWN_FOLDER}"
-        if not self._is_own:  # nor does a command read what another user may have put there
+        if not self._is_own:  # a command must not read files that another user may have put there
             begin += '[ ! -d "$root" ] || own_folder "$root"\n'
         for is_last in (False, True):
             try:
@@ -360,7 +360,7 @@ def _at(path: str) -> str:
 
 
 def _first_or_spare(data: bytes) -> str:
-    """Writes ``$t``. Only data without content can be written again: the others are gone."""
+    """The line that writes ``$t``. Only empty data can be written twice: stdin cannot be read a second time."""
     if data:
         return "put || exit"
     return f'put || {{ for s in "${{f%/*}}"/{SPARE}*; do rm -f "$s"; put && break; done; }} || exit'

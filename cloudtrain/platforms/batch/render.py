@@ -33,7 +33,7 @@ PYTHON = "python3"
 ONE_LINE = r"^[^\x00-\x1f\x7f]+\Z"
 COUNT = Annotated[int, Meta(ge=1)]
 WORD = Annotated[str, Meta(min_length=1, pattern=r"^[^\s\x00-\x1f\x7f]+\Z")]
-"""A part of a directive: without spaces."""
+"""A part of a directive; it contains no spaces."""
 LINE = Annotated[str, Meta(min_length=1, pattern=ONE_LINE)]
 
 
@@ -113,7 +113,7 @@ def batch_request(
     Args:
         engine: the option ``container``.
         given: the scheduler's own options that the nodes need.
-        place: the scheduler's own part of the way to the cluster.
+        place: the scheduler's own fields of ``cluster`` in the body.
     """
     interface = options.network_interface
     for_nodes = {
@@ -136,7 +136,7 @@ def batch_request(
 
 
 def check(platform: str, job: TrainingJob, why: str = "") -> None:
-    """Raises InvalidJob for a job that no options make a job for the platform."""
+    """Raises InvalidJob for a job that the platform cannot run, with any options."""
     if job.entry_point is None:
         raise InvalidJob(
             f"entry_point: the {platform} platform needs a script", hint="Name the script to run."
@@ -150,14 +150,14 @@ def check(platform: str, job: TrainingJob, why: str = "") -> None:
 
 
 def setup(options: ClusterOptions) -> Iterator[str]:
-    """The user's lines before the job."""
+    """The user's lines that run before the job."""
     if options.modules:
         yield f"module load {shlex.join(options.modules)}"
     yield from options.prologue
 
 
 def ranks_on_node(job: TrainingJob, gpus: int | None) -> int:
-    """How many ranks each node has, as far as that is known here: one for each of ``gpus``, if the job does not set it.
+    """The number of ranks on each node, as far as it is known here: one for each of ``gpus`` unless the job sets it.
 
     Raises InvalidJob, as `launcher_of` does.
     """
@@ -165,7 +165,7 @@ def ranks_on_node(job: TrainingJob, gpus: int | None) -> int:
 
 
 def with_source_on_cluster(job: TrainingJob, cluster: Cluster) -> TrainingJob:
-    """``job`` with the URI that its source will have. A source that is packed on this machine is copied there."""
+    """``job`` with the URI that its source will have. A source that was packed on this machine is copied there."""
     source = job.source
     if not source or not source.sha256 or not source.uri.startswith("file://"):
         return job
@@ -183,7 +183,7 @@ class Script:
         setup: lines of the user before the job: modules, and the prologue.
         command: runs the job. The path of the program may contain variables and ``~/``, which the node expands.
         submit: the command that submits it by hand, in its folder.
-        title_last: whether the directives precede all comments: Cobalt ends its search at the first other line.
+        title_last: whether the directives come first, because Cobalt stops reading them at the first other line.
         title: the first comment, if it is not the script of one job.
         epilogue: lines of the user after the job, which may read its exit code from ``$status``.
     """
@@ -221,7 +221,7 @@ class Script:
 
 
 def _runtime_check(runtime: str) -> Iterator[str]:
-    """Ends the script if the runtime, which all jobs start, does not have the hash that is the name of its folder."""
+    """Ends the script unless the runtime, which all jobs share, has the hash that its folder is named after."""
     path, digest = shlex.quote(runtime), posixpath.basename(posixpath.dirname(runtime))
     yield f'[ "$(sha256sum < {path} | head -c 64)" = {digest} ] || {{'
     yield f'echo {path} "is missing or was changed: remove it, and submit the job again" >&2; exit 1; }}'
@@ -235,7 +235,7 @@ def with_epilogue(command: str, epilogue: Iterable[str]) -> Iterator[str]:
     yield "step=$!"
     yield 'wait "$step"; status=$?'
     yield 'while kill -0 "$step" 2>/dev/null; do wait "$step"; status=$?; done'
-    # bash knows the exit code of a step that has ended
+    # bash keeps the exit code of a step that has ended
     yield (
         'wait "$step" 2>/dev/null; last=$?; [ "$last" = 127 ] || status=$last'
         "  # a signal may have interrupted wait"

@@ -1,4 +1,4 @@
-"""A platform on a scheduler that `Scheduler` describes, and how its jobs get into the queue and out of it."""
+"""Platforms on the schedulers that `Scheduler` describes, and how their jobs enter and leave the queue."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class ScheduledJobs(ClusterJobs[QueueEntry]):
         self._queue.expire()
 
     def signal(self, job: JobFiles, name: str) -> None:
-        """A job that runs finds the mark of a stop in its folder. The schedulers would signal all its processes."""
+        """A running job finds the stop mark in its folder: the schedulers would signal all its processes."""
         if name == PREEMPT:
             raise PlatformError(
                 f"a job on {self.name} cannot be preempted by hand",
@@ -111,7 +111,7 @@ class ScheduledJobs(ClusterJobs[QueueEntry]):
 
 
 def over_limit(platform: str, limit: str, *, is_memory: bool = False) -> FailureReport:
-    """The report of a job that its scheduler has ended because it was over a limit."""
+    """The report of a job that its scheduler ended because it exceeded a limit."""
     message = f"{platform} ended the job: it used more {limit} than it had asked for"
     if is_memory:
         hint, code = "Ask for more with platform_options.mem.", 128 + SIGKILL
@@ -121,14 +121,14 @@ def over_limit(platform: str, limit: str, *, is_memory: bool = False) -> Failure
 
 
 def ended_by(message: str, exit_code: int, *, could_start: bool = True) -> FailureReport:
-    """The report of a job that its scheduler has ended, or ``could_start`` not at all."""
+    """The report of a job that its scheduler ended, or, unless ``could_start``, never started."""
     kind = FailureClass.KILLED if could_start else FailureClass.PLATFORM
     hint = RESUBMIT if could_start else f"See {SCHEDULER_LOG} in the folder of the job."
     return FailureReport(kind, message, hint, exit_code=exit_code, time=time.time())
 
 
 class ScheduledPlatform(ClusterPlatform[ScheduledJobs]):
-    """The base of the platforms of such schedulers."""
+    """The base of the platforms on the schedulers that `Scheduler` describes."""
 
     scheduler: ClassVar[Scheduler]
     options: ClassVar[type[BatchOptions]]

@@ -26,15 +26,15 @@ from cloudtrain.spec import TrainingJob
 
 WAITING, RUNNING, ENDED = "waiting", "running", "ended"
 POLL_SECONDS = 5.0
-"""How long an answer of the queue counts."""
+"""How long an answer about the queue is used."""
 END_SECONDS = 120
 """How long the end of a job may take after its grace: the last uploads, and the end of all processes."""
 NO_COMMAND = 127
-"""The exit code of a shell that does not find a command: its ``not found`` is about no job."""
+"""The exit code of a shell that does not find a command: its ``not found`` does not refer to a job."""
 SCHEDULER_LOG = "scheduler.log"
 """The file for the output of a job's scheduler, which writes it when the job has ended.
 
-Its path is relative to the folder of the job, from which it is submitted: schedulers expand variables in paths.
+Its path is relative to the job's folder, from which the job is submitted, because schedulers expand variables in paths.
 """
 
 
@@ -44,11 +44,11 @@ class QueueEntry:
 
     Attributes:
         state: `WAITING`, `RUNNING` or `ENDED`.
-        why: why it is in this state, in a sentence without a full stop; empty if there is none.
-        exit_status: what the scheduler recorded; None if it has none.
+        why: the reason for this state, as a sentence without a full stop; empty if there is none.
+        exit_status: the exit status that the scheduler recorded; None if there is none.
         owner: the user, without the host; empty if only jobs of this user are shown.
-        folder: of its output, which is that from which it was submitted.
-        submitted: in seconds since the epoch.
+        folder: the folder of its output, from which it was submitted.
+        submitted: when it was submitted, in seconds since the epoch.
     """
 
     state: str
@@ -69,30 +69,30 @@ class Scheduler:
     """A scheduler with a shared folder, as data.
 
     Attributes:
-        platform: its name in ``platform``.
+        platform: its name in a job's ``platform``.
         product: its name, for messages.
-        prefix: of a directive, such as ``#PBS``.
+        prefix: the start of a directive, such as ``#PBS``.
         directives: the lines of a job, from its options; those of ``platform_options.directives`` follow.
-        flag: matches a flag at the begin of a directive; its groups are the name.
-        own: the flags that cloudtrain sets itself, with what to do.
+        flag: matches a flag at the beginning of a directive; one of its groups is the name.
+        own: the flags that cloudtrain sets itself, with what to do instead.
         program: the command that submits.
-        submit: its call for the script in the current folder.
-        by_hand: the same, for a user.
+        submit: the command line that submits the script in the current folder.
+        by_hand: that command line, as a user types it.
         asks: the command that lists jobs, for messages.
-        query: its call for the jobs of ``$user``, and maybe others.
-        parse: reads its answer. Raises ValueError if that is cut off, or something else.
-        one: its call for one job, before the number; empty if its answer for an unknown job is the same as no answer.
-        history: the call that shows a job that has ended, before its number; empty if the scheduler forgets it.
-        parse_history: reads that answer, if it is another one.
+        query: the command line that lists the jobs of ``$user``; it may list others too.
+        parse: parses its output. Raises ValueError if that is truncated, or is not such a list.
+        one: the command line for one job, without its number; empty if it answers an unknown job like an error.
+        history: the command line that shows an ended job, without its number; empty if the scheduler keeps none.
+        parse_history: parses the output of ``history``, if ``parse`` cannot.
         delete: the command that takes a job out of the queue, or ends it.
         queues: the command that shows the queues, for users.
         explain: why the scheduler ended a job, from its record; None if it did not.
         unknown: matches an answer for a job that has left the queue.
         no_jobs: the exit codes of an answer without a job.
-        appears_seconds: how long after its submission a job may be missing in an answer.
-        short_name: a job's name as the scheduler takes it.
+        appears_seconds: how long after its submission a job may be missing from an answer.
+        short_name: turns a job's name into one that the scheduler accepts.
         title_last: see `Script`.
-        variables: those that choose a server.
+        variables: the environment variables that choose a server.
     """
 
     platform: str
@@ -152,10 +152,10 @@ class BatchQueue(SharedQueue[QueueEntry, Snapshot]):
         self._scheduler = scheduler
         self.product = scheduler.product
         self._single: dict[str, Standing[QueueEntry]] = {}
-        """The answers for single jobs, after the present answer for all."""
+        """The answers for single jobs, until the next answer for all jobs."""
         self._single_of = -1.0
         self._absent: dict[str, int] = {}
-        """How many times neither a job nor an error was the answer to the number of a job."""
+        """How many queries for a job number were answered with neither a job nor an error."""
 
     def look(self, number: str, since: float) -> Standing[QueueEntry]:
         found = super().look(short_number(number), since)
@@ -169,9 +169,9 @@ class BatchQueue(SharedQueue[QueueEntry, Snapshot]):
             return self._single[number]
 
     def _ask_for(self, number: str, since: float) -> Standing[QueueEntry]:
-        """Look for a job that is not among all jobs: that answer may be a part of one.
+        """Query a job that is missing from the answer for all jobs, which may be incomplete.
 
-        The full number has the name of its server: several clusters may share a folder.
+        The full number contains the server's name, because several clusters may share a folder.
         """
         asked = time.time()
         try:
@@ -229,7 +229,7 @@ class BatchQueue(SharedQueue[QueueEntry, Snapshot]):
             raise PlatformError(f"{delete} failed: {_reason(answer.complaint or answer.text, answer.code)}")
 
     def refusal(self, complaint: str) -> PlatformError:
-        """The error for a job that the scheduler did not take."""
+        """The error for a job that the scheduler did not accept."""
         program, where = self._scheduler.program, self._shell.place or "this machine"
         if re.search(rf"{program}: (command )?not found", complaint):
             return PlatformError(
@@ -244,14 +244,14 @@ class BatchQueue(SharedQueue[QueueEntry, Snapshot]):
 
 
 def _is_unknown(answer: Answer, scheduler: Scheduler) -> bool:
-    """Whether a job is not in the queue."""
+    """Whether an answer reports that a job is not in the queue."""
     return answer.code != NO_COMMAND and bool(scheduler.unknown.search(answer.complaint + answer.text))
 
 
 def _check(answer: Answer, scheduler: Scheduler, *, is_empty: bool) -> None:
-    """Raises PlatformError unless the scheduler has answered: an error is not an empty queue, with any exit code.
+    """Raises PlatformError unless the scheduler answered: an error with any exit code does not mean an empty queue.
 
-    A job that has ended just before leaves no more than an exit code with some versions.
+    For a job that has just ended, some versions return only an exit code.
     """
     lines = [line for line in answer.complaint.splitlines() if line.strip()]
     others = [line for line in lines if answer.code == NO_COMMAND or not scheduler.unknown.search(line)]
@@ -271,10 +271,10 @@ def _reason(complaint: str, code: int) -> str:
 
 
 def short_number(text: str) -> str:
-    """``1234[7].server.example.org`` as ``1234[7]``: servers have several names."""
+    """``1234[7].server.example.org`` as ``1234[7]``: a server may have several names."""
     return text.strip().partition(".")[0]
 
 
 def limit_minutes(job: TrainingJob) -> int | None:
-    """The time limit of a job that has its own, with the time that its end takes; None for that of the queue."""
+    """The time limit of a job with ``max_run``, including the time to end it; None for the queue's limit."""
     return None if job.max_run is None else math.ceil((job.max_run + job.stop_grace + END_SECONDS) / 60)

@@ -1,4 +1,4 @@
-"""Where the commands of a scheduler run, on this machine or on a login node; why a login node could not be reached."""
+"""The shells that run a scheduler's commands, here or on a login node, and the errors of unreachable login nodes."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from cloudtrain.platforms.common.ssh_errors import FAILED, Advice, ssh_error
 
 
 class ConnectionLost(InDoubt):
-    """The answer of a command was lost, or took too long: the command may have been carried out, or not."""
+    """The answer of a command was lost, or took too long: the command may or may not have run."""
 
     is_transient = True
 
@@ -51,7 +51,7 @@ _NEVER_STARTED = re.compile(
 
 
 def connection_error(alias: str, said: str, code: int) -> PlatformError:
-    """The error of a command that did not begin, as far as is known.
+    """The error for a command that did not start, as far as is known.
 
     Args:
         said: the client's error output.
@@ -75,7 +75,7 @@ def connection_error(alias: str, said: str, code: int) -> PlatformError:
 
 
 def lost(alias: str) -> ConnectionLost:
-    """The error of a command that began and did not end."""
+    """The error for a command whose connection broke after it started."""
     return ConnectionLost(
         f"the connection to {alias} broke",
         hint="Run the command again. " + _HINTS[Advice.LOGIN].format(alias=alias),
@@ -121,22 +121,22 @@ class Shell(Protocol):
         """Run ``command`` to its end.
 
         Args:
-            timeout: in seconds. The command is ended after it.
+            timeout: in seconds, after which the command is ended.
 
         Raises PlatformError if the machine cannot be reached; ConnectionLost if the command may have been carried out,
         because it took too long, or the connection broke.
         """
 
     def stream(self, command: str) -> AbstractContextManager[Iterator[bytes]]:
-        """Start ``command``, which may never end, such as ``tail -F``. Gives its output in pieces as they arrive.
+        """Start ``command``, which may never end, such as ``tail -F``. Yields its output in pieces as they arrive.
 
-        An empty piece means that nothing has arrived for a while. The command is ended with the context. Raises
-        PlatformError if the machine cannot be reached, or no longer.
+        An empty piece means that nothing has arrived for a while. The command is ended when the context exits.
+        Raises PlatformError if the machine cannot be reached, or the connection breaks.
         """
 
 
 class LocalShell:
-    """The commands of this machine.
+    """Runs commands on this machine.
 
     Args:
         environ: the environment of the commands; None for that of this process.
@@ -190,7 +190,7 @@ def _program(command: str) -> str:
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
-    """End the shell and what it has started, which are one session."""
+    """End the shell and the processes that it started, which share its process group."""
     with contextlib.suppress(ProcessLookupError, PermissionError):
         signal_group(process.pid, SIGKILL)
     for pipe in (process.stdin, process.stdout, process.stderr):

@@ -1,6 +1,6 @@
 """A shell on a login node, through the user's OpenSSH client.
 
-The login shell there may be any, and may print what it likes: it gets one line without special characters, which
+The login shell there may be any shell, and may print anything. It gets one line without special characters, which
 starts ``/bin/sh``. Markers separate the output of the command from all other output, and show whether the command has
 ended or its connection broke.
 """
@@ -27,7 +27,7 @@ from cloudtrain.platforms.batch.shell import CHUNK, Answer, ConnectionLost, NoAn
 from cloudtrain.storage import state_home
 
 IDLE_SECONDS = 1.0
-"""After how long without output a stream gives an empty piece."""
+"""How long a stream waits for output before it yields an empty piece."""
 
 BEGIN_SECONDS = 60.0
 """How long the login and the startup files of the shell there may take until a command begins."""
@@ -35,7 +35,7 @@ BEGIN_SECONDS = 60.0
 SIZE_SECONDS = 0.5
 """How often the size of an answer is checked."""
 LARGEST_ANSWER = 256 << 20
-"""Bytes of an answer: far more than the small files of all jobs of a user."""
+"""The largest answer in bytes: far more than the small files of all jobs of a user."""
 LARGEST_GREETING = 4 << 20
 """Bytes that may precede the output of a command."""
 
@@ -51,11 +51,11 @@ export PATH; }}
 SESSIONS = 6
 """How many commands of this process run at the same time on a login node: sshd allows 10 in one connection."""
 OPEN_SECONDS = 300.0
-"""How long after a command its connection is taken to be open: well below `control.IDLE`, after which ssh closes it."""
+"""How long after a command its connection is assumed open: much less than `control.IDLE`, when ssh closes it."""
 
 
 class _Turns:
-    """The turns of the threads of this process: the first one opens the connection that all of them share."""
+    """Lets one thread of this process open the connection that all of them share, and limits their sessions."""
 
     def __init__(self) -> None:
         self.opening = threading.Lock()
@@ -68,7 +68,7 @@ class _Turns:
 
 
 _turns: defaultdict[tuple[Path, str], _Turns] = defaultdict(_Turns)
-"""By where the connections' sockets are, and by alias."""
+"""By the state folder, which has the connections' sockets, and by alias."""
 
 
 @contextlib.contextmanager
@@ -143,9 +143,9 @@ class SshShell:
         stdin: bytes,
         timeout: float,
     ) -> bytes:
-        """The output of the process. Raises TimeoutExpired, and PlatformError for one without end.
+        """The output of the process. Raises TimeoutExpired, and PlatformError if the output does not end.
 
-        A command with input is only limited in time: Python cannot stop and go on sending it.
+        A command with input is limited in time only: Python cannot interrupt and resume sending it.
         """
         if stdin:
             return process.communicate(stdin, timeout=timeout)[0]
@@ -170,7 +170,7 @@ class SshShell:
 
     @contextlib.contextmanager
     def stream(self, command: str) -> Iterator[Iterator[bytes]]:
-        """See `Shell.stream`. The pieces end with the command; if the connection breaks, with ConnectionLost.
+        """See `Shell.stream`. The pieces end when the command does. Raises ConnectionLost if the connection breaks.
 
         An empty piece means that nothing has arrived for a while. At the end, the command gets SIGTERM.
         """
@@ -233,7 +233,7 @@ class SshShell:
 
 
 class _Markers:
-    """The frame of a command's output. Output rarely contains NUL, so that a stream holds nothing back."""
+    """The markers around a command's output. They begin with NUL, which output rarely has: streams hold back little."""
 
     def __init__(self) -> None:
         self._mark = os.urandom(8).hex()
@@ -261,7 +261,7 @@ class _Markers:
         return int(ends[-1][1]), self.after_begin(out[: ends[-1].start()])
 
     def split(self, data: bytes) -> tuple[bytes, bytes]:
-        """The output in ``data``, and what may be a part of the end marker."""
+        """Split ``data`` into output, and a rest that may be a part of the end marker."""
         size = len(self._mark) + 6
         start = data.find(b"\0", max(0, len(data) - size)) if data else -1
         full = data.find(f"\0{self._mark})".encode())
@@ -280,7 +280,7 @@ exit $code"""
 
 
 def _while_listening(command: str) -> str:
-    """``command``, which ends when this side closes its input: also if this process is killed."""
+    """``command``, ended when this side closes its input, which also happens if this process is killed."""
     return _LISTEN.format(command=command)
 
 

@@ -1,7 +1,7 @@
-"""The way of a job into a scheduler's queue: first its folder, then the submission, then the number of that.
+"""How a job gets into a scheduler's queue: its folder is written, then it is submitted, then its number is recorded.
 
-A submission may succeed without an answer: the command times out, the connection breaks, the client is killed. So the
-folder stays, and the job is looked for in the queue, by its folder and its name.
+A submission may succeed although its answer is lost: the command times out, the connection breaks, or the client is
+killed. Therefore the folder is kept, and the queue is searched for the job by its folder and its name.
 """
 
 from __future__ import annotations
@@ -39,11 +39,11 @@ from cloudtrain.storage import state_home
 
 SCRIPT = "job.sh"
 SHOWN = 5
-"""Variables that the log names."""
+"""How many variables the log names."""
 
 
 def place_job(cluster: Cluster, draft: JobFiles, request: Request) -> None:
-    """Write all files of a job into its folder, and what it shares with others next to it."""
+    """Write all files of a job into its folder, and put the files that it shares with other jobs onto the cluster."""
     _provide(cluster, request)
     draft.write(SCRIPT, request.body["script"].encode())
     if request.secrets:
@@ -54,7 +54,7 @@ def place_job(cluster: Cluster, draft: JobFiles, request: Request) -> None:
 
 
 def forget_secrets(cluster: Cluster, job: JobFiles) -> None:
-    """Empty the file with the secrets of a job that has ended without its batch step, which removes it."""
+    """Empty the secrets file of a job that ended without its batch step, which otherwise removes the file."""
     if job.exists(SECRETS):
         cluster.root.write_private(f"{job.name}/{SECRETS}", secrets_to_json({}))
 
@@ -80,7 +80,7 @@ def _left_out(names: Sequence[str]) -> str:
 
 ATTEMPTS = 3
 ANSWER_GRACE = 10.0
-"""Seconds that an answer may take in addition, on its way."""
+"""Additional seconds for the transfer of an answer."""
 _UNKNOWN = 75
 
 _SCRIPT = """cd {folder} || exit
@@ -102,15 +102,15 @@ exit $code
 def run_once(
     shell: Shell, folder: str, command: str, *, timeout: float = 60, program: str = "the command"
 ) -> Answer:
-    """The answer of ``command``, which runs in ``folder`` once, however often the connection breaks.
+    """Run ``command`` once in ``folder``, however often the connection breaks.
 
-    The command leaves its answer in the folder. After a broken connection, the next one finds it there.
+    The answer is written into the folder, where the next attempt finds it after a broken connection.
 
     Args:
         timeout: in seconds.
         program: for messages.
 
-    Raises ConnectionLost if it stays unknown whether it was carried out, PlatformError if it was not.
+    Raises ConnectionLost if it is unknown whether the command ran, PlatformError if it did not.
     """
     if not shell.place:  # without a connection that could break
         return shell.run(f"cd {shlex.quote(folder)} || exit\n{command}", timeout=timeout)
@@ -136,12 +136,12 @@ def run_once(
 
 
 SUBMIT_SECONDS = 300.0
-"""How long a submission may take, with a connection that breaks. After that, a job that is not in the queue never gets
+"""How long a submission may take, including broken connections. A job that is not in the queue by then never gets
 there."""
 
 
 def never_queued(product: str) -> FailureReport:
-    """The report of a job that `find_unrecorded` does not find."""
+    """The report of a job that never reached the queue."""
     return FailureReport(
         FailureClass.PLATFORM,
         f"the job was never submitted: it is not in the queue of {product}, and the command that submitted it was "
@@ -153,9 +153,9 @@ def never_queued(product: str) -> FailureReport:
 
 
 def recorded(job: JobFiles) -> list[Submission]:
-    """The submissions of the job that may be in the queue: one that runs, and those that may continue it.
+    """The submissions of the job that may be in the queue: a running one, and those that may continue it.
 
-    Those of a client that was lost before it recorded them are in the answers that the command left there.
+    If the client was lost before it recorded a submission, the command's answer in the job's folder has its number.
     """
     known = parse_submissions(job.read(SUBMISSIONS))
     numbers = {one.number for one in known}
@@ -166,15 +166,15 @@ def recorded(job: JobFiles) -> list[Submission]:
 
 
 def record(job: JobFiles, submissions: Sequence[Submission]) -> None:
-    """Write the submissions of a job down. On a full disk, the answers of the command are left."""
+    """Record the submissions of a job. If the disk is full, only the answers of the command remain."""
     with contextlib.suppress(OSError):
         job.write(SUBMISSIONS, submissions_to_json(submissions))
 
 
 def is_same(found: Named, names: Sequence[str], folders: Sequence[str]) -> bool:
-    """Whether a job with the right number is the right one, by its name, or if someone has changed that, its folder.
+    """Whether a job with the right number is the right one, by its name, or by its folder if it was renamed.
 
-    Schedulers give numbers again: after the loss of their state, or when a counter is full. True without a name.
+    Schedulers reuse numbers after the loss of their state, or when a counter overflows. True for a job without a name.
     """
     return not found.name or found.name in names or posixpath.basename(found.folder) in folders
 
@@ -192,7 +192,7 @@ def find_by_folder(
         if is_here and is_folder:
             is_folder = os.path.realpath(row.folder) == os.path.realpath(folder)
         is_new = row.submitted is None or row.submitted > since - SKEW_SECONDS
-        # without a folder, the name has to do: one that has ended may be an earlier job of that name
+        # without a folder, only the name is compared, but an ended job may be an earlier one of that name
         is_it = is_folder if row.folder else not row.is_ended
         if row.name in names and is_it and is_new:
             return number

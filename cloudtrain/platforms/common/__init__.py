@@ -1,1 +1,1 @@
-"""The parts that platforms share: requests, channels, the bundled runtime, logs, and reports of failures."""
+"""Code that the platforms share: requests, channels, the bundled runtime, logs, and reports of failures."""

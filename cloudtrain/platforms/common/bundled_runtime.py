@@ -1,4 +1,4 @@
-"""The requirements of cloudtrain's bundled runtime on a job in a container."""
+"""The requirements that a job in a container must meet for cloudtrain's bundled runtime."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ RUNTIME_PATH = f"{DEFAULT_BASE}/input/data/{RUNTIME_CHANNEL}/{RUNTIME_FILE}"
 SOURCE_CHANNEL = "code"
 """The channel of the source's archive."""
 
-# SageMaker takes 256 characters in a string, in one line. What follows a script is its $0. -S: what `site` does takes
-# longer than all the rest, and is of use only to the Python that becomes the runtime.
+# SageMaker allows 256 characters in a string, in one line. The argument after a script is its $0. -S skips `site`,
+# which takes longer than all the rest, and is needed only by the Python that becomes the runtime.
 _START = (
     'for p in python3 python; do "$p" -Sc "import sys; sys.exit(sys.version_info < (3, 9))" 2>/dev/null'
     ' && exec "$p" -S "$0"; done;'

@@ -19,7 +19,7 @@ MODEL_FOLDER = f"{DEFAULT_BASE}/model"
 
 
 def model_dir(job: TrainingJob, output_path: str = "") -> dict[str, str]:
-    """The field ``model_dir``, and for TensorFlow a default, unless the user's hyperparameters have one.
+    """The job's ``model_dir``, or a default for TensorFlow unless the user's hyperparameters set it.
 
     The default is that of the SageMaker SDK: the job's prefix in S3, or the host's disk for ranks that MPI starts.
 
@@ -88,7 +88,7 @@ def encoded_hyperparameters(job: TrainingJob, region: str = "", output_path: str
     """All hyperparameters for cloudtrain's runtime: the user's, and those of the platform.
 
     Args:
-        output_path: where `model_dir` may be by default.
+        output_path: see `model_dir`.
 
     Raises:
         InvalidJob: as `launcher_of` does.

@@ -48,14 +48,14 @@ _CHOSEN_BY = {
 
 
 def ignored_fields(platform: str, job: TrainingJob) -> list[str]:
-    """A warning, one sentence, for the fields of ``job`` that have no effect on ``platform``, a supervised one."""
+    """Warnings, of one sentence each, about the fields of ``job`` that a supervised ``platform`` ignores."""
     if platform not in (*_CHOSEN_BY, "slurm"):
         return []
     given, found = job.to_dict(), []
     kinds = types_of(job)
     if kinds and platform in _CHOSEN_BY:
         found.append(f"instance_type: {', '.join(kinds)} has no effect on {platform}: {_CHOSEN_BY[platform]}")
-    of_images = "compiler_config"  # of AWS, which a container may have
+    of_images = "compiler_config"  # of AWS's images, which a container may run
     names = [
         name
         for name in (*_OF_CLOUDS, *OF_SAGEMAKER)

@@ -10,7 +10,7 @@ from functools import partial
 from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
 AT_ONCE = 40
-"""Streams in a round, unless more of them are busy."""
+"""The number of streams in a round, unless more are busy."""
 BUSY_SECONDS = 60.0
 """How long a stream counts as busy after its last events."""
 HELD_EVENTS = 300_000
@@ -26,11 +26,11 @@ class Event(NamedTuple):
 
 
 Page = tuple[list[Any], bool]
-"""Events, and whether no more are available yet. All events of a merge have a ``time``, in one unit."""
+"""Events, and whether these are all that are available so far. The ``time`` of all events of a merge has one unit."""
 
 
 class LogStream(Protocol):
-    """The log of one host, from one of its starts."""
+    """The log of one start of a host."""
 
     name: str
 
@@ -40,14 +40,14 @@ class LogStream(Protocol):
 
     @property
     def order(self) -> tuple[str, int, str]:
-        """Sorts streams, to order events of the same time."""
+        """The sort key of streams, which orders events with equal times."""
 
     def next_page(self, limit: int, until: float, *, is_partial: bool) -> Page:
         """The next events, at most ``limit``. After an error, the next call requests the same ones.
 
         Args:
             until: milliseconds since the epoch. A page with a later event is the stream's last in this round.
-            is_partial: another round follows. Later events are held for it, and the stream need not be read to its end.
+            is_partial: whether another round follows, for which later events are held. The stream may then end early.
         """
 
 
@@ -55,14 +55,14 @@ S = TypeVar("S", bound=LogStream)
 
 
 class Turns:
-    """Busy streams are read in every round, and quiet ones in turns: each round adds a fourth of the busy."""
+    """Busy streams are read in every round, quiet ones in turns: at least a quarter as many as there are busy ones."""
 
     def __init__(self) -> None:
         self._read_at: dict[str, float] = {}
         self._busy_until: dict[str, float] = {}
 
     def due(self, streams: Sequence[S]) -> list[S]:
-        """The streams of the next round, in the same order. A stream that was never read is among them."""
+        """The streams of the next round, in the same order. They include all that were never read."""
         now = time.monotonic()
         busy = {stream.name for stream in streams if self._busy_until.get(stream.name, now + 1) > now}
         quiet = [stream.name for stream in streams if stream.name not in busy]
@@ -111,7 +111,7 @@ class LogMerge(Generic[S]):
 
         Args:
             find: whether to look for new streams first.
-            is_partial: another round follows: quiet streams may be left to it, and events of this moment.
+            is_partial: whether another round follows, to which quiet streams and the newest events may be left.
         """
         self.trouble = None
         if find:

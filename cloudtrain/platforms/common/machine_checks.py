@@ -27,7 +27,7 @@ def check_disk() -> Finding:
 
 
 def immediately(check: Callable[[], Finding]) -> Finding:
-    """The result of a check that does not wait for storage that is unavailable: that is what it looks for."""
+    """The result of a check that reports unavailable storage rather than waiting for it."""
     with using(Patience(0)):
         return check()
 

@@ -11,9 +11,9 @@ from cloudtrain.errors import InvalidJob
 
 
 def shares_of_machine(gpus: Sequence[str], jobs: int, per_host: int | None) -> int:
-    """The number of shares of this machine, the only host of some jobs, and of its GPUs.
+    """The number of shares into which some jobs divide this machine, which is their only host, and its GPUs.
 
-    Raises InvalidJob if there are more jobs than shares, or than GPUs while nothing says that jobs may share a GPU.
+    Raises InvalidJob if there are more jobs than shares, or more jobs than GPUs and ``per_host`` is None.
     """
     if per_host is not None and jobs > per_host:
         raise InvalidJob(
@@ -32,7 +32,7 @@ def with_share(fields: Mapping[str, Any], number: int, shares: int, port: int) -
     """The fields of the job that has the share ``number`` of the GPUs of its hosts.
 
     Args:
-        port: the ``master_port`` of the job. Raises InvalidJob if it is given: it is free for one job only.
+        port: the ``master_port`` of the job. Raises InvalidJob if it is set, because only one job can use it.
     """
     if shares == 1:
         return fields

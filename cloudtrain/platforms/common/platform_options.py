@@ -1,4 +1,4 @@
-"""The ``platform_options`` of each built-in platform, and the error for those of another."""
+"""The ``platform_options`` of each built-in platform, and the error for an option of another platform."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _STRUCTS = {
     "lsf": "lsf.platform:LsfOptions",
     "kubernetes": "kubernetes.options:KubernetesOptions",
 }
-"""Where the options of each platform are. The order is that in which errors name the platforms."""
+"""The module and struct of each platform's options, in the order in which errors name the platforms."""
 
 GPUS = {
     "local": "Its ranks see all GPUs of the machine. Set --processes-per-host to the number of GPUs to use.",

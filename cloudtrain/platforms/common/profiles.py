@@ -27,7 +27,7 @@ NO_TYPES = ("local", "local_gpu")
 
 Options = Mapping[str, Any]
 OfType = Callable[[TrainingJob, Mapping[str, Any], Options], dict[str, Any]]
-"""From a job, the table of instance types, and the options of the job and its profile, to the options of its type."""
+"""Maps a job, the table of instance types, and the options of the job and its profile to the options of its type."""
 
 
 class Section(Struct, frozen=True, forbid_unknown_fields=True):
@@ -37,7 +37,7 @@ class Section(Struct, frozen=True, forbid_unknown_fields=True):
     instance_types: dict[str, dict[str, Any]] = {}
 
     def types(self, profile: str) -> dict[str, dict[str, Any]]:
-        """The options by instance type; those of the profile go before."""
+        """The options by instance type; those of the profile take precedence."""
         own = self.profiles[profile].get(INSTANCE_TYPES, {}) if profile else {}
         return {**self.instance_types, **own}
 
@@ -47,13 +47,13 @@ class ProfileFile:
     """The section of one platform in the config file."""
 
     name: str
-    """Of the section."""
+    """The name of the section."""
     options: type[Struct]
-    """The options of a job on the platform, each of which a profile may have."""
+    """The options of a job on the platform, each of which a profile may set."""
     alternatives: tuple[tuple[str, ...], ...] = ()
-    """Options that set the same in different ways: one of a job replaces those of a profile."""
+    """Options that set one thing in different ways: one that a job sets replaces the others in a profile."""
     together: tuple[tuple[str, ...], ...] = ()
-    """Alternatives that complete each other."""
+    """Alternatives that may be combined."""
 
     def read(self) -> Section:
         """Raises InvalidJob, which names the file and the key."""
@@ -72,7 +72,7 @@ class ProfileFile:
         return section
 
     def merged(self, *layers: Options) -> dict[str, Any]:
-        """The options of all layers; later ones win, and add to mappings."""
+        """The options of all layers. Later layers override earlier ones; mappings are merged."""
         merged: dict[str, Any] = {}
         for layer in layers:
             for group in self.alternatives:
@@ -92,10 +92,10 @@ class ProfileFile:
         return merged
 
     def applied(self, job: TrainingJob, section: Section, name: str, of_type: OfType) -> TrainingJob:
-        """``job`` with the options of its profile and its instance type below its own.
+        """``job`` with the options of its profile and its instance type; its own options take precedence.
 
         Args:
-            name: of the profile; empty for none.
+            name: the name of the profile; empty for none.
             of_type: the options of the job's instance type.
         """
         own = job.platform_options

@@ -18,7 +18,7 @@ from cloudtrain.storage import join_uri
 def new_request(platform: str, job: TrainingJob, body: Mapping[str, Any]) -> Request:
     """The request with ``body``. Likely secrets in the job's environment are moved to ``secrets``.
 
-    The values of the job's own ``secrets`` are added where it is submitted: rendering reads no environment.
+    The values of the job's own ``secrets`` are added on submission, because rendering does not read the environment.
     """
     assert job.job_name, "a job is named before it is rendered"
     secrets = {name: value for name, value in job.environment.items() if is_secret(name, value)}
@@ -141,7 +141,8 @@ def check_channels(job: TrainingJob, platform: str) -> None:
 def channel_entries(job: TrainingJob) -> dict[str, dict[str, Any]]:
     """The channels of a job that `check_channels` has passed, by name.
 
-    Each has its ``uri``; the other fields are those of ``inputdataconfig.json``. A model to start from is in files.
+    Each has its ``uri``; the other fields are those of ``inputdataconfig.json``. A model to start from is provided as
+    files.
     """
     modes = {name: job.input_mode if name in job.inputs else "File" for name in job.channels}
     return {name: _entry(modes[name], _files(channel)) for name, channel in job.channels.items()}

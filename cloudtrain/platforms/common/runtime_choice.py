@@ -18,7 +18,7 @@ def choose_runtime(job: TrainingJob) -> Literal["cloudtrain", "toolkit"]:
     """The job's ``runtime``, or the one that runs in its image.
 
     Raises:
-        InvalidJob: the image's Python is too old for cloudtrain's runtime, and it has no toolkit or the job wants none.
+        InvalidJob: the image's Python is too old for cloudtrain's runtime, and the toolkit is missing or excluded.
     """
     # without a script there is nothing for cloudtrain's runtime to run: the image has its own program
     wanted = job.runtime or ("toolkit" if not job.entry_point or _has_library(job) else "cloudtrain")
@@ -38,7 +38,7 @@ def choose_runtime(job: TrainingJob) -> Literal["cloudtrain", "toolkit"]:
 
 
 def runtime_warnings(job: TrainingJob) -> list[str]:
-    """A warning, one sentence, if the image's Python, or a library of the image, decides what starts the script."""
+    """A warning of one sentence if the image's Python, or a library of the image, decides what starts the script."""
     if job.runtime or not job.entry_point:
         return []
     if _has_library(job):
@@ -56,7 +56,7 @@ def runtime_warnings(job: TrainingJob) -> list[str]:
 
 @contextmanager
 def explained(job: TrainingJob) -> Iterator[None]:
-    """Explains why the toolkit runs a job, in an error about what it cannot do."""
+    """Adds the reason why the toolkit runs a job to an error about what the toolkit cannot do."""
     try:
         yield
     except InvalidJob as error:
@@ -77,7 +77,7 @@ def _has_library(job: TrainingJob) -> bool:
 
 
 def _may_have_toolkit(job: TrainingJob) -> bool:
-    """Whether the image has the toolkit, or is one of the user's for a framework or SageMaker, which may have it."""
+    """Whether the image has the toolkit, or may have it as the user's own image for a framework or SageMaker."""
     found = has_toolkit(job)
     return bool(found or (found is None and (job.framework or job.platform == "sagemaker")))
 

@@ -53,11 +53,11 @@ _KNOWN = (
     (r"Connection refused", "{name} does not accept connections", Advice.REACH),
     (r"(No route to host|Network is unreachable)", "{name} cannot be reached: {found}", Advice.REACH),
 )
-"""Patterns of error output, the first one that matches; the message; the advice."""
+"""Patterns of error output, of which the first match counts, each with its message and advice."""
 
 
 def ssh_error(printed: str, name: str) -> tuple[str, Advice] | None:
-    """Why the client could not connect to ``name``; None if what it ``printed`` is not in the table."""
+    """Why the client could not connect to ``name``; None if no pattern matches what it ``printed``."""
     for pattern, message, advice in _KNOWN:
         if match := re.search(pattern, printed):
             found = match[1] if match.groups() and match[1] else ""

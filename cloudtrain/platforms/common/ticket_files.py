@@ -1,4 +1,4 @@
-"""Where each job is, as the client remembers it: one small file for each job, without secrets."""
+"""The tickets, which record where the client's jobs are: one small file for each job, without secrets."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class TicketFiles(ABC, Generic[T]):
         self._path(job_name).unlink(missing_ok=True)
 
     def restore(self, job_name: str, ticket: T | None) -> None:
-        """Write the ticket that the job had before; None if it had none."""
+        """Restore the ticket that the job had before; None if it had none."""
         if ticket is None:
             self.remove(job_name)
         else:

@@ -85,7 +85,7 @@ def _encode(job: TrainingJob) -> dict[str, str]:
     The SDK follows the same rule, except that it passes lists and dicts to an image in Python's syntax.
     """
     if job.hyperparameter_encoding == "json" and job.entry_point:
-        # the toolkit spells only values that are not strings
+        # the toolkit passes strings on unchanged, and formats only other values
         texts = job.hyperparameters.items()
         return _as_json({key: one if isinstance(one, str) else json.dumps(one) for key, one in texts})
     if job.framework or job.source_dir:
@@ -102,10 +102,10 @@ def _as_json(values: dict[str, Any]) -> dict[str, str]:
 
 _FAMILIES = ("p3", "p3dn", "g4dn", "p4d", "g5")
 _XLA_SINCE = {"pytorch": (1, 12), "huggingface": (1, 11)}
-"""The first versions of PyTorch whose ranks PyTorch XLA starts. Before, the compiler has its own launchers."""
+"""The first versions of PyTorch with which PyTorch XLA starts the ranks. Before, the compiler had its own launchers."""
 
 _TENSORFLOW = (2, 9), (2, 12)
-"""The first version of TensorFlow whose image has the compiler, and the first without."""
+"""The first version of TensorFlow whose image has the compiler, and the first one without it."""
 
 _LEAVE_OUT = (
     "Leave compiler_config out, and call torch.compile or tf.function(jit_compile=True) in the script."

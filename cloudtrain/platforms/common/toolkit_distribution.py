@@ -22,7 +22,7 @@ _FRAMEWORKS = {
 """The frameworks whose toolkit supports a distribution. All toolkits support the distributions not listed."""
 
 _ONE_PROCESS = ("sklearn", "xgboost")
-"""The frameworks whose toolkit starts the script once on each host, and has no distribution."""
+"""The frameworks whose toolkit starts the script once on each host, and supports no distribution."""
 
 _MIRRORED_SINCE = (2, 9)
 """The first version of TensorFlow whose toolkit supports ``MultiWorkerMirroredStrategy``."""
@@ -54,7 +54,7 @@ def distribution_hyperparameters(job: TrainingJob) -> dict[str, Any]:
 
 
 def _launched_by_library(distribution: Distribution) -> Distribution:
-    """``pytorchddp`` is the launcher of the data parallel library."""
+    """``distribution`` with the data parallel library, whose launcher ``pytorchddp`` is."""
     ddp = distribution.pytorchddp
     assert ddp
     library = SmDistributed(dataparallel=DataParallel(ddp.enabled, ddp.custom_mpi_options))

@@ -1,4 +1,4 @@
-"""The supervisor's end of a connection to a host: `cloudtrain.runtime.start.remote` is the other one."""
+"""The supervisor's end of a connection to a host. The other end is `cloudtrain.runtime.start.remote`."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from cloudtrain.runtime.start.messages import Beat, Message
 
 CONNECT_SECONDS = 10
 ANSWER_SECONDS = CONNECT_SECONDS + 10.0
-"""How long a host may take to connect, and be silent at first."""
+"""How long a host may take to connect and send its first message."""
 OPTIONS = (
     "-T",
     "-o", "BatchMode=yes",
@@ -34,9 +34,9 @@ OPTIONS = (
     "-o", "ControlMaster=no",
     "-o", "EscapeChar=none",
 )  # fmt: skip
-"""After the user's own options, which win: ssh takes the first value of an option."""
+"""They follow the user's own options, which take precedence: ssh uses the first value of an option."""
 
-# Python 2 has to understand this too. A buffer of one byte: nothing is read that belongs to the messages
+# must be valid in Python 2 too. With a buffer of one byte, it reads nothing of the messages that follow
 _BOOT = (
     "import sys,io;v=sys.version_info[:2];"
     "v>=(3,9) or sys.exit('cloudtrain: this is Python %d.%d'%v);"
@@ -60,11 +60,11 @@ _SENT = (
     "cloudtrain.runtime.start.messages",
     "cloudtrain.runtime.start.remote",
 )
-"""The modules that a host needs to describe itself, each after those that it imports. The last one is its program."""
+"""The modules that a host needs to describe itself, each after those that it imports. The last one is the program."""
 MOST_LOGIN_TEXT = 1 << 24
 """Bytes that login scripts may print."""
 MOST_WAITING = 64
-"""Messages of a host that have not been handled, before no more are read."""
+"""How many messages of a host may wait to be handled before no more are read."""
 CLOSE_SECONDS = 1.0
 
 NOT_OURS = "it sent something else than cloudtrain's messages"
@@ -94,7 +94,7 @@ class Problem:
 
 @cache
 def _program() -> bytes:
-    """The program that a host runs, with the sources of all that it imports."""
+    """The program that a host runs, with the sources of all modules that it imports."""
     sources = []
     for name in _SENT:
         spec = find_spec(name)
@@ -104,7 +104,7 @@ def _program() -> bytes:
 
 
 class Connection:
-    """One ssh process, with the program that it runs on the host. Threads may send, and one receives.
+    """One ssh process, with the program that it runs on the host. Any thread may send; one receives.
 
     Args:
         ssh: the command of the ssh client with the user's options.
@@ -123,7 +123,7 @@ class Connection:
         ]
         self._why = ""
         self._inbox: queue.Queue[Message | bytes | str] = queue.Queue(MOST_WAITING)
-        """Messages, lines of output, and the reason of the end."""
+        """Messages, lines of output, and the reason why the connection ended."""
         self._login_text = b""
         self._skipped = 0
         """Bytes that were received before the first message, and are not kept."""
@@ -142,7 +142,7 @@ class Connection:
             self._inbox.put(self._why)
 
     def open(self, inquiry: Message) -> None:
-        """Send the program and the question about the host. Does not wait."""
+        """Send the program and the inquiry. Does not wait."""
         if self._link:
             program = _program()
             self._link.start(b"%d\n%b" % (len(program), program))
@@ -154,7 +154,7 @@ class Connection:
             self._link.send(message)
 
     def limit_silence(self, seconds: float) -> None:
-        """The connection counts as ended after this number of seconds without a message."""
+        """Consider the connection ended after this number of seconds without a message."""
         if self._link:
             self._link.timeout = seconds
 
@@ -176,7 +176,7 @@ class Connection:
     def receive(self, within: float | None = None) -> Message | bytes:
         """The next message that is not a beat, or whole lines of output.
 
-        Raises HostDisconnected, also if neither arrives ``within`` seconds.
+        Raises HostDisconnected if the connection ended, or neither arrives ``within`` seconds.
         """
         try:
             found = self._inbox.get(timeout=within)
@@ -187,7 +187,7 @@ class Connection:
         return found
 
     def close(self, seconds: float = 0.0) -> None:
-        """End the connection, and what it runs on the host. ``seconds``: let the host end by itself for so long."""
+        """End the connection and its program on the host, which first has ``seconds`` to end by itself."""
         if self._link is None:
             return
         self._link.hang_up()
@@ -201,10 +201,10 @@ class Connection:
             with contextlib.suppress(queue.Empty):
                 self._inbox.get(timeout=0.01)
         with contextlib.suppress(queue.Full):
-            self._inbox.put_nowait("the connection was closed")  # for a thread that receives
+            self._inbox.put_nowait("the connection was closed")  # wakes a thread that receives
 
     def problem(self) -> Problem:
-        """Why the connection has ended or gives no answer, as far as ssh or the host's shell prints it."""
+        """Why the connection has ended or gives no answer, as far as the output of ssh or the host's shell shows it."""
         name, lines = self.host.name, self._complaint()
         text = "\n".join(lines)
         last = lines[-1] if lines else ""

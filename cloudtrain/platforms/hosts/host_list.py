@@ -58,7 +58,7 @@ class NamedHost:
 def parse_hosts(hosts: str | Sequence[str], where: str = "platform_options.hosts") -> list[NamedHost]:
     """The hosts of ``server1:4,server2:4``, or of a list of such names, in their order.
 
-    A name that is repeated has the sum of its slots. Raises InvalidJob, which names ``where``.
+    The slots of a repeated name are added. Raises InvalidJob, which names ``where``.
 
     >>> [str(host) for host in parse_hosts("b:2,a:2")]
     ['b:2', 'a:2']

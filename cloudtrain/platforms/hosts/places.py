@@ -1,4 +1,4 @@
-"""The hosts of jobs that run at the same time: each has its own, or a share of one."""
+"""The hosts of jobs that run at the same time: each job has its own hosts, or a share of one."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def placed(fields: Mapping[str, Any], number: int, jobs: int, per_host: int | No
     options = HostsOptions.of(job)
     shares = per_host or 1
     if jobs == shares == 1 and options.hostfile is None:
-        return fields  # all hosts: also those of another allocation, if the sweep is continued there
+        return fields  # all hosts, even if the sweep is continued in another allocation
     hosts = options.named_hosts()
     if jobs > 1:
         _check_names(hosts)
@@ -36,7 +36,7 @@ def placed(fields: Mapping[str, Any], number: int, jobs: int, per_host: int | No
 
 
 def _own(job: TrainingJob, hosts: list[NamedHost], number: int, jobs: int) -> list[NamedHost]:
-    """The hosts of a job that shares none: as many as it needs, or equally many for each job."""
+    """The hosts of a job that shares none: as many as it needs, or an equal number for each job."""
     is_counted = bool(job.instance_groups) or job.host_count > 1
     wanted = job.host_count + job.spare_hosts
     size = wanted if is_counted else max(len(hosts) // jobs, wanted)
@@ -52,7 +52,7 @@ def _own(job: TrainingJob, hosts: list[NamedHost], number: int, jobs: int) -> li
 
 
 def _shared(job: TrainingJob, hosts: list[NamedHost], number: int, jobs: int, shares: int) -> NamedHost:
-    """The host of a job that has a share of it, with its share of the slots."""
+    """The host that a job shares with others, with the job's share of the slots."""
     if job.instance_groups or job.host_count > 1 or job.spare_hosts:
         raise InvalidJob(
             f"trials_per_host: {shares}, but each trial needs {job.host_count + job.spare_hosts} whole hosts",

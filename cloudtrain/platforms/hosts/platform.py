@@ -20,7 +20,7 @@ from cloudtrain.spec import TrainingJob
 
 
 class HostsPlatform(MachinePlatform):
-    """Runs jobs on a list of hosts. Their supervisor is a process of this machine."""
+    """Runs jobs on a list of hosts. Their supervisor is a process on this machine."""
 
     name = rendering.NAME
     why_no_spare_hosts = why_no_fewer_hosts = ""
@@ -37,9 +37,9 @@ class HostsPlatform(MachinePlatform):
         return placed(fields, number, jobs, per_host)
 
     def offers(self) -> list[HostOffer]:
-        """See `Offers`: those in the config file, or of the allocation, as they describe themselves.
+        """See `Offers`: the hosts in the config file or the allocation, with the GPUs that they report.
 
-        Warns of a host that does not answer. Raises InvalidJob if none is named, PlatformError if none answers.
+        Warns about each host that does not answer. Raises InvalidJob if none is named, PlatformError if none answers.
         """
         from cloudtrain.platforms.hosts.probe import find_gpus
 

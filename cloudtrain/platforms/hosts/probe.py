@@ -1,4 +1,4 @@
-"""Queries all hosts of a job for facts, at the same time: when it starts, and in checks before that."""
+"""Queries all hosts of a job for facts in parallel, when the job starts, and in checks before that."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ from cloudtrain.platforms.hosts.transfer import check_size, local_paths
 from cloudtrain.runtime.start.messages import Facts, Inquiry, Refused
 
 FACTS_SECONDS = 60.0
-"""How long a host that is not silent may take to answer: its file system may hang."""
+"""How long a connected host may take to answer, because its file system may hang."""
 LITTLE_SPACE = 200 << 20
-"""Free bytes that a host needs at least."""
+"""The free bytes that a host must have."""
 LARGE_SKEW = 5.0
-"""Seconds between two clocks that are worth a warning."""
+"""The difference between two clocks, in seconds, above which to warn."""
 USE_ADDRESSES = "Use addresses instead of names, or make the names known on every host."
 
 
@@ -52,7 +52,7 @@ class Question:
 
 @dataclass
 class Answers:
-    """The connections that answered, the answers, and the problems of the others, by name."""
+    """The connections that answered, the answers, and the problems of the other hosts, by name."""
 
     connections: dict[str, Connection] = field(default_factory=dict)
     facts: dict[str, Facts] = field(default_factory=dict)
@@ -60,7 +60,7 @@ class Answers:
     """How many seconds the clock of a host is ahead of this machine's."""
     problems: dict[str, Problem] = field(default_factory=dict)
     address: str = ""
-    """The leader's address, by which all hosts reach it; empty for a single host."""
+    """The address at which all hosts reach the leader; empty for a single host."""
 
     def close(self) -> None:
         for connection in self.connections.values():
@@ -83,7 +83,7 @@ class Answers:
 
 
 def ask(question: Question) -> Answers:
-    """Connect to every host that is not this machine. Those with an answer stay connected: close them."""
+    """Connect to every host that is not this machine. Those that answer stay connected until the caller closes them."""
     found = Answers()
     connections = [Connection(host, question.ssh, question.python) for host in question.remote]
     for connection in connections:
@@ -111,7 +111,7 @@ def ask(question: Question) -> Answers:
 
 
 def hear(connection: Connection, question: Question, found: Answers) -> Problem | None:
-    """Wait for the answer of one host, in a thread. Returns why it cannot take part."""
+    """Wait for the answer of one host, in a thread. Returns why it cannot take part, if so."""
     name = connection.host.name
     try:
         answer = connection.receive(FACTS_SECONDS)
@@ -149,7 +149,7 @@ def _judge(name: str, facts: Facts, question: Question) -> Problem | None:
 
 
 def _find_leader(question: Question, found: Answers) -> tuple[str, Problem] | None:
-    """Set the address of the leader, as the other hosts resolve its name. Returns the host with a problem."""
+    """Set the address of the leader, as the other hosts resolve its name. Returns a host that cannot reach it."""
     leader = question.hosts[0]
     here = leader.is_this_machine
     own = own_addresses() if here else found.facts[leader.name].addresses
@@ -201,7 +201,7 @@ def question_of(body: Mapping[str, Any], modules: Sequence[str] = ()) -> Questio
 
 @contextlib.contextmanager
 def with_token(question: Question) -> Iterator[Question]:
-    """``question`` with a new file in the shared folder, if the job has one: hosts that see it see the same folder.
+    """``question`` with a new file in the shared folder, if the job has one: hosts that see it share the folder.
 
     Raises PlatformError if this machine cannot write there, or another user could replace what it writes.
     """
@@ -228,7 +228,7 @@ def with_token(question: Question) -> Iterator[Question]:
 
 @contextlib.contextmanager
 def safe_folder() -> Iterator[None]:
-    """Report a folder of the shared one that another user could replace. Raises PlatformError."""
+    """Report a shared folder, or one in it, that another user could replace. Raises PlatformError."""
     try:
         yield
     except FolderIsOpen as error:
@@ -243,7 +243,7 @@ def safe_folder() -> Iterator[None]:
 
 
 def find_gpus(body: Mapping[str, Any]) -> tuple[dict[str, list[str]], list[Problem]]:
-    """The models of the GPUs of each host that answers, and the problems of the others. Nothing is written there."""
+    """The models of the GPUs of each host that answers, and the problems of the others. Writes nothing on the hosts."""
     question = question_of({**body, "folder": ""})
     found = ask(replace(question, inquiry=Inquiry(gpus=True)))
     found.close()
@@ -263,7 +263,7 @@ def check_hosts(body: Mapping[str, Any]) -> None:
 
 
 def remote_checks(body: Mapping[str, Any], imports: Sequence[str]) -> dict[str, Check]:
-    """A check for every host of a request that is not this machine, from one question to all."""
+    """A check for every host of a request except this machine. All of them share one query."""
     question = question_of(body, imports)
     answers = Once(partial(_answers, question))
     return {f"host {host.name}": partial(_check, host.name, answers) for host in question.remote}

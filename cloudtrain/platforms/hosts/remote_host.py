@@ -69,13 +69,13 @@ class RefusedHost:
 
 
 class RemoteHost:
-    """A `RunningHost`, which a thread serves.
+    """A `RunningHost` at the other end of a connection, which a thread serves.
 
     Args:
         paths: the host's folder on this machine.
-        arrivals: takes the files that the host sends back.
+        arrivals: receives the files that the host sends back.
         on_leader: called with the address of the leader, if this host leads.
-        on_poll: called whenever the supervisor looks at the host.
+        on_poll: called whenever the supervisor polls the host.
         warn: adds a warning to the job.
     """
 
@@ -104,7 +104,7 @@ class RemoteHost:
         self._tail: deque[str] = deque(maxlen=TAIL_LINES)
 
     def run(self, send: Mapping[str, Path], folder: Folder, job: NodeJob, log: int) -> None:
-        """Send the files and start the runtime, in a thread. ``log`` is closed at its end."""
+        """Send the files and start the runtime, in a thread. ``log`` is closed when the thread ends."""
         self._thread = threading.Thread(target=self._run, args=(send, folder, job, log), daemon=True)
         self._thread.start()
 
@@ -134,7 +134,7 @@ class RemoteHost:
         self.send_signal(SIGKILL)
 
     def send_leader(self, address: str) -> None:
-        """Send the address at which its leader listens, once its runtime is to start."""
+        """Send the address at which the leader listens, as soon as the host has its job."""
         with self._lock:
             self._leader = address
             if self._started.is_set():
@@ -185,7 +185,7 @@ class RemoteHost:
             self._code = code
 
     def _serve(self, log: int) -> int:
-        """Take what the host sends until its runtime has ended. Returns the runtime's exit code."""
+        """Handle the host's messages until its runtime has ended. Returns the runtime's exit code."""
         while True:
             match self._connection.receive():
                 case bytes(lines):

@@ -1,4 +1,4 @@
-"""The hosts of a job of which some are at the other end of ssh. The others are processes of this machine."""
+"""The hosts of a job, some of which are reached through ssh. The others are processes on this machine."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class ListedHosts(HostProcesses):
     def __init__(self, folder: JobFolder, lock: int) -> None:
         self._all = question_of(folder.read_request())
         self._question = self._all
-        """That to the hosts of this attempt, in the order of their places."""
+        """The question to the hosts of this attempt, in the order of their places."""
         hosts = self._all.hosts
         super().__init__(folder, lock, [host.name for host in hosts])
         self._here = [host.name for host in hosts if host not in self._all.remote]
@@ -59,7 +59,7 @@ class ListedHosts(HostProcesses):
         self._runtime: RuntimeArchive | None = None
         self._attempt = 0
         self.upload = False
-        self._forks = False  # there are threads
+        self._forks = False  # unsafe with threads
 
     def assign(self, left_out: Sequence[str], dropped: Sequence[str]) -> None:
         super().assign(left_out, dropped)
@@ -209,7 +209,7 @@ class ListedHosts(HostProcesses):
         replace_file(self._folder.leader, address.encode(), mode=0o600)
 
     def _pass_on_leader(self) -> None:
-        """Send the leader's address to the other hosts as soon as it is there."""
+        """Send the leader's address to the other hosts as soon as it is known."""
         if self._leader:
             return
         with contextlib.suppress(OSError):

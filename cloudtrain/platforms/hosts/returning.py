@@ -1,4 +1,4 @@
-"""Asks a host that was lost whether it can take part in its job again, without waiting for the answer."""
+"""Queries whether a host that was lost can rejoin its job, without waiting for the answer."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class ReturningHost:
         return not self._thread.is_alive()
 
     def join(self, found: Answers) -> bool:
-        """Add its answer to those of the other hosts. Returns whether it can take part."""
+        """Add the host's answer to those of the others. Returns whether it can take part."""
         if not self._takes_part:
             self.close()
             return False

@@ -9,7 +9,7 @@ from cloudtrain.runtime.supervisor.folder import JobFolder
 
 
 def hosts_of(folder: JobFolder, lock: int) -> HostProcesses:
-    """The hosts of the job in ``folder``: processes of this machine, and others only if there are any."""
+    """The hosts of the job in ``folder``. Code for hosts other than this machine is imported only if there are any."""
     hosts = parse_hosts(folder.read_request()["hosts"])
     if all(host.is_this_machine for host in hosts):
         return HostProcesses(folder, lock, [host.name for host in hosts])

@@ -28,7 +28,7 @@ from cloudtrain.storage import open_store, split_uri, uri_scheme, uri_to_path
 from cloudtrain.storage.uri import is_valid_key
 
 MOST_SENT = 2 << 30
-"""Bytes of the channels that may be sent to a host."""
+"""The largest size in bytes of the channels that are sent to a host."""
 SENT = "sent"
 """The folder of sent channels, below the host's own folder."""
 CHECKPOINTS = "sent-checkpoints"
@@ -36,12 +36,12 @@ CHECKPOINTS = "sent-checkpoints"
 BACK = ("model/", "output/data/", "output/logs/", f"{CHECKPOINTS}/")
 """The folders of files that a host may send back."""
 MOST_WAITING = 32
-"""Messages that wait to be sent before more files are read."""
+"""How many messages may wait to be sent before no more of the files is read."""
 
 
 @dataclass(frozen=True)
 class Inputs:
-    """The inputs of one host: folders and files to send, by their paths there; and what its runtime finds where."""
+    """The inputs of one host: folders and files to send, by their paths on the host, and the URIs for its runtime."""
 
     send: Mapping[str, Path]
     channels: tuple[tuple[str, str], ...]
@@ -50,12 +50,12 @@ class Inputs:
 
     @property
     def sends_checkpoints(self) -> bool:
-        """Whether the host does not see the folder of this machine, and has its own."""
+        """Whether the host has its own folder for checkpoints, because it does not see this machine's."""
         return CHECKPOINTS in self.checkpoint_uri
 
 
 def local_paths(settings: Settings) -> list[str]:
-    """The paths of channels and checkpoints that are files of this machine."""
+    """The paths of channels and checkpoints that are files on this machine."""
     uris = [uri for _, uri in settings.channels] + [settings.checkpoint_uri]
     return [str(uri_to_path(uri)) for uri in uris if uri and uri_scheme(uri) == "file"]
 
@@ -128,7 +128,7 @@ def send_files(
     """Send files and folders. Ends early if ``is_over``.
 
     Args:
-        send: what is sent, by the path on the host.
+        send: the files and folders to send, by their paths on the host.
         folder: the host's own folder.
     """
     connection.send(folder)
@@ -147,7 +147,7 @@ def send_files(
 
 def _files(target: str, source: Path) -> Iterator[tuple[str, str]]:
     """The files of ``source``, a file or a folder, each with its path on the host. Links are followed, except to
-    a folder that they are in."""
+    a folder that contains them."""
     if not source.is_dir():
         yield target, str(source)
         return
@@ -168,7 +168,7 @@ def _identity(path: str) -> tuple[int, int]:
 
 
 def fetch_archive(uri: str, folder: Path) -> Path:
-    """The source's archive as a file of this machine. Raises StorageError."""
+    """The source's archive as a file on this machine. Raises StorageError."""
     if uri_scheme(uri) == "file":
         return uri_to_path(uri)
     parent, name = split_uri(uri)
@@ -180,7 +180,7 @@ def fetch_archive(uri: str, folder: Path) -> Path:
 
 
 class Arrivals:
-    """Writes the files that a host sends back into its folder on this machine, which only the supervisor writes.
+    """Writes the files that a host sends back into its folder on this machine, to which only the supervisor writes.
 
     Args:
         checkpoints: the folder of the job's checkpoints.
@@ -192,10 +192,10 @@ class Arrivals:
         self._file: int | None = None
 
     def begin(self, file: File) -> None:
-        """The next file. Raises OSError, or ValueError if the host may not send it."""
+        """Begin the next file. Raises OSError, or ValueError if the host may not send it."""
         self.close()
         key = file.path
-        if not is_valid_key(key) or not key.startswith(BACK):  # names need not be UTF-8, as on this machine
+        if not is_valid_key(key) or not key.startswith(BACK):  # as on this machine, names need not be UTF-8
             raise ValueError(f"a host sent {key[:100]!r}")
         path = self._paths.base / key
         if key.startswith(f"{CHECKPOINTS}/"):

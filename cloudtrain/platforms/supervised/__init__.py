@@ -1,7 +1,7 @@
 """Platforms that keep each job in a folder, and have a launcher run its hosts.
 
-A job's folder may be on this machine or elsewhere (`JobRoot`). Its hosts are started by a process of this
-machine or a scheduler (`HostLauncher`). A supervisor close to the hosts runs the job (`supervise`).
+A job's folder may be on this machine or elsewhere (`JobRoot`). Its hosts are started by a process on this
+machine or by a scheduler (`HostLauncher`). A supervisor close to the hosts runs the job (`supervise`).
 """
 
 from __future__ import annotations

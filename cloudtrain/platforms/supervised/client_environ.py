@@ -43,10 +43,10 @@ VARIABLE_OF_CONFIG = "CLOUDTRAIN_CONFIG"
 def client_environ() -> dict[str, str]:
     """The environment of this client, without the variables of a job that it may run in."""
     environ = {name: value for name, value in os.environ.items() if not _belongs_to_a_job(name)}
-    if "CLOUDTRAIN_RUN_DIR" in os.environ:  # elsewhere, the user has set these
+    if "CLOUDTRAIN_RUN_DIR" in os.environ:  # outside of a job, the user has set these
         for name in (*FRAMEWORK_VARIABLES, TF_CONFIG):
             environ.pop(name, None)
-    if environ.get(VARIABLE_OF_CONFIG):  # a job works in another folder
+    if environ.get(VARIABLE_OF_CONFIG):  # a job has another working folder
         environ[VARIABLE_OF_CONFIG] = os.path.abspath(environ[VARIABLE_OF_CONFIG])
     return environ
 

@@ -1,4 +1,4 @@
-"""Starts supervisors that wait for their job, without the imports of `idle`: a command does it first of all."""
+"""Starts supervisors that wait for their job. Does not import `idle`, because a command does this first of all."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ _RUN_MODULE = (
     "import sys; del sys.path[0]; from cloudtrain._lazy import start_program; start_program();"
     " import runpy; runpy.run_module(sys.argv[1], run_name='__main__')"
 )
-"""As ``python -m``, but without the working folder on the path, where any file could shadow a module."""
+"""Like ``python -m``, but without the working folder on the path, where any file could shadow a module."""
 
 LOCAL_SUPERVISOR = "cloudtrain.platforms.local.supervisor"
 """The module of a supervisor whose hosts are processes of this machine."""
 CONTAINER_SUPERVISOR = "cloudtrain.platforms.container.supervisor"
-"""The same for hosts in containers."""
+"""The module of a supervisor whose hosts are containers."""
 
 Started = tuple[socket.socket, "subprocess.Popen[bytes]"]
 """The client's end of the socket, and the process."""
@@ -32,7 +32,7 @@ def start_process(
     """Start ``module`` as a program whose standard input is a socket. None if that fails.
 
     Args:
-        errors: the descriptor to which it writes why it does not start.
+        errors: the descriptor for its error output if it does not start.
     """
     client, supervisor = socket.socketpair()
     with supervisor:
@@ -53,10 +53,10 @@ def start_process(
 
 
 def start_early(module: str) -> None:
-    """Start the supervisor that this process will probably need. It inherits the environment: not inside of jobs."""
+    """Start the supervisor that this process will probably need. Not for use in a job: it inherits the environment."""
     _early[module] = start_process(module, os.environ)
 
 
 def started_early(module: str) -> Started | None:
-    """Take the process that `start_early` has started; None if there is none."""
+    """Take the process that `start_early` started; None if there is none."""
     return _early.pop(module, None)

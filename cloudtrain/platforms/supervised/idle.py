@@ -2,11 +2,11 @@
 
 The supervisor's standard input is a socket, through which the client sends the folder, the environment, and the
 descriptors of the lock and the log. The supervisor gives the folder the name of the job, and acknowledges that before
-it starts the job. If the client disconnects without sending a job, the supervisor ends: whichever of them is killed,
-there is a job with a supervisor, or none.
+it starts the job. If the client disconnects without sending a job, the supervisor ends. Thus, whichever of them is
+killed, there is either a job with a supervisor or no job.
 
-Where a process may fork, the supervisor continues in a child process, so that it is not a child of the client, which
-would have to wait for it.
+Where a process may fork, the supervisor continues in a child process, because the client would have to wait for its
+own child.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ PATIENCE = 60.0
 
 ACKNOWLEDGED, REFUSED = b"+", b"-"
 ACKNOWLEDGE_SECONDS = 10.0
-"""How long the client waits for the acknowledgement, in which the supervisor loads the rest of its modules."""
+"""How long the client waits for the acknowledgement, while the supervisor loads the rest of its modules."""
 START_SECONDS = 60.0
-"""The same for a supervisor that has just been started."""
+"""`ACKNOWLEDGE_SECONDS` for a supervisor that has just been started."""
 
 
 @dataclass
@@ -51,10 +51,10 @@ class IdleSupervisor:
     def start(
         cls, module: str, environ: Mapping[str, str], errors: int = subprocess.DEVNULL
     ) -> IdleSupervisor | None:
-        """Start ``module``, or take the process that was started early. None if that fails: it then starts later.
+        """Start ``module``, or take the process that was started early. None if that fails.
 
         Args:
-            errors: the descriptor to which it writes why it does not start.
+            errors: the descriptor for its error output if it does not start.
         """
         started = started_early(module) if errors == subprocess.DEVNULL else None
         started = started or start_process(module, environ, errors)
@@ -63,10 +63,10 @@ class IdleSupervisor:
     def take(
         self, draft: Path, target: Path, environ: Mapping[str, str], lock: int, log: int, seconds: float
     ) -> bool:
-        """Send the job in ``draft``, and its lock. False if the supervisor does not accept it; it is dead then.
+        """Send the job in ``draft``, and its lock. False if the supervisor does not accept it, and was ended.
 
         Args:
-            target: the folder's name from then on.
+            target: the folder's final name.
             seconds: how long to wait for the answer.
 
         Raises:
@@ -97,12 +97,12 @@ class IdleSupervisor:
         return False
 
     def close(self) -> None:
-        """End a supervisor without a job. It may be paused and hold a lock: two supervisors must never run one job.
+        """End a supervisor without a job, which may be paused and hold a lock: two supervisors must never run one job.
 
-        With it ends its child, if it has accepted the job too late.
+        If it accepted the job too late, its child is ended too.
         """
         self.channel.close()
-        if self.process.returncode is None:  # otherwise, its number may be that of another session
+        if self.process.returncode is None:  # otherwise, its pid may have been reused
             with contextlib.suppress(OSError):
                 signal_group(self.process.pid, SIGKILL)
         self.process.kill()
@@ -135,7 +135,7 @@ def wait_for_job() -> tuple[Path, int] | None:
             data += part
         message = json.loads(data)
         try:
-            block(ENDING)  # until the supervisor has handlers: from here on, there is a job
+            block(ENDING)  # until the supervisor has installed its handlers: from here on, the job exists
             publish(Path(message["folder"]), Path(message["target"]))
         except OSError as error:
             with contextlib.suppress(OSError):  # the client may be gone: another one has submitted the job

@@ -1,4 +1,4 @@
-"""Results that readers keep next to jobs: the summary of events, and the descriptions of jobs that have ended."""
+"""Results that readers cache in job folders: the summary of events, and the descriptions of jobs that have ended."""
 
 from __future__ import annotations
 
@@ -46,11 +46,11 @@ def read_summary(job: JobFiles) -> Summary:
 
 
 SETTLED_SECONDS = 60.0
-"""How long after the end of a job its description is final: if its supervisor was killed, hosts may add events."""
+"""How long after its end a job's description is final: if the supervisor was killed, hosts may still add events."""
 
 
 def recall(job: JobFiles) -> JobDescription | None:
-    """The stored description of ``job``; None if there is none, or it does not belong to the job's record."""
+    """The stored description of ``job``; None if there is none, or it was made from another record."""
     data = job.read(DESCRIPTION)
     found = from_cached(data) if data else None
     if not found or found["record"] != _digest(job.read(RECORD)):
@@ -61,12 +61,12 @@ def recall(job: JobFiles) -> JobDescription | None:
 
 
 def remember(job: JobFiles, description: JobDescription) -> None:
-    """Store the description of a job with many events that has ended, unless it may still change."""
+    """Store the description of an ended job with many events, unless it may still change."""
     if description.ended_at is None or time.time() - description.ended_at < SETTLED_SECONDS:
         return
     record = _digest(job.read(RECORD))
     values = replace(description, place="").to_dict()
-    with contextlib.suppress(OSError):  # a full disk, or a folder that was removed: the next reader does it
+    with contextlib.suppress(OSError):  # a full disk, or a folder that was removed: the next reader retries
         job.write(DESCRIPTION, to_cached({"record": record, "description": values}))
 
 

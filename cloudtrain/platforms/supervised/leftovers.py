@@ -29,11 +29,11 @@ ENVIRONMENTS = "environments"
 """The folder of the environments with installed requirements."""
 
 PACKING_SECONDS = 3600.0
-"""A temporary file of this age may still be in use: by a submission that packs a large source."""
+"""A temporary file up to this age may still be in use by a submission that packs a large source."""
 STALE_SECONDS = 86400.0
 """A temporary file of this age was left by a process that was killed."""
 UNUSED_SECONDS = 30 * 86400.0
-"""An environment that no job has used for this time is removed, also without ``--caches``."""
+"""An environment that no job has used for this time is removed, even without ``--caches``."""
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,7 @@ class Leftover:
     size: int
     remove: Callable[[], None] = field(repr=False, compare=False)
     platform: str = ""
-    """Of a job."""
+    """The platform of a job."""
 
 
 def job_folders() -> Iterator[tuple[str, JobFolder]]:
@@ -57,10 +57,10 @@ def job_folders() -> Iterator[tuple[str, JobFolder]]:
 
 
 class JobEnds:
-    """Which jobs have ended, as their platforms report: a job that waits in a queue has no process and no lock.
+    """Queries platforms for which jobs have ended, because a job that waits in a queue has neither process nor lock.
 
     Args:
-        describe: describes the job of a platform and a name. It may raise anything.
+        describe: returns the description of a job, given its platform and name. It may raise any exception.
     """
 
     def __init__(self, describe: Callable[[str, str], JobDescription]) -> None:
@@ -88,7 +88,7 @@ class JobEnds:
         return False
 
     def have_all(self) -> bool:
-        """Whether no job may be alive."""
+        """Whether all jobs are known to have ended."""
         return all(self.has_ended(platform, folder) for platform, folder in job_folders())
 
 
@@ -104,7 +104,7 @@ def old_jobs(before: float, ends: JobEnds) -> Iterator[Leftover]:
             ended = record.ended_at or _changed(folder)
         except FileNotFoundError:
             continue  # another process has removed it
-        if ended < before and not is_pending(record):  # else its model is nowhere else
+        if ended < before and not is_pending(record):  # a pending upload has the only copy of its model
             remove = partial(_remove_job, platform, folder)
             yield Leftover("job", folder.name, size_of_folder(folder.path), remove, platform)
 
@@ -114,7 +114,7 @@ def _changed(folder: JobFolder) -> float:
 
 
 def abandoned_mounts(ends: JobEnds) -> Iterator[Leftover]:
-    """Mounts of channels whose job has ended: everything that should have unmounted them was killed."""
+    """Mounts of channels whose job has ended, because all processes that should have unmounted them were killed."""
     for platform, folder in job_folders():
         mounts = mounts_below(folder.path)
         if mounts and ends.has_ended(platform, folder):
@@ -123,7 +123,7 @@ def abandoned_mounts(ends: JobEnds) -> Iterator[Leftover]:
 
 
 def size_of_folder(path: Path) -> int:
-    """The bytes in a folder, in which jobs could do what they wanted."""
+    """The size of a folder in bytes. Its content is not trusted, because jobs can write there."""
     with contextlib.suppress(OSError), Beneath(path) as folder:
         return sum(found.status.st_size for found in folder.walk(lambda key, why: None) if found.is_file)
     return 0
@@ -172,13 +172,13 @@ def _environment(overlay: Overlay, ends: JobEnds) -> Leftover:
 
 
 def is_in_use(ends: JobEnds) -> bool:
-    """Whether a job or a submission may use what several jobs share."""
+    """Whether a job or a submission may be using the files that several jobs share."""
     with lock_caches() as free:
         return not free or not ends.have_all()
 
 
 def remove_unused(remove: Callable[[], None], ends: JobEnds) -> None:
-    """Remove what jobs share, while no submission can begin. Raises PlatformError if one has begun meanwhile."""
+    """Remove files that jobs share, while no submission can begin. Raises PlatformError if one has already begun."""
     with lock_caches() as free:
         if not free or not ends.have_all():
             raise PlatformError("a job that has just been submitted uses it")
@@ -186,7 +186,7 @@ def remove_unused(remove: Callable[[], None], ends: JobEnds) -> None:
 
 
 def may_be_alive(folder: JobFolder) -> bool:
-    """Whether a job has a process here, or may have: Windows has no locks, and does not see those of a job in WSL."""
+    """Whether a job has or may have a process here: Windows has no locks, and cannot see those of a job in WSL."""
     try:
         return folder.is_alive()
     except (OSError, PlatformError):
@@ -194,7 +194,7 @@ def may_be_alive(folder: JobFolder) -> bool:
 
 
 def _may_be_locked(draft: JobFolder) -> bool:
-    """Whether a submission makes this folder. The record of a copy names a process that is not its own."""
+    """Whether a submission may be creating this folder. A record may be a copy, and name another job's process."""
     try:
         return draft.is_locked()
     except OSError:

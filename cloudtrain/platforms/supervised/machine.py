@@ -61,7 +61,7 @@ class SupervisorProcess:
             os.close(lock)
 
     def signal(self, job: JobFiles, name: str) -> None:
-        # without a pid in the record, or with a damaged one: the supervisor looks for the mark of a stop itself
+        # if the record is damaged or has no pid, the supervisor finds the stop mark itself
         record, number = job.record(), own_number(name)
         if record.pid is None or number is None or (record.process and not record.names_live_process):
             return
@@ -124,7 +124,7 @@ def check_storage(settings: Settings) -> None:
     """Refuse a job before it starts if its data or the bucket of an output is missing.
 
     Raises:
-        NotFound: a channel is empty or missing, or the bucket of an output is.
+        NotFound: a channel is empty or missing, or the bucket of an output is missing.
         AccessDenied, Unreachable: as for any use of that storage.
     """
     for name, uri in settings.channels:

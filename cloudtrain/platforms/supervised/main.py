@@ -1,4 +1,4 @@
-"""The ``main`` of a supervisor of this machine."""
+"""The ``main`` of a supervisor on this machine."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def _terms_now(terms: Mapping[str, Any], day: str) -> Mapping[str, Any]:
         from cloudtrain.cost.terms import terms_now
 
         return terms_now(terms, day)
-    except (ImportError, TypeError, AttributeError) as error:  # the job must go on
+    except (ImportError, TypeError, AttributeError) as error:  # the job must continue
         raise PlatformError(f"cloudtrain was removed or changed while the job ran: {error}") from error
 
 
@@ -29,7 +29,7 @@ def run_supervisor(make_hosts: Callable[[JobFolder, int], Hosts]) -> None:
     """Wait for the client to send a job, and supervise it.
 
     Args:
-        make_hosts: creates the hosts of the job in a folder. They must not inherit the descriptor.
+        make_hosts: creates the hosts of the job in a folder, given its lock's descriptor, which they must not inherit.
     """
     job = wait_for_job()
     if job is None:

@@ -14,20 +14,20 @@ from cloudtrain.runtime.supervisor.notifications import end_notification
 from cloudtrain.runtime.supervisor.record import JobRecord
 
 SILENT_SECONDS = 120.0
-"""After so long without a heartbeat, the courier of a job that runs is not at work."""
+"""How long a running job's courier may give no heartbeat before it is considered killed or paused."""
 SOON_SECONDS = 60.0
-"""How long a notification may wait for its first try before it counts as one that nothing sends."""
+"""How long a notification may wait for its first try before a warning that nothing sends it."""
 
 
 def notification_warnings(
     job: JobFiles, platform: str, record: JobRecord, body: Mapping[str, Any], now: float | None
 ) -> tuple[list[str], bool]:
-    """A warning, one sentence, for each notification that has not arrived, and for a job whose courier is not at work.
+    """Warnings, of one sentence each, about notifications that have not arrived, and about a killed or paused courier.
 
-    Also returns whether the answer may still change.
+    Also returns whether the warnings may still change.
 
     Args:
-        now: a moment at which the job was alive, on its clock; None if there is none.
+        now: a time at which the job was alive, on its clock; None if there is none.
     """
     rules = rules_of(body)
     if not rules:
@@ -62,7 +62,7 @@ def notification_warnings(
 
 
 def _silent_seconds(job: JobFiles, now: float) -> float:
-    """Since the last heartbeat of the process that sends; 0 for one of an earlier release, which has none."""
+    """Seconds since the courier's last heartbeat; 0 for a courier of an earlier release, which has none."""
     beat = job.read(NOTIFICATIONS_BEAT).strip()
     return now - float(beat) if beat.isdigit() else 0.0
 

@@ -1,4 +1,4 @@
-"""Uploads the outputs of a job from its folder: at its end, or later those that could not be uploaded then."""
+"""Uploads a job's outputs from its folder, when the job ends, or later if that failed."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from cloudtrain.storage import Progress, uri_scheme
 
 
 def upload_config(folder: JobFolder, settings: Settings, host: str, hosts: Sequence[str]) -> HostConfig:
-    """The configuration of one of ``hosts``. It is not from the host's folder: the job can change what is there."""
+    """The configuration of one of ``hosts``. It is not read from the host's folder, which the job can change."""
     return HostConfig(
         paths=folder.host(host),
         settings=settings,
@@ -49,10 +49,10 @@ def save_outputs(
     """Upload the outputs of all hosts; after a failure, only the leader's, without the model.
 
     Args:
-        is_complete: whether a job that has not failed has completed, and was not stopped.
+        is_complete: whether a job that did not fail completed, rather than being stopped.
         flush: uploads the last checkpoints: after the model, or before the other outputs of a failed job.
 
-    Returns warnings, and the failure of a job that is complete but for its upload. A failed job keeps its own.
+    Returns warnings, and the failure of a completed job whose upload failed. A failed job keeps its own failure.
     """
     from cloudtrain.runtime.outputs.upload import upload_failure, upload_outputs
 
@@ -82,7 +82,7 @@ SUPERVISOR_SECONDS = 60.0
 
 
 def is_pending(record: JobRecord) -> bool:
-    """Whether the training is complete, and its outputs are still in the job folder."""
+    """Whether training is complete, but its outputs are still only in the job folder."""
     return record.failure is not None and record.failure.failure_class == FailureClass.UPLOAD
 
 
@@ -91,7 +91,7 @@ def upload_pending(folder: JobFolder, progress: Progress) -> None:
 
     Raises:
         PlatformError: another process uploads them.
-        StorageError: the storage failed. Call it again.
+        StorageError: the storage failed. The call can be repeated.
     """
     from cloudtrain.runtime.outputs.checkpoint_sync import CheckpointSync
     from cloudtrain.runtime.outputs.upload import remove_parts, upload_outputs
@@ -127,7 +127,7 @@ def upload_pending(folder: JobFolder, progress: Progress) -> None:
 
 
 def _upload_checkpoints(config: HostConfig, events: EventLog) -> list[str]:
-    """Upload what the host has not uploaded of its checkpoints. Returns warnings. Raises StorageError."""
+    """Upload the parts of its checkpoints that a host has not uploaded. Returns warnings. Raises StorageError."""
     from cloudtrain.runtime.outputs.checkpoint_sync import CheckpointSync, read_record, record_path
 
     record = read_record(config.paths)

@@ -48,11 +48,11 @@ if TYPE_CHECKING:
 
 
 SILENT_SECONDS = 120.0
-"""A supervisor shows that it is alive several times a second, on a cluster every few seconds."""
+"""How long a supervisor may give no sign of life before users are warned: it gives one at least every few seconds."""
 
 
 class HostLauncher(Protocol):
-    """Starts the hosts of a job, with a process of this machine or a scheduler.
+    """Starts the hosts of a job, with a process on this machine or a scheduler.
 
     The process that it starts writes the job's record and its other files; see `folder.JobFolder`.
     """
@@ -62,11 +62,11 @@ class HostLauncher(Protocol):
 
         ``draft`` is its folder, which contains its request and has a temporary name. Writes the first record, which is
         pending, and publishes the folder under the job's name (`JobFiles.publish`) before anything runs. From then on
-        `is_alive` is true until the job ends: a job that is not alive has ended. A process that is killed at any moment
-        thus leaves a job, or a folder that has no job's name.
+        `is_alive` is true until the job ends: a job that is not alive has ended. If the process is killed at any
+        moment, it leaves either a job, or a folder without the name of a job.
 
-        Raises PlatformError or StorageError if the job cannot be started, or FileExistsError if there is one of this
-        name; then no part of it runs, and nothing has its name.
+        Raises PlatformError or StorageError if the job cannot be started, or FileExistsError if a job of this name
+        exists; then no part of the new job runs, and it leaves no folder under its name.
         """
 
     def signal(self, job: JobFiles, name: str) -> None:
@@ -79,7 +79,7 @@ class HostLauncher(Protocol):
 class SupervisedPlatform(ABC):
     """Keeps each job in a folder, local or remote, and runs its hosts with a launcher.
 
-    Jobs outlive the client. After a job, only its folder remains.
+    Jobs outlive the client. When a job has ended, only its folder remains.
 
     Args:
         root: the folder of all jobs.
@@ -173,7 +173,7 @@ class SupervisedPlatform(ABC):
         return job_summary.read_summary(self._existing(job_name))
 
     def cost(self, description: JobDescription) -> Cost | None:
-        """See `Prices`: the time in which the job has held its hosts, at the price in its request."""
+        """See `Prices`: the time for which the job has held its hosts, at the price in its request."""
         request = description.request or self._existing(description.name).request()
         if not request.get("cost_terms"):
             return None
@@ -214,7 +214,7 @@ class SupervisedPlatform(ABC):
         self._launcher.signal(job, PREEMPT)
 
     def upload_outputs(self, job_name: str, progress: Progress | None = None) -> Mapping[str, str]:
-        """Upload the outputs of a completed training that could not be uploaded at its end: see `PendingOutputs`."""
+        """Upload the outputs of a completed job that could not be uploaded when it ended: see `PendingOutputs`."""
         from cloudtrain.platforms.supervised.pending_upload import is_pending, upload_pending
 
         job = self._existing(job_name)
@@ -252,7 +252,7 @@ class SupervisedPlatform(ABC):
                 yield self.describe(job.name)
 
     def outlines(self, job_names: Sequence[str]) -> Iterator[JobDescription | CloudtrainError]:
-        """See `Outlines`: from the record of each job, and of a running one, its progress."""
+        """See `Outlines`: reads the record of each job, and the progress of a running one."""
         for name in job_names:
             try:
                 yield self._outline(name)
@@ -276,7 +276,7 @@ class SupervisedPlatform(ABC):
 
             cost = Cost(record.cost, record.currency)
         if record.started_at is not None and not is_end:
-            with contextlib.suppress(PlatformError):  # the same
+            with contextlib.suppress(PlatformError):  # describe() shows the problem
                 cost = _cost(job.request(), record)
         now = steady.now_on(record.clock)
         if record.status == JobStatus.RUNNING:
@@ -414,7 +414,7 @@ class SupervisedPlatform(ABC):
         )
 
     def _silence(self, job: JobFiles, record: JobRecord) -> Sequence[str]:
-        """A warning about a supervisor that is there and does nothing: it was paused, or its disk does not answer."""
+        """A warning about a supervisor that exists but does nothing: it was paused, or its disk does not answer."""
         if not isinstance(self._root, LocalRoot):
             return []
         silent = time.time() - (JobFolder(self._root.path / job.name).last_life() or time.time())
@@ -478,7 +478,7 @@ class SupervisedPlatform(ABC):
         return record
 
     def _submitted_at(self, job_name: str) -> float | None:
-        """When the index says that a job was submitted whose record cannot be read."""
+        """The time of submission from the index, for a job whose record cannot be read."""
         from cloudtrain.index import when_submitted
 
         return when_submitted(job_name, self.name)
@@ -487,7 +487,7 @@ class SupervisedPlatform(ABC):
         return self._launcher.is_alive(job)
 
     def _waiting(self, job: JobFiles, record: JobRecord) -> JobRecord | None:
-        """The record of a job that is not alive, if it has not ended: it was interrupted, and may continue."""
+        """The record of a job that is not alive but has not ended, because it was interrupted and may continue."""
         return None
 
     def _closed(self, job: JobFiles, record: JobRecord) -> JobRecord:
@@ -509,7 +509,7 @@ class SupervisedPlatform(ABC):
         )
 
     def _last_life(self, job: JobFiles, record: JobRecord) -> float:
-        """When a job without a final record ended. The next reader may look days later."""
+        """When a job without a final record ended, which may be days before a reader notices it."""
         now = time.time()
         if isinstance(self._root, LocalRoot):
             seen = JobFolder(self._root.path / job.name).last_life()
@@ -519,7 +519,7 @@ class SupervisedPlatform(ABC):
 
 
 def _cost(request: Mapping[str, Any], record: JobRecord) -> Cost | None:
-    """The cost of the time in which a job has held its hosts, so far; None if its price is not known."""
+    """The cost so far of the time for which a job has held its hosts; None if its price is unknown."""
     from cloudtrain.cost.so_far import cost_of
 
     return cost_of(record.priced(request), record.held_seconds(steady.now_on(record.clock)))
@@ -530,7 +530,7 @@ def _stopped(record: JobRecord) -> JobRecord:
 
 
 def _output_uri(summary: Summary, settings: Settings, kind: str) -> str | None:
-    """The URI of the outputs of a kind, if they were uploaded. The URI in events does not count."""
+    """The URI of the outputs of a kind, if they were uploaded. The URI in events is ignored."""
     if kind not in summary.uploaded or not settings.output_uri:
         return None
     return join_uri(settings.output_uri, settings.output_key(kind))

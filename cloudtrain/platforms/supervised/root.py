@@ -85,7 +85,7 @@ class JobRoot(Protocol):
         """The job's folder, for display."""
 
     def create(self, job_name: str) -> str:
-        """Create the folder of a new job, under a temporary name, which is the result: `names` does not include it.
+        """Create the folder of a new job under a temporary name, and return that name, which `names` does not include.
 
         Raises FileExistsError if there is a job of this name.
         """
@@ -120,7 +120,7 @@ class JobFiles:
     name: str
 
     def read(self, file: str) -> bytes:
-        """See `JobRoot.read`. A missing file is empty, as are one that is too large and something else in its place.
+        """See `JobRoot.read`. Empty if the file is missing or too large, or something else is in its place.
 
         Raises PlatformError.
         """
@@ -132,7 +132,7 @@ class JobFiles:
             return b""
 
     def read_part(self, file: str, start: int) -> bytes:
-        """See `JobRoot.read_part`. A missing file is empty. Raises PlatformError if it is something else."""
+        """See `JobRoot.read_part`. Empty if the file is missing. Raises PlatformError if it is not a regular file."""
         try:
             return again(lambda: self.root.read_part(f"{self.name}/{file}", start))
         except (FileNotFoundError, NotADirectoryError):
@@ -149,7 +149,7 @@ class JobFiles:
             ) from error
 
     def lines(self, file: str) -> Iterator[str]:
-        """All lines of a text file. Raises PlatformError if it is something else."""
+        """All lines of a text file. Raises PlatformError if it is not a regular file."""
         return follow_lines(lambda position: self.read_part(file, position))
 
     def write(self, file: str, data: bytes) -> None:
@@ -175,7 +175,7 @@ class JobFiles:
             raise damaged_request(self.root.place(self.name), error) from None
 
     def record(self) -> JobRecord:
-        """The last record; if it cannot be read, that of a failed job. Raises FileNotFoundError if there is none."""
+        """The last record, or that of a failed job if it cannot be read. Raises FileNotFoundError if there is none."""
         return read_record(lambda: self.root.read(f"{self.name}/{RECORD}"), self.root.place(self.name))
 
     def publish(self, job_name: str) -> JobFiles:
@@ -193,7 +193,7 @@ class JobFiles:
 
 
 class LocalRoot:
-    """The jobs of one platform in this user's state folder on this machine, or in another folder of it."""
+    """The jobs of one platform in this user's state folder on this machine, or in another folder here."""
 
     def __init__(self, platform: str, folder: Path | None = None) -> None:
         self._platform = platform
@@ -231,7 +231,7 @@ class LocalRoot:
         return [folder.name for folder in folders_with_record(self.path)]
 
     def read(self, path: str) -> bytes:
-        return read_regular(f"{self.path}/{path}", LARGEST)  # thousands of files are listed: no Path for each
+        return read_regular(f"{self.path}/{path}", LARGEST)  # a Path for each of thousands of files is slow
 
     def read_part(self, path: str, start: int) -> bytes:
         with open(open_regular(f"{self.path}/{path}", READ_REGULAR), "rb") as file:
