@@ -1,4 +1,4 @@
-"""The tables of prices that this user has: from the config file, from the Price List, and of this package."""
+"""The tables of prices that are available to this user: the config file, AWS's Price List, and this package."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ from cloudtrain.runtime.supervisor.caps import day_of
 PLATFORMS = (
     "local", "container", "hosts", "slurm", "pbs", "torque", "cobalt", "lsf", "kubernetes", "sagemaker",
 )  # fmt: skip
-"""The platforms of this package: installed ones may add others."""
+"""The platforms of this package. Other packages may add more."""
 GROUP = "cloudtrain.platforms"
-"""The entry points of installed packages that add platforms."""
+"""The group of entry points with which installed packages add platforms."""
 _EXAMPLE = "For example: prices: {currency: EUR, rows: [{platform: slurm, partition: a100, gpu_hour: 2.1}]}"
 
 
@@ -56,7 +56,7 @@ class _Table(Struct, forbid_unknown_fields=True):
 
 
 def known_prices() -> list[Sequence[PriceRow]]:
-    """All tables, in the order in which `find_price` reads them. Makes no request.
+    """All tables, in the order in which `find_price` searches them. Makes no request.
 
     Raises InvalidJob if the config file, or its table, is not valid.
     """
@@ -64,7 +64,7 @@ def known_prices() -> list[Sequence[PriceRow]]:
 
 
 def today() -> str:
-    """The day in UTC, as in ISO 8601."""
+    """The current day in UTC, in ISO 8601 format."""
     return day_of(time.time())
 
 
@@ -141,7 +141,7 @@ def _price_of(row: _Row, table: _Table, at: str) -> Price:
 
 
 def _is_date(text: str) -> bool:
-    """Whether it is empty, or a day or a month in ISO 8601; not a day of a week, such as 2026-W40-1."""
+    """Whether ``text`` is empty, or a day or month in ISO 8601 format, except for week dates such as 2026-W40-1."""
     day = text if len(text) == len("2026-10-01") else f"{text}-01"
     try:
         return date.fromisoformat(day).isoformat() == day
@@ -150,7 +150,7 @@ def _is_date(text: str) -> bool:
 
 
 def sagemaker_prices() -> list[PriceRow]:
-    """The table of this package: on-demand prices of SageMaker's training instances, each with source and date."""
+    """The table of this package: on-demand prices of SageMaker training instances, each with its source and date."""
     text = Path(__file__).with_name("sagemaker_prices.json").read_text(encoding="utf-8")
     document = json.loads(text)
     return [

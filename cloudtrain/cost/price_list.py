@@ -1,4 +1,4 @@
-"""AWS's Price List, and the user's copy of what it has: prices of SageMaker training, each for a month.
+"""AWS's Price List, and the user's copy of its prices of SageMaker training, each of which is valid for 30 days.
 
 https://docs.aws.amazon.com/awsaccountbilling/latest/aboutv2/using-price-list-query-api.html
 """
@@ -22,22 +22,22 @@ if TYPE_CHECKING:
     from cloudtrain.aws.aws import Aws
 
 SERVICE_REGION = "us-east-1"
-"""The region of the service that has the prices of all regions."""
+"""The region of the service, which has the prices of all regions."""
 KNOWN_SECONDS = 30 * 86400.0
 UNKNOWN_SECONDS = 86400.0
 """The time before a price that is not in the Price List is requested again."""
 
 LARGEST = 4 << 20
-"""Bytes of the copy that are read: some 60,000 prices."""
+"""The most bytes of the copy that are read, for about 60,000 prices."""
 CLOCKS_APART = 3600.0
-"""A price that was requested later than this in the future has a wrong time: it would never be requested again."""
+"""A price whose request time is further in the future than this is discarded. It would never be requested again."""
 
 Copy = dict[str, tuple["float | None", float]]
-"""By ``region/instance type``: the price, None if the Price List has none, and when it was requested."""
+"""For each ``region/instance type``, the price, or None if it is not in the Price List, and the time of the request."""
 
 
 def read_copy() -> list[PriceRow]:
-    """The rows of the copy. Empty if there is none, or if it is damaged or not a file of this folder."""
+    """The rows of the copy; none if the file is missing or damaged, or is not a regular file."""
     rows = []
     for key, (dollars, at) in _read().items():
         region, _, kind = key.partition("/")
@@ -48,9 +48,9 @@ def read_copy() -> list[PriceRow]:
 
 
 def refresh(aws: Aws, now: float | None = None) -> list[PriceRow]:
-    """Copy the prices of all instance types in the region of ``aws``. Returns their rows.
+    """Copy the prices of all instance types in the region of ``aws``, and return their rows.
 
-    Raises PlatformError if AWS does not answer or denies it, StorageError or OSError if they cannot be kept.
+    Raises PlatformError if AWS does not answer or denies access, StorageError or OSError if they cannot be stored.
     """
     now = time.time() if now is None else now
     prices = find_prices(_products(aws, "Train:ml.", attempts=3))
@@ -59,7 +59,7 @@ def refresh(aws: Aws, now: float | None = None) -> list[PriceRow]:
 
 
 def hourly_price(instance_type: str, aws: Aws, now: float | None = None) -> float | None:
-    """The on-demand price of a training instance in the region; None if it is unknown. Never raises an error."""
+    """The on-demand price of a training instance in the region of ``aws``; None if it is unknown. Never raises."""
     now = time.time() if now is None else now
     known, key = _read(), f"{aws.region}/{instance_type}"
     price, asked_at = known.get(key, (None, float("-inf")))
@@ -75,7 +75,7 @@ def hourly_price(instance_type: str, aws: Aws, now: float | None = None) -> floa
 
 
 def find_prices(products: Iterable[str]) -> dict[str, float]:
-    """The on-demand price per hour of each type of training instance in ``products``: items of the Price List in JSON.
+    """The on-demand price per hour of each training instance type in ``products``, JSON items of the Price List.
 
     A product without a price in US dollars is left out.
     """
@@ -109,7 +109,7 @@ def _products(aws: Aws, usage: str, attempts: int) -> list[str]:
 
 
 def _read() -> Copy:
-    """The copy, without the prices that are damaged: those are unknown."""
+    """The copy, without damaged prices, which count as unknown."""
     try:
         found = parse_json(read_regular(state_home() / "prices.json", LARGEST))
     except (StorageError, OSError, ValueError):

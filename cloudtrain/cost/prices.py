@@ -1,4 +1,4 @@
-"""Prices as data, and the one that applies to a job: pure functions."""
+"""Prices as data, and pure functions that find the price for a job."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ Unit = Literal["node_hour", "gpu_hour", "cpu_hour"]
 UNITS: tuple[Unit, ...] = ("node_hour", "gpu_hour", "cpu_hour")
 
 LEAST, MOST = 1e-6, 1e9
-"""The amounts of a price per hour that are not taken for a mistake, in any currency."""
+"""The range of plausible prices per hour, in any currency. Others are rejected as mistakes."""
 SAGEMAKER_SPOT = 0.1
-"""The lowest price of spot instances, as a share of the on-demand price: "up to 90 %" less. The highest is 1.
+"""The lowest price of spot instances as a share of the on-demand price, "up to 90 %" less. The highest share is 1.
 
 https://docs.aws.amazon.com/sagemaker/latest/dg/model-managed-spot-training.html
 """
@@ -27,14 +27,14 @@ def is_price(amount: object) -> bool:
 
 @dataclass(frozen=True)
 class Price:
-    """A price, with where it comes from.
+    """A price and its source.
 
     Attributes:
-        amount: in ``currency`` per ``unit``; see `is_price`.
-        currency: its code in ISO 4217.
-        source: what to cite for it.
-        date: of the source, as in ISO 8601, to the day or the month; empty if unknown.
-        spot: the lowest and the highest price of spot capacity per unit; None where there is none.
+        amount: the amount in ``currency`` per ``unit``; see `is_price`.
+        currency: the ISO 4217 code of the currency.
+        source: the source to cite.
+        date: the day or month of the source, in ISO 8601 format; empty if unknown.
+        spot: the lowest and the highest price of spot capacity per unit; None if there is no spot capacity.
     """
 
     amount: float
@@ -45,9 +45,9 @@ class Price:
     spot: tuple[float, float] | None = None
 
     def per_hour(self, nodes: int, gpus: int | None = None, cpus: int | None = None) -> float | None:
-        """The price of an hour of ``nodes`` nodes, which have ``gpus`` GPUs and ``cpus`` CPU cores together.
+        """The price per hour of ``nodes`` nodes, which have ``gpus`` GPUs and ``cpus`` CPU cores in total.
 
-        None if the number that the unit needs is not known, or is 0.
+        None if the number for the unit of the price is unknown or 0.
         """
         count = {"node_hour": nodes, "gpu_hour": gpus, "cpu_hour": cpus}[self.unit]
         return self.amount * count if count else None
@@ -58,13 +58,14 @@ class Price:
 
 @dataclass(frozen=True)
 class Where:
-    """Where a job runs, as far as it is known; in a `PriceRow`, where its price applies: an empty field is any.
+    """Where a job runs, as far as it is known, or where a `PriceRow` applies; there, an empty field matches any value.
 
     Attributes:
-        region: of AWS.
-        cluster: a profile of Slurm, or a context of Kubernetes.
-        partition: a partition of Slurm, a queue of PBS or LSF, a namespace of Kubernetes.
-        node_type: an instance type, or what the user calls a kind of nodes.
+        platform: the name of the platform.
+        region: the AWS region.
+        cluster: a Slurm profile, or a Kubernetes context.
+        partition: a Slurm partition, a PBS or LSF queue, or a Kubernetes namespace.
+        node_type: an instance type, or the user's name for a kind of nodes.
     """
 
     platform: str
@@ -84,7 +85,9 @@ class PriceRow:
     """A row of a table of prices.
 
     Attributes:
-        since: the day from which on it applies, as in ISO 8601; empty if it always has.
+        where: the place to which the row applies.
+        price: the price there.
+        since: the first day on which it applies, in ISO 8601 format; empty if it has always applied.
     """
 
     where: Where
@@ -96,7 +99,7 @@ class PriceRow:
 
 
 def in_force(rows: Iterable[PriceRow], day: str) -> list[PriceRow]:
-    """The rows that apply on ``day``: of those of the same place, the latest that has begun."""
+    """The rows that apply on ``day``: for each place, the latest that has begun."""
     found: dict[Where, PriceRow] = {}
     for row in sorted(rows, key=lambda row: row.since):
         if row.since <= day:
@@ -108,8 +111,9 @@ def find_price(tables: Iterable[Sequence[PriceRow]], place: Where) -> Price | No
     """The price that applies at ``place``; None if it is unknown. Nothing is guessed from another place.
 
     Args:
-        tables: the first that has a price for ``place`` decides. In it, a row with the node type goes before one with
-            the partition, and that before one with the cluster or region.
+        tables: tables in order of precedence: the first that has a price for ``place`` is used. In it, a row with a
+            node type takes precedence over one with a partition, and that over one with a cluster or region.
+        place: where the job runs.
     """
     for table in tables:
         rows = [row for row in table if row.where.covers(place)]
@@ -123,7 +127,7 @@ def _precision(where: Where) -> tuple[bool, ...]:
 
 
 def sagemaker_row(region: str, instance_type: str, dollars: float, *, source: str, date: str) -> PriceRow:
-    """A row of an on-demand price of SageMaker training, in US dollars per hour of an instance."""
+    """A row with an on-demand price of SageMaker training, in US dollars per instance hour."""
     spot = (dollars * SAGEMAKER_SPOT, dollars)
     place = Where("sagemaker", region=region, node_type=instance_type)
     return PriceRow(place, Price(dollars, "node_hour", "USD", source, date, spot))

@@ -11,12 +11,14 @@ from cloudtrain.runtime.supervisor.caps import amount, at_start, money
 
 @dataclass(frozen=True)
 class Cost:
-    """The cost of all attempts of a job, failed ones too, each at the price of its start.
+    """The cost of all attempts of a job, including failed ones, each at the price of its start.
 
     Attributes:
-        amount: in ``currency``.
-        source: of the price, with its ``date``; empty if that is not known.
-        cap: that of the job, for display; empty if it has none.
+        amount: the amount in ``currency``.
+        currency: the ISO 4217 code of the currency.
+        source: the source of the price; empty if it is not known.
+        date: the date of the source; empty if it is not known.
+        cap: the cap of the job, for display; empty if it has none.
     """
 
     amount: float
@@ -29,7 +31,7 @@ class Cost:
         return money(self.amount, self.currency)
 
     def line(self) -> str:
-        """For people, with the source of the price and the cap."""
+        """The cost as text for people, with the source of the price and the cap."""
         price = " of ".join(filter(None, (self.source, self.date)))
         notes = [self.cap, f"price: {price}" if price else ""]
         return f"about {self}" + "".join(f"; {note}" for note in notes if note)
@@ -39,10 +41,12 @@ class Cost:
 
 
 def cost_of(body: Mapping[str, Any], seconds: float, started_at: float | None = None) -> Cost | None:
-    """The cost of a job whose request has ``cost_terms``, after ``seconds`` of all its nodes; None if it is unknown.
+    """The cost of a job after all of its nodes have run for ``seconds``; None if it is unknown.
 
     Args:
-        started_at: when a job started that has one price for all attempts; None if the terms are those of its attempt.
+        body: the body of the job's request, which contains its ``cost_terms``.
+        seconds: the time for which its nodes have run.
+        started_at: the start of a job that has one price for all attempts; None if the terms are those of the attempt.
     """
     if started_at is not None:
         body = {**body, "cost_terms": at_start(body.get("cost_terms"), started_at)}

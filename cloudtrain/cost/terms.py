@@ -1,4 +1,4 @@
-"""The terms on which a job runs: its price now and on later days, and the time that its caps pay for."""
+"""The cost terms of a job: its price now and on later days, and the time for which its caps pay."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ if TYPE_CHECKING:
     from cloudtrain.spec import CostTerms, TrainingJob
 
 ON_THIS_MACHINE = ("local", "container")
-"""Platforms whose hosts are all this machine, which costs what it costs once."""
+"""Platforms on which all hosts of a job are this machine, whose price counts only once."""
 SUPERVISED_HERE = (*ON_THIS_MACHINE, "hosts")
-"""Platforms whose supervisors are on this machine, and read its table again at the start of each attempt."""
+"""Platforms whose supervisors run on this machine, and read its table of prices at the start of each attempt."""
 ON_ONE_PRICE = ("kubernetes", "sagemaker")
-"""Platforms that restart a job themselves: it has the price of its start in all attempts."""
+"""Platforms that restart a job themselves. All of its attempts have the price of its start."""
 LEAST_SECONDS = 60.0
-"""The time that a cap has to pay for at least: before, nothing has trained. On this machine, a second."""
+"""The least time for which a cap has to pay, because nothing trains in less. On this machine, it is a second."""
 
 _GIVE = (
     "Add one to the config file: prices: {{rows: [{{platform: {platform}, node_hour: 2.5}}]}}. See what is known: "
@@ -39,7 +39,7 @@ _REFRESH = " Or copy AWS's: cloudtrain prices refresh."
 
 @dataclass(frozen=True)
 class Nodes:
-    """Equal nodes of a job. ``gpus`` and ``cpus`` are those of one node; None if that is not known."""
+    """Equal nodes of a job. ``gpus`` and ``cpus`` are the numbers of one node; None if they are not known."""
 
     where: Where
     count: int
@@ -51,9 +51,10 @@ _COUNTS = ("count", "gpus", "cpus")
 
 
 def with_terms(job: TrainingJob, platform: Any) -> TrainingJob:
-    """``job``, which is resolved, with its `CostTerms`, unless there is nothing to say.
+    """The resolved ``job`` with its `CostTerms`, if it has a price or a cap.
 
-    Raises InvalidJob if a cap cannot be kept because no price or no number of GPUs is known, or if it pays for nothing.
+    Raises InvalidJob if a cap cannot be enforced because the price or the number of GPUs is not known, or if it pays
+    for too little time.
     """
     if job.cost_terms is not None:
         raise InvalidJob("cost_terms: cloudtrain sets it", hint="Leave it out, and set max_cost.")
@@ -77,7 +78,7 @@ def with_terms(job: TrainingJob, platform: Any) -> TrainingJob:
 
 
 def nodes_of(job: TrainingJob, platform: str, region: str = "") -> list[Nodes]:
-    """The nodes of ``job``; none if only the platform decides about them, after the submission."""
+    """The nodes of ``job``; none if the platform chooses them after the submission."""
     options = job.platform_options
     cluster = options.get("profile") or options.get("context") or ""
     partition = options.get("partition") or options.get("queue") or options.get("namespace") or ""
@@ -96,7 +97,7 @@ def nodes_of(job: TrainingJob, platform: str, region: str = "") -> list[Nodes]:
 
 
 def _gpus(options: Any) -> int | None:
-    """The GPUs of a node that ``platform_options`` ask for, as far as they show it."""
+    """The GPUs per node that ``platform_options`` request; None if they do not show it."""
     gres = options.get("gres")
     found = re.search(r"\bgpu(?::[^:,]+)?:(\d+)", gres if isinstance(gres, str) else ",".join(gres or ()))
     gpus = int(found[1]) if found else options.get("gpus")
@@ -106,12 +107,12 @@ def _gpus(options: Any) -> int | None:
 def _region(platform: Any) -> str:
     try:
         return str(platform.aws.region) if platform.name == "sagemaker" else ""
-    except PlatformError:  # none is configured, which rendering reports
+    except PlatformError:  # no region is configured, which rendering reports
         return ""
 
 
 def terms_of(tables: Iterable[Sequence[PriceRow]], groups: Sequence[Nodes]) -> CostTerms:
-    """The price of an hour of all nodes, if every one has a price, all in one currency; and their GPUs."""
+    """The number of GPUs of all nodes, and the price of an hour if all nodes have prices in the same currency."""
     from cloudtrain.spec import CostTerms
 
     tables = list(tables)
@@ -141,7 +142,7 @@ def terms_of(tables: Iterable[Sequence[PriceRow]], groups: Sequence[Nodes]) -> C
 def with_later(
     terms: CostTerms, tables: Sequence[Sequence[PriceRow]], groups: Sequence[Nodes], day: str
 ) -> CostTerms:
-    """``terms`` of ``day``, with the prices that the config file has for later days, in the same currency."""
+    """The ``terms`` of ``day`` with the prices in the config file for later days that are in the same currency."""
     rows, later, last = config_rows(), [], terms
     if terms.per_hour:
         for day in sorted({row.since for row in rows if row.since > day}):
@@ -155,7 +156,7 @@ def with_later(
 
 
 def terms_now(terms: Mapping[str, Any], day: str) -> Mapping[str, Any]:
-    """``terms``, with the prices that the config file of this machine has on ``day``. Raises InvalidJob, OSError."""
+    """``terms`` with the prices in the config file of this machine for ``day``. Raises InvalidJob, OSError."""
     groups = [
         Nodes(Where(**one["where"]), *(one.get(name) for name in _COUNTS)) for one in terms.get("nodes", ())
     ]
@@ -165,7 +166,7 @@ def terms_now(terms: Mapping[str, Any], day: str) -> Mapping[str, Any]:
 
 
 def _document(nodes: Nodes) -> dict[str, Any]:
-    """The inverse of what `terms_now` reads, without what is not known."""
+    """The nodes as `terms_now` reads them, without unknown values."""
     where = {name: value for name, value in asdict(nodes.where).items() if value}
     counts = {name: value for name in _COUNTS if (value := getattr(nodes, name)) is not None}
     return {"where": where, **counts}
@@ -176,7 +177,7 @@ def _all(nodes: Nodes, count: int | None) -> int | None:
 
 
 def _unknown(field: str, groups: Sequence[Nodes]) -> InvalidJob:
-    """The error of a field that needs the price of these nodes."""
+    """The error for a field that needs the price of these nodes, which is not known."""
     platform = groups[0].where.platform if groups else "sagemaker"
     names = ", ".join(dict.fromkeys(nodes.where.node_type or platform for nodes in groups))
     places = " in " + groups[0].where.region if groups and groups[0].where.region else ""
@@ -199,7 +200,7 @@ def capped(terms: CostTerms, job: TrainingJob, groups: Sequence[Nodes]) -> CostT
     terms = msgspec.structs.replace(
         terms, max_cost=job.max_cost or 0.0, max_gpu_hours=job.max_gpu_hours or 0.0
     )
-    # where an attempt cannot shorten the time again, the highest price counts
+    # where the time limit cannot be shortened at each attempt, the highest price counts
     highest = _highest(terms) if platform in ON_ONE_PRICE else terms.per_hour
     times = _separate_attempts(job)
     hourly = {"per_hour": times * (highest or 0.0), "gpus": times * terms.gpus}
@@ -219,17 +220,18 @@ def capped(terms: CostTerms, job: TrainingJob, groups: Sequence[Nodes]) -> CostT
 def check_projection(
     job: TrainingJob, max_run: int | None, max_cost: float | None, whose: str = "its"
 ) -> None:
-    """Refuse a ``max_run`` with which ``job`` may cost more than ``max_cost``: the user has set both.
+    """Refuse a ``max_run`` with which ``job`` may cost more than ``max_cost``, if the user has set both.
 
-    A ``max_run`` of the config file is for all jobs. It gives way to a ``max_cost`` that is not from there.
+    A ``max_run`` in the config file is for all jobs, so it yields to a ``max_cost`` that is set elsewhere.
 
     Args:
-        job: with its `CostTerms`.
-        max_run: as the user has set it: a platform's default gives way to the cap.
-        whose: the owner of the cap.
+        job: the job with its `CostTerms`.
+        max_run: the value that the user has set. A platform's default yields to the cap.
+        max_cost: the cap.
+        whose: the owner of the cap, for the message.
 
     Raises:
-        InvalidJob: with the largest ``max_run`` that fits.
+        InvalidJob: the job may cost more. The hint gives the largest ``max_run`` that fits.
     """
     terms = job.cost_terms
     if max_run is None or max_cost is None or terms is None or not terms.per_hour:
@@ -257,9 +259,9 @@ def check_projection(
 
 
 def _separate_attempts(job: TrainingJob) -> int:
-    """How often the time limit of a job counts: once, for all attempts, except on a queue of AWS Batch.
+    """The number of times that the time limit of a job applies: once, for all attempts, except on AWS Batch queues.
 
-    There, each attempt is a training job.
+    On these, each attempt is a separate training job.
     """
     count = 0
     for name, key, default in (
@@ -278,12 +280,13 @@ def _runs(job: TrainingJob, max_run: int) -> str:
 
 
 LONGEST_TEXT = 512
-"""Characters of a variable of a training job: ``Environment`` in the reference of SageMaker's CreateTrainingJob."""
+"""The most characters of a variable of a training job: ``Environment`` in the reference of SageMaker's
+CreateTrainingJob."""
 LONGEST_SOURCE = 100
 
 
 def terms_text(terms: CostTerms | None) -> str:
-    """The value of `contract.Settings.cost_terms`, without the prices of the latest days if it would be too long."""
+    """The value of `contract.Settings.cost_terms`. If it is too long, the prices of the latest days are left out."""
     if terms is None:
         return ""
     terms = msgspec.structs.replace(terms, source=terms.source[:LONGEST_SOURCE])
@@ -305,7 +308,7 @@ def projection(job: TrainingJob, platform: str) -> str:
 
 
 def projection_of_sweep(first: TrainingJob, platform: str, trials: int, max_cost: float | None) -> str:
-    """The same for ``trials`` jobs like ``first``, which may cost ``max_cost`` together."""
+    """Like `projection`, for ``trials`` jobs like ``first``, which may cost ``max_cost`` in total."""
     terms = first.cost_terms
     if terms is None or not terms.per_hour:
         return ""
@@ -330,7 +333,7 @@ def _highest(terms: CostTerms) -> float:
 
 
 def _limit(job: TrainingJob, terms: CostTerms, platform: str) -> tuple[float, str] | None:
-    """The most that a job can cost, and what limits it; None: nothing does."""
+    """The most that a job can cost, and the limit behind it; None if nothing limits the cost."""
     from cloudtrain.spec import DEFAULT_MAX_RUN
 
     highest = _highest(terms)
@@ -345,7 +348,7 @@ def _limit(job: TrainingJob, terms: CostTerms, platform: str) -> tuple[float, st
 
 
 def shortest(max_run: int | None, terms: CostTerms | None) -> int | None:
-    """Whole seconds that the job may run: ``max_run``, or less if a cap is reached before. None for no limit."""
+    """The seconds for which the job may run: ``max_run``, or less if a cap is reached earlier. None for no limit."""
     if terms is None or not terms.cap:
         return max_run
     cap = max(1, math.floor(terms.cap_seconds - terms.reserve))

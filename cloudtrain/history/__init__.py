@@ -1,8 +1,8 @@
 """The past of the jobs of a user, or of a team: parameters, metrics, outcomes, durations, costs.
 
-The records at the job's side are the truth, and `query` reads those of jobs that it does not have yet. The history is
-the only copy for jobs whose records are gone. From then on, a job that has ended is read from the database of the index
-(`cloudtrain.index`) alone. A database that cannot be used gives a warning, and blocks nothing.
+The records kept with a job are authoritative, and `query` reads them for jobs that are not in the history yet. After
+that, a job that has ended is read only from the database of the index (`cloudtrain.index`), which is the only copy once
+the records are gone. A database that cannot be used causes a warning, and blocks nothing.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Looks at many jobs, of all platforms: a platform that is broken or slow hides no job of another."""
+"""Looks at many jobs on all platforms. A platform that is broken or slow does not hide the jobs of others."""
 
 from __future__ import annotations
 
@@ -25,20 +25,20 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 PATIENCE = 2.0
-"""Seconds after which a user sees which platforms are being asked."""
+"""Seconds after which the user sees which platforms are still being queried."""
 
 PARALLEL_REQUESTS = 8
-"""The number of jobs to look at at the same time on platforms that take long to respond."""
+"""The number of concurrent looks at jobs on slow platforms."""
 SLOW_SECONDS = 0.05
-"""A platform that takes longer for each of two jobs in a row is slow. Threads would halve the speed of one that reads
-local files, and one look may be slow by chance, or because it is the first."""
+"""A platform that takes longer for two jobs in a row is slow. Threads would halve the speed of a platform that reads
+local files, and a single look may be slow by chance, or because it is the first."""
 
 
 def each(
     entries: Sequence[IndexEntry], action: Callable[[Platform, str], T]
 ) -> dict[IndexEntry, T | Exception]:
-    """The result of ``action`` with the platform and the name of each job, or what it raised: a plug-in may raise
-    anything."""
+    """For each job, the result of ``action`` with its platform and name, or the exception that it raised, which may be
+    any because of plug-ins."""
     platform_of = cache(get_platform)
     found: dict[IndexEntry, T | Exception] = {}
     waiting: dict[IndexEntry, Future[T | Exception]] = {}
@@ -59,7 +59,7 @@ def each(
                 seconds[entry.platform].append(time.monotonic() - began)
                 continue
             if pool is None:
-                from concurrent.futures import ThreadPoolExecutor  # a local platform needs none
+                from concurrent.futures import ThreadPoolExecutor  # here, because a local platform needs none
 
                 pool = stack.enter_context(ThreadPoolExecutor(PARALLEL_REQUESTS))
             waiting[entry] = pool.submit(result, entry)
@@ -68,7 +68,7 @@ def each(
 
 
 def is_slow(seconds: Sequence[float]) -> bool:
-    """Whether a platform is slow, by the seconds that its looks have taken."""
+    """Whether a platform is slow, judging by the seconds that its looks have taken."""
     return len(seconds) >= 2 and min(seconds[-2:]) > SLOW_SECONDS
 
 
@@ -79,11 +79,11 @@ def describe_all(
     most: int | None = None,
     waits: Callable[[Sequence[str]], object] = lambda platforms: None,
 ) -> dict[IndexEntry, JobDescription | Exception]:
-    """The description of each job, or why there is none. The history keeps those of jobs that have ended.
+    """The description of each job, or the reason why there is none. Descriptions of ended jobs go into the history.
 
     Args:
-        whole: all of the description, not only as much as a table shows.
-        most: of a platform that is queried for each job, only the first so many.
+        whole: whether to return whole descriptions, not only the fields that a table shows.
+        most: the number of jobs, from the first on, to describe on a platform that has to be queried for each job.
         waits: see `at_once`.
     """
     home = str(state_home())
@@ -103,7 +103,7 @@ def at_once(
     action: Callable[[Sequence[IndexEntry]], dict[IndexEntry, T]],
     waits: Callable[[Sequence[str]], object] = lambda platforms: None,
 ) -> dict[IndexEntry, T]:
-    """The results of ``action`` for the jobs of each platform, at the same time: it takes as long as the slowest.
+    """The results of ``action``, which is called for the jobs of each platform in parallel.
 
     Raises what ``action`` raises.
 
@@ -143,7 +143,7 @@ def _with_cost(platform: Platform, job_name: str) -> JobDescription:
 
 
 def outlines(entries: Sequence[IndexEntry]) -> dict[IndexEntry, JobDescription | Exception]:
-    """The outline of each job whose platform has the ability, or why there is none."""
+    """The outline of each job whose platform has the ability `Outlines`, or the exception that it raised."""
     found: dict[IndexEntry, JobDescription | Exception] = {}
     for name, jobs in _by_platform(entries).items():
         try:
@@ -163,5 +163,5 @@ def _by_platform(entries: Sequence[IndexEntry]) -> dict[str, list[IndexEntry]]:
 
 
 def reason_of(error: Exception) -> str:
-    """Why a job cannot be described."""
+    """The reason why a job cannot be described, as text."""
     return error.message if isinstance(error, CloudtrainError) else f"{type(error).__name__}: {error}"

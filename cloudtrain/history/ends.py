@@ -1,4 +1,4 @@
-"""How jobs ended, kept in the index: written by the first client that sees an end, and read in place of the records."""
+"""How jobs ended: the first client that sees an end writes it into the index, where it is read instead of records."""
 
 from __future__ import annotations
 
@@ -24,33 +24,33 @@ from cloudtrain.runtime.supervisor.record import DAMAGED
 
 _TIMES = ("submitted_at", "started_at", "ended_at", "seen_at")
 _OF_LOOKS = (*_TIMES, "status", "attempt", "exit_code", "reason", "failure", "why")
-"""The columns that the last look decides about."""
+"""The columns that each look overwrites."""
 _COSTS = ("cost", "currency", "plan_error", "plan_cost_error")
 _FACTS = (*_COSTS, "git_commit", "script", "instance_type", "instance_count")
-"""The columns that stay as they are if a look does not find them."""
+"""The columns that keep their values if a look does not find new ones."""
 COLUMNS = ("owner", *_OF_LOOKS, *_FACTS)
-"""The columns of the history that are fields of `PastJob`, after the name and the platform."""
+"""The columns of the history that are fields of `PastJob`, except for the name and the platform."""
 
 
 SETTLED_SECONDS = 60.0
-"""After the end of a job for so long, hosts may add events, and a platform may correct how it ended."""
+"""For this time after the end of a job, hosts may add events, and a platform may correct how the job ended."""
 NAMES = 500
-"""The names of jobs in one query: SQLite takes 999 values."""
+"""The most names of jobs in one query, of which SQLite takes at most 999 values."""
 
 
 @dataclass(frozen=True)
 class Seen:
-    """A look at a job."""
+    """The result of a look at a job."""
 
     job: PastJob
     record: str
-    """The `record_of` the job before the look."""
+    """The result of `record_of` for the job before the look."""
     is_whole: bool
-    """Whether parameters and metrics were read, too."""
+    """Whether it includes parameters and metrics."""
 
 
 def outline(description: JobDescription) -> PastJob:
-    """The part of a past job that its description has."""
+    """A past job with the fields that its description provides."""
     failure = description.failure
     return PastJob(
         plain(description.name),
@@ -73,7 +73,7 @@ def outline(description: JobDescription) -> PastJob:
 
 
 def why_of(description: JobDescription) -> str:
-    """Why a job failed or ended early; for a job whose record is damaged, also what to do."""
+    """The reason why a job failed or ended early; for a job whose record is damaged, also what to do."""
     failure = description.failure
     if failure is None:
         return description.reason
@@ -81,12 +81,12 @@ def why_of(description: JobDescription) -> str:
 
 
 def look(platform: Platform, description: JobDescription, record: str, *, has_request: bool = False) -> Seen:
-    """All that the history keeps of a job. It queries the platform for what the description lacks.
+    """Everything that the history keeps about a job. What the description lacks is queried from the platform.
 
-    That is the request, unless it was read for the description, and the cost. The plan of the job is on this machine.
+    This is the cost, and the request unless it was read for the description. The plan of the job is on this machine.
 
     Args:
-        has_request: the history has what it keeps of the request already.
+        has_request: whether the history already has what it keeps of the request.
     """
     if not description.is_end:
         description = replace(description, cost=_quietly(lambda: cost_so_far(platform, description), None))
@@ -107,10 +107,10 @@ def look(platform: Platform, description: JobDescription, record: str, *, has_re
 
 
 def keep_outlines(seen: Sequence[tuple[JobDescription, str]]) -> None:
-    """Keep how jobs ended, without their parameters and metrics, which the next query reads.
+    """Keep how jobs ended, but not their parameters and metrics, which the next query reads.
 
     Args:
-        seen: descriptions, each with the `record_of` the job before it was made.
+        seen: descriptions, each with the result of `record_of` for the job before it was described.
     """
     keep(
         [Seen(outline(one), record, is_whole=False) for one, record in seen if JobStatus(one.status).is_final]
@@ -118,7 +118,7 @@ def keep_outlines(seen: Sequence[tuple[JobDescription, str]]) -> None:
 
 
 def _quietly(action: Any, otherwise: Any) -> Any:
-    """The result of ``action``; ``otherwise`` if it raises what a platform or a damaged request may raise."""
+    """The result of ``action``; ``otherwise`` if it raises an error that a platform or a damaged request may cause."""
     try:
         return action()
     except (CloudtrainError, OSError, ValueError, TypeError, AttributeError, LookupError, ArithmeticError):
@@ -136,16 +136,16 @@ def _finite(value: float) -> float | None:
 
 
 def keep(seen: Sequence[Seen], consequence: str = "") -> bool:
-    """Write what was seen of jobs into the index, unless the records are damaged. Returns whether that was possible.
+    """Write the results of looks into the index, except for jobs with damaged records. Returns whether that succeeded.
 
     Args:
-        consequence: of an index that cannot be written, for the warning; without one, there is no warning.
+        consequence: what the warning says about an index that cannot be written; without it, there is no warning.
     """
     return not seen or index.write(lambda database: keep_in(database, seen), consequence) is not None
 
 
 def keep_in(database: sqlite3.Connection, seen: Sequence[Seen]) -> bool:
-    """`keep` in this database, which has the tables of the index."""
+    """Like `keep`, in the given database, which has the tables of the index."""
     rows = [one for one in seen if one.job.reason != DAMAGED]
     numbers = _numbers(database, rows)
     found = [(number, one) for one in rows if (number := numbers.get((one.job.name, one.job.platform)))]
@@ -169,7 +169,7 @@ def keep_in(database: sqlite3.Connection, seen: Sequence[Seen]) -> bool:
 
 
 def _trusted(seen: Seen) -> str:
-    """The record of the job, or `UNSETTLED`."""
+    """The record of the job; `UNSETTLED` if it has none and its end may still change."""
     job = seen.job
     is_settled = (job.seen_at or 0.0) - (job.ended_at or math.inf) >= SETTLED_SECONDS
     if seen.record or (is_settled and job.failure != FailureClass.UPLOAD):
@@ -178,9 +178,9 @@ def _trusted(seen: Seen) -> str:
 
 
 def _numbers(database: sqlite3.Connection, rows: Sequence[Seen]) -> dict[tuple[str, str], int]:
-    """The rows of the last submissions of jobs by names and platforms; new ones for jobs with a folder or a ticket.
+    """The ids of the rows of the last submissions, by name and platform. Jobs with a folder or a ticket get new rows.
 
-    Other jobs are left out: they may be someone else's.
+    Other jobs are left out, because they may be another user's.
     """
     last = f"SELECT name, platform, max(id) FROM {JOBS} WHERE is_listed = 1"
     wanted = {(one.job.name, one.job.platform): one.job for one in rows}

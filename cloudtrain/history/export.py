@@ -1,4 +1,4 @@
-"""Jobs of the history, and their metrics over time, for other programs: CSV, Parquet, MLflow."""
+"""Exports jobs of the history, and their metrics over time, to CSV, Parquet and MLflow."""
 
 from __future__ import annotations
 
@@ -32,24 +32,25 @@ POINTS: Mapping[str, type] = {
 }
 """The columns of the table of metrics. Times are in seconds since the epoch."""
 ROW_GROUP = 10_000
-"""Rows of a table that are in memory at a time, and make a row group of Parquet."""
+"""The number of rows of a table that are in memory at a time, and that form a row group of Parquet."""
 FACTS = tuple(one.name for one in fields(PastJob) if one.name not in ("parameters", "metrics"))
 MOST_METRICS, MOST_PARAMS = 1000, 100
-"""In a request to MLflow, by its documentation of ``log-batch``."""
+"""The limits of a request to MLflow, according to its documentation of ``log-batch``."""
 FINAL = [status.value for status in JobStatus if status.is_final]
 REFUSALS = ("INVALID_PARAMETER_VALUE", "BAD_REQUEST", "RESOURCE_ALREADY_EXISTS")
-"""Error codes of MLflow about one run. Others, such as those of a server that is away, end the export."""
+"""Error codes with which MLflow refuses one run. Others, such as those of an unreachable server, end the export."""
 BEGUN, SENT = "cloudtrain.begun", "cloudtrain.job"
-"""Tags of a run, with the key of its job: from the beginning, and once it is complete."""
+"""Tags of a run whose value is the key of its job: the first is set from the beginning, the second when the run is
+complete."""
 LONGEST_NAME = 240
-"""Characters of the name of a metric or a parameter; MLflow accepts 250."""
+"""The most characters of the name of a metric or a parameter; MLflow accepts 250."""
 
 Row = Mapping[str, Any]
 T = TypeVar("T")
 
 
 def choose(names: Sequence[str], where: str = "") -> list[PastJob]:
-    """The newest job of each of these names; without names, all. Raises JobNotFound, InvalidQuery."""
+    """The newest job with each of these names; without names, all jobs. Raises JobNotFound, InvalidQuery."""
     jobs = query(where)
     if not names:
         return jobs
@@ -62,7 +63,7 @@ def choose(names: Sequence[str], where: str = "") -> list[PastJob]:
 
 
 def series_of(job: PastJob) -> Series:
-    """The metrics over time; none, with a warning, if they are gone, or those of another job with this name."""
+    """The metrics of a job over time; none, with a warning, if they are gone, or if a later job has its name."""
     if job.owner not in ("", owner()):
         problem = f"only {job.owner} has them"
     else:
@@ -113,13 +114,13 @@ def point_rows(jobs: Sequence[PastJob]) -> Iterator[Row]:
 
 
 def to_table(jobs: Sequence[PastJob], path: Path) -> Path:
-    """Write the table of jobs to a file, as its name ends: ``.csv`` or ``.parquet``. Raises StorageError."""
+    """Write the table of jobs to a file, in the format of its suffix, ``.csv`` or ``.parquet``. Raises StorageError."""
     columns, rows = job_rows(jobs)
     return _write(path, columns, rows)
 
 
 def to_files(jobs: Sequence[PastJob], folder: Path, kind: str) -> list[Path]:
-    """Write the tables ``jobs`` and ``metrics`` into ``folder``, as files of a kind. Raises StorageError."""
+    """Write the tables ``jobs`` and ``metrics`` into ``folder``, as files with suffix ``kind``. Raises StorageError."""
     return [
         to_table(jobs, folder / f"jobs.{kind}"),
         _write(folder / f"metrics.{kind}", [*POINTS], point_rows(jobs)),
@@ -127,7 +128,7 @@ def to_files(jobs: Sequence[PastJob], folder: Path, kind: str) -> list[Path]:
 
 
 def _write(path: Path, columns: Sequence[str], rows: Iterable[Row]) -> Path:
-    """Write a table row by row: only one job's metrics, and a part of the rows, are in memory at a time."""
+    """Write a table row by row, so that only one job's metrics and a part of the rows are in memory at a time."""
     write = _parquet if path.suffix.lower() == ".parquet" else _csv
     try:
         with temporary_sibling(path) as temporary:
@@ -148,7 +149,7 @@ def _csv(path: Path, columns: Sequence[str], rows: Iterable[Row]) -> None:
 
 
 def _cell(value: Any) -> Any:
-    """Text that a spreadsheet would take for a formula gets an apostrophe in front, as OWASP advises."""
+    """Prefix text that a spreadsheet would interpret as a formula with an apostrophe, as OWASP advises."""
     is_formula = isinstance(value, str) and value[:1] in tuple("=+-@\t\r") and to_number(value) is None
     return f"'{value}" if is_formula else value
 
@@ -181,10 +182,10 @@ def _parts(items: Iterable[T], size: int) -> Iterator[list[T]]:
 
 
 def to_mlflow(jobs: Sequence[PastJob], uri: str, experiment: str) -> list[str]:
-    """Send each job as a run to a tracking server or folder of MLflow, and return the ids of the runs.
+    """Send each job as a run to an MLflow tracking server or folder, and return the ids of the runs.
 
-    A job that was sent to the experiment before is left as it is; one that was cut off is continued. Jobs that have not
-    ended, and those that MLflow refuses, are left out, with a warning.
+    A job that was sent to the experiment before is left as it is, and one whose transfer was interrupted is completed.
+    Jobs that have not ended, and those that MLflow refuses, are left out, with a warning.
 
     Raises CloudtrainError if MLflow is not installed, or does not answer.
     """
@@ -197,7 +198,7 @@ def to_mlflow(jobs: Sequence[PastJob], uri: str, experiment: str) -> list[str]:
         ) from None
     os.environ.setdefault(
         "MLFLOW_HTTP_REQUEST_MAX_RETRIES", "2"
-    )  # a server that is away takes minutes otherwise
+    )  # otherwise, an unreachable server takes minutes
     try:
         client = MlflowClient(uri)
         found = client.get_experiment_by_name(experiment)
@@ -223,14 +224,14 @@ def _key(job: PastJob) -> str:
 
 
 def _find(client: Any, experiment: str, tag: str, job: PastJob) -> str | None:
-    """The id of the run that has this tag with the key of a job."""
+    """The id of the run whose tag ``tag`` is the key of the job; None if there is none."""
     key = _key(job).replace("'", "''")
     runs = client.search_runs([experiment], f"tags.`{tag}` = '{key}'")
     return str(runs[0].info.run_id) if runs else None
 
 
 def _send(client: Any, experiment: str, job: PastJob) -> str | None:
-    """The id of the run of a job, a new one or one that was cut off; None, with a warning, if MLflow refuses it."""
+    """Complete the new or interrupted run of a job. Returns its id; None, with a warning, if MLflow refuses it."""
     from mlflow.exceptions import MlflowException
 
     began = job.started_at or job.submitted_at
@@ -272,11 +273,11 @@ def _fill(client: Any, run: str, job: PastJob, *, is_begun: bool) -> None:
         client.log_batch(run, metrics=batch)
     status = {"Completed": "FINISHED", "Failed": "FAILED"}.get(job.status, "KILLED")
     client.set_terminated(run, status, int(1000 * job.ended_at) if job.ended_at else None)
-    client.set_tag(run, SENT, _key(job))  # at last: what was cut off is continued
+    client.set_tag(run, SENT, _key(job))  # last, because a run without it is completed by the next export
 
 
 def _names(names: Iterable[str]) -> dict[str, str]:
-    """The name in MLflow of each of these: another one for each."""
+    """A unique name in MLflow for each of these names."""
     found: dict[str, str] = {}
     taken: set[str] = set()
     for name in names:
@@ -291,7 +292,7 @@ def _names(names: Iterable[str]) -> dict[str, str]:
 
 
 def _name(name: str) -> str:
-    """``name`` as MLflow accepts it: letters, digits and a few others, in a relative path in its shortest form."""
+    """``name`` with only characters that MLflow accepts, as a relative path in its shortest form."""
     accepted = "".join(one if one.isalnum() or one in "_-. /" else "_" for one in name)
     parts = (part for part in accepted.split("/") if part.strip("."))
     return "/".join(parts).lstrip(".")[:LONGEST_NAME].rstrip("/") or "_"

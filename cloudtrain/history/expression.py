@@ -1,6 +1,6 @@
-"""The expressions of ``cloudtrain list --where``: comparisons of Python's syntax, and ``and``, ``or``, ``not``.
+"""The expressions of ``cloudtrain list --where``: comparisons in Python's syntax, with ``and``, ``or`` and ``not``.
 
-They are parsed, and never evaluated: `cloudtrain.history.sql` translates them to SQL, whose values are parameters.
+They are parsed but never evaluated: `cloudtrain.history.sql` translates them to SQL, and passes values as parameters.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from cloudtrain.contract.text import is_text
 from cloudtrain.errors import InvalidJob
 
 LONGEST = 10_000
-"""Characters of an expression."""
+"""The most characters of an expression."""
 LARGEST = 200
-"""Comparisons and combinations in an expression: databases have limits for both."""
+"""The most comparisons and combinations in an expression, because databases limit both."""
 COMPARISONS: dict[type[ast.cmpop], str] = {
     ast.Lt: "<", ast.LtE: "<=", ast.Gt: ">", ast.GtE: ">=", ast.Eq: "=", ast.NotEq: "<>", ast.Is: "=", ast.IsNot: "<>",
 }  # fmt: skip
@@ -31,12 +31,12 @@ class InvalidQuery(InvalidJob):
 
 @dataclass(frozen=True)
 class Name:
-    """The name of a field, a parameter or a metric, as written: ``loss``, ``params.lr``, ``metrics["a b"].min``."""
+    """The name of a field, parameter or metric as written, such as ``loss``, ``params.lr``, ``metrics["a b"].min``."""
 
     parts: tuple[str, ...]
-    """More than one only if it is qualified."""
+    """The parts of the name; several if it is qualified."""
     column: int
-    """Where it is in the expression, from 1."""
+    """Its position in the expression, counted from 1."""
 
     @property
     def text(self) -> str:
@@ -45,7 +45,7 @@ class Name:
 
 @dataclass(frozen=True)
 class Literal:
-    """A value, or several in parentheses or brackets, for ``in``."""
+    """A value; for ``in``, several values in parentheses or brackets."""
 
     value: Constant | tuple[Constant, ...]
     column: int
@@ -55,7 +55,7 @@ class Literal:
 class Comparison:
     left: Name | Literal
     operator: str
-    """Of SQL: one of `COMPARISONS`, ``IN`` or ``NOT IN``."""
+    """The SQL operator: one of `COMPARISONS`, ``IN`` or ``NOT IN``."""
     right: Name | Literal
 
 
@@ -71,7 +71,7 @@ Condition = Comparison | Combination
 
 
 def parse(text: str) -> Condition:
-    """The condition that ``text`` expresses. Raises InvalidQuery with the position of what is wrong."""
+    """The condition that ``text`` expresses. Raises InvalidQuery with the position of the error."""
     if len(text) > LONGEST:
         raise InvalidQuery(f"--where: has more than {LONGEST:,} characters")
     try:
@@ -90,7 +90,7 @@ def parse(text: str) -> Condition:
 
 
 def parse_name(text: str, option: str) -> Name:
-    """The name in ``text``: also with dashes and other characters that a name in an expression must quote."""
+    """The name in ``text``. Characters such as dashes, which must be quoted in an expression, are allowed."""
     try:
         node = ast.parse(text.strip(), mode="eval").body
         name = _Reader(text.strip()).name(node)
@@ -111,7 +111,7 @@ def _error(column: int, problem: str, text: str, hint: str = SYNTAX) -> InvalidQ
 
 
 class _Reader:
-    """Turns nodes of Python's syntax into conditions."""
+    """Turns nodes of Python's syntax tree into conditions."""
 
     def __init__(self, text: str) -> None:
         self._text = text
@@ -171,7 +171,8 @@ class _Reader:
         raise self.error(node, "is neither a name nor a value")
 
     def name(self, node: ast.expr) -> Name | None:
-        """None for another node. ``val/accuracy`` and ``learning-rate`` are names, too: there is no arithmetic."""
+        """The name in a node; None if it is not a name. As there is no arithmetic, ``val/accuracy`` and
+        ``learning-rate`` are names, too."""
         parts = self._parts(node)
         return Name(parts, self.column(node)) if parts else None
 
@@ -193,7 +194,7 @@ class _Reader:
         return ()
 
     def column(self, node: ast.expr) -> int:
-        """From 1, in characters."""
+        """The position of a node in characters, counted from 1."""
         return len(self._bytes[: node.col_offset].decode("utf-8", "replace")) + 1
 
     def error(self, node: ast.expr, problem: str) -> InvalidQuery:

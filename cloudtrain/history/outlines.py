@@ -1,4 +1,4 @@
-"""Reads from the index how thousands of jobs ended, and checks that this still holds. It imports no platform."""
+"""Reads from the index how thousands of jobs ended, and checks that it is still valid, without importing platforms."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from cloudtrain.index import RECORD, IndexEntry, list_rows, rows_named
 from cloudtrain.storage import state_home
 
 FINAL = {status.value: status for status in (JobStatus.COMPLETED, JobStatus.FAILED, JobStatus.STOPPED)}
-"""Not `INTERRUPTED`: such a job may continue."""
+"""Without `INTERRUPTED`, because such a job may continue."""
 COLUMNS = "status, started_at, ended_at, why, cost, currency, record, is_whole, instance_count"
 UNSETTLED = "-"
-"""In place of a `record_of`: this end may change without a change of a record on this machine."""
+"""Replaces the result of `record_of` for an end that may change while no record on this machine does."""
 
 
 class Ended(NamedTuple):
-    """How a job ended: as much as a table shows. Times are in seconds since the epoch."""
+    """How a job ended, with the fields that a table shows. Times are in seconds since the epoch."""
 
     status: JobStatus
     submitted_at: float
@@ -30,7 +30,7 @@ class Ended(NamedTuple):
     ended_at: float
     why: str
     cost: float | None
-    """In ``currency``; None if one of them is not known."""
+    """The cost in ``currency``; None if either is not known."""
     currency: str
 
 
@@ -38,7 +38,7 @@ def record_of(name: str, platform: str, home: str | None = None) -> str:
     """A text that changes whenever the record of a job in a folder of this machine does; empty for other jobs.
 
     Args:
-        home: the state folder, which takes time to find.
+        home: the state folder, for a caller that has it, because it takes time to find.
     """
     try:
         found = signature(os.lstat(f"{home or state_home()}/jobs/{platform}/{name}/{RECORD}"))
@@ -48,15 +48,15 @@ def record_of(name: str, platform: str, home: str | None = None) -> str:
 
 
 def known_ends(limit: int | None = None) -> list[tuple[IndexEntry, Ended | None]]:
-    """The jobs of `list_jobs`, and how they ended; None for one whose platform has to be queried."""
+    """The jobs of `list_jobs`, and how they ended; None for a job whose platform has to be queried."""
     home = _home()
     return [(IndexEntry(*row[:3]), end_of(row, home)) for row in list_rows(limit, COLUMNS)]
 
 
 def missing_ends() -> dict[IndexEntry, bool]:
-    """The jobs of `list_jobs` whose ends were not kept with their metrics and parameters.
+    """The jobs of `list_jobs` whose ends are not in the history with their metrics and parameters.
 
-    The value of each is whether its request was, with the parameters: at its submission, or at a look.
+    The value is whether the history has the request and the parameters, from the submission or a look.
     """
     home, found = _home(), dict[IndexEntry, bool]()
     for row in list_rows(columns=COLUMNS):
@@ -73,16 +73,16 @@ def _home() -> str:
 
 
 def known_end(name: str, platform: str) -> Ended | None:
-    """The end of one job, if it was kept with the parameters and the metrics."""
+    """The end of one job, if it is in the history with the parameters and the metrics."""
     rows = [row for row in rows_named(name, COLUMNS) if row[1] == platform]
     return end_of(rows[-1], str(state_home()), whole=True) if rows else None
 
 
 def end_of(row: Sequence[Any], home: str, *, whole: bool = False) -> Ended | None:
-    """The end in a row of the index, in which anything may be damaged; None if it does not hold any more.
+    """The end in a row of the index, which may be damaged; None if it is no longer valid.
 
     Args:
-        row: one of `list_rows` with `COLUMNS`.
+        row: a row of `list_rows` with `COLUMNS`.
         home: the state folder.
     """
     try:

@@ -1,4 +1,4 @@
-"""The parameters of a job, as text, without secrets; and what else its description or its request says about it."""
+"""The parameters of a job as text, without secrets, and other facts from its description or its request."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ if TYPE_CHECKING:
 MOST = 1000
 """The most parameters of a job."""
 LONGEST = 1000
-"""Characters of a value; the rest is left out."""
+"""The most characters of a value; the rest is cut off."""
 ON = "true"
-"""The value of an option without one."""
+"""The value that is stored for an option without a value."""
 _OPTION = re.compile(r"(?P<dashes>--?)?(?P<name>[A-Za-z_][\w./-]*)(=(?P<value>.*))?", re.DOTALL)
 _NUMBER = re.compile(r"-\.?\d")
 
@@ -39,7 +39,7 @@ def facts_of_job(job: TrainingJob) -> tuple[dict[str, Any], dict[str, str]]:
 
 
 def facts_of_request(body: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, str]]:
-    """The same from the request of a supervised platform or of SageMaker. Other bodies have none of it."""
+    """Like `facts_of_job`, from the request of a supervised platform or of SageMaker. Other bodies yield nothing."""
     encoded = body.get("hyperparameters") or body.get("HyperParameters") or {}
     arguments: Sequence[str] = body.get("arguments") or ()
     if not arguments:
@@ -64,7 +64,7 @@ def facts_of_request(body: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str,
 
 
 def parameters(hyperparameters: Mapping[str, Any], arguments: Sequence[str]) -> dict[str, str]:
-    """Hyperparameters, and the options among the arguments of a script, as text.
+    """The hyperparameters of a script, and the options among its arguments, as text.
 
     >>> parameters({"lr": 0.1, "amp": True}, ["--epochs", "5", "--api-key=k", "--fast", "optimizer.name=adam", "data"])
     {'lr': '0.1', 'amp': 'true', 'epochs': '5', 'api-key': '***', 'fast': 'true', 'optimizer.name': 'adam'}
@@ -82,7 +82,7 @@ def _spelled(value: Any) -> str:
 
 
 def _options(arguments: Sequence[str]) -> Iterator[tuple[str, str]]:
-    """``--name value``, ``--name=value``, ``name=value``, and options without a value."""
+    """The options among arguments: ``--name value``, ``--name=value``, ``name=value``, and options without a value."""
     rest = list(arguments)
     while rest:
         match = _OPTION.fullmatch(rest.pop(0))
@@ -96,7 +96,7 @@ def _options(arguments: Sequence[str]) -> Iterator[tuple[str, str]]:
 
 
 def plain(text: str) -> str:
-    """``text`` as databases store it: without NUL characters, and bytes that are not UTF-8."""
+    """``text`` as databases can store it, without NUL characters and bytes that are not UTF-8."""
     if text.isascii() and "\0" not in text:
         return text
     return text.replace("\0", "\ufffd").encode("utf-8", "replace").decode()
@@ -104,7 +104,7 @@ def plain(text: str) -> str:
 
 @cache
 def owner() -> str:
-    """Who submits jobs here: ``user@machine``."""
+    """The user who submits jobs on this machine, as ``user@machine``."""
     import getpass
 
     user = "?"

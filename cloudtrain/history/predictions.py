@@ -1,4 +1,4 @@
-"""The plan of a submitted job, kept on this machine, and how accurate it was."""
+"""The plan of a submitted job, which is kept on this machine, and its accuracy."""
 
 from __future__ import annotations
 
@@ -25,16 +25,16 @@ class Prediction:
     """The plan of a job, and its actual time and cost. Times are in seconds; None if not known."""
 
     seconds: tuple[float, float, float]
-    """Optimistic, expected and pessimistic, as in ``cost``."""
+    """The optimistic, expected and pessimistic time."""
     cost: tuple[float, float, float] | None
     currency: str | None
     took: float | None
-    """From the start of the job to its end; None unless it is complete."""
+    """The time from the start of the job to its end; None unless the job has completed."""
     cost_was: float | None
 
     @property
     def error(self) -> float | None:
-        """The relative error of the expected time: 0.1 if it was 10 % longer than the actual one."""
+        """The relative error of the expected time: 0.1 if it was 10 % longer than the actual time."""
         return None if not self.took else self.seconds[1] / self.took - 1
 
     @property
@@ -47,7 +47,7 @@ class Prediction:
 
 
 def keep(job_name: str, platform: str, option: Mapping[str, Any]) -> None:
-    """Keep what was planned for a job that has been submitted. Warns if the disk fails: the job runs anyway."""
+    """Keep the plan of a submitted job. Only warns if it cannot be written, because the job runs anyway."""
     from cloudtrain.storage.atomic import write_file
 
     try:
@@ -57,7 +57,8 @@ def keep(job_name: str, platform: str, option: Mapping[str, Any]) -> None:
 
 
 def forget(job_name: str, platform: str) -> None:
-    """Remove the plan of a deleted job: a later job of its name must not get it. The history keeps its error."""
+    """Remove the plan of a deleted job, so that a later job of its name does not get it. Its error stays in the
+    history."""
     with contextlib.suppress(OSError, StorageError):
         _path(job_name, platform).unlink(missing_ok=True)
 
@@ -85,7 +86,7 @@ def prediction(
         TypeError,
         KeyError,
         OverflowError,
-    ):  # it is damaged
+    ):  # the file is damaged
         return None
     took = None
     if (

@@ -20,21 +20,22 @@ from cloudtrain.index.schema import JOBS, VERSION, migrate, version
 SUCCESS = (0, 101)
 """``SQLITE_OK`` and ``SQLITE_DONE``."""
 LARGEST_PART = 500
-"""Jobs of which parameters and metrics are read at a time."""
+"""The number of jobs whose parameters and metrics are read at a time."""
 
 
 def query(
     where: str = "", sort: str = "", limit: int | None = None, *, up_to_date: bool = True
 ) -> list[PastJob]:
-    """The jobs that fulfil a condition; without one, all jobs, also those whose folders ``clean`` has removed.
+    """The jobs that fulfil a condition, including those whose folders ``clean`` has removed.
 
     Args:
-        where: such as ``loss < 0.3 and lr > 0.01``. Fields of jobs, parameters and last values of metrics have their
-            names; ``params.lr``, ``metrics.loss`` and ``loss.min`` are possible, too.
-        sort: a name, in descending order after a dash; by default the newest first.
+        where: the condition, such as ``loss < 0.3 and lr > 0.01``; empty for all jobs. Names are those of fields of
+            jobs, parameters, and metrics for their last values; ``params.lr``, ``metrics.loss`` and ``loss.min`` are
+            possible, too.
+        sort: the name to sort by, in descending order if a dash precedes it; by default, the newest jobs are first.
         limit: the most jobs to return.
-        up_to_date: first look at the jobs that have not ended, or whose end the history does not have. False answers
-            from the database alone.
+        up_to_date: whether to look first at the jobs that have not ended, or whose end is not in the history. If
+            false, only the database is read.
 
     Raises:
         InvalidQuery: the condition or a name is invalid. The message gives the position.
@@ -43,11 +44,11 @@ def query(
 
 
 SHOWN = ("name", "platform", "status", "submitted", "duration")
-"""The fields of a table, before the names in its condition and its sort key."""
+"""The first columns of a table; the names in the condition and the sort key follow."""
 
 
 ALL = Sql("1 = 1")
-"""Fulfilled by every job."""
+"""A condition that every job fulfils."""
 
 
 @dataclass(frozen=True)
@@ -56,9 +57,9 @@ class Found:
 
     jobs: list[PastJob]
     fields: list[Field]
-    """The columns of a table of them."""
+    """The columns of a table of these jobs."""
     count: int
-    """The jobs that fulfil the condition, of which ``jobs`` may be a part."""
+    """The number of jobs that fulfil the condition, of which ``jobs`` may be a part."""
     group: Field | None = None
 
 
@@ -74,13 +75,13 @@ def search(
     among: Sql = ALL,
     progress: Progress | None = None,
 ) -> Found:
-    """The jobs of `query`, and the columns of a table of them: ``columns``, or what the query is about.
+    """The jobs of `query`, and the columns of a table of them: ``columns``, or else the names in the query.
 
     Args:
-        start: the number of jobs before the first one to return.
-        group: a name: jobs are sorted by it first.
+        start: the number of jobs to skip.
+        group: a name by which the jobs are sorted first.
         among: a further condition.
-        progress: of the look at jobs: see `refresh`.
+        progress: reports the progress of the look at jobs: see `refresh`.
     """
     condition = parse(where) if where.strip() else None  # before anything slow
     wanted = [parse_name(name, "--columns") for name in columns]
@@ -111,7 +112,7 @@ def search(
         return read(database) if version(database) == VERSION else None
 
     if index.read(version, "") not in (None, VERSION):
-        index.write(version, "")  # which migrates it
+        index.write(version, "")  # this migrates the index
     found = with_shared(read)
     if not found and left:
         with closing(sqlite3.connect(":memory:")) as copy:
@@ -123,7 +124,7 @@ def search(
 
 
 def _copies(status: int, _left: int, _all: int) -> None:
-    """Called after each step of a copy, which waits for a locked index forever otherwise."""
+    """Called after each step of a copy, which would otherwise wait forever for a locked index."""
     if status not in SUCCESS:
         raise sqlite3.OperationalError("database is locked")
 

@@ -1,4 +1,4 @@
-"""Brings the history up to date: looks at the jobs whose end it does not have."""
+"""Brings the history up to date by looking at the jobs whose end it does not have."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from cloudtrain.storage import state_home
 
 Progress = Callable[[int, int], object]
 PART = 500
-"""Jobs that are written at a time: an interrupt loses no more."""
+"""The number of jobs that are written at a time. An interrupt loses no more than these."""
 
 
 def freeze(platform: Platform, description: JobDescription) -> None:
-    """Keep how a job ended, if it has ended and is one of this user. Warns if the shared history cannot be used."""
+    """Keep how a job of this user ended, if it has. Warns if the shared history cannot be used."""
     if not keep_end(platform, description):
         return
     try:
@@ -31,7 +31,7 @@ def freeze(platform: Platform, description: JobDescription) -> None:
 
 
 def keep_end(platform: Platform, description: JobDescription) -> bool:
-    """`freeze` without the shared history, which gets it with the next query. Whether there was something new."""
+    """Like `freeze`, without the shared history, which gets it with the next query. Returns whether it was new."""
     if not description.status.is_final:
         return False
     name = description.name
@@ -43,13 +43,13 @@ def keep_end(platform: Platform, description: JobDescription) -> bool:
 
 
 def refresh(progress: Progress | None = None) -> list[Seen]:
-    """Look at the jobs of this user that have not ended, or whose end the history does not have.
+    """Look at the jobs of this user that have not ended, or whose end is not in the history.
 
-    Jobs whose platform does not answer stay as they are. Returns what was seen and cannot be kept, because the index
+    Jobs whose platform does not answer stay as they are. Returns the results that cannot be kept because the index
     cannot be written.
 
     Args:
-        progress: called after each of several parts, with the number of jobs so far, and of all.
+        progress: called after each of several parts, with the number of jobs so far and the total.
     """
     missing = missing_ends()
     entries, home = [*missing], str(state_home()) if missing else ""
@@ -68,7 +68,7 @@ def refresh(progress: Progress | None = None) -> list[Seen]:
 
 
 def _from_records(has_request: Mapping[IndexEntry, bool], home: str) -> dict[IndexEntry, Seen]:
-    """The jobs among those with a folder on this machine whose records have all that the history keeps of an end."""
+    """Those jobs with a folder on this machine whose records have everything that the history keeps about an end."""
     records = {entry: record_of(entry.name, entry.platform, home) for entry in has_request}
     found, platform_of = outlines([entry for entry, record in records.items() if record]), cache(get_platform)
     return {

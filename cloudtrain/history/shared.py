@@ -1,7 +1,7 @@
-"""A history that a team shares: a database of PostgreSQL, with the tables of the index in the schema ``cloudtrain``.
+"""A history shared by a team: a PostgreSQL database with the tables of the index in the schema ``cloudtrain``.
 
-Each client sends it the jobs of its user as it has seen them, and answers queries from it. While it is out of reach,
-the index of the client keeps what was not sent.
+Each client sends the jobs of its user as it has seen them, and answers queries from this database. While it is
+unreachable, the client's index keeps what was not sent.
 """
 
 from __future__ import annotations
@@ -33,19 +33,19 @@ VARIABLE = "CLOUDTRAIN_HISTORY"
 CONNECT_SECONDS = 3
 STATEMENT_SECONDS, LOCKED_SECONDS = 8, 3
 ANSWER_SECONDS = 10.0
-"""After so long without an answer, the client closes the connection: a server that is paused ends no statement."""
+"""After this time without an answer, the client closes the connection, because a paused server ends no statement."""
 ALIVE = {"tcp_user_timeout": 10_000, "keepalives_idle": 5, "keepalives_interval": 2, "keepalives_count": 3}
-"""A server whose machine or network is gone ends the connection after about ten seconds."""
+"""Socket options with which the connection ends about ten seconds after the server's machine or network is lost."""
 PART = 200
-"""Jobs that are sent in one transaction."""
+"""The most jobs that are sent in one transaction."""
 _ID = "BIGINT GENERATED ALWAYS AS IDENTITY PRIMARY KEY"
 _KEY = ("owner", "platform", "name", "submitted_at")
-"""Identifies a job among those of a team."""
+"""The columns that identify a job among those of a team."""
 _FIELDS = ("name", "platform", *COLUMNS)
 
 
 def url() -> str:
-    """The URL of the shared history: ``$CLOUDTRAIN_HISTORY``, else ``history: {url: ...}`` of the config file, else "".
+    """The URL of the shared history: ``$CLOUDTRAIN_HISTORY``, else ``history: {url: ...}`` in the config file, else "".
 
     Raises InvalidJob for another kind of URL.
     """
@@ -59,7 +59,7 @@ def url() -> str:
 
 
 class Database:
-    """A connection that takes the SQL of `cloudtrain.history`, which marks values with question marks."""
+    """A connection that accepts the SQL of `cloudtrain.history`, whose placeholders are question marks."""
 
     def __init__(self, connection: Any) -> None:
         self._connection = connection
@@ -72,7 +72,7 @@ class Database:
 
     @contextmanager
     def bounded(self) -> Iterator[None]:
-        """Close the connection if a statement in the body is not answered in time: it raises then."""
+        """Close the connection if a statement in the body is not answered in time, so that it raises an error."""
         line = socket.socket(fileno=os.dup(self._connection.fileno()))
 
         def watch() -> None:
@@ -92,10 +92,10 @@ class Database:
 
 
 def with_shared(action: Callable[[Database], T]) -> T | None:
-    """The result of ``action`` with the shared history, to which news are sent first.
+    """The result of ``action`` with the shared history, after sending the news to it.
 
-    None if none is configured or, with a warning, if it cannot be used. Raises InvalidJob, and CloudtrainError if
-    there is no psycopg.
+    None if no shared history is configured or, with a warning, if it cannot be used. Raises InvalidJob, and
+    CloudtrainError if psycopg is not installed.
     """
     place = url()
     if not place:
@@ -131,7 +131,7 @@ def _connect(psycopg: Any, place: str) -> Iterator[Database]:
         with database.bounded():
             database.execute(
                 f"SET search_path TO {SCHEMA}; SET statement_timeout = '{STATEMENT_SECONDS}s'; "
-                f"SET lock_timeout = '{LOCKED_SECONDS}s'"  # not among its options: poolers and URLs have their own
+                f"SET lock_timeout = '{LOCKED_SECONDS}s'"  # not options: poolers and URLs have their own
             )
             if database.execute("SELECT to_regclass('version')").fetchone() == (None,):
                 with connection.transaction():
@@ -167,7 +167,7 @@ def _note_version(database: Database) -> None:
 
 
 def _send_news(shared: Database) -> None:
-    """Send the jobs that were seen since the last time, and note that in the index."""
+    """Send the jobs that were seen since the last transfer, and note in the index that they were sent."""
     while news := index.read(_news, "") or []:
         with shared._connection.transaction():
             for job, parameters, metrics in news:
@@ -207,6 +207,6 @@ def _send(shared: Database, job: dict[str, Any], parameters: list[Any], metrics:
 
 
 def _note(database: sqlite3.Connection, sent: Sequence[tuple[int, float]]) -> bool:
-    sql = f"UPDATE {JOBS} SET is_shared = 1 WHERE id = ? AND seen_at = ?"  # else it was seen once more meanwhile
+    sql = f"UPDATE {JOBS} SET is_shared = 1 WHERE id = ? AND seen_at = ?"  # otherwise it was seen again meanwhile
     database.executemany(sql, sent)
     return True

@@ -1,4 +1,4 @@
-"""Translates conditions and sort keys to SQL that SQLite and PostgreSQL execute. Values are always parameters of it."""
+"""Translates conditions and sort keys to SQL for SQLite and PostgreSQL. Values are always passed as parameters."""
 
 from __future__ import annotations
 
@@ -52,15 +52,15 @@ FIELDS = {
     "plan_error": ("job.plan_error", NUMBER),
     "plan_cost_error": ("job.plan_cost_error", NUMBER),
 }
-"""The fields of every job by the names that users write: SQL, and the kind of its values."""
+"""The fields of every job, by the names that users write: the SQL, and the kind of the values."""
 ATTRIBUTES = {
     "submitted": "submitted_at", "started": "started_at", "ended": "ended_at", "commit": "git_commit",
 }  # fmt: skip
-"""The attributes of `PastJob` that have other names."""
+"""The attributes of `PastJob` whose names differ from those of the fields."""
 PARTS = ("last", "min", "max")
 """The values that are kept of a metric."""
 MOST_SHOWN = 60
-"""The names that an error lists."""
+"""The most names that an error lists."""
 
 
 @dataclass(frozen=True)
@@ -79,7 +79,7 @@ class Field:
     """``field``, ``parameter`` or ``metric``."""
     name: str
     part: str = ""
-    """Of a metric: one of `PARTS`."""
+    """For a metric, one of `PARTS`."""
 
     @property
     def label(self) -> str:
@@ -90,7 +90,7 @@ class Field:
         return {"parameter": "params.", "metric": "metrics."}.get(self.kind, "") + self.label
 
     def of(self, job: PastJob) -> str | float | None:
-        """The value that a job has; None if it has none."""
+        """The value of the field in a job; None if it has none."""
         if self.kind == "field":
             found: str | float | None = getattr(job, ATTRIBUTES.get(self.name, self.name))
             return found
@@ -100,7 +100,7 @@ class Field:
 
 
 def labels(fields: Sequence[Field]) -> list[str]:
-    """The label of each field; qualified if another one has the same."""
+    """The label of each field, which is qualified if another field has the same label."""
     found = [field.label for field in fields]
     return [
         field.qualified if found.count(label) > 1 else label
@@ -115,7 +115,7 @@ class Sql:
 
 
 def resolve(name: Name, known: Known, option: str = "--where") -> Field:
-    """The meaning of ``name``. Raises InvalidQuery if nothing, or a parameter and a metric."""
+    """The meaning of ``name``. Raises InvalidQuery if it is unknown, or is both a parameter and a metric."""
     first, rest = name.parts[0], name.parts[1:]
     if rest and first in ("params", "parameters") and ".".join(rest) in known.parameters:
         return Field("parameter", ".".join(rest))
@@ -152,7 +152,7 @@ def _metric(parts: tuple[str, ...], known: Known) -> Field | None:
 
 
 def condition_sql(condition: Condition, known: Known) -> Sql:
-    """The condition of a WHERE clause. A comparison with something that a job does not have is not true of it."""
+    """The condition of a WHERE clause. A comparison is not true for a job that lacks one of its names."""
     if isinstance(condition, Comparison):
         return _comparison(condition, known)
     parts = [condition_sql(part, known) for part in condition.parts]
@@ -163,7 +163,7 @@ def condition_sql(condition: Condition, known: Known) -> Sql:
 
 
 def sort_sql(text: str, known: Known) -> Sql:
-    """The key of an ORDER BY clause: a name, in descending order after a dash. Jobs that lack it are the last."""
+    """The key of an ORDER BY clause for a name; a leading dash means descending order. Jobs that lack it are last."""
     is_down = text.startswith("-")
     field = resolve(parse_name(text.removeprefix("-"), "--sort"), known, "--sort")
     is_number = kind_of(field) != TEXT
@@ -178,7 +178,7 @@ def sort_sql(text: str, known: Known) -> Sql:
 
 
 def kind_of(field: Field) -> str:
-    """`NUMBER`, `TEXT` or `TIME`; a parameter is text."""
+    """The kind of a field: `NUMBER`, `TEXT` or `TIME`. A parameter is text."""
     if field.kind == "field":
         return FIELDS[field.name][1]
     return NUMBER if field.kind == "metric" else TEXT
@@ -244,7 +244,7 @@ def _is_null(field: Field, values: tuple[Constant, ...], operator: str, place: L
 
 
 def _converted(field: Field, values: tuple[Constant, ...], place: Literal) -> tuple[str, tuple[object, ...]]:
-    """The kind of value to compare with, and the values as that."""
+    """The kind of value to compare with, and the values converted to it."""
     wanted = kind_of(field)
     if field.kind == "parameter":
         numbers = [value for value in values if isinstance(value, float)]
@@ -265,7 +265,7 @@ def _converted(field: Field, values: tuple[Constant, ...], place: Literal) -> tu
 
 
 def _parameter_text(value: Constant) -> str:
-    """As scripts write it: numbers that are whole without a point."""
+    """A value as scripts write it, with whole numbers without a decimal point."""
     if isinstance(value, bool):
         return str(value).lower()
     return str(int(value)) if isinstance(value, float) and value.is_integer() else str(value)
@@ -298,7 +298,7 @@ def _status(text: str, place: Literal) -> str:
 
 
 def names_in(condition: Condition | None) -> Iterator[Name]:
-    """The names in the order of the expression."""
+    """The names in a condition, in the order of the expression."""
     if condition is None:
         return
     if isinstance(condition, Combination):
@@ -309,12 +309,12 @@ def names_in(condition: Condition | None) -> Iterator[Name]:
 
 
 def select(where: str, order: str) -> str:
-    """The ids of the jobs that fulfil a condition of SQL."""
+    """The query for the ids of the jobs that fulfil a condition, both in SQL."""
     return f"SELECT job.id FROM {JOBS} AS job WHERE job.status IS NOT NULL AND {where} ORDER BY {order}"
 
 
 def named(part: str, platform: str) -> Sql:
-    """The condition that jobs have a part of a name, in upper or lower case, and a platform, if it is given."""
+    """The condition that a job's name contains ``part``, ignoring case, and that it is on ``platform``, if given."""
     escaped = re.sub(r"([\\%_])", r"\\\1", part.lower())
     parts = ["LOWER(job.name) LIKE ? ESCAPE '\\'", *(["job.platform = ?"] if platform else [])]
     return Sql(f"({' AND '.join(parts)})", (f"%{escaped}%", *([platform] if platform else [])))

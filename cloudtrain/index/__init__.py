@@ -1,11 +1,11 @@
 """The jobs that this user submitted from this machine, on any platform.
 
-Job folders and tickets show where most jobs are. The index, a database, adds the others and the order. One that cannot
-be used gives a warning, and neither blocks a submission nor hides a job that has a folder or a ticket. It is the only
+Job folders and tickets show where most jobs are. The index, a database, adds the others and the order. If it cannot be
+used, there is a warning, but submissions are not blocked, and jobs with a folder or a ticket are found. It is the only
 copy of the history of jobs whose records are gone, such as those that ``clean`` has removed.
 
-It also remembers on which platform ``cloudtrain list --platform`` has found a job. Such a job may be someone else's: it
-is found by its name, and is not one of `list_jobs`. And it remembers how jobs ended: see `cloudtrain.history`.
+It also records on which platform ``cloudtrain list --platform`` has found a job. As such a job may be another user's,
+it is found by its name, but not listed by `list_jobs`. And it records how jobs ended: see `cloudtrain.history`.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from cloudtrain.storage import state_home
 from cloudtrain.storage.atomic import is_temporary
 
 RECORD = "state.json"
-"""The file that makes a folder that of a job: see `cloudtrain.runtime.supervisor.record`."""
+"""The file whose presence makes a folder a job folder: see `cloudtrain.runtime.supervisor.record`."""
 
 
 class IndexEntry(NamedTuple):
@@ -44,8 +44,8 @@ def add_job(
     """Add a submission, and return its number for `remove_submission`; None if the index cannot be written.
 
     Args:
-        facts: columns of its row that are known now.
-        parameters: those of its script, as text.
+        facts: the columns of its row that are already known.
+        parameters: the parameters of its script, as text.
     """
     values = {
         "name": entry.name,
@@ -75,7 +75,7 @@ def set_parameters(database: sqlite3.Connection, number: int | None, parameters:
 
 
 def to_number(text: str) -> float | None:
-    """The finite number that ``text`` is; None for other text."""
+    """``text`` as a finite number; None for other text."""
     with contextlib.suppress(ValueError):
         number = float(text)
         return number if math.isfinite(number) else None
@@ -83,13 +83,13 @@ def to_number(text: str) -> float | None:
 
 
 def remove_submission(number: int | None) -> None:
-    """Remove a submission that failed. Another submission of the same name stays."""
+    """Remove a submission that failed, but not other submissions of the same name."""
     if number is not None:
         index.write(lambda database: _drop(database, "id = ?", number), "it keeps a submission that failed")
 
 
 def remove_job(name: str, platform: str) -> None:
-    """Remove all submissions of a job that is gone. How it ended stays in the history."""
+    """Remove all submissions of a job that is gone. Its end stays in the history."""
 
     def remove(database: sqlite3.Connection) -> None:
         _drop(database, "name = ? AND platform = ? AND ended_at IS NULL", name, platform)
@@ -107,7 +107,7 @@ def _drop(database: sqlite3.Connection, where: str, *values: object) -> None:
 
 
 def remember_found(entries: Sequence[IndexEntry]) -> None:
-    """Add jobs that a platform has listed, for `find_job`."""
+    """Add jobs that a platform has listed, so that `find_job` finds them."""
 
     def add(database: sqlite3.Connection) -> None:
         database.execute(f"CREATE TABLE IF NOT EXISTS {FOUND} ({ENTRY}, PRIMARY KEY (name, platform))")
@@ -119,7 +119,7 @@ def remember_found(entries: Sequence[IndexEntry]) -> None:
 
 
 def find_job(name: str) -> IndexEntry | None:
-    """The newest job with this name: one that was submitted from this machine, else one that was listed; or None."""
+    """The newest job with this name that was submitted from this machine, else one that was listed; None if none."""
     if not is_text(name):
         return None
     found = [IndexEntry(*row) for row in _read("name = ?", name)]
@@ -129,13 +129,13 @@ def find_job(name: str) -> IndexEntry | None:
 
 
 def when_submitted(name: str, platform: str) -> float | None:
-    """When the last job of this name on ``platform`` was submitted, in seconds since the epoch; None if unknown."""
+    """The time of the last submission of this name on ``platform``, in seconds since the epoch; None if unknown."""
     found = [row[2] for row in rows_named(name) if row[1] == platform]
     return found[-1] if found else None
 
 
 def rows_named(name: str, columns: str = "") -> list[Sequence[Any]]:
-    """The `ENTRY` and these columns of all submissions with this name, the last one at the end."""
+    """The `ENTRY` and the given columns of all submissions with this name, the newest last."""
     return _read("name = ? ORDER BY rowid", name, columns=columns)
 
 
@@ -145,11 +145,11 @@ def list_jobs(limit: int | None = None) -> list[IndexEntry]:
 
 
 def list_rows(limit: int | None = None, columns: str = "") -> list[Sequence[Any]]:
-    """The `ENTRY` of each of `list_jobs`, followed by these columns of its row, if it has one of this version."""
+    """The `ENTRY` of each job of `list_jobs`, followed by the given columns if it has a row of this version."""
     rows = sorted(_read(columns=columns), key=itemgetter(2))
     found: dict[tuple[str, str], Sequence[Any]] = {
         (row[0], row[1]): row for row in rows
-    }  # the last one counts
+    }  # of several, the last one is kept
     for entry in found_in_state(known=found):
         found[entry.name, entry.platform] = (entry.name, entry.platform, entry.submitted_at)
     return sorted(found.values(), key=itemgetter(2), reverse=True)[:limit]
@@ -158,7 +158,7 @@ def list_rows(limit: int | None = None, columns: str = "") -> list[Sequence[Any]
 def found_in_state(
     name: str | None = None, known: Container[tuple[str, str]] = frozenset()
 ) -> Iterator[IndexEntry]:
-    """The jobs that have a folder or a ticket in the state folder, except ``known``: all, or those called ``name``."""
+    """The jobs with a folder or ticket in the state folder, except ``known``; if given, only those called ``name``."""
     try:
         home = str(state_home())
     except StorageError:
@@ -177,7 +177,7 @@ def found_in_state(
 
 
 def changes() -> object:
-    """Differs from the last one if a job was added or removed, or the index was written. It costs little."""
+    """A value that changes when a job is added or removed, or the index is written. It is cheap to compute."""
     try:
         home = str(state_home())
     except StorageError:
@@ -188,7 +188,7 @@ def changes() -> object:
     for place in (f"{home}/{index.FILE}", f"{home}/{index.FILE}-wal", *folders, *places):
         with contextlib.suppress(OSError):
             found = os.stat(place)
-            if found.st_size:  # else it is a log without entries, which readers create
+            if found.st_size:  # otherwise it is a log without entries, which readers create
                 seen.append((place, found.st_ino, found.st_size, found.st_mtime_ns))
     return seen
 
@@ -201,7 +201,7 @@ def _names(folder: str) -> list[str]:
 
 
 def _read(where: str = "1 = 1", *values: str, table: str = JOBS, columns: str = "") -> list[Any]:
-    """The rows that are not damaged; none if the index cannot be used."""
+    """The rows that are intact; none if the index cannot be used."""
 
     def read(database: sqlite3.Connection) -> list[Any]:
         found = version(database)
@@ -220,5 +220,5 @@ def _read(where: str = "1 = 1", *values: str, table: str = JOBS, columns: str = 
 
 
 def is_whole(name: object, platform: object, submitted_at: object) -> bool:
-    """Whether these are an entry: a row may be damaged."""
+    """Whether these values form an entry. A row may be damaged."""
     return isinstance(name, str) and isinstance(platform, str) and is_number(submitted_at)

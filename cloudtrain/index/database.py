@@ -1,8 +1,8 @@
-"""The file of the index, a database of SQLite: opens it, and does without one that cannot be used.
+"""The file of the index, an SQLite database. If it cannot be used, the callers continue without it.
 
-Processes write it at the same time. On a disk of this machine it has a write-ahead log, so that a reader that keeps it
-open blocks no writer. That log needs memory that processes share through a file, which network file systems do not
-have: there it has a rollback journal, and each waits for the other, for at most `LOCKED_SECONDS`.
+Several processes write it concurrently. On a local disk, it has a write-ahead log, so that a reader that keeps it open
+blocks no writer. Such a log needs shared memory in a file, which network file systems do not support. On those, it has
+a rollback journal, and readers and writers wait for each other, for at most `LOCKED_SECONDS`.
 """
 
 from __future__ import annotations
@@ -28,22 +28,23 @@ T = TypeVar("T")
 
 FILE = "index.db"
 LOGS = ("-journal", "-wal", "-shm")
-"""The ends of the names of the files that SQLite keeps next to it."""
+"""The suffixes of the files that SQLite keeps next to the database."""
 LOCKED_SECONDS = 5.0
-"""How long to wait for a process that writes. One that is paused may never release it."""
+"""The time to wait for a process that is writing. A paused process may never release the lock."""
 AGAIN_SECONDS = 0.1
-"""How long to wait once this was in vain, until it is not."""
+"""The time to wait after a wait that failed, until one succeeds."""
 _in_vain: set[bool] = set()
-"""Whether the last wait to write, and to read, was in vain."""
+"""Contains True if the last wait to write failed, and False if the last wait to read did."""
 DAMAGED = "malformed|not a database|file format|encrypted|no such (table|column)|has no column|already exists"
-"""In errors of SQLite whose cause is the file. Its error codes need Python 3.11."""
+"""Matches the errors of SQLite that are caused by the file. Its error codes need Python 3.11."""
 
 
 def read(action: Callable[[sqlite3.Connection], T], consequence: str) -> T | None:
-    """The result of ``action``. It writes nothing, except that a damaged index is moved aside.
+    """The result of ``action``, which reads the index. Nothing is written, but a damaged index is moved aside.
 
     Args:
-        consequence: what the user has to expect if the index cannot be used, for the warning.
+        action: called with the open database.
+        consequence: what the warning says will happen because the index cannot be used.
     """
     return _use(action, consequence, writes=False)
 
@@ -52,7 +53,7 @@ def write(action: Callable[[sqlite3.Connection], T], consequence: str) -> T | No
     """The result of ``action``, which runs in a transaction; the index is created if it does not exist."""
 
     def in_transaction(database: sqlite3.Connection) -> T:
-        # A power failure may lose the last jobs, which have folders or tickets, but not the history of those that
+        # A power failure may lose the last jobs, which have folders or tickets, but not the history of jobs that
         # ``clean`` has removed.
         database.execute("PRAGMA synchronous = NORMAL")
         database.execute("BEGIN IMMEDIATE")
@@ -63,7 +64,7 @@ def write(action: Callable[[sqlite3.Connection], T], consequence: str) -> T | No
 
 
 def _use(action: Callable[[sqlite3.Connection], T], consequence: str, *, writes: bool) -> T | None:
-    """The result of ``action``; None if the index is missing, or cannot be used, with a warning."""
+    """The result of ``action``; None if the index is missing or, with a warning, if it cannot be used."""
     problem = ""
     for _ in range(2):
         try:
@@ -95,7 +96,7 @@ def _use(action: Callable[[sqlite3.Connection], T], consequence: str, *, writes:
 
 
 def _with_file(path: Path, action: Callable[[sqlite3.Connection], T], *, writes: bool) -> T:
-    """The result of ``action``. In a full or read-only folder, readers do without a log."""
+    """The result of ``action``. In a full or read-only folder, readers open the file without a log."""
     try:
         with _database(path, "rwc" if writes else "ro", writes=writes) as database:
             try:
@@ -115,7 +116,7 @@ def _with_file(path: Path, action: Callable[[sqlite3.Connection], T], *, writes:
 
 @contextmanager
 def _database(path: Path, mode: str, *, writes: bool) -> Iterator[sqlite3.Connection]:
-    """A transaction, if ``writes``."""
+    """Open the database, and commit a transaction at the end."""
     uri = f"{path.as_uri()}?mode={mode}"
     with closing(sqlite3.connect(uri, timeout=_patience(writes), uri=True)) as database:
         if writes:
@@ -129,7 +130,7 @@ def _patience(writes: bool) -> float:
 
 
 def _choose_log(database: sqlite3.Connection, path: Path) -> None:
-    """Set the kind of log, which the file remembers; as it is if other processes use the file at the moment."""
+    """Set the kind of log, which is stored in the file; if other processes are using the file, leave it as it is."""
     if not is_on_network(str(path.parent)):
         _set_log(database, "wal")
         return
@@ -145,14 +146,14 @@ def _set_log(database: sqlite3.Connection, wanted: str) -> None:
 
 
 def _is_damage(error: Exception) -> bool:
-    """Whether the file itself is wrong, rather than a query, a lock, or the disk."""
+    """Whether the cause is the file itself, rather than a query, a lock, or the disk."""
     if isinstance(error, sqlite3.Error):
         return bool(re.search(DAMAGED, str(error)))
     return isinstance(error, UnicodeDecodeError)
 
 
 def _status(path: Path) -> os.stat_result | None:
-    """None if the file does not exist. Raises OSError."""
+    """The status of a file; None if it does not exist. Raises OSError."""
     try:
         return path.stat()
     except FileNotFoundError:
@@ -167,7 +168,7 @@ def _move_aside(path: Path, seen: os.stat_result | None) -> None:
         if seen is None or not os.path.samestat(path.stat(), seen):
             return
         for end in LOGS:
-            with contextlib.suppress(FileNotFoundError):  # first: they are not those of the next index
+            with contextlib.suppress(FileNotFoundError):  # first, before a new index exists
                 path.with_name(path.name + end).replace(aside.with_name(aside.name + end))
         path.replace(aside)
         _warn(

@@ -1,22 +1,22 @@
-"""The tables of the index: the same in SQLite and in PostgreSQL. ``docs/guides/compare-runs.md`` describes them."""
+"""The tables of the index, which are equal in SQLite and PostgreSQL. ``docs/guides/compare-runs.md`` describes them."""
 
 from __future__ import annotations
 
 import sqlite3
 
 VERSION = 5
-"""Of the schema. Since 2, each submission has its own row, so that one that fails removes no other; since 3, the row
-also has how the job ended; since 4, the currency of its cost; since 5, how wrong its plan was."""
+"""The version of the schema. Since 2, each submission has its own row, so that a failed one removes no other. Since 3,
+the row contains how the job ended; since 4, the currency of its cost; since 5, the error of its plan."""
 JOBS = "history"
 FOUND = "found"
-"""The table of jobs that a platform has listed. It came after version 2, so it may be missing."""
+"""The table of jobs that a platform has listed. It was added after version 2, so it may be missing."""
 BEFORE = {0: "jobs", 2: "submissions"}
 """The table of jobs in earlier versions."""
 ADDED = {
     3: ("currency TEXT",),
     4: ("plan_error DOUBLE PRECISION", "plan_cost_error DOUBLE PRECISION"),
 }
-"""The columns that a table `JOBS` of an earlier version lacks, in the order of the versions."""
+"""The columns that a table `JOBS` of this version or an earlier one lacks, in the order of versions."""
 ENTRY = "name, platform, submitted_at"
 
 TABLES = (
@@ -73,7 +73,7 @@ class Newer(Exception):
 
 
 def version(database: sqlite3.Connection) -> int:
-    """0 before version 2. Raises Newer."""
+    """The version of the schema; 0 before version 2. Raises Newer."""
     found: int = database.execute("PRAGMA user_version").fetchone()[0]
     if found > VERSION:
         raise Newer
@@ -81,7 +81,7 @@ def version(database: sqlite3.Connection) -> int:
 
 
 def added_since(version: int) -> list[str]:
-    """The columns that a table `JOBS` of this version lacks; none of one before 3, whose rows are copied."""
+    """The columns that a table `JOBS` of ``version`` lacks; none before version 3, because its rows are copied."""
     return [
         column for since, columns in ADDED.items() if min(ADDED) <= version <= since for column in columns
     ]
@@ -92,7 +92,7 @@ def has(database: sqlite3.Connection, table: str) -> bool:
 
 
 def migrate(database: sqlite3.Connection) -> None:
-    """Create the tables, with the jobs of an earlier version. Call it in a transaction that can write."""
+    """Create the tables, and copy the jobs of an earlier version. Must be called in a transaction that can write."""
     found = version(database)
     if found == VERSION:
         return

@@ -1,1 +1,1 @@
-"""Views of jobs that a person watches: none of the core imports them, and each can be deleted."""
+"""Views of jobs for people to watch. The core imports none of them, so each can be deleted."""

@@ -1,4 +1,4 @@
-"""Asks each platform in its own thread: one that is slow, or does not answer, delays no other."""
+"""Queries each platform in its own thread, so that one that is slow or does not answer delays no other."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from cloudtrain.index import IndexEntry
 T = TypeVar("T")
 
 SHARE = 10.0
-"""The pause before a platform is asked again is this many times as long as it took to answer."""
+"""The pause before the next query of a platform, as a multiple of the time that its last answer took."""
 LONGEST = 30.0
-"""Seconds of that pause, at most."""
+"""The longest pause, in seconds."""
 STALE_SECONDS = 10.0
-"""After so long without an answer, the last one counts as old."""
+"""After this time without an answer, the last one counts as old."""
 
 
 @dataclass(frozen=True)
@@ -29,7 +29,7 @@ class Answer(Generic[T]):
     result: T | None
     """The last result; None before the first one."""
     problem: str
-    """Why there is no newer one: the platform is being asked, or it failed. Empty if it is new."""
+    """Why there is no newer result: the platform is still being queried, or the query failed. Empty if it is new."""
 
 
 @dataclass
@@ -44,11 +44,11 @@ class _Asked(Generic[T]):
 
 @dataclass
 class Asking(Generic[T]):
-    """The newest result of ``look`` for each platform. Safe to share among threads.
+    """The newest result of ``look`` for each platform. Thread-safe.
 
     Args:
-        look: called with the jobs of one platform, from a thread. Its errors become problems of answers.
-        patience: seconds to wait for platforms that are asked now; None: until each has answered.
+        look: called with the jobs of one platform, in a thread. Its errors become the ``problem`` of an answer.
+        patience: seconds to wait for the platforms that a call queries; None: until all of them have answered.
     """
 
     look: Callable[[Sequence[IndexEntry]], T]
@@ -70,7 +70,7 @@ class Asking(Generic[T]):
             return {name: self._answer(name) for name in jobs}
 
     def _start(self, name: str, jobs: Sequence[IndexEntry]) -> threading.Thread | None:
-        """Ask a platform, unless it is being asked, or was asked for the same jobs a moment ago."""
+        """Query a platform, unless a query is in progress or one for the same jobs has just ended."""
         asked, now = self._platforms.setdefault(name, _Asked()), time.monotonic()
         if asked.thread or (now < asked.due_at and asked.jobs == jobs):
             return None
@@ -85,7 +85,7 @@ class Asking(Generic[T]):
             result = self.look(asked.jobs)
         except CloudtrainError as error:
             problem = error.message
-        except Exception as error:  # of a plug-in
+        except Exception as error:  # raised by a plug-in
             problem = f"{type(error).__name__}: {error}"
         with self._lock:
             now = time.monotonic()

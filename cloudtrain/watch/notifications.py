@@ -1,4 +1,4 @@
-"""The client's part of notifications: what a supervisor could not send, jobs that no supervisor watches, and tests."""
+"""Notifications sent by the client: those that a supervisor could not send, those of jobs without one, and tests."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ from cloudtrain.runtime.supervisor.notifications import end_notification
 from cloudtrain.storage import state_home
 
 TRIES = 3
-"""To each place."""
+"""The most attempts to send a notification to one place."""
 MOST_SECONDS = 120.0
 PATIENCE = SILENT_SECONDS
-"""Seconds for another process that sends them, such as that of the job. One that is paused is replaced after them."""
+"""Seconds to wait for another process that is sending, such as the job's courier. A paused one is replaced then."""
 
 
 @dataclass(frozen=True)
@@ -35,13 +35,13 @@ class Result:
 
     event: str
     kind: str
-    """Of the place: one of `rules.TARGETS`."""
+    """The kind of the place: one of `rules.TARGETS`."""
     error: str
-    """Why it has not arrived; empty if it has."""
+    """Why the notification has not arrived; empty if it has."""
 
 
 def rules_of_job(job: Job, given: Sequence[Rule]) -> Sequence[Rule]:
-    """The rules of a job: its own, or those ``given`` if it has none. Raises PlatformError if there is none."""
+    """The job's own rules, or those ``given`` if it has none. Raises PlatformError if there are both or none."""
     body: Mapping[str, Any] = {}
     if isinstance(job.platform, Requests):
         body = job.platform.request(job.name).body
@@ -59,9 +59,9 @@ def rules_of_job(job: Job, given: Sequence[Rule]) -> Sequence[Rule]:
 def send_notifications(
     job: Job, rules: Sequence[Rule], environ: Mapping[str, str] = os.environ
 ) -> list[Result]:
-    """Send the notifications of a job that have not arrived, each up to `TRIES` times. Returns what became of them.
+    """Send the notifications of a job that have not arrived, each up to `TRIES` times, and return their results.
 
-    Raises PlatformError if another process sends them now, or if they are on another machine.
+    Raises PlatformError if another process is sending them, or if they are on another machine.
     """
     outbox = Outbox(_outbox_folder(job))
     deadline, signs = time.monotonic() + PATIENCE, _signs(outbox)
@@ -92,7 +92,7 @@ def send_notifications(
 
 
 def send_test(rules: Sequence[Rule], environ: Mapping[str, str] = os.environ) -> list[Result]:
-    """Send a test to the place of each rule, once."""
+    """Send a test notification to the place of each rule, once."""
     host = socket.gethostname()
     results = []
     for rule in rules:
@@ -123,7 +123,7 @@ def _due(job: Job, outbox: Outbox, rules: Sequence[Rule], *, post: bool) -> list
 
 
 def _signs(outbox: Outbox) -> Signs | None:
-    """None if no process has sent anything yet, or one of an earlier version, which has no heartbeat."""
+    """None if nothing has been sent yet, or only by a process of an earlier version, which has no heartbeat."""
     with contextlib.suppress(FileNotFoundError):
         return outbox.signs()
     return None

@@ -1,7 +1,7 @@
-"""The state of jobs as OpenMetrics text, for Prometheus: the last values, with the job, the attempt, host and rank.
+"""The state of jobs as OpenMetrics text for Prometheus: the last values, labelled by job, attempt, host and rank.
 
-See https://prometheus.io/docs/specs/om/open_metrics_spec. All are gauges without a time, so that the text is also the
-format that the textfile collector of node_exporter reads.
+See https://prometheus.io/docs/specs/om/open_metrics_spec. All metrics are gauges without a timestamp, so that the
+textfile collector of node_exporter can read the text, too.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ GAUGES = {
 """The name of each metric, and its description."""
 
 Value = tuple[str, Mapping[str, object], float | None]
-"""The name of a metric, labels, and a value; None if it is not available."""
+"""The name of a metric, its labels, and its value, which is None if it is not available."""
 
 
 def openmetrics(views: Iterable[JobView]) -> str:
-    """The text for these jobs. A value that is not available is left out."""
+    """The text for these jobs. Values that are not available are left out."""
     found: dict[str, list[str]] = {name: [] for name in GAUGES}
     for view in views:
         description = view.description
@@ -96,7 +96,7 @@ def _of_hosts(view: JobView) -> Iterator[Value]:
 
 def _sample(name: str, labels: Mapping[str, object], value: float) -> str:
     shown = ",".join(f'{label}="{_escaped(str(text))}"' for label, text in labels.items())
-    number = float(value)  # Prometheus reads nan and inf in any spelling; OpenMetrics has one
+    number = float(value)  # Prometheus reads any spelling of nan and inf, OpenMetrics only one
     spelled = {"nan": "NaN", "inf": "+Inf", "-inf": "-Inf"}.get(str(number), repr(number))
     return f"{name}{{{shown}}} {spelled}"
 

@@ -1,4 +1,4 @@
-"""The results of the trials of a sweep: the best so far, which parameters matter, and the place of each on its axes."""
+"""Analysis of a sweep's trials: the best so far, the importance of parameters, and where trials lie on their axes."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from cloudtrain.sweep.trials import COMPLETED, Trial
 from cloudtrain.watch.sweeps import SweepView, shown
 
 FEWEST = 10
-"""Completed trials from which on the importance of parameters means something."""
+"""The importance of parameters is not meaningful with fewer completed trials."""
 MOST_TICKS = 24
 
 
@@ -28,7 +28,7 @@ def best_first(view: SweepView) -> list[Trial]:
 
 
 def best_over_time(view: SweepView) -> list[tuple[float, float]]:
-    """The end of each of these trials, in seconds since the epoch, and the best value until then."""
+    """The end of each of these trials, in seconds since the epoch, and the best value by then."""
     better = min if view.plan.goal == "minimize" else max
     found: list[tuple[float, float]] = []
     for trial in sorted(completed(view), key=lambda trial: trial.ended_at or 0.0):
@@ -38,7 +38,7 @@ def best_over_time(view: SweepView) -> list[tuple[float, float]]:
 
 
 def importance(view: SweepView) -> tuple[Mapping[str, float], str]:
-    """The share of each parameter in the spread of the values, the greatest first; or why it is not known."""
+    """Each parameter's share of the variance of the values, the greatest first, or why it is not known."""
     count = len(completed(view))
     if len(view.plan.space) < 2:
         return {}, "There is one parameter only."
@@ -50,7 +50,7 @@ def importance(view: SweepView) -> tuple[Mapping[str, float], str]:
 
 
 class _View:
-    """A view as an argument of a cache: the name and the number of trials are its key."""
+    """A view as an argument of a cached function, for which all views of a sweep are equal."""
 
     def __init__(self, view: SweepView) -> None:
         self.view = view
@@ -64,21 +64,21 @@ class _View:
 
 @lru_cache(16)
 def _importances(_name: str, _count: int, given: _View) -> tuple[Mapping[str, float], str]:
-    """The share of each parameter by Optuna's default evaluator; or why there is none."""
+    """The share of each parameter according to Optuna's default evaluator, or why there is none."""
     from cloudtrain.sweep.suggest import Study
 
     try:
         return Study(given.view.plan, completed(given.view)).importances(), ""
     except CloudtrainError as error:
         return {}, f"Optuna computes it: {error.hint or error.message}"
-    except Exception as error:  # of Optuna, about values that are all the same and others
+    except Exception as error:  # Optuna raises various errors, for example if all values are equal
         return {}, f"Optuna cannot compute it from these trials: {error}"
 
 
 def axis_of(
     view: SweepView, name: str, trials: Sequence[Trial]
 ) -> tuple[list[float], list[tuple[float, str]]]:
-    """The place of each trial on the axis of a parameter, from 0 to 1, and the labels of the axis."""
+    """The position of each trial on the axis of a parameter, from 0 to 1, and the labels of the axis."""
     values = [trial.parameters[name] for trial in trials]
     given = view.plan.space[name]
     is_number = all(isinstance(one, (int, float)) and not isinstance(one, bool) for one in values)

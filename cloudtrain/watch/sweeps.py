@@ -1,4 +1,4 @@
-"""The sweeps of this machine, as lists of jobs and pages show them: one row for all trials of a sweep."""
+"""The sweeps of this machine, as shown in lists of jobs, with one row for all trials of a sweep, and on pages."""
 
 from __future__ import annotations
 
@@ -41,12 +41,12 @@ class SweepView:
 
     @property
     def progress(self) -> str:
-        """Such as ``12 of 50 trials``."""
+        """For example ``12 of 50 trials``."""
         return f"{self.ended:,} of {self.plan.trials:,} trials"
 
     @property
     def ended_at(self) -> float | None:
-        """When its last trial ended; None if the sweep is not over."""
+        """The time at which the last trial ended; None if the sweep is not over."""
         ends = [trial.ended_at for trial in self.trials.all if trial.ended_at is not None]
         return max(ends, default=None) if self.is_over else None
 
@@ -58,7 +58,7 @@ class SweepView:
 
     @property
     def why(self) -> str:
-        """The problem that has ended it; empty if none has."""
+        """The problem that ended the sweep; empty if there was none."""
         why = self.trials.finished
         return "" if why in (None, "completed", "stopped") else str(why)
 
@@ -98,21 +98,25 @@ def known_sweeps() -> set[str]:
 
 
 def is_sweep(name: str) -> bool:
-    """Whether a sweep of this machine has this name, and no job."""
+    """Whether this is the name of a sweep of this machine, and not that of a job."""
     return name in known_sweeps() and find_job(name) is None
 
 
 def sweep_of(job: str, known: Collection[str]) -> str:
-    """The sweep that a job of this name is a trial of; empty if it is of none."""
+    """The sweep to which a job of this name belongs as a trial; empty if it is not a trial."""
     base = _TRIAL.sub("", job) if known else ""
     return base if base != job and base in known else ""
 
 
 def look_at_sweep(name: str, *, wait: bool = True) -> SweepView:
-    """The sweep now. Its events are read again only if they have changed. Raises JobNotFound, StorageError.
+    """The current state of the sweep. Its events are only read if they have changed.
 
     Args:
-        wait: see `Journal.is_alive`: false in a view that looks again and again.
+        wait: see `Journal.is_alive`; false in a view that looks repeatedly.
+
+    Raises:
+        JobNotFound: there is no such sweep.
+        StorageError: its events cannot be read.
     """
     journal = Journal.named(name)
     is_alive, stop = (

@@ -1,4 +1,4 @@
-"""The dashboard: the jobs of this user in a browser of this machine. It needs the extra ``dashboard``."""
+"""The dashboard: the jobs of this user in a browser on this machine. It needs the extra ``dashboard``."""
 
 from __future__ import annotations
 

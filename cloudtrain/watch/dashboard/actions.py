@@ -1,4 +1,4 @@
-"""Actions on a job that a person starts in its page, and the submission of its request once more."""
+"""Actions that a user starts on the page of a job, and the resubmission of its request."""
 
 from __future__ import annotations
 
@@ -24,7 +24,8 @@ from cloudtrain.watch.report.document import Section
 
 
 def stop(job: Job) -> str:
-    """Returns what happens now, as all of them do. They raise PlatformError and StorageError."""
+    """Stop the job. Like every action, returns a message about what happens now, and may raise PlatformError or
+    StorageError."""
     status = job.status
     if status.is_final:
         return f"The job has ended: {status}."
@@ -38,7 +39,7 @@ def preempt(job: Job) -> str:
 
 
 def download(job: Job) -> str:
-    """Into a folder of the job's name, below the folder in which the dashboard was started."""
+    """Download into a folder with the job's name, below the folder in which the dashboard was started."""
     paths = job.download(Path.cwd() / job.name)
     return f"Downloaded on the machine of the dashboard: {', '.join(map(str, paths))}"
 
@@ -49,7 +50,7 @@ ACTIONS: Mapping[str, Callable[[Job], str | Section]] = {
 
 
 def possible(job: Job, *, is_final: bool) -> list[str]:
-    """The actions that make sense for a job now."""
+    """The actions that a job supports in its present state."""
     if is_final:
         return ["download"]
     abilities = {"preempt": Preemption, "stacks": Stacks}
@@ -57,15 +58,15 @@ def possible(job: Job, *, is_final: bool) -> list[str]:
 
 
 MOST_SHOWN = 20
-"""Requests that wait for a confirmation; older ones have to be shown again."""
+"""Requests that can be confirmed; older ones have to be shown again."""
 NAMES = ("job_name", "sagemaker_job_name", "TrainingJobName")
-"""The fields whose value is the name of the job."""
+"""The fields that contain the name of the job."""
 OF_THE_SCRIPT = re.compile(r"(hyperparameters|HyperParameters|arguments|environment|Environment)\b")
-"""Fields in which a text that happens to be the name stays: they belong to the script."""
+"""Fields of the script, in which a text that happens to equal the name is not replaced."""
 
 
 def again(platform: Platform, name: str) -> Request:
-    """The request of a job under a new name. Raises PlatformError, InvalidJob if a secret is missing."""
+    """The request of a job under a new name. Raises PlatformError, and InvalidJob if a secret is missing."""
     if not isinstance(platform, Requests):
         raise PlatformError(f"the platform {platform.name} does not keep the requests of its jobs")
     body = platform.request(name).body
@@ -84,7 +85,7 @@ def again(platform: Platform, name: str) -> Request:
 
 
 def _renamed(value: Any, old: str, new: str, key: str = "") -> Any:
-    """``value`` with the new name in the fields for names, and in the paths of URIs."""
+    """``value`` with the new name in the fields for names and in the paths of URIs."""
     if isinstance(value, Mapping):
         return {name: _renamed(item, old, new, name) for name, item in value.items()}
     if isinstance(value, (list, tuple)):
@@ -101,14 +102,14 @@ def _has(value: Any, name: str) -> bool:
 
 
 class Shown:
-    """The requests that were shown, each with a token that submits it, once. Safe to share among threads."""
+    """The requests that were shown, each with a token with which it can be submitted once. Thread-safe."""
 
     def __init__(self) -> None:
         self._requests: dict[str, Request] = {}
         self._lock = threading.Lock()
 
     def add(self, request: Request) -> str:
-        """The token of a request that is shown now."""
+        """The token for a request that is about to be shown."""
         token = secrets.token_urlsafe(32)
         with self._lock:
             self._requests[token] = request

@@ -1,4 +1,4 @@
-"""Connections of the server: one that asks for nothing keeps no other from being served."""
+"""Connections of the server. Idle connections cannot keep others from being served."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from typing import Any
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 MOST = 200
-"""Connections at the same time. Beyond that, the oldest one that asks for nothing is closed."""
+"""The most simultaneous connections. Beyond that, the oldest idle one is closed."""
 FIRST_REQUEST_SECONDS = 30.0
-"""After so long without a whole request, a connection is closed."""
+"""A connection that has not sent a complete request after this time is closed."""
 
 
 class Connection(H11Protocol):
-    """Gives way to later ones while it is idle: any program of this machine may open hundreds."""
+    """A connection that gives way to later ones while it is idle, because any local program may open hundreds."""
 
     def connection_made(self, transport: Any) -> None:
         super().connection_made(transport)
@@ -32,7 +32,7 @@ class Connection(H11Protocol):
 
     @property
     def is_idle(self) -> bool:
-        """Whether no request is being answered. It may have sent a part of one."""
+        """Whether no request is being answered. The client may have sent a part of one."""
         return not self.transport.is_closing() and (self.cycle is None or self.cycle.response_complete)
 
     def _end_if_idle(self) -> None:

@@ -1,13 +1,13 @@
-"""Who may use the dashboard: only the person who has its first address, in a browser that shows the dashboard itself.
+"""Access control: only the person who has the first address may use the dashboard, and only from its own pages.
 
-Any program of this machine can connect to a loopback address, and any web page can make a browser do so. Therefore:
+Any local program can connect to a loopback address, and any web page can make a browser do so. Therefore:
 
-- The first address has a token. It is exchanged for a cookie, and the browser leaves that address immediately.
-- The cookie is sent only to paths that begin with a second random name: other servers on other ports of this machine,
-  to which browsers send the cookies of this one, too, do not get it.
-- A request whose ``Host`` is the name of another machine, or whose ``Origin`` is another page, is refused: the first
-  is how DNS rebinding looks. A request that changes something must have an origin.
-- Answers forbid scripts other than the dashboard's own files, frames, and requests to other servers.
+- The first address contains a token. It is exchanged for a cookie, and the browser is redirected immediately.
+- Browsers send a cookie to all ports of a machine. This one is limited to paths that begin with a second random name,
+  so that servers on other ports of this machine do not get it.
+- A request whose ``Host`` is the name of another machine is refused, because it may come from DNS rebinding. So is a
+  request whose ``Origin`` is another page. A request that changes something must have an origin.
+- The headers of responses forbid frames, scripts other than the dashboard's own files, and requests to other servers.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from starlette.responses import HTMLResponse, PlainTextResponse, RedirectRespons
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 LARGEST_BODY = 1 << 16
-"""Bytes of a request."""
+"""The most bytes of a request body."""
 COOKIE = "cloudtrain"
 POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; "
@@ -42,13 +42,13 @@ NO_COOKIE = "Open the address that cloudtrain dashboard printed: it has the toke
 
 
 class Guard:
-    """ASGI middleware that lets only the owner's browser pass, below the path `root`."""
+    """ASGI middleware that admits only the owner's browser, below the path `root`."""
 
     def __init__(self, app: ASGIApp, names: Container[str], *, any_address: bool = False) -> None:
         """Args:
-        names: the names of this machine by which it may be called.
-        any_address: whether it may be called by any IP address, not only a loopback address. No web page can make a
-            browser send one that is not the server's.
+        names: the names of this machine that ``Host`` may contain.
+        any_address: whether ``Host`` may be any IP address, not only a loopback address. No web page can make a
+            browser send an IP address that is not the server's.
         """
         self._app = app
         self._names = names
@@ -93,7 +93,7 @@ class Guard:
             return PlainTextResponse("This is not the token of this server.\n", 403)
         start = f"{self.root}/"
         if _header(scope, b"sec-fetch-site") == ["cross-site"]:
-            # after a link on another page, a strict cookie is not sent where that page's request is redirected to
+            # browsers send no strict cookie with a redirect that follows a link on another page
             answer: Response = HTMLResponse(f'<meta http-equiv="refresh" content="0;url={start}">')
         else:
             answer = RedirectResponse(start, 303)
@@ -123,7 +123,7 @@ def _header(scope: Scope, name: bytes) -> list[str]:
 
 
 class TooLarge(Exception):
-    """A request has more bytes than `LARGEST_BODY`, and did not announce it."""
+    """A request has more bytes than `LARGEST_BODY`, without a Content-Length that announces them."""
 
 
 def _bounded(receive: Receive) -> Receive:

@@ -1,4 +1,4 @@
-"""The list of jobs: a page of it at a time, however many there are."""
+"""The list of jobs, one page at a time, however many jobs there are."""
 
 from __future__ import annotations
 
@@ -28,16 +28,16 @@ from cloudtrain.watch.sweeps import known_sweeps, look_at_sweep, sweep_of
 
 PAGE = 100
 STALE_SECONDS = 60.0
-"""After so long, the index is read again in any case: the time of a file is coarse."""
+"""The index is read at least this often, because the modification time of a file is coarse."""
 PATIENCE = 1.0
-"""Seconds to wait for platforms, and, for a query, until the history is up to date."""
+"""Seconds to wait for platforms and, before a query, for the history to be up to date."""
 REFRESH_SECONDS = 10.0
 Described = dict[IndexEntry, JobDescription | Exception]
 
 
 @dataclass(frozen=True)
 class Wanted:
-    """Which jobs to show, as a person has entered it."""
+    """The jobs to show, as the user has entered it."""
 
     name: str = ""
     """A part of their names."""
@@ -51,13 +51,13 @@ class Wanted:
 
     @property
     def is_query(self) -> bool:
-        """Whether the history answers it."""
+        """Whether the list comes from the history."""
         return bool(self.where.strip() or self.sort.strip() or self.group.strip())
 
 
 @dataclass(frozen=True)
 class Row:
-    """One job in the list. What is not known yet is empty."""
+    """One job in the list. Fields that are not known yet are empty."""
 
     name: str
     platform: str
@@ -68,11 +68,11 @@ class Row:
     why: str = ""
     group: str = ""
     is_sweep: bool = False
-    """Whether it is a sweep, which has its own page, in place of its trials."""
+    """Whether the row is a sweep, with its own page, and replaces the rows of its trials."""
     has_page: bool = True
-    """False for a job of someone else, or one that was removed: only the history has it."""
+    """False for a job that is only in the history, because it is another user's or was removed."""
     more: Mapping[str, str] = field(default_factory=dict)
-    """The values that the query is about, by name; without a query, the cost if it is known."""
+    """The values of the fields in the query, by name; without a query, the cost if it is known."""
 
 
 @dataclass(frozen=True)
@@ -81,20 +81,20 @@ class Listed:
 
     rows: Sequence[Row] = ()
     count: int = 0
-    """The jobs on all pages."""
+    """The number of jobs on all pages."""
     columns: Sequence[str] = ()
-    """The names in `Row.more`."""
+    """The names of the columns in `Row.more`."""
     problem: str = ""
     """Why the query cannot be answered."""
 
 
 class Jobs:
-    """The jobs of this user. Safe to share among threads."""
+    """The jobs of this user. Thread-safe."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._rows: dict[tuple[str, str], Sequence[Any]] = {}
-        """Of the index, by platform and name, the newest first."""
+        """The rows of the index by platform and name, the newest first."""
         self._seen: object = ()
         self._last: tuple[object, Listed] | None = None
         self._refreshed_at = float("-inf")
@@ -102,9 +102,9 @@ class Jobs:
         self._asking = Asking(describe_all, PATIENCE)
 
     def entries(self) -> Mapping[tuple[str, str], Sequence[Any]]:
-        """The rows of the index by platform and name, the newest first: an `IndexEntry` each, and its end.
+        """The rows of the index by platform and name, the newest first: the fields of `IndexEntry`, then the end.
 
-        They are read again only if the index or the folders of jobs have changed.
+        They are only read if the index or the folders of jobs have changed.
         """
         with self._lock:
             seen = changes(), time.monotonic() // STALE_SECONDS
@@ -114,10 +114,11 @@ class Jobs:
             return self._rows
 
     def page(self, wanted: Wanted, *, with_states: bool = True) -> Listed:
-        """The page of the list that is wanted.
+        """The requested page of the list.
 
         Args:
-            with_states: query the platforms for the states of its jobs, too. Without, it takes no network.
+            wanted: the jobs to show.
+            with_states: whether to query the platforms for the states of the jobs. Otherwise no network is used.
         """
         if wanted.is_query:
             self._refresh()
@@ -130,7 +131,7 @@ class Jobs:
             rows = _together(rows)
         shown = rows[wanted.page * PAGE : (wanted.page + 1) * PAGE]
         sweeps = {row: look_at_row(row) for row in shown if isinstance(row, SweepKey)}
-        home = str(state_home())  # only what is shown is checked: that takes a look at each job's folder
+        home = str(state_home())  # check only what is shown, because a check reads the job's folder
         found: dict[IndexEntry, JobDescription | Ended | Exception | None] = {
             IndexEntry(*row[:3]): end_of(row, home) for row in shown if row not in sweeps
         }
@@ -145,7 +146,7 @@ class Jobs:
         return Listed(lines, len(rows), ["cost"] if any(line.more for line in lines) else [])
 
     def _refresh(self) -> None:
-        """Bring the history up to date in the background: of thousands of jobs, it takes seconds."""
+        """Bring the history up to date in the background, because that takes seconds for thousands of jobs."""
         with self._lock:
             if self._is_refreshing or time.monotonic() - self._refreshed_at < REFRESH_SECONDS:
                 return
@@ -163,17 +164,17 @@ class Jobs:
 
 
 class SweepKey(NamedTuple):
-    """A sweep in place of the rows of its trials."""
+    """The key of a sweep, which replaces the rows of its trials."""
 
     name: str
     platform: str
-    """That of its last trial."""
+    """The platform of its last trial."""
     submitted_at: float
-    """When its last trial was submitted."""
+    """The time at which its last trial was submitted."""
 
 
 def _together(rows: Sequence[Sequence[Any]]) -> list[Any]:
-    """``rows``, newest first, with a `SweepKey` for all trials of a sweep, where the last of them was."""
+    """``rows``, newest first, with all trials of a sweep replaced by one `SweepKey` in place of the newest."""
     known = known_sweeps()
     if not known:
         return [*rows]
@@ -266,4 +267,4 @@ def _of_history(wanted: Wanted, known: Container[tuple[str, str]]) -> Listed:
 
 
 SHOWN = ("name", "platform", "status", "submitted", "duration", "why")
-"""The fields that every table has."""
+"""Fields that have a column in every table."""

@@ -1,4 +1,4 @@
-"""The last lines of a job's ranks, read once, however many pages show them."""
+"""The last lines of a job's ranks, which are read once, however many pages show them."""
 
 from __future__ import annotations
 
@@ -18,30 +18,30 @@ from cloudtrain.errors import PlatformError
 from cloudtrain.runtime import parent_death
 
 KEPT = 4 << 20
-"""Bytes of memory for the last lines of a job, in which is searched."""
+"""Bytes of memory for the last lines of a job, which are those that can be searched."""
 SHOWN = 500
 LONGEST = 2000
-"""Characters of a line that are kept."""
+"""The most characters of a line that are kept."""
 MOST_READ = 32
-"""Jobs whose lines are read at the same time."""
+"""The most jobs whose lines are read at the same time."""
 IDLE_SECONDS = 8.0
-"""The lines of a job are no longer read when none were requested for so long: a page that is shown does every 3 s."""
+"""Reading ends after this time without a request for the job's lines. An open page requests them every 3 s."""
 POLL_SECONDS = 0.5
 _readers: set[Logs] = set()
 _readers_lock = threading.Lock()
 
 
 def command(platform: str, name: str) -> list[str]:
-    """The program that prints the lines of a job until it ends. It ends with this process, too."""
+    """The command that prints the lines of a job until the job or this process ends."""
     program = [sys.executable, parent_death.__file__, sys.executable, "-m", "cloudtrain"]
     return [*program, "logs", "--follow", "--platform", platform, "--", name]
 
 
 class Logs:
-    """The lines of one job, read while they are requested, until the job ends. Safe to share among threads.
+    """The lines of one job, which are read until the job ends or nothing requests them any longer. Thread-safe.
 
     Args:
-        command: prints the lines. A process can be ended while it waits for a line, on any platform; a thread cannot.
+        command: prints the lines. It is a process because, unlike a thread, it can be ended while it waits for a line.
     """
 
     def __init__(self, command: Sequence[str]) -> None:
@@ -61,7 +61,7 @@ class Logs:
         return time.monotonic() - self._used_at > IDLE_SECONDS
 
     def last(self, rank: str = "", part: str = "") -> Sequence[str]:
-        """The last lines of a rank, or of all, that contain ``part``, in upper or lower case; oldest first."""
+        """The last lines of a rank, or of all, that contain ``part``, ignoring case; oldest first."""
         self._used_at = time.monotonic()
         self._start()
         prefix, part = f"[rank {rank}] " if rank else "", part.lower()
@@ -85,10 +85,10 @@ class Logs:
             self._clear()
         thread = threading.Thread(target=self._read, name=f"logs of {self._command[-1]}", daemon=True)
         thread.start()
-        thread.join(1.0)  # most jobs have few lines: they are there when the page is shown
+        thread.join(1.0)  # most jobs have few lines, which are complete by then
 
     def _read(self) -> None:
-        """Read until the job ends, or until no page has shown its lines for a while."""
+        """Read until the job ends, or no page has requested its lines for a while."""
         is_read = False
         try:
             for line in self._output():
@@ -105,7 +105,7 @@ class Logs:
                     self._clear()
 
     def _output(self) -> Iterator[str]:
-        """The lines of the command, which is ended when this reader is idle. Raises PlatformError if it fails."""
+        """The lines of the command, which is killed when this reader is idle. Raises PlatformError if it fails."""
         environ = {**os.environ, "PYTHONSAFEPATH": "1"}
         with (
             tempfile.TemporaryFile() as errors,

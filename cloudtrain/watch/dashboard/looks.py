@@ -1,4 +1,4 @@
-"""The page of a job, as parts of HTML that change independently."""
+"""The page of a job, as parts of HTML that are updated independently."""
 
 from __future__ import annotations
 
@@ -27,16 +27,16 @@ from cloudtrain.watch.report.gather import Gathered, shown_request
 from cloudtrain.watch.report.page import section_html
 
 PARTS = ("status", "problem", "failure", "hang", "now", "ranks", "hosts", "phases", "rest")
-"""The parts that change while a job runs, by their ids in the page, in its order."""
+"""The ids of the parts that change while a job runs, in the order of the page."""
 READING = Section("Now", [Paragraph("The events of the job are being read.")])
 LASTING = ("submitted", "started", "hosts", "image")
 LOOK_SECONDS = 1.0
 SHARE = 10
-"""Reading all values of metrics takes at most one ``SHARE``-th of the time."""
+"""Reading all values of metrics takes at most about one ``SHARE``-th of the time."""
 PATIENCE = 0.6
-"""Seconds to wait for a look, and for all values of metrics: a job may have millions of events."""
+"""Seconds to wait for a look and for all values of metrics, because a job may have millions of events."""
 COURSE_PATIENCE = 0.2
-"""Seconds to wait for all values where the course of each metric is known: its means and bounds of many values."""
+"""Seconds to wait for all values if the course of each metric, its means and bounds, is known already."""
 
 
 @dataclass(frozen=True)
@@ -48,11 +48,11 @@ class Look:
     is_final: bool
     parts: Mapping[str, Html] = field(default_factory=dict)
     values: object = None
-    """Differs whenever a metric has a new value."""
+    """Changes whenever a metric has a new value."""
 
 
 class Watched:
-    """One job, which any number of pages show: they share the looks at it. Safe to share among threads."""
+    """One job. All pages that show it share the looks at it. Thread-safe."""
 
     def __init__(self, platform: Platform, name: str) -> None:
         self._platform, self.name = platform, name
@@ -62,13 +62,14 @@ class Watched:
         self._plots: dict[str, Any] | None = None
         self._series: Series = {}
         self._reader: MetricReader | None = None
-        """Of all values of metrics, while they are read."""
+        """The reader of all values of metrics, while they are being read."""
         self._is_reading = self._is_looking = False
         self._plots_until = float("-inf")
         self._request: dict[str, Any] | None = None
 
     def look(self) -> Look:
-        """The job now, or as of the last look, if this one takes long: at first, all that is known is its name."""
+        """The job as it is now, or as of the last look if this one takes long. Before the first look has ended,
+        only its name is known."""
         with self._lock:
             is_due = self._look is None or time.monotonic() - self._look.at > LOOK_SECONDS
             if is_due and not self._is_looking:
@@ -105,7 +106,7 @@ class Watched:
         sections["Now"] = Section("Now", [Facts([*facts(view)])])
         lasting = [fact for fact in what_ran(gathered) if fact[0] in LASTING]
         sections["What ran"] = Section("What ran", [Facts(lasting)])
-        if self.logs.is_read and not status.is_final:  # it was interrupted, and continues
+        if self.logs.is_read and not status.is_final:  # the job was interrupted, and continues
             self.logs = Logs(command(self._platform.name, self.name))
         parts = {name: _html(sections.get(name.capitalize())) for name in PARTS}
         parts["hosts"] = heat_map(view)
@@ -125,7 +126,7 @@ class Watched:
         )
 
     def _own_request(self) -> dict[str, Any]:
-        """The request, which does not change, without secrets; empty if the platform does not have it."""
+        """The request without secrets, which is read once; empty if the platform does not have it."""
         if self._request is None:
             self._request = {}
             if isinstance(self._platform, Requests):
@@ -138,8 +139,8 @@ class Watched:
     def plots(self) -> dict[str, Any]:
         """The courses of all metrics, by name: see `plots`.
 
-        Millions of values take long to read. Until they are read, the courses are those of the values so far, and
-        ``is_whole`` is false, or those that the platform has summarised, whose ``count`` is 0.
+        Millions of values take long to read. Until then, ``is_whole`` is false, and the courses are those of the values
+        read so far, or those that the platform has summarised, whose ``count`` is 0.
         """
         with self._plots_lock:
             if (
@@ -162,7 +163,7 @@ class Watched:
 
     def _read(self) -> None:
         began = time.monotonic()
-        with contextlib.suppress(Exception):  # a plug-in may raise anything; the last values stay
+        with contextlib.suppress(Exception):  # a plug-in may raise anything; keep the last values
             if isinstance(self._platform, Events):
                 self._reader = reader = MetricReader(POINTS)
                 for event in self._platform.events(self.name):

@@ -1,4 +1,4 @@
-"""The pages of the dashboard, and what they load."""
+"""The pages of the dashboard, and the files that they load."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ from cloudtrain.watch.sweeps import known_sweeps, look_at_sweep
 
 MOST_COMPARED = 12
 MOST_WATCHED = 200
-"""Jobs that are remembered, whose pages were shown last."""
+"""The most jobs that are kept in memory: those whose pages were shown last."""
 STATIC = {
     "htmx.js": ("htmx-2.0.11.min.js", "text/javascript"),
     "sse.js": ("htmx-ext-sse-2.2.4.min.js", "text/javascript"),
@@ -49,7 +49,7 @@ STATIC = {
     "dashboard.js": ("dashboard.js", "text/javascript"),
     "dashboard.css": ("dashboard.css", "text/css"),
 }
-"""The files that pages load, by the names that pages have for them: nothing else of a disk can be read."""
+"""The files that pages load, by name in the address. No other file on the disk can be read."""
 
 
 class Pages:
@@ -99,7 +99,7 @@ class Pages:
         return Starlette(routes=[Mount(self._root, routes=routes)], exception_handlers=handlers)
 
     def list(self, request: Request) -> Response:
-        """All jobs: at first without their states, for which platforms are queried."""
+        """The list of jobs, without the states that only their platforms have: the page requests those later."""
         wanted = _wanted(request)
         listed = self._jobs.page(wanted, with_states=False)
         platforms = sorted({platform for platform, _ in self._jobs.entries()})
@@ -124,7 +124,7 @@ class Pages:
 
     def _sweep(self, template: str, request: Request) -> Response:
         name = request.path_params["name"]
-        if name not in known_sweeps():  # no other text of an address becomes a path
+        if name not in known_sweeps():  # no other text from an address may become a path
             raise HTTPException(404, "There is no such sweep on this machine.")
         view, known = look_at_sweep(name, wait=False), self._jobs.entries()
         platform = view.plan.platform
@@ -147,7 +147,7 @@ class Pages:
         return JSONResponse(self._find(request).plots())
 
     def lines(self, request: Request) -> Response:
-        """The last lines of the ranks, as the form above them selects them."""
+        """The last lines of the ranks that the form on the page selects."""
         logs, given = self._find(request).logs, request.query_params
         lines = logs.last(given.get("rank", ""), given.get("part", ""))
         reading = not (lines or logs.is_read or logs.problem)
@@ -155,7 +155,7 @@ class Pages:
         return self._page("lines.html", lines=lines, problem=logs.problem, reading=reading, again=again)
 
     def act(self, request: Request) -> Response:
-        """An action on a job: `Guard` has checked that the request comes from a page of the dashboard."""
+        """Run an action on a job. `Guard` has checked that the request comes from a page of the dashboard."""
         self._check_writable()
         watched, action = self._find(request), ACTIONS.get(request.path_params["action"])
         if action is None:
@@ -167,7 +167,7 @@ class Pages:
         return self._part(lambda: parts.checkpoints(watched.job))
 
     def difference(self, request: Request) -> Response:
-        """The differences from the request of another job, the newest one with its name."""
+        """The differences from the request of another job; of several with its name, the newest."""
         watched, other = self._find(request), request.query_params.get("other", "").strip()
 
         def found() -> Section:
@@ -182,7 +182,7 @@ class Pages:
         return self._part(found)
 
     def show_request(self, request: Request) -> Response:
-        """The request that would be submitted, and a form that submits exactly this one."""
+        """The request that would be submitted, and a form that submits exactly this request."""
         self._check_writable()
         watched = self._find(request)
         try:
@@ -214,7 +214,7 @@ class Pages:
         """The result of ``action``, or its error, as a part of the page."""
         try:
             found = action()
-        except (CloudtrainError, OSError) as error:  # so is TimeoutError
+        except (CloudtrainError, OSError) as error:  # TimeoutError is an OSError
             return self._page("result.html", kind="warning", text=one_line(error))
         if isinstance(found, Section):
             return HTMLResponse(section_html(found))
@@ -243,9 +243,9 @@ class Pages:
         return Response(content, media_type=kind, headers={"Cache-Control": "max-age=3600"})
 
     def _find(self, request: Request) -> Watched:
-        """The job of an address, if the index has it: no other text of an address reaches a platform.
+        """The job of an address if the index has it. No other text from an address reaches a platform.
 
-        A later job of the same name is another one: entries have the time of the submission.
+        A later job of the same name is a different one, because an entry includes the time of submission.
         """
         found = self._jobs.entries().get((request.path_params["platform"], request.path_params["name"]))
         if found is None:
@@ -263,7 +263,7 @@ class Pages:
 
 
 def _shown(value: Any) -> Any:
-    """Of all that a template shows: no control character of a job's text reaches the page."""
+    """Escape a value in a template, so that no control character in a job's text reaches the page."""
     return value if hasattr(value, "__html__") else escape_line(str(value))
 
 
@@ -276,7 +276,7 @@ def sweep_path(name: str) -> str:
 
 
 def key_of(platform: str, name: str) -> str:
-    """A job in the address of a comparison."""
+    """The key of a job in the address of a comparison."""
     return f"{platform}/{name}"
 
 

@@ -1,4 +1,4 @@
-"""Parts of a job's page: its hosts and ranks; and those that are shown on request, as the commands show them."""
+"""Parts of a job's page: its hosts and ranks, and parts shown on request, with the content of the commands' output."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from cloudtrain.watch.report.gather import shown_request
 from cloudtrain.watch.top.hosts import Group, grouped, hosts_of
 
 SEPARATE = 16
-"""So many hosts have a row each. Of more, equal ones share a row, and those that differ come first."""
+"""Up to this many hosts have a row each. With more, equal hosts share a row, and those that differ come first."""
 MOST_ROWS = 500
 STACK_SECONDS = 30.0
 
 
 def ranks(view: JobView) -> Section:
-    """The hosts of the last attempt: their ranks, state, and how they differ."""
+    """The hosts of the last attempt: their ranks, their state, and how they differ."""
     hosts = hosts_of(view)
     groups = [Group([host]) for host in hosts] if len(hosts) <= SEPARATE else grouped(hosts)
     rows = [(group.name, group.ranks, group.state, group.step, group.facts) for group in groups]
@@ -35,7 +35,12 @@ def stacks(job: Job) -> Section:
 
 
 def checkpoints(job: Job) -> Section:
-    """The checkpoints of the job: which of them would be restored. Raises NotFound, StorageError, PlatformError."""
+    """The checkpoints of the job, and which one a restart would restore.
+
+    Raises:
+        NotFound: the job does not keep checkpoints.
+        StorageError, PlatformError: they cannot be listed.
+    """
     from cloudtrain.checkpoint.inspect import list_checkpoints
 
     uri = job.describe().checkpoint_uri
@@ -59,7 +64,7 @@ def checkpoints(job: Job) -> Section:
 
 
 def difference(job: Job, other: Job) -> Section:
-    """The fields of the request that differ from those of another job. Raises PlatformError."""
+    """The fields of the request that differ from those of another job's request. Raises PlatformError."""
     found = changes(_request(other.platform, other.name), _request(job.platform, job.name))
     rows = [(one.path, *(_text(value) for value in (one.new, one.old))) for one in found]
     table = Table(("field", job.name, other.name), rows[:MOST_ROWS])

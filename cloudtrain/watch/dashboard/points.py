@@ -1,4 +1,4 @@
-"""The plots of a job's page: the courses of its metrics, and its hosts and their GPUs as a heat map."""
+"""The plots on a job's page: the courses of its metrics, and a heat map of its hosts and their GPUs."""
 
 from __future__ import annotations
 
@@ -14,15 +14,17 @@ from cloudtrain.observe.metric_series import Point, thinned
 from cloudtrain.platforms import Series
 
 PARTS = 1000
-"""The parts of a plot that has more values: a screen has about as many columns."""
+"""The parts to which a plot with more values is reduced: about as many as a screen has columns."""
 MOST_METRICS = 60
 
 
 def plots(series: Series, counts: Mapping[str, int] | None = None) -> dict[str, Any]:
-    """Each metric as data for a plot: ``x`` are steps, or else seconds since the epoch; NaN and infinity are None.
+    """Each metric as data for a plot. ``x`` is in steps, or else in seconds since the epoch; NaN and infinity
+    become None.
 
     Args:
-        counts: how many values each metric has, if ``series`` does not have all of them.
+        series: the values of each metric.
+        counts: the number of values of each metric, if ``series`` does not have all of them.
     """
     return {
         name: {**plot(points), **({"count": counts[name]} if counts else {})}
@@ -32,7 +34,7 @@ def plots(series: Series, counts: Mapping[str, int] | None = None) -> dict[str, 
 
 
 def plot(points: Sequence[Point], parts: int = PARTS) -> dict[str, Any]:
-    """One metric. ``count`` is the number of its values; a spike is always among those that are returned."""
+    """One metric as data for a plot, with all of its spikes. ``count`` is the number of its values."""
     kept = thinned(points, parts)
     by_step = all(point.step is not None for point in kept)
     low = [_finite(point.min) for point in kept]
@@ -56,7 +58,7 @@ STEPS = 10
 
 
 def heat_map(view: JobView) -> Html:
-    """The last sample of each host; empty if there is none. Each cell has its value as text, too."""
+    """Draw the last sample of each host, with each value as text, too; empty if there are no samples."""
     names = sorted(view.samples, key=by_number)
     hosts = [(name, samples[-1]) for name in names if (samples := view.samples[name])][:MOST_HOSTS]
     if not hosts:

@@ -1,4 +1,4 @@
-"""The server of the dashboard: it listens on one address, until it is interrupted."""
+"""The server of the dashboard, which listens on one address until it is interrupted."""
 
 from __future__ import annotations
 
@@ -14,24 +14,24 @@ from cloudtrain.contract.text import one_line
 from cloudtrain.errors import CloudtrainError, InvalidJob
 
 GRACE_SECONDS = 1
-"""For requests that are being answered, after an interrupt."""
+"""After an interrupt, the time to finish requests that are being answered."""
 
 
 @dataclass(frozen=True)
 class Address:
-    """Where to listen."""
+    """The address to listen on, with its TLS settings."""
 
     host: str = "127.0.0.1"
     port: int = 0
-    """0: one that is free."""
+    """0 for any free port."""
     certificate: Path | None = None
-    """With `key`: the files of a certificate, for TLS."""
+    """The file of the certificate for TLS, whose key is in `key`."""
     key: Path | None = None
     plain_text: bool = False
-    """Whether other machines may be served without TLS."""
+    """Whether to serve other machines without TLS."""
 
     def check(self) -> None:
-        """Raises InvalidJob if others could read what is sent, or if the certificate and its key cannot be used."""
+        """Raises InvalidJob if others could read the traffic, or if the certificate and its key cannot be used."""
         if (self.certificate is None) != (self.key is None):
             raise InvalidJob(
                 "--certificate and --key belong together: the files of a certificate and of its key"
@@ -39,7 +39,7 @@ class Address:
         if self.certificate and self.key:
             try:
                 ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(self.certificate, self.key)
-            except OSError as error:  # so are those of ssl
+            except OSError as error:  # ssl.SSLError is an OSError
                 raise InvalidJob(
                     f"--certificate {self.certificate} and --key {self.key} cannot be used: {one_line(error)}",
                     hint="Both are files in PEM, and the key is that of the certificate.",
@@ -59,7 +59,7 @@ class Address:
             return self.host == "localhost"
 
     def listen(self) -> socket.socket:
-        """Raises InvalidJob if it cannot be listened on."""
+        """A listening socket. Raises InvalidJob if the address cannot be used."""
         try:
             found = socket.getaddrinfo(self.host, self.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
             family, _, _, _, place = found[0]
@@ -80,7 +80,8 @@ def serve(address: Address, started: Callable[[str], object], *, is_read_only: b
     """Serve the dashboard until it is interrupted.
 
     Args:
-        started: called with the first address to open, which has the token.
+        address: the address to listen on.
+        started: called with the first address to open, which contains the token.
         is_read_only: whether every action on jobs is refused.
 
     Raises:
@@ -118,7 +119,7 @@ def serve(address: Address, started: Callable[[str], object], *, is_read_only: b
             ws="none",
             lifespan="off",
             http=Connection,
-            limit_concurrency=2 * MOST,  # while all are busy; before, idle ones give way
+            limit_concurrency=2 * MOST,  # reached only if all are busy, because idle ones give way
             timeout_graceful_shutdown=GRACE_SECONDS,
             ssl_certfile=address.certificate,
             ssl_keyfile=address.key,

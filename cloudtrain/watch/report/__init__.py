@@ -1,4 +1,4 @@
-"""Reports: one file about a job, or about the differences between several, to keep or to send."""
+"""Reports: one file about a job, or about the differences between several, to keep or to send to others."""
 
 from __future__ import annotations
 
@@ -17,10 +17,11 @@ __all__ = ["Gathered", "gather", "gather_from", "render", "write", "write_report
 
 
 def write_report(path: str | Path, *jobs: Job) -> Path:
-    """Write all about a job, as it is now, or the comparison of several into one file, and return its path.
+    """Write a report about the present state of a job, or a comparison of several, and return the path of the file.
 
     Args:
-        path: a self-contained page of HTML; with the suffix ``.md``, Markdown.
+        path: with the suffix ``.md``, the file is Markdown, otherwise a self-contained HTML page.
+        jobs: one job for a report, several for a comparison.
 
     Raises:
         StorageError: the file cannot be written.
@@ -32,7 +33,7 @@ def write_report(path: str | Path, *jobs: Job) -> Path:
 
 
 def render(jobs: Sequence[Gathered], *, markdown: bool = False) -> str:
-    """The report of one job, or the comparison of several: a self-contained page of HTML, or Markdown."""
+    """The report of one job or the comparison of several, as a self-contained HTML page or as Markdown."""
     document = report(jobs[0]) if len(jobs) == 1 else comparison(jobs)
     return to_markdown(document) if markdown else to_html(document)
 

@@ -13,7 +13,7 @@ WIDTH, HEIGHT = 720, 220
 LEFT, RIGHT, TOP, BOTTOM = 64, 12, 24, 34
 """The margins around the plot, in CSS pixels."""
 UNITS = (("s", 1.0, 120.0), ("min", 60.0, 7200.0), ("h", 3600.0, 172800.0), ("d", 86400.0, math.inf))
-"""Of times: the name, its seconds, and below how many seconds it is used."""
+"""Units of time: the name, the length in seconds, and the span in seconds below which the unit is used."""
 
 
 @dataclass(frozen=True)
@@ -32,13 +32,13 @@ class Axis:
         return [number * step for number in range(first, min(last, first + 2 * most) + 1)] or [self.low]
 
     def place(self, value: float, begin: float, end: float) -> float:
-        """Where ``value`` is between the pixels ``begin`` and ``end``; in the middle of an axis of one value."""
+        """The pixel of ``value`` between ``begin`` and ``end``; the middle if the axis has only one value."""
         part = share(value, self.low, self.high) if self.high > self.low else 0.5
         return round(begin + part * (end - begin), 1)
 
 
 def _round_step(raw: float) -> float:
-    """The smallest round number that is not below ``raw``; 0 if that is too small for a number."""
+    """The smallest round number that is not below ``raw``; 0 if ``raw`` is too small or infinite."""
     if not 1e-290 < raw < math.inf:
         return 0.0
     power = 10.0 ** math.floor(math.log10(raw))
@@ -46,13 +46,13 @@ def _round_step(raw: float) -> float:
 
 
 def in_unit(seconds: Axis) -> tuple[str, Axis]:
-    """The unit in which a time axis is read best, and the axis in it."""
+    """The most readable unit for a time axis, and the axis in that unit."""
     name, size, _ = next(unit for unit in UNITS if seconds.high - seconds.low < unit[2])
     return name, Axis(seconds.low / size, seconds.high / size)
 
 
 def labels(ticks: list[float]) -> list[str]:
-    """The ticks as text, with as many digits as distinguish them."""
+    """The ticks as text, with just enough digits to distinguish them."""
     for digits in (4, 6, 9, 17):
         shown = [f"{tick:.{digits}g}" for tick in ticks]
         if len(set(shown)) == len(set(ticks)):
@@ -61,7 +61,7 @@ def labels(ticks: list[float]) -> list[str]:
 
 
 def bottom(across: Axis, title: str, height: float = HEIGHT, begin: float = LEFT) -> Iterator[Html]:
-    """The axis below a plot, from the pixel ``begin`` on: lines, numbers and its title."""
+    """Draw the axis below a plot, from the pixel ``begin`` on: grid lines, numbers and a title."""
     ticks, base = across.ticks(8), height - BOTTOM
     for tick, label in zip(ticks, labels(ticks), strict=True):
         x = across.place(tick, begin, WIDTH - RIGHT)
@@ -71,7 +71,7 @@ def bottom(across: Axis, title: str, height: float = HEIGHT, begin: float = LEFT
 
 
 def left(up: Axis, height: float = HEIGHT) -> Iterator[Html]:
-    """The axis left of a plot: lines and numbers."""
+    """Draw the axis to the left of a plot: grid lines and numbers."""
     ticks = up.ticks()
     for tick, label in zip(ticks, labels(ticks), strict=True):
         y = up.place(tick, height - BOTTOM, TOP)

@@ -1,4 +1,4 @@
-"""The comparison of several jobs: first what differs between their parameters."""
+"""The comparison of several jobs, which begins with the differences between their parameters."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from cloudtrain.watch.report.document import Block, Document, Paragraph, Section
 from cloudtrain.watch.report.gather import Gathered
 
 OWN_NAME = "JOB"
-"""Replaces the name of each job where its request contains it: that is not a difference."""
+"""Replaces the job's own name in its request, because that is not a difference."""
 
 
 def comparison(jobs: Sequence[Gathered]) -> Document:
@@ -57,11 +57,11 @@ def _about(job: Gathered) -> Iterator[tuple[str, str]]:
 
 
 SHOWN = ("hyperparameters.", "HyperParameters.", "environment.", "Environment.", "arguments")
-"""Fields of requests that are among the parameters."""
+"""Fields of requests that are shown as parameters."""
 
 
 def _fields(job: Gathered) -> dict[str, str]:
-    """The other fields of the request, by path."""
+    """The fields of the request that are not parameters, by path."""
     return {
         path: facts.text_of(value).replace(job.name, OWN_NAME)
         for path, value in fields(job.request)
@@ -70,7 +70,7 @@ def _fields(job: Gathered) -> dict[str, str]:
 
 
 def _rows(columns: Sequence[dict[str, str]]) -> list[list[str]]:
-    """A row for each name whose value is not the same in all columns."""
+    """A row for each name whose values differ between columns."""
     names = dict.fromkeys(name for column in columns for name in column)
     rows = [[name, *(column.get(name, "") for column in columns)] for name in names]
     return [row for row in rows if len(set(row[1:])) > 1]
@@ -104,7 +104,7 @@ def _failure(job: Gathered) -> Iterator[Block]:
 
 
 def _jobs(jobs: Sequence[Gathered]) -> Table:
-    """All that is known of each job, side by side."""
+    """Everything that is known about each job, side by side."""
     columns = [dict(facts.what_ran(job)) for job in jobs]
     names = dict.fromkeys(name for column in columns for name in column)
     return Table(

@@ -23,11 +23,11 @@ MOST_CURVES = 24
 MOST_METRICS = 200
 MOST_PARAMETERS = 500
 BUCKETS = 300
-"""Of one curve in a report of few."""
+"""Buckets of a curve, if the report has few curves."""
 MOST_BUCKETS = 30_000
-"""Of all curves: a report stays small."""
+"""The most buckets of all curves together, to keep the report small."""
 TAIL = 40
-"""Lines of the end of the output."""
+"""The last lines of the output that are shown."""
 
 
 def report(job: Gathered) -> Document:
@@ -52,7 +52,7 @@ def report(job: Gathered) -> Document:
 
 
 def failure_blocks(job: Gathered) -> Iterator[Block]:
-    """Why the job failed; nothing if it did not."""
+    """The reason why the job failed; nothing if it did not."""
     failure: FailureReport | None = job.description.failure if job.description else None
     if failure is None:
         return
@@ -70,7 +70,7 @@ def failure_blocks(job: Gathered) -> Iterator[Block]:
 
 
 def hang_blocks(job: Gathered) -> Iterator[Block]:
-    """The rank that hangs, since when, and the stacks that were taken then; nothing if none does."""
+    """The rank that hangs, since when, and the stacks taken then; nothing if no rank hangs."""
     hanging = job.view.hanging if job.view else None
     if job.view is None or hanging is None:
         return
@@ -83,7 +83,7 @@ def hang_blocks(job: Gathered) -> Iterator[Block]:
 
 
 def stack_blocks(dump: StackDump) -> Iterator[Block]:
-    """The stacks of ranks, the odd ones first."""
+    """The stacks of ranks, those that differ from most first."""
     yield Paragraph(f"{counted(dump.ranks, 'rank')}, at {moment(dump.time)}")
     for number, group in enumerate(dump.groups):
         yield Code(title_of(group), group.stack, is_open=number == 0)
@@ -107,13 +107,13 @@ def _parameters(job: Gathered) -> Iterator[Block]:
 
 
 def more(count: int, where: str) -> Iterator[Block]:
-    """That others are left out, and where they are."""
+    """Note that ``count`` entries are left out, and where to find them; nothing if none are."""
     if count > 0:
         yield Paragraph(f"And {count:,} more {where}.")
 
 
 def metric_blocks(jobs: Sequence[Gathered]) -> Iterator[Block]:
-    """The metrics of one or more jobs: a table, and a plot of each, with the curves of all jobs in it."""
+    """The metrics of one or more jobs: a table, and for each metric a plot with the curves of all jobs."""
     names = list(dict.fromkeys(name for job in jobs if job.view for name in job.view.series))
     if not names:
         return
@@ -153,8 +153,8 @@ def _sparkline(curve: Curve) -> str:
 
 
 def sample_blocks(job: Gathered) -> Iterator[Block]:
-    """The use of processors, memory and GPUs over time: means over all hosts, and the
-    least and the most used one, as far as samples are kept."""
+    """The use of processors, memory and GPUs over time, as far as samples are kept: the mean over all hosts,
+    and the lowest and the highest use."""
     found = {host: samples for host, samples in job.view.samples.items() if samples} if job.view else {}
     if not found:
         return
@@ -175,7 +175,7 @@ def sample_blocks(job: Gathered) -> Iterator[Block]:
 
 
 SAMPLE_SECONDS = 10.0
-"""Samples of different hosts within this number of seconds are drawn as one."""
+"""Samples of different hosts within this interval are drawn as one point."""
 
 
 def _gpu_memory(sample: Sample) -> list[float]:

@@ -1,4 +1,4 @@
-"""Pictures with axes: the course of a metric, in which no spike vanishes, and the phases of a job."""
+"""Pictures with axes: the course of a metric, with all of its spikes, and the phases of a job."""
 
 from __future__ import annotations
 
@@ -32,24 +32,24 @@ LONGEST_KEY = 24
 
 
 Moment = tuple[float, float, float, float]
-"""A place on the axis, a value, and the smallest and the largest value that a rank had."""
+"""A position on the axis, a value, and the smallest and the largest value of any rank."""
 
 
 @dataclass(frozen=True)
 class Curve:
-    """The values of a metric in one job: the moments are steps, or seconds since the job started."""
+    """The values of a metric in one job, by step or by seconds since the job started."""
 
     label: str
     points: Sequence[Point]
     start: float
-    """When the job started, in seconds since the epoch."""
+    """The start of the job, in seconds since the epoch."""
 
     @property
     def has_steps(self) -> bool:
         return all(point.step is not None for point in self.points)
 
     def moments(self, *, by_step: bool, parts: int) -> list[Moment]:
-        """The points to draw, in order: a clock may have been set back."""
+        """The points to draw, sorted, because a clock may have been set back."""
         found = []
         for point in thinned(self.points, parts):
             at = float(point.step or 0) if by_step else point.time - self.start
@@ -60,10 +60,10 @@ class Curve:
 
 
 def plot(name: str, curves: Sequence[Curve], parts: int) -> Html:
-    """The picture of one metric of one or more jobs; empty if it has no finite value.
+    """The plot of one metric of one or more jobs; empty if it has no finite value.
 
     Args:
-        parts: the parts of the axis in which only the smallest and the largest values are drawn.
+        parts: the number of parts of the axis; in each, only the smallest and the largest values are drawn.
     """
     by_step = all(curve.has_steps for curve in curves)
     courses = [curve.moments(by_step=by_step, parts=parts) for curve in curves]
@@ -90,7 +90,7 @@ def plot(name: str, curves: Sequence[Curve], parts: int) -> Html:
 
 
 def describe(name: str, curves: Sequence[Curve]) -> str:
-    """The text alternative: from where to where each curve goes."""
+    """The text alternative: the first, last, lowest and highest value of each curve."""
     parts = []
     for curve in curves:
         finite = [point.value for point in curve.points if math.isfinite(point.value)]
@@ -109,7 +109,7 @@ def _line(run: Sequence[Moment], across: Axis, up: Axis, colour: str) -> Html:
 
 
 def _spread(run: Sequence[Moment], across: Axis, up: Axis, colour: str) -> Html:
-    """The area between the smallest and the largest value of a rank; nothing if only one rank logged."""
+    """Draw the area between the smallest and the largest value of any rank; nothing if only one rank logged."""
     if len(run) < 2 or all(low == high for _, _, low, high in run):
         return Html("")
     above = [_place(at, high, across, up) for at, _, _, high in run]
@@ -126,7 +126,7 @@ def _joined(places: Sequence[tuple[float, float]]) -> Html:
 
 
 def _keys(curves: Sequence[Curve]) -> Iterator[Html]:
-    """The names of the jobs in their colours, from the right."""
+    """Draw the legend: the names of the jobs with their colours, aligned to the right."""
     width = min(150.0, (WIDTH - 2 * LEFT) / len(curves))
     for number, curve in enumerate(curves):
         x = WIDTH - RIGHT - (len(curves) - number) * width
@@ -135,19 +135,19 @@ def _keys(curves: Sequence[Curve]) -> Iterator[Html]:
 
 
 MOST_ROWS = 24
-"""The most phases that are drawn."""
+"""The most phases in a picture."""
 ROW = 20
 NAMES = 96
 """Pixels to the left of the axis of phases, for their names."""
 LONGEST_PHASE = len("requirements")
-"""Characters that fit there."""
+"""Characters that fit into `NAMES`."""
 
 Bar = tuple[str, float, float]
-"""A name, and from when to when, in seconds since the submission."""
+"""A name, a start and an end, in seconds since the submission."""
 
 
 def bars(view: JobView) -> list[Bar]:
-    """The phases of all attempts, from the first host to the last one; the states of a job without events."""
+    """The phases of all attempts, each from its first host to its last; for a job without events, its states."""
     start, now = view.description.submitted_at, view.now
     found = [(one.phase, one.began, now if one.ended is None else one.ended) for one in view.spans]
     if not found:
@@ -159,7 +159,7 @@ def bars(view: JobView) -> list[Bar]:
 
 
 def draw(view: JobView) -> Html:
-    """The phases as a picture, with a line where each attempt after the first began; empty if there are none."""
+    """Draw the phases, with a line at each restart; empty if there are none."""
     shown = bars(view)
     if not shown:
         return Html("")
@@ -196,5 +196,5 @@ def _restart(seconds: Axis, at: float, height: float) -> Iterator[Html]:
 
 
 def as_text(view: JobView) -> str:
-    """The same in lines."""
+    """The phases as lines of text."""
     return "\n".join(f"{at:10.1f} s  {name}  {span(until - at)}" for name, at, until in bars(view))

@@ -22,12 +22,12 @@ class Table:
     headings: Sequence[str]
     rows: Sequence[Sequence[str]]
     links: Sequence[str] = ()
-    """An address for the first cell of each row, below the page that shows it; empty for none."""
+    """The address that the first cell of each row links to; empty for no link."""
 
 
 @dataclass(frozen=True)
 class Figure:
-    """A picture, and what it shows as text, for Markdown."""
+    """A picture, and its content as text for Markdown."""
 
     picture: Html
     text: str
@@ -40,7 +40,7 @@ class Code:
     title: str
     text: str
     is_open: bool = False
-    """Whether it is unfolded: only what is unfolded is printed on paper."""
+    """Whether the text is unfolded. Folded text is not printed on paper."""
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,7 @@ class Paragraph:
 
     text: str
     kind: str = ""
-    """``failure`` or ``warning``: how it is coloured."""
+    """``failure`` or ``warning``, for the colour; empty for ordinary text."""
 
 
 Block = Facts | Table | Figure | Code | Paragraph
@@ -65,7 +65,7 @@ class Section:
 
 @dataclass(frozen=True)
 class Document:
-    """A report."""
+    """A report as sections."""
 
     title: str
     subtitle: str

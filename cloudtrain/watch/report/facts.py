@@ -1,4 +1,4 @@
-"""The facts of one job in a report: parameters, durations and metrics, as texts."""
+"""The facts about one job in a report: parameters, durations and metrics, as text."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ MOST_DETAILS = 30
 
 
 def status(job: Gathered) -> str:
-    """The state of the job, with the moment for which it holds unless that is its end."""
+    """The state of the job, and the time of the query unless the job has ended."""
     if job.description is None:
         seen = f"; {job.past.status} on {moment(job.past.seen_at)}" if job.past and job.past.seen_at else ""
         return f"unknown, as of {moment(job.at)}{seen}"
@@ -30,7 +30,7 @@ def status(job: Gathered) -> str:
 
 
 def what_ran(job: Gathered) -> Iterator[tuple[str, str]]:
-    """What, where and when."""
+    """Labels with facts about what ran, where and when."""
     yield "status", status(job)
     yield "platform", job.platform
     if job.submitted_at is not None:
@@ -63,7 +63,7 @@ def what_ran(job: Gathered) -> Iterator[tuple[str, str]]:
 
 
 def _remembered(job: Gathered) -> Iterator[tuple[str, str]]:
-    """The facts in the history."""
+    """The facts from the history."""
     past = job.past
     if past is None:
         return
@@ -104,7 +104,7 @@ def machine(job: Gathered) -> Iterator[tuple[str, str]]:
 
 
 def cost(job: Gathered) -> str:
-    """The cost; why there is none."""
+    """The cost as text."""
     if job.view is not None and job.view.cost is not None:
         return job.view.cost.line()
     past = cost_of(job.past) if job.past is not None else None
@@ -112,7 +112,7 @@ def cost(job: Gathered) -> str:
 
 
 def parameters(job: Gathered) -> dict[str, str]:
-    """The hyperparameters, the arguments and the variables of the script, as texts by name."""
+    """The hyperparameters, arguments and environment variables of the script as text, by name."""
     body = job.request
     if not body and job.past:
         script = {"entry point": job.past.script} if job.past.script else {}
@@ -133,12 +133,12 @@ def parameters(job: Gathered) -> dict[str, str]:
 
 
 def text_of(value: Any) -> str:
-    """A value of a request, as text."""
+    """A value of a request as text."""
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 
 def goodput(job: Gathered) -> str:
-    """The share of the time in steps, and what became of the rest; empty if it was not measured."""
+    """The share of the time in steps, and where the rest went; empty if it was not measured."""
     if job.description is None or job.description.goodput is None:
         return ""
     share, times = goodput_share(job.description), goodput_times(job.description.goodput)
@@ -146,7 +146,7 @@ def goodput(job: Gathered) -> str:
 
 
 def last(points: Sequence[Point]) -> list[str]:
-    """The last, the smallest and the largest value of a metric, and the number of its values."""
+    """The last, the smallest and the largest value of a metric, and the number of values."""
     finite = [point.value for point in points if math.isfinite(point.value)]
     ends = [f"{min(finite):g}", f"{max(finite):g}"] if finite else ["", ""]
     broken = f" ({len(points) - len(finite):,} not finite)" if len(finite) < len(points) else ""

@@ -1,4 +1,4 @@
-"""All that a report says of one job, as data."""
+"""All facts that a report contains about one job, as data."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ from cloudtrain.job import unknown_job
 from cloudtrain.platforms import JobDescription, Metrics, Platform, Request, Requests, get_platform
 
 _NAME = re.compile(r"[\w.-]+")
-"""The names that can be written between quotes in a query."""
+"""Names that can be quoted in a query."""
 HYPERPARAMETERS = ("hyperparameters", "HyperParameters")
-"""The fields of requests with hyperparameters, whose values are JSON."""
+"""The fields of requests that contain hyperparameters, whose values are JSON."""
 
 
 @dataclass(frozen=True)
 class Gathered:
-    """One job, at one moment."""
+    """The facts about one job at one moment."""
 
     name: str
     platform: str
@@ -38,11 +38,11 @@ class Gathered:
     view: JobView | None = None
     """None if the platform does not answer."""
     request: Mapping[str, Any] = field(default_factory=dict)
-    """The body of the request without secrets, and with hyperparameters as values; empty if it is not known."""
+    """The body of the request, without secrets and with decoded hyperparameters; empty if it is not known."""
     past: PastJob | None = None
-    """The job in the history, where its platform does not have all of it."""
+    """The job in the history, if its platform does not have everything about it."""
     gaps: Sequence[str] = ()
-    """Sentences about the facts that are missing, and why."""
+    """A sentence about each missing fact, with the reason."""
 
     @property
     def description(self) -> JobDescription | None:
@@ -50,10 +50,11 @@ class Gathered:
 
 
 def gather(name: str, place: str | None = None) -> Gathered:
-    """All that can be had of a job. If its platform does not have it or does not answer, what this machine remembers.
+    """Collect all facts about a job. If its platform does not have it or does not answer, use the history.
 
     Args:
-        place: the name of its platform, for a job of another machine.
+        name: the name of the job.
+        place: the name of its platform, for a job that was submitted from another machine.
 
     Raises:
         JobNotFound: there is no such job, not even in the history, or its platform is not known.
@@ -77,7 +78,7 @@ def gather(name: str, place: str | None = None) -> Gathered:
 
 
 def _past(name: str, platform: str = "") -> PastJob | None:
-    """The newest job of this name in the history; None if it is not there, or the history cannot be used."""
+    """The newest job of this name in the history; None if there is none, or the history cannot be used."""
     if not _NAME.fullmatch(name):
         return None
     with contextlib.suppress(CloudtrainError):
@@ -88,7 +89,7 @@ def _past(name: str, platform: str = "") -> PastJob | None:
 
 
 def gather_from(name: str, platform: Platform) -> Gathered:
-    """All that the platform has of the job. Raises JobNotFound, PlatformError."""
+    """Collect everything that the platform has about the job. Raises JobNotFound, PlatformError."""
     view, gaps, request, past = look_at(platform, name), [], {}, None
     try:
         if view.summary is not None and view.description.metrics and isinstance(platform, Metrics):
@@ -112,7 +113,7 @@ def _request(platform: Platform, name: str) -> dict[str, Any]:
 
 
 def shown_request(request: Request) -> dict[str, Any]:
-    """The body of a request, with hyperparameters as values, and ``***`` for every likely secret."""
+    """The body of a request, with decoded hyperparameters and ``***`` for every likely secret."""
     body = json.loads(json.dumps(request.body, default=str))
     for key in HYPERPARAMETERS:
         if isinstance(body.get(key), dict):

@@ -1,4 +1,4 @@
-"""A report as Markdown, as GitHub and GitLab read it. What a job wrote is shown, and never becomes markup."""
+"""A report as Markdown for GitHub and GitLab. Text that a job wrote is escaped, so that it never becomes markup."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _BEGINS_BLOCK = re.compile(r"^(\d*)([-+=.)])(?=[-=\s]|$)")
 
 
 def to_markdown(document: Document) -> str:
-    """The whole document."""
+    """The whole document as Markdown."""
     parts = [f"# {_text(document.title)}", _text(document.subtitle)]
     for section in document.sections:
         if section.blocks:
@@ -29,7 +29,7 @@ def to_markdown(document: Document) -> str:
 
 
 def _text(value: str, longest: int = LONGEST) -> str:
-    """Any text, as one line without markup."""
+    """Any text as one line without markup."""
     line = escape_line(shortened(value, longest)).strip()
     return _BEGINS_BLOCK.sub(r"\1\\\2", _MARKUP.sub(r"\\\1", line))
 
@@ -72,7 +72,7 @@ def _(given: Paragraph) -> str:
 
 
 def _fenced(text: str) -> Iterator[str]:
-    """The text between fences that are longer than any in it."""
+    """The text between fences that are longer than any in the text."""
     shown = escape_text(text.strip("\n"))
     longest = max((len(run) for run in re.findall("`+", shown)), default=0)
     fence = "`" * max(3, longest + 1)

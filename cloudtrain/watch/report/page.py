@@ -1,6 +1,6 @@
-"""A report as one self-contained page of HTML: it loads nothing, and runs no script.
+"""A report as one self-contained HTML page, which loads nothing and runs no script.
 
-Everything that a job or a platform may have written is escaped by `cloudtrain._display.markup`.
+`cloudtrain._display.markup` escapes everything that a job or a platform may have written.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ LONGEST_CODE = 60_000
 """Characters."""
 
 POLICY = "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'"
-"""A browser may do nothing but show the page."""
+"""The browser may do nothing except show the page."""
 
 
 def to_html(document: Document) -> str:

@@ -1,4 +1,4 @@
-"""The report of a sweep: its best trials over time, which parameters matter, and a table of its trials."""
+"""The report of a sweep: the best value over time, the importance of parameters, and a table of trials."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from cloudtrain.watch.sweep_analysis import (
 from cloudtrain.watch.sweeps import SweepView, shown, values_of
 
 MOST_LINES = 400
-"""Trials that are drawn: the best ones."""
+"""The most trials that are drawn; the best ones are."""
 MOST_AXES = 12
 MOST_ROWS = 1000
 BUCKETS = 600
@@ -38,7 +38,7 @@ def sweep_report(view: SweepView, address: Callable[[Trial], str] | None = None)
     """The report of a sweep.
 
     Args:
-        address: of the page of a trial's job; without it, the table has no links.
+        address: returns the address of the page of a trial's job; without it, the table has no links.
     """
     return Document(
         view.name,
@@ -86,7 +86,7 @@ def _money(amount: float | None, *currencies: str) -> str:
 
 
 def _best_so_far(view: SweepView) -> Iterator[Block]:
-    """Steps: the best value of the trials that had completed until then."""
+    """Draw a staircase: the best value of the trials that had completed by each time."""
     points: list[Point] = []
     for time, best in best_over_time(view):
         if points:
@@ -110,7 +110,7 @@ def _importance(view: SweepView) -> Block:
 
 
 def _coordinates(view: SweepView) -> Iterator[Block]:
-    """A vertical axis for each parameter and one for the value; a line for each trial, coloured by its rank."""
+    """Draw a vertical axis for each parameter and for the value, and a line for each trial, coloured by its place."""
     names = list(view.plan.space)[:MOST_AXES]
     found = [
         trial for trial in best_first(view)[:MOST_LINES] if all(name in trial.parameters for name in names)

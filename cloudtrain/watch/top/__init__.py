@@ -1,1 +1,1 @@
-"""``cloudtrain top``: jobs live in a terminal."""
+"""``cloudtrain top``: a live view of jobs in a terminal."""

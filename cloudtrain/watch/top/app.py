@@ -1,4 +1,4 @@
-"""The live screen of ``cloudtrain top``: draws what changes, and acts on keys."""
+"""The live screen of ``cloudtrain top``: draws changes and handles keys."""
 
 from __future__ import annotations
 
@@ -26,15 +26,15 @@ from cloudtrain.watch.top.poller import Poller
 from cloudtrain.watch.top.sweep_page import look as look_at_sweep, sweep_page
 
 TICK = 0.25
-"""Seconds until a changed size of the terminal, or a new result, is drawn at the latest."""
+"""The longest time until a new result, or a new size of the terminal, is drawn."""
 STALE_SECONDS = 10.0
-"""From this age on, the age of a result is shown."""
+"""The age of a result is shown if it is older."""
 SMALLEST = (20, 6)
-"""Columns and lines. On a smaller terminal, the screen is cut."""
+"""Columns and lines. A smaller terminal cuts off the rest of the screen."""
 
 
 class Top:
-    """The jobs of one platform, or of all, live; or first the one job or sweep that is given."""
+    """A live view of the jobs of one platform, or of all; it begins with the job or sweep ``first``, if given."""
 
     def __init__(self, console: Console, first: Job | str | None, platform: str | None) -> None:
         self._console = console
@@ -55,16 +55,16 @@ class Top:
             self._list()
 
     def close(self) -> None:
-        """Stop the queries of platforms, each after the one in progress."""
+        """Stop querying platforms, after the queries in progress."""
         for poller in (self._jobs, self._job, self._sweep):
             if poller:
                 poller.stop()
 
     def run(self) -> None:
-        """Until the user quits. Restores the terminal, however it ends."""
+        """Run until the user quits. The terminal is restored in any case."""
         drawn: object = None
         with warnings.catch_warnings(), closing(self):
-            warnings.simplefilter("ignore")  # a text in the middle of the screen
+            warnings.simplefilter("ignore")  # a warning would appear in the middle of the screen
             with (
                 keys() as read,
                 Live(
@@ -96,7 +96,7 @@ class Top:
         return found
 
     def _state(self) -> tuple[object, ...]:
-        """Whatever the screen depends on: it is drawn again when this changes."""
+        """Everything that the screen depends on. The screen is redrawn when this changes."""
         poller = self._poller
         age = int(time.time() - poller.at)
         shown_age = age if age > STALE_SECONDS or poller.problem or poller.result is None else 0
@@ -118,7 +118,7 @@ class Top:
         return [*lines, fitted(self._help(), width)]
 
     def _notes(self) -> list[Text]:
-        """Lines about a platform that cannot be loaded, does not answer, or not in time."""
+        """Lines about a platform that cannot be loaded or does not answer in time."""
         if self._problem:
             return [safe(self._problem, "black on yellow")]
         poller = self._poller

@@ -1,4 +1,4 @@
-"""The hosts of a job as rows: equal ones in a group, those that differ first."""
+"""The hosts of a job as rows: equal hosts form a group, and those that differ come first."""
 
 from __future__ import annotations
 
@@ -13,36 +13,36 @@ from cloudtrain.observe import GpuSample, Sample
 from cloudtrain.observe.stacks import show_ranks
 
 RECENT = 3
-"""Samples of a host whose mean is its use now."""
+"""The number of samples of a host whose mean is its present use."""
 LOW = 25.0
-"""Percent: a GPU that is used so much less than most others differs from them."""
+"""Percentage points: a GPU whose use is lower than the median by more than this counts as different."""
 NEARLY_FULL = 0.95
 
 
 @dataclass(frozen=True)
 class Device:
-    """A GPU, or the processors of a host; or the same one of several equal hosts. None: not available."""
+    """A GPU or the processors of a host, or their mean over several equal hosts. None means not available."""
 
     name: str
     use: Sequence[tuple[float, float]]
-    """Times, in seconds since the epoch, and percent."""
+    """Pairs of a time, in seconds since the epoch, and a percentage."""
     memory: Sequence[tuple[float, float]]
-    """Times, and bytes."""
+    """Pairs of a time and a number of bytes."""
     last_use: float | None = None
-    """That of the last sample, in percent: of a GPU that the driver has lost since, none of the earlier ones."""
+    """The use in the last sample, in percent; None if the driver has lost the GPU, even if earlier samples have it."""
     last_memory: float | None = None
-    """That of the last sample, in bytes."""
+    """The memory in the last sample, in bytes."""
     total: float | None = None
-    """Bytes of memory."""
+    """The capacity of the memory, in bytes."""
     facts: str = ""
-    """Of one device."""
+    """Faults, temperature and power of a single device."""
     is_faulty: bool = False
     uses: tuple[float, ...] = ()
     """The last use of each of several devices."""
 
     @property
     def about(self) -> str:
-        """More about it; of several devices, their smallest and their largest use."""
+        """More facts about the device; for several devices, their lowest and highest use."""
         if not self.uses or max(self.uses) - min(self.uses) < 1:
             return self.facts
         return f"{min(self.uses):.0f} to {max(self.uses):.0f}%"
@@ -65,12 +65,12 @@ class Host:
     marks: tuple[str, ...] = ()
     """How it differs from other hosts."""
     faults: tuple[str, ...] = ()
-    """Of its GPUs."""
+    """The faults of its GPUs."""
 
 
 @dataclass
 class Group:
-    """Hosts that differ in nothing that matters."""
+    """Hosts without relevant differences."""
 
     hosts: list[Host]
 
@@ -98,11 +98,11 @@ class Group:
     def facts(self) -> str:
         first = self.hosts[0]
         failed = [f"rank {rank}: exit {code}" for rank, code in sorted(first.failed.items())]
-        faults = first.faults if len(self.hosts) > 1 else ()  # else, the row of the GPU has them
+        faults = first.faults if len(self.hosts) > 1 else ()  # for one host, the row of the GPU has them
         return ", ".join([*first.marks, *faults, *failed, *([first.message] if first.message else [])])
 
     def devices(self) -> Iterator[Device]:
-        """The processors, then the GPUs: of one host, or their means over all hosts."""
+        """The processors, then the GPUs, as means over all hosts of the group."""
         sampled = [host for host in self.hosts if host.samples]
         if not sampled:
             return
@@ -113,7 +113,7 @@ class Group:
 
 
 def hosts_of(view: JobView) -> list[Host]:
-    """The hosts of the last attempt, by number, with what each of them differs in."""
+    """The hosts of the last attempt, by number, with how each of them differs."""
     found = {
         host.name: Host(host.name, host.state, host.message, host.done, host.total)
         for host in view.description.hosts
@@ -135,7 +135,7 @@ def hosts_of(view: JobView) -> list[Host]:
 
 
 def grouped(hosts: Iterable[Host]) -> list[Group]:
-    """Equal hosts as one group each: the smallest groups first."""
+    """Equal hosts as groups, the smallest groups first."""
     groups: dict[object, Group] = {}
     for host in hosts:
         groups.setdefault(_likeness(host), Group([])).hosts.append(host)
@@ -146,7 +146,7 @@ def grouped(hosts: Iterable[Host]) -> list[Group]:
 
 
 def merged(devices: Sequence[Device]) -> list[Device]:
-    """The processors and the GPUs that differ from most, then all other GPUs as one."""
+    """The processors and the GPUs that differ from most, then all other GPUs as one device."""
     uses = [device.last_use for device in devices[1:] if device.last_use is not None]
     usual = median(uses) if uses else 0.0
     alike = [
@@ -162,7 +162,7 @@ def merged(devices: Sequence[Device]) -> list[Device]:
 
 
 def _likeness(host: Host) -> object:
-    """Hosts for which this is equal are in one group. Their nodes are not compared."""
+    """The key by which hosts are grouped. It does not include the node that a host runs on."""
     message = [part for part in host.message.split(", ") if not part.startswith("on node ")]
     gpus = len(host.samples[-1].gpus) if host.samples else None
     return host.state, (*message,), len(host.ranks), (*host.failed.values(),), host.marks, host.faults, gpus
@@ -174,7 +174,7 @@ def _usual_use(hosts: Sequence[Host]) -> float | None:
 
 
 def uses_of(host: Host) -> Iterator[float]:
-    """The use of each GPU in the last samples, in percent, where it is known."""
+    """The use of each GPU in the last samples, in percent, if it is known."""
     recent = host.samples[-RECENT:]
     for number in range(len(recent[-1].gpus) if recent else 0):
         found = [sample.gpus[number].use for sample in recent if len(sample.gpus) > number]
@@ -235,7 +235,8 @@ def _gpu(samples: Sequence[Sample], number: int) -> Device:
 
 
 def _mean(devices: Sequence[Device]) -> Device:
-    """One device for the same one of several hosts. Their samples are at nearly equal times, counted from the last."""
+    """The mean of the same device on several hosts. Samples are matched from the last one backwards, because
+    their times are nearly equal."""
     first = devices[0]
     if len(devices) == 1:
         return first

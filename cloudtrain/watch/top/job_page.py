@@ -19,18 +19,18 @@ from cloudtrain.watch.top.lines import Column, axis, bar, clock, fitted, joined,
 
 MOST_METRICS = 5
 MOST_CALLS = 4
-"""Of the stack of a rank that hangs."""
+"""The most calls that are shown of the stack of a rank that hangs."""
 SEPARATE = 16
-"""So many hosts are shown one by one, where nothing limits the height."""
+"""Up to this many hosts are shown one by one if the height is not limited."""
 WIDEST_SPARK, NARROWEST_SPARK = 30, 8
 WIDEST_BAR, NARROWEST_BAR = 20, 5
 LABEL = 9
 """The width of the labels before facts."""
 WITH_MEMORY = 125
-"""From this width on, the course of the memory fits."""
+"""The least width at which the course of the memory fits."""
 SAMPLE_SECONDS = 10.0
 MOST_SKEW = 60.0
-"""Seconds by which the clocks of hosts may differ."""
+"""The most seconds by which the clocks of hosts may differ."""
 COLUMNS = (
     Column("HOST"),
     Column("RANKS", 3, most=14),
@@ -48,18 +48,19 @@ USE, MEMORY = 5, 7
 
 @dataclass
 class Scroll:
-    """The part of the screen that the user has chosen."""
+    """The part of the hosts that the user has scrolled to, and whether equal ones are grouped."""
 
     first: int = 0
     """The first row of hosts on the screen."""
     separate: bool = False
     """Whether equal hosts are shown one by one."""
     room: int = 1
-    """The rows of hosts that fit on the screen, as of the last drawing."""
+    """The number of rows of hosts that fitted on the screen when it was last drawn."""
     rows: int = 0
-    """The rows of hosts in all."""
+    """The total number of rows of hosts."""
     drawn: tuple[JobView, tuple[object, ...], tuple[Text, list[Text]]] | None = None
-    """The last rows of hosts: of 1,024 hosts with 8 GPUs, making them takes longer than a key is waited for."""
+    """The last rows of hosts, kept because computing them for 1,024 hosts with 8 GPUs takes longer than the wait for
+    a key."""
 
     def move(self, by: int) -> None:
         self.first = max(min(self.first + by, self.rows - self.room), 0)
@@ -68,10 +69,13 @@ class Scroll:
 def job_page(
     view: JobView, width: int, height: int | None, scroll: Scroll | None = None, notes: Sequence[Text] = ()
 ) -> list[Text]:
-    """All that is shown of a job.
+    """The whole screen of a job.
 
     Args:
-        height: the lines of the screen; None: as many as there are.
+        view: the job.
+        width: the columns of the screen.
+        height: the lines of the screen; None for no limit.
+        scroll: the part of the hosts to show.
         notes: lines at the top, about the view itself.
     """
     scroll = scroll or Scroll()
@@ -100,7 +104,7 @@ def _head(view: JobView, width: int) -> Iterator[Text]:
     elif found.reason:
         yield safe(found.reason, "yellow")
     elif view.states and view.states[-1].message and not found.status.is_final:
-        last = view.states[-1]  # such as its nodes, or that the scheduler does not answer
+        last = view.states[-1]  # for example its nodes, or that the scheduler does not answer
         yield safe(
             f"{found.platform}: {last.name} {last.message}", "yellow" if last.name == "Unknown" else "dim"
         )
@@ -127,7 +131,7 @@ def _labelled(label: str, value: Text | str) -> Iterator[Text]:
 
 
 def _steps(view: JobView, width: int) -> str:
-    """With a bar, as long as the width permits after the facts."""
+    """The facts about steps, after a bar that is as long as the width permits."""
     facts = step_facts(view.description)
     share, room = view.description.progress, min(width - len(facts) - 1, WIDEST_BAR)
     return facts if share is None or not facts or room < NARROWEST_BAR else f"{bar(share, room)} {facts}"
@@ -142,7 +146,7 @@ def _goodput(view: JobView) -> str:
 
 
 def _phases(view: JobView, width: int) -> Iterator[Text]:
-    """The phases of the last attempt on a time axis."""
+    """Draw the phases of the last attempt on a time axis."""
     found = view.description
     last = found.attempt if not view.spans else max(one.attempt for one in view.spans)
     spans = sorted((one for one in view.spans if one.attempt == last), key=lambda one: one.began)
@@ -155,7 +159,8 @@ def _phases(view: JobView, width: int) -> Iterator[Text]:
 
 
 def _parts(spans: Sequence[Span], end: float) -> list[tuple[str, float]]:
-    """Phases with their durations, and what is between them without a name. Of two that overlap, the later counts."""
+    """Phases with their durations, and the gaps between them without a name. A phase ends where the next one
+    begins."""
     parts = []
     for number, one in enumerate(spans):
         following = spans[number + 1].began if number + 1 < len(spans) else end
@@ -178,7 +183,7 @@ def _metrics(view: JobView, width: int) -> Iterator[Text]:
 
 
 def _host_rows(view: JobView, width: int, scroll: Scroll, room: int | None) -> tuple[Text, list[Text]]:
-    """The headings of the hosts, and their rows. They are made once for each view and width."""
+    """The headings and the rows of the hosts, which are computed once for each view and layout."""
     how = (width, scroll.separate, room)
     if not (scroll.drawn and scroll.drawn[0] is view and scroll.drawn[1] == how):
         scroll.drawn = view, how, _make_host_rows(view, width, scroll, room)
@@ -207,7 +212,7 @@ def _make_host_rows(view: JobView, width: int, scroll: Scroll, room: int | None)
 
 
 def _time_axis(hosts: Sequence[Host], cells: int) -> tuple[float, float]:
-    """The start and the end of the samples, without a host whose clock is wrong; 0 if there are none."""
+    """The start and the end of the samples, ignoring hosts whose clocks are wrong; 0 if there are none."""
     ends = sorted(host.samples[-1].time for host in hosts if host.samples)
     if not ends:
         return 0.0, 0.0

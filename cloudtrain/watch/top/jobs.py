@@ -1,4 +1,4 @@
-"""The jobs that have not ended, of all platforms, and what is shown of each."""
+"""The jobs on all platforms that have not ended, as rows of the list."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ from cloudtrain.watch.asking import Asking
 from cloudtrain.watch.sweeps import SweepView, known_sweeps, look_at_sweep, sweep_of
 
 MOST_JOBS = 200
-"""The most jobs on the screen: the newest."""
+"""The most jobs on the screen; the newest are shown."""
 MOST_DESCRIBED = 50
-"""The most jobs of one platform that are queried one by one to find those that have not ended: the newest."""
+"""The most jobs of one platform that are queried one by one to find those that have not ended; the newest are."""
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ class Row:
     """None if the platform does not answer."""
     problem: str = ""
     at: float = 0.0
-    """The time of the view, which may be older than the screen."""
+    """The time at which the view was queried. It may be older than the screen."""
     sweep: SweepView | None = None
     """The sweep that the job is a trial of."""
 
@@ -54,18 +54,18 @@ class Row:
 
 
 PATIENCE = 0.3
-"""Seconds that a live list waits for platforms. Those that take longer are shown when they have answered."""
+"""Seconds that a live list waits for platforms. Jobs of slower platforms appear when these have answered."""
 
 
 @dataclass
 class RunningJobs:
-    """Finds the jobs that have not ended. One that has is not queried again."""
+    """Finds the jobs that have not ended. A job that has ended is not queried any more."""
 
     platform: str | None = None
-    """Only the jobs of this platform."""
+    """Only show the jobs of this platform."""
     is_live: bool = True
-    """Whether it looks again and again: then it waits neither for a slow platform nor for the silent owner of a sweep,
-    of which it knows more later."""
+    """Whether it looks repeatedly. If so, it waits neither for a slow platform nor for the silent owner of a sweep,
+    because a later look will include them."""
     _ended: set[IndexEntry] = field(default_factory=set)
     _last: dict[IndexEntry, Row] = field(default_factory=dict)
 
@@ -73,7 +73,8 @@ class RunningJobs:
         self._asking = Asking(self._rows, PATIENCE if self.is_live else None)
 
     def look(self) -> list[Row]:
-        """All jobs now, newest first. A platform that does not answer leaves its jobs as they were, with the reason."""
+        """All jobs that have not ended, newest first. If a platform does not answer, its jobs stay as they were,
+        with the reason."""
         entries = [
             entry
             for entry, end in known_ends()
@@ -112,7 +113,7 @@ def _row(entry: IndexEntry, found: JobView | Exception, last: Row | None) -> Row
 
 
 def _sweeps_of(rows: Sequence[Row], *, wait: bool) -> dict[str, SweepView]:
-    """The sweeps that jobs are trials of, by the names of the jobs. One that cannot be read has none."""
+    """The sweep of each job that is a trial, by the name of the job. Sweeps that cannot be read are left out."""
     known = known_sweeps()
     names = {row.name: name for row in rows if (name := sweep_of(row.name, known))}
     views = {}

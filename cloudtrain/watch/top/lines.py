@@ -1,4 +1,4 @@
-"""Parts of the screen: lines of text that fit its width. What a job wrote is escaped here."""
+"""Parts of the screen: lines of text that fit its width. Text that a job wrote is escaped here."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from cloudtrain.contract.text import escape_line
 
 GAP = 2
 LEAST = 16
-"""Columns that are cut have this width at least."""
+"""The least width to which a column is cut."""
 PHASE_COLOURS = {
     "fetch": "blue",
     "install": "magenta",
@@ -25,7 +25,7 @@ PHASE_COLOURS = {
 
 @dataclass(frozen=True)
 class Column:
-    """A column of a table. If the screen is too narrow, those with the highest ``rank`` are left out."""
+    """A column of a table. If the screen is too narrow, the columns with the highest ``rank`` are left out."""
 
     heading: str
     rank: int = 0
@@ -35,12 +35,12 @@ class Column:
 
 
 def safe(value: str, style: str = "") -> Text:
-    """One line that a job, or its platform, may have written."""
+    """Escape a line that a job or its platform may have written."""
     return Text(escape_line(value), style=style, no_wrap=True, overflow="ellipsis")
 
 
 def joined(parts: Sequence[Text | str], gap: str = "  ") -> Text:
-    """The parts that are not empty, in one line."""
+    """Join the parts that are not empty into one line."""
     return Text(gap, no_wrap=True, overflow="ellipsis").join(
         [part if isinstance(part, Text) else Text(part) for part in parts if part]
     )
@@ -54,9 +54,9 @@ def fitted(line: Text, width: int) -> Text:
 
 
 def table(columns: Sequence[Column], rows: Sequence[Sequence[Text]], width: int) -> tuple[Text, list[Text]]:
-    """The headings, and the rows, at most ``width`` wide. Columns that are empty in all rows are left out.
+    """The headings and the rows, at most ``width`` wide. Columns that are empty in all rows are left out.
 
-    The first column is cut if need be, and the last one is at the end of the screen.
+    The first column is cut if need be, and so is the last one, at the edge of the screen.
     """
     sizes = [
         min(max(cell_len(row[number].plain) for row in rows), column.most) if rows else 0
@@ -66,7 +66,7 @@ def table(columns: Sequence[Column], rows: Sequence[Sequence[Text]], width: int)
     shown = [number for number, found in enumerate(sizes) if found or not number]
 
     def spare() -> int:
-        """The width that is left for the first column."""
+        """The width that remains for the first column."""
         others = sum(min(sizes[n], LEAST) if n == len(columns) - 1 else sizes[n] for n in shown[1:])
         return width - others - GAP * (len(shown) - 1)
 
@@ -97,7 +97,7 @@ def bar(share: float, width: int) -> str:
 
 
 def segments(parts: Sequence[tuple[str, float]], width: int) -> Text:
-    """Phases, each with its share of the width: its colour, and its name where that fits."""
+    """Draw phases in proportion to their durations, each in its colour, with its name if that fits."""
     line = Text(no_wrap=True, overflow="crop")
     total = sum(seconds for _, seconds in parts) or 1.0
     at = 0.0
@@ -118,7 +118,7 @@ def _colour(phase: str) -> str:
 
 
 def clock(time: float) -> str:
-    """``14:03:05``, in local time."""
+    """The local time, for example ``14:03:05``."""
     try:
         return f"{datetime.fromtimestamp(time):%H:%M:%S}"
     except (OverflowError, ValueError, OSError):  # a job's clock can be anything
@@ -126,7 +126,7 @@ def clock(time: float) -> str:
 
 
 def axis(start: float, end: float, width: int) -> str:
-    """The times at both ends of a time axis: ``14:03  14:13``; where they do not fit, its length: ``←10 min→``."""
+    """The times at both ends of a time axis, ``14:03  14:13``; if they do not fit, its length, ``←10 min→``."""
     first, last = clock(start)[:5], clock(end)[:5]
     if width >= 12:
         return f"{first}{last:>{width - len(first)}}"

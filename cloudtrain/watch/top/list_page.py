@@ -37,10 +37,10 @@ SPARK = 20
 
 @dataclass
 class Choice:
-    """The job or the sweep that the user has chosen in the list, and the sweeps whose trials are shown."""
+    """The job or sweep that the user has selected in the list, and the sweeps whose trials are shown."""
 
     job: tuple[str, str] | None = None
-    """The name and the platform; the platform of a sweep is ``sweep``."""
+    """The name and the platform; for a sweep, its name and ``sweep``."""
     opened: set[str] = field(default_factory=set)
 
     def move(self, rows: Sequence[Row], by: int) -> None:
@@ -48,11 +48,11 @@ class Choice:
         self.job = _key(lines[max(min(self.position(lines) + by, len(lines) - 1), 0)]) if lines else None
 
     def position(self, lines: Sequence[Line]) -> int:
-        """Its row; the first one if it is not in the list any more."""
+        """The row of the selected job; the first row if it is no longer in the list."""
         return next((number for number, line in enumerate(lines) if _key(line) == self.job), 0)
 
     def chosen(self, rows: Sequence[Row]) -> Row | None:
-        """The job that is chosen. A chosen sweep is opened or closed instead."""
+        """Return the selected job. If a sweep is selected, open or close it instead, and return None."""
         lines = self.lines(rows)
         line = lines[self.position(lines)] if lines else None
         if isinstance(line, SweepLine):
@@ -62,7 +62,7 @@ class Choice:
         return line
 
     def sweep(self, rows: Sequence[Row]) -> str:
-        """The sweep that is chosen, or of which a trial is; empty if none is."""
+        """The selected sweep, or the sweep of the selected trial; empty if there is none."""
         lines = self.lines(rows)
         line = lines[self.position(lines)] if lines else None
         if isinstance(line, SweepLine):
@@ -71,11 +71,11 @@ class Choice:
 
     @classmethod
     def all_open(cls, rows: Sequence[Row]) -> Choice:
-        """With the trials of every sweep."""
+        """Show the trials of every sweep."""
         return cls(opened={row.sweep.name for row in rows if row.sweep})
 
     def lines(self, rows: Sequence[Row]) -> list[Line]:
-        """The rows of the screen: a sweep in place of its trials, or above them."""
+        """The rows of the screen: a sweep replaces its trials, or is above them if it is open."""
         trials: dict[str, list[Row]] = {}
         for row in rows:
             if row.sweep:
@@ -92,11 +92,11 @@ class Choice:
 
 @dataclass(frozen=True)
 class SweepLine:
-    """A row for a sweep."""
+    """The row of a sweep."""
 
     view: SweepView
     trials: Sequence[Row]
-    """Those that run."""
+    """The trials that are running."""
     is_open: bool
 
     def to_dict(self) -> dict[str, Any]:
@@ -114,11 +114,13 @@ def list_page(
     choice: Choice | None = None,
     notes: Sequence[Text] = (),
 ) -> list[Text]:
-    """One row for each job.
+    """The screen, with one row for each job.
 
     Args:
-        height: the lines of the screen; None: as many as there are.
-        choice: the job that is marked; None: none.
+        rows: the jobs.
+        width: the columns of the screen.
+        height: the lines of the screen; None for no limit.
+        choice: the job to mark; None for none.
         notes: lines at the top, about the view itself.
     """
     entries = (choice or Choice()).lines(rows)
@@ -169,7 +171,8 @@ def _sweep_cells(sweep: SweepLine) -> list[Text]:
 
 
 def _cost_of(sweep: SweepLine) -> str:
-    """The cost of all trials so far, pruned and failed ones too; empty if it is not known, or in several currencies."""
+    """The cost of all trials so far, including pruned and failed ones; empty if it is not known, or is in
+    several currencies."""
     costs = {
         row.name: (row.view.cost.amount, row.view.cost.currency)
         for row in sweep.trials

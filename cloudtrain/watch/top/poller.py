@@ -1,4 +1,4 @@
-"""Queries a platform again and again, from a thread: a platform that does not answer blocks no screen."""
+"""Queries a platform repeatedly in a thread, so that a platform that does not answer does not block the screen."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ from cloudtrain.errors import CloudtrainError
 T = TypeVar("T")
 
 SHORTEST, LONGEST = 1.0, 30.0
-"""Seconds between two queries."""
+"""The shortest and the longest pause between two queries, in seconds."""
 SHARE = 10.0
-"""The pause is this many times as long as a query takes."""
+"""The pause as a multiple of the duration of a query."""
 ENDED_PAUSE = 10.0
-"""The pause when nothing is expected to change."""
+"""The shortest pause when no change is expected."""
 
 
 class Poller(Generic[T]):
     """The newest result of ``look``, and why there is no newer one.
 
     Args:
-        look: called from a thread. Anything that it raises is shown, and it is called again.
-        first: a result to begin with.
-        is_over: whether a result is not expected to change.
+        look: called in a thread. Anything that it raises is shown, and it is called again later.
+        first: the result before the first query has ended.
+        is_over: returns whether a result is final.
     """
 
     def __init__(
@@ -36,11 +36,11 @@ class Poller(Generic[T]):
     ) -> None:
         self.result = first
         self.at = time.time()
-        """When the result was complete, or when the first query began."""
+        """The time at which the result was complete, or else the time at which the first query began."""
         self.problem = ""
         """Why the last query failed; empty if it did not."""
         self.version = 0
-        """Changes whenever one of these does."""
+        """Increases with every query."""
         self.pause = SHORTEST
         """Seconds until the next query."""
         self._look = look
@@ -60,7 +60,7 @@ class Poller(Generic[T]):
                 self.at, self.problem = time.time(), ""
             except CloudtrainError as error:
                 self.problem = error.message
-            except Exception as error:  # of a plug-in
+            except Exception as error:  # raised by a plug-in
                 self.problem = f"{type(error).__name__}: {error}"
             self.version += 1
             self.pause = min(max(SHARE * (time.monotonic() - began), SHORTEST), LONGEST)

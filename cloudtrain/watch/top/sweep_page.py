@@ -18,17 +18,18 @@ from cloudtrain.watch.top.lines import Column, bar, fitted, joined, safe, table
 
 BAR = 24
 NAME = 22
-"""The characters that a bar leaves for the share and the name of a parameter."""
+"""The characters next to a bar for the share and the name of a parameter."""
 SPARK = 30
 AXIS = 9
-"""The width of the axis of a parameter: a trial is a mark on each."""
+"""The width of the axis of a parameter, on which each trial has a mark."""
 MOST_AXES = 6
 LONGEST = 12
 LABEL = 12
 
 
 def look(name: str, *, wait: bool = True) -> SweepView:
-    """The sweep now, with the importance of its parameters computed, which takes seconds. Raises as `look_at_sweep`."""
+    """Return the current state of the sweep, and compute the importance of its parameters, which takes seconds, for the
+    cache. Raises the errors of `look_at_sweep`."""
     view = look_at_sweep(name, wait=wait)
     importance(view)
     return view
@@ -51,7 +52,9 @@ def sweep_page(view: SweepView, width: int, height: int | None, notes: Sequence[
     """The best value so far, the importance of parameters, and each trial on the axes of the parameters.
 
     Args:
-        height: the lines of the screen: the best trials that fit are shown; None: as many as there are.
+        view: the sweep.
+        width: the columns of the screen.
+        height: the lines of the screen, on which the best trials that fit are shown; None for no limit.
         notes: lines at the top, about the view itself.
     """
     head = [*notes, *_head(view, width)]
@@ -87,7 +90,8 @@ def _line(label: str, value: str) -> Text:
 
 
 def _coordinates(view: SweepView, width: int, room: int | None) -> list[Text]:
-    """The trials, the best one first: a mark on the axis of each parameter, from its lowest value to its highest."""
+    """Draw the trials, the best one first, as a mark on the axis of each parameter, from its lowest to its highest
+    value."""
     names = list(view.plan.space)[:MOST_AXES]
     found = [trial for trial in best_first(view) if all(name in trial.parameters for name in names)]
     if not found:
