@@ -105,7 +105,7 @@ class Estimator(SdkMembers):
     """
 
     _framework: ClassVar[str | None] = None
-    """The framework whose image of AWS the class selects, if it does."""
+    """The framework for which the class selects AWS's image, if any."""
     _positions: ClassVar[tuple[str, ...]] = ()
     """The names of its positional arguments."""
 

@@ -27,12 +27,12 @@ class Brief(NamedTuple):
 
 
 def brief(found: JobDescription | Ended | Exception) -> Brief:
-    """The description of a job, its end, or why both are unknown, as the cells of a table."""
+    """The cells of a table about a job, from its description, its recorded end, or the error of the query for it."""
     if isinstance(found, Ended):
         seconds = None if found.started_at is None else max(found.ended_at - found.started_at, 0.0)
         cost = "" if found.cost is None else money(found.cost, found.currency)
         return Brief(found.status.value, found.submitted_at, seconds, "", cost, found.why)
-    # a list of jobs whose ends are known loads no platform
+    # imported here so that a list of jobs that have ended loads no platform
     from cloudtrain._display.steps import brief_progress
     from cloudtrain._display.view import duration
     from cloudtrain.history.described import reason_of

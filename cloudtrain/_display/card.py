@@ -1,7 +1,7 @@
 """A job as a card of HTML, and several as a table: pure functions.
 
-Nothing in them is loaded from elsewhere, and they run no script. Everything that a job or a platform may have
-written is escaped, and bounded: they stay small.
+They load nothing from elsewhere, and run no script. All text from a job or a platform is escaped, and cut if it is
+long, so that they stay small.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ MOST_LISTED = 200
 MOST_STATES = 30
 MOST_DETAILS = 30
 LONGEST_DETAIL = 8000
-"""Characters of a traceback."""
+"""The most characters of a traceback."""
 LONGEST_NAME = 80
 
 MARKS = {
@@ -225,7 +225,7 @@ def _warnings(warnings: Sequence[str]) -> Iterator[Html]:
 
 
 MOST_IN_TABLE = 4
-"""The metrics in one row."""
+"""The most metrics in one row."""
 HEADINGS = ("state", "job", "phase", "progress", "took", "metrics", "why")
 
 

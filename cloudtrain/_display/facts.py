@@ -22,7 +22,7 @@ MOST_HOSTS = 16
 
 
 def facts(view: JobView) -> Iterator[tuple[str, str]]:
-    """The facts about a job, one line each. They contain what the job wrote: escape them."""
+    """The facts about a job, one line each. They contain text from the job: escape them."""
     description = view.description
     yield "status", f"{description.status}" + (f": {description.reason}" if description.reason else "")
     if view.hanging:
@@ -79,7 +79,7 @@ def places(view: JobView) -> Iterator[tuple[str, str]]:
 
 
 def _hosts(hosts: Sequence[HostState]) -> Iterator[tuple[str, str]]:
-    """The hosts about which the platform reports more than their state; of many, first those that differ from most."""
+    """The hosts with a message of the platform; of many, those whose state is not the most common one come first."""
     described = [host for host in hosts if host.message]
     if len(described) > MOST_HOSTS:
         common = Counter(host.state for host in described).most_common(1)[0][0]
@@ -91,7 +91,7 @@ def _hosts(hosts: Sequence[HostState]) -> Iterator[tuple[str, str]]:
 
 
 def _samples(samples: Mapping[str, Sample]) -> Iterator[tuple[str, str]]:
-    """The last sample of each host; of many, that of the host with the least free memory."""
+    """The last sample of each host; of many hosts, only of the one with the least free memory."""
     if len(samples) > MOST_HOSTS:
         samples = dict([max(samples.items(), key=lambda item: _memory_share(item[1]))])
     for host, sample in sorted(samples.items(), key=lambda item: by_number(item[0])):
@@ -128,8 +128,8 @@ def _gib(size: float) -> str:
 
 
 def goodput_share(description: JobDescription) -> float | None:
-    """The goodput, if it means something: not that of a short job, most of which is its start, and not that of a script
-    that failed without a step."""
+    """The goodput, if it is meaningful: None for a short job, which is mostly startup, and for a script that failed
+    without a step."""
     found = description.goodput
     if found is None or found.wall < LEAST_WALL:
         return None
@@ -141,7 +141,7 @@ def goodput_share(description: JobDescription) -> float | None:
 
 
 def goodput_times(found: Goodput) -> str:
-    """The time of the job by what became of it, the greatest loss first."""
+    """The productive time of the job, and the lost time by cause, the greatest loss first."""
     lost = sorted(found.lost.items(), key=lambda item: -item[1])
     shown = [f"{cause} {span(seconds)}" for cause, seconds in lost if seconds >= 0.05]
     what = "steps" if found.measured_by == "steps" else "script"
@@ -163,7 +163,7 @@ def text(view: JobView, notes: Sequence[tuple[str, str]] = ()) -> str:
 
 
 def failure_lines(failure: FailureReport | None) -> Iterator[tuple[str, str]]:
-    """Why a job failed: lines, each with its style, by rich's names. They can be printed as they are."""
+    """The lines that explain why a job failed, each with the name of its style in rich. They are escaped already."""
     if failure is None:
         return
     yield "", ""

@@ -1,4 +1,4 @@
-"""The card of a job in a notebook: once for a value, or updated in place while a caller waits for the job."""
+"""The card of a job in a notebook: shown once for a value, or updated in place while a caller waits for the job."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def is_terminal() -> bool:
 
 
 def publish(shell: Any, data: Mapping[str, str], display_id: str, *, update: bool) -> None:
-    """Show ``data``, in one or more formats, in the output of the current cell; or in the place of what has this ID."""
+    """Show ``data``, in one or more formats, in the output of the current cell, or update the output with this ID."""
     shell.display_pub.publish(dict(data), {}, transient={"display_id": display_id}, update=update)
 
 
@@ -40,11 +40,11 @@ def _shell() -> Any:
 
 SHORTEST_PAUSE, LONGEST_PAUSE = 0.5, 10.0
 PAUSE_SHARE = 0.02
-"""The pause between two updates, between these two, as a share of the time that the card has been there."""
+"""The pause between two updates, within these bounds, as a share of the time since the card was created."""
 MOST_ROWS = 50
 """The most jobs of a table: each is queried."""
 SLOW_PAUSES = 10
-"""The pauses between two queries for states, and for metrics of a platform without `Summaries`: some cost money."""
+"""How many pauses lie between two queries for states, or for metrics without `Summaries`: some cost money."""
 
 _live: dict[tuple[int, str, str], LiveCard] = {}
 """The live cards, by thread, platform and job: a wait within another wait shares its card."""
@@ -55,7 +55,7 @@ _cells: dict[tuple[str, str], int] = {}
 def mime_bundle(platform: Platform, job_name: str) -> dict[str, str]:
     """The job as a card of HTML, and as plain text. Empty where its ``repr`` is enough.
 
-    That is on a terminal, and where the same cell shows the job already, because it has waited for it.
+    It is enough on a terminal, and where the same cell already shows the job because it has waited for it.
     """
     shell = kernel_shell()
     is_shown = shell is not None and _cells.get((platform.name, job_name)) == shell.execution_count
@@ -111,7 +111,7 @@ def live_card(platform: Platform, job_name: str) -> Iterator[LiveCard | None]:
         yield card
     except KeyboardInterrupt as error:
         card.finish()
-        # IPython shows these lines in the place of the traceback, which leads through cloudtrain only
+        # IPython shows these lines instead of the traceback, which has only frames of cloudtrain
         error._render_traceback_ = lambda: ["KeyboardInterrupt", *map(" ".join, card.left)]  # type: ignore[attr-defined]
         raise
     except BaseException:
@@ -158,7 +158,7 @@ class LiveCard:
     def updating(self) -> Iterator[None]:
         """Update the card from a thread, while the body does something else, such as printing the job's output."""
         over = threading.Event()
-        context = contextvars.copy_context()  # in which the kernel knows the cell
+        context = contextvars.copy_context()  # the kernel finds the cell in it
         thread = threading.Thread(target=context.run, args=(self._update, over), name="job-card", daemon=True)
         thread.start()
         try:
@@ -191,7 +191,7 @@ class LiveCard:
             pause = self.pause
 
     def _look(self, description: JobDescription, *, changed: bool) -> JobView:
-        """The job as it is now. What is slow to query is queried rarely."""
+        """The job as it is now. Slow queries are repeated rarely."""
         now = time.monotonic()
         is_due = now - self._asked_at >= SLOW_PAUSES * self.pause
         if self._view is None or changed or description.status.is_final or is_due:

@@ -1,4 +1,4 @@
-"""HTML from data: all that is not HTML already is escaped, so that no text of a job becomes part of the page."""
+"""HTML from data: everything that is not HTML yet is escaped, so that no text from a job is interpreted as HTML."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from urllib.parse import urlsplit
 from cloudtrain.contract.text import escape_line, escape_text
 
 LONGEST = 500
-"""Characters of one value. The Python API has all of it."""
+"""The most characters of a value that are shown. The Python API returns all of them."""
 
 
 class Html(str):
@@ -17,7 +17,7 @@ class Html(str):
     __slots__ = ()
 
     def __html__(self) -> str:
-        """Read by template engines: it needs no escaping."""
+        """Called by template engines: the text needs no escaping."""
         return self
 
 
@@ -34,13 +34,13 @@ def block(text: str, longest: int) -> Html:
 
 
 def element(tag: str, *children: object, **attributes: object) -> Html:
-    """An HTML element. Children that are not HTML are shown as they are, in one line.
+    """An HTML element. Children that are not HTML are escaped, and shown in one line.
 
     >>> element("b", "1 < 2", class_="big")
     '<b class="big">1 &lt; 2</b>'
 
     Args:
-        attributes: by their names, with underscores: ``aria_label``. Values that are not HTML are escaped.
+        attributes: attributes, with underscores in their names: ``aria_label``. Values that are not HTML are escaped.
     """
     given = "".join(
         f' {name.strip("_").replace("_", "-")}="{_html(value)}"' for name, value in attributes.items()
@@ -54,14 +54,14 @@ def _html(value: object) -> Html:
 
 
 def link(uri: str) -> Html:
-    """The URI, with a link if it is the address of a web page; ``javascript:`` and all others are only shown."""
+    """The URI, with a link if it is the address of a web page; other URIs, such as ``javascript:``, are only shown."""
     if is_web_page(uri):
         return element("a", uri, href=uri, target="_blank", rel="noopener noreferrer")
     return element("code", uri)
 
 
 def is_web_page(uri: str) -> bool:
-    """Whether ``uri`` can be opened in a browser, and does nothing else."""
+    """Whether a browser opens ``uri`` as a page, and does nothing else with it."""
     try:
         parts = urlsplit(uri)
     except ValueError:
@@ -75,7 +75,7 @@ def shortened(text: str, longest: int) -> str:
 
 
 CARD = ".cloudtrain-job.cloudtrain-job"
-"""The class twice: the style of the page, such as JupyterLab's for ``pre code``, must not win."""
+"""The class twice, for precedence over the styles of the page, such as JupyterLab's for ``pre code``."""
 
 RULES = {
     "": """font:13px/1.5 system-ui,sans-serif;color:inherit;border:1px solid rgba(128,128,128,.4);border-left:4px solid

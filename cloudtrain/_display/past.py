@@ -15,7 +15,7 @@ UNITS = {"duration": "{:.1f} s", "plan_error": "{:+.0%}", "plan_cost_error": "{:
 
 
 def cost_of(job: PastJob) -> Cost | None:
-    """The cost of a past job. One without a currency has that of the prices of today."""
+    """The cost of a past job. If it was recorded without a currency, it is in the currency of today's prices."""
     if job.cost is None:
         return None
     from cloudtrain.cost import Cost, currency_of

@@ -1,4 +1,4 @@
-"""A plan, and how right it was, as text."""
+"""A plan and its accuracy as text."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def _why_none(plan: Plan) -> str:
 
 
 def prediction_text(found: Prediction) -> str:
-    """``3 min 2 s (2 min 58 s to 4 min 1 s), 8% longer than it took``, and the same of the cost."""
+    """``3 min 2 s (2 min 58 s to 4 min 1 s), 8% longer than it took``, and likewise the cost."""
     parts = [
         [times(Range(*found.seconds)), time_off(found.error)],
         [money(Range(*found.cost), found.currency or ""), cost_off(found.cost_error)] if found.cost else [],
@@ -69,5 +69,5 @@ def time_off(error: float | None) -> str:
 
 
 def cost_off(error: float | None) -> str:
-    """The same of the cost."""
+    """``8% more than it cost``; empty if that is not known."""
     return "" if error is None else f"{abs(error):.0%} {'more' if error >= 0 else 'less'} than it cost"

@@ -29,7 +29,7 @@ def timed_sparkline(
 ) -> str:
     """One bar for each equal part of the time from ``start`` to ``end``: the mean of its values, from 0 to ``high``.
 
-    A part without a value is a gap, unless it is a single one: values do not arrive at exact times.
+    A part without a value is a gap, unless both of its neighbours have values: they do not arrive at exact times.
 
     >>> timed_sparkline([(0, 10), (1, 100), (3, 100), (6, 55)], 0, 8, 8, 100)
     '▂███  ▅ '

@@ -1,4 +1,4 @@
-"""The progress of a training as text."""
+"""The progress of a job as text."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def step_facts(description: JobDescription) -> str:
 
 
 def brief_progress(description: JobDescription) -> str:
-    """The same for a column of a table: ``42% 5 min 5 s left``."""
+    """The progress for a column of a table: ``42% 5 min 5 s left``."""
     share, remaining = description.progress, description.remaining_seconds
     if description.stalled_seconds is not None:
         left = f"no step for {span(description.stalled_seconds)}"

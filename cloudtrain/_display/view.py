@@ -50,13 +50,13 @@ class Rank:
 
 @dataclass(frozen=True)
 class JobView:
-    """A job at one moment. What is not known of a job, or not where it runs, is empty or None."""
+    """A job at one moment. Fields that are unknown, or not available on its platform, are empty or None."""
 
     description: JobDescription
     at: float
     """The moment, in seconds since the epoch."""
     series: Series = field(default_factory=dict)
-    """The course of each metric, as far as it can be had."""
+    """The course of each metric, as far as it is available."""
     states: Sequence[JobState] = ()
     """The states so far, as the platform names them."""
     cost: Cost | None = None
@@ -66,11 +66,11 @@ class JobView:
     summary: Summary | None = None
     """The summary of the job's events, where the platform has them."""
     samples: Mapping[str, Sequence[Sample]] = field(default_factory=dict)
-    """The samples of each host of the last attempt in the last hour, oldest first, as far as they can be had."""
+    """The samples of each host of the last attempt in the last hour, oldest first, as far as available."""
     exposed: float | None = None
     """The share of the last steps that ranks have waited for communication, from 0 to 1, if they record a timeline."""
     plan: Prediction | None = None
-    """The time and cost that were planned for the job, and how right that was."""
+    """The time and cost that were planned for the job, and the error of the plan."""
 
     @property
     def seconds(self) -> float | None:
@@ -79,7 +79,7 @@ class JobView:
 
     @property
     def now(self) -> float:
-        """This moment on the clock of the job, which `attempts` and `spans` are on."""
+        """This moment on the job's clock, which `attempts` and `spans` use."""
         return self.description.ended_at or self.description.looked_at or self.at
 
     @property
@@ -93,7 +93,7 @@ class JobView:
 
     @property
     def hanging(self) -> Hanging | None:
-        """The hang that was found and is not over; None if the job has ended."""
+        """The current hang, if one was found; None if the job has ended."""
         return self.summary.hanging if self.summary and not self.description.status.is_final else None
 
     @property
@@ -134,7 +134,7 @@ class JobView:
         return sorted(found, key=lambda rank: rank.number)
 
     def to_dict(self) -> dict[str, Any]:
-        """As data for JSON. Times are in seconds since the epoch; points are time, value and step."""
+        """The view as data for JSON. Times are in seconds since the epoch; points are time, value and step."""
         return {
             **self.description.to_dict(),
             "at": self.at,
@@ -165,8 +165,8 @@ def look_at(
 ) -> JobView:
     """Query the platform for all that is shown of a job. Raises PlatformError.
 
-    It costs little also for a job with millions of events, wherever the platform has `Summaries`. The history keeps the
-    end of a job that has ended.
+    It is cheap even for a job with millions of events if the platform has `Summaries`. The end of a job that has ended
+    is recorded in the history.
 
     Args:
         description: a description of the job as it is now.
@@ -176,12 +176,12 @@ def look_at(
     if description.status.is_final:
         from cloudtrain.history.refresh import freeze
 
-        with contextlib.suppress(CloudtrainError):  # of the state folder: the view needs none
+        with contextlib.suppress(CloudtrainError):  # the view does not need the state folder
             freeze(platform, description)
     summary = summary_of(platform, job_name)
     cost = cost_so_far(platform, description)
     series: Series = summary.series if summary else {}
-    if description.metrics.keys() - series.keys():  # on SageMaker, CloudWatch has some
+    if description.metrics.keys() - series.keys():  # on SageMaker, some are only in CloudWatch
         series = {**series_of(platform, job_name), **series}
     return JobView(
         description,
@@ -238,7 +238,7 @@ def states_of(platform: Platform, job_name: str) -> Sequence[JobState]:
 
 
 def cost_fields(cost: Cost | None) -> dict[str, Any]:
-    """As data for JSON: null for an unknown cost, never 0."""
+    """The cost as data for JSON: null if it is unknown, never 0."""
     price = {"source": cost.source, "date": cost.date} if cost and cost.source else None
     return {
         "cost": cost and cost.amount,

@@ -1,4 +1,4 @@
-"""For how much of its time a job waits for data and for communication."""
+"""The share of its time that a job waits for data and for communication."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ if TYPE_CHECKING:
     from cloudtrain._display.view import JobView
 
 RECENT_SECONDS = 60.0
-"""Of a job that runs, the samples of this time count, before the last sample of each host."""
+"""While a job runs, only the samples in this time up to the last one of each host count."""
 MUCH_MORE = 0.1
-"""A rank that waits for data by this more than the mean is named."""
+"""A rank whose share exceeds the mean by more than this is named."""
 
 
 def data_shares(samples: Mapping[str, Sequence[Sample]], *, is_running: bool) -> dict[int, float]:
-    """The share of the time, from 0 to 1, that each rank has waited for data: recently, or in all samples of a job that
-    has ended. Ranks that have not reported any wait are missing."""
+    """The share of the time, from 0 to 1, that each rank waited for data: recently or, if the job has ended, in all
+    samples. Ranks that have not reported any wait are missing."""
     waited: dict[int, float] = defaultdict(float)
     seconds: dict[int, float] = defaultdict(float)
     for of_host in samples.values():

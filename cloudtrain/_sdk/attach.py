@@ -17,7 +17,7 @@ _TIME = re.compile(r"-(\d{4}-\d\d-\d\d-\d\d-\d\d-\d\d-\d{3}|\d{8}-\d{6}-\w{4}|\d
 """The end of a generated job name: the SDK's times, and cloudtrain's."""
 
 _VERSIONS = re.compile(r"/(pytorch|tensorflow|mxnet)-training:(\d[\d.]*)-[cg]pu-(py\d+)")
-"""In the name of AWS's image of a framework."""
+"""Matches the framework, its version and its Python in the URI of AWS's image."""
 
 _ATTACHED = (
     "role image_uri input_mode metric_definitions instance_type instance_count volume_size volume_kms_key"
@@ -31,10 +31,10 @@ _PLACES = {field: place for place, field in SET_BY.items() if field in _ATTACHED
 
 
 def attached_arguments(job: Job, model_channel_name: str, *, is_framework: bool = False) -> dict[str, Any]:
-    """The arguments that describe ``job``, as far as its platform still knows them. Secrets are left out.
+    """The arguments that describe ``job``, as far as its platform still has them. Secrets are left out.
 
     Args:
-        is_framework: name the versions of the framework, too, if the image is one of AWS's.
+        is_framework: whether to include the versions of the framework and of Python, if the image is one of AWS's.
 
     Raises:
         JobNotFound: there is no such job.
@@ -50,7 +50,7 @@ def attached_arguments(job: Job, model_channel_name: str, *, is_framework: bool 
 def described_arguments(
     body: Mapping[str, Any], model_channel_name: str = "model", *, is_framework: bool = False
 ) -> dict[str, Any]:
-    """The arguments that lead to a request with ``body``, as `attached_arguments`."""
+    """The arguments that result in a request with ``body``: see `attached_arguments`."""
     encoded = body.get("HyperParameters", body.get("hyperparameters", {}))
     values = decode_hyperparameters(encoded)
     source = values.get("sagemaker_submit_directory")

@@ -34,7 +34,7 @@ def change_file(path: Path) -> Change:
         InvalidSource: the file cannot be read, or is not a notebook though its name ends with ``.ipynb``.
     """
     try:
-        text = path.read_bytes().decode("utf-8")  # keeps the ends of lines
+        text = path.read_bytes().decode("utf-8")  # keeps line endings
     except (OSError, UnicodeError) as error:
         raise InvalidSource(f"{path} cannot be read: {error}") from error
     if path.suffix.lower() != NOTEBOOK:

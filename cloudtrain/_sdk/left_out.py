@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 INSTALL = "Use the SageMaker SDK, version 3 (pip install 'sagemaker>=3')"
 
 _FRAMEWORKS = ("huggingface", "mxnet", "pytorch", "sklearn", "tensorflow", "xgboost")
-"""The frameworks that AWS has images of, which serve a model."""
+"""The frameworks for which AWS has images that serve models."""
 
 
 def refusal(what: str, hint: str) -> NotSupported:
@@ -27,7 +27,7 @@ def code(*lines: str) -> str:
 
 
 class LeftOut:
-    """The methods that an `Estimator` has only to name what to use instead."""
+    """The methods of an `Estimator` that only raise errors with what to use instead."""
 
     fields: dict[str, Any]
     latest_training_job: Job | None

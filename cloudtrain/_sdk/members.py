@@ -56,7 +56,7 @@ _UNSET = (
 """Attributes that are None without the features that cloudtrain refuses as arguments."""
 
 _FLAGS = ("is_llmft_recipe", "is_nova_job", "is_nova_or_eval_recipe")
-"""Attributes that name which of AWS's own recipes an estimator runs: none."""
+"""Attributes that are true for AWS's own recipes, which cloudtrain does not run."""
 
 _LISTS = ("arguments", "dependencies")
 """Arguments that are empty lists by default, to which a script may append."""
@@ -65,11 +65,11 @@ _METHODS = ("enable_network_isolation", "enable_remote_debug", "hyperparameters"
 """Arguments whose names are those of methods of the SDK's estimators."""
 
 ATTRIBUTES = frozenset(FIELDS) - {*_METHODS, "source", "cost_terms", "job_name", "inputs"}
-"""The arguments that are attributes, too."""
+"""The arguments that are also attributes."""
 
 
 def _defaults() -> dict[str, Any]:
-    """The value of each argument that is not given. As in the SDK, most empty ones are None."""
+    """The value of each argument if it is not given. As in the SDK, most empty ones are None."""
     empty = TrainingJob()
     values = {name: msgspec.to_builtins(getattr(empty, name)) for name in FIELDS}
     values["max_run"] = DEFAULT_MAX_RUN
@@ -88,7 +88,7 @@ class Hyperparameters(dict[str, Any]):
 
 
 class UploadedCode(NamedTuple):
-    """Where the source of the latest job is: the URI of its archive, and the script in it."""
+    """The place of the latest job's source: the URI of its archive, and the script in it."""
 
     s3_prefix: str
     script_name: str
@@ -110,7 +110,7 @@ class SdkMembers(LeftOut):
     _platform: Any
     _session: Any
 
-    # the most common; the others are found by name
+    # the most common attributes; __getattr__ finds the others by name
     arguments: list[str]
     base_job_name: str | None
     checkpoint_s3_uri: str | None
@@ -233,7 +233,7 @@ class SdkMembers(LeftOut):
         return TrainingJobAnalytics.of(self._latest())
 
     def enable_network_isolation(self) -> bool:
-        """Whether the job has no network, as the argument of this name is set."""
+        """Whether the job has no network: the value of the argument of this name."""
         return bool(self._argument("enable_network_isolation"))
 
     def get_remote_debug_config(self) -> dict[str, bool] | None:
@@ -290,7 +290,7 @@ class SdkMembers(LeftOut):
 
 
 def _without_secrets(value: Any, name: str = "") -> Any:
-    """``value`` with ``***`` for the strings in it that look like secrets, or are values of names that do."""
+    """``value`` with ``***`` for the strings in it that look like secrets, or whose names do."""
     if isinstance(value, Mapping):
         return {key: _without_secrets(item, str(key)) for key, item in value.items()}
     if isinstance(value, list):

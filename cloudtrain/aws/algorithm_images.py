@@ -51,7 +51,7 @@ _OWN_IMAGE = "Or set the image: image_uri='...'."
 
 
 def algorithm_names() -> tuple[str, ...]:
-    """The names that `algorithm_image` knows."""
+    """The names that `algorithm_image` accepts."""
     return tuple(image_data(DATA)["images"])
 
 
@@ -67,8 +67,8 @@ def algorithm_image(
 
     Args:
         name: one of `algorithm_names`.
-        version: the tag of an own algorithm's only image is always ``1``. ``sklearn`` and ``xgboost`` need a version,
-            unless ``image_scope`` is ``training`` or ``inference``: then the SageMaker SDK's default.
+        version: ignored for AWS's own algorithms, whose only tag is ``1``. ``sklearn`` and ``xgboost`` need a version,
+            unless ``image_scope`` is ``training`` or ``inference``: the default is then the SageMaker SDK's.
         instance_type: what the image will run on, for ``sklearn`` and ``xgboost``.
         image_scope: ``training``, ``inference`` or ``inference_graviton``.
 

@@ -28,7 +28,7 @@ ATTEMPTS = 8
 
 
 class AccountMemory(Protocol):
-    """Remembers the account of an access key. A key belongs to one account of an endpoint forever."""
+    """Stores the account of each access key, which never changes at an endpoint."""
 
     def find(self, access_key: str, endpoint: str) -> str | None: ...
 
@@ -100,7 +100,7 @@ class Aws:
             return account
 
     def _configured_endpoint(self) -> str:
-        """The endpoints in the profile of the session, as text; it is the same text for the same endpoints."""
+        """The endpoints in the session's profile, as text: equal endpoints have equal texts."""
         session = self.session._session
         profile = session.get_scoped_config()
         services = session.full_config.get("services", {}).get(profile.get("services"), {})
@@ -201,7 +201,7 @@ def new_session() -> boto3.Session:
 
 @cache
 def _loader(data_path: str | None) -> Loader:
-    """The loader of all sessions of this process, which keeps what it has read."""
+    """The loader of all sessions of this process, which caches the files that it reads."""
     loader = create_loader(data_path)
     loader.file_loader = _DataFiles()
     return loader

@@ -1,4 +1,4 @@
-"""Converts errors of AWS to errors with hints, by one table."""
+"""Converts errors of AWS to errors with hints, using one table."""
 
 from __future__ import annotations
 
@@ -197,7 +197,7 @@ _BOTOCORE = {
     "ConnectionError": _NETWORK,
     "HTTPClientError": _NETWORK,
 }
-"""The hints for errors of botocore, and for their subclasses that are not here, by the name of the class."""
+"""The hints for errors of botocore, by class name. A class that is not listed has the hint of its base class."""
 
 _THROTTLED = re.compile("Throttl|TooManyRequests|RequestLimitExceeded|^LimitExceededException|^SlowDown")
 _NOT_FOUND = re.compile(r"Requested resource not found|Could not find|does not exist", re.IGNORECASE)
@@ -205,7 +205,7 @@ _NOT_FOUND = re.compile(r"Requested resource not found|Could not find|does not e
 
 @contextmanager
 def aws_errors(subject: str) -> Iterator[None]:
-    """Convert botocore's errors inside to a `PlatformError` about ``subject``, or to `InvalidJob`."""
+    """Convert botocore's errors in the block to a `PlatformError` about ``subject``, or to `InvalidJob`."""
     from botocore.exceptions import BotoCoreError, ClientError
 
     try:

@@ -1,4 +1,4 @@
-"""The Python of images: which versions AWS built of each framework, and which one a job's image has.
+"""The Python versions in images: those that AWS built for each framework, and the one in a job's image.
 
 ``images.json`` lists them as the SageMaker SDK does. A version that is not listed, such as a newer one, may have any.
 """
@@ -22,10 +22,10 @@ from cloudtrain.spec.names import AUTO_IMAGE
 Python = tuple[int, int]
 
 _GENERIC: dict[str, Python] = {"py2": (2, 7), "py3": (3, 6)}
-"""AWS named images so until Python 3.6; later ones have both numbers."""
+"""The names in AWS's image tags up to Python 3.6; later names have both numbers."""
 
 _VERSION = re.compile(r"\d+\.\d+(?:\.\d+)?")
-"""As the SageMaker SDK has them: ``2.5.1``, or ``2.5`` for the newest of its patches."""
+"""A version as in the SageMaker SDK: ``2.5.1``, or ``2.5`` for its newest patch version."""
 
 _IN_TAG = re.compile(r"(?:^|[-_.])(?:py|python|cp)-?(\d)\.?(\d{1,2})(?=$|[-_.])")
 
@@ -44,10 +44,10 @@ def check_python(image: str, version: str, python: str, name: str, field: str = 
 
     Args:
         image: the key in ``images.json``.
-        version: of the framework; of two frameworks with a blank between them.
+        version: that of the framework, or those of two frameworks, separated by a blank.
         python: the job's ``py_version``.
-        name: of the framework, with its version, for messages.
-        field: the field of the version.
+        name: the framework and its version, for messages.
+        field: the name of the field that has the version.
     """
     built = _pythons(image)
     of_version = None
@@ -124,7 +124,7 @@ def _pythons(image: str) -> dict[str, list[str]]:
 
 
 def _is_newer(version: str, built: Iterable[str]) -> bool:
-    """Whether a version is above all known ones; of two frameworks, whether one of them is."""
+    """Whether a version is newer than all known ones; for two frameworks, whether one of them is."""
     known = [[numbers(part) for part in full.split()] for full in built]
     return any(
         numbers(part) > max(full[place] for full in known) for place, part in enumerate(version.split())

@@ -36,7 +36,7 @@ _PYTHON_2 = {
     "tensorflow-training": ((1, 14), "sagemaker-tensorflow-scriptmode"),
     "mxnet-training": ((1, 5), "sagemaker-mxnet"),
 }
-"""The repositories of images for Python 2, up to the given version."""
+"""The repositories of images for Python 2, for versions below the given one."""
 
 _NOT_ON_P2 = {"pytorch": (1, 13), "tensorflow": (2, 12)}
 """The first versions whose images do not run on p2 instances."""
@@ -109,7 +109,7 @@ def has_gpus(job: TrainingJob) -> bool:
 
 
 def region_warnings(job: TrainingJob, region: str) -> list[str]:
-    """A warning, one sentence, if the image of ``job`` is in another region of ECR than the job."""
+    """A warning, one sentence, if the image of ``job`` is in ECR in another region than the job."""
     found = ECR.fullmatch(job.image_uri or "")
     if not found or found["region"] == region:
         return []
@@ -225,7 +225,7 @@ def _compiler(job: TrainingJob) -> tuple[str, str]:
 
 
 def _huggingface_suffix(version: str, base: str) -> str:
-    """The CUDA and Ubuntu of the image. An unknown image has those of the newest known for the framework version."""
+    """The CUDA and Ubuntu of the image; for an unknown image, those of the newest one for the framework version."""
     known: dict[str, dict[str, str]] = image_data()["huggingface"]
     of_version = next((known[found] for found in known if is_alias(version, found)), {})
     if numbers(version) < (4, 6):

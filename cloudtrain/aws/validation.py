@@ -12,17 +12,17 @@ from typing import Any
 from cloudtrain.errors import nearest
 
 _OTHERS = {name: chr(0xE000 + number) for number, name in enumerate("LNZMSP")}
-"""By category of Unicode, the character that replaces its members outside ASCII, in a text and in a pattern."""
+"""For each Unicode category, the character that replaces its members outside ASCII, in texts and in patterns."""
 
 _CATEGORY = re.compile(r"\\p\{(\w+)\}")
 _SURROGATES = r"\uD800\uDC00-\uDBFF\uDFFF"
 """The characters above U+FFFF, as Java writes them: pairs of surrogates."""
 _MISPLACED_END = re.compile(r"\$\{\d+,\d+\}$")
-"""A count of ends, in a few patterns of AWS."""
+"""A quantifier of ``$``, which a few patterns of AWS have by mistake."""
 
 
 def matches(pattern: str, text: str) -> bool:
-    """Whether all of ``text`` has the form of ``pattern``; true for a pattern that Python cannot read."""
+    """Whether ``pattern`` matches all of ``text``; true for a pattern that Python cannot read."""
     compiled = compile_pattern(pattern)
     if compiled is None:
         return True
@@ -31,7 +31,7 @@ def matches(pattern: str, text: str) -> bool:
 
 @cache
 def compile_pattern(pattern: str) -> re.Pattern[str] | None:
-    """The pattern for ``re``, which matches texts whose other characters are folded; None if Python cannot read it."""
+    """The pattern for ``re``, to match texts folded by `_folded`; None if Python cannot read it."""
     pattern = _MISPLACED_END.sub("", pattern).replace(_SURROGATES, "\U00010000-\U0010ffff")
     try:
         # as in Java, \w and \d are ASCII
@@ -70,11 +70,11 @@ TYPES: dict[str, tuple[Any, str]] = {
     "map": (Mapping, "a mapping"),
     "list": ((list, tuple), "a list"),
 }
-"""Python's types for those of a service model, and what to call them."""
+"""For each type of a service model, the Python type and its name in messages."""
 
 LONGEST_QUOTE = 60
 MANY = 12
-"""An enumeration with more values is not listed."""
+"""Enumerations with more values than this are not listed."""
 
 
 @dataclass(frozen=True)
@@ -85,7 +85,7 @@ class Problem:
     what: str
     hint: str = ""
     is_unknown: bool = False
-    """Whether the service model does not know the field or the value; a newer botocore may."""
+    """Whether the service model lacks the field or the value; a newer botocore may have it."""
     value: Any = None
 
     def describe(self, *, quotes: bool) -> str:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from cloudtrain.training_analytics import TrainingJobAnalytics
 
 __version__ = "2.257.7"
-"""The version of the SDK whose names these are."""
+"""The version of the SDK that has these names."""
 
 install()
 __getattr__ = others(__name__)

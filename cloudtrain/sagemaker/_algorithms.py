@@ -1,4 +1,4 @@
-"""Estimators of AWS's own algorithms, as `sagemaker.amazon` has them: their images train without a script."""
+"""Estimators of AWS's own algorithms, as in `sagemaker.amazon`. Their images train without a script."""
 
 from __future__ import annotations
 
@@ -222,7 +222,7 @@ class FactorizationMachines(AmazonAlgorithmEstimatorBase):
 
 
 class IPInsights(AmazonAlgorithmEstimatorBase):
-    """Embeddings of pairs of an entity and an IP address, which find unusual ones."""
+    """Embeddings of pairs of an entity and an IP address, which detect unusual pairs."""
 
     repo_name = "ipinsights"
     parameters = """
@@ -233,7 +233,7 @@ class IPInsights(AmazonAlgorithmEstimatorBase):
 
 
 class KMeans(AmazonAlgorithmEstimatorBase):
-    """K-means: clusters."""
+    """K-means clustering."""
 
     repo_name = "kmeans"
     parameters = """
@@ -328,7 +328,7 @@ class PCA(AmazonAlgorithmEstimatorBase):
 
 
 class RandomCutForest(AmazonAlgorithmEstimatorBase):
-    """Random cut forest: outliers."""
+    """Random cut forest: detection of outliers."""
 
     repo_name = "randomcutforest"
     MINI_BATCH_SIZE = 1000

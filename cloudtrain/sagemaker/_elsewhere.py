@@ -134,7 +134,7 @@ def _homes() -> dict[str, str]:
 
 
 class Placeholder(type):
-    """The class of such a class: its attributes raise the error, too, as ``Rule.sagemaker`` does."""
+    """The metaclass of placeholders: attributes of the class, such as ``Rule.sagemaker``, raise the error, too."""
 
     error: Callable[[], NotSupported]
 
@@ -145,7 +145,7 @@ class Placeholder(type):
 
 
 def placeholder(module: str, name: str) -> type:
-    """The class in place of the name of a module of the SDK."""
+    """The class that replaces a name in a module of the SDK."""
 
     def error(*_: Any) -> NotSupported:
         from cloudtrain._sdk.left_out import refusal
@@ -183,7 +183,7 @@ def _hint(module: str, name: str) -> str:
 
 
 def others(module: str) -> Callable[[str], Any]:
-    """The ``__getattr__`` of a module of `cloudtrain.sagemaker`: the names of the SDK that it does not define."""
+    """The ``__getattr__`` of a module of `cloudtrain.sagemaker`, for names of the SDK that it does not define."""
     own = module.removeprefix(PACKAGE).lstrip(".")
 
     def get_attribute(name: str) -> Any:
@@ -201,7 +201,7 @@ def others(module: str) -> Callable[[str], Any]:
 
 
 class Finder:
-    """Finds the modules of the SDK that have no file here. It comes last in ``sys.meta_path``."""
+    """Finds the modules of the SDK that have no file here. It is the last finder in ``sys.meta_path``."""
 
     @classmethod
     def find_spec(cls, name: str, path: Any = None, target: Any = None) -> ModuleSpec | None:
@@ -212,7 +212,7 @@ class Finder:
         return ModuleSpec(name, cls(), is_package=is_package)  # type: ignore[arg-type] # no Loader: its import is slow
 
     def create_module(self, spec: ModuleSpec) -> None:
-        """As other modules."""
+        """Use Python's default module."""
 
     def exec_module(self, module: ModuleType) -> None:
         name = module.__name__
@@ -222,6 +222,6 @@ class Finder:
 
 
 def install() -> None:
-    """Find the SDK's modules, once."""
+    """Add `Finder` to ``sys.meta_path``, once."""
     if Finder not in sys.meta_path:
         sys.meta_path.append(Finder)

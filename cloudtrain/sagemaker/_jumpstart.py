@@ -25,7 +25,7 @@ from cloudtrain.session import Session
 
 SCOPE = "training"
 _SDK = Version("2.257.7")
-"""The version of the SDK whose descriptions of models are known here; newer ones name a later ``min_version``."""
+"""The version of the SDK whose model descriptions are supported; newer ones have a later ``min_version``."""
 
 
 class Model:
@@ -123,7 +123,7 @@ class Model:
         return {one["name"]: str(one["default"]) for one in [*general, *specific]}
 
     def check_hyperparameters(self, given: Mapping[str, Any], mode: str) -> None:
-        """Raises InvalidJob for one that is not as described, or that ``mode`` demands: ``algorithm`` or ``all``."""
+        """Raises InvalidJob for an invalid one, or a missing one that ``mode`` requires: ``algorithm`` or ``all``."""
         known = {one["name"]: one for one in self.description.get("hyperparameters", [])}
         for name, one in known.items():
             if name not in given and (mode == "all" or mode == one["scope"]):
@@ -216,7 +216,7 @@ _PATTERNS = {"bool": "true|false", "int": r"[+-]?\d+"}
 
 
 def _problem(described: Mapping[str, Any], value: Any) -> str | None:
-    """The demand that a value does not meet."""
+    """The requirement that a value does not meet, such as ``expected int``; None if it is valid."""
     kind = described.get("type")
     if kind == "text" and not isinstance(value, str):
         return "expected text"
@@ -271,7 +271,7 @@ def place(session: Any, region: str | None) -> tuple[Session, str, str]:
 
 @lru_cache(maxsize=8)
 def manifest(session: Session, bucket: str, name: str = "models_manifest.json") -> tuple[dict[str, Any], ...]:
-    """The ``model_id``, ``version`` and ``spec_key`` of each model that this version of the SDK knows."""
+    """The ``model_id``, ``version`` and ``spec_key`` of each model that this version of the SDK supports."""
     found = json.loads(session.read_s3_file(bucket, name))
     return tuple(one for one in found if Version(one.get("min_version", "0")) <= _SDK)
 
@@ -284,11 +284,11 @@ class JumpStartEstimator(Estimator):
 
     Args:
         model_id: for example ``huggingface-tc-bert-base-cased``.
-        model_version: default: the newest.
-        region: of the descriptions of the models. Default: that of the session.
-        tolerate_deprecated_model, tolerate_vulnerable_model: allow a version of which AWS warns.
-        arguments: other arguments of `Estimator`. They override the model's; of ``hyperparameters``,
-            ``environment`` and ``metric_definitions``, each entry does.
+        model_version: defaults to the newest.
+        region: the region of the models' descriptions; defaults to that of the session.
+        tolerate_deprecated_model, tolerate_vulnerable_model: allow a version that AWS warns about.
+        arguments: other arguments of `Estimator`, which override the model's. ``hyperparameters``, ``environment``
+            and ``metric_definitions`` override them entry by entry.
 
     Raises:
         InvalidJob: as `Model` does.
@@ -332,7 +332,7 @@ class JumpStartEstimator(Estimator):
 
 
 def _tags(tags: Any, model_id: str, version: str) -> dict[str, str]:
-    """The tags with those of the SDK, which name the model."""
+    """The tags, and those with which the SDK names the model."""
     given = tags if isinstance(tags, Mapping) else {one["Key"]: one["Value"] for one in tags or ()}
     return {**given, **dict(zip(_TAGS, (model_id, version), strict=True))}
 
@@ -362,7 +362,7 @@ _TESTS: tuple[tuple[str, Callable[[Any, str], bool]], ...] = (
     ("===|==| equals | is ", _equal),
     (" in ", _within),
 )
-"""The operators in the order in which a filter is searched for them, and what each compares, apart from a "not"."""
+"""The operators, in the order in which they are searched for in a filter, each with its test, without a "not"."""
 
 
 class Identity:
@@ -434,13 +434,13 @@ def list_jumpstart_models(
     list_versions: bool = False,
     sagemaker_session: Any = None,
 ) -> list[Any]:
-    """The models of JumpStart that pass a filter, by name. The names of its arguments are the SDK's.
+    """The names of the JumpStart models that pass a filter. The arguments have the SDK's names.
 
     Args:
         filter: ``And("task == ic", "training_supported == True")``, or one comparison.
-        list_incomplete_models: also those that lack a field that the filter compares.
-        list_old_models: with ``list_versions``, all versions instead of the newest.
-        list_versions: pairs of a name and a version instead of names.
+        list_incomplete_models: include models that lack a field that the filter compares.
+        list_old_models: with ``list_versions``, return all versions instead of the newest.
+        list_versions: return pairs of a name and a version instead of names.
     """
     wanted = filter if isinstance(filter, Identity) else Identity(filter)
     session, _, bucket = place(sagemaker_session, region)
@@ -467,7 +467,7 @@ def list_jumpstart_models(
 
 
 def _values(header: Mapping[str, Any]) -> dict[str, Any]:
-    """The fields of a model that need no description: its name is ``framework-task-...``."""
+    """The fields of a model that are known without its description: its name is ``framework-task-...``."""
     parts = header["model_id"].split("-", 2)
     framework, task = parts[:2] if len(parts) == 3 else ("", "")
     is_proprietary = header["spec_key"].startswith("proprietary-models/")

@@ -1,8 +1,8 @@
-"""Data in S3 for AWS's own algorithms, as `sagemaker.amazon` has it: recordio-protobuf, and sets of its records.
+"""Data in S3 for AWS's own algorithms, as in `sagemaker.amazon`: recordio-protobuf, and sets of its records.
 
-The messages are those of the SDK's record.proto: a Record has the maps ``features`` (1) and ``label`` (2). Their value
-of the key "values" has a tensor: of 32-bit floats (2), 64-bit floats (3), or 32-bit integers (7). A tensor has packed
-``values`` (1), and if it is sparse, ``keys`` (2) and ``shape`` (3).
+The messages are those of the SDK's record.proto: a Record has the maps ``features`` (1) and ``label`` (2). In each, the
+value of the key "values" has a tensor: of 32-bit floats (2), 64-bit floats (3), or 32-bit integers (7). A tensor has
+packed ``values`` (1), and if it is sparse, ``keys`` (2) and ``shape`` (3).
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from cloudtrain.spec import FileSystemInput, TrainingInput
 
 _MAGIC = 0xCED7230A
 _KINDS = {("f", 4): 2, ("f", 8): 3, ("i", 8): 7}
-"""The tensor of each type of numpy: its kind and its size."""
+"""The field number of the tensor for each NumPy type, given by its kind and size."""
 
 
 def write_numpy_to_dense_tensor(file: BinaryIO, array: Any, labels: Any = None) -> None:
@@ -187,13 +187,13 @@ def upload_matrix(
 
 
 def _shards(rows: int, count: int) -> Iterator[slice]:
-    """Equal parts; the last has the rest."""
+    """Equal parts; the last one also has the remaining rows."""
     size = rows // count
     for number in range(count):
         yield slice(number * size, None if number == count - 1 else (number + 1) * size)
 
 
 def check_location(uri: str) -> str:
-    """``uri`` with an end slash. Raises StorageError if it is not one of S3."""
+    """``uri`` with a trailing slash. Raises StorageError if it is not an S3 URI."""
     parse_s3_url(uri)
     return uri.rstrip("/") + "/"

@@ -1,4 +1,4 @@
-"""`RLEstimator` of `sagemaker.rl`, which chooses AWS's images for reinforcement learning. They run scripts."""
+"""`RLEstimator` of `sagemaker.rl`, which selects AWS's images for reinforcement learning. The images run scripts."""
 
 from __future__ import annotations
 
@@ -123,7 +123,7 @@ class RLEstimator(Estimator):
             region = Aws.of(arguments.get("sagemaker_session")).region
             image_uri = rl_image(toolkit, toolkit_version, framework, region, kind)
             metric_definitions = metric_definitions or _METRICS[RLToolkit(toolkit)]
-            arguments.setdefault("runtime", "toolkit")  # its Python is too old for cloudtrain's
+            arguments.setdefault("runtime", "toolkit")  # the image's Python is too old for cloudtrain's
         super().__init__(
             entry_point=entry_point,
             source_dir=source_dir,

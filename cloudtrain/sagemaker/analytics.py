@@ -32,7 +32,7 @@ class HyperparameterTuningJobAnalytics(TuningJobAnalytics):
 
     @property
     def tuning_ranges(self) -> dict[str, Any]:
-        """The range of each hyperparameter, as SageMaker describes it; by definition if the job has several."""
+        """The range of each hyperparameter, as SageMaker describes it, for each definition if the job has several."""
         answer = self.description()
         if "TrainingJobDefinitions" in answer:
             return {

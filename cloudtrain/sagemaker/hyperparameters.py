@@ -43,12 +43,12 @@ def validate(
     """Check hyperparameters against the types, options and bounds in the description of a model.
 
     Args:
-        hyperparameters: those given are checked.
-        validation_mode: with ``validate_algorithm``, all of the algorithm must be given; with ``validate_all``, also
-            those of the container.
+        hyperparameters: the values to check.
+        validation_mode: with ``validate_algorithm``, all hyperparameters of the algorithm must be given; with
+            ``validate_all``, also those of the container.
 
     Raises:
-        InvalidJob: one is missing, unknown, of the wrong type, or out of bounds; and as `Model` does.
+        InvalidJob: one is missing, unknown, of the wrong type, or out of bounds; or as `Model` does.
         StorageError: as `Model` does.
     """
     flags = (tolerate_deprecated_model, tolerate_vulnerable_model)

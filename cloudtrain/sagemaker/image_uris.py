@@ -15,7 +15,7 @@ from cloudtrain.spec import TrainingJob
 _FRAMEWORKS = ("huggingface", "mxnet", "pytorch", "tensorflow")
 
 _LOCAL = {"local": "ml.m5.xlarge", "local_gpu": "ml.g5.xlarge"}
-"""Instances whose image the SDK's local mode runs."""
+"""The instance types whose images the SDK's local mode runs."""
 
 
 def retrieve(
@@ -50,12 +50,12 @@ def retrieve(
         region: the AWS region of the job.
         version: the version of the framework; of Transformers for ``huggingface``.
         py_version: for example ``py311``.
-        instance_type: decides between the images for CPUs, GPUs and Trainium.
+        instance_type: selects the image for CPUs, GPUs or Trainium.
         image_scope: ``training``; for ``sklearn``, ``xgboost`` and AWS's algorithms also ``inference``.
-        distribution: that of the job, which has its own image for some values.
+        distribution: that of the job; some distributions have their own image.
         base_framework_version: ``huggingface`` only: for example ``pytorch2.5.1``.
         model_id: a model of JumpStart, for ``image_scope="training"``, with ``model_version`` and ``instance_type``.
-        others: for inference; they are refused.
+        others: arguments for inference, which are refused.
 
     Raises:
         InvalidJob: AWS has no such image, or an argument is missing.
@@ -111,7 +111,7 @@ def retrieve(
 
 
 def get_image_uri(region_name: str, repo_name: str, repo_version: str = "1") -> str:
-    """The same by the name of the SDK's version 1, for AWS's algorithms. Raises InvalidJob."""
+    """`retrieve` under its name in version 1 of the SDK, for AWS's algorithms. Raises InvalidJob."""
     return retrieve(repo_name, region_name, repo_version)
 
 

@@ -48,7 +48,7 @@ class S3Uploader:
 
 
 class S3Downloader:
-    """Downloads and lists."""
+    """Downloads and lists objects."""
 
     @staticmethod
     def download(

@@ -1,4 +1,4 @@
-"""As `sagemaker.utils` of the SDK: the functions that notebooks name things with."""
+"""As `sagemaker.utils` of the SDK: functions that generate names, and the buckets of sample data."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def name_from_base(base: str, max_length: int = MOST, short: bool = False) -> st
 
 
 def unique_name_from_base(base: str, max_length: int = MOST) -> str:
-    """``base``, cut if necessary, the time in seconds, and four random digits."""
+    """``base``, cut if necessary, the time in seconds, and four random hexadecimal digits."""
     end = f"{int(time.time())}-{secrets.token_hex(2)}"
     return f"{base[: max_length - len(end) - 1]}-{end}"
 
@@ -47,7 +47,7 @@ def sagemaker_timestamp() -> str:
 
 
 def sagemaker_short_timestamp() -> str:
-    """The local time in minutes: ``261122-2030``."""
+    """The local time to the minute: ``261122-2030``."""
     return time.strftime("%y%m%d-%H%M")
 
 
@@ -58,7 +58,7 @@ class S3DataConfig:
         self.sagemaker_session, self.bucket_name, self.prefix = sagemaker_session, bucket_name, prefix
 
     def fetch_data_config(self) -> dict[str, str]:
-        """The object. Raises NotFound."""
+        """The content of the object. Raises NotFound."""
         text = self.sagemaker_session.read_s3_file(self.bucket_name, self.prefix)
         found: dict[str, str] = json.loads(text)
         return found

@@ -57,7 +57,7 @@ def check_preferences(job: TrainingJob) -> None:
 
 
 def _check_counts(job: TrainingJob) -> None:
-    """Either every preference has an instance_count, or none has."""
+    """Raises InvalidJob if only some preferences have an instance_count, or all do and the job has one, too."""
     counted = [one.instance_count is not None for one in job.instance_preferences]
     if any(counted) and not all(counted):
         raise InvalidJob(
@@ -72,7 +72,7 @@ def _check_counts(job: TrainingJob) -> None:
 
 
 def check_agent(agent: Agent) -> None:
-    """Raises InvalidJob if it has no command, two, or one that cannot be parsed."""
+    """Raises InvalidJob if it has neither preset nor command, both, or a command that cannot be parsed."""
     from cloudtrain.contract.agent import PRESETS, parse_command, preset_command
 
     if bool(agent.command) == bool(agent.preset):
@@ -210,7 +210,7 @@ def _check_distribution(job: TrainingJob) -> None:
 
 
 def _check_hangs(job: TrainingJob) -> None:
-    """A hang can only end a job that looks for hangs, and restart one that may restart."""
+    """Raises InvalidJob if on_hang ends a job that detects no hangs, or restarts one that allows no retries."""
     if job.on_hang == "notice":
         return
     if not job.hang_after or not job.samples:

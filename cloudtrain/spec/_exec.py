@@ -71,7 +71,7 @@ def check_hyperparameters(values: Mapping[str, Any], *, as_json: bool = False) -
     """Raises InvalidJob for a hyperparameter that cannot be passed to the script; the message names it.
 
     Args:
-        as_json: how values are spelled: see `contract.to_arguments`.
+        as_json: how values are written: see `contract.to_arguments`.
     """
     try:
         encoded = encode_hyperparameters(values)

@@ -19,7 +19,7 @@ class OutOfBounds(yaml.MarkedYAMLError):
 
 @dataclass
 class _Node:
-    """A value whose content is being read, or that an anchor names."""
+    """A value whose content is being read, or that has an anchor."""
 
     anchor: str | None
     values: int = 1
@@ -36,7 +36,7 @@ class _Node:
 def check_bounds(loader: Any) -> None:
     """Read the events of all documents of ``loader``. Raises OutOfBounds, or another yaml.YAMLError.
 
-    This does not recurse. The size of a value with aliases is counted, not built.
+    This does not recurse. Values of aliases are counted but not built.
     """
     anchors: dict[str, _Node] = {}
     open_nodes = [_Node(None)]
@@ -58,7 +58,7 @@ def check_bounds(loader: Any) -> None:
             if any(parent.anchor == event.anchor for parent in open_nodes):
                 problem = f"the alias *{event.anchor} is inside of what it names"
                 raise OutOfBounds(problem=problem, problem_mark=mark, note=_REPEAT)
-            node = anchors.get(event.anchor or "", _Node(None))  # an unknown one is an error of the composer
+            node = anchors.get(event.anchor or "", _Node(None))  # the composer reports an unknown alias
         else:
             continue
         _add(node, open_nodes, mark)
@@ -140,7 +140,7 @@ def load(text: str, *, field: str) -> Any:
     """The value of a document. Raises yaml.YAMLError.
 
     Args:
-        field: the field that the document is the value of; empty if it is a mapping of fields.
+        field: the field whose value is the document; empty if it is a mapping of fields.
     """
     events = StrictLoader(text)
     try:
@@ -152,7 +152,7 @@ def load(text: str, *, field: str) -> Any:
         node = loader.get_single_node()
         if field.startswith(
             "environment."
-        ):  # --set: a variable is what the shell hands over, also true and nothing
+        ):  # --set: a variable is the shell's text, also if it is true or empty
             return text if node is None else loader.construct_document(_as_text(node, *_SCALARS))
         _keep_text(node, field)
         return None if node is None else loader.construct_document(node)
@@ -161,10 +161,10 @@ def load(text: str, *, field: str) -> Any:
 
 
 def _keep_text(node: Any, field: str) -> None:
-    """Give the values of ``field`` that are text, as written, the type string.
+    """Keep values of ``field`` as strings, exactly as written, where the field is text.
 
-    These are all items of ``arguments``, and numbers in ``environment`` and in versions. An item without any text stays
-    null: it is a mistake.
+    These are all items of ``arguments``, and numbers in ``environment`` and in versions. An item without any text
+    remains null, because it is a mistake.
     """
     if not field and isinstance(node, yaml.MappingNode):
         for key, value in node.value:

@@ -1,4 +1,4 @@
-"""Validation by msgspec, and bounds of job descriptions: what is larger is a mistake, or an attack."""
+"""Validation by msgspec, and bounds of job descriptions: larger ones are mistakes or attacks."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from cloudtrain.errors import InvalidJob
 T = TypeVar("T")
 
 _ALONE = threading.RLock()
-"""msgspec looks at a type when it is first converted to. Two threads that do so at the same time crash the process."""
+"""msgspec inspects a type at the first conversion to it. Two threads that do so at the same time crash the process."""
 
 
 def convert(value: Any, kind: type[T], where: str = "") -> T:
@@ -45,7 +45,7 @@ MOST_VALUES = 100_000
 MOST_CHARACTERS = 16 << 20
 """Characters of all values, with aliases written out."""
 LONGEST_SHOWN = 60
-"""Characters of a name that a message shows."""
+"""The most characters of a name in a message."""
 
 REDUCE = "Put large data into a file in source_dir, or into an input channel."
 

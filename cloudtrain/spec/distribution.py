@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal
 from msgspec import Meta, Struct
 
 LONGEST_COMMAND = 2000
-"""In characters. SageMaker limits a hyperparameter, which carries it, to 2,500."""
+"""In characters. The command is passed in a hyperparameter, which SageMaker limits to 2,500."""
 ProcessesPerHost = Annotated[int, Meta(ge=1)]
 
 
@@ -47,8 +47,8 @@ class Horovod(_Kind, frozen=True):
     """Scripts written for Horovod: ``import horovod.torch as hvd``.
 
     ``implementation`` is the package that they import as ``horovod``: cloudtrain's (``cloudtrain``), the original
-    (``horovod``), or the original if it is installed and else cloudtrain's (``auto``). ``custom_mpi_options`` apply
-    only if ``mpirun`` starts the ranks, which an original Horovod without Gloo needs.
+    (``horovod``), or the original if it is installed, otherwise cloudtrain's (``auto``). ``custom_mpi_options`` apply
+    only if ``mpirun`` starts the ranks, which the original Horovod requires without Gloo.
     """
 
     implementation: Literal["auto", "cloudtrain", "horovod"] = "auto"
@@ -60,7 +60,7 @@ class Agent(_Kind, frozen=True):
     """Another project's launcher, started once on each host: ``accelerate launch``, ``deepspeed``, ``ray``, or yours.
 
     ``command`` is split like a shell command, and has placeholders of the contract, such as ``{host_rank}``. ``preset``
-    is a command that cloudtrain knows, and ``options`` are appended to it.
+    names a command that cloudtrain provides, and ``options`` are appended to it.
     """
 
     preset: Literal["accelerate", "deepspeed", "ray"] | None = None

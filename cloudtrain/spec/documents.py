@@ -26,8 +26,8 @@ def parse_yaml(text: str, name: str = "<text>", *, field: str = "") -> Any:
     in ``environment``, and versions such as ``framework_version``.
 
     Args:
-        name: of the document, for messages.
-        field: the field that the document is the value of; empty if it is a mapping of fields.
+        name: the name of the document, for messages.
+        field: the field whose value is the document; empty if it is a mapping of fields.
 
     Raises:
         InvalidJob: the text is not valid YAML or has a duplicate key. The message gives line and column.
@@ -36,7 +36,7 @@ def parse_yaml(text: str, name: str = "<text>", *, field: str = "") -> Any:
 
     from cloudtrain.spec._loader import load
 
-    # PyYAML checks few values before it converts them: those with a tag, such as `!!int`
+    # PyYAML hardly checks values with a tag, such as `!!int`, before it converts them
     failures = (yaml.YAMLError, ValueError, LookupError, TypeError, AttributeError, OverflowError)
     if len(text) > LARGEST_DOCUMENT:
         raise InvalidJob(f"{name} has more than {LARGEST_DOCUMENT:,} characters", hint=REDUCE)
@@ -88,7 +88,7 @@ def read_job_file(path: Path, *, may_be_empty: bool = False) -> dict[str, Any]:
 
 
 def read_text(path: Path) -> str:
-    """The text of a job file; at most as much of it as may be. Raises InvalidJob."""
+    """The text of a job file. Raises InvalidJob, also if the file is too large, of which no more is read."""
     try:
         with open(path, "rb") as file:
             data = file.read(LARGEST_DOCUMENT + 1)

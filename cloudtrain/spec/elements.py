@@ -1,4 +1,4 @@
-"""The elements of an array of jobs: what each of them changes in one description."""
+"""The elements of an array of jobs: the fields that each of them sets in the common description."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ def array_elements(values: Any, name: str = "values") -> list[Element]:
 
     Args:
         values: a list of mappings, one for each element; or a mapping of lists, of which all combinations are made: the
-            first field changes slowest. A value that is not a list is the same in all of them. Fields of fields are
-            dotted paths or mappings.
-        name: of ``values``, for messages.
+            first field changes slowest. A value that is not a list is the same in all of them. Nested fields are
+            given as dotted paths or mappings.
+        name: the name of ``values``, for messages.
 
     Raises:
-        InvalidJob: there is no element, a field does not exist, or belongs to the whole array.
+        InvalidJob: there is no element, a field does not exist, or it applies to the whole array.
 
     >>> array_elements({"hyperparameters": {"lr": [0.1, 0.01]}, "instance_count": [1, 2]})[1]
     {'hyperparameters.lr': 0.1, 'instance_count': 2}
@@ -108,7 +108,7 @@ def _leaves(value: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, A
 
 
 def with_element(fields: Mapping[str, Any], element: Element) -> dict[str, Any]:
-    """``fields`` with what ``element`` sets. Raises InvalidJob."""
+    """``fields``, overridden by those of ``element``. Raises InvalidJob."""
     result = dict(fields)
     for path, value in element.items():
         result = put_field(result, path, value)

@@ -15,7 +15,7 @@ from cloudtrain.errors import InvalidJob, nearest
 _type_info = cache(inspect.type_info)
 """msgspec walks through all structs below a type at each call: 20 ms for a job."""
 LONGEST = 60
-"""Characters of a text that a message shows."""
+"""The most characters of a text in a message."""
 QUOTE = "Put it in quotes to make it text."
 
 
@@ -90,7 +90,7 @@ SECONDS = frozenset(
 """The fields of a job that are times."""
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 7 * 86400}
 _CLOCK = re.compile(r"(?:(?P<d>\d{1,4})-)?(?P<h>\d{1,4}):(?P<m>[0-5]?\d):(?P<s>[0-5]?\d)")
-"""As in Slurm and PBS. Two numbers are left out: some read minutes and seconds, others hours and minutes."""
+"""As in Slurm and PBS. Two numbers are ambiguous, and not accepted: minutes and seconds, or hours and minutes."""
 _TIME = re.compile(
     r"(\d{1,9}(?:\.\d{1,3})?)\s*(?:(s)(?:ec(?:ond)?s?)?|(m)(?:in(?:ute)?s?)?|(h)(?:(?:ou)?rs?)?|(d)(?:ays?)?|(w)(?:eeks?)?)",
     re.IGNORECASE,
@@ -98,7 +98,7 @@ _TIME = re.compile(
 
 
 def in_seconds(text: str) -> str:
-    """How to write ``text`` for a field that is a time.
+    """The hint on how to write ``text`` for a field in seconds.
 
     >>> in_seconds("1.1 hours"), in_seconds("0.4 s")
     ('Write the seconds: 3960.', 'Write the seconds: 1.')
@@ -116,14 +116,14 @@ def in_seconds(text: str) -> str:
 
 
 def _times(text: str) -> list[tuple[str, str]]:
-    """The units and the numbers of ``text``, such as "1h 30m"; empty if it has anything else."""
+    """The units and the numbers of ``text``, such as "1h 30m"; empty if it contains anything else."""
     if _TIME.sub("", text).strip():
         return []
     return [("".join(filter(None, match.groups()[1:])).lower(), match[1]) for match in _TIME.finditer(text)]
 
 
 def advice(kind: inspect.Type, value: Any) -> str:
-    """How to write ``value`` for a field of type ``kind``; empty if that is not clear."""
+    """The hint on how to write ``value`` for a field of type ``kind``; empty if that is not clear."""
     kinds = kind.types if isinstance(kind, inspect.UnionType) else (kind,)
     if isinstance(value, str) and any(isinstance(one, (inspect.IntType, inspect.FloatType)) for one in kinds):
         return "Write the number without quotes." if re.fullmatch(r"[-+]?\d+(\.\d+)?", value) else ""
@@ -180,7 +180,7 @@ OTHER_NAMES = {
     "torch_distributed": ("ddp", "pytorch", "torchrun"),
     "use_spot_instances": ("preemptible", "spot", "use_spot"),
 }
-"""By field of a job: what other launchers call it, or what belongs into it."""
+"""For each field of a job, its names in other launchers, and the names of settings that it contains."""
 
 
 def suggest(name: str, known: Collection[str]) -> str:
@@ -189,7 +189,7 @@ def suggest(name: str, known: Collection[str]) -> str:
 
 
 def explain(error: str, value: Any, kind: type, where: str = "") -> InvalidJob:
-    """The error of a user for ``error``, the message with which msgspec refused to convert ``value`` to a ``kind``.
+    """The error to show for ``error``, the message with which msgspec refused to convert ``value`` to a ``kind``.
 
     Args:
         where: the path of ``value`` itself.

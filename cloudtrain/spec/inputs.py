@@ -114,7 +114,7 @@ class InstanceGroup(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class InstancePreference(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """An instance type that a job accepts, the number of its hosts then, and the training plan with its capacity.
+    """An instance type that a job accepts, the number of hosts of this type, and the training plan with its capacity.
 
     Without ``instance_count``, that of the job applies. Without ``training_plan_arns``, instances are on demand.
     """

@@ -46,18 +46,18 @@ class Source(Struct, frozen=True, omit_defaults=True):
 
 
 class CostTerms(Struct, frozen=True, omit_defaults=True):
-    """The price of a job when it is submitted, and its cap. Each attempt takes the price of the day of its start.
+    """The price of a job when it is submitted, and its cap. Each attempt has the price of the day on which it starts.
 
     Attributes:
         per_hour: the price of an hour of all nodes; None if it is not known.
-        source: of the price, for display, with its ``date``.
-        later: the prices that the table has for days to come, each with the day ``since`` which it applies.
-        nodes: what the prices are of, so that the table can be read again: see `cloudtrain.cost.terms.Nodes`.
-        gpus: of all nodes; 0 if they are not known.
-        max_cost, max_gpu_hours: as in the job; 0 without.
+        source: the source of the price, for display, with its ``date``.
+        later: the prices in the table for later days, each with the day ``since`` which it applies.
+        nodes: the nodes that the prices are for, to read the table again: see `cloudtrain.cost.terms.Nodes`.
+        gpus: the number of GPUs of all nodes; 0 if it is not known.
+        max_cost, max_gpu_hours: as in the job; 0 if they are not set.
         cap: the cap that is reached first, for display, such as ``max_cost of 50 EUR``; empty if there is none.
-        cap_seconds: how long the job may run before it is reached.
-        reserve: how many seconds before that the job is stopped, so that it has saved by then.
+        cap_seconds: how long the job may run before the cap is reached.
+        reserve: how many seconds before that the job is stopped, so that it has time to save.
     """
 
     per_hour: float | None = None
@@ -301,7 +301,7 @@ def _channel(name: str, channel: Any) -> TrainingInput | FileSystemInput:
 
 
 def _group_name(group: Any) -> Any:
-    """The name of a group: the SageMaker SDK accepts the group itself in place of its name."""
+    """The name of a group: the SageMaker SDK accepts the group itself instead of its name."""
     return group.get("instance_group_name", group) if isinstance(group, dict) else group
 
 

@@ -1,4 +1,4 @@
-"""The field ``notify``: which events of a job to send notifications of, and where to."""
+"""The field ``notify``: the events of a job about which notifications are sent, and their recipients."""
 
 from __future__ import annotations
 
@@ -46,11 +46,11 @@ _OF = {
     "secret": "webhook",
     **dict.fromkeys(("smtp", "user", "password", "sender"), "email"),
 }
-"""The fields that belong to one kind of place."""
+"""The fields that apply to one kind of recipient only."""
 
 
 def expand_rules(rules: Any) -> Any:
-    """The rules, with one rule as a list, and one event or address as a list; for validation."""
+    """The rules as a list, with a single event or address also as a list, for validation."""
     rules = [rules] if isinstance(rules, dict) else rules
     return [_expand(rule) if isinstance(rule, dict) else rule for rule in rules]
 

@@ -1,4 +1,4 @@
-"""Secrets: the field ``secrets``, which names variables of the submitting environment, and how others are hidden."""
+"""Secrets: the field ``secrets``, which names variables of the submitting environment, and redaction of others."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ _NAMES = "Write only the names: secrets: [HF_TOKEN]. The values come from the en
 
 
 def check_secrets(names: Sequence[str], environment: Collection[str]) -> None:
-    """Raises InvalidJob for an item that is not the name of a variable, or that ``environment`` has too.
+    """Raises InvalidJob for an item that is not the name of a variable, or that is also in ``environment``.
 
-    The message never shows a value, even where one is given in place of a name.
+    The message never shows a value, even if one is given instead of a name.
     """
     for number, name in enumerate(names):
         before, separator, _ = name.partition("=")
@@ -37,7 +37,7 @@ def check_secrets(names: Sequence[str], environment: Collection[str]) -> None:
 
 
 def secret_values(names: Sequence[str], environ: Mapping[str, str]) -> dict[str, str]:
-    """The values of a job's secrets. Raises InvalidJob if ``environ`` lacks one, or no process could have it."""
+    """The values of a job's secrets. Raises InvalidJob if ``environ`` lacks one, or a process cannot have it."""
     values = {}
     for name in names:
         if not environ.get(name):

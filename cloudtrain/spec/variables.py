@@ -14,7 +14,7 @@ def is_variable(value: Any) -> bool:
 
 
 def is_of_sdk(value: Any, name: str | None = None) -> bool:
-    """Whether ``value`` is of a class of the SageMaker SDK, or below one; with ``name``, of that class."""
+    """Whether ``value`` is an instance of a class of the SageMaker SDK; with ``name``, of the class with this name."""
     kinds = (kind for kind in type(value).__mro__ if kind.__module__.startswith("sagemaker."))
     return any(name in (None, kind.__name__) for kind in kinds)
 

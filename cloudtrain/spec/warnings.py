@@ -1,4 +1,4 @@
-"""Warnings about a job that is valid, but probably not what its user means."""
+"""Warnings about a job that is valid, but probably not what its user intends."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _LICENSES = {"licence", "license"}
 _REFERENCE = pattern(r"[/~.$<{]|\w+://|arn:|\S+@|[A-Za-z]:\\")
 """The beginning of a value that only names a place: a path, a variable, a URI, PORT@SERVER."""
 _SHORTEST = 6
-"""In characters: the shortest text that is taken for a password because of its name."""
+"""The fewest characters of a value that counts as a password because of its name."""
 
 
 def job_warnings(job: TrainingJob) -> list[str]:
@@ -94,7 +94,7 @@ def is_exposed_secret(name: str, value: str) -> bool:
 
 
 def _is_license(name: str, value: str) -> bool:
-    """Whether a variable holds the key of a licence, as of a solver or a simulator, rather than its file or server."""
+    """Whether a variable contains the key of a licence, such as that of a solver, rather than its file or server."""
     return (
         not _LICENSES.isdisjoint(split_name(name))
         and not is_secret(name, value)

@@ -13,7 +13,7 @@ def read_object(obj: Any, instance_type: str | None = None, *, finds_image: bool
 
     Args:
         instance_type: replaces the object's own. With it, an object in local mode is not bound to this machine.
-        finds_image: whether the SDK is to choose the image that local mode would run.
+        finds_image: whether to get the image of local mode from the SDK.
 
     Raises:
         InvalidJob: ``obj`` is neither, or uses a feature that cloudtrain has no argument for.

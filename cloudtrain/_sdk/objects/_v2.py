@@ -75,7 +75,7 @@ SAME = (
 """Attributes that have the same name as the argument."""
 
 _AWS_RULES = "DEFAULT_RULE_EVALUATOR_IMAGE"
-"""The image of AWS's own rules, before a job starts."""
+"""The placeholder for the image of AWS's own rules until a job starts."""
 
 RECIPE = ("is_nova_job", "is_nova_or_eval_recipe", "is_llmft_recipe", "training_recipe_file")
 """Attributes that are set for a training recipe."""
@@ -89,7 +89,7 @@ def read_estimator(obj: Any, instance_type: str | None = None, *, finds_image: b
 
     Args:
         instance_type: replaces that of ``obj``.
-        finds_image: whether the SDK is to choose the image that local mode would run.
+        finds_image: whether to get the image of local mode from the SDK.
     """
     kind = next((name for name in _classes(obj) if name in FRAMEWORKS), None)
     if kind is None or any("jumpstart" in base.__module__ for base in type(obj).__mro__):
@@ -111,7 +111,7 @@ def read_estimator(obj: Any, instance_type: str | None = None, *, finds_image: b
         {
             **{name: get(obj, name) for name in SAME},
             **_instances(obj, instance_type, finds_image),
-            # fit() replaces the paths by the ones in its clone
+            # fit() replaces the paths with those in its clone
             "git_config": None if os.path.isabs(get(obj, "entry_point") or "") else get(obj, "git_config"),
             "framework": framework,
             "transformers_version" if framework == "huggingface" else "framework_version": version,
@@ -133,7 +133,7 @@ def read_estimator(obj: Any, instance_type: str | None = None, *, finds_image: b
 
 
 def read_input(channel: Any) -> TrainingInput | FileSystemInput:
-    """A channel from the SDK's ``TrainingInput`` or ``FileSystemInput``, which hold it as the API request does."""
+    """A channel from the SDK's ``TrainingInput`` or ``FileSystemInput``, which store it as in the API request."""
     config = channel.config
     source = config["DataSource"].get("FileSystemDataSource")
     if source:
@@ -255,7 +255,7 @@ def _output_paths(config: Any) -> dict[str, Any]:
 
 
 def _named(obj: Any, *names: str) -> dict[str, Any] | None:
-    """The attributes of ``obj`` with these names that are not None; None for no object."""
+    """The attributes of ``obj`` with these names that are not None; None if ``obj`` is None."""
     return None if obj is None else given({name: get(obj, name) for name in names})
 
 

@@ -68,7 +68,7 @@ S3_SOURCE = {
     "attribute_names": "attribute_names",
     "instance_groups": "instance_group_names",
 }
-"""Likewise, of an ``S3DataSource``."""
+"""Likewise, for an ``S3DataSource``."""
 
 FILE_SYSTEM = ("file_system_id", "file_system_type", "directory_path", "file_system_access_mode")
 """The attributes of a ``FileSystemDataSource``, which are those of a channel."""
@@ -146,7 +146,7 @@ _WRAPPERS = ("s3_data_source", "file_system_data_source")
 
 
 def check_attributes(obj: Any) -> None:
-    """Raises InvalidJob for an attribute of a ``ModelTrainer`` that is set and would be lost, also of a newer SDK."""
+    """Raises InvalidJob for an attribute of a ``ModelTrainer`` that is set but would be lost, also for a newer SDK."""
     for path in _set_attributes(obj, ""):
         refused = next((name for name in REFUSED if _is_within(path, name)), None)
         if refused:

@@ -48,14 +48,14 @@ _MODULES = {
     "torch.optimizer": ".torch: DistributedOptimizer",
     "torch.sync_batch_norm": ".torch: SyncBatchNorm",
 }
-"""By module of Horovod, a module and what to take from it: all public names, or some, with ``ours=theirs`` to rename.
+"""For each module of Horovod, a module and the names to import from it: all, or some, with ``ours=theirs`` to rename.
 
 A module that begins with a dot is one of `cloudtrain.distributed`.
 """
 
 
 class _Importer(MetaPathFinder, Loader):
-    """Makes the `_MODULES` when they are imported."""
+    """Creates the `_MODULES` when they are imported."""
 
     def find_spec(self, name: str, path: object = None, target: object = None) -> ModuleSpec | None:
         package, _, module = name.partition(".")
@@ -94,4 +94,4 @@ def _lazily(name: str, ours: ModuleType) -> Any:
     return get
 
 
-sys.meta_path.insert(0, _Importer())  # before the folders that an earlier version may have left here
+sys.meta_path.insert(0, _Importer())  # precedes folders that an earlier version may have left

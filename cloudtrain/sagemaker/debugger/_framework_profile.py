@@ -1,6 +1,6 @@
-"""The measurements of Debugger's framework profiling, as `sagemaker.debugger` of the SDK describes it.
+"""The configuration of Debugger's framework profiling, as in `sagemaker.debugger` of the SDK.
 
-AWS's images have it up to PyTorch 1.13 and TensorFlow 2.10.
+AWS's images support it up to PyTorch 1.13 and TensorFlow 2.10.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class _Profiling:
         self.values = {**(steps if has_steps else times), **more}
 
     def to_json_string(self) -> str:
-        """In the notation that the profiler reads."""
+        """The configuration in the format that the profiler reads."""
         pairs = {name: value for name, value in self.values.items() if value is not None}
         texts = (
             f'"{name}": ' + (f'"{one}"' if isinstance(one, str) else str(one)) for name, one in pairs.items()
@@ -68,13 +68,13 @@ class _Profiling:
 
 
 class DetailedProfilingConfig(_Profiling):
-    """The operators of a framework."""
+    """Profiles the operators of the framework."""
 
     DEFAULT = 5, 1
 
 
 class DataloaderProfilingConfig(_Profiling):
-    """The processes that load data; ``metrics_regex`` selects their metrics."""
+    """Profiles the processes that load data; ``metrics_regex`` selects their metrics."""
 
     DEFAULT = 7, 1
 
@@ -83,7 +83,7 @@ class DataloaderProfilingConfig(_Profiling):
 
 
 class PythonProfilingConfig(_Profiling):
-    """The functions of Python."""
+    """Profiles Python functions."""
 
     DEFAULT = 9, 3
 
@@ -105,13 +105,13 @@ class PythonProfilingConfig(_Profiling):
 
 
 class HorovodProfilingConfig(_Profiling):
-    """Horovod's collectives."""
+    """Profiles Horovod's collectives."""
 
     DEFAULT = 13, 1
 
 
 class SMDataParallelProfilingConfig(_Profiling):
-    """The collectives of SageMaker's data parallel library."""
+    """Profiles the collectives of SageMaker's data parallel library."""
 
     DEFAULT = 15, 1
 
@@ -126,7 +126,7 @@ _KINDS = (
 
 
 class FrameworkProfile(dict[str, str]):
-    """The ``framework_profile_params`` of a `ProfilerConfig`: the configurations given, or all for one range."""
+    """The ``framework_profile_params`` of a `ProfilerConfig`: the given configurations, or all with one range."""
 
     def __init__(
         self,

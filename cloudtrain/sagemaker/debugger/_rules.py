@@ -1,4 +1,4 @@
-"""The rules of `sagemaker.debugger`, which the job's field ``rules`` describes."""
+"""The rules of `sagemaker.debugger`, for the job's field ``rules``."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ class Rule(spec.Rule, frozen=True):
         collections_to_save: Sequence[spec.CollectionConfig] | None = None,
         actions: Any = None,
     ) -> Rule:
-        """A rule of your own: a class in ``source``, a file here or in S3.
+        """A rule of your own: a class in ``source``, a file on this machine or in S3.
 
         Raises InvalidJob if only one of ``source`` and ``rule_to_invoke`` is given.
         """
@@ -111,7 +111,7 @@ _SAME = (
 
 
 def _new(kind: type[Kind], arguments: Mapping[str, Any], parameters: Mapping[str, Any]) -> Kind:
-    """A rule, from the arguments of a method, its ``locals()``."""
+    """A rule from ``arguments``, which are the ``locals()`` of one of its constructors."""
     trials = enumerate(arguments.get("other_trials_s3_input_paths") or ())
     texts = {f"other_trial_{number}": path for number, path in trials} | dict(parameters)
     fields: dict[str, Any] = {name: arguments.get(name) for name in _SAME}

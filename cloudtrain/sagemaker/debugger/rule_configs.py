@@ -59,7 +59,7 @@ _PROFILER_RULES: dict[str, dict[str, Any]] = {
 """The rules about the profiler's metrics, and the defaults of their parameters."""
 
 _SCAN = {"scan_interval_us": 60_000_000}
-"""A parameter of all of them."""
+"""A parameter that all rules about the profiler's metrics have."""
 
 
 class ProfilerRuleConfig:
@@ -75,7 +75,7 @@ class ProfilerRuleConfig:
         self.rule_parameters = {**(defaults or {}), **parameters, "rule_to_invoke": rule_name}
 
 
-def ActionList(*actions: dict[str, str]) -> list[dict[str, str]]:  # the SDK's name of a class, as all below
+def ActionList(*actions: dict[str, str]) -> list[dict[str, str]]:  # named like a class of the SDK, as are those below
     """The ``actions`` of a rule: what happens when it fires."""
     return list(actions)
 
@@ -87,17 +87,17 @@ def StopTraining(training_job_prefix: str | None = None) -> dict[str, str]:
 
 
 def Email(email_address: str) -> dict[str, str]:
-    """Send a message through a topic of SNS."""
+    """Send a message through an SNS topic."""
     return {"endpoint": email_address, "name": "email"}
 
 
 def SMS(phone_number: str) -> dict[str, str]:
-    """Send a message through a topic of SNS. The number begins with ``+``."""
+    """Send a message through an SNS topic. The number begins with ``+``."""
     return {"endpoint": phone_number, "name": "sms"}
 
 
 def get_collection(collection_name: str) -> dict[str, Any] | None:
-    """A collection that AWS's rules need, as the API has it; None for another name."""
+    """A collection that AWS's rules need, in the form of the API; None for another name."""
     for collections in _DEBUGGER_RULES.values():
         if collection_name in collections:
             return _collection(collection_name, collections[collection_name])

@@ -24,7 +24,7 @@ def check_installed_version(*arguments: Any, **options: Any) -> None:
 
 @contextmanager
 def env(**variables: str | None) -> Iterator[None]:
-    """Set environment variables for the time of a ``with`` block. Those with the value None stay as they are."""
+    """Set environment variables during a ``with`` block. Those with the value None are not changed."""
     given = {name: value for name, value in variables.items() if value is not None}
     before = {name: os.environ.get(name) for name in given}
     os.environ.update(given)
