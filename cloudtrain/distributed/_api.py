@@ -115,7 +115,7 @@ class Waits(Protocol[Result]):
 
 
 def synchronous(start: Callable[P, Waits[T]]) -> Callable[P, T]:
-    """The function that calls ``start``, whose name has ``_async`` in it, and waits for the result."""
+    """The function that calls ``start``, whose name contains ``_async``, and waits for the result."""
 
     @functools.wraps(start)
     def call(*args: P.args, **kwargs: P.kwargs) -> T:
@@ -128,10 +128,10 @@ def synchronous(start: Callable[P, Waits[T]]) -> Callable[P, T]:
 
 
 def single(several: Callable[..., Any], argument: str = "tensor") -> Callable[..., Any]:
-    """The function of one tensor that calls ``several``, a function of a list, and has the only result.
+    """The function of one tensor that calls ``several``, a function of a list, and returns its only result.
 
     Args:
-        argument: the name of the tensor.
+        argument: the name of the parameter for the tensor.
     """
 
     @functools.wraps(several)
@@ -157,7 +157,7 @@ def single(several: Callable[..., Any], argument: str = "tensor") -> Callable[..
 
 
 def same_arguments(template: Callable[P, Any]) -> Callable[[Callable[..., T]], Callable[P, T]]:
-    """Decorate a function that hands the arguments of ``template`` on, with their names and defaults."""
+    """Decorate a function that passes the arguments of ``template`` on, with their names and defaults."""
 
     def decorate(function: Callable[..., T]) -> Callable[P, T]:
         _sign(function, template)

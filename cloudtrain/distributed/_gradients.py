@@ -38,7 +38,7 @@ def casting(
 
     Args:
         module: the module in which it is ``Compression.<name>``.
-        cast: returns a tensor in a type.
+        cast: converts a tensor to a type.
     """
 
     class CastCompressor(Compressor):
@@ -56,7 +56,7 @@ def casting(
 
 
 def report_different_weights(names: Sequence[str], is_first: bool, what: str, remedy: str) -> None:
-    """Warn of the parameters ``names``, whose values differ between ranks; on one rank, and if there are any."""
+    """On the first rank, warn of the parameters ``names``, whose values differ between ranks, if there are any."""
     if not names or not is_first:
         return
     more = f" and {len(names) - 1} more" if len(names) > 1 else ""
@@ -66,7 +66,7 @@ def report_different_weights(names: Sequence[str], is_first: bool, what: str, re
 
 
 def check_predivide_factor(factor: float, op: ReduceOp) -> None:
-    """Raises InvalidArgument."""
+    """Raises InvalidArgument unless ``factor`` is 1 or ``op`` is Average."""
     if factor != 1.0 and op != Average:
         raise InvalidArgument("gradient_predivide_factor not supported with op != Average")
 

@@ -1,8 +1,8 @@
-"""Objects between ranks: pickled, with a tag that only a rank of the job can make.
+"""Objects sent between ranks: pickled, with a tag that only a rank of the job can compute.
 
 A pickle can run code when it is read, so no byte is unpickled before its tag has been checked. A packed object is
-the length of its pickle (8 bytes), the tag (32 bytes), and the pickle. The tag is a keyed BLAKE2b, which takes the
-least time to begin, or for large objects an HMAC-SHA256, for which processors have instructions.
+the length of its pickle (8 bytes), the tag (32 bytes), and the pickle. The tag is a keyed BLAKE2b, which is the
+quickest to set up, or for large objects an HMAC-SHA256, for which processors have instructions.
 """
 
 from __future__ import annotations

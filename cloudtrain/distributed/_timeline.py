@@ -68,8 +68,8 @@ def start_timeline(file_path: str | os.PathLike[str], mark_cycles: bool = False)
     Ends a recording in progress. Unlike in Horovod, ``HOROVOD_TIMELINE=DYNAMIC`` is not needed.
 
     Args:
-        file_path: of rank 0's file. Rank 1 writes ``timeline.rank1.json`` instead of ``timeline.json``, and so on. An
-            existing file is overwritten, and its folder created. ``cloudtrain timeline`` merges the files.
+        file_path: the path of rank 0's file. Rank 1 writes ``timeline.rank1.json`` instead of ``timeline.json``, and so
+            on. An existing file is overwritten, and its folder created. ``cloudtrain timeline`` merges the files.
         mark_cycles: mark where Horovod's cycles would start.
 
     Raises:

@@ -41,7 +41,7 @@ LEVELS = {
 }
 
 SPIN_SECONDS = 0.0001
-"""How long a rank looks for input without sleeping: to sleep and be woken takes as long."""
+"""Seconds for which a rank polls for input before it sleeps: going to sleep and waking up takes about as long."""
 
 logger = logging.getLogger("cloudtrain.distributed")
 
@@ -101,7 +101,7 @@ def collective_timeout(
 
 
 def spin_seconds(ranks_on_host: int) -> float:
-    """Seconds to look for input before sleeping; 0 if the ranks of this host would take processors from each other."""
+    """Seconds to poll for input before sleeping; 0 if the ranks of this host would take processors from each other."""
     return SPIN_SECONDS if ranks_on_host <= cpu_count() else 0.0
 
 

@@ -33,7 +33,7 @@ class ProcessSet:
         """The ranks of a set to register. Raises InvalidArgument if it is invalid or already registered.
 
         Args:
-            size: of the world.
+            size: the world size.
             known: the registered sets, without the global one.
         """
         ranks, everyone = self.ranks, list(range(size))

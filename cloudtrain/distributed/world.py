@@ -24,13 +24,13 @@ class World:
     rank: int = 0
     size: int = 1
     local_rank: int = 0
-    """This rank among the ranks of its host."""
+    """The rank's number on its host."""
     local_size: int = 1
     cross_rank: int = 0
-    """This rank's host among the hosts."""
+    """The number of the rank's host."""
     cross_size: int = 1
     master_addr: str = ""
-    """Empty if the launcher does not set it: `find_master` in `cloudtrain.distributed.negotiation` finds it."""
+    """Empty if the launcher does not set it; `find_master` in `cloudtrain.distributed.negotiation` then finds it."""
     master_port: int = 0
 
     @property

@@ -1,9 +1,9 @@
 """Combines every preemption notice into one.
 
 - SIGTERM, which every scheduler sends. Its grace period is the contract's ``stop_grace``.
-- SIGINT of the runtime, which passes Ctrl-C on. Without a runtime, it raises KeyboardInterrupt as always.
+- SIGINT from the runtime, which passes Ctrl-C on. Without a runtime, SIGINT raises KeyboardInterrupt as usual.
 - SIGUSR1, which Slurm sends ahead of time (``--signal=USR1@120``) and Open MPI forwards.
-- The notice of cloudtrain's runtime, in the host's run folder. The platform or another host has sent it.
+- The notice that cloudtrain's runtime writes to the host's run folder when the platform or another host sends one.
 - The notice of an EC2 spot instance, if enabled; see `cloudtrain.environment.spot`.
 """
 
@@ -31,8 +31,8 @@ _installed = False
 def preemption() -> Notice | None:
     """The notice that this job is about to be stopped, or None. Cheap enough to call at every step.
 
-    From the first call on, SIGTERM, SIGUSR1 and a runtime's SIGINT no longer end this process but become its notice. A
-    signal for which the script has its own handler keeps that handler. Call this in the main thread: Python cannot
+    From the first call on, SIGTERM, SIGUSR1 and a runtime's SIGINT no longer end this process; each produces a notice.
+    A signal for which the script has its own handler keeps that handler. Call this in the main thread: Python cannot
     handle signals in another.
     """
     global _notice
@@ -60,7 +60,7 @@ def exit_if_preempted() -> None:
 
 def _install() -> None:
     global _installed
-    Notice(0.0, "")  # the handler may interrupt an import: what it uses is imported before
+    Notice(0.0, "")  # the handler may interrupt an import, so what it uses is imported first
     try:
         for number in SIGNALS:
             if signal.getsignal(number) is signal.SIG_DFL:
@@ -104,7 +104,7 @@ def _runtime_notice() -> Notice | None:
 
 
 def _reset() -> None:
-    """Restore the default handlers in a forked child, such as a data loader's, which its parent ends by SIGTERM."""
+    """Restore the default handlers in a forked child, such as a data loader worker, which is ended with SIGTERM."""
     global _notice, _installed
     _notice, _installed = None, False
     for number in (*SIGNALS, signal.SIGINT):

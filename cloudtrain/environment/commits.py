@@ -1,7 +1,7 @@
-"""Commits of elastic training, as checkpoints know them.
+"""Numbers and keys of the commits of elastic training.
 
-A checkpoint names the last commit before it. From this follows which of a commit and it is newer. The commits
-that a later attempt of a job may need are next to its checkpoints.
+A checkpoint records the last commit before it, which shows whether another commit is newer than the checkpoint. The
+commits that a later attempt of a job may need are stored next to its checkpoints.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ _KEY = re.compile(r"elastic/[0-9a-f]{16}/run-\d+/(\d{12,})\.pt")
 
 
 class CommitNumber(NamedTuple):
-    """Numbers of one job are in the order in which its training got that far."""
+    """Within one job, the numbers are in the order of training progress."""
 
     run: int
-    """Of the script's calls of `elastic.run`, from 0."""
+    """The index of the script's call of `elastic.run`, from 0."""
     commit: int
-    """Of the run's commits, from 1; 0 is its start."""
+    """The number of the commit within that call, from 1; 0 is its start."""
 
 
 _newest = CommitNumber(0, 0)
@@ -30,18 +30,18 @@ def newest_commit() -> CommitNumber:
 
 
 def committed(number: CommitNumber) -> None:
-    """The state of this process is that of a commit."""
+    """Record that this process has the state of the commit ``number``."""
     global _newest
     _newest = number
 
 
 def restored(number: CommitNumber) -> None:
-    """The state of this process is that of a checkpoint, which was saved after this commit."""
+    """Record that this process has the state of a checkpoint that was saved after the commit ``number``."""
     committed(max(_newest, number))
 
 
 def commits_prefix(run: str, number: int) -> str:
-    """Of the commits of a job's call ``number`` of `elastic.run`; ``run`` is the hash of the identity of the job."""
+    """The key prefix of the commits of call ``number`` of `elastic.run`; ``run`` is the hash of the job's identity."""
     return f"elastic/{run}/run-{number}/"
 
 
@@ -50,6 +50,6 @@ def commit_key(prefix: str, commit: int) -> str:
 
 
 def commit_of(key: str) -> int | None:
-    """The number of the commit of elastic training that has this key; None if ``key`` is not a commit's."""
+    """The number of the commit of elastic training with this key; None if ``key`` is not that of a commit."""
     match = _KEY.fullmatch(key)
     return int(match[1]) if match else None

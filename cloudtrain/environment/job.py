@@ -104,15 +104,15 @@ def set_exit_policy(may_exit: Callable[[], bool] | None) -> None:
     """Decide when `exit_if_preempted` exits.
 
     Args:
-        may_exit: returns True on a rank that has saved for the notice; if ranks save together, on all of them at the
-            same step. None restores the default: rank 0 exits as soon as it has a notice, which ends the others.
+        may_exit: returns True on a rank that has saved because of the notice; if ranks save together, on all of them at
+            the same step. None restores the default: rank 0 exits as soon as it has a notice, which ends the others.
     """
     global _may_exit
     _may_exit = may_exit
 
 
 def may_exit(noticed: bool) -> bool:
-    """Whether this rank exits now; ``noticed`` is whether it has a notice."""
+    """Whether this rank may exit now; ``noticed`` is whether it has a notice."""
     return _may_exit() if _may_exit is not None else noticed and rank() == 0
 
 
@@ -120,11 +120,11 @@ _is_told_to_end = False
 
 
 def tell_to_end() -> None:
-    """SIGTERM has arrived, and does not end this process itself."""
+    """Record that SIGTERM has arrived, which does not end this process by itself."""
     global _is_told_to_end
     _is_told_to_end = True
 
 
 def is_told_to_end() -> bool:
-    """Whether SIGTERM has arrived: a notice may arrive ahead of it."""
+    """Whether SIGTERM has arrived. A notice may arrive before it."""
     return _is_told_to_end

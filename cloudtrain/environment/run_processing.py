@@ -1,7 +1,7 @@
 """Runs the script of a processing job: the entry point of the jobs that `cloudtrain.processing` starts.
 
-The script sees its inputs in the folders that its processor names, such as ``/opt/ml/processing/input``. When it has
-ended with exit status 0, what it left in the folders of its outputs is uploaded.
+The script finds its inputs in the folders that its processor names, such as ``/opt/ml/processing/input``. After the
+script has exited with status 0, the contents of its output folders are uploaded.
 """
 
 from __future__ import annotations
@@ -40,15 +40,15 @@ def main() -> None:
 
 
 def _link(folder: Path, target: Path) -> None:
-    """Make ``folder`` another name of ``target``."""
+    """Make ``folder`` a symbolic link to ``target``."""
     folder.parent.mkdir(parents=True, exist_ok=True)
     if folder.is_dir() and not folder.is_symlink():
-        folder.rmdir()  # an empty one, of the image
+        folder.rmdir()  # an empty folder from the image
     folder.symlink_to(target, target_is_directory=True)
 
 
 def _make_output(folder: Path, name: str | None) -> None:
-    """The folder of an output; that of an output without a destination is the job's folder ``output/data/NAME``."""
+    """Create the folder of an output. With ``name``, it is a link to the job's folder ``output/data/NAME``."""
     if name is None:
         folder.mkdir(parents=True, exist_ok=True)
         return

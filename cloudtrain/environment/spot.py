@@ -31,7 +31,7 @@ def spot_notice(endpoint: str | None = None) -> Notice | None:
     """The current notice, if any.
 
     Args:
-        endpoint: of the service. Default: ``AWS_EC2_METADATA_SERVICE_ENDPOINT``, else Amazon's address.
+        endpoint: the service's address. Default: ``AWS_EC2_METADATA_SERVICE_ENDPOINT``, else Amazon's address.
 
     Raises:
         OSError: the service does not answer, or its answer is invalid.
@@ -66,7 +66,7 @@ def _watch(on_notice: Callable[[Notice], None]) -> None:
 
 
 def _request(method: str, url: str, headers: Mapping[str, str]) -> str | None:
-    """The answer; None for 404. Never through a proxy: the service is local to the instance."""
+    """The response; None for 404. Never uses a proxy, because the service is local to the instance."""
     from urllib.error import HTTPError
     from urllib.request import ProxyHandler, Request, build_opener
 

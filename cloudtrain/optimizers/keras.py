@@ -18,7 +18,7 @@ __all__ = ["LAMB", "LARS"]
 
 
 class _Decaying:
-    """Makes weight decay part of the update; Keras decays before it. Precedes Keras's class in the MRO."""
+    """Makes weight decay part of the update; Keras decays before the update. Must precede Keras's class in the MRO."""
 
     weight_decay: float | None
 
@@ -63,7 +63,7 @@ class LARS(_Decaying, keras.optimizers.Optimizer):  # type: ignore[misc]
     def build(self, variables: Sequence[Any]) -> None:
         if not self.built:
             super().build(variables)
-            # named as in Keras's SGD, where callbacks find it to correct the momentum
+            # named as in Keras's SGD, so that callbacks that correct the momentum find it
             self.momentums = self.add_optimizer_variables(variables, "momentum")
 
     def update_step(self, gradient: Any, variable: Any, learning_rate: Any) -> None:
@@ -118,5 +118,5 @@ def _norm(tensor: Any) -> Any:
 
 
 def _ratio(above: Any, below: Any) -> Any:
-    """1 where one of them is zero."""
+    """``above / below``; 1 where either is zero."""
     return ops.where(ops.logical_and(above > 0, below > 0), above / below, ops.ones_like(above))

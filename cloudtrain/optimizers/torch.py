@@ -20,7 +20,7 @@ from cloudtrain.distributed.errors import InvalidArgument
 __all__ = ["LAMB", "LARS"]
 
 BATCH_BYTES = 64 << 20
-"""Parameters of this size together are updated by the same kernels. Larger batches would take more temporary memory."""
+"""Parameters of up to this total size share kernels. Larger batches would take more temporary memory."""
 
 
 class LARS(torch.optim.Optimizer):
@@ -140,7 +140,7 @@ class LAMB(torch.optim.Optimizer):
         return loss
 
     def _advanced(self, parameter: Tensor) -> dict[str, Any]:
-        """The state of ``parameter`` in this step."""
+        """The state of ``parameter``, with its step count increased by one."""
         state: dict[str, Any] = self.state[parameter]
         if not state:
             state["step"] = 0
@@ -184,9 +184,9 @@ def _evaluated(closure: Callable[[], Any] | None) -> Any:
 
 
 def _batches(optimizer: torch.optim.Optimizer) -> Iterator[tuple[list[Tensor], list[Tensor], dict[str, Any]]]:
-    """The parameters that have gradients, the gradients, and their group.
+    """Yield batches of parameters that have gradients, with the gradients and the parameter group.
 
-    Those of a batch are on one device, have one type, and are all of more than one dimension, or all of at most one.
+    The parameters of a batch are on one device and of one type; all have more than one dimension, or all at most one.
     """
     for group in optimizer.param_groups:
         alike: dict[Any, list[Tensor]] = {}
@@ -199,7 +199,7 @@ def _batches(optimizer: torch.optim.Optimizer) -> Iterator[tuple[list[Tensor], l
                     hint="Create the embedding with sparse=False.",
                 )
             kind = (parameter.device, parameter.dtype, parameter.grad.dtype, parameter.ndim > 1)
-            # Of subclasses, such as sharded tensors, not every operation takes a list.
+            # Not every operation takes a list of subclasses, such as sharded tensors.
             plain = type(parameter) in (Tensor, torch.nn.Parameter)
             alike.setdefault(kind if plain else parameter, []).append(parameter)
         for parameters in alike.values():
@@ -208,7 +208,7 @@ def _batches(optimizer: torch.optim.Optimizer) -> Iterator[tuple[list[Tensor], l
 
 
 def _portions(tensors: list[Tensor]) -> Iterator[list[Tensor]]:
-    """Consecutive tensors of at most `BATCH_BYTES`, or one."""
+    """Yield lists of consecutive tensors: each list has at most `BATCH_BYTES`, or a single larger tensor."""
     begin, size = 0, 0
     for number, tensor in enumerate(tensors):
         size += tensor.nbytes

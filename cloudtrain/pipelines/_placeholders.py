@@ -37,7 +37,7 @@ TEXTS = {
     "role": f"arn:aws:iam::123456789012:role/{_MARK}",
     "training_plan": f"arn:aws:sagemaker:us-east-1:123456789012:training-plan/{_MARK}",
 }
-"""Fields whose placeholder is a unique text, wherever the request has it. ``*`` is any name, ``[]`` any index."""
+"""Fields whose placeholder is a unique text, found wherever the request has it. ``*`` is any name, ``[]`` any index."""
 
 FIXED = {
     "instance_count": 2,  # a job of several hosts has the job secret; one host does not need it
@@ -78,7 +78,7 @@ FIXED = {
 """Fields whose placeholder is an ordinary value. The variable goes to the one place where the request has the field."""
 
 _NAMED = ("hyperparameters", "environment", "inputs", "tags")
-"""Fields whose keys are the user's names."""
+"""Fields whose keys are names that the user chooses."""
 
 _COUNT = "HyperParameters.sagemaker_processes_per_host"
 _ELSEWHERE = {
@@ -119,7 +119,7 @@ class Placeholders:
         """``fields`` with a placeholder for each variable.
 
         Raises:
-            InvalidJob: cloudtrain must know the value of a field before the pipeline runs.
+            InvalidJob: cloudtrain needs the value of a field before the pipeline runs.
         """
         return {name: self._replaced(value, _Place(name, name), fields) for name, value in fields.items()}
 
@@ -127,7 +127,8 @@ class Placeholders:
         """``body``, a CreateTrainingJob request, with the variables in their places.
 
         Args:
-            secrets: the secrets of the request. A variable with the name of a secret is none: only its name is stored.
+            secrets: the secrets of the request. A pipeline variable among them is not secret, because only its name is
+                stored.
         """
         restored: dict[str, Any] = self._restored(body)
         for name, value in secrets.items():
@@ -176,7 +177,7 @@ class Placeholders:
         return self._restored_text(value) if isinstance(value, str) else value
 
     def _restored_texts(self, values: Mapping[str, str]) -> dict[str, Any]:
-        """Hyperparameters are text in every request: a variable of another type is converted when it is known."""
+        """Hyperparameters are text in every request: a variable of another type is converted once it has a value."""
         return {
             name: self._restored_text(text, lambda found: found.to_string()) for name, text in values.items()
         }
@@ -194,7 +195,7 @@ class Placeholders:
 
 
 def _check_text(path: str, fields: Mapping[str, Any]) -> None:
-    """Raises InvalidJob for a text that cloudtrain must read, because of another field."""
+    """Raises InvalidJob if, because of another field, cloudtrain needs the text before the pipeline runs."""
     source = fields.get("source_dir")
     is_packed = is_variable(source) or str(source or "").startswith("s3://")
     if path == "entry_point" and not is_packed:
@@ -223,7 +224,7 @@ def _instance_type(path: str, variable: Any, fields: Mapping[str, Any]) -> str:
 
 
 def _put(body: dict[str, Any], place: _Place, variable: Any) -> None:
-    """Put ``variable`` where ``body`` has the value at ``place``."""
+    """Put ``variable`` into ``body``, at the position that corresponds to ``place``."""
     field = place.kind.replace("inputs.*", "inputs.{channel}").replace("[]", "[{0}]")
     *parents, last = _PLACES[field].split(".")
     found: Any = body

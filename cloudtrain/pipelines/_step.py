@@ -37,16 +37,16 @@ def TrainingStep(
 
     Arguments of the estimator, and its inputs, may be pipeline variables: parameters, ``Join``, ``JsonGet``, execution
     variables, and properties of other steps. The source is packed now, and uploaded when the pipeline's definition is
-    made. Its place depends on its content only, so that the pipeline's cache works.
+    made. Its URI depends only on its content, so that the pipeline's cache works.
 
     Args:
         name: the name of the step, of letters, digits and hyphens.
         estimator: describes the job.
         inputs: as for `Estimator.fit`.
         display_name: its name in the console.
-        description: of the step, for the console.
+        description: the step's description in the console.
         cache_config: the SDK's ``CacheConfig``.
-        depends_on: steps, or their names, that must have ended.
+        depends_on: steps, or their names, that must end before this one starts.
         retry_policies: the SDK's ``StepRetryPolicy`` objects.
 
     Returns:
@@ -54,7 +54,7 @@ def TrainingStep(
         ``properties.ModelArtifacts.S3ModelArtifacts``.
 
     Raises:
-        InvalidJob: an argument is wrong, or a pipeline variable where cloudtrain must know the value.
+        InvalidJob: an argument is wrong, or is a pipeline variable although cloudtrain needs its value.
         CloudtrainError: the SDK is not installed.
     """
     options = {
@@ -108,7 +108,7 @@ class _Training:
 
 
 def _without_key(submission: Submission) -> Submission:
-    """``submission`` whose uploads name no key: S3 encrypts them by their bucket's settings."""
+    """``submission`` without a key for its uploads, which S3 then encrypts according to their bucket's settings."""
     request, output = submission.request, dict(submission.request.body["OutputDataConfig"])
     del output["KmsKeyId"]
     return replace(
@@ -120,7 +120,7 @@ def _without_key(submission: Submission) -> Submission:
 
 @cache
 def _step_class() -> type[Any]:
-    """The class of our steps, below that of the installed SDK. It is made once, because ``isinstance`` needs one."""
+    """The class of our steps, derived from the installed SDK's. It is created once, so that ``isinstance`` works."""
     steps, properties = sdk_module("steps"), sdk_module("properties")
     base: Any = steps.ConfigurableRetryStep
 
@@ -137,7 +137,7 @@ def _step_class() -> type[Any]:
 
         @property
         def arguments(self) -> dict[str, Any]:
-            """The CreateTrainingJob request, without what depends on the run."""
+            """The CreateTrainingJob request, without the fields that depend on the run."""
             return dict(self._training.arguments)
 
         @property
@@ -146,7 +146,7 @@ def _step_class() -> type[Any]:
             return self._properties
 
         def to_request(self) -> dict[str, Any]:
-            """The step in the pipeline's definition. Uploads the source."""
+            """The step as part of the pipeline's definition. Uploads the source."""
             self._training.upload()
             request: dict[str, Any] = super().to_request()
             return {**request, **(self.cache_config.config if self.cache_config else {})}

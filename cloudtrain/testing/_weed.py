@@ -24,7 +24,7 @@ from cloudtrain.testing._account import S3Account
 START_TIMEOUT = 30.0
 """Seconds that the server has to respond. It usually takes about one."""
 START_ATTEMPTS = 3
-"""Each attempt uses other ports: another process may take one between the choice and the start."""
+"""Each attempt picks new ports, because another process may take one between the choice and the start."""
 STOP_TIMEOUT = 10.0
 """Seconds from SIGTERM to SIGKILL."""
 
@@ -163,7 +163,7 @@ def command(weed: str, data: Path, config: Path, ports: Sequence[int]) -> list[s
         "-s3.port.iceberg=0",
         "-s3.port.lance=0",
         # A web page in the user's browser can reach the loopback interface. Without these, SeaweedFS allows every page
-        # to read the answers, and the filer answers without keys.
+        # to read the responses, and the filer accepts requests without keys.
         "-disableHttp=true",
         *(f"-{service}.allowedOrigins=http://{HOST}:{ports[0]}" for service in ("s3", "filer")),
     ]

@@ -2,7 +2,7 @@
 
 Its state is in the folder ``s3`` of the user's state folder:
 
-- ``server.json``: endpoint, keys and data folder of the server that runs, or ran last;
+- ``server.json``: endpoint, keys and data folder of the running server, or of the one that ran last;
 - ``alive``: contains the server's process id; the server holds a lock on it as long as it lives;
 - ``starting``: locked by the process that starts or stops the server.
 """
@@ -44,7 +44,7 @@ class S3Daemon:
 
 
 def start_s3(data: Path | None = None, *, port: int = 0) -> tuple[S3Daemon, bool]:
-    """Start the server unless it runs. Returns it, and whether this call started it.
+    """Start the server unless it is running. Returns the server, and whether this call started it.
 
     The server keeps its keys from one start to the next. By default, it also keeps its data folder and, if free, its
     port.
@@ -77,7 +77,7 @@ def start_s3(data: Path | None = None, *, port: int = 0) -> tuple[S3Daemon, bool
 
 
 def stop_s3() -> bool:
-    """Stop the server. Returns False if it did not run. The server keeps its data and keys."""
+    """Stop the server. Returns False if it was not running. The server keeps its data and keys."""
     folder = _folder()
     with _locked(folder / "starting"):
         pid = _living(folder)
@@ -98,7 +98,7 @@ def stop_s3() -> bool:
 
 
 def running_s3() -> S3Daemon | None:
-    """The server, if it runs. Raises Unreachable if it runs but does not respond."""
+    """The server, if it is running. Raises Unreachable if it does not respond."""
     folder = _folder()
     deadline = time.monotonic() + ANSWER_TIMEOUT
     while True:
@@ -134,9 +134,9 @@ def _locked(path: Path) -> Iterator[int]:
 
 
 def _living(folder: Path) -> int | None:
-    """The process id of the server if it runs; 0 while it is being started.
+    """The process id of the server if it is running; 0 while it is being started.
 
-    Raises StorageError if it runs on another host that shares the folder.
+    Raises StorageError if it is running on another host that shares the folder.
     """
     try:
         descriptor = os.open(folder / "alive", os.O_RDWR)

@@ -13,7 +13,7 @@ from cloudtrain.spec import TrainingJob
 
 
 class FakePlatform:
-    """Keeps every request, and gives every job the outcome that it was made with.
+    """Keeps every request, and gives every job the outcome passed to the constructor.
 
     >>> platform = FakePlatform(logs=["[rank 0] loss=0.1"])
     >>> job = Estimator("train.py", platform=platform).fit()  # doctest: +SKIP
@@ -22,8 +22,8 @@ class FakePlatform:
     Args:
         status: the state of every job, from the start.
         logs: what every job printed.
-        failure: why every job failed; the status is then ``Failed``. A report of the class ``platform``, where
-            only the status shows it.
+        failure: why every job failed; the status is then ``Failed``. If only ``status`` is ``Failed``, jobs get a
+            report of the class ``platform``.
         model_data: the URI of every job's model.
     """
 
@@ -48,7 +48,7 @@ class FakePlatform:
         self._jobs: dict[str, JobDescription] = {}
 
     def render(self, job: TrainingJob) -> Request:
-        """The fields of the job themselves."""
+        """A request whose body is the fields of the job."""
         assert job.job_name, "a job is named before it is rendered"
         return Request(self.name, job.job_name, {**job.to_dict(), "environment": job.shown_environment})
 

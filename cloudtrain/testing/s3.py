@@ -48,7 +48,7 @@ class S3Server:
             raise
 
     def stop(self) -> None:
-        """Stop the server and wait for its end. Does nothing if it does not run."""
+        """Stop the server and wait until it has exited. Does nothing if it is not running."""
         if self._weed is None or self._folder is None:
             return
         if self._data is None:

@@ -1,6 +1,7 @@
 """The common part of `cloudtrain.distributed.keras` and `cloudtrain.distributed.tensorflow.keras`.
 
-``__all__`` is the list of names that both export. `load_model_with` builds the function that depends on the Keras.
+``__all__`` is the list of names that both export. `load_model_with` builds the function that depends on the version of
+Keras.
 """
 
 from __future__ import annotations

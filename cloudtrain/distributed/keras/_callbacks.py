@@ -25,7 +25,8 @@ OF_THE_OPTIMIZER: Any = object()
 class BroadcastGlobalVariablesCallback:
     """Overwrites the weights and the optimizer's variables with the root's, after the first batch.
 
-    Before the first batch, the optimizer may not have variables. Random seeds, as of dropout, are not overwritten.
+    Before the first batch, the optimizer may not have variables. Random seeds, such as those of dropout, are not
+    overwritten.
 
     Args:
         root_rank: The rank whose variables all ranks receive.

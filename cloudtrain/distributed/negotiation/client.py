@@ -123,7 +123,7 @@ class NegotiationClient:
         self._cycle = cycle
         self._pending: dict[tuple[int, str], Negotiation] = {}
         self._held_names: dict[tuple[int, str], float] = {}
-        """When settled operations were requested that the script has not waited for."""
+        """The request times of settled operations that the script has not waited for."""
         self._unnamed: dict[int, int] = {}
         """The number of unnamed operations so far, by process set."""
         self.lost: dict[int, str] = {}
@@ -135,7 +135,7 @@ class NegotiationClient:
         self.sequence_numbers = SequenceNumbers()
         """The collectives that this rank launched without negotiation."""
         self.layer_numbers = SequenceNumbers()
-        """Those inside layers: their order among the others may differ between ranks."""
+        """The collectives inside layers, whose order among the others may differ between ranks."""
         self.closed = threading.Event()
         self._asking = threading.Lock()
 
@@ -151,8 +151,8 @@ class NegotiationClient:
         """Wait, without a timeout, until all ranks have joined. Returns the rank that joined last.
 
         Args:
-            contribute: called periodically, to take part in collectives launched without negotiation. Returns
-                whether it has.
+            contribute: called periodically, to take part in collectives launched without negotiation. Returns whether
+                it took part in any.
         """
         responses: list[CollectiveResponse] = []
         request = CollectiveRequest(JOIN, JOIN, per_rank=list(self._unnamed.items()))
@@ -249,7 +249,7 @@ class NegotiationClient:
         return pending.result()
 
     def release(self, pending: Negotiation) -> None:
-        """Free the operation's name: the script knows that the operation is done."""
+        """Free the operation's name, because the script has seen that the operation is done."""
         self._held_names.pop((pending.request.set_id, pending.request.key), None)
 
     def deliver(self, response: CollectiveResponse) -> None:
@@ -340,7 +340,7 @@ class SequenceNumbers:
             return self.count
 
     def carry(self, number: int, work: Work) -> None:
-        """Launch ``number`` is complete when ``work`` is: not when a wait returns, which on a GPU may be earlier."""
+        """Record that launch ``number`` completes with ``work``; on a GPU, a wait for it may return earlier."""
         with self._lock:
             index = number - self._first()
             if index >= 0:
@@ -356,7 +356,7 @@ class SequenceNumbers:
         """The number and label of the oldest launch, if it has been in flight for at least ``seconds``."""
         before = time.monotonic() - seconds
         with self._lock:
-            # A GPU is queried only about what is old: another thread may be capturing a CUDA graph.
+            # Query a GPU only about old launches, because another thread may be capturing a CUDA graph.
             while self._in_flight and self._in_flight[0].since <= before:
                 if not self._in_flight[0].is_completed():
                     return self._first(), self._in_flight[0].label
@@ -364,7 +364,7 @@ class SequenceNumbers:
         return None
 
     def carried(self) -> bool:
-        """Whether a work carries out a launch that is not complete."""
+        """Whether there is work for a launch that is not complete."""
         with self._lock:
             self._drop_completed()
             return any(launch.work is not None for launch in self._in_flight)
@@ -377,9 +377,9 @@ class SequenceNumbers:
             return {"at": self._label, "launched": self.count, "joins": self.joins, "in flight": specs}
 
     def missing(self, position: dict[str, Any]) -> Iterator[Any]:
-        """The specs of what another rank at ``position`` has launched before it joins, and this rank has not.
+        """The specs of what another rank at ``position`` has launched before it joins, and this rank has not launched.
 
-        A rank learns of the end of a join before another does. What it launches then is for both of them again.
+        One rank may learn of the end of a join before another does. Its launches from then on involve both.
         """
         if position["joins"] != self.joins:
             return

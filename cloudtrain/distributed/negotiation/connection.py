@@ -45,7 +45,7 @@ NAMED = 0
 ATTEMPT_SECONDS = 5.0
 RETRY_SECONDS = 0.05
 REST_SECONDS = 0.001
-"""How long the background thread sleeps while another thread reads, and how soon after it the background resumes."""
+"""How long the background thread sleeps while another thread reads, and how soon it resumes after that."""
 
 
 class Client(Protocol):
@@ -55,7 +55,7 @@ class Client(Protocol):
         """Take a response to this rank; called in order."""
 
     def lose(self, rank: int, why: str, died: bool = True) -> None:
-        """A rank has ended."""
+        """Record that a rank has ended."""
 
     def position(self) -> Any:
         """This rank's position (see `SequenceNumbers.position`)."""
@@ -65,7 +65,7 @@ class CoordinatorConnection:
     """Sends requests to the coordinator and handles its messages, for ``client``.
 
     Raises:
-        NotAuthenticated: it does not know the key.
+        NotAuthenticated: the coordinator does not have the key.
         OSError: the coordinator is unreachable.
     """
 
@@ -186,7 +186,7 @@ def _connect(address: Address, key: bytes, deadline: float) -> socket.socket:
     """A connection to the coordinator, once both ends have proved themselves.
 
     Raises:
-        NotAuthenticated: the other end does not know the key.
+        NotAuthenticated: the other end does not have the key.
         OSError: no process listens, or the deadline has passed.
     """
     while True:
@@ -194,7 +194,7 @@ def _connect(address: Address, key: bytes, deadline: float) -> socket.socket:
         try:
             prove(connection, key, PURPOSE, min(deadline, time.monotonic() + ATTEMPT_SECONDS))
             return connection
-        except OSError:  # others filled the gate: try again
+        except OSError:  # other connections filled the gate: retry
             connection.close()
             if time.monotonic() > deadline:
                 raise
@@ -228,8 +228,8 @@ class Reader:
 
     Args:
         read: waits for input for at most the given number of seconds and handles it; False ends the reader.
-        name: of the background thread.
-        spin: seconds for which a thread that waits looks for input before it sleeps (see `spin_seconds`).
+        name: the name of the background thread.
+        spin: seconds for which a waiting thread polls for input before it sleeps (see `spin_seconds`).
     """
 
     def __init__(self, read: Callable[[float], bool], name: str, spin: float = 0.0) -> None:
@@ -260,7 +260,7 @@ class Reader:
         return True
 
     def stop(self) -> None:
-        """Start no further read. The caller makes a read in progress return, by some input."""
+        """Start no further read. The caller must provide some input to make a read in progress return."""
         self._running = False
         if threading.current_thread() is not self._thread:
             self._thread.join()

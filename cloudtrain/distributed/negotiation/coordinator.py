@@ -60,10 +60,10 @@ class Coordinator:
 
     Args:
         listener: a listening socket; `close` closes it.
-        key: ranks prove that they know it.
+        key: ranks prove that they have it.
         size: the number of ranks.
         combine: see `Matcher`.
-        client: of rank 0 itself.
+        client: the client of rank 0 itself.
         timeout: seconds that an operation may wait for ranks.
         warn_after: seconds after which a waiting operation is logged.
         spin: see `Reader`.
@@ -159,7 +159,7 @@ class Coordinator:
         if not events and not timeout:
             return True
         with self._turn():
-            # Read all of them, then answer: what the ranks request at the same time takes one message to each of them.
+            # Read from all ranks before responding: simultaneous requests then take one message to each rank.
             ended = [
                 key.data
                 for key, _ in events
@@ -179,7 +179,7 @@ class Coordinator:
 
     @contextlib.contextmanager
     def _turn(self) -> Iterator[None]:
-        """Holds the lock, and sends at its end; last to rank 0, so that the others do not wait for its start."""
+        """Hold the lock, and send messages at the end; to rank 0 last, so that the others do not wait for it."""
         with self._lock:
             self._turns += 1
             try:
@@ -235,7 +235,7 @@ class Coordinator:
             request = unpack_request(content, payload)
             self._respond(self._matcher.announce(peer.rank, request, time.monotonic()))
         elif kind == TIME:
-            peer.send(pack(TIME, [content, clock()]))  # immediately: it is about the time
+            peer.send(pack(TIME, [content, clock()]))  # immediately, because it measures time
         elif kind == ASK_POSITIONS:
             self._askers.append((time.monotonic() + POSITION_SECONDS, peer.rank))
             self._ask_positions()
@@ -268,7 +268,7 @@ class Coordinator:
             if rank == 0:
                 self._own.append(response)
             elif rank in self._ranks:
-                if response is not last:  # most ranks get the same
+                if response is not last:  # most ranks get the same response
                     last, packed = response, pack_response(response)
                 self._send(self._ranks[rank], packed)
 
@@ -285,7 +285,7 @@ class Coordinator:
     def _ask_positions(self) -> None:
         now = time.monotonic()
         if now - self._asked_at < POSITION_SECONDS:
-            return  # the answers to the last question are still coming
+            return  # the answers to the last request are still arriving
         self._asked_at = now
         self._positions = {0: self._client.position()}
         for peer in self._ranks.values():

@@ -119,7 +119,7 @@ class Matcher:
         joined = [rank for rank in absent if rank in self._joined]
         if len(joined) < len(absent):
             return []
-        # Not before all ranks are here: the last one must receive the error too.
+        # Compared only once all ranks have sent a request, because the last one must receive the error, too.
         error = _disagreement(op.requests)
         if error:
             return self._fail(key, error)
@@ -220,7 +220,7 @@ def _disagreement(requests: dict[int, CollectiveRequest]) -> str:
 
 
 def _equal(one: Any, other: Any) -> bool:
-    """A factor may be nan, which is the same as nan here."""
+    """Equality for which nan equals nan, because a factor may be nan."""
     return bool(one == other or (one != one and other != other))
 
 

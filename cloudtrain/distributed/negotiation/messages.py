@@ -30,9 +30,9 @@ OPEN_LAYER_GROUP = "open_layer_group"
 HELLO, REQUEST, RESPONSE, TIME, BYE, LOST = "hello", "request", "response", "time", "bye", "lost"
 ASK_POSITIONS, POSITION, ALL_POSITIONS = "ask positions", "position", "all positions"
 NUMBERS = "numbers"
-"""Kinds of messages. `NUMBERS` replaces requests or responses that both ends know."""
+"""Kinds of messages. `NUMBERS` replaces requests or responses that have a number on both ends."""
 READ_BYTES = 1 << 16
-"""How much is read at a time. For more, ``recv`` would map memory and return it with every call."""
+"""The most that is read at a time. With more, ``recv`` would map and unmap memory in every call."""
 
 
 @dataclass(frozen=True)
@@ -70,7 +70,7 @@ class CollectiveRequest:
 def described(
     shapes: list[list[Any]], types: list[str], how: ScaledOp | None = None, **more: Any
 ) -> dict[str, Any]:
-    """`CollectiveRequest.must_match` of an operation on tensors. That of a single tensor has no lists of them."""
+    """`CollectiveRequest.must_match` of an operation on tensors. A single tensor has no lists of shapes and types."""
     one = len(types) == 1
     facts: dict[str, Any] = {"shape": shapes[0] if one else shapes, "type": types[0] if one else types}
     if how is not None:
@@ -111,7 +111,7 @@ class CollectiveResponse:
     number: int | None = None
     """The request's number, which may replace it from now on."""
     known: bool = False
-    """Whether all ranks know the number, so that it may replace the response."""
+    """Whether all ranks have received the number before, so that it may replace the response."""
 
 
 Message = tuple[str, Any, "bytes | None"]
@@ -183,7 +183,7 @@ def pack_numbers(numbers: Sequence[int]) -> bytes:
 
 
 def pack_number(number: int, payload: bytes | None) -> bytes:
-    """The message that replaces one request or response. With data, the number is its text: no JSON is as short."""
+    """The message that replaces one request or response. With data, the number replaces the text, to be short."""
     if payload is None:
         return pack_numbers([number])
     return _HEADER.pack(_NUMBER.size, len(payload)) + _NUMBER.pack(number) + payload
@@ -214,7 +214,7 @@ def unpack_response(content: Sequence[Any], payload: bytes | None) -> Collective
 
 
 MOST_NUMBERS = 1 << 14
-"""Requests after these are sent in full."""
+"""The most requests that get a number; all others are sent in full."""
 
 
 class _Numbers:
@@ -223,10 +223,10 @@ class _Numbers:
     def __init__(self) -> None:
         self._numbers: dict[bytes, int] = {}
         self._latest: dict[tuple[int, str], tuple[CollectiveRequest, int]] = {}
-        """The request of each key that was last found: comparing takes less time than packing."""
+        """The last request found for each key, because comparing takes less time than packing."""
 
     def find(self, request: CollectiveRequest) -> tuple[int | None, bytes]:
-        """The number of ``request``, and its bytes without its data; they are empty if a comparison found it."""
+        """The number of ``request``, and its bytes without its data; the bytes are empty if a comparison found it."""
         key = request.set_id, request.key
         latest, number = self._latest.get(key, (None, 0))
         if (
@@ -250,7 +250,7 @@ class AssignedNumbers(_Numbers):
 
     This is the response cache of Horovod. The coordinator assigns a number to a request that was agreed on before, and
     announces it with the response. All ranks of the process set get that response, and a rank has one operation of a
-    name at a time, so every rank knows the numbers that it receives.
+    name at a time, so no rank receives a number that was not announced to it.
     """
 
     def __init__(self) -> None:
@@ -258,7 +258,7 @@ class AssignedNumbers(_Numbers):
         self._requests: list[CollectiveRequest] = []
         """By number."""
         self._seen: set[bytes] = set()
-        """Requests without a number: names such as ``loss at step 7`` occur once, and need none."""
+        """Requests that have occurred once. Names such as ``loss at step 7`` never repeat, and need no number."""
 
     def request(self, number: int, payload: bytes | None = None) -> CollectiveRequest:
         """The request that a number with this data replaces. Raises ValueError if there is no such number."""
@@ -288,7 +288,7 @@ class AssignedNumbers(_Numbers):
 
 
 class KnownNumbers(_Numbers):
-    """The `AssignedNumbers` that a rank knows."""
+    """The part of the `AssignedNumbers` that a rank has received."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -326,7 +326,7 @@ class KnownNumbers(_Numbers):
         return [CollectiveResponse(response.set_id, response.key, payload=payload) for response in found]
 
     def _answer(self, response: CollectiveResponse, number: int | None) -> None:
-        """``response`` answers the request of its key, which may have a ``number``."""
+        """Mark the request that ``response`` answers as answered, and record its ``number`` if it has one."""
         packed = self._unanswered.pop((response.set_id, response.key), None)
         if packed is not None and number is not None and response.request is None:
             self._numbers[packed] = number

@@ -3,8 +3,8 @@
 If the launcher does not set the address, rank 0 publishes it, with a fresh secret of the ranks, in a file that only its
 user can read, and the other ranks wait for it. For ranks of one host the file is in mpirun's session directory, or else
 in a folder of the user, named after the parent. For those of a Slurm step it is in the user's state folder, named after
-the step's start: a step that was requeued, or a second program of the same step, does not find the file of an earlier
-one. Once all ranks have signed in, it is removed.
+the step's start, so that a requeued step, or a second program of the same step, does not find an earlier file. The file
+is removed once all ranks have signed in.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ NO_SECRET = (
 
 
 STEPS_FOLDER = "steps"
-"""In the state folder."""
+"""The folder for these files, in the state folder."""
 POLL_SECONDS = 0.02
 DISCARD_PORT = 9
 """Nothing is sent to it: it only lets the kernel choose a route."""
@@ -76,8 +76,8 @@ def connect(
 ) -> None:
     """Connect ``client`` to the coordinator. All ranks call it.
 
-    The store has rank 0's address, and nothing that is secret: rank 0 and the other rank prove to each other that they
-    know the secret of the ranks (`find_secret`). Only if ranks on several machines were not given one, rank 0 puts one
+    The store holds rank 0's address, and nothing secret: rank 0 and each other rank prove to each other that they have
+    the secret of the ranks (`find_secret`). Only if ranks on several machines were given no secret, rank 0 puts one
     into the store, and warns.
 
     Args:
@@ -85,7 +85,7 @@ def connect(
         start_timeout: seconds to wait for the connection.
 
     Raises:
-        CollectiveError: rank 0 is unreachable, or does not know the secret.
+        CollectiveError: rank 0 is unreachable, or does not have the secret.
     """
     spin = spin_seconds(world.local_size)
     secret = ranks_secret(os.environ) or published_secret() or find_secret(world.on_one_machine)
@@ -153,7 +153,7 @@ def _listen(host: str) -> tuple[socket.socket, Address]:
 
 
 def _listen_here(name: str) -> tuple[socket.socket, Address]:
-    """Listen for ranks of this machine: at a name where there are such sockets, which take less time than TCP."""
+    """Listen for ranks of this machine, on a named socket where the system has them, because it is faster than TCP."""
     try:
         return listen(name, BACKLOG), (name, NAMED)
     except OSError:
@@ -170,8 +170,8 @@ class Master:
 
 
 _known: tuple[Path, Master] | None = None
-"""The file, and the master that this process has published there or read. It stays the same for a second ``init``,
-which uses the same store."""
+"""The file, and the master that this process has published in it or read from it. A second ``init`` keeps it, because
+it uses the same store."""
 _published: Path | None = None
 
 
@@ -211,7 +211,7 @@ def published_secret() -> str:
 
 
 def all_have_read() -> None:
-    """Remove the file: every rank has signed in. On ranks that have not published it, nothing happens."""
+    """Remove the file, because every rank has signed in. Does nothing on ranks that have not published it."""
     global _published
     if _published:
         with contextlib.suppress(OSError):
@@ -275,7 +275,7 @@ def _read(world: World, path: Path, timeout: float, hint: str) -> Master:
 
 
 def free_port(address: str) -> int:
-    """A port that is free at ``address``, which is this machine's. Empty: at all addresses."""
+    """A port that is free at ``address`` of this machine; if ``address`` is empty, at all addresses."""
     with socket.socket() as probe:
         probe.bind((address, 0))
         port: int = probe.getsockname()[1]
@@ -285,7 +285,7 @@ def free_port(address: str) -> int:
 def own_address(environ: Mapping[str, str]) -> str:
     """The address at which the other nodes of the step reach this one: that of the route to ``srun``.
 
-    If ``srun`` runs on this node, its address is already the one that the nodes use. Otherwise, the name of the node.
+    If ``srun`` runs on this node, its address is already the one that the nodes use. Without a route, the node's name.
     """
     with contextlib.suppress(OSError, KeyError):
         launcher = environ["SLURM_LAUNCH_NODE_IPADDR"]

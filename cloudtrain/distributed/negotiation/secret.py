@@ -22,7 +22,7 @@ from cloudtrain.errors import StorageError
 from cloudtrain.link.secret import RANKS_FILE, RANKS_VARIABLE, derive, fresh_secret, ranks_secret
 
 SECRET_BYTES = 1024
-"""More than a secret has."""
+"""The most that is read of a file, which is longer than any secret."""
 
 
 def find_secret(one_machine: bool, environ: Mapping[str, str] = os.environ) -> str:
@@ -35,7 +35,7 @@ def find_secret(one_machine: bool, environ: Mapping[str, str] = os.environ) -> s
 
 
 def session_key(secret: str, purpose: str, session: str) -> bytes:
-    """The key for one purpose between an ``init`` and its ``shutdown``: what was recorded earlier does not fit it.
+    """The key for one purpose, from ``init`` to ``shutdown``, so that messages recorded earlier are useless.
 
     Args:
         session: chosen at random by rank 0. Not a secret: with a wrong one, the ranks do not find one another.
@@ -67,15 +67,15 @@ def _secret_of_user() -> str:
 
 
 def _create(path: Path) -> str:
-    """Write a new secret, unless another rank is faster. Returns the one that is there. Raises OSError."""
+    """Write a new secret, unless another rank is faster. Returns the secret in the file. Raises OSError."""
     with _temporary(path, fresh_secret()) as temporary, contextlib.suppress(FileExistsError):
-        os.link(temporary, path)  # a file that is there is complete
+        os.link(temporary, path)  # so that the file is complete as soon as it exists
     return read_private(path)
 
 
 @contextlib.contextmanager
 def _temporary(path: Path, text: str) -> Iterator[Path]:
-    """A new file next to ``path``, which is removed unless it has another name by then. Raises OSError."""
+    """A new file next to ``path``. Its name is removed at the end; a link to it stays. Raises OSError."""
     temporary = path.with_name(f"{path.name}.{os.urandom(8).hex()}")
     try:
         with open(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
@@ -87,7 +87,7 @@ def _temporary(path: Path, text: str) -> Iterator[Path]:
 
 
 def read_private(path: Path) -> str:
-    """A file's content; empty if there is no file. Raises OSError, or CollectiveError if others could know it."""
+    """A file's content; empty if there is no file. Raises OSError, or CollectiveError if others could have read it."""
     try:
         descriptor = os.open(path, READ_REGULAR)
     except FileNotFoundError:

@@ -1,6 +1,6 @@
 """The base class of the backends, the handle of a running collective, and the arrays that backends take.
 
-Those are contiguous arrays of numbers in native byte order.
+Backends take contiguous arrays of numbers in native byte order.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from cloudtrain.observe.heartbeat import enter_collective, leave_collective
 Array = npt.NDArray[Any]
 
 _ACCUMULATORS = {"bool": "uint8", "float16": "float32", "bfloat16": "float32"}
-"""Types that neither MPI nor C can reduce, and the types used in their place."""
+"""Types that neither MPI nor C can reduce, and the types used instead."""
 
 
 def as_array(value: Any) -> Array:
@@ -66,7 +66,7 @@ def is_extension(dtype: np.dtype[Any]) -> bool:
 
 
 def to_wire(array: Array) -> Array:
-    """Return ``array`` itself if it is contiguous and in native byte order, else such a copy."""
+    """Return ``array`` itself if it is contiguous and in native byte order, else a copy that is."""
     dtype = array.dtype if array.dtype.isnative else array.dtype.newbyteorder("=")
     return array.astype(dtype, order="C", copy=False)
 

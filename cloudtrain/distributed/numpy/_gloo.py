@@ -42,7 +42,7 @@ _WIDER = {"bool": "uint8", "uint16": "int32", "uint32": "int64"}
 
 
 class GlooBackend(Backend):
-    """`Backend` on ``torch.distributed``. Reuses the ranks if the script has already initialized torch's."""
+    """`Backend` on ``torch.distributed``. Reuses the ranks of `cloudtrain.distributed.torch` if it is initialized."""
 
     name = "gloo"
 

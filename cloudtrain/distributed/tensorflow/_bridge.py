@@ -182,8 +182,9 @@ def waiting_function(
 
     if _has_program_order():
         return list(tf.numpy_function(run, list(tensors), list(types)))
-    # A dataset, because its thread pool is the only one that a graph can have. All datasets of the same types share one
-    # function, which finds its own by a number: a session handles every function of its graph at each new operation.
+    # Uses a dataset, because nothing else in a graph can have its own thread pool. All datasets of the same
+    # types share one graph function, which finds the Python function by its number: a session processes every function
+    # of its graph at each new operation.
     number = next(_numbers)
     _by_number[number] = run
     graph = _outermost(tf.compat.v1.get_default_graph())
@@ -257,7 +258,7 @@ def choose_without_xla(keras: Any) -> None:
     For all models, because a custom ``train_step`` may use a tape, or other optimizers than the model's. tf_keras never
     chooses XLA.
     """
-    # In the class that defines it: Keras does not call what a subclass overrides when it loads a model.
+    # Patches the class that defines it, because Keras does not call an override in a subclass when it loads a model.
     owner = next(base for base in keras.Model.__mro__ if "compile" in vars(base))
     original = owner.compile
     parameters = list(inspect.signature(original).parameters.values())

@@ -102,7 +102,7 @@ def shutdown() -> None:
 
 
 def gpus_for(tensors: Sequence[Any], process_set: ProcessSet) -> GpuCollectives | None:
-    """Return what reduces ``tensors`` on GPUs; None to reduce in host memory. Raises InvalidArgument."""
+    """Return the object that reduces ``tensors`` on GPUs; None to reduce in host memory. Raises InvalidArgument."""
     if _gpus is None or in_host_memory(tensors):
         return None
     if process_set.size() != hvd.size():

@@ -31,7 +31,7 @@ def no_op() -> None:
 
 
 def _custom_gradient(function: Callable[..., Any]) -> Callable[..., Any]:
-    """``tf.custom_gradient``, which takes a third of the time of a small collective, only where a tape may record."""
+    """Apply ``tf.custom_gradient`` only where a tape may record: it takes a third of the time of a small collective."""
 
     def call(*given: Any) -> Any:
         if tf.executing_eagerly() and not could_possibly_record():
@@ -126,7 +126,7 @@ def broadcast_tensor(tensor: Any, root_rank: int, name: str | None, process_set:
 
 
 def exchange_rows(tensor: Any, splits: Any, name: str | None, process_set: ProcessSet) -> tuple[Any, Any]:
-    """Return the rows from every rank and their counts (int32). The gradient returns to the source of its rows."""
+    """Return the rows from every rank and their counts (int32). Gradients are sent back to where the rows came from."""
 
     def alltoall(arrays: list[Array]) -> Sequence[Array]:
         rows, counts = hvd.alltoall(*arrays, name=name, process_set=process_set)

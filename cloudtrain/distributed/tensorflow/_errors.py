@@ -1,8 +1,9 @@
-"""Errors of operations on tensors: of one class in eager mode, while a graph is made, and while it runs.
+"""Errors of operations on tensors: of the same class in eager mode, while a graph is built, and while it runs.
 
 An error has cloudtrain's class and TensorFlow's, for scripts that catch either. TensorFlow keeps only the text of an
-error that is raised while a graph runs, and raises its own error with that text. Sessions and AutoGraph make an error
-again from its class and a longer text. So we remember cloudtrain's errors, and recognise them in the text.
+error that is raised while a graph runs, and raises its own error with that text. Sessions and AutoGraph construct an
+error a second time, from its class and a longer text. Therefore this module keeps cloudtrain's latest errors, and
+recognises them in the text.
 """
 
 from __future__ import annotations
@@ -59,7 +60,7 @@ def remembered_errors() -> Iterator[None]:
 
 
 class _TensorFlowError(CloudtrainError):
-    """An error that has a class of TensorFlow, too. TensorFlow and AutoGraph make it again, with their arguments."""
+    """An error that also has a class of TensorFlow. TensorFlow and AutoGraph recreate it with their arguments."""
 
     message = ""  # makes it assignable: OpError defines a property
     kind: type[CloudtrainError]
@@ -108,7 +109,7 @@ def _class_for(kind: type[CloudtrainError], raised: type[Any] | None = None) -> 
 
 
 def _recognise(cls: Any, *args: Any, **keywords: Any) -> Any:
-    """``__new__`` of `_OF_GRAPHS`: an error of the class that the remembered error with this text has."""
+    """``__new__`` of `_OF_GRAPHS`: creates an error with the class of the remembered error that has this text."""
     text = str(args[2]) if cls in _OF_GRAPHS and len(args) > 2 else ""
     known = next((one for one in _latest() if f"{type(one).__name__}: {one.message}" in text), None)
     return Exception.__new__(cls if known is None else _class_for(type(known), cls), *args)

@@ -45,7 +45,7 @@ class GradientReducer:
     compares_weights: bool = False
     """Whether to warn, at the second step, of weights that differ between ranks."""
     awaits_broadcast: bool = False
-    """Whether a callback will broadcast the weights: steps count from then on."""
+    """Whether a callback has yet to broadcast the weights; steps are counted from then on."""
     _steps: int = 0
     _counted_with: Any = None
     _local: dict[int, Any] = field(default_factory=dict)
@@ -83,7 +83,7 @@ class GradientReducer:
         own = [results[n] for n in numbers]
         if self.sparse_as_dense:
             own = [tf.convert_to_tensor(one) for one in own]
-        # Equal shapes alone would let the gradients of two variables be added.
+        # If only shapes had to match, the gradients of different variables could be added.
         without = [n for n, gradient in enumerate(results) if gradient is None]
         must_match = {"variables without a gradient (by number)": without} if without else {}
         for n, reduced in zip(numbers, self._reduced(own, must_match, [variables[n] for n in numbers])):
@@ -136,7 +136,7 @@ class GradientReducer:
                 )
                 for n, one in zip(numbers, reduced):
                     results[n] = one
-        if compares and not in_graph:  # not above: in eager mode, a tape there records what is read
+        if compares and not in_graph:  # in eager mode, a tape would record what `ended` reads
             self._count_step(variables)
         return results
 
@@ -144,7 +144,7 @@ class GradientReducer:
         if self.awaits_broadcast:
             return
         backend = numpy_context.current()
-        self._steps = self._steps + 1 if self._counted_with is backend else 1  # 1 again after a reset
+        self._steps = self._steps + 1 if self._counted_with is backend else 1  # back to 1 after a reset
         self._counted_with = backend
         if self._steps == 2:  # loops broadcast the weights after the first step
             warn_of_different_weights(variables, self.name, self.process_set)
@@ -153,7 +153,7 @@ class GradientReducer:
 def warn_of_different_weights(variables: Sequence[Any], name: str, process_set: ProcessSet) -> None:
     """Compare the bits of ``variables`` between the ranks of ``process_set``, which all call this.
 
-    A warning and not an error: Horovod trains such models too.
+    Only warns, because Horovod trains models with different weights, too.
     """
     arrays = [np.ascontiguousarray(variable.numpy()) for variable in variables]
     sums = np.array([zlib.crc32(array.view(np.uint8).data) for array in arrays])
@@ -194,7 +194,7 @@ class GradientAccumulator:
         self._passes = passes
         self._average = average
         self._sums: dict[int, Any] = {}
-        """Dense variables by index of the gradient: the number of slices differs between steps."""
+        """Dense variables by index of the gradient. They are not slices, whose number differs between steps."""
         self.counter: Any = None
         """A variable that counts the steps since the last sum; None before the first step."""
 

@@ -5,7 +5,7 @@ tensors have the same type and shape on all ranks.
 
 All functions raise NotInitialized before ``init``, InvalidArgument (also a tf.errors.InvalidArgumentError and a
 ValueError) for an invalid argument, and CollectiveError (also a tf.errors.FailedPreconditionError) if the ranks
-disagree, if a rank died, or if a rank did not call the operation in time. What a graph raises when it runs has these
+disagree, if a rank died, or if a rank did not call the operation in time. Errors raised while a graph runs have these
 classes, too.
 """
 
@@ -134,10 +134,11 @@ def reduce_group(
     then: Callable[[], None] = no_op,
     must_match: Mapping[str, Any] | None = None,
 ) -> list[Any]:
-    """`grouped_allreduce` that calls ``then`` in the thread that waited; never, if GPUs reduce.
+    """`grouped_allreduce` that calls ``then`` in the thread that waited, except where GPUs reduce.
 
     Args:
-        must_match: What else must be the same on all ranks. Not compared between GPUs. For slices, a part of the name.
+        must_match: What else must be the same on all ranks. Not compared between GPUs. For slices, it becomes part of
+            the name.
     """
     results = [one if isinstance(one, tf.IndexedSlices) else tf.convert_to_tensor(one) for one in tensors]
     sparse = [n for n, one in enumerate(results) if isinstance(one, tf.IndexedSlices)]
@@ -296,7 +297,7 @@ def _gather_slices(
     parts = placed([part for one in slices for part in (one.values, one.indices)], device)
     matched = operation_name(name, "allreduce", parts)
     joined = gather_tensors(parts, None if matched is None else f"{matched} (slices)", process_set, then)
-    if op == Average:  # as in Horovod, fractions also of integers
+    if op == Average:  # as in Horovod, integers become fractions, too
         joined[::2] = [values / tf.cast(process_set.size(), values.dtype) for values in joined[::2]]
     return [
         tf.IndexedSlices(values, indices, one.dense_shape)

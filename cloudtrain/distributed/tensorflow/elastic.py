@@ -91,7 +91,7 @@ class _Variables:
 
 
 def _tensor(value: Any) -> Any:
-    """A tensor, which can be handed over to other hosts. An array of a type that torch lacks stays one."""
+    """A tensor, which can be handed over to other hosts. An array of a type that torch lacks stays an array."""
     try:
         return torch.tensor(value)
     except TypeError:

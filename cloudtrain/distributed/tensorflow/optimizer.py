@@ -87,7 +87,7 @@ def distribute(optimizer: Any, reducer: GradientReducer, passes: int, average_pa
         average_passes: Whether to divide that sum by ``passes``.
 
     Raises:
-        InvalidArgument: It is not an optimizer of a Keras on TensorFlow, or is already distributed.
+        InvalidArgument: The optimizer is not one of Keras on TensorFlow, or is already distributed.
     """
     base = type(optimizer)
     if isinstance(optimizer, Distributed):
@@ -262,7 +262,7 @@ class _DistributedV1(tf.compat.v1.train.Optimizer):  # type: ignore[misc]
 def _skip_steps_together(scaling: Any) -> None:
     """Make a Keras 3 ``LossScaleOptimizer`` around a distributed optimizer skip the steps that any rank has to skip.
 
-    ``compile`` makes one for a model of mixed_float16. Ranks that skip alone would leave the others waiting.
+    ``compile`` adds one to a model of mixed_float16. A rank that skipped a step alone would leave the others waiting.
     """
     original = scaling.check_finite
     if hasattr(original, "__wrapped__"):

@@ -1,4 +1,4 @@
-"""Variables and objects from one rank to all, so that all ranks start with the same state."""
+"""Broadcasts of variables and objects, so that all ranks start with the same state."""
 
 from __future__ import annotations
 

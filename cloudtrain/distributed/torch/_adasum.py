@@ -30,7 +30,7 @@ def adasum_(tensors: Sequence[Tensor], group: Any, ranks: Sequence[int]) -> None
 
     Args:
         tensors: floating-point, on one device; the same shapes and types on all ranks.
-        group: of ``torch.distributed``.
+        group: a process group of ``torch.distributed``.
         ranks: the global ranks of the group's members, in the order of the group.
 
     Raises:
@@ -69,8 +69,8 @@ class _Tree:
         power = 1 << (len(self._ranks).bit_length() - 1)
         extra = len(self._ranks) - power
         if extra and self._flat.is_cuda:
-            # NCCL connects a group at its first call, which all of its ranks must make, on this device. A barrier of
-            # a group that has Gloo too may run there; and it would wait for the GPU.
+            # NCCL connects a group at its first call, which all of its ranks must make, on this device. A barrier would
+            # wait for the GPU, and may use Gloo if the group has it.
             dist.all_reduce(torch.zeros(1, device=self._flat.device), group=self._group)
         if self._own >= power:
             self._exchange(self._own - power, self._flat, None)

@@ -28,15 +28,15 @@ NCCL = "cpu:gloo,cuda:nccl"
 """Gloo for CPU tensors, NCCL for GPU tensors."""
 
 _SHOWN = 8
-"""The most ranks in a message."""
+"""The most ranks that a message lists."""
 
 
 @dataclass(frozen=True)
 class RankDevice:
-    """The GPU of one rank, as the other ranks must know it. ``gpu`` is empty without one."""
+    """The facts about one rank's GPU that the other ranks need. ``gpu`` is empty if the rank has none."""
 
     machine: str
-    """Equal for all ranks that NCCL takes for ranks of one host."""
+    """Equal for all ranks that NCCL considers to be on one host."""
     host: str
     """Its name, for messages."""
     gpu: str
@@ -44,7 +44,7 @@ class RankDevice:
     slot: str
     """The address on the PCI bus, which parts of a divided GPU (MIG) have in common. Empty if it is unknown."""
     visible: int
-    """The number of GPUs that the rank sees."""
+    """The number of GPUs that are visible to the rank."""
     has_nccl: bool
 
 
@@ -67,11 +67,11 @@ def agree_on_backend(store: Any, world: World, device: torch.device, backend: st
     Args:
         store: shared by all ranks, and empty.
         device: see `choose_device`.
-        backend: the script's wish; None selects NCCL where every rank has its own GPU, else Gloo. Rank 0 logs a
+        backend: the script's choice; None selects NCCL where every rank has its own GPU, else Gloo. Rank 0 logs a
             warning if Gloo connects GPUs.
 
     Raises:
-        InvalidArgument: the ranks want different backends; or they want NCCL, but some have no GPU, or share one.
+        InvalidArgument: the ranks were given different backends; or NCCL, although some have no GPU, or share one.
     """
     store.set(f"device/{world.rank}", json.dumps([backend, asdict(_describe(device))]))
     if world.rank == 0:
@@ -103,7 +103,7 @@ def agree_on_backend(store: Any, world: World, device: torch.device, backend: st
 
 
 def _difference(wishes: Sequence[str | None]) -> str:
-    """How the wishes of the ranks differ; empty if they are equal."""
+    """How the backends that the ranks were given differ; empty if they are equal."""
     by_wish: dict[str | None, list[int]] = {}
     for rank, wish in enumerate(wishes):
         by_wish.setdefault(wish, []).append(rank)
@@ -159,7 +159,7 @@ def _describe(device: torch.device) -> RankDevice:
 
 
 def _identity(device: torch.device) -> tuple[str, str]:
-    """UUID and PCI address of a GPU. Older releases of torch know neither: then its place in the list of GPUs."""
+    """UUID and PCI address of a GPU. Older releases of torch have neither; then the GPU's number."""
     about: Any = None  # the stubs of torch lack the PCI address
     with contextlib.suppress(RuntimeError, AssertionError):
         about = torch.cuda.get_device_properties(device)

@@ -101,7 +101,7 @@ class _Part:
         arrivals = as_bytes(self.total) if even else flat.new_empty(longest * len(rows))
         if not even:
             self._chunks = [arrivals.narrow(0, rank * longest, longest) for rank in range(len(rows))]
-        # One tensor: for a list, NCCL gathers to another buffer first, and copies.
+        # Into one tensor, because for a list NCCL gathers into another buffer first, and copies.
         return all_gather_into(arrivals, flat, group)
 
     def result(self) -> Tensor:

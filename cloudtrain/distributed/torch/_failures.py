@@ -3,9 +3,9 @@
 An error names the operation, and the ranks that ended, or are behind or ahead.
 
 With Gloo, a collective with a dead rank fails. With NCCL, whose ``wait`` only orders streams, its kernel waits for the
-dead rank, and the host notices nothing until it waits for the GPU itself, and then for as long as the timeout. But the
-connection of a rank to the negotiation ends with the rank. So the next launch or wait raises, and a thread aborts the
-groups of the dead rank, so that a host that waits for the GPU returns.
+dead rank, and the host notices nothing until it waits for the GPU itself, which takes as long as the timeout. But a
+rank's connection to the coordinator closes when the rank ends. Therefore the next launch or wait raises, and a thread
+aborts the groups of the dead rank, so that a host that waits for the GPU returns.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ STALL_POLL_SECONDS = 5.0
 
 
 class collective_errors:
-    """A block in which a failure of the backend becomes a CollectiveError that names the operation and the ranks.
+    """Turns a failure of the backend in its block into a CollectiveError that names the operation and the ranks.
 
     A class, because a step has many of these blocks, and a generator takes longer to enter.
     """
@@ -84,7 +84,7 @@ def _culprits() -> str:
 
 
 def _elsewhere(client: NegotiationClient, positions: Mapping[int, Any]) -> list[str]:
-    """For each rank that is behind this one or ahead of it, where it is."""
+    """The position of each rank that is behind this one or ahead of it."""
     parts = []
     for rank, position in sorted(positions.items()):
         layers = position["layers"]
@@ -119,7 +119,7 @@ def check_ended(label: str, work: Any) -> None:
 
 
 def on_death(rank: int) -> None:
-    """Abort the groups of a rank that died, in a new thread: the other threads may sit in a wait for the GPU."""
+    """Abort the groups of a rank that died, in a new thread: the other threads may be blocked in a wait for the GPU."""
     context = _state.current_or_none()
     if context is not None and context.waits_lazily:
         threading.Thread(
@@ -155,7 +155,7 @@ def abort(context: Context, rank: int | None = None) -> None:
 
 
 def _is_idle(context: Context) -> bool:
-    """Whether nothing of this rank is in flight, so that an abort makes no result wrong."""
+    """Whether nothing of this rank is in flight, so that an abort invalidates no result."""
     cuda = context.device.type == "cuda"
     return context.in_flight.ended() and (not cuda or torch.cuda.default_stream(context.device).query())
 
@@ -164,10 +164,10 @@ def end_work(context: Context, *, failed: bool) -> bool:
     """Wait for what this rank has launched, before its groups are destroyed.
 
     Args:
-        failed: do not wait: the script has failed.
+        failed: whether the script has failed, in which case nothing is waited for.
 
     Returns:
-        Whether all of it has ended. If not, the groups are to be aborted: destroying them would wait, too.
+        Whether all of it has ended. If not, the groups must be aborted, because destroying them would wait, too.
     """
     if failed or context.in_flight.aborted:
         return False
@@ -196,7 +196,7 @@ def _ranks(group: Any) -> Iterable[int]:
 
 
 def _all_groups() -> list[Any]:
-    """All groups of this process, also the script's own; the newest first, as torch destroys them."""
+    """All groups of this process, including the script's own; newest first, the order in which torch destroys them."""
     known = dist.distributed_c10d._world.pg_names
     return sorted(known, key=lambda group: str(known.get(group)), reverse=True)
 
@@ -212,7 +212,7 @@ def _abort_group(group: Any) -> None:
 
 @contextlib.contextmanager
 def _together(groups: list[Any]) -> Any:
-    """Abort NCCL's communicators in one block: one by one they may wait for each other.
+    """Abort NCCL's communicators in one block, because one by one they may wait for each other.
 
     See https://github.com/pytorch/pytorch/issues/119797.
     """
@@ -247,7 +247,8 @@ def watch_stalls(context: Context) -> None:
 def _watch_stalls(
     closed: threading.Event, client: weakref.ref[NegotiationClient], size: int, limit: float
 ) -> None:
-    # It keeps nothing of the context while it waits: a process group that a thread holds aborts Python at exit.
+    # It keeps no reference to the context while it waits: a process group that a thread refers to aborts Python at
+    # exit.
     warned = 0
     while not closed.wait(min(limit / 4, STALL_POLL_SECONDS)):
         warned = _warn_of_stall(client(), size, limit, warned)

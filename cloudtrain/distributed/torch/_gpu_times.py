@@ -1,4 +1,4 @@
-"""Begin and end of the GPU's collectives, for the timeline: by CUDA events, without waiting for the GPU."""
+"""Start and end times of collectives on the GPU, for the timeline: from CUDA events, without waiting for the GPU."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from cloudtrain.observe.timeline import recorder
 from cloudtrain.observe.timeline.recorder import Operation, Timeline, now
 
 ANCHOR_NS = 10_000_000_000
-"""How long one anchor of the GPU's clock is used. Event times are float32 milliseconds: exact to 1 us for 16 s."""
+"""How long one anchor of the GPU's clock stays in use. Event times are float32 milliseconds: exact to 1 us for 16 s."""
 SETTLE_SECONDS = 2.0
 """How long the end of a recording waits for the GPU."""
 
@@ -49,7 +49,8 @@ class GpuTimes:
         """Record the times of ``operation``, which the current stream has launched as ``work`` of ``group``.
 
         Args:
-            keep: what must not be freed before the end, such as the tensors: torch frees them after the first wait.
+            keep: objects that must not be freed before the end, such as the tensors, which torch frees after the first
+                wait.
         """
         begin, end = self._new_event(), self._new_event()
         begin.record(torch.cuda.current_stream(self._device))

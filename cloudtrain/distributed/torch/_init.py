@@ -62,17 +62,16 @@ def init(
         comm: None, or a list of all ranks, as in Horovod. Use process sets for a subset of the ranks.
         process_sets: registered on all ranks; the same on all ranks. More can be added later (in Horovod only with
             ``process_sets="dynamic"``, which counts as an empty list here).
-        backend: of ``torch.distributed``. By default Gloo for CPU tensors and NCCL for GPU tensors. Number
-            ``local_rank`` of the GPUs that this process sees becomes the current CUDA device, counting from the first
-            again if there are fewer. If ranks share a GPU, or have none, Gloo is used for GPU tensors too: rank 0
-            warns.
+        backend: a backend of ``torch.distributed``. By default Gloo for CPU tensors and NCCL for GPU tensors. The
+            current CUDA device becomes number ``local_rank`` of the visible GPUs, modulo their count. If ranks share a
+            GPU, or have none, Gloo is used for GPU tensors too: rank 0 warns.
         start_timeout: seconds to wait for the other ranks; by default ``CLOUDTRAIN_START_TIMEOUT`` or 300.
         timeout: seconds that one collective may take; by default ``CLOUDTRAIN_COLLECTIVE_TIMEOUT``, or 600 with NCCL,
             or else 1800.
 
     Raises:
-        InvalidArgument: the environment or the arguments contradict themselves; or ``backend`` is NCCL's, and ranks
-            share a GPU or have none.
+        InvalidArgument: the environment or the arguments are contradictory; or ``backend`` is NCCL's, and ranks share a
+            GPU or have none.
         CollectiveError: the rendezvous failed. Names the missing ranks.
     """
     global _init_arguments
@@ -93,8 +92,8 @@ def init(
         timeout = options.collective_timeout(default=0.0)  # 0: that of the backend
     device = choose_device(world, backend)
     if world.size > 1:
-        # Optimizers import it eventually, and the default arguments of its functions keep the process group of that
-        # moment: shutdown() could then not end the group's threads, and Python would abort at exit.
+        # Optimizers import it eventually, and the default arguments of its functions refer to the process group of that
+        # moment. Then shutdown() could not end the group's threads, and Python would abort at exit.
         import_module("torch.distributed.nn.functional")
         if owns_group:
             world = on_loopback(find_master(world, start_timeout))
@@ -169,7 +168,7 @@ def reinit(start_timeout: float) -> None:
 def shutdown() -> None:
     """Leave the process group; ``init`` may follow. A process group that the script created is kept.
 
-    GPU work of this rank ends first, unless a rank has died or an exception ends the script. Then it is aborted.
+    GPU work of this rank ends first, unless a rank has died or an exception ends the script; then the work is aborted.
     """
     context = _state.set_current(None)
     if context is None or context.pid != os.getpid():
@@ -193,7 +192,7 @@ atexit.register(shutdown)
 
 
 def _world_of_group() -> World:
-    """The world of the script's process group. Hosts and the master address are known only from the environment."""
+    """The world of the script's process group. Hosts and the master address come from the environment."""
     known = {"RANK": str(dist.get_rank()), "WORLD_SIZE": str(dist.get_world_size())}
     return World.from_environ(
         {"MASTER_ADDR": socket.gethostname(), "MASTER_PORT": "0", **with_rank(os.environ), **known}

@@ -46,7 +46,7 @@ def join(device: int = -1) -> int:
 
 
 def _wait_for_launched(context: Context) -> None:
-    """Wait for what this rank has launched: ranks that have joined take part in it, until this one joins, too."""
+    """Wait for what this rank has launched: joined ranks take part in it only until this one joins, too."""
     client = context.client
     while client.sequence_numbers.carried() or client.layer_numbers.carried():
         check_alive("join", context.groups[GLOBAL].ordered)
@@ -63,7 +63,7 @@ def contribute_unnegotiated() -> bool:
     found = False
     for position in context.client.positions().values():
         groups = [(context.groups[GLOBAL].ordered, position)]
-        if context.layers.group is not None:  # otherwise the response that opens it is still on its way
+        if context.layers.group is not None:  # otherwise the response that opens it has not arrived
             groups.append((context.layers.group, position["layers"]))
         for group, its_position in groups:
             numbers = context.numbers_of(group)

@@ -111,13 +111,13 @@ def record_end(
 ) -> None:
     """Record the end of ``operation`` when ``work`` ends. Called on the stream that has launched it.
 
-    The work of a thread on a GPU, or of Gloo, counts as ended when it is waited for.
+    For GPU tensors, the work of a thread or of Gloo counts as ended when a wait for it returns.
 
     Args:
         work: as for `Handle`.
         group: the process group that does the work, unless it is `ThreadWork`.
-        device: of the tensors.
-        keep: what the work needs until it ends: the tensors, or what refers to them.
+        device: the device of the tensors.
+        keep: objects that the work needs until it ends: the tensors, or something that refers to them.
     """
     works = work.works if isinstance(work, CombinedWork) else [work]
     if work is None or not works:
@@ -193,8 +193,8 @@ def _launch(
     """The work, which is None if it is done, and its record in the timeline.
 
     Args:
-        op: of a reduction; joined ranks then take part.
-        position: its name for other ranks, if that differs from the label.
+        op: the operation of a reduction, in which joined ranks take part.
+        position: the name in other ranks' errors, if it differs from the label.
         kind, name, facts, copies: see `Operation`.
     """
     tracked = [track(position or label, group, op, part) for part in parts] if op is not None else None
@@ -236,7 +236,7 @@ class Tracked:
         self._context, self._group, self._numbers, self._number = context, group, numbers, number
 
     def carried_by(self, work: Any) -> Any:
-        """``work`` does it; None if it is done. Returns ``work``."""
+        """Record that ``work`` carries it out; None if it is done. Returns ``work``."""
         if work is None:
             if self._numbers is not None:
                 self._numbers.complete(self._number)
@@ -263,5 +263,5 @@ def track(label: str, group: Any, op: ReduceOp, wires: Sequence[Tensor]) -> Trac
 
 
 def _is_captured(wire: Tensor) -> bool:
-    """Whether a CUDA graph is captured: then nothing runs, and a query of the GPU would be an error."""
+    """Whether a CUDA graph is being captured. Then nothing runs, and a query of the GPU would be an error."""
     return wire.is_cuda and torch.cuda.is_current_stream_capturing()

@@ -1,4 +1,4 @@
-"""Starts operations on tensors: negotiated by name, or in the order that the script promises."""
+"""Starts operations on tensors: negotiated by name, or in an order that the script guarantees."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def submit(
     Args:
         launch: starts the transfer, unless the response carries the result.
         finish: returns the result; called by the thread that waits for it.
-        device: of the tensors.
+        device: the device of the tensors.
     """
     context = _state.current()
     set_id = context.set_id(process_set)
@@ -140,7 +140,7 @@ def group_of(process_set: ProcessSet) -> dist.ProcessGroup:
 
 
 def uses_nccl(group: Any, device: torch.device) -> bool:
-    """Whether NCCL carries out what ``group`` does with tensors on ``device``: it can average, and scatter a sum."""
+    """Whether NCCL carries out operations of ``group`` on ``device``. NCCL can average, and scatter a sum."""
     return device.type == "cuda" and "cuda:nccl" in dist.get_backend_config(group)
 
 

@@ -63,7 +63,7 @@ IN_PLACE = {
 def on_wire(op: ReduceOp) -> ReduceOp:
     """The operation of the backend for ``op``.
 
-    Gloo has no average, and NCCL rounds integers differently: they sum, and the caller divides.
+    The backend sums and the caller divides, because Gloo has no average and NCCL rounds integers differently.
     """
     return Sum if op == Average else op
 
@@ -76,7 +76,7 @@ def to_wire(tensor: Tensor, *, keep: bool) -> Tensor:
     """``tensor`` detached and contiguous, in a type that backends reduce.
 
     Args:
-        keep: do not share memory with ``tensor``.
+        keep: whether ``tensor`` must not change: the result then has its own memory.
     """
     wire = tensor.detach()
     if tensor.dtype in _WIRE_TYPES:

@@ -93,10 +93,10 @@ def reduce_tensors(
 
     def arrived(response: CollectiveResponse) -> None:
         [flat] = flats.join()
-        with torch.inference_mode():  # this thread's mode, and the tensors may be inference tensors
+        with torch.inference_mode():  # the mode is per thread, and the tensors may be inference tensors
             flat.copy_(from_payload(response.payload, flat.dtype))
 
-    # The payload is read before this function returns: after that the caller may change the tensor, unless the
+    # The payload is read before this function returns, because the caller may change the tensor after that, unless the
     # operation is in place.
     small = op != Adasum and flats.eager()
     return submit(

@@ -36,7 +36,7 @@ _meetings = itertools.count()
 def on_loopback(world: World) -> World:
     """``world``, with a store and with connections that only this machine can reach, if all ranks are on it.
 
-    The address stays if an elastic agent has the store, or if this machine does not have the address.
+    The address does not change if an elastic agent serves the store, or if this machine does not have the address.
     """
     if not world.on_one_machine:
         return world
@@ -56,7 +56,7 @@ def init_process_group(
     """Create the default process group of ``torch.distributed``.
 
     Args:
-        device: this rank's. NCCL connects immediately and uses no other: a barrier does not have to guess it.
+        device: this rank's device. NCCL connects it immediately and uses no other, so that a barrier need not guess.
         backend: None selects Gloo for CPU tensors, and for GPU tensors the result of `agree_on_backend`.
         start_timeout: seconds to wait for the other ranks.
         timeout: seconds that one collective may take; 0 for the default of the backend.
@@ -99,9 +99,9 @@ def shared_store(world: World, start_timeout: float) -> Any:
 
 
 def _fresh_store(store: Any, world: World, timeout: float, where: str) -> Any:
-    """A part of ``store`` that is not in use yet, the same for all ranks that make this call for the n-th time.
+    """An unused part of ``store``, which is the same for all ranks that make this call for the n-th time.
 
-    Restarted ranks therefore do not rendezvous with ranks that continued: those are at another position of the script.
+    Restarted ranks therefore do not rendezvous with ranks that continued, which are at another point of the script.
 
     Raises:
         CollectiveError: the rendezvous failed.
@@ -111,7 +111,7 @@ def _fresh_store(store: Any, world: World, timeout: float, where: str) -> Any:
 
 
 def _agent_serves() -> bool:
-    """Whether torchrun's agent has the store. Then rank 0 is a client, too."""
+    """Whether torchrun's agent serves the store. Then rank 0 is a client, too."""
     return os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
 
 
@@ -127,7 +127,7 @@ def _is_own_address(host: str) -> bool:
 
 
 _servers: dict[World, Any] = {}
-"""Kept for the life of the process, so that ``init`` after ``shutdown`` finds the other ranks again."""
+"""Kept for the life of the process, so that ``init`` after ``shutdown`` finds the other ranks."""
 
 
 def _server(world: World, timeout: float) -> Any:
@@ -174,8 +174,9 @@ def _server(world: World, timeout: float) -> Any:
 def _reach(world: World, timeout: float, *, serves: bool) -> None:
     """Wait until the store's host name resolves and, unless this rank serves it, its port accepts connections.
 
-    The name of a pod may appear late, and so may rank 0. torch would wait too, but longer than its timeout: it then
-    looks for the names of its C++ functions, for seconds on a busy machine, and aborts a Python that is about to exit.
+    The name of a pod may appear late, and so may rank 0. torch would wait, too, but longer than its timeout: it then
+    resolves the names of its C++ functions, which takes seconds on a busy machine, and aborts a Python process that is
+    about to exit.
 
     Raises:
         OSError: ``timeout`` seconds have passed.
@@ -200,11 +201,11 @@ atexit.register(_servers.clear)
 
 
 def _sign_in(world: World, store: Any, timeout: float, where: str) -> str:
-    """Wait until every rank is here, so that a missing rank can be named before the backend starts.
+    """Wait until every rank has signed in, so that a missing rank can be named before the backend starts.
 
     The store of an elastic agent outlives the ranks and holds the keys of earlier starts. Rank 0 therefore publishes a
-    new token, and every other rank replies to the token that it sees with its own token. Only ranks of this start can
-    have seen the new token. A rank that replied to an old token gets no confirmation, and looks again.
+    new token, and every other rank replies to the token that it reads with its own token. Only ranks of this start can
+    have read the new token. A rank that replied to an old token gets no confirmation, and reads again.
 
     Returns:
         Rank 0's token, on all ranks.

@@ -34,16 +34,16 @@ SLOT_BYTES = 2 << 20
 MAX_BYTES = 32 << 20
 """The limit for the slots of all ranks together; with many ranks, slots are smaller."""
 CARRIER = "SHARED_MEMORY"
-"""The timeline's name for it."""
+"""The name of this carrier in the timeline."""
 SLOTS_PER_RANK = 2
 """While one slot is filled, other ranks may still read the other."""
 _NUMBER = struct.Struct("!I")
 SIGNAL_BYTES = 64
-"""Numbers that different ranks write are this far apart, in different lines of the cache."""
+"""The distance between numbers that different ranks write, so that they are in different cache lines."""
 SHOWS_STORES_IN_ORDER = platform.machine().lower() in ("x86_64", "amd64")
-"""Whether a processor that sees a store of another one sees all earlier stores of that one, too."""
+"""Whether a processor that observes a store by another one also observes all earlier stores by that one."""
 LOOKS = 20
-"""How often a rank that waits looks at a count, in about a microsecond, before it lets other threads run."""
+"""How often a waiting rank reads a count before it lets other threads run: for about a microsecond."""
 MOST_VIEWS = 256
 """The most kinds and lengths of tensors for which views of the slots are kept."""
 _TYPES = frozenset(
@@ -58,7 +58,7 @@ def open_shared_memory(store: Any, rank: int, size: int, timeout: float) -> Shar
     """Open the memory together on all ranks; None on all of them if one rank cannot.
 
     Args:
-        store: of ``torch.distributed``, shared by all ranks, and not used before.
+        store: a store of ``torch.distributed``, shared by all ranks, and not used before.
         timeout: seconds that ranks wait for one another, now and in every operation.
     """
     with ExitStack() as opened:
@@ -94,7 +94,7 @@ class SharedMemory:
                 if not tensor.is_inference():
                     self._all_reduce(tensor.detach().view(-1), IN_PLACE[op])
                     return
-                with torch.inference_mode():  # this thread's mode
+                with torch.inference_mode():  # the mode is per thread
                     self._all_reduce(tensor.detach().view(-1), IN_PLACE[op])
             except OSError as error:
                 self._disconnect()  # the other ranks fail immediately
@@ -111,7 +111,7 @@ class SharedMemory:
         return None
 
     def close(self) -> None:
-        """Operations in flight fail, here and on the other ranks."""
+        """Close the connections: operations in flight fail, here and on the other ranks."""
         self._disconnect()
         self._queue.close()
 
@@ -179,11 +179,11 @@ class _Peer:
     """Signals between this rank and another one: a count in the shared memory, and a byte for a rank that sleeps.
 
     Args:
-        connection: to the other rank. Its end is the end of that rank.
+        connection: to the other rank; it ends when that rank ends.
         memory: where each of the two writes how many signals it has sent, and whether it sleeps.
-        number: of the connection.
+        number: the number of the connection.
         first: whether this is rank 0.
-        spin: seconds for which `wait` looks at the count before it sleeps.
+        spin: seconds for which `wait` polls the count before it sleeps.
     """
 
     def __init__(
@@ -201,7 +201,7 @@ class _Peer:
     def signal(self) -> None:
         self._sent += 1
         self._memory[self._own] = self._sent
-        with self._fence:  # the store above is visible before the load below: `wait` does the reverse
+        with self._fence:  # makes the store above visible before the load below; `wait` does the reverse
             pass
         if self._memory[self._other + 1] or not SHOWS_STORES_IN_ORDER:
             with contextlib.suppress(BlockingIOError):  # full of bytes that the other rank has not needed
@@ -216,7 +216,7 @@ class _Peer:
         memory, other, expected = self._memory, self._other, self._received
         awake = time.monotonic() + self._spin
         while memory[other] < expected:
-            # A look at the connection lets other threads of this process run.
+            # Polling the connection lets other threads of this process run.
             if self._wait_for_input(0.0) or time.monotonic() > awake:
                 self._sleep_until(expected)
                 return

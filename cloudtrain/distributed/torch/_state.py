@@ -64,12 +64,12 @@ class InFlight:
 
     They are in the order of their launches, each with its process group.
 
-    A work whose group was aborted never counts as ended well: its kernel has returned, but not with the result.
+    A work whose group was aborted never counts as successful: its kernel has returned, but without a valid result.
     """
 
     def __init__(self) -> None:
         self._works: dict[int, tuple[Any, Any]] = {}
-        """By id, with the group. A work here is referenced, so that no other one gets its id."""
+        """By id, with the group. The reference keeps another work from getting the same id."""
         self._aborted: set[Any] = set()
         self._lock = threading.Lock()
 
@@ -84,13 +84,13 @@ class InFlight:
         return bool(self._aborted)
 
     def ended(self) -> bool:
-        """Whether every work has ended well."""
+        """Whether every work has ended successfully."""
         with self._lock:
             self._drop_ended()
             return not self._works
 
     def group_of(self, work: Any) -> Any:
-        """The group of a work that has not ended well; None if it has."""
+        """The group of a work that has not ended successfully; None if it has."""
         with self._lock:
             self._drop_ended()
             for part in parts_of(work):
@@ -100,7 +100,7 @@ class InFlight:
             return None
 
     def aborts(self, groups: Iterable[Any]) -> None:
-        """The ``groups`` are about to be aborted."""
+        """Record that ``groups`` are about to be aborted."""
         with self._lock:
             self._drop_ended()
             self._aborted.update(groups)
@@ -134,12 +134,13 @@ MOST = 10_000
 
 
 class AgreedOrder:
-    """Which exchange follows which one.
+    """The order of the exchanges inside layers, as the ranks have agreed on it.
 
     All ranks request the same exchanges. An exchange is negotiated the first time that it follows the one before it,
-    and from then on it is `expected` there. Where two exchanges have followed the same one, each is always negotiated.
-    So a rank that leaves the order negotiates, and the error or the warning reports it: exchanges that do not match are
-    never started. Every rank decides by what it has requested since the last `restart`, which is the same on all ranks.
+    and from then on it is `expected` there. Where different exchanges have followed the same one, each is always
+    negotiated. A rank that leaves the order therefore negotiates, and an error or a warning reports it: exchanges that
+    do not match are never started. Every rank decides by what it has requested since the last `restart`, which is the
+    same on all ranks.
     """
 
     def __init__(self) -> None:
@@ -160,7 +161,7 @@ class AgreedOrder:
         self._count = 0
         self._last: Exchange = None
         self._next: dict[Exchange, Exchange] = {}
-        """The only exchange that has followed; None if there were several."""
+        """For each exchange, the only one that has followed it; None if there were several."""
 
     def number(self, layer: Any) -> int:
         """The number of ``layer``, in the order in which layers were first used."""
@@ -174,7 +175,7 @@ class AgreedOrder:
         return self._next.get(self._last) == exchange
 
     def passed(self, exchange: Exchange) -> None:
-        """All ranks have requested ``exchange``."""
+        """Record that all ranks have requested ``exchange``."""
         if len(self._next) > MOST:  # layers that are used once
             self.restart(self.joins)
         known = self._next.setdefault(self._last, exchange)
@@ -195,7 +196,7 @@ class Context:
     device: torch.device
     """For collectives without a tensor that determines it; torch's current device may differ between threads."""
     waits_lazily: bool = False
-    """Whether the wait for a work only orders streams, as with NCCL: the host does not know that it is done."""
+    """Whether the wait for a work only orders streams, as with NCCL, and does not show that it is done."""
     in_flight: InFlight = field(default_factory=InFlight)
     """The works that were launched, if `waits_lazily`."""
     groups: dict[int, Groups] = field(default_factory=dict)
@@ -204,7 +205,7 @@ class Context:
     memory: dict[Any, SharedMemory] = field(default_factory=dict)
     """By group, if all of its ranks are on this machine."""
     claims: set[str] = field(default_factory=set)
-    """Features that only one optimizer may use, such as autotuning, and that one uses."""
+    """Features that only one optimizer may use, such as autotuning, and that are in use."""
     layers: AgreedOrder = field(default_factory=AgreedOrder)
     """The exchanges inside layers, and their process group."""
     pid: int = field(default_factory=os.getpid)
@@ -266,7 +267,7 @@ class Context:
                 dist.destroy_process_group(group)
 
     def launched(self, work: Any, group: Any) -> Any:
-        """Remember ``work``, which `group` does, if a wait does not show that it is done. Returns it."""
+        """Record ``work`` of ``group`` if a wait does not show that it is done. Returns ``work``."""
         if self.waits_lazily and work is not None:
             self.in_flight.add(work, group)
         return work
@@ -295,7 +296,7 @@ class Context:
 
 def _in_inference_mode(work: Callable[[], None]) -> Callable[[], None]:
     def run() -> None:
-        with torch.inference_mode():  # a thread's own mode, and the tensors may be inference tensors
+        with torch.inference_mode():  # the mode is per thread, and the tensors may be inference tensors
             work()
 
     return run

@@ -17,7 +17,7 @@ class ThreadWork:
 
     Args:
         carrier: the name of the worker in the timeline.
-        start: called by a thread that waits: does the work in this thread if the background has not started it.
+        start: called by a waiting thread, and does the work in it unless the background thread has started it.
     """
 
     began: int | None = None
@@ -46,7 +46,7 @@ class StreamWork:
 
     Args:
         ended: the CUDA event that the thread records last.
-        device: of the kernels.
+        device: the device of the kernels.
     """
 
     began: int | None = None
@@ -129,7 +129,8 @@ class WorkQueue:
             self._release()
 
     def _run_next(self) -> None:
-        # Its frame ends with the work: a process group that an idle thread holds aborts Python at exit.
+        # A method, so that its frame ends with the work: a process group that an idle thread refers to aborts Python at
+        # exit.
         run, future, work = self._waiting.popleft()
         work.began = recorder.now()
         try:

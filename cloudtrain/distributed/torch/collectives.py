@@ -202,7 +202,7 @@ def broadcast_async_(
     def arrived(response: CollectiveResponse) -> None:
         if _state.rank() == root_rank or not wire.numel():
             return
-        with torch.inference_mode():  # this thread's mode, and the tensor may be an inference tensor
+        with torch.inference_mode():  # the mode is per thread, and the tensor may be an inference tensor
             wire.copy_(from_payload(response.payload, wire.dtype).reshape(wire.shape))
 
     must_match = {

@@ -193,7 +193,7 @@ def _differentiable(
     tensors: Tensors,
     compression: type[Compressor] = Compression.none,
 ) -> list[Tensor]:
-    """The results of ``forward``, whose gradients ``backward`` maps to those of ``tensors``."""
+    """The results of ``forward``; ``backward`` maps their gradients to the gradients of ``tensors``."""
     pairs = [compression.compress(tensor) for tensor in tensors]
     apply: Any = _Differentiable.apply
     results = apply(forward, backward, *(wire for wire, _ in pairs))

@@ -1,4 +1,4 @@
-"""Functions on models and metrics: parameters and optimizer state from one rank to all, averages of metrics."""
+"""Functions on models and metrics: broadcasts of parameters and optimizer state, and averages of metrics."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def broadcast_parameters(
     if same_on_all_ranks(named, root_rank, process_set):
         broadcast_in_buckets(named, root_rank, process_set)
         return
-    # By name and one by one: only the order differs, or there is a tensor for an error to name.
+    # Broadcast by name, one by one: either only the order differs, or the error can name a tensor.
     for handle in [broadcast_async_(tensor, root_rank, name, process_set) for name, tensor in named]:
         handle.wait()
 
@@ -224,7 +224,7 @@ def same_on_all_ranks(named: Sequence[Named], root_rank: int, process_set: Proce
 
 
 def buckets_of(named: Iterable[Named]) -> list[list[Named]]:
-    """Divide tensors among buckets of one type and one type of device; a large tensor gets its own.
+    """Divide tensors among buckets, each for one data type and one device type; a large tensor gets its own.
 
     The result depends only on what must be the same on all ranks.
     """
@@ -259,7 +259,7 @@ def _start(bucket: list[Named], root_rank: int, process_set: ProcessSet) -> Hand
     if len(bucket) == 1:
         return broadcast_async_(tensor, root_rank, first, process_set)
     tensors = [each.detach() for _, each in bucket]
-    # On one device: a copy from another GPU is cheaper than another operation.
+    # All on one device, because a copy from another GPU is cheaper than another operation.
     sizes = [each.numel() for each in tensors]
     flat = torch.empty(sum(sizes), dtype=tensor.dtype, device=tensor.device)
     parts = flat.split_with_sizes(sizes)

@@ -1,4 +1,4 @@
-"""Python objects between ranks: broadcast and gathered."""
+"""Broadcasts and gathers Python objects."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def allgather_object(
 
 
 class _Blob:
-    """Bytes whose length only one rank knows at first."""
+    """Bytes whose length is known only to one rank at first."""
 
     def __init__(self, sent: memoryview) -> None:
         self.sent = sent

@@ -74,7 +74,7 @@ def DistributedOptimizer(
     Args:
         named_parameters: ``model.named_parameters()``. The names are used in errors; the order, that of the forward
             pass, allows an early reduction if the optimizer has several parameter groups.
-        compression: of gradients on the wire.
+        compression: applied to gradients while they are sent.
         backward_passes_per_step: backward passes whose gradients are accumulated on the rank before the reduction.
         op: Average or Sum; or Adasum: every rank makes its own step, and the ranks then combine the changes of each
             parameter (Maleki et al. 2020, https://arxiv.org/abs/2006.02924).
@@ -88,8 +88,8 @@ def DistributedOptimizer(
         process_set: the ranks that reduce gradients; on other ranks ``step`` is the wrapped optimizer's.
 
     Raises:
-        InvalidArgument: names are not unique or do not cover the optimizer's parameters, arguments contradict one
-            another, or the ranks' parameters differ. Also a ValueError.
+        InvalidArgument: names are not unique or do not cover the optimizer's parameters, arguments are contradictory,
+            or the ranks' parameters differ. Also a ValueError.
     """
     _state.current()  # raises NotInitialized
     if isinstance(optimizer, (_Distributed, AdasumOptimizer)):
@@ -133,7 +133,7 @@ class _Distributed(torch.optim.Optimizer):
     """Whether ``GradScaler`` called `synchronize`."""
 
     def synchronize(self) -> None:
-        """Average gradients over all ranks, unless the last backward pass has. May be called again."""
+        """Average gradients over all ranks, unless the last backward pass has. May be called repeatedly."""
         if self._reducer is not None:
             self._reducer.synchronize()
         self._synchronized = True
@@ -218,7 +218,7 @@ class _Distributed(torch.optim.Optimizer):
 
     @property
     def _step_supports_amp_scaling(self) -> bool:
-        """``GradScaler.step`` reads this first, then the gradients, and may skip ``step``. So end the step here."""
+        """``GradScaler.step`` reads this first, then the gradients, and may skip ``step``. So this ends the step."""
         if self._should_synchronize and self._reducer is not None and not self._reducer.closed:
             self.synchronize()
             self._scaled = True
@@ -262,7 +262,7 @@ def _with_class(optimizer: torch.optim.Optimizer, mixin: type[Any], **attributes
     base = type(optimizer)
     cls: Any = type(base.__name__, (mixin, base), {"__module__": base.__module__})
     distributed = cls.__new__(cls)
-    # Without the instance's own ``step``: a scheduler may have wrapped it, and it would bypass the mixin's.
+    # Leave out the instance's own ``step``: a scheduler may have wrapped it, and it would bypass the mixin's.
     distributed.__dict__.update({key: value for key, value in vars(optimizer).items() if key != "step"})
     distributed.__dict__.update(attributes)
     return distributed
@@ -322,7 +322,7 @@ class AdasumOptimizer(torch.optim.Optimizer):
 
         def start(part: Sequence[Tensor]) -> None:
             adasum_(part, group, self._process_set.members())
-            check_alive(label, group)  # a rank that has died leaves wrong numbers on a GPU, and no error
+            check_alive(label, group)  # on a GPU, a rank that has died causes wrong numbers, but no error
 
         launch_now(label, group, start, wires, op=Adasum, name=label)
         for delta, (wire, context) in zip(deltas, compressed):

@@ -99,7 +99,7 @@ class _Normalize(torch.autograd.Function):
         ctx.number = _number_of(layer)
         _sum_(sums, "sync_batch_norm.forward", ctx.number)
         moments, count = sums.tensor_split((sums.numel() - 1,))
-        if own < 2 and count < 2:  # with two values here, the others need not be counted
+        if own < 2 and count < 2:  # with two values on this rank, the total need not be read
             raise InvalidArgument(
                 f"Expected more than 1 value per channel when training, got {int(count)} on all ranks together"
             )
@@ -153,12 +153,12 @@ def _number_of(layer: Any) -> int:
 def _sum_(tensor: Tensor, name: str, number: int) -> None:
     """Sum ``tensor`` over all ranks, in place.
 
-    A separate process group does it: in the backward pass, the ranks may launch these sums and the buckets of
+    Uses a separate process group, because in the backward pass the ranks may launch these sums and the buckets of
     gradients in different orders.
 
     Args:
-        name: of the layers' exchange.
-        number: of the layer.
+        name: the name of the exchange.
+        number: the number of the layer.
 
     Raises:
         CollectiveError: a rank died, or requested something else.

@@ -1,4 +1,4 @@
-"""The MPI backend, over mpi4py: without torch, and without a port that every rank must know."""
+"""The MPI backend, over mpi4py. It needs neither torch nor a port agreed on in advance."""
 
 from cloudtrain.distributed.errors import InvalidArgument
 

@@ -257,7 +257,7 @@ def _concatenate(flats: list[Array], dtype: np.dtype[Any], *, share: bool) -> Ar
 def as_units(array: Array) -> Array:
     """View a contiguous array as flat unsigned integers, as wide as its items allow.
 
-    MPI counts elements in 32 bits, and only moves bytes here: this way any type can be sent.
+    MPI counts elements in 32 bits. Here it only moves bytes, so that any type can be sent.
     """
     return array.reshape(-1).view(f"u{math.gcd(array.itemsize, 8)}")
 

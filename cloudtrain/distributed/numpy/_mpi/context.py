@@ -64,7 +64,7 @@ class MpiContext:
         rendezvous = Rendezvous(comm, start_timeout)
         self.world = rendezvous.world
         self._comms = {GLOBAL: rendezvous.comm}
-        """By process set. Used by the progress thread only, in the negotiated order."""
+        """Communicators by process set. Used only by the progress thread, in the negotiated order."""
         self.client = NegotiationClient(self._contribute_zeros, self._timeout, cycle_seconds())
         if self.world.size > 1:
             rendezvous.join(self.client, combine, self._timeout)
@@ -310,7 +310,7 @@ def zeros_for(must_match: dict[str, Any]) -> list[Array]:
 
 
 def combine(must_match: dict[str, Any], payloads: Sequence[bytes | None]) -> bytes:
-    """Reduce the small arrays of all ranks: `cloudtrain.distributed.negotiation.matcher.Combine`."""
+    """Reduce the small arrays of all ranks. This is a `cloudtrain.distributed.negotiation.matcher.Combine`."""
     types = must_match["type"]
     dtype = accumulator_type(types if isinstance(types, str) else types[0])  # the same for all of them
     op = ReduceOp[must_match["operation"]]

@@ -1,14 +1,14 @@
-"""Finds the end of a backward pass, where gradients are averaged before anything else can see them.
+"""Finds the end of a backward pass, where gradients are averaged before anything else can read them.
 
 As in DistributedDataParallel, the end is a final callback of autograd's engine. Three cases need care:
 
-- Reentrant checkpointing runs a backward pass inside another one. The end of the inner pass is not the end: nodes that
-  run next in the outer pass register its end.
-- Several threads may run backward passes of one model. The last of them to end counts.
+- Reentrant checkpointing runs a backward pass inside another one. The end of the inner pass does not count: the nodes
+  that run next in the outer pass register the end of that pass.
+- Several threads may run backward passes of one model. Only the last end counts.
 - A backward pass that fails has no end. The engine then drops the callback, and with it the `BackwardPass`.
 
-If several optimizers share the ranks, which of them get gradients in a pass may depend on the data. The ranks agree on
-it.
+If several optimizers share the ranks, which of them get gradients in a pass may depend on the data. The ranks therefore
+agree on them.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ current_task: Any = torch._C._current_graph_task_id
 
 
 MOST_REDUCERS = 256
-"""Reducers among the same ranks."""
+"""The most reducers among the same ranks."""
 
 
 class Reducer(Protocol):
@@ -52,7 +52,7 @@ class Reducer(Protocol):
         """Count a backward pass; return whether gradients have to be reduced now."""
 
     def begin(self) -> None:
-        """Begin a step if none has begun: another rank has gradients."""
+        """Begin a step if none has begun, because another rank has gradients."""
 
     def launch(self) -> None: ...
 
@@ -70,7 +70,7 @@ class BackwardPass:
 
     @staticmethod
     def reaches(reducer: Reducer) -> None:
-        """The pass that runs in this thread computes gradients of ``reducer``."""
+        """Record that the pass in this thread computes gradients of ``reducer``."""
         task = current_task()
         if task >= 0:
             with _reaching:
@@ -95,7 +95,7 @@ _reaching = threading.Lock()
 
 
 def _reach_after(outer: Any, reducers: list[Reducer]) -> None:
-    """Count the pass that runs ``outer`` as one of ``reducers``, when its next node runs."""
+    """Record that the pass that runs ``outer`` computes gradients of ``reducers``, when its next node runs."""
     handles: list[Any] = []
 
     def reached(_: object) -> None:
@@ -108,10 +108,10 @@ def _reach_after(outer: Any, reducers: list[Reducer]) -> None:
 
 
 def reduce_now(due: Collection[Reducer], ended: Iterable[Reducer]) -> None:
-    """Reduce the gradients of those that are ``due``, here or on another rank.
+    """Reduce the gradients of the reducers that are ``due``, on this rank or another.
 
     Args:
-        ended: those with gradients in the backward pass that has ended.
+        ended: the reducers with gradients in the backward pass that has ended.
     """
     chosen = [each for each in due if not each.shares]
     sharing = {tuple(each.process_set.members()): each for each in ended if each.shares}
@@ -133,7 +133,7 @@ def in_several_threads() -> InvalidArgument:
 
 
 def _agreed(one: Reducer, due: Collection[Reducer]) -> list[Reducer]:
-    """Those among the ranks of ``one`` that are due on any of them, in the same order on all of them."""
+    """The reducers among the ranks of ``one`` that are due on any of these ranks, in the same order on all of them."""
     everyone = sorted([one, *one.others()], key=lambda each: each.number)
     flags = torch.zeros(MOST_REDUCERS, dtype=torch.uint8)
     for each in everyone:

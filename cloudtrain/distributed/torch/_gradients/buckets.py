@@ -6,8 +6,8 @@ soon as it is full, but never before the buckets ahead of it, so all ranks launc
 without negotiation. The first bucket is small, to start early.
 
 ``parameter.grad`` is a view of its bucket, so there is no second copy of the gradients. Scripts can give the same
-object other memory: ``parameter.grad.data = ...`` and ``model.cpu()`` do. A view whose offset in its storage has
-changed is made again. A gradient must not be changed during the last backward pass, in which it is reduced.
+object other memory, as ``parameter.grad.data = ...`` and ``model.cpu()`` do. A view whose offset in its storage has
+changed is therefore recreated. A gradient must not be changed during the last backward pass, in which it is reduced.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ from cloudtrain.observe.timeline import recorder
 FIRST_BYTES = 1 << 20
 """The size limit of the first bucket."""
 MARGIN_BYTES = 64
-"""Unused memory before a buffer, so that no view of it begins where a separate tensor does: at 0."""
+"""Unused memory before a buffer, so that no view of it has offset 0, as a separate tensor has."""
 SMALL_BYTES = 1 << 14
-"""Below this average size, the calls for single gradients cost a CPU more than reading the buffer once more."""
+"""Below this average size, one call per gradient costs a CPU more than reading the buffer a second time."""
 
 
 @dataclass(eq=False)
@@ -69,7 +69,7 @@ class Slot:
         """Assign the reduced gradient to the parameter.
 
         Raises:
-            GradientOrderError: it is frozen on this rank, and another rank has a gradient.
+            GradientOrderError: the parameter is frozen on this rank, but another rank has a gradient.
         """
         if self.kept:
             if self.parameter.grad is not gradient:
@@ -90,7 +90,7 @@ class Bucket:
         self.handle: Handle | None = None
         self._flat = torch.empty(0)
         self._copies: list[tuple[int, int]] = []
-        """When gradients were copied to the buffer, for the timeline."""
+        """The times at which gradients were copied to the buffer, for the timeline."""
         self._streams = WritingStreams()
         self._on_gpu = slots[0].parameter.is_cuda
         for slot in slots:
@@ -142,7 +142,7 @@ class Bucket:
         """Copy ``gradients`` to ``views``, and multiply all of the buffer by ``factor``."""
         at_once = factor != 1.0 and len(views) == len(self.slots) and not self._flat.is_cuda
         if at_once and self._flat.nbytes > len(views) * SMALL_BYTES:
-            # The memory of a CPU is slower than the calls: read and write it once.
+            # The memory of a CPU is slower than the calls, so read and write it only once.
             for gradient, view in zip(gradients, views):
                 torch.mul(gradient, factor, out=view)
             return
@@ -156,7 +156,7 @@ class Bucket:
         return f"gradients {self.slots[0].name} ... {self.slots[-1].name}"
 
     def averaged_by(self, group: Any) -> bool:
-        """Whether the backend of ``group`` divides as well as it adds."""
+        """Whether the backend of ``group`` can average the buffer itself."""
         some = self.slots[0].parameter
         return some.is_floating_point() and uses_nccl(group, some.device)
 
@@ -204,7 +204,7 @@ class Bucket:
         self.missing, self.handle = len(self.slots), None
 
     def abandon(self) -> None:
-        """Give up the buffer, to which a reduction in flight may still write; the next gradients get a new one."""
+        """Drop the buffer, to which a reduction in flight may still write; the next gradients get a new one."""
         for slot in self.slots:
             slot.view = None
 
@@ -238,14 +238,14 @@ class WritingStreams:
         self._streams: list[Any] = []
 
     def add(self, buffer: Tensor) -> None:
-        """The current stream has written what belongs to ``buffer``, or to a tensor on its device."""
+        """Record that the current stream has written a part of ``buffer``, or of a tensor on its device."""
         if buffer.is_cuda:
             stream = torch.cuda.current_stream(buffer.device)
             if stream not in self._streams:
                 self._streams.append(stream)
 
     def join(self, buffer: Tensor) -> bool:
-        """The current stream waits for the others, to read what they have written. Returns whether there are others."""
+        """Make the current stream wait for the others, to read what they have written. Returns whether there are any."""
         if not self._streams:
             return False
         current = torch.cuda.current_stream(buffer.device)

@@ -21,21 +21,21 @@ from cloudtrain.distributed.torch.collectives import sparse_allreduce_async
 
 
 class LateGradients:
-    """Averages gradients that contain a result of all ranks already. For sums, what is added to them is multiplied
-    by the number of ranks before."""
+    """Averages gradients that already contain a result of all ranks. For sums, further gradients are first multiplied
+    by the number of ranks."""
 
     def __init__(self, op: ReduceOp, process_set: ProcessSet) -> None:
         self._op = op
         self._process_set = process_set
         self._slots: dict[Slot, None] = {}
         self._names: list[str] = []
-        """Of the gradients launched last, in the order of their arrival."""
+        """The names of the gradients launched last, in the order of their arrival."""
         self._waits: list[Callable[[], object]] = []
         self._hooked: list[tuple[Any, Any]] = []
         """Nodes, which live only as long as something refers to them, and the handles of their hooks."""
 
     def expect(self, slots: Iterable[Slot]) -> None:
-        """Gradients of ``slots`` may follow."""
+        """Prepare for further gradients of ``slots``."""
         if self._op != Sum:
             return
         size = self._process_set.size()
@@ -45,11 +45,11 @@ class LateGradients:
                 self._hooked.append((node, node.register_prehook(lambda grads: _multiplied(grads, size))))
 
     def add(self, slot: Slot) -> None:
-        """The gradient of ``slot`` is there."""
+        """Record that the gradient of ``slot`` has arrived."""
         self._slots[slot] = None
 
     def launch(self) -> None:
-        """Start to average what is there; the same on all ranks."""
+        """Start to average the gradients that have arrived; the same on all ranks."""
         label = "late gradients"
         self._names = [slot.name for slot in self._slots]
         dense: dict[torch.device, list[tuple[str, Tensor]]] = {}
@@ -78,7 +78,7 @@ class LateGradients:
         self._slots.clear()
 
     def finish(self) -> None:
-        """Wait for what was launched."""
+        """Wait for the launched reductions."""
         try:
             while self._waits:
                 self._waits.pop(0)()
@@ -89,7 +89,7 @@ class LateGradients:
             ) from error
 
     def clear(self) -> None:
-        """The step has ended."""
+        """Forget everything at the end of a step."""
         self._slots.clear()
         self._waits.clear()
         for _, hook in self._hooked:

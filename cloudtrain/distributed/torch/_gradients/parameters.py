@@ -92,7 +92,7 @@ def check_equal_on_all_ranks(own: Sequence[str], process_set: ProcessSet, settin
 
     Args:
         own: the `describe` of each parameter of this rank.
-        settings: text that must be the same on all ranks too.
+        settings: text that must also be the same on all ranks.
 
     Raises:
         InvalidArgument: parameters differ in number, order, name, shape or type, or settings differ. Raised on all
@@ -132,13 +132,14 @@ def warn_of_different_weights(
 ) -> None:
     """Compare the bits of ``parameters`` between the ranks of ``process_set``, which all call this.
 
-    Equal gradients keep weights apart that were different before, and no later step shows it. It is a warning and not
-    an error: Horovod trains such models too. Weights on GPUs are not compared: the step would wait for the GPU.
+    Equal gradients do not remove a difference between weights, and no later step reveals it. This only warns, because
+    Horovod trains models with different weights, too. Weights on GPUs are not compared: the step would wait for the
+    GPU.
     """
     if not parameters or any(parameter.device.type != "cpu" for parameter in parameters):
         return
     sums = torch.stack([_sum_of_bits(parameter) for parameter in parameters])
-    ends = torch.stack([sums, ~sums])  # the largest, and the complement of the smallest
+    ends = torch.stack([sums, ~sums])  # their maxima are the largest sum, and the complement of the smallest
     allreduce_(ends, name="DistributedOptimizer.weights", op=Max, process_set=process_set)
     most, least = ends[0].tolist(), (~ends[1]).tolist()
     different = [name for name, high, low in zip(names, most, least) if high != low]

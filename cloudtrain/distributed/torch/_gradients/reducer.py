@@ -60,7 +60,8 @@ class Reduction:
         if self.op != Average:
             return 1.0, 1.0
         if self.predivide == 1.0:
-            # Unless the backend averages. Before the sum, a type of few bits overflows later.
+            # Used unless the backend averages. Dividing before the sum makes types with few bits less likely to
+            # overflow.
             return 1.0 / self.process_set.size(), 1.0
         return 1.0 / self.predivide, self.predivide / self.process_set.size()
 
@@ -73,13 +74,13 @@ class GradientReducer:
 
     Each step reduces every bucket once: at the end of the last backward pass, or in `synchronize`. Gradients of the
     same step that arrive later are reduced one more time. They contain the first average, which is the same on all
-    ranks; an average leaves it as it is.
+    ranks, so that averaging them does not change that part.
 
     Buckets are created at the end of the first step, when the ranks can agree on which gradients are sparse. Sparse
     gradients are reduced one by one, negotiated by name.
 
     Args:
-        names: of parameters, for errors. Their order is taken as the order of the forward pass.
+        names: the names of parameters, for errors. Their order is assumed to be that of the forward pass.
         groups: the group number of parameters that are reduced together.
         passes: backward passes whose gradients are accumulated before the reduction.
         parameters: returns the parameters at any time.
@@ -106,8 +107,8 @@ class GradientReducer:
         self._task = -1
         """The backward pass of the last gradient."""
         self._ready: Slot | None = None
-        """The last gradient, if something can be launched with it. The script's own hooks may still change it: the
-        launch waits for the next gradient or the end of the pass."""
+        """The last gradient, if it completes something that can be launched. The launch waits for the next gradient or
+        the end of the pass, because the script's own hooks may still change this one."""
         self._partial: list[tuple[Tensor, int]] = []
         """Gradients at the end of a backward pass that was not the last one of the step, and their versions."""
         self._names = dict(names)
@@ -120,20 +121,20 @@ class GradientReducer:
         self._watched: dict[Tensor, Any] = {}
         """Parameters without a slot that may get gradients, and the handles of their hooks."""
         self._rivals: dict[weakref.ref[GradientReducer], str] = {}
-        """Those of other optimizers, and the parameter that they have in common with this one."""
+        """The reducers of other optimizers, each with a parameter that it has in common with this one."""
         self._late = LateGradients(reduction.op, reduction.process_set)
         self._launched = 0
         self._arriving = threading.Lock()
         """Autograd has a thread for each GPU, and calls hooks of CPU parameters in the thread of ``backward``."""
         self.number = 0
-        """The same on all ranks, and another one for each optimizer among them."""
+        """The number of this optimizer: the same on all ranks, and different from those of the other optimizers."""
         self.shares = False
         """Whether there are other optimizers among the same ranks. One backward pass may then fill the buckets of
-        several, and in which order may depend on the data: so nothing is launched before its end."""
+        several, in an order that may depend on the data, so nothing is launched before its end."""
         self._steps_in: int | None = None
         """The thread of the last step; None before the first one."""
         self._stepped = False
-        """Whether it has made a step since the last one of the others."""
+        """Whether this optimizer has made a step since the last step of the others."""
         self._begin()
         self.track()
         self.watch()
@@ -157,7 +158,7 @@ class GradientReducer:
         _alive.add(self)
 
     def others(self) -> list[GradientReducer]:
-        """Those of the other optimizers among the same ranks."""
+        """The reducers of the other optimizers among the same ranks."""
         return [each for each in _alive if each is not self and each.process_set == self.process_set]
 
     @property
@@ -165,7 +166,7 @@ class GradientReducer:
         return self._reduction.process_set
 
     def _begin(self) -> None:
-        """Start without buckets; also after the ranks have initialized again."""
+        """Start without buckets; also called after a new ``init``."""
         self._context = weakref.ref(_state.current())
         self._bucket_bytes = fusion_threshold()
         self._tuning = tuning_of(self._reduction.process_set)
@@ -179,7 +180,7 @@ class GradientReducer:
             slot.bucket = slot.view = None
 
     def _begin_step(self) -> None:
-        """After a new ``init``, agree on buckets again: the ranks may have failed at different positions."""
+        """Reset the state of a step; after a new ``init`` also the buckets, because the ranks may have failed anywhere."""
         if self._context() is not _state.current():
             self._begin()
         elif self._tuning is not None:
@@ -194,9 +195,10 @@ class GradientReducer:
             slot.passes_left, slot.handle = passes, None
 
     def watch(self) -> None:
-        """Notice the first gradients of parameters that are frozen now, or were added to the optimizer.
+        """Detect the first gradients of parameters that are frozen now, or were added to the optimizer.
 
-        It may be that a backward pass computes no others. A slot takes the ranks' agreement, which is its end.
+        A backward pass may compute no others. A slot is created only at the end of the pass, when the ranks agree on
+        it.
         """
         for parameter in self._parameters():
             trainable = parameter.is_floating_point() or parameter.is_complex()
@@ -210,7 +212,7 @@ class GradientReducer:
             parameter.requires_grad_(not frozen)
 
     def track(self) -> None:
-        """Add those of the optimizer's parameters that are new, or were frozen before.
+        """Add the optimizer's parameters that are new, or were frozen before.
 
         Raises:
             InvalidArgument: they differ between ranks.
@@ -260,7 +262,7 @@ class GradientReducer:
                 return
             bucket = slot.bucket
             if bucket is not None and bucket.missing > 1 and slot.passes_left == 1 and self.pending:
-                slot.passes_left = 0  # nothing else happens for most gradients
+                slot.passes_left = 0  # the only step for most gradients
                 bucket.arrived(slot)
             else:
                 self._arrived(slot)
@@ -295,7 +297,7 @@ class GradientReducer:
             self._ready = slot
 
     def _zeroed_before(self, slot: Slot | None) -> bool:
-        """Whether ``model.zero_grad()`` has dropped all reduced gradients before that of ``slot``: a step begins."""
+        """Whether ``model.zero_grad()`` has dropped all reduced gradients before that of ``slot``, which begins a step."""
         if slot is not None and (slot.bucket is None or slot.sparse_dim or slot.parameter.grad is slot.view):
             return False
         return all(each is slot or each.parameter.grad is None for each in self._slots.values())
@@ -310,7 +312,7 @@ class GradientReducer:
         return False
 
     def synchronize(self) -> None:
-        """End a step: reduce what has not been reduced, as zeros where there is no gradient, and wait for it."""
+        """End a step: reduce the remaining gradients, with zeros for missing ones, and wait for them."""
         self.forget_other_context()
         partial, self._partial = self._partial, []
         if any(gradient._version != version for gradient, version in partial):
@@ -355,7 +357,7 @@ class GradientReducer:
         self._launch_full()
 
     def _check_rivals(self) -> None:
-        """Raises InvalidArgument if one of them is still alive: a gradient would be divided twice."""
+        """Raises InvalidArgument if a rival is still alive, because a gradient would be divided twice."""
         gc.collect()
         for rival, name in list(self._rivals.items()):
             if rival() is not None:
@@ -381,7 +383,7 @@ class GradientReducer:
         self._reduced, self.pending = True, False
 
     def forget_other_context(self) -> None:
-        """Drop a step that began before the ranks initialized again: it failed, or some of them left it."""
+        """Drop a step that began before the current ``init``: it failed, or some ranks left it."""
         if not self.closed and self._context() is not _state.current_or_none():
             self.forget()
 
@@ -400,7 +402,7 @@ class GradientReducer:
             self._late.clear()
 
     def check_thread(self) -> None:
-        """Raises InvalidArgument if another optimizer has made a step in another thread since the last one of this."""
+        """Raises InvalidArgument if another optimizer has made a step in another thread since this one's last step."""
         before, self._steps_in, self._stepped = self._steps_in, threading.get_ident(), True
         for other in self.others() if self.shares else ():
             if before is not None and other._stepped and other._steps_in != self._steps_in:
