@@ -245,7 +245,7 @@ class WritingStreams:
                 self._streams.append(stream)
 
     def join(self, buffer: Tensor) -> bool:
-        """Make the current stream wait for the others, to read what they have written. Returns whether there are any."""
+        """Make the current stream wait for the others, to read what they have written. Returns whether it had to."""
         if not self._streams:
             return False
         current = torch.cuda.current_stream(buffer.device)

@@ -180,7 +180,7 @@ class GradientReducer:
             slot.bucket = slot.view = None
 
     def _begin_step(self) -> None:
-        """Reset the state of a step; after a new ``init`` also the buckets, because the ranks may have failed anywhere."""
+        """Reset the step, and after a new ``init`` the buckets, because the ranks may have failed at any point."""
         if self._context() is not _state.current():
             self._begin()
         elif self._tuning is not None:
@@ -297,7 +297,7 @@ class GradientReducer:
             self._ready = slot
 
     def _zeroed_before(self, slot: Slot | None) -> bool:
-        """Whether ``model.zero_grad()`` has dropped all reduced gradients before that of ``slot``, which begins a step."""
+        """Whether ``model.zero_grad()`` has dropped all reduced gradients but that of ``slot``, which begins a step."""
         if slot is not None and (slot.bucket is None or slot.sparse_dim or slot.parameter.grad is slot.view):
             return False
         return all(each is slot or each.parameter.grad is None for each in self._slots.values())
