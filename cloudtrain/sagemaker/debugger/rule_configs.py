@@ -75,7 +75,7 @@ class ProfilerRuleConfig:
         self.rule_parameters = {**(defaults or {}), **parameters, "rule_to_invoke": rule_name}
 
 
-def ActionList(*actions: dict[str, str]) -> list[dict[str, str]]:  # named like a class of the SDK, as are those below
+def ActionList(*actions: dict[str, str]) -> list[dict[str, str]]:  # the SDK's class names, also below
     """The ``actions`` of a rule: what happens when it fires."""
     return list(actions)
 
