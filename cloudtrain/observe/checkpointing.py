@@ -34,10 +34,10 @@ def committing() -> Iterator[None]:
 
 
 def commits(run: Path) -> dict[str, int]:
-    """The unfinished commits on this host: the name of each, and its process id. None if the folder cannot be read."""
+    """The unfinished commits on this host: the name of each, and its process id. Empty if ``run`` cannot be read."""
     try:
         names = [name for name in os.listdir(run) if name.startswith(PREFIX)]
-    except OSError:  # no host waits for a commit without it
+    except OSError:  # no host waits for a commit that it cannot list
         return {}
     return {name: int(name.split("-")[1]) for name in names}
 
@@ -47,26 +47,26 @@ _times_spoiled = 0
 
 
 def spoil(why: str) -> None:
-    """Results that this process computes from now on are wrong, until `recover`: no checkpoint may hold them."""
+    """Record that this process computes wrong results until `recover`: no checkpoint may contain them."""
     global _why_spoiled, _times_spoiled
     _why_spoiled = why
     _times_spoiled += 1
 
 
 def recover() -> None:
-    """Results are right again."""
+    """Record that results are correct again."""
     global _why_spoiled
     _why_spoiled = ""
 
 
 class Unspoiled:
-    """Shows whether a copy of the state, begun when this object was created, holds right results."""
+    """Shows whether a copy of the state, begun when this object was created, contains correct results."""
 
     def __init__(self) -> None:
         self._times = _times_spoiled
 
     def problem(self) -> str:
-        """Why it may hold wrong results; empty if it does not."""
+        """Why the copy may contain wrong results; empty if it does not."""
         if _why_spoiled:
             return _why_spoiled
         return "" if self._times == _times_spoiled else "collectives were aborted meanwhile"

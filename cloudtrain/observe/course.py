@@ -12,9 +12,9 @@ MOST_SPANS = 1000
 MOST_ATTEMPTS = 200
 MOST_HOSTS = 4096
 MOST_RANKS = 1024
-"""Of one host."""
+"""The most ranks of one host."""
 LONGEST_TEXT = 200
-"""Characters of a phase, and of a reason: a script may forge events."""
+"""Characters of a phase or a reason, which are limited because a script may forge events."""
 
 
 @dataclass
@@ -24,7 +24,7 @@ class Attempt:
     number: int
     began: float
     ended: float | None = None
-    """None while it runs, and if its end was not recorded."""
+    """None while it runs, or if its end was not recorded."""
     reason: str = ""
     """Why another attempt followed."""
 
@@ -37,7 +37,7 @@ class Span:
     phase: str
     began: float
     ended: float | None = None
-    """None while a host is in it, and if a host was lost in it."""
+    """None while a host is in it, or if a host was lost in it."""
     hosts: int = 1
     """How many hosts are in it."""
 
@@ -55,7 +55,7 @@ class HostRanks:
 
 @dataclass
 class Course:
-    """Add the events of a job in order. Of very many attempts or phases, those in the middle are left out."""
+    """Collects the events of a job, added in order. Of very many attempts or phases, the middle ones are left out."""
 
     attempts: list[Attempt] = field(default_factory=list)
     spans: list[Span] = field(default_factory=list)
@@ -85,7 +85,7 @@ class Course:
         self._end(_time(event))
 
     def _end(self, time: float) -> None:
-        """The current attempt has ended by now."""
+        """Record the end of the current attempt, unless it has ended before."""
         if self.attempts and self.attempts[-1].ended is None:
             self.attempts[-1].ended = time
         for span in self.spans:
@@ -124,7 +124,7 @@ class Course:
             self._host(event).step = event["step"]
 
     def _host(self, event: Mapping[str, Any]) -> HostRanks:
-        """The host that reports ``event``. Raises ValueError for one too many."""
+        """The host that reports ``event``. Raises ValueError if there are too many hosts."""
         name = event["source"]
         if name not in self.hosts and len(self.hosts) == MOST_HOSTS:
             raise ValueError("there are too many hosts")

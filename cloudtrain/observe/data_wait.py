@@ -1,7 +1,7 @@
-"""The time for which a rank waits for its data: the runtime makes a share of it in each sample of the host.
+"""The time for which a rank waits for its data, which the runtime reports as a share of each sample of the host.
 
-The iterators of torch's ``DataLoader`` report it by themselves, after `watch_loaders`.
-Only the main thread counts: what another thread fetches in advance delays no step.
+The iterators of torch's ``DataLoader`` are measured automatically, after `watch_loaders`. Only the main thread counts:
+data that another thread fetches in advance delays no step.
 """
 
 from __future__ import annotations
@@ -20,19 +20,19 @@ from cloudtrain._system.processes import after_fork_in_child
 from cloudtrain.observe.heartbeat import note_data
 
 INTERVAL = 1.0
-"""Seconds between two reports, which a thread makes: the training only reads the clock."""
+"""Seconds between two reports. A thread writes them, so that the training thread only reads the clock."""
 
 _state = (0.0, 0.0)
-"""The seconds waited before, and when the present wait began, on the clock of `time.monotonic`; 0: there is none."""
+"""The seconds of finished waits, and the start of the current wait on the clock of `time.monotonic`, or 0."""
 _first = 0.0
-"""When the first wait began; 0: there was none."""
+"""The start of the first wait; 0 before it."""
 _is_fork = False
 """Whether this is a process that the rank has forked."""
 
 
 @contextlib.contextmanager
 def loading_data() -> Iterator[None]:
-    """The body waits for the next data of the training. A rank inside a job reports how long; `DataLoader` needs none.
+    """Measure how long the body waits for the next training data, in a rank of a job. Not needed for `DataLoader`.
 
     ::
 
@@ -96,7 +96,7 @@ def _keep_reporting() -> None:
     while True:
         time.sleep(
             INTERVAL
-        )  # before the first report, too: it would cover nothing but the begin of the first wait
+        )  # the first report too would otherwise cover only the beginning of the first wait
         _report()
 
 
@@ -107,7 +107,7 @@ def _report() -> None:
 
 
 def _is_child() -> bool:
-    """Whether this is a process of the rank, such as a worker of a loader, however it was started."""
+    """Whether this is a child process of the rank, such as a worker of a loader, however it was started."""
     processes = sys.modules.get("multiprocessing.process")
     return _is_fork or (processes is not None and processes.parent_process() is not None)
 

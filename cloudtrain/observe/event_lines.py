@@ -1,10 +1,10 @@
-"""Events as lines of a job's log, for platforms that have nothing but the log of a running job.
+"""Events as lines of a job's log, for platforms on which only the log of a running job can be read.
 
 The runtime prints each event as ``[cloudtrain:event] {json}`` if `Settings.event_lines` is set, and a client finds them
 in the log. With `Settings.opaque_event_lines`, the JSON is in base64.
 
-A script can print such a line too: a client believes no more of it than of an event that the script appends to the file
-of events. Such an event can be wrong about the script's own metrics, phases and warnings, and about nothing else.
+A script can print such lines too. A client trusts them no further than events that the script appends to the file of
+events: they can be wrong about the script's own metrics, phases and warnings, and about nothing else.
 """
 
 from __future__ import annotations
@@ -27,16 +27,16 @@ LONGEST = 4000
 INTERVAL = 1.0
 """Seconds between two lines of one metric, or of the progress of one phase."""
 BURST, RATE = 200, 20.0
-"""Lines of other events: as many in a row, and as many per second after that."""
+"""Limits for lines of other events: the number in a row, and the number per second after that."""
 LATEST = 60.0
-"""Seconds between an event and its line. What claims a larger difference counts as an event of the line's time."""
+"""Maximum seconds between an event and its line. An event that claims a larger difference gets the line's time."""
 
 _SHORTER = (2000, 500, 100, 20)
 """Characters of a text, and items of a list, in an event that is too long for a line."""
 
 
 def encode_event(event: Event, *, is_opaque: bool = False) -> bytes:
-    """The line of an event, with its end. Long texts and lists are cut; empty if the event is too long even so.
+    """The line of an event, with its line end. Long texts and lists are cut; empty if the event is still too long.
 
     Args:
         is_opaque: in base64, so that a search for text finds none of it.
@@ -50,7 +50,7 @@ def encode_event(event: Event, *, is_opaque: bool = False) -> bytes:
 
 
 def parse_event_line(line: str | bytes, host: str, printed_at: float | None = None) -> Event | None:
-    """The event in a line of a log, as one of ``host``; None if the line has none that a host may report.
+    """The event in a log line of ``host``; None if the line has no event that a host may report.
 
     Args:
         printed_at: when the line was printed, in seconds since the epoch.
@@ -74,9 +74,9 @@ def parse_event_line(line: str | bytes, host: str, printed_at: float | None = No
 
 @dataclass
 class EventThinner:
-    """Chooses the events that get a line: of a metric, and of the progress of a phase, the latest of each second.
+    """Chooses the events that get a line. For a metric, or the progress of a phase, it is the latest of each second.
 
-    All others get one, unless there are thousands of them. The file of events has all.
+    All other events get one, unless there are thousands of them. The file of events has all.
     """
 
     clock: Callable[[], float] = time.monotonic
@@ -107,14 +107,14 @@ class EventThinner:
                 self._held[key] = event
 
     def due(self) -> Iterator[Event]:
-        """The events that have waited for their second, and get a line now."""
+        """The events that were held back, and get a line now."""
         now = self.clock()
         for key in [key for key in self._held if now - self._shown_at[key] >= INTERVAL]:
             self._shown_at[key] = now
             yield self._held.pop(key)
 
     def rest(self) -> Iterator[Event]:
-        """All events that wait."""
+        """All events that are still held back."""
         held, self._held = self._held, {}
         yield from held.values()
 

@@ -24,16 +24,16 @@ LONGEST_TEXT = 10_000
 """In characters: an event is one line of at most `LARGEST_REPORT` bytes."""
 
 MARK = "[cloudtrain:event] "
-"""Begins the line of an event in the log of a job: see `cloudtrain.observe.event_lines`."""
+"""The start of an event's line in the log of a job: see `cloudtrain.observe.event_lines`."""
 SUPERVISOR = "supervisor"
 """The source of the events of the supervisor of a job, which is not a host."""
 OF_THE_SUPERVISOR = ("attempt", "retry", "queued", "goodput", "job")
 """Events that no host reports: they are about the job as a whole."""
 
 RECLAIMED = "reclaimed"
-"""A host has received a notice that it is taken back, or SIGTERM."""
+"""A host has received SIGTERM, or a notice that it is about to be reclaimed."""
 SPARE = "spare"
-"""A phase of the preparation of a spare host, or that it waits."""
+"""A spare host is in a phase of its preparation, or waits."""
 PLACES = "places"
 """Which spare hosts wait, and which ones have taken a place, where the hosts give out the places themselves."""
 
@@ -50,12 +50,12 @@ class EventLog:
     clock: Callable[[], float] = steady.now
 
     def record(self, event: str, **fields: Any) -> Event:
-        """An event of this moment, not appended. Long texts are cut. ``time`` is in seconds since the epoch."""
+        """An event with the current time, in seconds since the epoch, which is not appended. Long texts are cut."""
         fields = {name: _cut(value) for name, value in fields.items()}
         return {"time": round(self.clock(), 3), "source": self.source, "event": event, **fields}
 
     def emit(self, event: str, **fields: Any) -> Event:
-        """Append one event and return it. Where the disk is full or fails, it is lost: no job ends for that."""
+        """Append one event and return it. If the disk is full or fails, the event is lost, but the job continues."""
         record = self.record(event, **fields)
         try:
             again(lambda: self.append(to_line(record)))
@@ -76,7 +76,7 @@ class EventLog:
     def open(self) -> int | None:
         """The descriptor of the file, to append to.
 
-        Replaces a link or a pipe that a script has put in its place; None if that is a folder or a device. Raises
+        Replaces a link or a pipe that a script has put in its place; returns None for a folder or a device. Raises
         OSError.
         """
         for _ in range(2):
@@ -113,7 +113,7 @@ def parse_events(lines: Iterable[str]) -> Iterator[Event]:
 
 
 def parse_event(line: str | bytes) -> Event:
-    """The event in ``line``. Raises ValueError if it is none."""
+    """The event in ``line``. Raises ValueError if it is not an event."""
     if len(line) > LARGEST_REPORT:
         raise ValueError("the line is too long")
     metric = _METRIC.fullmatch(line) if isinstance(line, str) else _METRIC_BYTES.fullmatch(line)
@@ -238,14 +238,15 @@ _CHECKS: dict[str, Callable[[Fields], object]] = {
     "outcome": lambda given: given.text("status"),
     "warning": lambda given: given.text("message"),
 }
-"""Raises ValueError if a field that is read has another type, by kind of event. Other kinds are only shown."""
+"""Functions by kind of event, which raise ValueError if a field that is read has the wrong type. Events of other
+kinds are only shown."""
 
 
 def record_warning(message: str) -> None:
     """Add a warning to the events of the job that this process is a rank of. Does nothing outside a job."""
     if "CLOUDTRAIN_RUN_DIR" not in os.environ:
         return
-    with contextlib.suppress(OSError):  # a full disk: the message is in the log, too
+    with contextlib.suppress(OSError):  # such as a full disk; the log has the message, too
         EventLog(Paths.from_environ().events, os.environ.get("SM_CURRENT_HOST", "")).emit(
             "warning", message=message
         )

@@ -1,8 +1,8 @@
-"""PyTorch's flight recorder in a rank that hangs: which collectives is it in?
+"""Reads PyTorch's flight recorder in a rank that hangs, to show which collectives it is in.
 
 The recorder (https://docs.pytorch.org/tutorials/unstable/flight_recorder_tutorial.html) keeps the last collectives of
-every process group, of NCCL and of Gloo. The rank answers with them as its runtime asks (`inquiry`), and writes the
-recorder's own dump to the job's outputs, for ``torchfrtrace``. That dump is a pickle: nothing of cloudtrain reads it.
+every process group, of NCCL and of Gloo. The rank answers its runtime's inquiry with them (`inquiry`), and writes the
+recorder's own dump to the job's outputs, for ``torchfrtrace``. The dump is a pickle, which cloudtrain never reads.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from cloudtrain.observe import inquiry
 from cloudtrain.observe.inquiry import Answer, InGroup
 
 FOLDER = "flight-recorder"
-"""In the folder of the job's other outputs."""
+"""The folder for dumps, in the folder of the job's other outputs."""
 RECORDERS = {"nccl": "_dump_nccl_trace", "gloo": "_dump_fr_trace"}
 """PyTorch's functions that dump, by backend."""
 _SHOWN = 5
-"""Collectives in flight of one backend that the report shows."""
+"""The most collectives in flight of one backend that the report shows."""
 _DONE = "completed"
 
 
@@ -37,7 +37,7 @@ def watch_groups(module: ModuleType) -> None:
     @functools.wraps(begin)
     def init_process_group(*args: Any, **options: Any) -> Any:
         done = begin(*args, **options)
-        inquiry.answer_with(answer)  # only now: the process has other threads anyway
+        inquiry.answer_with(answer)  # only now, when the process has other threads anyway
         return done
 
     module.init_process_group = init_process_group  # type: ignore[attr-defined]
@@ -91,7 +91,7 @@ def summary(backend: str, entries: list[Mapping[str, Any]]) -> Iterator[str]:
 
 
 def by_group(backend: str, entries: list[Mapping[str, Any]]) -> dict[str, InGroup]:
-    """How far this rank is in each process group. Messages from one rank to another are left out."""
+    """The progress of this rank in each process group. Point-to-point messages are left out."""
     found: dict[str, InGroup] = {}
     for entry in entries:
         number: Any = entry.get("collective_seq_id")
@@ -111,7 +111,7 @@ def _is_in_flight(entry: Mapping[str, Any]) -> bool:
 
 
 def _call(entry: Mapping[str, Any]) -> str:
-    """Such as ``nccl:all_reduce of Float[20]``."""
+    """The text for a collective, such as ``nccl:all_reduce of Float[20]``."""
     inputs = zip(_list(entry, "input_dtypes"), _list(entry, "input_sizes"))
     shapes = ", ".join(f"{dtype}{shape}" for dtype, shape in inputs)
     return f"{entry.get('profiling_name')} of {shapes}" if shapes else str(entry.get("profiling_name"))

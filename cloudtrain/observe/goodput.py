@@ -37,18 +37,18 @@ class Goodput:
     goodput: float
     """``productive`` / ``wall``, from 0 to 1."""
     wall: float
-    """From the submission to the end, or to now."""
+    """The time from the submission to the end, or to now."""
     productive: float
-    """In steps whose result was kept."""
+    """The time in steps whose result was kept."""
     lost: Mapping[str, float]
-    """By cause: see `LOST`. Causes that cost nothing are left out."""
+    """The lost time by cause: see `LOST`. Causes that cost nothing are left out."""
     measured_by: str
     """``steps``; or ``script`` if no steps were reported: the time of the script then counts as productive."""
 
 
 @dataclass
 class GoodputMeter:
-    """Divides the time of a job by its events, which are added in order. Its size is bounded."""
+    """Divides the time of a job according to its events, which are added in order. Its size is bounded."""
 
     began: float | None = None
     """The start of the first attempt."""
@@ -56,11 +56,11 @@ class GoodputMeter:
     idle_since: float = 0.0
     """When the current attempt began; after a failure, the end of the last step before it."""
     queued_since: float | None = None
-    """Since when the job waits in the queue for its next attempt."""
+    """When the job began to wait in the queue for its next attempt."""
     waited: float = 0.0
     """Seconds in the queue between two attempts."""
     cause: str = START
-    """Why there are no steps since then."""
+    """Why there have been no steps since then."""
     last: float | None = None
     """The end of the last step, unless the training has been interrupted since."""
     process: int | None = None
@@ -71,7 +71,7 @@ class GoodputMeter:
     hung_since: float | None = None
     """The last sign of life before a hang that is not over."""
     hung_until: float = 0.0
-    """The end of the last hang. A rank may have ended it that printed nothing: the next one counts from here."""
+    """The end of the last hang, after which the next one counts, as a rank may have ended it without a sign of life."""
     hung: float = 0.0
     """Seconds of hangs since the last step, or since the current attempt began."""
     restored: int | None = None
@@ -83,7 +83,7 @@ class GoodputMeter:
     has_steps: bool = False
     train_began: float | None = None
     train_ended: float | None = None
-    """The script, in the current attempt."""
+    """When the script ended, in the current attempt."""
 
     def add(self, event: Mapping[str, Any]) -> None:
         """Raises KeyError, TypeError or ValueError if the event lacks a field."""
@@ -118,7 +118,7 @@ class GoodputMeter:
         elif kind == "step":
             step = event["step"]
             if event.get("pid") is None and self.process is not None:
-                return  # of a Hugging Face Trainer, in a script that reports its steps itself
+                return  # from a Hugging Face Trainer, in a script that reports its steps itself
             self._step(time, None if step is None else int(step), _number(event["stalled"]), event.get("pid"))
 
     def _begin_attempt(self, time: float) -> None:
@@ -140,7 +140,7 @@ class GoodputMeter:
         return 0.0 if self.queued_since is None else max(time - self.queued_since, 0.0)
 
     def _interrupt(self) -> None:
-        """The training failed. The time from its last step to the next one is lost to that."""
+        """Record that the training was interrupted, which costs the time from its last step to the next one."""
         if self.last is not None:
             self.idle_since, self.last = self.last, None
             self.restoring = 0.0
@@ -182,7 +182,7 @@ class GoodputMeter:
         return bool(self.marks) and step <= self.marks[-1][0]
 
     def _continue(self, time: float, stalled: float) -> None:
-        """The next step after `last`."""
+        """Record the step that follows `last`."""
         assert self.last is not None
         left = max(time - self.last, 0.0)
         lost = ((HANG, self.hung), (CHECKPOINTS, stalled - self.stalled), (RESTORE, self.restoring))
@@ -194,7 +194,7 @@ class GoodputMeter:
         self.last, self.restoring, self.restored, self.hung = max(time, self.last), 0.0, None, 0.0
 
     def _resume(self, time: float, step: int | None) -> None:
-        """The first step since `idle_since`."""
+        """Record the first step since `idle_since`."""
         if self.has_steps:
             base = self.restored if self.restored is not None else -1 if step is None else step - 1
             kept = self._productive_until(base)
@@ -234,7 +234,7 @@ class GoodputMeter:
         """
         end = now if ended_at is None else ended_at
         if ended_at is None and self.last is not None and 0 <= now - self.last < 2 * INTERVAL:
-            end = self.last  # the next event shows what the time since then was
+            end = self.last  # the next event will show how the time since then was used
         wall = end - submitted_at
         if self.began is None or not wall > 0:
             return None
@@ -268,7 +268,7 @@ class GoodputMeter:
     def _divide_by_script(
         self, lost: dict[str, float], began: float, end: float, waited: float, hung: float
     ) -> float:
-        """The time of the script in the current attempt; all before it is lost."""
+        """The time of the script in the current attempt; all time before it is lost."""
         train = end if self.train_began is None else min(max(self.train_began, began), end)
         ended = end if self.train_ended is None else min(max(self.train_ended, train), end)
         restoring = min(self.restoring, ended - train)

@@ -1,4 +1,4 @@
-"""Reads what is new in a file that grows: the whole file is read once, regardless of how often it is read."""
+"""Reads the new part of a growing file, so that every byte is read once, however often the file is read."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from cloudtrain._dataclass import dataclass
 LONGEST_LINE = 1 << 16
 """Bytes of the longest event. A longer line is not an event."""
 REMEMBERED = 64
-"""Bytes before a position by which a file is recognised."""
+"""Bytes before a position that identify a file."""
 
 Read = Callable[[int], bytes]
 """Returns some bytes from a position; nothing at the end of the file, or if there is no file."""
@@ -20,7 +20,7 @@ Read = Callable[[int], bytes]
 class Bookmark:
     """A position in a growing file, at the start of a line, and the bytes before it.
 
-    The bytes show whether the file is still the same: one that was replaced or cut short has others there.
+    The bytes show whether the file is still the same: a file that was replaced or truncated has different bytes there.
     """
 
     position: int = 0
@@ -44,8 +44,8 @@ def is_same(read: Read, mark: Bookmark) -> bool:
 def new_lines(read: Read, mark: Bookmark, longest: int = LONGEST_LINE) -> Iterator[list[str]]:
     """The complete lines after ``mark``, some at a time; moves the mark past those that were returned.
 
-    A line without its end, which may be in the course of being written, is left for the next call, unless it has more
-    than ``longest`` bytes.
+    An incomplete line, which may still be being written, is left for the next call, unless it has more than ``longest``
+    bytes.
     """
     data = read(mark.position)
     while data:

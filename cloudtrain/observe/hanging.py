@@ -1,4 +1,4 @@
-"""A job that hangs, as the leader reports it: an event ``hanging`` when it is found, and one when it is over."""
+"""Hangs of a job, which the leader reports: an event ``hanging`` when one is found, and another when it is over."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ HANGING = "hanging"
 SCRIPT, STORAGE = "script", "storage"
 """The causes: a rank of the script, or storage that does not answer."""
 MOST_CALLS = 8
-"""Of the stack of a rank that hangs, in a notification."""
+"""The most calls of a hanging rank's stack in a notification."""
 MOST_HANGS = 100
-"""Hangs of an attempt that are notified of: a script may forge them."""
+"""The most hangs of an attempt that cause notifications, as a script may forge them."""
 
 LONGEST_MESSAGE = 600
 """Characters, as a script may have forged the event."""
@@ -25,27 +25,27 @@ LONGEST_MESSAGE = 600
 
 @dataclass(frozen=True)
 class Hanging:
-    """The rank that the others wait for, or the ranks among which it is."""
+    """A hang: the rank that the others wait for, or the ranks that may be this one."""
 
     ranks: str
-    """Such as ``1`` or ``0-6,8``."""
+    """The ranks, such as ``1`` or ``0-6,8``."""
     rank: int
     """The first of them."""
     count: int
     """Their number."""
     host: str
-    """That of the first of them."""
+    """The host of the first of them."""
     cause: str = SCRIPT
     where: str = ""
     """Its innermost call, and the line of the script that led to it."""
     message: str = ""
-    """Which rank waits where, and for what the others wait."""
+    """Where the rank waits, and what the others wait for."""
     stack: str = ""
     """A line for each call of its main thread, the innermost first."""
     seconds: float = 0.0
-    """For which no rank had shown a sign of life when it was found."""
+    """How long no rank had shown a sign of life when the hang was found."""
     time: float = 0.0
-    """When it was found, in seconds since the epoch."""
+    """When the hang was found, in seconds since the epoch."""
 
     @property
     def since(self) -> float:
@@ -60,7 +60,7 @@ class Hanging:
         return f"{_silence(self.seconds)}: {self.message}"
 
     def until(self, ended: Mapping[str, Any]) -> str:
-        """How long it was, and the sign of life that ended it, as the event of its end says. Raises ValueError.
+        """How long it lasted, and the sign of life that ended it, from the event of its end. Raises ValueError.
 
         >>> hang = Hanging("1", 1, 1, "algo-1", seconds=300, time=1000)
         >>> hang.until({"time": 1300, "sign": "rank 1 on algo-1 used the network"})
@@ -75,7 +75,7 @@ class Hanging:
         return asdict(self)
 
     def to_event(self) -> dict[str, Any]:
-        """The fields of the event; it has its own time."""
+        """The fields of the event, which has its own time."""
         return {name: value for name, value in asdict(self).items() if name != "time"}
 
     @classmethod
@@ -101,5 +101,5 @@ def _silence(seconds: float) -> str:
 
 
 def read_hanging(event: Mapping[str, Any]) -> Hanging | None:
-    """The hang that an event reports; None: it is over. Raises ValueError for any other event."""
+    """The hang that an event reports; None if the event reports its end. Raises ValueError for any other event."""
     return None if Fields(event).text("state") == "ended" else Hanging.from_dict(event)

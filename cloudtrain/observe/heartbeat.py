@@ -2,7 +2,7 @@
 
 Collectives and checkpoints call `beat`. A script with other long steps may call it too.
 
-Every rank imports this before its script. For a fast start, it imports little.
+Every rank imports this module before its script, so it imports little.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _FORMAT = "<dQQ"
 _SIZE = 24
 _DATA_FORMAT = "<ddd"
 _DATA_SIZE = 24
-"""After the heartbeat: see `note_data`."""
+"""Bytes that follow the heartbeat: see `note_data`."""
 
 _last = 0.0
 _entered = 0
@@ -68,7 +68,7 @@ def leave_collective() -> None:
 
 
 def note_data(seconds: float, first: float, now: float) -> None:
-    """Report for how long this rank has waited for data since ``first``. That does not count as a heartbeat.
+    """Report how long this rank has waited for data since ``first``. This does not count as a heartbeat.
 
     The times are on the clock of `time.monotonic`.
     """
@@ -111,7 +111,7 @@ def _open(path: str) -> None:
 
 
 def create(path: str) -> None:
-    """Create the file of a rank that has not sent a heartbeat. Its space is reserved: the disk may be full later."""
+    """Create the file of a rank that has not sent a heartbeat, and reserve its space: the disk may be full later."""
     with open(path, "wb") as file:
         file.write(bytes(_SIZE + _DATA_SIZE))
 

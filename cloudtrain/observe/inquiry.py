@@ -1,4 +1,4 @@
-"""Questions of the runtime to a rank that hangs: which collectives is it in?
+"""Inquiries of the runtime about the collectives that a hanging rank is in.
 
 The Python stacks of such a rank often end in a call that waits for a GPU. Its main thread executes no Python, but the
 call lets other threads run. One of them waits for a byte in a named pipe, and answers with JSON in a file. Both are
@@ -21,25 +21,25 @@ from cloudtrain.contract.documents import Fields, is_count, parse_json
 from cloudtrain.observe.heartbeat import VARIABLE
 
 LARGEST = 1 << 17
-"""Bytes of an answer."""
+"""Maximum bytes of an answer."""
 LONGEST_TEXT = 1 << 13
 LONGEST_CALL, LONGEST_GROUP = 120, 60
 MOST_GROUPS = 48
-"""Of a rank. Those in which it waits come first."""
+"""The most process groups of a rank in an answer. Those in which it waits are first."""
 
 _served: dict[str, list[Callable[[], Answer]]] = {}
-"""Who answers at the pipes that this process waits at, by the path of the heartbeat."""
+"""The functions that answer at the pipes of this process, by the path of the heartbeat."""
 
 
 class InGroup(NamedTuple):
-    """How far a rank is among the collectives of one process group."""
+    """The progress of a rank among the collectives of one process group."""
 
     entered: int = 0
     """The number of the last one that it has begun."""
     waits: int = 0
-    """The number of the first one that is not complete; 0: all are."""
+    """The number of the first one that is not complete; 0 if all are."""
     call: str = ""
-    """That one, such as ``gloo:all_reduce of Float[3]``."""
+    """The text for that one, such as ``gloo:all_reduce of Float[3]``."""
 
 
 class Answer(NamedTuple):
@@ -48,7 +48,7 @@ class Answer(NamedTuple):
     text: str = ""
     """Lines for people."""
     groups: Mapping[str, InGroup] = {}
-    """By the name of a process group that has the same name on all ranks."""
+    """The progress by process group, for groups that have the same name on all ranks."""
 
     def to_json(self) -> str:
         """ASCII, and no longer than `LARGEST`."""
@@ -68,7 +68,7 @@ def items_of(groups: Mapping[str, InGroup]) -> list[tuple[str, int, int, str]]:
 
 
 def groups_of(items: Sequence[Any]) -> dict[str, InGroup]:
-    """The inverse of `items_of`, of JSON that a script may have forged. Raises ValueError or TypeError."""
+    """The inverse of `items_of`, for JSON that a script may have forged. Raises ValueError or TypeError."""
     found = {}
     for item in items[:MOST_GROUPS]:
         if not isinstance(item, (list, tuple)) or len(item) != 4:
@@ -86,7 +86,7 @@ def _printable(text: str, longest: int) -> str:
 
 
 def answer_with(answer: Callable[[], Answer]) -> None:
-    """Answer every question of the runtime with this, too, from a thread. Does nothing outside a job."""
+    """Answer every inquiry of the runtime with ``answer``, too, from a thread. Does nothing outside a job."""
     path = os.environ.get(VARIABLE)
     if path is None:
         return
@@ -98,7 +98,7 @@ def answer_with(answer: Callable[[], Answer]) -> None:
 
     try:
         with contextlib.suppress(FileNotFoundError):
-            os.unlink(_pipe(path))  # of an earlier attempt
+            os.unlink(_pipe(path))  # left by an earlier attempt
         pipe = open_named_pipe(_pipe(path))
         set_blocking(pipe, True)
     except OSError:  # a full disk, or a file system without pipes: the report has the stacks only
@@ -124,7 +124,7 @@ def ask(heartbeat_path: str) -> bool:
 
 
 def read_answer(heartbeat_path: str) -> Answer | None:
-    """The rank's answer; None if there is none yet, or one that is not readable."""
+    """The rank's answer; None if there is none yet, or if it is not readable."""
     try:
         return Answer.of_json(read_regular(_answer(heartbeat_path), LARGEST))
     except (OSError, ValueError):
@@ -145,7 +145,7 @@ def _serve(pipe: int, path: str) -> None:
 def _safely(answer: Callable[[], Answer]) -> Answer:
     try:
         return answer()
-    except Exception as error:  # in any state of the rank
+    except Exception as error:  # the rank may be in any state
         return Answer(f"{type(error).__name__}: {error}")
 
 

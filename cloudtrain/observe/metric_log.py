@@ -7,11 +7,11 @@ neither a slow disk nor a GPU delays a step.
 Each line of the file has many calls, by columns: a list in JSON of
 
 - the rank,
-- the seconds since the epoch at which the clock of the calls was 0,
+- the time, in seconds since the epoch, at which the clock of the calls was 0,
 - the times of the calls on that clock,
 - the steps of the calls,
-- the lists of names that they have,
-- the list of each call, by its position,
+- the distinct lists of names,
+- for each call, the position of its list of names,
 - the values of all calls.
 
 Times and values are the doubles of this machine in hexadecimal digits. This is ten times faster than an object in JSON
@@ -45,10 +45,10 @@ from cloudtrain.observe.progress import current_rank, own_progress, whole_total
 INTERVAL = 1.0
 """Seconds between two writes. A killed rank loses the values that were not written."""
 MOST_CALLS, MOST_VALUES = 250, 1000
-"""In one line, but for a call with more values. The script's threads run between two lines: one takes 0.1 ms, and a
-longer one would delay a step. Handing over the interpreter costs as much as a short line."""
+"""The most in one line, except for a call with more values. The script's threads run between two lines: a line takes
+0.1 ms, and a longer one would delay a step. Handing over the interpreter costs as much as a short line."""
 MOST_BYTES = 1 << 20
-"""Bytes in one write, or a line more."""
+"""The most bytes in one write, which may exceed them by one line."""
 MOST_WAITING = 200_000
 """Values that are kept in memory while the disk fails or is slow. Later ones are dropped."""
 EXIT_SECONDS = 5.0
@@ -65,7 +65,7 @@ _Call = tuple[float, int, "dict[str, float | _Pending]"]
 
 
 def metrics_path(heartbeat_path: str) -> str:
-    """The file of a rank's metrics, by that of its heartbeat."""
+    """The file of a rank's metrics, which is next to that of its heartbeat."""
     return f"{heartbeat_path}.metrics"
 
 
@@ -84,13 +84,13 @@ class MetricLog:
         self.last: _Call = (0.0, 0, {})
         self.waiting: list[_Call] = []
         self.added = 0
-        """Values that calls have put there."""
+        """The number of values that calls have added."""
         self.limit = MOST_WAITING
-        """How many values they may have put there by now: the thread adds those that it has written."""
+        """The limit of `added` by now. The thread raises it by the number of values that it has written."""
         self.check_at = 0.0
-        """When to see whether the thread is alive, on the clock of the calls."""
+        """When to check that the thread is alive, on the clock of the calls."""
         self.names: set[str] = set()
-        """Those that are known to be names of metrics."""
+        """The names that have been checked."""
         self._path = path
         self._warn = warn
         self._warned: set[str] = set()
@@ -108,9 +108,9 @@ class MetricLog:
         return {name: _number(name, value) for name, value in values.items()}
 
     def close(self) -> None:
-        """Write what waits, from the thread, within `EXIT_SECONDS`: the disk may hang. A later call does so itself.
+        """Let the thread write the waiting values within `EXIT_SECONDS`: the disk may hang. Later calls repeat this.
 
-        Where no thread can start, as in a handler of atexit in Python 3.12, this one writes.
+        Where no thread can start, as in an atexit handler in Python 3.12, the calling thread writes.
         """
         self._ended.set()
         self.check_at = 0.0
@@ -123,24 +123,24 @@ class MetricLog:
                 self.lost("the disk does not respond")
 
     def end(self) -> None:
-        """Write each further call immediately: the script has ended, and a handler of atexit calls."""
+        """Write each further call immediately: the script has ended, and atexit handlers make these calls."""
         self._ended.set()
 
     def expect(self, total_steps: int) -> None:
-        """The training ends with this step. Raises TypeError or ValueError."""
+        """Set the last step of the training. Raises TypeError or ValueError."""
         if total_steps != self._total:
             self._total = own_progress().total = whole_total(total_steps)
 
     def check(self, now: float) -> None:
-        """See to it that calls are written. To be called at ``check_at``."""
-        if self._ended.is_set():  # such as in a handler of atexit
+        """Ensure that calls are written. To be called at ``check_at``."""
+        if self._ended.is_set():  # such as in an atexit handler
             self.close()
         else:
             self.check_at = now + INTERVAL
             self._ensure_thread()
 
     def _ensure_thread(self) -> None:
-        """Start the thread; again, if something in the script has ended it."""
+        """Start the thread, or restart it if something in the script has ended it."""
         if self._thread is not None:
             if self._thread.is_alive():
                 return
@@ -181,7 +181,7 @@ class MetricLog:
         self._report(is_last=True)
 
     def _write(self, *, is_last: bool) -> None:
-        """Write what waits. What the disk does not take now waits for the next time."""
+        """Write the waiting values. Those that cannot be written now wait for the next time."""
         while self.waiting:
             taken, lines = self._lines()
             try:
@@ -201,7 +201,7 @@ class MetricLog:
             self.limit += sum([len(values) for _, _, values in taken])
 
     def _lines(self) -> tuple[list[_Call], list[bytes]]:
-        """The first of the calls that wait, and the lines for them. Calls put others at the end meanwhile."""
+        """The first of the waiting calls, and their lines. Meanwhile, new calls are appended."""
         taken: list[_Call] = []
         rank, lines, size = current_rank(), [], 0
         while len(self.waiting) > len(taken) and size < MOST_BYTES:
@@ -211,7 +211,7 @@ class MetricLog:
             taken += calls
             try:
                 line = _line(rank, calls)
-            except Exception as error:  # of a tensor: the script continues without these values
+            except Exception as error:  # raised by a tensor: the script continues without these values
                 self.lost(str(error))
                 continue
             lines.append(line.encode())
@@ -244,15 +244,15 @@ def log(
 
     Args:
         values: numbers by name, for names that are not identifiers: ``{"val/loss": 0.3}``.
-        step: the number of the step; the number of earlier calls if it is None.
-        total_steps: the number of the last step, if it is known: then cloudtrain shows the remaining time.
+        step: the number of the step; if None, the number of earlier calls.
+        total_steps: the number of the last step, if it is known, with which cloudtrain shows the remaining time.
         named: numbers by name. A tensor with one element is a number, too. One on a GPU is read in the background.
 
     Raises:
         TypeError, ValueError: a value or ``step`` is not a number, a name is empty or has control characters, or
             ``total_steps`` is not a whole number from 1 on.
     """
-    # most calls have floats under known names: the rest of such a call costs little more than an empty one
+    # fast path: most calls have floats under known names, and cost little more than an empty call
     own = _log
     if own is None:
         own = _start()
@@ -293,12 +293,12 @@ def _start() -> MetricLog | None:
     _log = MetricLog(metrics_path(path), _warn)
     after_fork_in_child(_forget)
     atexit.register(_log.close)
-    if not threading.main_thread().is_alive():  # in a handler of atexit, after which no new one is called
+    if not threading.main_thread().is_alive():  # in an atexit handler, in which no new one can be registered
         _log.end()
     if "multiprocessing.process" in sys.modules:
         from multiprocessing import parent_process, util
 
-        if parent_process():  # it ends without the handlers of atexit, such as a worker of a data loader
+        if parent_process():  # it ends without atexit handlers, such as a worker of a data loader
             util.Finalize(None, _log.close, exitpriority=0)
     return _log
 
@@ -364,7 +364,7 @@ def _number(name: str, value: Any) -> float | _Pending:
 
 
 def _read_later(tensor: Any) -> _Pending:
-    """A copy of the tensor as it is at this point of the GPU's stream; reading it here would wait for the GPU."""
+    """Copy the tensor at this point of the GPU's stream, to be read later. Reading it here would wait for the GPU."""
     import torch
 
     copy = tensor.detach().clone()

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 
 class Point(NamedTuple):
-    """The value of a metric at one time. All but the first two are known only for what ``cloudtrain.log`` logged."""
+    """The value of a metric at one time. All fields but the first two are known only for ``cloudtrain.log``."""
 
     time: float
     """Seconds since the epoch."""
@@ -30,8 +30,8 @@ class Point(NamedTuple):
 def metric_series(events: Iterable[dict[str, Any]]) -> dict[str, list[Point]]:
     """The values of each metric, in order.
 
-    Each host reports the values of its ranks: those of one step are combined. If a host reports a step again, after a
-    restart, this replaces all values from this step on.
+    Each host reports the values of its ranks, and those of one step are combined. If a host repeats a step after a
+    restart, the new value replaces all values from this step on.
     """
     reader = MetricReader()
     for event in events:
@@ -40,15 +40,15 @@ def metric_series(events: Iterable[dict[str, Any]]) -> dict[str, list[Point]]:
 
 
 RECENT = 1000
-"""The last values of a metric are never thinned while it is read: those of other hosts, or of a later attempt, may
-change them."""
+"""The number of last values of a metric that are not thinned while it is read, because values of other hosts, or of a
+later attempt, may change them."""
 
 
 class MetricReader:
     """Reads the metrics of a job from its events, in order.
 
     Args:
-        parts: keep of each metric about so many parts, as `thinned` does, however many values there are; 0: all values.
+        parts: thin each metric to about this many parts, as `thinned` does; 0: keep all values.
     """
 
     def __init__(self, parts: int = 0) -> None:
@@ -70,13 +70,14 @@ class MetricReader:
         return {name: [*series.points] for name, series in [*self._found.items()]}
 
     def counts(self) -> dict[str, int]:
-        """How many values each metric has, with those that were thinned out."""
+        """How many values each metric has, including those that were thinned out."""
         return {name: len(series.points) + series.left_out for name, series in [*self._found.items()]}
 
 
 def thinned(points: Sequence[Point], parts: int) -> Sequence[Point]:
-    """The points to draw of many: of equal parts of the axis, those with the smallest and the largest value, over all
-    ranks and of single ones, and the first one without a finite value. The axis has steps, or else times."""
+    """The points to draw, out of many. For each of ``parts`` equal parts of the axis, they are the points with the
+    smallest and the largest value, of the mean and of single ranks, and the first one without a finite value. The axis
+    has steps, or times where there are no steps."""
     if len(points) <= 2 * parts:
         return points
     by_step = all(point.step is not None for point in points)
@@ -121,7 +122,7 @@ class _Series:
         """The values that `thin` has removed."""
 
     def begin_attempt(self) -> None:
-        """A new attempt, maybe on other hosts: its first step replaces all values from there on."""
+        """Begin a new attempt, maybe on other hosts, whose first step replaces all values from there on."""
         self._last.clear()
         self._is_new_attempt = True
 
@@ -176,7 +177,7 @@ def _point(event: dict[str, Any]) -> Point:
 
 
 def _combined(first: Point, second: Point) -> Point:
-    """One point for the same step on two hosts, whose clocks may differ: the lag is that of one host."""
+    """One point for a step of two hosts. Their clocks may differ, so the lag is that of one host."""
     ranks = first.ranks + second.ranks
     last = max(first, second, key=lambda point: point.time)
     lows = [point.value if point.min is None else point.min for point in (first, second)]

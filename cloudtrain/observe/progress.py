@@ -27,7 +27,8 @@ INTERVAL = 5.0
 """The most seconds between two events."""
 FIRST_INTERVAL = 0.5
 SHARE = 0.01
-"""The interval, between these two, as a share of the time since the first step: a killed rank leaves it unreported."""
+"""The interval as a share of the time since the first step, within these two limits. The steps of a killed rank in
+its last interval are not reported."""
 
 
 class Progress:
@@ -41,7 +42,7 @@ class Progress:
         self.number: int | None = None
         """The last step that was reported."""
         self.total: int | None = None
-        """The number of the last step of the training, if the script knows it."""
+        """The number of the last step of the training, if the script has reported it."""
         self._done_at = 0.0
         """When the last step was done, on the clock of `time.monotonic`."""
         self._due_at = -math.inf
@@ -52,7 +53,7 @@ class Progress:
         self._is_stalled = False
 
     def step(self, number: int | None, ago: float = 0.0) -> None:
-        """A step was done ``ago`` seconds ago."""
+        """Record that a step was done ``ago`` seconds ago."""
         self._steps += 1
         if number is not None:
             self.number = number
@@ -65,18 +66,18 @@ class Progress:
             self.report()
 
     def report_due(self) -> None:
-        """Report the last step, if it has waited for its time."""
+        """Report the last step, if the next event is due."""
         if time.monotonic() >= self._due_at:
             self.report()
 
     def saved(self, number: int) -> None:
-        """The state after step ``number`` is being saved."""
+        """Record that the state after step ``number`` is being saved."""
         if self.number != number or self._steps == self._steps_at_save:
             self.step(number)  # it was not reported: the script may only save
         self._steps_at_save = self._steps
 
     def report(self) -> None:
-        """Append an event about the last step, unless that was done. If the disk fails, a later report replaces it."""
+        """Append an event about the last step, unless it was reported. A later report makes up for a failing disk."""
         if self._steps == self._reported_steps or os.getpid() != self._process:
             return
         now = time.monotonic()
@@ -89,7 +90,7 @@ class Progress:
 
     @contextlib.contextmanager
     def stalled(self) -> Iterator[None]:
-        """The training waits for a save."""
+        """Measure how long the training waits for a save in the body."""
         if self._is_stalled:  # within another one
             yield
             return
@@ -102,7 +103,7 @@ class Progress:
 
     @contextlib.contextmanager
     def restoring(self) -> Iterator[list[int]]:
-        """The training waits for a restore. Append the restored step to the list, if there is one."""
+        """Measure a restore in the body, which appends the restored step to the list, if there is one."""
         began = time.monotonic()
         restored: list[int] = []
         yield restored
@@ -112,7 +113,7 @@ class Progress:
             self._emit("restored", 0.0, step=restored[-1] if restored else None, seconds=seconds)
 
     def _emit(self, event: str, ago: float, **fields: object) -> None:
-        """Append an event. No attempt is repeated: a failing disk must neither end nor delay the training."""
+        """Append an event, without retries: a failing disk must neither end nor delay the training."""
         if self._log is None or current_rank() != 0:
             return
         log = EventLog(self._log.path, self._log.source, clock=lambda: steady.now() - ago)
@@ -154,7 +155,7 @@ def report_step(step: int | None = None, total_steps: int | None = None) -> None
 
     Args:
         step: the number of the step. After a restart, the numbers show which steps are computed again.
-        total_steps: the number of the last step. With both, cloudtrain shows how long the training will still take.
+        total_steps: the number of the last step. With both, cloudtrain shows the remaining time of the training.
 
     Raises:
         TypeError, ValueError: ``total_steps`` is not a whole number from 1 on.
@@ -166,7 +167,7 @@ def report_step(step: int | None = None, total_steps: int | None = None) -> None
 
 
 def whole_total(total_steps: object) -> int:
-    """``total_steps`` of a caller. Raises TypeError or ValueError."""
+    """``total_steps``, checked. Raises TypeError or ValueError."""
     total = index(total_steps)  # type: ignore[arg-type]
     if not 1 <= total <= LARGEST_NUMBER:
         raise ValueError(f"total_steps must be from 1 on, not {total}")

@@ -1,6 +1,6 @@
-"""Samples: what a host and its GPUs did and used in the last seconds. The runtime records them as events.
+"""Samples: the activity of a host and its GPUs in the last seconds. The runtime records them as events.
 
-A sample is an event of the kind ``sample``: see docs/guides/watch.md. Here is what reads them.
+A sample is an event of the kind ``sample``: see docs/guides/watch.md. This module reads them.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from cloudtrain._dataclass import dataclass
 from cloudtrain.contract.documents import Fields
 
 Number = Optional[float]
-"""None: not available. That is never the same as 0."""
+"""None means not available, which is different from 0."""
 
 MOST_HOSTS = 4096
 """The most hosts in `RecentSamples`."""
@@ -24,7 +24,7 @@ MOST_IN_ALL = 8192
 FEWEST = 2
 
 MOST_GPUS, MOST_RANKS, LONGEST_TEXT = 64, 1024, 100
-"""Of one host, and characters of a text: what a script forges is not kept."""
+"""The limits for one host, and for the characters of a text, beyond which a forged sample is not kept."""
 
 _GPU_NUMBERS = ("use", "use_max", "memory", "memory_total", "power", "temperature", "ecc", "xid", "stale")
 _GPU_TEXTS = ("throttling",)
@@ -51,12 +51,12 @@ _KEPT = (
 
 @dataclass(frozen=True)
 class GpuSample:
-    """One GPU. None: the driver does not report it, such as the use of a GPU that is divided (MIG)."""
+    """One GPU. None: the driver does not report the value, such as the use of a GPU that is divided (MIG)."""
 
     id: str
-    """The beginning of its UUID, such as ``GPU-8932f937``: as CUDA_VISIBLE_DEVICES accepts it."""
+    """The beginning of its UUID, such as ``GPU-8932f937``, in a form that CUDA_VISIBLE_DEVICES accepts."""
     use: Number = None
-    """Percent of the time in which a kernel ran; the mean of the sample's time."""
+    """Percent of the time in which a kernel ran; the mean over the sample's time."""
     use_max: Number = None
     memory: Number = None
     """Bytes; the largest in the sample's time."""
@@ -66,7 +66,7 @@ class GpuSample:
     temperature: Number = None
     """Degrees Celsius; the largest."""
     throttling: str | None = None
-    """Why its clocks are slowed down: ``power,thermal,hardware``, as far as it applies; empty: they are not."""
+    """Why its clocks are slowed down: those of ``power,thermal,hardware`` that apply; empty if they are not."""
     ecc: Number = None
     """Uncorrected memory errors since the driver was loaded."""
     xid: Number = None
@@ -85,7 +85,7 @@ class Sample:
     time: float
     """The end of the sample, in seconds since the epoch."""
     seconds: float
-    """The time that it covers: the seconds before ``time``."""
+    """The length of the time that it covers, which ends at ``time``."""
     cpu: Number = None
     """Processors in use; the mean."""
     cpu_max: Number = None
@@ -119,7 +119,7 @@ class Sample:
             **{name: event.get(name) for name in _NUMBERS},
             ranks=_by_rank(event, "rank_memory"),
             data=_by_rank(event, "rank_data"),
-            gpus=tuple(map(GpuSample, ids, *columns)),  # of many hosts, there are a hundred thousand
+            gpus=tuple(map(GpuSample, ids, *columns)),  # many hosts have a hundred thousand of them
         )
 
     def to_dict(self) -> dict[str, Any]:
@@ -142,7 +142,7 @@ def _by_rank(event: Mapping[str, Any], name: str) -> dict[int, float]:
 
 
 def check(given: Fields) -> None:
-    """Raises ValueError if a field of a sample's event has another type."""
+    """Raises ValueError if a field of a sample's event has the wrong type."""
     given.time("time")
     given.number("seconds", least=0)
     for name in _NUMBERS:

@@ -16,13 +16,13 @@ GROUP, TAKEN = "stacks", "stacks-taken"
 """The kinds of events."""
 
 MOST_GROUPS = 48
-"""Groups that are reported. If there are more, those with the most members are only counted."""
+"""The most groups that are reported. If there are more, those with the most members are only counted."""
 LONGEST_STACK = 2200
 """Characters of a stack: an event is a line of at most `event_lines.LONGEST` bytes."""
 LONGEST_RANKS = 160
 """Characters of the ranks of a group."""
 MOST_NAMES = 8
-"""Hosts that are named."""
+"""The most hosts that are named."""
 LONGEST_NAME = 200
 """Characters of a short text in an event, which a script may have forged."""
 
@@ -32,7 +32,7 @@ class StackGroup:
     """Ranks with the same stack, or processes that ranks have started."""
 
     ranks: str
-    """Such as ``0-6,8-1023``. A long list ends with an ellipsis: ``count`` is exact."""
+    """The ranks, such as ``0-6,8-1023``. A long list ends with an ellipsis; ``count`` is exact."""
     count: int
     """The number of ranks, or of processes of ranks."""
     where: str = ""
@@ -51,7 +51,7 @@ class StackGroup:
 
     @classmethod
     def from_dict(cls, record: Any) -> StackGroup:
-        """Raises ValueError for anything else than the fields of a group; other fields are ignored."""
+        """Raises ValueError unless ``record`` has the fields of a group; other fields are ignored."""
         given = Fields(record)
         texts = {
             name: given.text(name, "")[:LONGEST_STACK] for name in ("where", "stack", "state", "process")
@@ -65,13 +65,13 @@ class StackDump:
     """The stacks of all ranks at one moment."""
 
     id: str
-    """Differs from that of any other dump of the job."""
+    """Unique among the dumps of the job."""
     time: float = 0.0
-    """When they were complete, in seconds since the epoch."""
+    """When the dump was complete, in seconds since the epoch."""
     ranks: int = 0
-    """The number of ranks that were looked at."""
+    """The number of ranks that were inspected."""
     groups: tuple[StackGroup, ...] = ()
-    """Of ranks, then of other processes; in both, the fewest first."""
+    """The groups of ranks, then those of other processes; in both, the smallest group first."""
     more: int = 0
     """The number of groups that are not reported."""
     silent: tuple[str, ...] = ()
@@ -79,7 +79,7 @@ class StackDump:
     native: bool = False
     """Whether native frames were requested."""
     why: str = ""
-    """Why the runtime took them unasked, such as before it ended ranks that hang; empty if someone requested them."""
+    """Why the runtime took them by itself, such as before it ended ranks that hang; empty if they were requested."""
 
     def to_dict(self) -> dict[str, Any]:
         """As data for JSON."""

@@ -1,7 +1,7 @@
-"""The time of day that the durations of a job are measured by: a step of the machine's clock does not change it.
+"""The time of day by which the durations of a job are measured. A step of the machine's clock does not change it.
 
-It is the time of day at which the first process of the job on this machine started, and the time since then on the
-clock that only runs, which all processes of a machine share. The variable passes the difference of both on to children.
+It is the time of day at which the first process of the job on this machine started, plus the time since then on the
+monotonic clock, which all processes of a machine share. The variable passes the difference of the clocks to children.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ from cloudtrain._system.clocks import running
 from cloudtrain._system.processes import boot_id
 
 VARIABLE = "CLOUDTRAIN_CLOCK"
-"""Seconds between that clock and the time of day at that start, and the start of the machine."""
+"""The seconds that the time of day was ahead of the monotonic clock at that start, and the machine's boot id."""
 STEP_SECONDS = 2.0
-"""A smaller difference is the drift of a clock, or its correction."""
+"""A smaller difference is clock drift, or its correction."""
 
 
 def _offset_of(clock: str) -> float | None:
-    """The difference in the result of `clock`, if that was on this machine since it started."""
+    """The offset in the result of `clock`, if it is from this machine since its last boot."""
     offset, _, boot = clock.partition(" ")
     try:
         return float(offset) if boot and boot == boot_id() else None
@@ -47,18 +47,18 @@ def pass_on() -> None:
 
 
 def now_here(clock: str) -> float | None:
-    """The time on the clock of a job, in seconds since the epoch; None if it is not of this machine."""
+    """The time on the clock of a job, in seconds since the epoch; None if the clock is another machine's."""
     offset = _offset_of(clock)
     return None if offset is None else offset + running()
 
 
 def now_on(clock: str) -> float:
-    """The same; the time of day if it is not of this machine."""
+    """Like `now_here`, but the time of day if the clock is another machine's."""
     here = now_here(clock)
     return time.time() if here is None else here
 
 
 def step() -> float:
-    """How far the clock has been set ahead since then, in seconds; 0.0 for little."""
+    """How far the machine's clock has been set ahead since then, in seconds; 0.0 if it is only drift."""
     ahead = time.time() - now()
     return ahead if abs(ahead) > STEP_SECONDS else 0.0

@@ -1,4 +1,4 @@
-"""How far the training of a job is, how fast, and how long it will still take, from its ``step`` events."""
+"""The progress, the speed and the remaining time of a job's training, from its ``step`` events."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from cloudtrain._dataclass import dataclass
 LONGEST_WINDOW = 600.0
 SHORTEST_WINDOW = 30.0
 SHARE = 0.2
-"""The rate is that of the last steps: of this share of the time since the first one, within these two, in seconds."""
+"""The rate is measured over the last steps: this share of the time since the first one, within these two limits."""
 LEAST_MARKS = 4
-"""Events that count however old they are: a step may take an hour."""
+"""The number of events that count however old they are: a step may take an hour."""
 MOST_MARKS = 256
 LEAST_STALL = 60.0
 STALL_FACTOR = 3.0
@@ -22,12 +22,12 @@ STALL_FACTOR = 3.0
 
 @dataclass
 class StepMeter:
-    """Follows the steps of a job by its events, which are added in order. Its size is bounded."""
+    """Follows the steps of a job through its events, which are added in order. Its size is bounded."""
 
     step: int | None = None
     total: int | None = None
     process: int | None = None
-    """The process that reports steps; None: what a Hugging Face Trainer reports through the runtime."""
+    """The process that reports steps; None if a Hugging Face Trainer reports them through the runtime."""
     began: float = 0.0
     marks: list[tuple[float, int]] = field(default_factory=list)
     """The times and numbers of recent steps of this attempt, ascending."""
@@ -64,7 +64,7 @@ class StepMeter:
 
     @property
     def rate(self) -> float | None:
-        """Steps per second; None before there are two, and after the training."""
+        """Steps per second; None before there are two steps, and after the training."""
         if not self.marks:
             return None
         (first, low), (last, high) = self.marks[0], self.marks[-1]

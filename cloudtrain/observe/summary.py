@@ -25,17 +25,17 @@ MOST_POINTS = 80
 
 @dataclass
 class Trend:
-    """Equally many values in each point: at most `MOST_POINTS` of these, however many values there are."""
+    """The course of a metric in at most `MOST_POINTS` points, each of which combines the same number of values."""
 
     points: list[tuple[float, float, float, float]] = field(default_factory=list)
-    """The time of the last value, in seconds since the epoch; of those that are finite, the mean (else NaN), the
-    smallest and the largest (else infinity and its opposite)."""
+    """The time of a point's last value, in seconds since the epoch; then the mean, the smallest and the largest of its
+    finite values, or NaN, infinity and minus infinity if it has none."""
     size: int = 1
     """The number of values in each point; the values of an unfinished one are in `total`."""
     total: float = 0.0
     finite: int = 0
     count: int = 0
-    """The number of values in `total`, and of those among them that are finite."""
+    """The number of values in `total`; `finite` of them are finite."""
     low: float = math.inf
     high: float = -math.inf
     """The smallest and the largest of them."""
@@ -64,7 +64,7 @@ class Trend:
             ]
 
     def series(self, time: float) -> list[Point]:
-        """The points, and one for the latest values, which gets this ``time``. Those of several values have bounds."""
+        """The points, and one with this ``time`` for the latest values. Points of several values have bounds."""
         latest = [(time, self._mean(), self.low, self.high)] if self.count else []
         return [
             Point(at, mean, None, low, high) if low < high else Point(at, mean)
@@ -92,10 +92,10 @@ def _mean(first: float, second: float) -> float:
 WARNINGS = 10
 """The most warnings in a summary."""
 WAITS = "start"
-"""The state of a host whose runtime has started, and that is in no phase yet."""
+"""The state of a host whose runtime has started, but which is not in a phase yet."""
 OUTPUTS = ("model", "output")
 LONGEST_CHOICE = 200
-"""Characters, as a script may have forged the event."""
+"""The most characters, as a script may have forged the event."""
 RECENT_STEPS = 64
 """Steps for which the values of hosts are combined: they arrive one host after another."""
 MOST_NAMES = 1000
@@ -107,7 +107,7 @@ class HostProgress:
     """The progress of one host."""
 
     state: str
-    """The phase that it is in; or how it ended."""
+    """The phase that it is in, or how it ended."""
     done: int = 0
     total: int = 0
     """Bytes to move in this phase; 0 if that is not known."""
@@ -115,9 +115,9 @@ class HostProgress:
 
 @dataclass
 class Summary:
-    """Phases and hosts are those of the last attempt; metrics and uploads those of the whole job.
+    """The summary of a job: phases and hosts of the last attempt; metrics and uploads of the whole job.
 
-    Its size is bounded, regardless of the events.
+    Its size is bounded, however many events there are.
     """
 
     phase: str | None = None
@@ -136,7 +136,7 @@ class Summary:
     uploaded: dict[str, str] = field(default_factory=dict)
     """The URI of each kind of output: ``model``, ``output``."""
     warnings: list[str] = field(default_factory=list)
-    """The last different warnings of the last attempt, oldest first."""
+    """The last distinct warnings of the last attempt, oldest first."""
     trends: dict[str, Trend] = field(default_factory=dict)
     """The course of each metric."""
     samples: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
@@ -153,7 +153,7 @@ class Summary:
     hanging: Hanging | None = None
     """The hang that was found in the last attempt and is not over."""
     hung: str = ""
-    """The last hang of the last attempt that is over: how long it was, and what ended it."""
+    """The last hang of the last attempt that is over: how long it lasted, and what ended it."""
     course: Course = field(default_factory=Course)
     """Attempts and their phases on a time axis; the ranks of each host."""
 
@@ -245,7 +245,7 @@ class Summary:
         time = self.last = event.get("time", 0.0)
         recent = self.logged.get(name, [])
         for place, (logged, mean, count) in enumerate(recent):
-            if logged == step:  # another host has logged it; the trend has its mean
+            if logged == step:  # another host has logged this step, whose mean is in the trend
                 total = count + ranks
                 recent[place] = (step, (mean * count + value * ranks) / total, total)
                 self.metrics[name] = recent[-1][1]
@@ -281,7 +281,7 @@ class Summary:
 
     def _set_host(self, event: dict[str, Any], state: str) -> None:
         name = event.get("source")
-        if name == SUPERVISOR:  # it uploads what containers leave
+        if name == SUPERVISOR:  # it uploads the outputs of containers
             return
         if name in self.hosts or (name and len(self.hosts) < MOST_HOSTS):
             self.hosts[_text(name)] = HostProgress(state)
@@ -292,11 +292,11 @@ class Summary:
             host.done, host.total = event["done"], event.get("total") or 0
 
     def recent_samples(self) -> dict[str, list[Sample]]:
-        """By host, oldest first."""
+        """The recent samples by host, oldest first."""
         return {host: [*map(Sample.of, events)] for host, events in self.samples.items()}
 
     def last_samples(self) -> dict[str, Sample]:
-        """By host."""
+        """The last sample of each host."""
         return {host: Sample.of(events[-1]) for host, events in self.samples.items()}
 
     def to_dict(self) -> dict[str, Any]:

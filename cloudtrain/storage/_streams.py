@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
 
 BLOCK = 1 << 20
-"""Bytes passed to the socket at a time: the HTTP client reads 16 KiB only, at one call each."""
+"""Bytes passed to the socket at a time. The HTTP client itself would read only 16 KiB with each call."""
 
 
 class Body(io.RawIOBase):
@@ -81,7 +81,7 @@ class ObjectStream(io.RawIOBase):
     """An S3 object, read from beginning to end.
 
     If the connection breaks, reading resumes at the same byte, unless the object has been replaced in between. Raises
-    DamagedBody if that never leads further.
+    DamagedBody if no attempt gets any further.
     """
 
     def __init__(self, client: S3Client, uri: str, **where: str) -> None:
@@ -92,7 +92,7 @@ class ObjectStream(io.RawIOBase):
         self._where = where
         self._position = 0
         self._outage: Outage | None = None
-        """While nothing more of the body can be read."""
+        """The failures while no more of the body can be read, else None."""
         found = self._client.get_object(**where)  # type: ignore[arg-type]
         self._body = found["Body"]
         self._etag = found["ETag"]

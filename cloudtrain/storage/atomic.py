@@ -17,9 +17,9 @@ TEMPORARY = ".cloudtrain-tmp-"
 
 
 FRESH_SECONDS = 5.0
-"""A temporary file that was written to since may have a writer that has not locked it yet."""
+"""A temporary file that was written to more recently may have a writer that has not locked it yet."""
 UNLOCKED_SECONDS = 86400.0
-"""The same where files cannot be locked: no writer pauses for that long."""
+"""The limit where files cannot be locked: no writer pauses for longer."""
 
 
 def is_temporary(name: str) -> bool:
@@ -86,7 +86,7 @@ def discard(folder: Path) -> None:
 
 
 def write_file(path: Path, data: bytes) -> None:
-    """Atomically create or replace the file ``path``, and create its folder if need be. Raises OSError."""
+    """Atomically create or replace the file ``path``, and its folder if necessary. Raises OSError."""
     make_folder(path.parent)
     replace_file(path, data)
 

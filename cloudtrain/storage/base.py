@@ -47,7 +47,7 @@ class Store(Protocol):
 
     Every write is atomic: a reader sees either the old bytes or the new ones. All methods raise the errors of
     `cloudtrain.errors` (NotFound, AccessDenied, Unreachable, StorageError), which name the full URI. Stores are
-    thread-safe. Methods wait for a store that is unavailable: see `patience`.
+    thread-safe. Methods wait for a store that is unavailable: see `retry_policy`.
     """
 
     uri: str

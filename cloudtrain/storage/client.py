@@ -33,8 +33,8 @@ _PROOFS = {
     "PutObject": ("ETag",),
     "UploadPart": ("ETag",),
 }
-"""By operation, what an answer of S3 has: at least one of these. A proxy, or another server at the endpoint, may answer
-everything with 200 and a page: it must not count as a stored object, as its bytes, or as an empty bucket."""
+"""The fields of which an answer of S3 has at least one, by operation. A proxy, or another server at the endpoint, may
+answer every request with status 200 and a page. That must not count as an object, its bytes or an empty bucket."""
 
 
 def add_patience(client: S3Client) -> None:
@@ -114,7 +114,7 @@ def _uri(request: dict[str, Any]) -> str:
 def provide_boto3() -> None:
     """Make ``import boto3`` work.
 
-    The job's own copy comes last on the path: whatever the image or the requirements have is used instead of it.
+    The job's own copy is last on the path, so that a version in the image or the requirements takes precedence.
 
     Raises:
         StorageError: there is none.
@@ -135,7 +135,7 @@ PART = 8 << 20
 """Bytes per part of a large object; objects up to this size are transferred in one request."""
 CONNECT_TIMEOUT = 5.0
 READ_TIMEOUT = 10.0
-"""Seconds. A request to which the server does not react fails after this time; see `patience` for the next one."""
+"""Seconds after which a request without a response fails; `retry_policy` decides about the next attempt."""
 CONNECTIONS = 32
 
 
@@ -154,7 +154,7 @@ class Connection:
 
     @property
     def writer(self) -> S3Client:
-        """For bodies whose SHA-256 is sent as ``x-amz-checksum-sha256``.
+        """The client for bodies whose SHA-256 is sent as ``x-amz-checksum-sha256``.
 
         That header is signed, and the service verifies the body with it; signing the body too would hash it twice.
         """

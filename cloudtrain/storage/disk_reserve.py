@@ -1,4 +1,4 @@
-"""Space on a disk, kept for the final report of a job: a full disk must not hide how it ended."""
+"""Disk space that is kept for the final report of a job: a full disk must not hide how the job ended."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ def is_full(error: BaseException) -> bool:
 class Reserve:
     """Spare files in a folder. On a full disk, a spare becomes the file that has to be written.
 
-    Its blocks are its own: to overwrite and to rename it takes no space, so that no other program can be faster. Only
-    on a file system that never overwrites, such as Btrfs, the spare is deleted first.
+    The spare already has its blocks: overwriting and renaming it needs no space that another program could take first.
+    Only on a file system that never overwrites in place, such as Btrfs, is the spare deleted first.
 
     Args:
         count: how many files can be written on a full disk.
@@ -37,7 +37,7 @@ class Reserve:
         self._paths = [folder / f"{SPARE}{number}" for number in range(count)]
 
     def keep(self) -> bool:
-        """Make the spare files that are missing. Returns False if the disk is full already, or too small."""
+        """Create the spare files that are missing. Returns False if the disk is full already, or too small."""
         try:
             for path in self._paths:
                 if not path.exists():

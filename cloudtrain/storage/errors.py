@@ -44,13 +44,13 @@ _TRANSIENT_CODES = {
     "ThrottlingException",
     "TooManyRequests",
 }
-"""Error codes of a service that is overloaded or was cut off, and of a clock that will be set, with any status."""
+"""Error codes, with any status, of a service that is overloaded or interrupted, and of a clock that is not set yet."""
 _NOT_IMPLEMENTED = 501
 _TOO_MANY_REQUESTS = 429
 
 
 class GaveUp(Exception):
-    """No further attempt is made of a request, whose error is the cause. boto3 would repeat some of these errors."""
+    """A request has failed for good, with the error that is the cause. boto3 would retry some of these errors."""
 
 
 @contextlib.contextmanager

@@ -56,7 +56,7 @@ def _children(folder: str | Path, base: str) -> list[tuple[str, os.DirEntry[str]
 
 CHUNK = 1 << 20
 RACES = 20
-"""How often a writer creates its folder again when another process removes it, because it is empty."""
+"""How often a writer recreates its folder when another process removes it because it is empty."""
 
 
 class FileStore:
@@ -153,7 +153,7 @@ class FileStore:
             return self._put(key, write)
 
     def _put(self, key: str, write: Callable[[Path], None], *, only_if_absent: bool = False) -> bool:
-        """Let ``write`` fill a temporary file, and give it its name."""
+        """Let ``write`` fill a temporary file, and rename it to ``key``."""
         target = self._path(key)
 
         def put() -> bool:
@@ -167,7 +167,7 @@ class FileStore:
                     if only_if_absent:  # after an error, it may have been published
                         return put()
                     return again(put)
-                except (FileNotFoundError, FileExistsError):  # the folder was empty, and someone removes it
+                except (FileNotFoundError, FileExistsError):  # another process removes the empty folder
                     if attempt == RACES:
                         raise
         raise AssertionError
@@ -181,7 +181,7 @@ class FileStore:
 
 
 def _open(path: Path) -> BinaryIO:
-    """Open a regular file, or a link to one: to read from a pipe would wait for a writer. Raises OSError."""
+    """Open a regular file, or a link to one: reading from a pipe would wait for a writer. Raises OSError."""
     file = open(path, "rb", opener=_without_waiting)  # noqa: SIM115 - the caller closes it
     if not S_ISREG(os.fstat(file.fileno()).st_mode):
         file.close()

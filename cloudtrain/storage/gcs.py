@@ -49,7 +49,7 @@ class GCSStore:
     """A `Store` on Google Cloud Storage, through the library ``google-cloud-storage``.
 
     Uses Application Default Credentials; with ``STORAGE_EMULATOR_HOST``, an emulator without credentials. The current
-    `retry_policy` decides how long it tries again. Objects are transferred as they are stored: one with
+    `retry_policy` decides how long requests are retried. Objects are transferred as they are stored: one with
     ``Content-Encoding: gzip`` stays compressed.
     """
 
@@ -79,7 +79,7 @@ class GCSStore:
                 data: bytes = blob.download_as_bytes(
                     start=start,
                     end=stop - 1,
-                    checksum=None,  # the service has none of a range
+                    checksum=None,  # the service has none for a range
                     if_generation_match=blob.generation,
                     retry=self._retry(key),
                     timeout=TIMEOUT,
@@ -198,7 +198,7 @@ class GCSStore:
         self._until_answered(key, download)
 
     def _until_answered(self, key: str, request: Callable[[], None]) -> None:
-        """Repeat a request that something else answers: a proxy may return a page with status 200."""
+        """Repeat a request until the service itself answers it: a proxy may return a page with status 200."""
         outage = current().outage(self._uri(key))
         while True:
             try:
@@ -343,7 +343,7 @@ def _why_transient(error: Exception) -> str | None:
 
 
 def _reason(error: Exception) -> str:
-    """The reason alone, of a message that repeats the request and names each class of exceptions on the way."""
+    """Only the reason, from a message that repeats the request and names each exception in the chain."""
     for pattern in (r"\[Errno -?\d+\] ([\w ]+)", r"(timed out)", r"Caused by (\w+)"):
         if found := re.search(pattern, str(error)):
             return found[1]

@@ -44,7 +44,7 @@ def why_no_mounts(*, for_others: bool = False) -> str:
     """Why this machine cannot mount S3; empty if it can, as far as is known without trying.
 
     Args:
-        for_others: other users are to read the mount, such as the user of a container.
+        for_others: other users, such as the user of a container, must be able to read the mount.
     """
     if not FUSE.exists() or not os.access(FUSE, os.R_OK | os.W_OK):
         return f"this machine has no {FUSE}"
@@ -61,8 +61,8 @@ def why_no_mounts(*, for_others: bool = False) -> str:
 class S3Mount:
     """The objects below ``uri`` as files in ``folder``, read-only, from `start` to `stop`.
 
-    It also ends with this process, however that ends. Credentials and settings are those of this process; the client
-    gets them in its environment. Credentials that expire are left to the client to find and to renew.
+    The mount also ends with this process, however the process ends. Credentials and settings are those of this process;
+    the client gets them in its environment. Credentials that expire are found and renewed by the client itself.
 
     Args:
         for_others: other users may read it.
@@ -75,11 +75,11 @@ class S3Mount:
         self._guard: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:
-        """Mount, and wait for it, unless it is mounted. Raises StorageError; nothing is left mounted then."""
+        """Mount, unless it is mounted, and wait until it is ready. After a StorageError, nothing is left mounted."""
         if self._guard and self._guard.poll() is None:
             return
         if self._folder in mounts_below(self._folder):
-            mount_guard.unmount(str(self._folder))  # of an attempt that was killed
+            mount_guard.unmount(str(self._folder))  # left by an attempt that was killed
         self._folder.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryFile() as log:
             self._guard = subprocess.Popen(
@@ -177,7 +177,7 @@ def mounts_below(folder: Path, table: Path = MOUNTS) -> list[Path]:
     """The FUSE mounts at or below ``folder``, also those whose client is gone.
 
     Args:
-        table: the mounts of which process: its ``/proc/<pid>/mountinfo``.
+        table: ``/proc/<pid>/mountinfo`` of the process whose mounts are returned.
     """
     top = os.path.abspath(folder)
     return [

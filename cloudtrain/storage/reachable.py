@@ -1,4 +1,4 @@
-"""Whether a storage answers now, for callers that can do without it."""
+"""Whether a storage answers now, for callers that can continue without it."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def answers(uri: str, seconds: float) -> bool:
                 next(iter(store.list("attempts/")), None)
         except Unreachable:
             return
-        except Exception:  # of a framework of storage, too: the caller meets it again, and reports it
+        except Exception:  # also one of a storage library: the caller will get it too, and report it
             pass
         has_answered.set()
         is_open.set()

@@ -2,7 +2,7 @@
 
 A request that fails because the service does not answer, drops the connection or is overloaded is sent again, with
 growing pauses, until the service answers or the patience ends. Permanent errors, such as a wrong key, are raised
-immediately. This replaces botocore's own retries; see `_client`.
+immediately. This replaces botocore's own retries; see `client`.
 """
 
 from __future__ import annotations
@@ -43,8 +43,8 @@ class Patience:
     Args:
         limit: seconds from the first failure of a request; None: `LIMIT_VARIABLE`, else `LIMIT`.
         warn: called with one line about an outage, at most once a minute.
-        until: returns the monotonic time at which to give up, in place of ``limit``; None: ``limit`` holds.
-        cut: returns the monotonic time at which outputs are no longer read, even if the storage answers.
+        until: returns the monotonic time at which to give up, instead of after ``limit``; None: ``limit`` applies.
+        cut: returns the monotonic time after which outputs are no longer read, even if the storage answers.
         waiting: called before every pause.
     """
 
@@ -95,7 +95,7 @@ class Patience:
         interrupt.set()
 
     def answered(self) -> None:
-        """The service answers. If a warning has reported that it does not, this is reported too, once."""
+        """Record that the service answers. If a warning has reported the outage, report its end, once."""
         if self._away_since is None:
             return
         with self._lock:
@@ -118,7 +118,7 @@ class Patience:
             self._say(f"{where}: {why}; trying again, for {away:.0f} s so far")
 
     def outage(self, where: str) -> Outage:
-        """To be used for one request, or for one body that is being read. ``where`` is its URI."""
+        """A record of the failures of one request, or of one body that is being read, at the URI ``where``."""
         return Outage(self, where, self._interrupt)
 
     def _say(self, line: str) -> None:

@@ -35,9 +35,9 @@ DELETE_BATCH = 1000
 BUFFER = 1 << 18
 """Bytes read ahead for small reads; larger reads bypass the buffer."""
 SMALL = 1 << 18
-"""The most bytes of an object that is sent without a question for whether it exists: that costs no more time."""
+"""Maximum bytes of an object that is sent without first checking whether it exists, which would take as long."""
 WHOLE = 64 << 20
-"""The most bytes of an object that is sent in one request at first, instead of in parts. Each part is a request."""
+"""Maximum bytes of an object that is first sent in one request instead of in parts, each of which is a request."""
 _TOO_LARGE = 413
 _EXISTS = 412
 
@@ -50,11 +50,11 @@ class S3Store:
     """A `Store` on any service with Amazon S3's API.
 
     Uses the standard AWS settings, such as ``AWS_ENDPOINT_URL_S3`` and ``AWS_PROFILE``, or those of ``session``.
-    `patience` decides how long it tries again.
+    `retry_policy` decides how long requests are retried.
 
     Args:
         owner: the account that must own the bucket; the service rejects requests otherwise.
-        extra_args: further arguments of `upload`, as boto3 has them.
+        extra_args: further arguments of `upload`, in boto3's form.
         is_conditional: the service is known to honor ``If-None-Match: *``, as Amazon S3 does.
     """
 
@@ -178,8 +178,8 @@ class S3Store:
     def unfinished_uploads(self) -> Iterator[tuple[Mapping[str, Any], float, float]]:
         """The multipart uploads below the store's URI that are neither complete nor aborted.
 
-        Yields what `abort_upload` takes, the time of the last part, and the present, by the clock of the service, in
-        seconds since the epoch.
+        Yields the argument of `abort_upload`, the time of the last part, and the present time. Both times are in
+        seconds since the epoch, by the clock of the service.
         """
         with s3_errors(self.uri):
             client = self._connection.client
@@ -290,7 +290,7 @@ class S3Store:
                 break
             except (
                 RetriesExceededError
-            ) as error:  # the bodies of parts broke: requests are retried by themselves
+            ) as error:  # the bodies of parts broke off; requests have their own retries
                 if not outage.wait(str(error.last_exception), attempts=ATTEMPTS_OF_BODIES):
                     raise
                 counted.take_back()
@@ -319,8 +319,8 @@ class S3Store:
     def _upload_small(self, source: Path | BinaryIO, key: str, progress: Progress | None) -> bool | None:
         """Upload a small file with one conditional request. Returns whether it was absent.
 
-        None, and nothing is changed, if the file is large, the service may not know such requests, or the object
-        exists and its KMS key matters.
+        Returns None, and changes nothing, if the file is large, the service may not support such requests, or the
+        object exists and its KMS key matters.
         """
         from botocore.exceptions import ClientError
 
@@ -346,7 +346,7 @@ class S3Store:
         return True
 
     def _upload_whole(self, source: Path | BinaryIO, key: str, progress: Progress | None) -> bool:
-        """Upload a file in one request. Returns False if its size is not for that, or if the request breaks."""
+        """Upload a file in one request. Returns False if its size is unsuitable, or if the request breaks."""
         from botocore.exceptions import ClientError
 
         with opened(source) as file:

@@ -87,9 +87,8 @@ def download_entries(
 
     Each file atomically replaces an existing one when it is complete. Empty objects ``name/``, with which S3
     consoles mark folders, become folders. Raises StorageError before copying anything if a key leads outside
-    ``folder``, also through a link that is there, or cannot be a file of this system, or if two keys would be the same
-    file; otherwise the first error of `Store.download` stops the transfer
-    and is raised.
+    ``folder``, also through an existing link, or cannot be a file name on this system, or if two keys would be the same
+    file. Otherwise the first error of `Store.download` stops the transfer and is raised.
     """
     keys = [entry.key[:-1] if entry.key.endswith("/") else entry.key for entry in entries]
     for key in keys:
@@ -125,7 +124,7 @@ def check_targets(folder: Path, keys: Sequence[str]) -> None:
 
 
 def same_names(keys: Iterable[str]) -> tuple[str, str] | None:
-    """Two keys that a file system that ignores case, or forms of Unicode, takes for the same.
+    """Two keys that are equal on a file system that ignores case, or forms of Unicode.
 
     >>> same_names(["model/A", "model/b", "model/a"])
     ('model/A', 'model/a')

@@ -60,7 +60,7 @@ class Writer:
         self._file.flush()
 
     def operation(self, operation: Operation) -> None:
-        """Write its copies, the negotiation, and the collective as nested spans."""
+        """Write the operation's copies, its negotiation and the collective as nested spans."""
         kind, ended = operation.kind.upper(), operation.ended
         assert ended is not None
         first = operation.copies[0][0] if operation.copies else operation.asked

@@ -1,4 +1,4 @@
-"""The last steps of timelines that are still being recorded: a small part of each file, however large it is."""
+"""The last steps of timelines that are still being recorded, from a small part of each file, however large it is."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ if TYPE_CHECKING:
     from cloudtrain.observe.timeline.steps import RankStep
 
 TAIL = 1 << 17
-"""Bytes of the end of a file."""
+"""Bytes that are read at the end of a file."""
 MOST_HOSTS, MOST_FILES = 4, 4
-"""The first hosts, and of each the first files."""
+"""The first hosts, and the first files of each of them, are read."""
 
 
 def exposed_share(place: str) -> float | None:
-    """The share of the last steps that ranks have waited for communication, from 0 to 1.
+    """The share of the last steps, from 0 to 1, in which ranks have waited for communication.
 
     Args:
         place: the folder of a job on this machine. Its script may have put anything there.
@@ -48,7 +48,7 @@ def _steps_of_host(host: Path) -> Iterator[RankStep]:
 
             with folder.open(found.key) as file:
                 trace = Trace(host, 0, 0, _last_events(file), is_profile=False)
-            with contextlib.suppress(LookupError, TypeError, ValueError, AttributeError):  # of a script
+            with contextlib.suppress(LookupError, TypeError, ValueError, AttributeError):  # it may be forged
                 steps = [step for whole in find_steps([trace]) for step in whole.ranks]
                 yield from steps[1:] or steps  # the beginning of the first one may be missing
 

@@ -29,7 +29,7 @@ class Operation:
     Args:
         done: called with the operation when it has ended.
         kind: allreduce, allgather, ...
-        name: of the tensor or the bucket; may be empty.
+        name: the name of the tensor or the bucket; may be empty.
         facts: details for readers of the timeline (JSON).
         negotiated: whether the ranks negotiate it.
     """
@@ -75,13 +75,13 @@ class Operation:
         self.asked = now()
 
     def end(self, at: int | None = None) -> None:
-        """The operation is complete, by default now. A second call does nothing."""
+        """Record that the operation is complete, by default now. A second call does nothing."""
         if self.ended is None:
             self.ended = now() if at is None else at
             self._done(self)
 
     def fail(self) -> None:
-        """The operation failed."""
+        """Record that the operation failed."""
         self.facts = {**self.facts, "failed": True}
         self.end()
 

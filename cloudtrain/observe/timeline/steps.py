@@ -33,9 +33,9 @@ class RankStep:
     """Seconds since the epoch."""
     total: float
     communication: float
-    """While at least one operation was in progress."""
+    """The time while at least one operation was in progress."""
     exposed: float
-    """While the training thread waited for an operation or copied data for one."""
+    """The time while the training thread waited for an operation or copied data for one."""
 
     @property
     def compute(self) -> float:
@@ -47,7 +47,7 @@ class Step:
     """One step of all ranks that recorded it."""
 
     number: int
-    """From 1, the first complete step of the recording."""
+    """Counts from 1, the first complete step of the recording."""
     ranks: Sequence[RankStep]
 
     @property

@@ -1,5 +1,5 @@
-"""Reads recordings of ranks, which are cloudtrain's timelines and traces of ``torch.profiler``, and merges them on rank
-0's clock."""
+"""Reads recordings of ranks, which are cloudtrain's timelines or traces of ``torch.profiler``, and merges them on the
+clock of rank 0."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Trace:
 
     @property
     def span(self) -> tuple[float, float]:
-        """The begin, and the end of the last event, in microseconds since the epoch."""
+        """The beginning, and the end of the last event, in microseconds since the epoch."""
         ends = (event["ts"] + event.get("dur", 0) for event in self.events if "ts" in event)
         begin = self.start_ns / 1000
         return begin, begin + max(ends, default=0.0)
