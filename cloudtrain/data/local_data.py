@@ -1,4 +1,4 @@
-"""Files of this machine that a job in the cloud reads: named by their content, and uploaded once."""
+"""Files on this machine that a job in the cloud reads. They are named by their content, and uploaded once."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from cloudtrain.storage.transfer import move_each
 from cloudtrain.storage.uri import check_key
 
 SLOWEST_TICK = 2_000_000_000
-"""In nanoseconds. A file that changed more recently may change again without a new time."""
+"""The coarsest tick of file times, in nanoseconds: a file changed within it may change again without a new time."""
 BLOCK = 1 << 20
 
 CopyFile = Callable[[Path, str, "Progress | None"], object]
@@ -36,7 +36,7 @@ class _Known(msgspec.Struct, frozen=True):
 
 
 _DECODER = msgspec.json.Decoder(dict[str, _Known])
-"""Made here, because threads must not make it at the same time: see `cloudtrain.spec.conversion`."""
+"""Created here, because threads must not create it at the same time: see `cloudtrain.spec.conversion`."""
 
 
 @dataclass(frozen=True)
@@ -56,7 +56,7 @@ class HashedFile:
 
 @dataclass(frozen=True)
 class LocalData:
-    """A folder or file of this machine, and the hashes of its content."""
+    """A folder or file on this machine, and the hashes of its content."""
 
     path: Path
     files: Sequence[HashedFile]
@@ -71,7 +71,7 @@ class LocalData:
 
 @dataclass(frozen=True)
 class PlacedData:
-    """The data of the channel ``name``, and where in the cloud it goes: below ``location``, under its digest."""
+    """The data of the channel ``name``, and its place in the cloud: below ``location``, under its digest."""
 
     name: str
     data: LocalData
@@ -94,11 +94,11 @@ class PlacedData:
         return join_uri(self.location, self.data.digest)
 
     def upload(self, progress: Progress | None = None, say: Callable[[str], object] | None = None) -> None:
-        """Upload the files that are not there yet. Those that are count as uploaded.
+        """Upload the files that are not there yet.
 
         Args:
-            progress: called with the number of bytes just uploaded.
-            say: called with a line if there is something to upload.
+            progress: called with the number of bytes just uploaded. Files that are already there are counted first.
+            say: called with a line if there is anything to upload.
 
         Raises:
             StorageError: a file has changed since it was hashed, or cannot be copied.
@@ -121,7 +121,7 @@ class PlacedData:
         return [file for file in self.data.files if found.get(file.key) != file.size]
 
     def _upload(self, file: HashedFile, progress: Progress) -> None:
-        _check(file)  # before the upload: a wrong object would stay under this name
+        _check(file)  # before the upload, because a wrong object would keep this name
         self.copy(file.path, join_uri(self._folder, file.key), progress)
         try:
             _check(file)
@@ -184,12 +184,12 @@ class _Index:
             self._known = _DECODER.decode(self._file.read_bytes())
 
     def find(self, key: str, signature: tuple[int, ...]) -> str | None:
-        """The hash of a file that has not changed."""
+        """The hash of a file; None if it is unknown, or the file has changed."""
         known = self._known.get(key)
         return known.sha256 if known and known.signature == signature else None
 
     def save(self, files: Sequence[HashedFile]) -> None:
-        """Keep the hashes of files that did not change just now: those could change again unnoticed."""
+        """Store the hashes, except those of files that changed just now, which could change again unnoticed."""
         latest = time.time_ns() - SLOWEST_TICK
         known = {
             file.key: _Known(file.signature, file.sha256)
@@ -202,7 +202,7 @@ class _Index:
 
 
 def _signature(path: Path) -> tuple[int, ...]:
-    """Stat data that changes whenever the content does: first the size."""
+    """Stat data that changes whenever the content does. The size is first."""
     status = path.stat()
     return (status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino, status.st_dev)
 

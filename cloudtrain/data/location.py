@@ -1,4 +1,4 @@
-"""A file or folder here, or an object or prefix in S3, as a user names it; and what ``cloudtrain s3 ls`` lists."""
+"""A file or folder here, or an object or prefix in S3, as a user names it; and the lists of ``cloudtrain s3 ls``."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ class Location:
 
     @property
     def behind_link(self) -> Location:
-        """The target of a symbolic link; itself if it is none. A copy must not replace links such as /dev/stdout."""
+        """The target of a symbolic link, else the same location. A copy must not replace links such as /dev/stdout."""
         if self.path is None or not self.path.is_symlink():
             return self
         path = self.path.resolve()
@@ -144,7 +144,7 @@ def list_buckets() -> list[ObjectInfo]:
 
 
 def list_objects(uri: str, *, recursive: bool) -> tuple[str, Iterable[ObjectInfo]]:
-    """The URI of a folder, and what is in it; or a single object.
+    """The URI of a folder and its content, or a single object.
 
     Raises:
         NotFound: there is nothing at ``uri``.

@@ -69,9 +69,9 @@ class Plan:
 
 @dataclass(frozen=True)
 class Filter:
-    """Which files take part: those that no ``exclude`` pattern matches, and those that an ``include`` matches.
+    """Selects the files that no ``exclude`` pattern matches, and those that an ``include`` pattern matches.
 
-    Patterns are those of the shell, for the path relative to the folder; ``*`` also matches slashes.
+    Patterns have the shell's syntax, and match the path relative to the folder; ``*`` also matches slashes.
     """
 
     exclude: Sequence[str] = ()
@@ -179,7 +179,7 @@ def plan_removal(target: Location, select: Filter, *, recursive: bool, force: bo
 
 
 def _files_to_sync(source: Location, *, delete: bool) -> list[ObjectInfo]:
-    """The files at ``source``. An empty prefix is an error, except for a sync that would delete: that is refused."""
+    """The files at ``source``. An empty prefix is an error, except for a sync that deletes, which is refused later."""
     try:
         return source.find_tree()[1]
     except NotFound:
@@ -206,7 +206,7 @@ def _check_pair(source: Location, target: Location, local_tool: str) -> None:
 
 
 def _check_overlap(source: Tree, target: Tree) -> None:
-    """Refuse to copy a folder into itself, which would not end, or below its parent, which would overwrite itself."""
+    """Refuse to copy a folder into itself, which would never end, or to its parent, which might overwrite it."""
     here, there = source.store.uri.rstrip("/") + "/", target.store.uri.rstrip("/") + "/"
     if here.startswith(there) or there.startswith(here):
         raise StorageError(
@@ -231,7 +231,7 @@ def _check_deletion(source: Location, target: Location, count: int, *, is_source
 
 
 def _is_behind_link(folder: Path, key: str) -> bool:
-    """Whether a file is reached through a link below ``folder``, so that it is elsewhere: it is never deleted."""
+    """Whether a file is reached through a link below ``folder``. It is then elsewhere, and never deleted."""
     return any((folder / parent).is_symlink() for parent in Path(key).parents if parent != Path())
 
 
@@ -270,8 +270,8 @@ BATCH = 1000
 def carry_out(plan: Plan, on_done: OnDone, progress: Progress | None = None) -> None:
     """Carry out ``plan``: nothing is deleted before everything is copied.
 
-    A file appears under its name when it is complete. The first error ends the work and is raised; what was copied
-    before it remains. Ctrl-C likewise.
+    A file appears under its name only when it is complete. The first error, or Ctrl-C, ends the work and is raised;
+    files that were copied before it remain.
     """
 
     def move(copy: Copy, report: Progress) -> None:

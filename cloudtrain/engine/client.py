@@ -40,19 +40,19 @@ _HINTS = (
 
 
 CAPABILITIES = ("CHOWN", "DAC_OVERRIDE", "FOWNER", "FSETID", "KILL", "SETGID", "SETUID")
-"""The rights of root that a run needs: to install packages, use others' files, start programs as another user.
+"""The capabilities of root that a run needs to install packages, use others' files, and start programs as another user.
 
-Engines give more by default: with MKNOD a container creates devices of this machine's disks, with NET_RAW it forges
-packets on the network of other containers, with SETFCAP and SETPCAP it hands privileges on.
+Engines grant more by default: with MKNOD, a container can create devices for this machine's disks, with NET_RAW it can
+forge packets on the network of other containers, and with SETFCAP and SETPCAP it can pass on privileges.
 """
 
 SERVICES = ("AUDIT_WRITE", "NET_BIND_SERVICE", "SYS_CHROOT")
-"""Further rights for an image's own program: SageMaker's toolkit starts an SSH server for MPI."""
+"""Further capabilities for an image's own program: SageMaker's toolkit starts an SSH server for MPI."""
 
 
 @dataclass(frozen=True)
 class Bind:
-    """A mount of a file or folder of this machine in a container."""
+    """A mount of a file or folder on this machine in a container."""
 
     source: str
     target: str
@@ -235,7 +235,7 @@ class EngineClient:
 def confinement(
     capabilities: Sequence[str] = CAPABILITIES, *, new_privileges: bool = False
 ) -> dict[str, Any]:
-    """The arguments of ``create_host_config`` that keep a container away from its machine, for both engines."""
+    """The arguments of ``create_host_config`` that isolate a container from its machine, for both engines."""
     # the job's folders are the user's, so they are not relabelled for SELinux
     security = ["label=disable"] if SELINUX.exists() else []
     return {
@@ -284,7 +284,7 @@ class Podman(EngineClient):
         return [DeviceRequest(driver="cdi", device_ids=[f"nvidia.com/gpu={name}" for name in names])]
 
     def out_of_memory(self, state: Mapping[str, Any], spec: Spec) -> bool:
-        """Podman does not always report it, so a container with a limit that exits with 137 is counted, too."""
+        """Podman does not always report it, so a container with a limit that exits with 137 counts, too."""
         return bool(state.get("OOMKilled")) or (spec.memory is not None and state.get("ExitCode") == 137)
 
 

@@ -51,7 +51,7 @@ class Engine:
     context: str | None = None
     """The Docker context that defines its address and certificates."""
     api_version: str | None = field(default=None, repr=False, compare=False)
-    """The newest version of its API, if it has said that: otherwise, each connection asks for it, which takes long."""
+    """The newest version of its API; if None, each connection queries it, which is slow."""
 
     def connect(self, timeout: float = 60.0) -> docker.APIClient:
         """A client of the engine. Threads can share it, as `docker.APIClient` is thread-safe.

@@ -37,7 +37,7 @@ LAST_LINES = 15
 class BuildOptions:
     """Options of a build that depend on the machine.
 
-    ``base`` overrides that of the flavour; ``build_base`` is for the stage that installs and compiles. ``wheels`` is a
+    ``base`` overrides the flavour's base; ``build_base`` is for the stage that installs and compiles. ``wheels`` is a
     folder of wheels for pip, in addition to the package indexes; with ``offline``, pip uses only these wheels.
     ``ca_bundle`` is a file of CA certificates for pip, for example those of a proxy. ``network`` is the network of the
     build's containers, for example ``host``.
@@ -112,7 +112,7 @@ def _follow(output: Iterable[dict[str, Any]], tag: str, say: Say) -> None:
 
 
 def _resolve(client: APIClient, base: str, platform: str | None, say: Say) -> str:
-    """``base`` with its digest, or its id if it is from no registry. Pulls it if the engine does not have it."""
+    """``base`` with its digest, or its id if it is not from a registry. Pulls it if the engine does not have it."""
     from docker.errors import ImageNotFound
 
     with engine_errors(f"base image {base}"):

@@ -29,7 +29,7 @@ CONTAINERS = Path(__file__).with_name("containers")
 """The folder ``containers/`` of the repository: a link in a clone, a copy in an installed cloudtrain."""
 
 VARIANTS = ("", "mpi", "horovod")
-"""The additions of an image to its framework: none, Open MPI, or Open MPI and Horovod."""
+"""The software that an image adds to its framework: none, Open MPI, or Open MPI and Horovod."""
 
 RECIPE_LABEL = "cloudtrain.recipe"
 """The label that identifies an image, independent of its tags."""

@@ -45,17 +45,17 @@ OUTPUT = " ".join(FIELDS)
 # -json came with LSF 10.1 Fix Pack 2
 SHOW = f"""bjobs_of() {{ bjobs -a -json -o '{OUTPUT}' "$@" 2>/dev/null ||
 bjobs -a -noheader -o "{OUTPUT} delimiter='{DELIMITER}'" "$@"; }}; bjobs_of"""
-"""The jobs of this user, also those that have ended within CLEAN_PERIOD; or the one whose number follows."""
+"""Lists the jobs of this user, including those that ended within CLEAN_PERIOD, or the one whose number follows."""
 
 
 def parse_bjobs(text: str) -> dict[str, QueueEntry]:
-    """The jobs in the output of `SHOW`, by number. Raises ValueError if JSON breaks off, or is something else."""
+    """The jobs in the output of `SHOW`, by number. Raises ValueError if JSON is truncated, or not such a list."""
     if text.lstrip().startswith("{"):
         document, end = json.JSONDecoder().raw_decode(text.lstrip())
         rows = document.get("RECORDS")
         if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
             raise ValueError("it has no RECORDS")
-        rest = text.lstrip()[end:]  # of a wrapper, or of the second command, which found no job either
+        rest = text.lstrip()[end:]  # from a wrapper, or the second command, which found no job either
         return {**_entries(rows), **_delimited(rest)}
     return _delimited(text)
 
@@ -92,7 +92,7 @@ def _entries(rows: list[dict[str, Any]]) -> dict[str, QueueEntry]:
 def _seconds(text: str, now: float | None = None) -> float | None:
     """The end of the minute ``Dec 20 16:25``, in the time zone of this machine, as seconds since the epoch.
 
-    Some sites add the year. Without one, it is the last such minute.
+    Some sites add the year. Without it, the result is the latest such minute.
     """
     now = time.time() if now is None else now
     year = time.localtime(now + 86400).tm_year
@@ -108,7 +108,7 @@ def _seconds(text: str, now: float | None = None) -> float | None:
 
 
 def parse_bhist(text: str) -> Mapping[str, QueueEntry]:
-    """The jobs in the output of ``bhist -l`` that have ended, by number. It breaks lines within values."""
+    """The jobs in the output of ``bhist -l`` that have ended, by number. ``bhist`` breaks lines within values."""
     found = {}
     for block in re.split(r"^(?=Job <)", re.sub(r"\n {21}", "", text), flags=re.MULTILINE):
         number = re.match(r"Job <(\d+)>", block)
@@ -147,11 +147,11 @@ OWN = {
     "env": "set environment, or secrets",
     **dict.fromkeys(("I", "Ip", "Is", "K"), "cloudtrain runs no interactive jobs"),
 }
-"""Flags of ``bsub`` that cloudtrain sets itself, with what to do."""
+"""Flags of ``bsub`` that cloudtrain sets itself, with what to do instead."""
 
 
 def directives(job: TrainingJob, options: LsfOptions) -> Iterator[str]:
-    """The flags of ``bsub``. Several -R hold together."""
+    """The flags of ``bsub``, which combines several -R."""
     slots = options.cpus or ranks_on_node(job, options.gpus)
     yield f"-J {job.job_name}"
     yield f"-o {SCHEDULER_LOG}"
@@ -186,11 +186,11 @@ LIMITS = {
     "TERM_THREADLIMIT": "threads",
 }
 CANNOT_START = ("TERM_CWD_NOTEXIST", "TERM_PRE_EXEC_FAIL", "TERM_DATA", "TERM_CSM_ALLOC")
-"""The termination reasons of bacct(1) of LSF 10.1. All others end a job that runs."""
+"""The termination reasons in bacct(1) of LSF 10.1 for a job that never ran. All others end a running job."""
 
 
 def explain(entry: QueueEntry) -> FailureReport | None:
-    """Why LSF ended a job: by the reason that it gives."""
+    """Why LSF ended a job, from the reason that it reports."""
     reason, _, why = entry.why.partition(":")
     if reason in LIMITS:
         return over_limit("lsf", LIMITS[reason], is_memory=reason in ("TERM_MEMLIMIT", "TERM_SWAP"))
@@ -225,7 +225,7 @@ LSF = Scheduler(
     one=SHOW,
     history="bhist -n 0 -l",
     parse_history=parse_bhist,
-    appears_seconds=60.0,  # bjobs may show a copy of the queue (MBD_REFRESH_TIME)
+    appears_seconds=60.0,  # bjobs may show an older copy of the queue (MBD_REFRESH_TIME)
     variables=("LSF_ENVDIR", "EGO_CONFDIR"),
 )
 

@@ -13,10 +13,10 @@ from cloudtrain.platforms.batch.scheduler import SCHEDULER_LOG, limit_minutes
 from cloudtrain.spec import TrainingJob
 
 ONLY = {"select": "pbs", "place": "pbs", "project": "pbs", "nodes": "torque", "attrs": "cobalt"}
-"""The options that one of the three has."""
+"""The options that only one of the three has."""
 
 LACKS = {"cobalt": ("cpus", "gpus", "gpu_type", "mem")}
-"""The options that others have: Cobalt gives whole nodes."""
+"""The options that a scheduler lacks: Cobalt allocates whole nodes."""
 
 
 class PbsOptions(BatchOptions, frozen=True, forbid_unknown_fields=True):
@@ -46,7 +46,7 @@ OWN = {
     "r": "cloudtrain starts the job again itself: set max_retry_attempts",
     "S": "the script is for bash",
 }
-"""Flags of ``qsub`` that cloudtrain sets itself, with what to do."""
+"""Flags of ``qsub`` that cloudtrain sets itself, with what to do instead."""
 
 OWN_OF_COBALT = {
     **{name: OWN[name] for name in ("o", "e", "I")},
@@ -70,7 +70,7 @@ def pbs_lines(job: TrainingJob, options: PbsOptions) -> Iterator[str]:
 
 
 def _chunk(job: TrainingJob, options: PbsOptions) -> str:
-    """One chunk for each host, with one line of PBS_NODEFILE: the runtime starts the ranks. Each has a CPU."""
+    """The chunk of one host, with one line in PBS_NODEFILE, as the runtime starts the ranks. Each rank has a CPU."""
     ranks = ranks_on_node(job, options.gpus)
     asked = {
         "ncpus": options.cpus or (ranks if ranks > 1 else None),
@@ -121,7 +121,7 @@ def cobalt_lines(job: TrainingJob, options: PbsOptions) -> Iterator[str]:
 
 
 def short_name(job_name: str) -> str:
-    """A job's name as ``-N`` takes it: at most 15 characters, of which the first is a letter.
+    """A job's name in the form that ``-N`` accepts: at most 15 characters, of which the first is a letter.
 
     A part of its hash distinguishes jobs whose names begin with the same letters.
     """
@@ -133,7 +133,7 @@ def short_name(job_name: str) -> str:
 
 
 def _walltime(job: TrainingJob) -> Iterator[str]:
-    """The time limit, if the job has its own. Otherwise, that of the queue applies."""
+    """The time limit, if the job has its own. Otherwise, the queue's applies."""
     minutes = limit_minutes(job)
     if minutes:
         yield f"-l walltime={minutes // 60:02}:{minutes % 60:02}:00"

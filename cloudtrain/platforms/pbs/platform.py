@@ -95,8 +95,8 @@ def parse_full(text: str) -> dict[str, QueueEntry]:
 def _fields(block: str) -> dict[str, str]:
     """``name = value`` of each attribute, by lower-case names.
 
-    PBS indents attributes with spaces, and continues long values on lines that begin with a tab. The commands that
-    Slurm has for users of Torque indent attributes with a tab.
+    PBS indents attributes with spaces, and continues long values on lines that begin with a tab. Slurm's
+    wrappers for users of Torque indent attributes with a tab.
     """
     joined = re.sub(r"\n\t", "", block) if re.search(r"^ ", block, re.MULTILINE) else block
     return {
@@ -131,13 +131,13 @@ LIMITS = {
     "torque": {-10: "memory", -11: "walltime", -12: "CPU time"},
     "pbs": {-24: "ncpus", -25: "ncpus", -26: "vmem", -27: "memory", -28: "CPU time", -29: "walltime"},
 }
-"""The exit statuses for a job that its scheduler has ended because it was over a limit."""
+"""The exit statuses of a job that its scheduler ended because it exceeded a limit."""
 
 OWN_JOBS = """if command -v qselect >/dev/null 2>&1; then
 numbers=$(qselect -u "$user") || exit
 [ -z "$numbers" ] || qstat -f $numbers
 else qstat -f; fi"""
-"""The jobs of this user. The commands that Slurm has for users of Torque have no qselect."""
+"""Lists the jobs of this user. Slurm's wrappers for users of Torque include no qselect."""
 
 
 def explain(platform: str, entry: QueueEntry) -> FailureReport | None:
@@ -157,10 +157,10 @@ def explain(platform: str, entry: QueueEntry) -> FailureReport | None:
     return None
 
 
-# the commands of Slurm for users of Torque read the path of the folder as a pattern, too
+# Slurm's wrappers for users of Torque interpret the path of the folder as a pattern, too
 _LOG = rf"$(case $PWD in *[%\\]*) echo /dev/null;; *) echo {SCHEDULER_LOG};; esac)"
 
-# the name of the script is relative: the commands that Slurm has for users of Torque expand it once more
+# the name of the script is relative, because Slurm's wrappers for users of Torque expand it a second time
 PBS = Scheduler(
     platform="pbs",
     product="PBS",
@@ -177,7 +177,7 @@ PBS = Scheduler(
     delete="qdel",
     queues="qstat -Q",
     explain=partial(explain, "pbs"),
-    # PBS exits with 153 or 35 then
+    # for these, PBS exits with 153 or 35
     unknown=re.compile(
         r"unknown job ?id|job has finished|invalid job id|not found|does not exist", re.IGNORECASE
     ),
@@ -192,7 +192,7 @@ TORQUE = replace(
     platform="torque",
     product="Torque",
     directives=torque_lines,
-    # the second -j and -o are for the commands of Slurm: they add others if these are missing
+    # -j and -o are repeated for Slurm's wrappers, which add others if they are missing
     submit=f"qsub -j oe -o {_LOG} {SCRIPT}",
     explain=partial(explain, "torque"),
     history="",

@@ -19,13 +19,13 @@ from cloudtrain.runtime.slurm.continuation import EARLY_SECONDS, notice_seconds
 from cloudtrain.spec import TrainingJob, convert
 
 _LINES = Annotated[str, Meta(min_length=1)] | list[LINE]
-"""One or more. The pattern is checked later: in a union with a list, it makes msgspec 0.22 crash at exit."""
+"""One or more. The pattern is checked later, because in a union with a list it makes msgspec 0.22 crash at exit."""
 
 
 class SlurmOptions(ClusterOptions, frozen=True, forbid_unknown_fields=True):
-    """The options of a job on a cluster with Slurm, one line of its script each.
+    """The options of a job on a cluster with Slurm, each of which is one line of its batch script.
 
-    What is not given here is left to the cluster: its default partition, memory and time limit.
+    Options that are not given are left to the cluster: its default partition, memory and time limit.
     """
 
     profile: LINE | None = None
@@ -125,7 +125,7 @@ PROTECTED = {
     "tasks-per-node": "cloudtrain starts one runtime on each node, which starts the ranks: set processes_per_host",
     "hint": "it changes how many processors a rank may use; set cpus_per_task",
 }
-"""Flags of sbatch that cloudtrain sets itself, with the reason. sbatch also takes the beginning of a name."""
+"""Flags of sbatch that cloudtrain sets itself, with the reason. sbatch also accepts the beginning of a name."""
 SHORT = {
     "J": "job-name",
     "o": "output",
@@ -164,7 +164,7 @@ class Directive:
 
 
 def quoted(text: str) -> str:
-    """``text`` as one value in a directive. For Slurm, a backslash is special between all quotes, too."""
+    """``text`` as one value in a directive. Slurm interprets a backslash between quotes of any kind."""
     return shlex.quote(text).replace("\\", "\\\\")
 
 
@@ -172,7 +172,7 @@ def directives(job: TrainingJob, options: SlurmOptions, output: str) -> list[Dir
     """All directives, in order; those of ``platform_options.sbatch`` go last.
 
     Args:
-        output: the file for what Slurm and the lines of the script print.
+        output: the file for the output of Slurm and of the lines of the script.
 
     Raises InvalidJob for a flag that cloudtrain sets itself.
     """
@@ -231,7 +231,7 @@ def _resources(job: TrainingJob, options: SlurmOptions) -> Iterator[Directive]:
     if options.cpus_per_task is not None:
         yield Directive("cpus-per-task", str(options.cpus_per_task), "all ranks of a node share them")
     elif (ranks := ranks_on_node(job, _gpus(options))) > 1:
-        # unlike cpus-per-task, this takes nothing from whole nodes, and from what a partition adds for each GPU
+        # unlike cpus-per-task, this reduces neither whole nodes nor the CPUs that a partition adds for each GPU
         yield Directive("mincpus", str(ranks), "one for each rank of a node, at least")
     for name in MEMORY:
         value = getattr(options, name)
@@ -248,7 +248,7 @@ def _gpus(options: SlurmOptions) -> int | None:
 
 
 def limit_directives(job: TrainingJob, options: SlurmOptions) -> Iterator[Directive]:
-    """Raises InvalidJob for a time limit that is none."""
+    """Raises InvalidJob for an invalid time limit."""
     limit = None if options.time is None else limit_seconds(options.time)
     notice = math.ceil(notice_seconds(job.stop_grace, limit))
     yield from _time(job, options, notice)
@@ -266,7 +266,7 @@ def limit_directives(job: TrainingJob, options: SlurmOptions) -> Iterator[Direct
 
 
 def _time(job: TrainingJob, options: SlurmOptions, notice: int) -> Iterator[Directive]:
-    """The time limit, if the job sets one: otherwise the default of the partition holds."""
+    """The time limit, if the job sets one. Otherwise, the default of the partition applies."""
     if options.time is not None:
         note = f"; max_run of {job.max_run} s is that of all of them" if job.max_run else ""
         yield Directive("time", str(options.time), f"of one submission{note}")
@@ -282,7 +282,7 @@ LimitOf = Callable[[str, str], "tuple[int, str] | None"]
 
 
 def limit_warnings(job: TrainingJob, options: SlurmOptions, limit_of: LimitOf) -> list[str]:
-    """A warning of a time limit that is short against the notice, the grace and the end of the job."""
+    """A warning about a time limit that is short compared with the notice, the grace and the end of the job."""
     if options.time is not None:
         limit, whose = limit_seconds(options.time), "platform_options.time"
     elif job.max_run is None:
@@ -332,7 +332,7 @@ def _raw(flags: Mapping[str, Any]) -> Iterator[Directive]:
 
 
 def check_srun_flags(flags: Sequence[str]) -> None:
-    """Raises InvalidJob for flags that would start other than one runtime on each node, or hide its output."""
+    """Raises InvalidJob for flags with which srun would not start one runtime on each node, or hide its output."""
     for number, text in enumerate(flags):
         flag = text.partition("=")[0]
         is_long = flag.startswith("--")
@@ -347,5 +347,5 @@ def check_srun_flags(flags: Sequence[str]) -> None:
 
 
 def joined(value: str | int | float | Sequence[Any]) -> str:
-    """Several values as sbatch takes them."""
+    """One or several values in the form that sbatch accepts."""
     return ",".join(map(str, value)) if isinstance(value, (list, tuple)) else str(value)

@@ -1,4 +1,4 @@
-"""Checks of a cluster that find, before a job is submitted, what would make it wait forever, or fail."""
+"""Checks of a cluster that find, before a job is submitted, why it would wait forever or fail."""
 
 from __future__ import annotations
 
@@ -51,13 +51,13 @@ class Facts:
     """The answers of a cluster."""
 
     skew: float
-    """By how many seconds its clock is ahead of that of this machine."""
+    """How many seconds its clock is ahead of this machine's."""
     missing: tuple[str, ...]
-    """Commands that are not there."""
+    """Commands that were not found."""
     version: str
     partitions: tuple[Partition, ...]
     complaint: str
-    """The message of ``sinfo``, instead of the partitions."""
+    """The message of ``sinfo`` if it did not list partitions."""
     configuration: Mapping[str, str]
     python: str
 
@@ -98,7 +98,7 @@ def checks(
     asked = Once(open_and_ask)
 
     def after(check: Callable[[Cluster, Facts], Finding]) -> Check:
-        """A check of the facts; unknown if there are none: `check_cluster` reports why."""
+        """A check of the facts; unknown without facts, in which case `check_cluster` reports why."""
 
         def run() -> Finding:
             try:
@@ -110,7 +110,7 @@ def checks(
         return run
 
     def of_slurm(check: Callable[[Cluster, Facts], Finding]) -> Check:
-        """A check of what the controller knows; unknown if it does not answer."""
+        """A check of facts from the controller; unknown if it does not answer."""
         return after(
             lambda cluster, facts: (
                 unknown("Slurm does not answer") if facts.complaint else check(cluster, facts)
@@ -190,7 +190,7 @@ def check_partitions(
 
 
 def _too_small(partition: Partition, job: TrainingJob, request: Request | None) -> str:
-    """Why the job never starts there; empty if it does."""
+    """Why the job can never start in ``partition``; empty if it can."""
     if not partition.is_up:
         return f"the partition {partition.name} is {partition.availability}"
     if job.host_count > partition.nodes:
@@ -235,7 +235,7 @@ def check_gpus(options: SlurmOptions, _cluster: Cluster, facts: Facts) -> Findin
 
 
 def check_preemption(facts: Facts) -> Finding:
-    """The end of a job that is preempted by others."""
+    """The cluster's way of preempting jobs."""
     mode = facts.configuration.get("PreemptMode", "OFF").upper()
     requeues = facts.configuration.get("JobRequeue", "1") == "1"
     if "OFF" in mode.split(","):
@@ -249,7 +249,7 @@ def check_preemption(facts: Facts) -> Finding:
 
 
 def check_accounting(facts: Facts) -> Finding:
-    """Whether Slurm remembers jobs that have ended."""
+    """Whether Slurm keeps records of jobs that have ended."""
     storage = facts.configuration.get("AccountingStorageType", "")
     if storage.endswith("slurmdbd"):
         return ok("sacct explains how jobs ended")
@@ -292,7 +292,7 @@ rm "$t"; df -P "$d" | tail -n 1; stat -f -c %T "$d" 2>/dev/null"""
 
 
 def check_python(options: SlurmOptions, facts: Facts) -> Finding:
-    """The Python that starts the runtime: nodes usually have that of the login node."""
+    """The Python that starts the runtime, which is usually the same on the nodes as on the login node."""
     if options.python or options.modules or options.prologue:
         name = options.python or "python3"
         return ok(f"the job starts {name} in the environment that its options set up")
@@ -311,7 +311,7 @@ def check_python(options: SlurmOptions, facts: Facts) -> Finding:
 
 
 def check_clock(facts: Facts) -> Finding:
-    """Times in descriptions are those of the cluster."""
+    """The difference between the clocks: times in descriptions are those of the cluster."""
     if abs(facts.skew) <= SKEW_SECONDS:
         return ok("the clocks agree")
     relation = "ahead of" if facts.skew > 0 else "behind"
@@ -322,7 +322,7 @@ def check_clock(facts: Facts) -> Finding:
 
 
 def check_submission(request: Request, cluster: Cluster, facts: Facts) -> Finding:
-    """Slurm's own opinion of the job's script, which is not queued."""
+    """Slurm's own test of the job's script, which is not queued."""
     if facts.missing or facts.complaint:
         return unknown("Slurm cannot be asked")
     script: str = request.body["script"]

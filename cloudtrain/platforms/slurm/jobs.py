@@ -1,6 +1,7 @@
-"""The jobs on one cluster with Slurm: how they get into its queue, live there, end, and continue.
+"""The jobs on one cluster with Slurm: how they are submitted, watched in the queue, ended, and continued.
 
-The job's own record decides how it ended; Slurm only explains. A job whose record is final needs no scheduler.
+The job's own record determines how it ended; Slurm only explains it. A job whose record is final does not depend on
+the scheduler.
 """
 
 from __future__ import annotations
@@ -61,19 +62,19 @@ from cloudtrain.spec import TrainingJob
 SOON_SECONDS = 30.0
 SIGNAL_SECONDS = 120.0
 EXPLAIN_SECONDS = 30.0
-"""How long after its end a job that a signal has ended waits for Slurm's reason, and the user who cancelled it."""
+"""How long after a signal ended a job Slurm may take to report the reason, and the user who cancelled it."""
 
 _OVER = (UNKNOWN_NUMBER, "already completing or completed")
-"""In the messages of ``scancel`` for a job that has ended, or was taken out of the queue just before."""
+"""Parts of the messages of ``scancel`` for a job that has ended, or was just taken out of the queue."""
 TAKEN = ("PREEMPTED", "NODE_FAIL", "BOOT_FAIL")
-"""States of a job that has lost its nodes, and could use others."""
+"""States of a job that has lost its nodes, and can continue on others."""
 
 _SIGNALS = {STOP: "TERM", PREEMPT: "USR1"}
 
 PARSABLE = "sbatch --parsable"
 SBATCH = f"{PARSABLE} {SCRIPT}"
 ARRAY_SCRIPT = "array.sh"
-"""In the folder of the first element."""
+"""The script of an array, in the folder of its first element."""
 
 _KEEP_ELEMENTS = f"""n=${{{{answer%%;*}}}}; i=0; while [ $i -lt {{count}} ]; do
 printf '%s\\n' "${{{{n}}}}_$i${{{{answer#$n}}}}" > ../{{array}}-$i/{ANSWERS}; i=$((i+1)); done"""
@@ -81,7 +82,7 @@ printf '%s\\n' "${{{{n}}}}_$i${{{{answer#$n}}}}" > ../{{array}}-$i/{ANSWERS}; i=
 
 @dataclass(frozen=True)
 class _News:
-    """The last announcement about a job that waits."""
+    """The last announcement about a waiting job."""
 
     why: str
     start: float | None
@@ -104,7 +105,7 @@ class SlurmJobs(ClusterJobs[QueueRow]):
         self._running: dict[str, dict[float, JobState]] = {}
         self.limit_of = cache(partial(limit_of_cluster, cluster.shell))  # once for all elements of an array
         self._waited_for: Counter[str] = Counter()
-        """By how many parts of this process."""
+        """How many callers in this process wait for each job."""
 
     def render(self, job: TrainingJob) -> Request:
         return render(job, SlurmOptions.of(job), self.cluster)
@@ -118,7 +119,7 @@ class SlurmJobs(ClusterJobs[QueueRow]):
         self.queue(submission.cluster).expire()
 
     def _submit_chain(self, job: JobFiles, first: Submission, count: int) -> None:
-        """Submit all that may continue the job. Raises PlatformError; then nothing is left."""
+        """Submit the chain that may continue the job. Raises PlatformError; then nothing of the job remains."""
         chain = [first]
         try:
             while len(chain) <= count:
@@ -134,9 +135,9 @@ class SlurmJobs(ClusterJobs[QueueRow]):
         record(job, chain)
 
     def start_again(self, job: JobFiles) -> None:
-        """Let a job continue that was interrupted, and that nothing on its nodes has put into the queue again.
+        """Requeue a job that was interrupted, and was not requeued from its own nodes.
 
-        Only for a client that waits for the job: see `upkeep`. If two of them do this at the same moment, Slurm runs
+        Only for a client that waits for the job: see `upkeep`. If two of them do this at the same time, Slurm runs
         one submission after the other.
         """
         known = recorded(job)
@@ -162,7 +163,7 @@ class SlurmJobs(ClusterJobs[QueueRow]):
         self.queue(found.cluster).expire()
 
     def submit_array(self, script: str, requests: Sequence[Request]) -> None:
-        """Submit the elements of an array, in order. Raises PlatformError; then nothing is left."""
+        """Submit the elements of an array, in order. Raises PlatformError; then nothing of them remains."""
         made: list[str] = []
         may_be_queued = False
         with self._refusing(requests[0].job_name):
@@ -218,7 +219,7 @@ class SlurmJobs(ClusterJobs[QueueRow]):
         return signs(job_name, number)
 
     def _rank(self, standing: Standing[QueueRow]) -> int:
-        """The submission that runs counts, else the one that starts next."""
+        """The running submission is used, else the one that starts next."""
         if not standing.row or not standing.row.is_waiting:
             return 0
         return 2 if standing.row.reason.startswith("Dependency") else 1
@@ -228,7 +229,7 @@ class SlurmJobs(ClusterJobs[QueueRow]):
         return asked[1].decode().split(",") if asked else [""]
 
     def _find_in(self, rows: Mapping[str, QueueRow], job: JobFiles, since: float) -> str:
-        """Also an element of an array, which has the name and the folder of the array."""
+        """Also finds an element of an array, which has the name and the folder of the array."""
         array, _, index = job.name.rpartition("-")
         found = super()._find_in(rows, job, since)
         if found or not index.isdigit():
@@ -242,7 +243,7 @@ class SlurmJobs(ClusterJobs[QueueRow]):
         return Standing(True) if not found.is_alive and self.elsewhere(one) else found
 
     def elsewhere(self, one: Submission) -> str:
-        """The sentence about a submission to another cluster than that of this machine; empty if it is here."""
+        """A message if the submission is on another cluster than this machine's; else empty."""
         here = "" if one.cluster or not one.site else self.queue().site
         if here in ("", one.site):
             return ""
@@ -255,7 +256,7 @@ class SlurmJobs(ClusterJobs[QueueRow]):
         """
         submissions = recorded(job)
         if not submissions:
-            return  # the batch step looks for the mark of a stop when it starts
+            return  # the batch step finds the stop mark when it starts
         if away := self.elsewhere(submissions[-1]):
             why = f"{away}: it was not taken out of the queue there"
             raise self._not_unqueued(job, why, how="run this on that cluster")
@@ -276,7 +277,7 @@ class SlurmJobs(ClusterJobs[QueueRow]):
     def _description(
         self, job: JobFiles, record: JobRecord, summary: Summary, request: Mapping[str, Any]
     ) -> JobDescription:
-        """With what Slurm reports of a job that has not ended."""
+        """Adds the facts that Slurm reports about a job that has not ended."""
         description = super()._description(job, record, summary, request)
         submissions = recorded(job)
         if not submissions or description.status.is_final:
@@ -341,7 +342,7 @@ class SlurmJobs(ClusterJobs[QueueRow]):
         return states
 
     def _pending(self, row: QueueRow, since: float) -> JobState:
-        """Why the job waits, and when it should start. Changes only if that is worth a line."""
+        """Why the job waits, and when it should start. Changes only if the news is worth a line of output."""
         why = reason_of(row, JobStatus.PENDING)
         last = self._news.get(row.number)
         if last is None or last.why != why or has_moved(last.start, row.start):
@@ -359,7 +360,7 @@ class SlurmJobs(ClusterJobs[QueueRow]):
     # -- after the queue
 
     def _ending(self, job: JobFiles) -> tuple[Ending | None, str]:
-        """How the job ended in Slurm, and its number there; None while it lives, and if Slurm does not know."""
+        """How the job ended in Slurm, and its number there; None while it is alive, or if Slurm has no record of it."""
         standing, submission = self._standing(job)
         if standing.is_alive or submission is None:
             return None, ""
@@ -393,9 +394,9 @@ class SlurmJobs(ClusterJobs[QueueRow]):
         return state in TAKEN and record.preemptions < request["max_preemptions"]
 
     def _closed(self, job: JobFiles, record: JobRecord) -> JobRecord:
-        """Also, a job that someone cancelled has stopped, and not failed.
+        """A job that someone cancelled is recorded as stopped, not as failed.
 
-        One that lost its nodes is interrupted, as if its batch step had lived to record it.
+        One that lost its nodes is recorded as interrupted, as its batch step would have done.
         """
         record = super()._closed(job, record)
         failure = record.failure
@@ -412,7 +413,7 @@ class SlurmJobs(ClusterJobs[QueueRow]):
     def explained(self, record: JobRecord, job: JobFiles) -> JobRecord:
         """The final record of a job that a signal from outside ended, with Slurm's reason.
 
-        The same record if Slurm has no more, or does not answer.
+        Returns ``record`` itself if Slurm has nothing to add, or does not answer.
         """
         if record.status != JobStatus.INTERRUPTED or record.reason != SIGNAL or record.failure:
             return record
@@ -437,7 +438,7 @@ class SlurmJobs(ClusterJobs[QueueRow]):
 
     @contextlib.contextmanager
     def upkeep(self, job_name: str) -> Iterator[None]:
-        """While the body waits for the job, put it into the queue again if it was interrupted, and is not there."""
+        """While the body waits for the job, requeue it if it was interrupted and is not in the queue."""
         self._waited_for[job_name] += 1
         try:
             yield
@@ -463,16 +464,16 @@ class SlurmJobs(ClusterJobs[QueueRow]):
 
 
 def chain_dependency(numbers: Sequence[str]) -> str:
-    """The condition for the next submission of a chain: all before it have ended without success.
+    """The condition for the next submission of a chain: all before it have failed.
 
-    If one has succeeded, none of those that are left can start, and ``--kill-on-invalid-dep`` removes them all. With
-    only the last one in the condition, those after a removed one would start: a removed one counts as failed.
+    Once one has succeeded, the remaining ones cannot start, and ``--kill-on-invalid-dep`` removes them all. If the
+    condition named only the last one, those after a removed one would start, because a removed one counts as failed.
     """
     return f"afternotok:{':'.join(numbers)}"
 
 
 def _waits(standing: Standing[QueueRow], record: JobRecord) -> bool:
-    """Whether the job waits in the queue. One that has started since Slurm was queried does not."""
+    """Whether the job waits in the queue. A job that has started since Slurm was queried does not."""
     if not standing.row or not standing.row.is_waiting:
         return False
     began = record.resumed_at or record.started_at
@@ -480,12 +481,12 @@ def _waits(standing: Standing[QueueRow], record: JobRecord) -> bool:
 
 
 def is_unconfigured(complaint: str) -> bool:
-    """Whether a command of Slurm complains that it has no slurm.conf."""
+    """Whether a command of Slurm failed because it found no slurm.conf."""
     return bool(re.search(r"configuration source|process configuration|cannot stat file", complaint))
 
 
 def refused(complaint: str, login: str) -> PlatformError:
-    """The error for a job that sbatch did not take."""
+    """The error for a job that sbatch did not accept."""
     where = f" on {login}" if login else ""
     if re.search(r"sbatch: (command )?not found", complaint):
         return PlatformError(

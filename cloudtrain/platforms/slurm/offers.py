@@ -13,7 +13,7 @@ from cloudtrain.platforms.slurm.time_limits import gpu_counts
 FORMAT = "%P|%a|%t|%D|%G"
 """Partition, with * if it is the default; up or down; state of the nodes; their number; generic resources."""
 AWAY = ("down", "drain", "drng", "fail", "maint", "unk", "inval", "boot", "futr", "plnd")
-"""Prefixes of the states in which nodes take no jobs."""
+"""Prefixes of the states in which nodes accept no jobs."""
 
 
 def partition_offers(shell: Shell, profile: str = "") -> list[HostOffer]:

@@ -188,7 +188,7 @@ def why_pending(reason: str, *, number: str = "", partition: str = "") -> Why:
 
 
 def _limit(word: str) -> Why | None:
-    """A limit of an account or a QOS: its name shows whose, of what, and for what."""
+    """A limit of an account or a QOS. Its name contains whose limit it is, the resource, and the scope."""
     match = _LIMIT.fullmatch(word)
     if not match or not match["what"]:
         return None
@@ -246,7 +246,7 @@ def has_moved(announced: float | None, start: float | None) -> bool:
 
 
 def moment(seconds: float) -> str:
-    """``at 14:30``, with the date if that is another day, and how long it takes: ``(in 2.5 h)``."""
+    """``at 14:30``, with the date if that is another day, and the time until then: ``(in 2.5 h)``."""
     then, now = datetime.fromtimestamp(seconds), datetime.now()
     at = f"{then:%H:%M}" if then.date() == now.date() else f"{then:%Y-%m-%d %H:%M}"
     return f"at {at} (in {_span(seconds - time.time())})"

@@ -34,7 +34,7 @@ FILE = ProfileFile(
 
 
 def with_profile(job: TrainingJob) -> TrainingJob:
-    """``job`` with the options of its profile and its instance type below its own. Raises InvalidJob."""
+    """``job`` with the options of its profile and its instance type; its own take precedence. Raises InvalidJob."""
     section = FILE.read()
     return FILE.applied(job, section, _chosen(section, job.platform_options), _of_types)
 

@@ -43,19 +43,19 @@ from cloudtrain.runtime.supervisor.submissions import parse_site
 ORDER_SECONDS = 300.0
 """How old places in the queue may be."""
 NEW_SECONDS = 30.0
-"""How old they may be for a job that is not among them."""
+"""How old they may be for a job that has no place yet."""
 GONE = Ending("")
-"""How a job ended that neither the controller nor the accounting knows any more."""
+"""The ending of a job that neither the controller nor the accounting has any longer."""
 _NO_COMMAND = (126, 127)
 """Exit codes of a shell for a command that this machine does not have."""
 _EXITED = ("COMPLETED", "FAILED")
 """States of jobs that ended by themselves, with an exit code that ``squeue`` does not show."""
 MOST_ENDINGS = 5000
 FORGET_SECONDS = 3600.0
-"""How long after the last answer a cluster may have got accounting."""
+"""If the last answer is older than this, the cluster may have gained accounting in the meantime."""
 UNKNOWN_NUMBER = "Invalid job id specified"
 OWN_ERROR = re.compile(r"^(squeue|slurm\w*):? (error|fatal)", re.MULTILINE)
-"""An error of ``squeue``, which may exit with code 0. Other lines are of the machine: of its loader, or a wrapper."""
+"""An error of ``squeue``, which may exit with code 0. Other lines are from the machine's loader, or a wrapper."""
 _NO_ELEMENT = re.compile(r"^Job \S+ not found$", re.MULTILINE)
 """The output of ``scontrol`` for an element of an array that was cancelled while it waited."""
 
@@ -67,7 +67,7 @@ class SlurmSnapshot(Snapshot):
     places: Mapping[str, tuple[int, int]] = field(default_factory=dict)
     places_taken: float = 0.0
     endings: Mapping[str, Ending] = field(default_factory=dict)
-    """How jobs ended that have left the queue, as far as a process queried them."""
+    """The endings of jobs that have left the queue, as far as any process queried them."""
     has_accounting: bool = True
     """False once ``sacct`` has reported that there is none."""
 
@@ -78,7 +78,7 @@ class SlurmSnapshot(Snapshot):
         return cls(**{**values, "places": places, "endings": endings})
 
     def with_endings(self, endings: Mapping[str, Ending]) -> SlurmSnapshot:
-        """The same answer, with these endings, and the latest of those known."""
+        """This snapshot with these endings, and the latest of the known ones."""
         merged = list({**self.endings, **endings}.items())
         return replace(self, endings=dict(merged[-MOST_ENDINGS:]))
 
@@ -107,11 +107,11 @@ class Queue(SharedQueue[QueueRow, SlurmSnapshot]):
         self._cluster = cluster
         self._watched: set[str] = set()
         self._looked_up: dict[str, float] = {}
-        """The answer of the queue after which the accounting was last queried, if it did not take the job for alive."""
+        """By job, the answer of the queue after which the accounting was last queried, and did not list it as alive."""
         self._asked_for: dict[str, float] = {}
-        """The answer of the queue after which the ending of this job was last queried."""
+        """By job, the answer of the queue after which its ending was last queried."""
         self._absent: dict[str, int] = {}
-        """In how many answers a job was not in the queue whose end the accounting has not confirmed."""
+        """By job, how many answers were without it while the accounting had not confirmed its end."""
 
     def look(self, number: str, since: float) -> Standing[QueueRow]:
         self._watched.add(number)
@@ -122,7 +122,7 @@ class Queue(SharedQueue[QueueRow, SlurmSnapshot]):
         return number not in self._snapshot.endings
 
     def ending(self, number: str) -> Ending | None:
-        """How a job ended that is not alive; None if Slurm does not know. Queries once for all jobs that have left."""
+        """How a job that is not alive ended; None if Slurm has no record. Queries once for all jobs that have left."""
         with self._lock:
             return self._ending(number, self._rows.get(number))
 
@@ -140,7 +140,7 @@ class Queue(SharedQueue[QueueRow, SlurmSnapshot]):
     def place(self, number: str) -> tuple[int, int] | None:
         """The place of a pending job in its partition, from 1, and the number of jobs that wait there, minutes ago.
 
-        This needs the pending jobs of all users, so it is rarely queried. It counts as a call: the next one is later.
+        This needs the pending jobs of all users, so it is rarely queried. It counts as a call, and delays the next.
         """
         with self._lock:
             self._refresh()
@@ -183,7 +183,7 @@ class Queue(SharedQueue[QueueRow, SlurmSnapshot]):
             self._file.write(self._snapshot)
 
     def _ending(self, number: str, row: QueueRow | None) -> Ending | None:
-        """How a job ended that has left the queue. Queries once for all that have."""
+        """How a job that has left the queue ended. Queries once for all that have left."""
         if self._asked_for.get(number, -1.0) < self._snapshot.taken and number not in self._snapshot.endings:
             self._asked_for[number] = self._snapshot.taken
             with self._file.taken(wait=True):
@@ -196,7 +196,7 @@ class Queue(SharedQueue[QueueRow, SlurmSnapshot]):
                         self._look_at_controller(number, is_sure=has_answered)
                     self._file.write(self._snapshot)
         found = self._snapshot.endings.get(number)
-        if row and found in (None, GONE):  # the accounting is late
+        if row and found in (None, GONE):  # the accounting lags behind
             return Ending(
                 row.state,
                 reason=row.reason,
@@ -208,9 +208,9 @@ class Queue(SharedQueue[QueueRow, SlurmSnapshot]):
         return None if found == GONE else found
 
     def _look_up(self, number: str) -> bool:
-        """Query the accounting for all jobs that have left, also those that other processes watch.
+        """Query the accounting for all jobs that have left, including those that other processes watch.
 
-        Returns whether it does not take this one for alive: it has answered, or there is none.
+        Returns true if the accounting has answered without this job, or does not exist.
         """
         if not self._snapshot.has_accounting:
             return True
@@ -237,7 +237,7 @@ class Queue(SharedQueue[QueueRow, SlurmSnapshot]):
         """Query the controller for a job that is not in the queue.
 
         Args:
-            is_sure: the accounting does not contradict. Otherwise, the job has ended after some more answers.
+            is_sure: whether the accounting agrees. Otherwise, the job is considered ended only after more such answers.
         """
         try:
             answer = self._shell.run(scontrol_command(number, self._cluster), timeout=CALL_SECONDS)

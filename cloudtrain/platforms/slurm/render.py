@@ -59,12 +59,12 @@ def job_script(job: TrainingJob, options: SlurmOptions, cluster: Cluster) -> Scr
 
 
 def check(job: TrainingJob) -> None:
-    """Raises InvalidJob for a job that no options make a job for Slurm."""
+    """Raises InvalidJob for a job that Slurm cannot run, with any options."""
     check_job("slurm", job, "a job on slurm has no container")
 
 
 ELEMENT = "--element"
-"""The batch step adds the number of the element to the folder that precedes this."""
+"""With this argument, the batch step adds the number of the element to the folder in the argument before it."""
 
 
 def render_array(name: str, jobs: Sequence[TrainingJob], cluster: Cluster) -> str:

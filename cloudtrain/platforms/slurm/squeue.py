@@ -1,11 +1,11 @@
-"""One ``squeue`` for all jobs of this user: the command, and what it prints.
+"""One ``squeue`` for all jobs of this user: the command, and the parser of its output.
 
-The columns are fixed, and the same in Slurm 22.05 to 26.05. ``--json`` changes between versions. ``%s`` as the format
-of times gives seconds since the epoch, in any time zone of the login node. The reason is last, because a site may
-put any text there.
+The columns are fixed, and the same in Slurm 22.05 to 26.05, while ``--json`` changes between versions. ``%s`` as the
+format of times gives seconds since the epoch, regardless of the login node's time zone. The reason is last, because a
+site may put any text there.
 
-Jobs that have left the queue are in ``sacct``, in one call for all of them, or in ``scontrol`` where there is no
-accounting. ``sacct --json`` of some versions gives exit code 0 for jobs that failed, so this reads its table.
+Jobs that have left the queue are read from ``sacct``, with one call for all of them, or from ``scontrol`` where there
+is no accounting. ``sacct --json`` of some versions gives exit code 0 for failed jobs, so its table is parsed instead.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from cloudtrain.runtime.supervisor.submissions import Submission
 FORMAT = "%F|%K|%T|%S|%e|%V|%Q|%P|%D|%N|%j|%Z|%r"
 _COLUMNS = 13
 HEADER = "ARRAY_JOB_ID|ARRAY_TASK_ID|STATE|"
-"""Begins the line above the rows."""
+"""The beginning of the line above the rows."""
 _ORDER_FORMAT = "%F|%K|%Q|%P|%r"
 
 _OVERRIDES = (
@@ -29,12 +29,12 @@ _OVERRIDES = (
     "SQUEUE_PARTITION SQUEUE_PRIORITY SQUEUE_QOS SQUEUE_SORT SQUEUE_STATES SQUEUE_USERS SACCT_FEDERATION SACCT_LOCAL "
     "SLURM_JSON SLURM_YAML SLURM_CLUSTERS"
 )
-"""Variables of users that change what the commands print."""
+"""Variables with which users change the output of the commands."""
 CLEAN = f"unset {_OVERRIDES}; export SLURM_TIME_FORMAT=%s LC_ALL=C;"
-"""Begins a line of commands whose output we read."""
+"""The beginning of a command line whose output is parsed."""
 
 _NOT_ELIGIBLE = ("BeginTime", "Dependency", "DependencyNeverSatisfied", "JobHeldAdmin", "JobHeldUser")
-"""Reasons of pending jobs that do not keep others waiting."""
+"""Pending jobs with these reasons do not keep others waiting."""
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,7 @@ class QueueRow:
     state: str
     reason: str = ""
     start: float | None = None
-    """When it started; of a waiting job, when Slurm expects it to."""
+    """When it started; for a waiting job, when Slurm expects it to start."""
     end: float | None = None
     submitted: float | None = None
     priority: int = 0
@@ -55,7 +55,7 @@ class QueueRow:
     nodes: str = ""
     name: str = ""
     folder: str = ""
-    """From which it was submitted, as an absolute path."""
+    """The folder from which it was submitted, as an absolute path."""
 
     @property
     def is_waiting(self) -> bool:
@@ -72,12 +72,12 @@ def on_cluster(cluster: str) -> str:
 
 
 def squeue_command(cluster: str = "") -> str:
-    """The line of commands that lists all jobs of this user, also those that have ended minutes ago."""
+    """The command line that lists all jobs of this user, including those that ended minutes ago."""
     return f"{CLEAN} squeue --me --states=all --array{on_cluster(cluster)} --format={shlex.quote(FORMAT)}"
 
 
 def is_table(text: str) -> bool:
-    """Whether ``text`` is a whole table. After some errors, ``squeue`` exits with code 0, and lists nothing."""
+    """Whether ``text`` is a complete table. After some errors, ``squeue`` exits with code 0, and lists nothing."""
     return (
         text.endswith("\n")
         and any(line.startswith(HEADER) for line in text.splitlines())
@@ -86,12 +86,12 @@ def is_table(text: str) -> bool:
 
 
 def parse_squeue(text: str) -> dict[str, QueueRow]:
-    """The jobs in the output of `squeue_command`, by number. Other lines are left out."""
+    """The jobs in the output of `squeue_command`, by number. Other lines are ignored."""
     return {row.number: row for row in map(_row, _rows(text)[0]) if row}
 
 
 def _rows(text: str) -> tuple[list[str], str]:
-    """The lines of the table, and what is left at the end: a part of a line. A job's name may have line breaks."""
+    """The rows of the table, and an incomplete row at its end. A job's name may contain line breaks."""
     rows, rest = [], ""
     for line in text.splitlines():
         rest = f"{rest} {line}" if rest else line if line[:1].isdigit() else ""
@@ -102,7 +102,7 @@ def _rows(text: str) -> tuple[list[str], str]:
 
 
 def order_command(cluster: str = "") -> str:
-    """The line of commands that lists the pending jobs of all users."""
+    """The command line that lists the pending jobs of all users."""
     return (
         f"{CLEAN} squeue --states=PENDING --noheader --array{on_cluster(cluster)} "
         f"--format={shlex.quote(_ORDER_FORMAT)}"
@@ -110,10 +110,10 @@ def order_command(cluster: str = "") -> str:
 
 
 def parse_order(text: str, mine: Mapping[str, QueueRow]) -> dict[str, tuple[int, int]]:
-    """The place of each of my pending jobs in its partitions, from 1, and how many jobs wait there.
+    """The best place of each of this user's pending jobs in its partitions, from 1, and how many jobs wait there.
 
-    Slurm starts jobs of a higher priority first; of the same priority, the one that was submitted first. Jobs that wait
-    for a time, a release or another job are not counted.
+    Slurm starts jobs of a higher priority first, and among those of equal priority the one that was submitted first.
+    Jobs that wait for a time, a release or another job are not counted.
     """
     waiting: dict[str, list[tuple[int, tuple[int, int], str]]] = {}
     for number, priority, partitions, reason in _order_rows(text):
@@ -187,22 +187,22 @@ def seconds(text: str) -> float | None:
 
 
 OWN_SECONDS = 30.0
-"""How long a stop waits for the name of the job that has its number."""
+"""How long a stop waits for the name of the job that has the submission's number."""
 SITE = f"{{ {CLEAN} scontrol show config 2>/dev/null | sed -n 's/^ClusterName *= */site=/p'; }}"
-"""The command that prints ``site=`` and the name of the cluster, which differ where clusters share a folder."""
+"""The command that prints ``site=`` and the name of the cluster, which distinguishes clusters that share a folder."""
 
 
 def own_function() -> str:
-    """The line of a shell that defines ``own``, for the commands of `own`. It needs ``say``, which sets ``said``."""
-    # a controller that is slow must not keep the stop, which comes next
+    """The shell line that defines ``own``, for the commands of `own`. It needs ``say``, which sets ``said``."""
+    # a slow controller must not delay the stop, which follows
     squeue = f"timeout {OWN_SECONDS:g} squeue --states=all --noheader --array --format='|%j|%Z|'"
     return f'{CLEAN} own() {{ say {squeue} $1; shift; case $said in *"|"*) echo "$said" | grep -qF "$@";; esac; }}'
 
 
 def own(submission: Submission, job_name: str) -> str:
-    """The command that fails if the number of a submission is that of another job, by the name that Slurm gives.
+    """The command that fails if the job with a submission's number is another one, by the name that Slurm reports.
 
-    Where Slurm gives no name, it succeeds: a stop must not depend on that.
+    It succeeds if Slurm reports no name, because a stop must not depend on one.
     """
     names, folders = signs(job_name, submission.number)
     patterns = [f"|{name}|" for name in names] + [f"/{folder}|" for folder in folders]
@@ -224,14 +224,14 @@ _SACCT_COLUMNS = 9
 NO_ACCOUNTING = ("accounting storage is disabled", "not found")
 """Messages of ``sacct``, or of the shell, on a cluster without accounting."""
 UNNAMED = "allocation"
-"""The name of a job of which the accounting has the end already, but not yet the start."""
+"""The accounting's name for a job whose end it has recorded before its start."""
 _FIELD = re.compile(r"(?:^|\s)(?P<name>[A-Za-z:/]+)=(?P<value>\S*)")
 MOST_AT_ONCE = 500
-"""Job numbers in one command: a line of a shell is limited."""
+"""The largest number of jobs in one command, because the length of a shell line is limited."""
 
 
 def sacct_command(numbers: Iterable[str], cluster: str = "") -> str:
-    """The line of commands for the accounting of these jobs, and only of the jobs, not of their steps."""
+    """The command line for the accounting of these jobs, without their steps."""
     jobs = ",".join([*numbers][:MOST_AT_ONCE])
     return (
         f"{CLEAN} sacct --allocations --noheader --parsable2{on_cluster(cluster)} --format={SACCT_FORMAT} "
@@ -240,7 +240,7 @@ def sacct_command(numbers: Iterable[str], cluster: str = "") -> str:
 
 
 def parse_sacct(text: str) -> dict[str, Ending]:
-    """The jobs in the output of `sacct_command`. Of a job that was requeued, the last row counts."""
+    """The jobs in the output of `sacct_command`. For a job that was requeued, the last row counts."""
     found = {}
     for line in text.splitlines():
         fields = [field.strip() for field in line.split("|", _SACCT_COLUMNS - 1)]
@@ -251,14 +251,14 @@ def parse_sacct(text: str) -> dict[str, Ending]:
 
 
 def scontrol_command(number: str, cluster: str = "") -> str:
-    """The line of commands for a job that the controller still knows, some minutes after its end."""
+    """The command line for a job that the controller still lists, some minutes after its end."""
     return f"{CLEAN} scontrol{on_cluster(cluster)} --oneliner show job {shlex.quote(number)}"
 
 
 def parse_scontrol(text: str) -> Ending | None:
     """The job in the output of `scontrol_command`."""
     for line in text.splitlines():
-        # the first of a name counts: the comment, which the user writes, is near the end of the line
+        # the first field of a name counts: the user's comment, near the end of the line, may contain others
         fields = reversed([*_FIELD.finditer(line)])
         found = {match["name"]: match["value"] for match in fields}
         if "JobState" in found:
@@ -276,7 +276,7 @@ def _ending(
     word, _, more = state.partition(" by ")
     status, _, number = code.partition(":")
     return Ending(
-        # a narrow column of another table ends with a plus sign
+        # a narrow column of another table ends in a plus sign
         state=word.split()[0].rstrip("+") if word.strip() else "",
         by=more.strip(),
         exit_code=int(status) if status.isdigit() else None,
@@ -291,14 +291,14 @@ def _ending(
 
 
 AWAY = ("Unable to contact", "timed out")
-"""In the messages of Slurm's commands if the controller does not answer."""
+"""Parts of the messages of Slurm's commands if the controller does not answer."""
 
 
 def signal_command(job_name: str, submissions: Sequence[Submission], name: str, *, unqueue: bool) -> str:
-    """The line of commands that signals the batch step of a job, which passes the signal on to its hosts.
+    """The command line that signals the batch step of a job, which passes the signal on to its hosts.
 
-    A controller that is away keeps each command waiting, so the line ends with the first that fails to reach it.
-    Another job that has got the number of this one is left alone.
+    An unreachable controller keeps each command waiting, so the line ends with the first that fails to reach it.
+    Another job that now has the number of this one is not signalled.
 
     Args:
         unqueue: also take the job out of the queue, if it waits there.
@@ -308,7 +308,7 @@ def signal_command(job_name: str, submissions: Sequence[Submission], name: str, 
         lines += [f"[ $own{index} = 0 ] && {{ {_unqueue(one)}; }}" for index, one in enumerate(submissions)]
     running = (
         "" if unqueue else " --state=RUNNING"
-    )  # scancel would wait until a job that waits runs, and signal it then
+    )  # scancel would wait until a pending job runs, and then signal it
     lines += [
         f"[ $own{index} = 0 ] && say scancel --batch{running} --signal={name}{_names(one)}"
         for index, one in enumerate(submissions)
@@ -325,7 +325,7 @@ def _names(one: Submission) -> str:
 def _unqueue(one: Submission) -> str:
     """The command that takes a submission out of the queue, if it waits there.
 
-    Elements of an array that wait are one entry of the queue. Of that, ``scancel --state=PENDING`` cancels all.
+    The waiting elements of an array are one entry of the queue, and ``scancel --state=PENDING`` would cancel them all.
     """
     if "_" not in one.number:
         return f"say scancel --state=PENDING{_names(one)}"

@@ -1,4 +1,4 @@
-"""The states of Slurm's jobs, and how a job ended that left no outcome.
+"""The states of Slurm's jobs, and reports about jobs that ended without an outcome.
 
 https://slurm.schedmd.com/job_state_codes.html
 """
@@ -17,7 +17,7 @@ PENDING = "PENDING"
 CANCELLED = "CANCELLED"
 TIMEOUT = "TIMEOUT"
 WAITING = {PENDING, "REQUEUED", "REQUEUE_HOLD", "REQUEUE_FED", "RESV_DEL_HOLD", "SPECIAL_EXIT"}
-"""States of a job that has no nodes, and may get some."""
+"""States of a job that has no nodes, but may get some."""
 ENDED = {
     "BOOT_FAIL",
     CANCELLED,
@@ -32,18 +32,18 @@ ENDED = {
     "REVOKED",
     TIMEOUT,
 }
-"""All other states, also those of later versions, are of a job that still lives."""
+"""In all other states, including those of later versions, a job is still alive."""
 NO_OUTPUT_FILE = 53
-"""The signal that Slurm shows if a node could not open the file for the output of the batch step."""
+"""The signal that Slurm reports if a node could not open the file for the output of the batch step."""
 RESUMES = "Submit the job again: it resumes from its last checkpoint."
 
 
 @dataclass(frozen=True)
 class Ending:
-    """How a job ended, as far as Slurm knows. What it does not know is empty."""
+    """How a job ended, as far as Slurm reports it. Unknown fields are empty."""
 
     state: str
-    """Without what may follow: ``CANCELLED by 1000`` is ``CANCELLED``."""
+    """The state alone: ``CANCELLED`` for ``CANCELLED by 1000``."""
     by: str = ""
     """The user, by name or number, who cancelled the job."""
     exit_code: int | None = None
@@ -57,7 +57,7 @@ class Ending:
     ended_at: float | None = None
     name: str = ""
     folder: str = ""
-    """From which it was submitted, as an absolute path."""
+    """The folder from which it was submitted, as an absolute path."""
 
 
 def is_waiting(state: str) -> bool:
@@ -70,7 +70,7 @@ def is_ended(state: str) -> bool:
 
 
 def explain(ending: Ending, number: str, said: str = "") -> FailureReport:
-    """Why a job ended that wrote no outcome: always from what Slurm reports, never from how long it ran.
+    """Why a job that wrote no outcome ended, based only on Slurm's report, never on how long the job ran.
 
     Args:
         number: Slurm's number of the job, for commands.
@@ -131,7 +131,7 @@ _CAUSES = {
         f"The user who cancelled it, or the administrators of the cluster, may know the reason. {RESUMES}",
     ),
 }
-"""The states that give the reason themselves: the class, the message, and what to do."""
+"""The failure class, the message and the hint for each state that itself is the reason."""
 
 
 def _cause(ending: Ending, number: str, said: str) -> tuple[FailureClass, str, str]:

@@ -1,4 +1,4 @@
-"""Time limits: of a submission, of its partition as ``sinfo`` prints it, and the notice ahead of them."""
+"""Time limits of submissions, partitions and QOS, and the other facts about partitions that ``sinfo`` prints."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def parse_partitions(text: str) -> Iterator[Partition]:
 
 
 def gpu_counts(gres: tuple[str, ...]) -> dict[str, int]:
-    """The most GPUs of a node by type; the type is empty if they have none.
+    """The largest number of GPUs of a node, by type, which is empty for GPUs without a type.
 
     >>> gpu_counts(("gpu:a100:8(S:0-1),nvme:1", "gpu:2", "(null)"))
     {'a100': 8, '': 2}
@@ -112,11 +112,11 @@ CALL_SECONDS = 20.0
 
 
 def limit_of_cluster(shell: Shell, names: str, qos: str) -> tuple[int, str] | None:
-    """The seconds of the limit of a job that sets none, and whose it is; None if it is unknown or none.
+    """The limit, in seconds, of a job that sets none, and its origin; None if there is none, or it is unknown.
 
     Args:
-        names: of its partitions; empty for the default one.
-        qos: its name; empty for none.
+        names: the names of its partitions; empty for the default one.
+        qos: the name of its QOS; empty for none.
     """
     given = f" --partition={shlex.quote(names)}" if names else ""
     more = f"; sacctmgr -nP show qos {shlex.quote(qos)} format=Name,MaxWall" if qos else ""
