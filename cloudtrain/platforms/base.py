@@ -30,8 +30,8 @@ if TYPE_CHECKING:
 class Request:
     """The exact request to a platform, as data.
 
-    ``body`` can be shown and stored: a variable that is likely to hold a secret has the value ``***`` there. Only
-    ``secrets`` has its real value.
+    ``body`` is safe to show and store: variables that probably hold secrets have the value ``***`` in it. Their real
+    values are only in ``secrets``.
     """
 
     platform: str
@@ -47,7 +47,7 @@ class Request:
 
     @property
     def note(self) -> str:
-        """The choice of the platform for the user, and why, for the line that reports the submission."""
+        """A choice that the platform made for the user, with its reason, for the line that reports the submission."""
         return ""
 
     @property
@@ -64,17 +64,17 @@ class Request:
 
 @dataclass(frozen=True)
 class HostState:
-    """One host of a job, as its platform sees it."""
+    """One host of a job, as its platform reports it."""
 
     name: str
     state: str
-    """The phase that it is in, how it ended, or the platform's own name for its state."""
+    """Its phase, its outcome, or the platform's own name for its state."""
     message: str = ""
     """More about it, for display: its node, its restarts, why it waits."""
     done: int = 0
-    """Bytes that it has moved in this phase."""
+    """Bytes moved so far in this phase."""
     total: int = 0
-    """Bytes that it has to move in this phase; 0 if that is not known."""
+    """Bytes to move in this phase; 0 if unknown."""
 
 
 @dataclass(frozen=True)
@@ -97,27 +97,27 @@ class JobDescription(DescribedNames):
     phases: Mapping[str, float] = field(default_factory=dict)
     """Seconds that each phase took, on the slowest host."""
     hosts: Sequence[HostState] = ()
-    """The hosts of the last attempt, where the platform knows them."""
+    """The hosts of the last attempt, if the platform reports them."""
     step: int | None = None
     """The last training step that the script reported."""
     total_steps: int | None = None
-    """The number of the last step of the training, if the script reported it."""
+    """The step at which the script will end, if it reported that."""
     progress: float | None = None
     """``step`` / ``total_steps``, from 0 to 1; None if one of them is unknown."""
     step_rate: float | None = None
-    """Steps per second, of the last steps; None if it is unknown, and while no script runs."""
+    """Steps per second over the last steps; None if unknown, and while no script runs."""
     remaining_seconds: float | None = None
-    """Until the last step, at that rate; None if it is unknown."""
+    """Time until the last step at that rate; None if unknown."""
     stalled_seconds: float | None = None
-    """Since the last step, if that is long in comparison with the steps before it."""
+    """Time since the last step, if it is long compared with the steps before it."""
     metrics: Mapping[str, float] = field(default_factory=dict)
     """The last value of each metric."""
     metric_ranges: Mapping[str, tuple[float, float]] = field(default_factory=dict)
-    """The smallest and the largest value of each metric, where known: means of the ranks that logged a step."""
+    """The minimum and maximum of each metric, where known. Values are means over the ranks that logged a step."""
     samples: Mapping[str, Sample] = field(default_factory=dict)
-    """The last sample of each host of the last attempt, where the platform knows them."""
+    """The last sample of each host of the last attempt, if the platform reports samples."""
     goodput: Goodput | None = None
-    """The share of the job's time that went into training steps, and what became of the rest."""
+    """The share of the job's time that went into training steps, and how the rest was spent."""
     model_data: str | None = None
     output_data: str | None = None
     warnings: Sequence[str] = ()
@@ -138,7 +138,7 @@ class JobDescription(DescribedNames):
     cost: Cost | None = field(default=None, repr=False, compare=False)
     """The cost of the job so far, if it was calculated for this description: see `cost_so_far`."""
     is_end: bool = field(default=False, repr=False, compare=False)
-    """Whether this is an outline with all that the history keeps of an end: exit code, metrics, and cost if known."""
+    """Whether this is an outline of an ended job with all that the history keeps: exit code, metrics, cost if known."""
 
     def to_dict(self) -> dict[str, Any]:
         return {
@@ -156,15 +156,15 @@ class JobDescription(DescribedNames):
 
 
 class Platform(Protocol):
-    """A place where jobs run. A job is known by its name, which is unique on its platform."""
+    """A place where jobs run. A job is identified by its name, which is unique on its platform."""
 
     name: str
 
     def render(self, job: TrainingJob) -> Request:
         """The request for ``job``, which has a name and, if it has an entry point, a packed source.
 
-        Pure: the result depends on ``job`` alone. It opens no connection and writes no file. A platform that must ask
-        for something first, such as an account or an image, does so in `Resolver.resolve`.
+        Pure: the result depends only on ``job``; no connection is opened and no file is written. A platform that must
+        first look something up, such as an account or an image, does so in `Resolver.resolve`.
 
         Raises InvalidJob if this platform cannot run the job.
         """
@@ -172,7 +172,7 @@ class Platform(Protocol):
     def submit(self, request: Request) -> None:
         """Submit a rendered request, and return when the platform has accepted it.
 
-        Raises JobExists, another PlatformError or a StorageError; then nothing is left behind.
+        Raises JobExists, another PlatformError or a StorageError; in that case nothing remains of the job.
         """
 
     def describe(self, job_name: str) -> JobDescription:
@@ -188,7 +188,7 @@ class Platform(Protocol):
         """Stop the job: ranks get SIGTERM and a grace period. Raises JobNotFound."""
 
     def list(self) -> Iterator[JobDescription]:
-        """All jobs that the platform knows, the newest first."""
+        """All jobs on the platform, newest first."""
 
 
 @runtime_checkable
@@ -198,19 +198,19 @@ class Outlines(Protocol):
     def outlines(self, job_names: Sequence[str]) -> Iterator[JobDescription | CloudtrainError]:
         """The status, times, progress, cost, failure and reason of each job, in the order of the names. See ``is_end``.
 
-        In the place of a job about which they are unknown is why.
+        For a job about which they are unknown, the item is the error.
         """
 
 
 @runtime_checkable
 class Resolver(Protocol):
-    """The ability to fill in what a description leaves to the platform."""
+    """The ability to fill in the values that a description leaves to the platform."""
 
     def resolve(self, job: TrainingJob) -> TrainingJob:
-        """``job`` with every value that only the platform knows, such as its account's bucket, role or image.
+        """``job`` with every value that only the platform can provide: its account's bucket, its role or its image.
 
-        Called once, before `Platform.render`, which gets the result. It may use the network and look at this machine,
-        but changes nothing. The job has a name; its source is packed, but has no URI yet.
+        Called once, before `Platform.render`, which gets the result. It may use the network and inspect this
+        machine, but changes nothing. The job has a name; its source is packed, but has no URI yet.
 
         Raises InvalidJob if this platform cannot run the job, PlatformError if it does not answer.
         """
@@ -221,12 +221,12 @@ class Naming(Protocol):
     """The ability to restrict the names that cloudtrain generates for jobs."""
 
     def base_name(self, base: str) -> str:
-        """The nearest start of a job's name that the platform accepts. The time and random characters follow it."""
+        """The closest prefix that the platform accepts in a job's name. The time and random characters follow it."""
 
 
 @runtime_checkable
 class JobWarnings(Protocol):
-    """The ability to warn about a job that the platform runs otherwise than described."""
+    """The ability to warn about a job that the platform cannot run exactly as described."""
 
     def job_warnings(self, job: TrainingJob) -> list[str]:
         """Warnings, one sentence each. ``job`` is resolved."""
@@ -242,18 +242,19 @@ class WarmUp(Protocol):
 
 @runtime_checkable
 class Withdrawal(Protocol):
-    """The ability to take a job back whose submission was interrupted, so that it can be submitted again."""
+    """The ability to remove a job whose submission was interrupted, so that it can be submitted again."""
 
     def was_interrupted(self, job_name: str) -> bool:
-        """Whether nothing lets this job run, because the client that submitted it was killed. False if that is unknown.
+        """Whether this job can never run because its client was killed during submission. False if that is unknown.
 
         Raises JobNotFound, PlatformError.
         """
         ...
 
     def withdraw(self, job_name: str) -> bool:
-        """Remove such a job. Only for a client that knows that no other submits it now. Returns whether it was one.
+        """Remove the job if its submission was interrupted, and return whether it was.
 
+        The caller must be certain that no other client is submitting the job now.
         Raises JobNotFound, PlatformError.
         """
         ...
@@ -261,15 +262,15 @@ class Withdrawal(Protocol):
 
 @runtime_checkable
 class Resubmission(Protocol):
-    """The ability to submit a job again that the platform could not start, while someone waits for the job."""
+    """The ability to resubmit a job that the platform could not start, while a client waits for the job."""
 
     def resubmission(
         self, job: TrainingJob, request: Request
     ) -> Callable[[Callable[[str], object]], bool] | None:
-        """A function to call when the job, which was just submitted, has failed; None if it does not request this.
+        """A function to call if the job, which was just submitted, fails; None if the job does not request this.
 
-        The function gets one that shows a line to the user. It may wait, then submits the job again under its name, and
-        returns whether it did: not if the job failed for another reason. Raises PlatformError.
+        Its argument is a function that shows a line to the user. It may wait before it submits the job again under the
+        same name. It returns whether it did so: False if the job failed for another reason. Raises PlatformError.
         """
 
 
@@ -286,13 +287,13 @@ class Arrays(Protocol):
     def submit_array(self, script: str, requests: Sequence[Request]) -> None:
         """Submit the jobs, in the order of the array, with what `render_array` returned.
 
-        Raises JobExists, another PlatformError or a StorageError; then nothing is left of any of them.
+        Raises JobExists, another PlatformError or a StorageError; in that case nothing remains of any of them.
         """
 
 
 @runtime_checkable
 class Preemption(Protocol):
-    """The ability to simulate a preemption, as a cloud or a scheduler causes one."""
+    """The ability to simulate a preemption by a cloud or a scheduler."""
 
     def preempt(self, job_name: str) -> None:
         """Preempt the job's hosts, with the usual grace period. The job is then restarted.
@@ -303,21 +304,21 @@ class Preemption(Protocol):
 
 @runtime_checkable
 class Upkeep(Protocol):
-    """The ability to do what a job needs while a client waits for it, such as giving up one that cannot start.
+    """The ability to maintain a job while a client waits for it, such as giving up on one that cannot start.
 
-    It is the only way in which a client changes a job unasked: methods that read jobs change nothing.
+    Only through this does a client change a job without a request: methods that read jobs change nothing.
     """
 
     def upkeep(self, job_name: str) -> AbstractContextManager[None]:
-        """Does so until its body ends. Raises JobNotFound."""
+        """Maintains the job until its body ends. Raises JobNotFound."""
 
 
 @runtime_checkable
 class PendingOutputs(Protocol):
-    """The ability to upload the outputs of a completed training later, if the storage was unavailable when it ended."""
+    """The ability to upload the outputs of a training run later, if the storage was unavailable when it completed."""
 
     def upload_outputs(self, job_name: str, progress: Progress | None = None) -> Mapping[str, str]:
-        """Upload what could not be uploaded; then the job is complete. Returns the URI of each kind of output.
+        """Upload the missing outputs, which completes the job. Returns the URI of each kind of output.
 
         Raises JobNotFound; PlatformError if the job runs or its training is not complete; StorageError if the storage
         failed again.
@@ -326,7 +327,7 @@ class PendingOutputs(Protocol):
 
 @runtime_checkable
 class Notifications(Protocol):
-    """The ability to keep the notifications of a job with it: other platforms keep no account of what was sent."""
+    """The ability to store the notifications of a job with it. Other platforms do not record what was sent."""
 
     def outbox(self, job_name: str) -> Path:
         """The folder on this machine that has the job's `cloudtrain.runtime.notifications.outbox.Outbox`.
@@ -348,7 +349,7 @@ class AccountStorage(Protocol):
     def upload(
         self, path: Path, uri: str, progress: Progress | None = None, *, kms_key: str | None = None
     ) -> None:
-        """Copy a file to ``uri``, unless it exists: the URI contains a hash of the content. Raises StorageError.
+        """Copy a file to ``uri``, unless that exists: the URI contains a hash of the content. Raises StorageError.
 
         Args:
             kms_key: the key to encrypt it with. Passed only for a job that has an ``output_kms_key``.
@@ -378,7 +379,7 @@ class Events(Protocol):
 
 @dataclass(frozen=True)
 class JobState:
-    """One state of a job, as the platform names it. ``time`` is its start, in seconds since the epoch."""
+    """One state of a job, with the platform's name for it. ``time`` is its start, in seconds since the epoch."""
 
     time: float
     name: str
@@ -415,19 +416,19 @@ class Summaries(Protocol):
 
 @runtime_checkable
 class Stacks(Protocol):
-    """The ability to take the stacks of all ranks of a running job."""
+    """The ability to capture the stacks of all ranks of a running job."""
 
     def request_stacks(self, job_name: str, *, native: bool = False) -> None:
-        """Request the stacks. Returns immediately; `last_stacks` has the result some seconds later.
+        """Request the stacks. Returns immediately; `last_stacks` has the result a few seconds later.
 
         Args:
-            native: whether to include native frames, which stops each rank for up to some seconds.
+            native: whether to include native frames, which stops each rank for up to a few seconds.
 
         Raises JobNotFound, or PlatformError if the job has no running ranks.
         """
 
     def last_stacks(self, job_name: str) -> StackDump | None:
-        """The stacks that were taken last, also those of a job that has ended; None if there are none."""
+        """The stacks that were captured last, even if the job has ended; None if there are none."""
 
 
 @runtime_checkable
@@ -439,7 +440,7 @@ class Prices(Protocol):
 
 
 def cost_so_far(platform: Platform, description: JobDescription) -> Cost | None:
-    """The cost of a job over all attempts; None if it has not started, its price is not known, or no one answers."""
+    """The cost of a job over all attempts; None if it has not started, or its price cannot be determined."""
     if description.cost is None and isinstance(platform, Prices) and description.started_at is not None:
         with contextlib.suppress(PlatformError):
             return platform.cost(description)
@@ -451,31 +452,31 @@ class HostOffer:
     """Equal hosts on which a platform could run jobs."""
 
     place: str
-    """A region, a partition, a node, or this machine; the region or partition that prices are for."""
+    """A region, a partition, a node, or this machine. Prices are looked up for the region or partition."""
     kind: str = ""
     """The instance type, or the name of the node."""
     gpu: str = ""
-    """The name that the platform has for its GPUs; empty if it does not name them."""
+    """The platform's name for its GPUs; empty if it has none."""
     gpus: int | None = None
-    """Of one host."""
+    """GPUs of one host."""
     hosts: int | None = None
     """The number of hosts that exist, or that the account may use together."""
     free_gpus: int | None = None
-    """GPUs of all these hosts that are free now, where the platform knows it."""
+    """GPUs of all these hosts that are free now, if the platform reports it."""
     cluster: str = ""
 
 
 @runtime_checkable
 class Places(Protocol):
-    """The ability to run jobs at the same time on machines that are given, and that no scheduler gives out."""
+    """The ability to run jobs concurrently on a fixed set of machines that no scheduler allocates."""
 
     def placed(
         self, fields: Mapping[str, Any], number: int, jobs: int, per_host: int | None
     ) -> Mapping[str, Any]:
-        """The fields of job ``number`` of ``jobs`` at the same time, on its own machines, or its own share of one.
+        """The fields of job ``number`` of ``jobs`` concurrent ones, on its own machines or its own share of one.
 
         Args:
-            per_host: how many jobs share a host; None: none does, or on this machine, the only host, all of them.
+            per_host: how many jobs share a host. None: jobs share no host; on this machine, the only host, all do.
 
         Raises:
             InvalidJob: there are too few machines or GPUs. The message names ``parallel`` or ``trials_per_host``.
@@ -487,7 +488,7 @@ class Offers(Protocol):
     """The ability to list the hosts on which jobs could run."""
 
     def offers(self) -> Sequence[HostOffer]:
-        """Those with GPUs, on all clusters in the config file. Raises PlatformError if access is denied."""
+        """The hosts with GPUs on all clusters in the config file. Raises PlatformError if access is denied."""
 
 
 @runtime_checkable
@@ -507,7 +508,7 @@ class Preflight(Protocol):
 
 @runtime_checkable
 class Export(Protocol):
-    """The ability to write a request for another service, which then starts the job, any number of times."""
+    """The ability to export a request to another service, which can then start the job any number of times."""
 
     export_formats: Sequence[str]
 

@@ -21,8 +21,8 @@ TIMEOUT = 30.0
 MISSING_MODULES = (
     "Your own modules: pack their folder, with --source-dir. Published packages: add to requirements.txt."
 )
-"""A hint for modules that neither the source nor the interpreter has. Some may be the user's own: a stranger can
-publish a package of the same name."""
+"""A hint for modules that neither the source nor the interpreter has. It names no package, because a module may be the
+user's own, and a stranger can publish a package with its name."""
 
 
 class CheckStatus(str, Enum):
@@ -68,7 +68,7 @@ T = TypeVar("T")
 
 
 class Once(Generic[T]):
-    """A fact that several checks need: the first one finds it. The error of ``find`` is raised in each of them."""
+    """A fact that several checks need. The first one finds it; if ``find`` raises an error, each of them raises it."""
 
     def __init__(self, find: Callable[[], T]) -> None:
         self._find = find
@@ -95,7 +95,7 @@ def run_checks(checks: Mapping[str, Check], timeout: float = TIMEOUT) -> Iterato
         timeout: seconds after which an unfinished check is ``UNKNOWN``. Its thread continues, but does not keep the
             process alive.
     """
-    from concurrent.futures import TimeoutError as FutureTimeout  # on Python 3.10 another one
+    from concurrent.futures import TimeoutError as FutureTimeout  # on Python 3.10 not the built-in one
 
     deadline = time.monotonic() + timeout
     started = [(name, _start(check)) for name, check in checks.items()]

@@ -1,4 +1,4 @@
-"""Reads a job's description by SageMaker's names, as the SageMaker SDK's ``describe()["TrainingJobStatus"]`` does."""
+"""Gives a job's description SageMaker's names, as in ``describe()["TrainingJobStatus"]`` of the SageMaker SDK."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class DescribedNames:
 
     @property
     def as_sagemaker(self) -> Mapping[str, Any]:
-        """The description with SageMaker's names: its own response, or what corresponds to it."""
+        """The description with SageMaker's names: the service's own response, or its equivalent on another platform."""
         job = cast("JobDescription", self)
         return sagemaker_names(job) if job.answer is None else job.answer
 

@@ -1,4 +1,4 @@
-"""Refuses what a job wants to happen when it loses a host, on a platform that cannot do it."""
+"""Rejects a job's options for lost hosts on a platform that does not support them."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from cloudtrain.platforms.base import Platform
 from cloudtrain.spec import TrainingJob
 
 _REASONS = {"spare_hosts": "why_no_spare_hosts", "min_instance_count": "why_no_fewer_hosts"}
-"""The attribute of a platform that says why it does not have a field; empty if it has."""
+"""By field: the attribute of a platform with the reason why it does not support the field; empty if it does."""
 
 
 def check_lost_hosts(job: TrainingJob, platform: Platform) -> None:
-    """Raises InvalidJob if the job wants spare hosts, or to continue with fewer, and the platform has no such jobs."""
+    """Raises InvalidJob if the job requests spare hosts, or to continue with fewer, and the platform cannot do that."""
     for field in _REASONS:
         why = _why_not(field, platform, platform.name)
         if not getattr(job, field) or not why:
@@ -23,6 +23,6 @@ def check_lost_hosts(job: TrainingJob, platform: Platform) -> None:
 
 
 def _why_not(field: str, platform: Platform | type[Platform], name: str) -> str:
-    """Why the platform does not have a field; empty if it has."""
+    """The reason why the platform does not support a field; empty if it does."""
     why: str = getattr(platform, _REASONS[field], f"the platform {name} does not support it")
     return why

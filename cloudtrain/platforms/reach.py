@@ -1,4 +1,4 @@
-"""Which platforms this user seems to have: by programs, files and settings of this machine. Nothing is queried."""
+"""Guesses this user's platforms from the programs, files and settings on this machine. Queries no platform."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ FILES = {
     "kubernetes": {"KUBECONFIG": "~/.kube/config"},
     "sagemaker": {"AWS_SHARED_CREDENTIALS_FILE": "~/.aws/credentials", "AWS_CONFIG_FILE": "~/.aws/config"},
 }
-"""Files of a platform: the variables that name other places, and the usual ones."""
+"""By platform: the variables that name its files, each with the path that is used without it."""
 VARIABLES = {
     "kubernetes": ("KUBERNETES_SERVICE_HOST",),
     "sagemaker": ("AWS_ACCESS_KEY_ID", "AWS_PROFILE", "AWS_WEB_IDENTITY_TOKEN_FILE"),
@@ -29,7 +29,7 @@ SECTIONS = ("slurm", "kubernetes")
 
 
 def found_here() -> dict[str, str]:
-    """The signs that this user has a platform, by its name, such as ``{"container": "docker"}``.
+    """By platform: the sign that this user has it, such as ``{"container": "docker"}``.
 
     Raises InvalidJob for a config file that cannot be read.
     """
@@ -45,7 +45,7 @@ def found_here() -> dict[str, str]:
 
 
 def _sign_of(name: str) -> str:
-    """The program, section, variable or file that shows a platform; empty if there is none."""
+    """The program, section, variable or file that indicates a platform; empty if there is none."""
     for program in PROGRAMS.get(name, ()):
         if shutil.which(program):
             return program

@@ -65,8 +65,8 @@ def get_platform(name: str) -> Platform:
 
     Raises:
         UnknownPlatform: no platform has this name, or it cannot be imported; the message has the reason.
-        PlatformError: the platform does not run on this system, or that of a third party lacks a part of the protocol
-            `Platform`.
+        PlatformError: the platform does not run on this system, or it is a third party's and lacks a part of the
+            protocol `Platform`.
     """
     if name in ON_THIS_MACHINE and not RUNS_JOBS:
         raise PlatformError(

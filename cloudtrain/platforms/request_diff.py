@@ -10,7 +10,7 @@ from typing import Any
 from cloudtrain.platforms.base import Request
 
 _KEYS = ("ChannelName", "InstanceGroupName", "Key", "Name", "instance_group_name")
-"""The fields that identify the items of a list, independent of their order."""
+"""The fields that identify the items of a list regardless of their order."""
 
 
 @dataclass(frozen=True)
@@ -25,8 +25,8 @@ class Change:
 def changes(old: Request, new: Request) -> list[Change]:
     """The fields that differ, by path.
 
-    The name of the job does not count, in whatever field it is. Nor does a field that one request omits and that is
-    empty or false in the other: platforms fill in such defaults.
+    The job's name is ignored in every field. So is a field that one request omits and that is empty or false in the
+    other, because platforms fill in such defaults.
     """
     before, after = dict(fields(old.body)), dict(fields(new.body))
     found = [Change(path, before.get(path), after.get(path)) for path in sorted({*before, *after})]
@@ -35,7 +35,7 @@ def changes(old: Request, new: Request) -> list[Change]:
 
 
 def _renamed(value: Any, old: str, new: str) -> Any:
-    """``value`` with the other job's name."""
+    """``value`` with the new job's name instead of the old one."""
     return json.loads(json.dumps(value).replace(old, new))
 
 

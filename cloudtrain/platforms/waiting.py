@@ -1,4 +1,4 @@
-"""Waits for a job: its platform may not respond for a while, and reports states meanwhile, which are printed."""
+"""Waits for a job: tolerates a platform that does not respond for a while, and prints the states that it reports."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ LONGEST_POLL_SECONDS = 10.0
 
 @dataclass(frozen=True)
 class Patience:
-    """How long transient errors of a platform are borne, in seconds."""
+    """How long transient errors of a platform are tolerated, in seconds."""
 
     longest: float = 900.0
     """From the first error to the last request."""
@@ -45,7 +45,7 @@ def patiently(request: Callable[[], T], patience: Patience | None = None) -> T:
         except PlatformError as error:
             if not error.is_transient or time.monotonic() - began > patience.longest:
                 raise
-            if pause > patience.first_pause and not is_known:  # for the second time
+            if pause > patience.first_pause and not is_known:  # the second error
                 warnings.warn(
                     f"{error.message}: the job is not affected, and is watched again later", stacklevel=2
                 )
@@ -56,7 +56,7 @@ def patiently(request: Callable[[], T], patience: Patience | None = None) -> T:
 
 @contextlib.contextmanager
 def waiting_for(job_name: str) -> Iterator[None]:
-    """Adds to an error that ends the wait for a job that the job itself continues, and how to attach to it."""
+    """Adds a hint to an error that ends the wait for a job: the job continues, and how to attach to it again."""
     try:
         yield
     except (JobNotFound, TrainingFailed):
@@ -77,7 +77,7 @@ def print_states(
     Does nothing if the platform does not report states.
 
     Args:
-        poll: seconds between the first two polls; the pause grows while nothing happens.
+        poll: seconds between the first two polls; the pause grows while there is no new state.
     """
     if not isinstance(platform, States):
         yield

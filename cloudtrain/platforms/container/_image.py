@@ -1,4 +1,4 @@
-"""The image of a job for its checks, which share one query to the engine and one probe: a container without a network.
+"""A job's image, for its checks. They share one query to the engine and one probe, a container without a network.
 
 The container runs `_probe`, which reports what the image has.
 """
@@ -31,7 +31,7 @@ from cloudtrain.storage import state_home
 PROBE_FOLDER = "/cloudtrain-check"
 """The folder of the probe in the container."""
 
-# Like the start of a job, but accepts any version of Python. Python is not process 1, which ignores SIGALRM.
+# Like a job's start command, but accepts any version of Python. Python must not be process 1, which ignores SIGALRM.
 _START = 'for p in python3 python; do "$p" -c "" 2>/dev/null && { "$p" "$0" "$@"; exit; }; done'
 
 
@@ -212,7 +212,7 @@ class Image:
                 entrypoint=["/bin/sh", "-c", _START, f"{PROBE_FOLDER}/probe.py"],
                 working_dir=f"{PROBE_FOLDER}/code",
                 environment={"PYTHONPATH": f"{PROBE_FOLDER}/{RUNTIME_FILE}"},
-                # it belongs to no job: `cloudtrain clean` may remove it
+                # it is not part of a job, so `cloudtrain clean` may remove it
                 labels={**own_labels(), FOLDER: PROBE_FOLDER},
                 host_config=api.create_host_config(
                     network_mode="none",
@@ -227,6 +227,6 @@ class Image:
                     api.put_archive(container, f"{PROBE_FOLDER}/code", source.archive.read_bytes())
                 output = api.attach(container, stderr=False, stream=True)
                 api.start(container)
-                return read_result(b"".join(output).decode().split("\n")[:-1])  # without an unfinished line
+                return read_result(b"".join(output).decode().split("\n")[:-1])  # drop an unfinished last line
         finally:
             client.remove(container)

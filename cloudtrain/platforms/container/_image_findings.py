@@ -67,14 +67,14 @@ def plan(lines: Iterable[str], installed: Mapping[str, str], markers: Mapping[st
 FindingOf = Callable[[ProbeResult], Finding]
 
 FRAMEWORKS = ("torch", "tensorflow", "mxnet", "horovod")
-"""Distributions that fit the CUDA of an image. A version that pip installs over them may not."""
+"""Distributions whose builds match the CUDA of an image. A version that pip installs over them may not match it."""
 
 OLDEST_PYTHON = (3, 9)
 
 INSTALLED_LATER = "This is not a problem if requirements.txt installs it."
 
 _BROKEN = {"ImportError", "SyntaxError", "AttributeError"}
-"""Errors of an import that a job would have too. Others may result from missing data, hosts or network."""
+"""Errors of an import that would occur in a job too. Others may result from missing data, hosts or network."""
 
 
 def on_python(result: ProbeResult) -> Finding:

@@ -23,10 +23,10 @@ from typing import Any
 assert sys.platform != "win32", "jobs run on Linux and macOS"
 
 SECONDS = 60
-"""The probe and its container end after this time, even if the client is gone."""
+"""The probe and its container end after this time, even if the client has died."""
 
 IMPORTED_AS = "__cloudtrain_check__"
-"""The ``__name__`` of the script: not ``__main__``, so that it does not train."""
+"""The ``__name__`` of the script. It is not ``__main__``, so that the script does not train."""
 
 
 def main() -> None:

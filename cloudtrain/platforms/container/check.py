@@ -1,4 +1,4 @@
-"""Checks before submission: whether a job would fail in its image, on this machine or in the cloud."""
+"""Checks before submission whether a job would fail in its image, on this machine or in the cloud."""
 
 from __future__ import annotations
 

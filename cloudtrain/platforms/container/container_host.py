@@ -33,7 +33,7 @@ _MEMORY_HINT = (
 
 
 class ContainerHost:
-    """A `RunningHost`. Signals that are sent before its container starts are delivered once it listens."""
+    """A `RunningHost`. Signals that are sent before its container starts are delivered once it handles them."""
 
     def __init__(
         self,
@@ -47,10 +47,10 @@ class ContainerHost:
     ) -> None:
         """
         Args:
-            paths: its folders. A program writes to `Paths.failure` why it failed.
+            paths: its folders. A program that fails writes the reason to `Paths.failure`.
             own_program: whether the container runs the image's own program instead of cloudtrain's runtime.
-            listens: whether the container handles signals yet. Before that, the kernel drops them.
-            prefix: the start of each of its lines in the log.
+            listens: whether the container handles signals yet. Until it does, the kernel drops them.
+            prefix: the prefix of each of its lines in the log.
         """
         self.name = name
         self._paths = paths
@@ -63,7 +63,7 @@ class ContainerHost:
         self._started_at: float | None = None
         self._lock = threading.Lock()
         self._waiting: list[int] = []
-        """Signals to send once the container listens."""
+        """Signals to send once the container handles them."""
         self._sent: list[int] = []
         self._ended: Ended | None = None
         self._report: FailureReport | None = None
@@ -88,7 +88,7 @@ class ContainerHost:
         self.send_signal(SIGKILL)
 
     def _send_waiting(self) -> None:
-        """Send the waiting signals if the container listens, or if it should by now."""
+        """Send the waiting signals if the container handles signals, or should by now."""
         if not self._waiting or self._started_at is None or self._client is None:
             return
         is_late = time.monotonic() - self._started_at > LISTEN_SECONDS
@@ -120,7 +120,7 @@ class ContainerHost:
         return None
 
     def _infer_report(self, ended: Ended) -> FailureReport:
-        """A report from the way in which the container ended."""
+        """A report derived from how the container ended."""
         code = ended.exit_code
         if ended.out_of_memory:
             what = f"the kernel killed the container of host {self.name} because it ran out of memory"
@@ -153,7 +153,7 @@ class ContainerHost:
             log: the descriptor to which its output is written. It is closed when the output ends.
         """
         self._client, self._container = client, container
-        output = client.attach(container)  # before the start, to miss no output
+        output = client.attach(container)  # before the start, so as not to miss output
         client.start(container)
         self._started_at = time.monotonic()
         reader = threading.Thread(target=self._read, args=(output, log), daemon=True)
@@ -166,14 +166,14 @@ class ContainerHost:
         except PlatformError as error:
             ended = Ended(1, why=error.message)
         reader.join(READ_SECONDS)
-        # a program that ended on request, without a report, did not fail
+        # a program that ended because of a signal, without a report, did not fail
         asked = self._sent if self._own_program else SIGKILL in self._sent
         self._ended = replace(ended, exit_code=INTERRUPTED) if asked and not self._report else ended
 
     def _read(self, output: Iterator[bytes], log: int) -> None:
         """Copy the output to the log in whole lines, because other hosts write there too."""
         with open(log, "wb", buffering=0) as file, contextlib.suppress(Exception):
-            # if the engine is gone, the thread that waits for the container reports it
+            # the thread that waits for the container reports a failure of the engine
             for data in output:
                 self._write(self._output.take(data), file.fileno())
             self._write(self._output.rest(), file.fileno())

@@ -60,7 +60,7 @@ class ContainerHosts(FolderHosts):
         self._attempt = 0
         self._heard = Bookmark()
         self._listening: set[tuple[str, str]] = set()
-        """The hosts, with their attempts, whose runtimes have recorded an event up to the mark."""
+        """The hosts, with their attempts, whose runtimes have recorded an event so far."""
 
     def start(self, attempt: int, log: int) -> dict[str, ContainerHost]:
         self._attempt = attempt
@@ -102,14 +102,14 @@ class ContainerHosts(FolderHosts):
                     self._listening.add((str(event.get("source")), str(event.get("attempt"))))
         return (host, str(attempt)) in self._listening
 
-    # -- starts the containers, in a separate thread
+    # -- start of the containers, in a separate thread
 
     def _start_all(self, attempt: int, log: int) -> None:
         try:
             self._begin(*self._prepare(log), attempt, log)
         except Exception as error:
             report = None
-            if not self._cancelled:  # no host is to blame
+            if not self._cancelled:  # not the failure of a particular host
                 report = replace(report_error(error, "", self._phases.current or "start"), host=None)
             for host in self._hosts.values():
                 host.give_up(report)
@@ -119,8 +119,8 @@ class ContainerHosts(FolderHosts):
     def _prepare(self, log: int) -> tuple[EngineClient, str | None, int]:
         """Pull the image and download the data, once for all attempts, and create the network.
 
-        All of it at the same time: Docker takes as long to describe itself as to create a network. Returns the client,
-        and its user and memory.
+        All concurrently, because Docker takes as long to describe itself as to create a network. Returns the client,
+        its user and its memory.
         """
         has_failed = threading.Event()
 
@@ -145,7 +145,7 @@ class ContainerHosts(FolderHosts):
         return client, user, memory
 
     def _connect(self) -> EngineClient:
-        """A connection to the engine, which has the image from now on."""
+        """Connect to the engine, and make sure that it has the image."""
         client = EngineClient.connect(find_engine(self._request.get("engine")))
         ensure_image(client, self._request["image"], self._request["pull"], self._phases, self._check)
         return client
@@ -165,7 +165,7 @@ class ContainerHosts(FolderHosts):
     def _restore(self) -> None:
         """Download the checkpoints of an earlier run, and start to upload new ones. Raises StorageError.
 
-        Does nothing if the checkpoint URI is the folder of the containers.
+        Does nothing if the checkpoint URI is a local folder, which the containers use directly.
         """
         uri = self._settings.checkpoint_uri
         if uri_scheme(uri) == "file":
@@ -203,13 +203,13 @@ class ContainerHosts(FolderHosts):
             task.result()
 
     def _on_pipe_error(self, error: Exception) -> None:
-        """The data of a pipe cannot be read. Called by the thread that feeds it."""
+        """Fail all hosts, because the data of a pipe cannot be read. Called by the thread that feeds the pipe."""
         report = replace(report_error(error, "", "fetch"), host=None)
         for host in self._hosts.values():
             host.give_up(report)
 
     def _end_of_start(self) -> float | None:
-        """When to give up storage that is unavailable: now, once the attempt is stopped."""
+        """When to stop retrying unavailable storage: now, if the attempt has been stopped."""
         return time.monotonic() if self._cancelled else None
 
     @property

@@ -29,14 +29,14 @@ from cloudtrain.storage.mount import S3Mount, mounts_below, why_no_mounts
 from cloudtrain.storage.uri import check_key
 
 MOUNT_SECONDS = 10.0
-"""Seconds that the engine has to accept a connection."""
+"""Seconds that the engine may take to accept a connection."""
 
 
 def engine_sees(url: str, mount: Path) -> bool:
     """Whether the engine at ``url`` sees ``mount``.
 
-    An engine may run on another machine, in a virtual machine, or in another mount namespace. It would then silently
-    give containers the empty folder below the mount. False if that cannot be determined.
+    An engine may run on another machine, in a virtual machine, or in another mount namespace. In that case it would
+    silently give containers the empty folder underneath the mount. False if that cannot be determined.
     """
     parts = urlsplit(url)
     peer = getattr(socket, "SO_PEERCRED", None)  # Linux
@@ -81,7 +81,7 @@ class Inputs:
         return uri_to_path(uri) if uri_scheme(uri) == "file" else self._folder.path / "checkpoints"
 
     def bring(self, phases: Phases, check: Check, say: Say) -> None:
-        """Download the inputs that are not on this machine. If it failed, call it again.
+        """Download the inputs that are not on this machine. May be called again after a failure.
 
         Args:
             check: called at intervals. An exception that it raises ends the download.
@@ -122,7 +122,7 @@ class Inputs:
                 self._open_pipes(channel, on_error)
 
     def close(self) -> None:
-        """End what `open` began. The containers have ended."""
+        """Undo `open`, after the containers have ended."""
         while self._pipes:
             self._pipes.pop().stop()
         for mount in self._mounts:
@@ -221,7 +221,7 @@ class Inputs:
         self._binds.append(bind)
 
     def _mount_parts(self, channel: ChannelInput, folder: Path, entries: Sequence[ObjectInfo]) -> None:
-        """Mount the whole folder outside the channel, and link each host's own files into its channel."""
+        """Mount the whole folder outside the channel, and link each host's share of the files into its channel."""
         whole = WHOLE_CHANNELS / channel.name
         self._binds.append(Bind(str(folder), str(whole), read_only=True))
         for host in self._hosts:
@@ -245,7 +245,7 @@ def _download(base: str, entries: Sequence[ObjectInfo], folder: Path, phase: Pha
 
 
 def _make_mount_point(base: Path, bind: Bind) -> None:
-    """Create the mount point if it is below ``base``, which is mounted too. The engine would create it as root."""
+    """Create the mount point if it is below ``base``, which is mounted too: the engine would create it as root."""
     if not bind.target.startswith(f"{DEFAULT_BASE}/"):
         return
     point = bind.target.removeprefix(f"{DEFAULT_BASE}/")

@@ -1,4 +1,4 @@
-"""The containers and networks in an engine that lost supervisors have left."""
+"""The containers and networks in an engine that outlived their supervisors."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ from cloudtrain.spec import TrainingJob
 
 
 class ContainerPlatform(MachinePlatform):
-    """Runs jobs in Docker or Podman, one container for each instance, as SageMaker runs them."""
+    """Runs jobs in Docker or Podman, one container for each instance, as SageMaker does."""
 
     name = "container"
     supervisor = CONTAINER_SUPERVISOR

@@ -1,4 +1,4 @@
-"""The options of a job in containers, and the request that its supervisor runs."""
+"""The options of a job in containers, and the request for its supervisor."""
 
 from __future__ import annotations
 
@@ -116,12 +116,12 @@ def _bundled_runtime(job: TrainingJob, options: ContainerOptions) -> dict[str, A
 def _own_program(job: TrainingJob) -> dict[str, Any]:
     """Fields for a container that runs its image's own program, with the same input as on SageMaker.
 
-    A toolkit in the image reads the source from a file.
+    If the program is a toolkit, it reads the source from a file.
     """
     source_file = ""
     if job.source:
         source_file = str(Paths(Path(DEFAULT_BASE)).channel(SOURCE_CHANNEL) / split_uri(job.source.uri)[1])
-    # the supervisor enforces the grace
+    # with the default grace, because the supervisor enforces the job's grace
     limited = msgspec.structs.replace(job, stop_grace=TrainingJob().stop_grace)
     region = os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION") or ""
     own = {"entrypoint": job.container_entry_point} if job.container_entry_point else {}
@@ -157,7 +157,7 @@ def _gpus(job: TrainingJob, options: ContainerOptions) -> int | str | list[str] 
 
 
 def placed(fields: Mapping[str, Any], number: int, jobs: int, per_host: int | None) -> Mapping[str, Any]:
-    """See `cloudtrain.platforms.Places`: the GPUs of the containers of a job by name."""
+    """See `cloudtrain.platforms.Places`. Assigns the GPUs of the containers of a job by name."""
     names = ("platform_options", "instance_count", "instance_groups", "instance_type")
     given = {name: fields[name] for name in names if fields.get(name) is not None}
     job = TrainingJob.from_dict({**given, "platform": NAME})
@@ -214,9 +214,9 @@ class ContainerOptions(Struct, frozen=True, forbid_unknown_fields=True):
     ``engine`` is ``docker``, ``podman`` or a URL; None selects the first engine that answers. ``gpus`` is ``"all"``,
     the number of GPUs of each host, or the names of the GPUs that every host uses. ``memory`` limits each host.
     ``shm_size`` limits its ``/dev/shm``; None means half of the machine's memory, as on Linux itself. ``volumes`` are
-    additional folders: ``/here:/there`` or ``/here:/there:ro``. ``mount_source`` mounts the source directory itself,
-    read-only, instead of its archive: a path, or true for ``source_dir``. ``capabilities`` are Linux capabilities that
-    root in the container gets in addition, and ``new_privileges`` lets programs such as ``sudo`` become root.
+    additional folders: ``/here:/there`` or ``/here:/there:ro``. ``mount_source``, a path or true for ``source_dir``,
+    mounts this directory itself, read-only, instead of its archive. ``capabilities`` are Linux capabilities that
+    root in the container gets in addition, and ``new_privileges`` allows programs such as ``sudo`` to become root.
     ``master_port`` and ``max_preemptions`` are as on ``local``.
     """
 

@@ -23,7 +23,7 @@ _START = (
     " echo cloudtrain: this image has no Python 3.9 or newer | tee /opt/ml/output/failure; exit 127"
 )
 ENTRYPOINT = ("/bin/sh", "-c", _START, f"{FOLDER}/cloudtrain/runtime/start/container_start.py")
-"""Starts the runtime in one Python process. The zipapp needs three: to check the version, to unpack, and to run."""
+"""Starts the runtime in one Python process. The zipapp needs three: to check the version, unpack and run."""
 
 
 def runtime_binds() -> list[Bind]:
@@ -34,7 +34,7 @@ def runtime_binds() -> list[Bind]:
 def _unpacked(archive: RuntimeArchive) -> Path:
     """The folder of the unpacked zipapp, which is created atomically.
 
-    It has bytecode for images with the same version of Python as this one.
+    It includes bytecode, which images with this version of Python can use.
     """
     folder = archive.path.with_name("unpacked")
     if folder.is_dir():
@@ -57,7 +57,7 @@ def _unpacked(archive: RuntimeArchive) -> Path:
 def open_up(path: Path, mode: int) -> None:
     """Let any user read or write a file, or everything below a folder, if this process runs as root.
 
-    An image may then run as any user. Other users of this machine have no access to the state folder around it.
+    An image may then run as any user. Other users of this machine cannot access it: it is in the state folder.
     """
     if user_id() != ROOT:
         return

@@ -61,8 +61,8 @@ def container_spec(
     """The container of ``host``, which has index ``rank`` in the job. Takes secrets from this process's environment.
 
     Args:
-        memory: the bytes of memory of the engine's machine. As on Linux, ``/dev/shm`` may use half of it by default: a
-            limit, which reserves nothing.
+        memory: the bytes of memory of the engine's machine. As on Linux, ``/dev/shm`` may use half of it by default.
+            That is a limit, which reserves nothing.
         ran: see `Settings.ran`.
     """
     resources = request["resources"]
@@ -136,7 +136,7 @@ def _shared_processors(request: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _home(user: str) -> dict[str, str]:
-    """Variables for a user that the image may not know."""
+    """Variables for a user who may not exist in the image."""
     environment = {"HOME": "/tmp"}
     with suppress(KeyError):
         environment["USER"] = environment["LOGNAME"] = user_name(int(user.partition(":")[0]))
@@ -144,7 +144,7 @@ def _home(user: str) -> dict[str, str]:
 
 
 def _gpus(wanted: int | str | Sequence[str] | None, rank: int) -> str | list[str] | None:
-    """``"all"``, or the names of the host's GPUs. A number assigns consecutive GPUs to consecutive hosts."""
+    """``"all"``, or the names of the host's GPUs. With a number, consecutive hosts get consecutive GPUs."""
     if isinstance(wanted, int):
         return [str(rank * wanted + number) for number in range(wanted)]
     return wanted if wanted is None or isinstance(wanted, str) else list(wanted)

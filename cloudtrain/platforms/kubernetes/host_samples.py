@@ -1,4 +1,4 @@
-"""The samples and ranks of the hosts of a job, each from the log of its pod: the leader's has only its own."""
+"""The samples and ranks of a job's hosts, each from the log of its pod: the leader's log has only its own."""
 
 from __future__ import annotations
 
@@ -29,25 +29,25 @@ from cloudtrain.platforms.kubernetes.pod_log import Position
 
 OF_RANKS = ("launch", "rank-ended", "step", "metric")
 FRESH_SECONDS = 10.0
-"""Hosts record a sample at most so often."""
+"""Hosts record a sample at most this often."""
 MOST_PODS = 64
-"""Logs that are read again in one look: those that were read longest ago."""
+"""The maximum number of known logs to read in one look: those that were read least recently."""
 LOOK_SECONDS = 15.0
-"""A look begins to read no other log after this time, and ends with what it has of the others."""
+"""After this time, a look starts to read no further log, and ends with what it has read so far."""
 
 
 class HostSamples:
     """The recent samples of the hosts of the last attempt, and their ranks. Threads may share it.
 
-    The first look reads the end of each log, and later ones what is new, of at most `MOST_PODS`. The next look
-    continues where `LOOK_SECONDS` have ended this one. A log that cannot be read is left out.
+    The first look reads the end of each log. Later ones read the new lines of at most `MOST_PODS` logs. If
+    `LOOK_SECONDS` end a look, the next one continues there. A log that cannot be read is left out.
     """
 
     def __init__(self, api: Api) -> None:
         self._api = api
         self._lock = threading.Lock()
         self._positions: dict[str, Position] = {}
-        """By pod, the one that was read longest ago first."""
+        """By pod, the least recently read one first."""
         self._is_complete: set[str] = set()
         self._samples: dict[str, dict[str, list[dict[str, Any]]]] = {}
         """By pod."""
@@ -73,7 +73,7 @@ class HostSamples:
             return found
 
     def ranks(self, objects: Snapshot) -> dict[str, HostRanks]:
-        """The ranks of these hosts, as of the last call: those of the launch, or of the last sample."""
+        """The ranks of these hosts as of the last call, from the launch or the last sample."""
         found = {}
         with self._lock:
             for pod in newest(logged(objects)):
@@ -86,7 +86,7 @@ class HostSamples:
         return found
 
     def _read(self, pod: Pod, until: float, most: int) -> None:
-        """Read what is new in one log, until a moment; keep ``most`` samples."""
+        """Read the new lines of one log, at most until ``until``. Keep ``most`` samples."""
         if time.monotonic() > until:
             return
         position = self._positions.pop(pod.uid, None) or Position()
@@ -109,7 +109,7 @@ class HostSamples:
                             course.add(event)
                 if time.monotonic() > until:
                     return
-        except PlatformError:  # its node may be lost, or the pod was deleted
+        except PlatformError:  # the node may be lost, or the pod was deleted
             return
         if pod.log_has_ended:
             self._is_complete.add(pod.uid)

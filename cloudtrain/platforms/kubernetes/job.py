@@ -1,8 +1,8 @@
-"""One job of a cluster, described from memory while someone waits for it.
+"""One job of a cluster, described from memory while a client waits for it.
 
-What describes a job, lists it or reads its logs writes nothing to the cluster. `KubernetesJob.upkeep` does, for a
-client that waits for the job; so do `stop` and `preempt`. The final descriptions of jobs are kept by the client that
-saw them: a main object is deleted when its TTL is over.
+Calls that describe a job, list it or read its logs write nothing to the cluster. `KubernetesJob.upkeep`, for a client
+that waits for the job, does, and so do `stop` and `preempt`. A client stores the final descriptions that it has seen,
+because a main object is deleted when its TTL is over.
 """
 
 from __future__ import annotations
@@ -57,16 +57,17 @@ from cloudtrain.storage.atomic import write_file
 TEND_SECONDS = 2.0
 LARGEST = 1 << 20
 REPORT_SIZE = 8192
-"""In bytes: the largest report in an annotation."""
+"""The maximum size of a report in an annotation, in bytes."""
 GONE = "its object is gone: deleted, or its time to live (platform_options.ttl) is over"
 
 
 class KubernetesJob:
-    """A job of a cluster: where it is, its objects, its logs, and how to end it. Threads may share it.
+    """A job of a cluster: its location, its objects, its logs, and how to end it. Threads may share it.
 
     Args:
-        kind: of its main object.
-        uid: of its main object, if this client has created it: another one of the name is described, but never ended.
+        kind: the kind of its main object.
+        uid: the uid of its main object, if this client created it. Another object of the same name is described, but
+            never ended.
     """
 
     def __init__(self, api: Api, kind: Kind, name: str, uid: str = "", watch: JobWatch | None = None) -> None:
@@ -103,7 +104,7 @@ class KubernetesJob:
         return summary
 
     def require(self) -> None:
-        """Raises JobNotFound if the job is gone, and with it its pods and their logs."""
+        """Raises JobNotFound if the job was deleted, with its pods and their logs."""
         if self._objects() is None:
             raise self._not_found()
 
@@ -121,7 +122,7 @@ class KubernetesJob:
         """Stop the job with its grace; does nothing if it has ended. Raises JobNotFound, PlatformError."""
         try:
             objects = self._objects()
-        except KubeForbidden:  # it may list no pods, which a stop does not need
+        except KubeForbidden:  # the user may not list pods, which a stop does not need
             objects = None
             with contextlib.suppress(KubeNotFound):
                 objects = Snapshot(self.api.get(self.kind, self.name))
@@ -152,7 +153,7 @@ class KubernetesJob:
         return objects if Owner(objects.owner or {}).is_unreleased else None
 
     def preempt(self) -> None:
-        """Evict the job's pods. Raises JobNotFound; PlatformError if none runs, or they are protected."""
+        """Evict the job's pods. Raises JobNotFound; PlatformError if no pod runs, or they are protected."""
         objects = self._objects(newest=True)
         if objects is None:
             raise self._not_found()
@@ -160,7 +161,7 @@ class KubernetesJob:
         preempt(self.api, self.name, current(pods_of(objects)))
 
     def cost_terms(self) -> dict[str, Any]:
-        """The field ``cost_terms`` of a request; empty if the job is gone."""
+        """The field ``cost_terms`` of a request; empty if the job was deleted."""
         objects = self._objects()
         if not objects or not objects.owner:
             return {}
@@ -174,13 +175,13 @@ class KubernetesJob:
         request_stacks(self.api, self.name, current(pods_of(objects)), native=native)
 
     def last_stacks(self) -> StackDump | None:
-        """The stacks that were taken last, as far as the leader's log shows. Raises PlatformError."""
+        """The stacks that were captured last, according to the leader's log. Raises PlatformError."""
         objects = self._objects()
         summary = self._recent(objects) if objects else None
         return summary.stacks.last if summary else None
 
     def _refuse_another(self, objects: Snapshot) -> None:
-        """Raises PlatformError if someone else has created a job of this name since."""
+        """Raises PlatformError if another client has since created a job of this name."""
         if self._is_another(objects):
             raise replaced(self.name)
 
@@ -188,7 +189,7 @@ class KubernetesJob:
         return bool(self.uid) and uid_of(objects.owner) != self.uid
 
     def _objects(self, *, newest: bool = False) -> Snapshot | None:
-        """The objects of the job; None if it is gone, but was there."""
+        """The objects of the job; None if its main object does not exist, or not any longer."""
         objects = self.watch.snapshot(newest=newest)
         if objects.owner is None or name_of(objects.owner) != self.name:  # it names files on this machine
             if self._last:  # it may have ended since the last look
@@ -212,7 +213,7 @@ class KubernetesJob:
 
     @contextlib.contextmanager
     def upkeep(self) -> Iterator[None]:
-        """While the body waits for the job: give it up if it cannot start, note how it ended when it is stopped."""
+        """While the body waits: give the job up if it cannot start, and record the ending of a stopped job."""
         over = threading.Event()
         threading.Thread(target=self._tend_until, args=(over,), name="cloudtrain-job", daemon=True).start()
         try:
@@ -234,7 +235,7 @@ class KubernetesJob:
                 insist(self.api, self.kind, look.objects, current(look.pods), look.now)
 
     def _gone(self) -> JobDescription:
-        """The description of a job whose main object is gone, and that this client has known."""
+        """The description of a job that this client has seen, but whose main object was deleted."""
         if self._final is None and self._last is not None:
             self._final = self._ended_by_deletion(look_at(self._last, self.api.now()))
             remember(self._final, self._place)
@@ -268,7 +269,7 @@ class KubernetesJob:
         )
 
     def _give_up(self, look: Look) -> None:
-        """End a job that cannot start, if someone waits for it here: else it would hold its nodes forever."""
+        """End a job that cannot start, because it would hold its nodes forever."""
         verdict = look.verdict
         if verdict.why is None or not verdict.why.is_hopeless(look.now):
             return
@@ -278,7 +279,7 @@ class KubernetesJob:
             end(self.api, self.kind, look.owner.found, look.objects.workload, note)
 
     def _keep_ending(self, look: Look) -> None:
-        """Note how a stopped job ended in its main object: Kubernetes deletes the pods that show it."""
+        """Record the ending of a stopped job in its main object: Kubernetes deletes the pods that have it."""
         owner = look.owner
         if owner.stopped_at is None or annotation(owner.found, ENDING):
             return
@@ -290,7 +291,7 @@ class KubernetesJob:
 
 
 def command_for(api: Api, kind: Kind, owner: Object | None) -> str:
-    """The command that shows a main object."""
+    """The kubectl command that describes a main object."""
     context = f" --context {shlex.quote(api.context)}" if api.context else ""
     namespace = text(owner, "metadata", "namespace") or api.namespace
     name = shlex.quote(name_of(owner or {}))
@@ -298,14 +299,14 @@ def command_for(api: Api, kind: Kind, owner: Object | None) -> str:
 
 
 def remember(description: JobDescription, place: str) -> None:
-    """Keep the description of a job that has ended at ``place``: elsewhere, other jobs may have the same name."""
+    """Store the description of a job that has ended at ``place``: other places may have a job of the same name."""
     values = description.to_dict()
-    with contextlib.suppress(OSError):  # a full disk: the next caller does it
+    with contextlib.suppress(OSError):  # on a full disk, leave it to the next caller
         write_file(_path(description.name), to_cached({"place": place, "description": values}))
 
 
 def recall(job_name: str, place: str) -> JobDescription | None:
-    """The description of a job that this client has seen end; None if it has not."""
+    """The stored description of a job whose end this client has seen; None if there is none."""
     with contextlib.suppress(OSError, *UNREADABLE):
         found = from_cached(read_regular(_path(job_name), LARGEST))
         if found and found["place"] == place:
@@ -315,7 +316,7 @@ def recall(job_name: str, place: str) -> JobDescription | None:
 
 
 def forget(job_name: str) -> None:
-    """The next job of this name is another one."""
+    """Delete the stored description, because the next job of this name is another one."""
     with contextlib.suppress(OSError):
         _path(job_name).unlink(missing_ok=True)
 

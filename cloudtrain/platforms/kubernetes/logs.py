@@ -1,7 +1,7 @@
-"""Reads the logs of a job's pods together, as its pods come and go: ``logs``, ``events`` and ``metrics``.
+"""Reads and merges the logs of a job's pods, while pods start and end: ``logs``, ``events`` and ``metrics``.
 
-The leader of a job prints events about it between the lines of its ranks. Every other host prints such lines, too. The
-leader's show the progress of the job: its summary, and the course of its metrics.
+Every host prints events between the lines of its ranks. Those of the leader show the progress of the whole job: its
+summary, and its metrics over time.
 """
 
 from __future__ import annotations
@@ -43,25 +43,25 @@ if TYPE_CHECKING:
     from cloudtrain.platforms.kubernetes.life.job_watch import JobWatch
 
 LOOK_SECONDS = 5.0
-"""The most seconds between two looks at the pods, if nothing changes."""
+"""The maximum seconds between two looks at the pods if nothing changes."""
 TICK = 0.3
-"""The most seconds between two looks for changes, if no log has new lines."""
+"""The maximum seconds between two checks for changes if no log has new lines."""
 UNSTARTED_SECONDS = 1.0
-"""For this long after the end of a job, pods that are not known to have started may have done so."""
+"""How long after the end of a job a pod may turn out to have started."""
 SETTLE_SECONDS = 20.0
-"""For this long after the end of a job, logs of pods that are not reported as ended are read."""
+"""How long after the end of a job the logs of pods without a reported end are read."""
 READERS = 16
 MOST_LINES = 5000
-"""Lines of one log that are merged in one round."""
+"""The maximum number of lines of one log in one round of the merge."""
 
 _MARK = MARK.encode()
 _RANK = re.compile(r"\[rank \d+\] ")
 
 
 def logged(objects: Snapshot) -> list[Pod]:
-    """The pods whose container that runs the job has started; the leader's first.
+    """The pods in which the container that runs the job has started, the leader's first.
 
-    Sidecars that others have added to a pod have their own logs.
+    Sidecars that others added to a pod have their own logs.
     """
     return [pod for pod in pods_of(objects) if pod.has_log]
 
@@ -71,7 +71,7 @@ Wants = Callable[[Line], bool]
 
 
 class _PodLogs:
-    """The logs of a job whose pods come and go. Use as a context manager, which ends them all."""
+    """The logs of a job, whose pods start and end meanwhile. Use it as a context manager, which ends all reading."""
 
     def __init__(self, api: Api, choose: Choose, wants: Wants, *, follow: bool) -> None:
         self.news = threading.Event()
@@ -94,14 +94,14 @@ class _PodLogs:
         self._pool.shutdown(wait=False, cancel_futures=True)
 
     def lines(self) -> Iterator[Printed]:
-        """The new lines so far, in the order of their times; all lines, unless the logs are followed.
+        """The new lines so far in the order of their times; all lines if the logs are not followed.
 
         Raises CloudtrainError if a log cannot be read.
         """
         return self._merge.round(self._pool, is_partial=self._follow)
 
     def look(self, objects: Snapshot) -> int:
-        """Begin the logs of new containers, and note which have ended. Returns the number of open logs."""
+        """Start to read logs of new containers, and mark ended ones. Returns the number of open logs."""
         present = {text(pod, "metadata", "uid") for pod in objects.pods}
         for pod in filter(self._choose, logged(objects)):
             key = f"{pod.uid}/{pod.container}"
@@ -123,7 +123,7 @@ class _PodLogs:
         return sum(not log.is_over for log in self._logs.values())
 
     def end_unreported(self) -> None:
-        """The job ended long ago: pods that are not reported as ended may be on nodes that are lost."""
+        """Stop reading pods without a reported end, because the job ended long ago: their nodes may be lost."""
         for log in self._logs.values():
             if log.may_grow:
                 log.stop()
@@ -134,11 +134,11 @@ def merged(
 ) -> Generator[Printed, None, None]:
     """The lines that the job's pods have printed so far, in the order of their times.
 
-    With ``follow``, until the job has ended: it waits for pods that have not started yet. Lines printed long ago are in
-    order; new ones are, too, but for those that arrive late by more than half a second.
+    With ``follow``, until the job has ended, including pods that start later. Old lines are in order; so are new ones,
+    unless they arrive more than half a second late.
 
     Raises:
-        PlatformError: the credentials do not permit reading logs, or the API server has not answered for long.
+        PlatformError: the credentials do not permit reading logs, or the API server has not responded for long.
     """
     final_since, looked = None, float("-inf")
     with _PodLogs(api, choose, wants, follow=follow) as logs:
@@ -161,12 +161,12 @@ def merged(
 
 
 def _is_final(objects: Snapshot) -> bool:
-    """Whether the job has ended, or is gone. A job that was stopped may only be suspended."""
+    """Whether the job has ended, or was deleted. A stopped job may only be suspended."""
     return objects.owner is None or look_at(objects, time.time()).verdict.status.is_final
 
 
 def _rest(objects: Snapshot) -> float:
-    """For how many seconds after the end of a job its pods may still change: the news of them may arrive later."""
+    """The seconds after the end of a job in which its pods may still change, because their changes may arrive later."""
     phases = {text(pod, "status", "phase") for pod in objects.pods}
     if phases <= {"Succeeded", "Failed"}:
         return 0.0
@@ -174,13 +174,13 @@ def _rest(objects: Snapshot) -> float:
 
 
 class EventReader:
-    """Turns lines of leaders into events. A new pod of the leader is a new attempt, which has an event too."""
+    """Turns lines of leaders into events, with an additional one for each attempt, which is a new pod of the leader."""
 
     def __init__(self) -> None:
         self._pods: dict[str, int] = {}
 
     def events(self, found: Iterable[Printed]) -> Iterator[Event]:
-        """The events in lines, in their order."""
+        """The events in the lines, in order."""
         for at, pod, line in found:
             event = parse_event_line(line, pod.host, at / 1e9)
             if event is None:
@@ -202,7 +202,7 @@ def events(api: Api, watch: JobWatch, *, follow: bool) -> Generator[dict[str, An
 
 
 def metrics(api: Api, watch: JobWatch) -> Series:
-    """All values of each metric that were printed: at most one a second. Raises PlatformError."""
+    """All printed values of each metric, at most one per second. Raises PlatformError."""
     return metric_series(events(api, watch, follow=False))
 
 
@@ -217,21 +217,21 @@ def may_be_event(line: Line) -> bool:
 def logs(api: Api, watch: JobWatch, *, follow: bool) -> Generator[str, None, None]:
     """The lines of all hosts in the order of their times, each with its rank, or else its host, as prefix.
 
-    Lines that are events of the runtime are left out. The launcher of an MPIJob also has the lines of its workers,
-    whose pods are deleted when it ends: only its log is read.
+    Events of the runtime are left out. Of an MPIJob, only the launcher's log is read: it includes the lines of the
+    workers, whose pods are deleted when the job ends.
 
     Raises:
         PlatformError: the credentials do not permit reading logs, or the API server does not answer.
     """
     is_launched = text(watch.known().owner, "kind") == MPI_JOB.kind
     choose = is_leader if is_launched else lambda pod: True
-    # closing ends the connections as soon as the caller leaves
+    # closing ends the connections as soon as the caller stops reading
     with closing(merged(api, watch, choose, _is_shown, follow=follow)) as found:
         yield from map(shown, found)
 
 
 def shown(found: Printed) -> str:
-    """A line as users see it."""
+    """A line as it is displayed."""
     given = found.text.decode("utf-8", "backslashreplace")
     if "\r" in given:  # a progress bar overwrites its line
         given = given.rstrip("\r").rpartition("\r")[2]
@@ -244,25 +244,25 @@ def _is_shown(line: Line) -> bool:
 
 TAIL_LINES = 2000
 HEAD_BYTES = 1 << 18
-"""Of the beginning of a log, which has the first phases."""
+"""The size of the part to read from the beginning of a log, which has the first phases."""
 LONGEST_TAIL = 8 << 20
-"""Bytes that are read of one log: its lines may be long."""
+"""The maximum number of bytes to read from one log, whose lines may be long."""
 FRESH_SECONDS = 3.0
-"""A summary younger than this is not renewed."""
+"""A summary newer than this is not updated."""
 FRESH_WHOLE = 2.0
-"""The same for the summary of all events."""
+"""A summary of all events that is newer than this is not updated."""
 AFTER_FAILURES = 30.0
-"""The same while the log cannot be read, after some failures."""
+"""The maximum pause between updates while the log cannot be read."""
 PATIENCE = 5.0
-"""Seconds that a description waits for a kubelet: its node may be lost."""
+"""How many seconds a description waits for a kubelet, whose node may be lost."""
 
 LAST_LINES = 500
 MOST_HOSTS = 50
-"""Hosts whose last lines are read if it is not known which one failed."""
+"""The maximum number of hosts whose last lines are read if the failed host is unknown."""
 
 
 class _Leaders:
-    """The logs of a job's leaders: what was read once is not read again. Threads may share it."""
+    """The logs of a job's leaders. No part is read twice. Threads may share it."""
 
     def __init__(self, api: Api) -> None:
         self._api = api
@@ -272,15 +272,15 @@ class _Leaders:
         self._positions: dict[str, Position] = {}
         """By pod."""
         self._is_complete: set[str] = set()
-        """The pods that had ended when they were read."""
+        """The pods whose logs were complete when they were read."""
         self._due_at = float("-inf")
 
     def _read_new(self, objects: Snapshot, *, tail: int | None = None, most: int = 0) -> None:
-        """Read what is new of the leaders' logs, the oldest first. Raises PlatformError.
+        """Read the new lines of the leaders' logs, oldest log first. Raises PlatformError.
 
         Args:
-            tail: read at most this many lines from the end, and of a log that is longer, its beginning; None: all.
-            most: read only this number of leaders, the newest.
+            tail: read at most this many lines from the end, and the beginning of a longer log; None: read all lines.
+            most: read only the newest leaders, up to this number; 0: all.
         """
         found = sorted(filter(is_leader, logged(objects)), key=lambda pod: pod.created)
         for pod in found[-most:]:
@@ -305,7 +305,7 @@ class _Leaders:
         if is_first and len(end) >= tail:
             head = [*chain(*read_log(self._api, pod, HEAD_BYTES, **limits))]
         before = [line for line in head if (line.time or 0) < (end[0].time or 0)]
-        # only now: after a failure of a read, the next call reads both again
+        # add lines only after both reads: if one fails, the next call repeats both
         self._add(pod, [*before, *position.new(end)])
 
     def _add(self, pod: Pod, lines: Iterable[Line]) -> None:
@@ -318,14 +318,14 @@ class _Leaders:
 class RunningSummary(_Leaders):
     """The summary of a job's events so far, from its leader's log.
 
-    The first call reads the end of the log, and its beginning; later ones what is new. Of a log that grows by more than
-    2,000 lines between two calls, events in between are left out.
+    The first call reads the end of the log and its beginning; later ones read the new lines. If the log grows by more
+    than 2,000 lines between two calls, events in between are left out.
     """
 
     _failures = 0
 
     def __call__(self, objects: Snapshot) -> Summary | None:
-        """None if no leader has started, or its log cannot be read: describing a job does not fail for that."""
+        """None if no leader has started, or its log cannot be read, which must not make a description fail."""
         with self._lock:
             if time.monotonic() >= self._due_at:
                 try:
@@ -362,7 +362,7 @@ class LastLinesOf:
         self._watch = watch
 
     def __call__(self, host: str | None) -> Mapping[str, Sequence[str]]:
-        """By host, without the lines that are events. Hosts whose logs are gone are left out. Raises PlatformError."""
+        """The lines by host, without events. Hosts whose logs no longer exist are left out. Raises PlatformError."""
         newest = {pod.host: pod for pod in logged(self._watch.known())}
         chosen = [newest[host]] if host in newest else list(newest.values())[:MOST_HOSTS]
         with ThreadPoolExecutor(READERS) as pool:
@@ -386,7 +386,7 @@ def read_log(
     """Lines of a log as they arrive, at most about ``size`` bytes. Raises PlatformError.
 
     Args:
-        is_whole: whether the last line counts although it has no end: else it arrives again.
+        is_whole: whether to include a last line without a line end. If not, a later read returns it.
         how: see `Api.pod_log`.
     """
     parser = LineParser()

@@ -1,8 +1,8 @@
 """A request to Kubernetes, as YAML that kubectl accepts.
 
-Every reader takes it for the same objects: of version 1.1, of 1.2, and kubectl's in Go. They differ in what a plain
-scalar is. ``y`` is true for Go and text for PyYAML; ``1e-3`` is a number for both versions and text for PyYAML;
-``0o17`` is a number in 1.2 only. Text that one of them might take for something else is quoted.
+Readers of YAML 1.1, of 1.2, and kubectl's reader in Go get the same objects from it. They interpret plain scalars
+differently: ``y`` is true for Go and text for PyYAML; ``1e-3`` is a number in both versions and text for PyYAML;
+``0o17`` is a number in 1.2 only. Text that a reader might not read as text is quoted.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ _BY_URL = """\
 
 
 _PLAIN = re.compile(r"[A-Za-z/][^\n]*")
-"""No reader takes text that begins so for a number or a date."""
+"""No reader interprets text with this beginning as a number or a date."""
 _WORDS = {"y", "yes", "on", "true", "n", "no", "off", "false", "null", "inf", "infinity", "nan"}
-"""Text that a reader takes for a truth value, for null or for a number, in any case."""
+"""Text that a reader interprets as a boolean, null or a number, in upper or lower case."""
 _BLOCK = re.compile(r"[!-~\u00a1-\ud7ff][ -~\u00a0-\ud7ff\n]*")
 _BREAKS = re.compile("[\u0085\u2028\u2029]")
-"""They end a line in YAML 1.1, and not in 1.2."""
+"""Line breaks in YAML 1.1, but not in 1.2."""
 
 
 class ManifestRequest(Request):
@@ -45,12 +45,12 @@ class ManifestRequest(Request):
 
     @property
     def shown(self) -> str:
-        """The objects as YAML, complete: ``kubectl apply --server-side -f`` accepts it. The main object comes last."""
+        """All objects as YAML for ``kubectl apply --server-side -f``. The main object comes last."""
         return to_yaml(self.body, with_files(self.body))
 
     @property
     def note(self) -> str:
-        """The kind of the main object, and why."""
+        """The kind of the main object, and why it was chosen."""
         return f"as a {self.body['objects'][0]['kind']}: {self.body['why']}"
 
     @property
@@ -61,7 +61,7 @@ class ManifestRequest(Request):
 
 
 def to_yaml(body: Mapping[str, Any], objects: list[dict[str, Any]], notes: Sequence[str] = ()) -> str:
-    """The objects as documents of YAML, the main one last."""
+    """The objects as YAML documents, the main one last."""
     main, *others = objects
     documents = [dump(item) for item in [*others, main]]
     head = [
@@ -80,7 +80,7 @@ def _without_program(item: dict[str, Any]) -> dict[str, Any]:
 
 
 def _secret_command(main: Mapping[str, Any]) -> str:
-    """For bash and zsh. No value is an argument of a program: everybody on the machine can read those."""
+    """A command for bash and zsh. No value is an argument of a program, because every user can read those."""
     metadata = main["metadata"]
     names = dict.fromkeys(
         key for secret, key in _references(main["spec"]) if secret == metadata["name"] and key != JOB_SECRET
@@ -105,7 +105,7 @@ def _references(value: Any) -> Iterator[tuple[str, str]]:
 
 
 def dump(item: Mapping[str, Any]) -> str:
-    """A document. Text of several lines is a block, and what appears twice is repeated."""
+    """One object as a document. Multi-line text is a block, and there are no aliases."""
     import yaml
 
     dump_with = functools.partial(yaml.dump, Dumper=_dumper(), sort_keys=False, allow_unicode=True)

@@ -1,4 +1,4 @@
-"""The nodes of a cluster that have GPUs, and how many of those no pod has requested."""
+"""The nodes of a cluster with GPUs, and how many of the GPUs no pod has requested."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 GPU = "nvidia.com/gpu"
 PRODUCT = "nvidia.com/gpu.product"
-"""The label by which NVIDIA's GPU feature discovery names the GPU of a node."""
+"""The label of NVIDIA's GPU feature discovery with the name of a node's GPU."""
 TYPE = "node.kubernetes.io/instance-type"
 ALL_PODS = replace(kinds.POD, namespaced=False)
 
@@ -25,7 +25,7 @@ ALL_PODS = replace(kinds.POD, namespaced=False)
 def node_offers(api: Api) -> list[HostOffer]:
     """One offer for each kind of nodes with GPUs. Cordoned nodes are left out.
 
-    Free GPUs are not known to those who may not see the pods of all namespaces. Raises KubeError, such as if the user
+    Free GPUs are None for users who may not list the pods of all namespaces. Raises KubeError, for example if the user
     may not list nodes.
     """
     used = _requested(api)
@@ -45,7 +45,7 @@ def node_offers(api: Api) -> list[HostOffer]:
 
 
 def _requested(api: Api) -> dict[str, int] | None:
-    """The GPUs that unfinished pods of each node have requested; None if the user may not look."""
+    """The GPUs that unfinished pods of each node have requested; None if the user may not list them."""
     used: dict[str, int] = {}
     try:
         pods = api.list(ALL_PODS, fields="status.phase!=Succeeded,status.phase!=Failed", keep=_with_node)[0]

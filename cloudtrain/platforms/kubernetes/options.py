@@ -1,6 +1,6 @@
 """``platform_options`` of the Kubernetes platform, and the clusters of the user's config file.
 
-The file also has what instance types mean. Both are merged below the options of a job:
+The file also defines instance types. The options of a job override both:
 
 kubernetes:
   profiles:
@@ -34,8 +34,8 @@ USER = NOT_NEGATIVE | Literal["image"]
 class KubernetesOptions(Struct, frozen=True, forbid_unknown_fields=True):
     """The options of a job on a Kubernetes cluster.
 
-    Sizes and amounts have Kubernetes' notation: ``500m``, ``4``, ``32Gi``. What is not given here is left to the
-    cluster, except where the default differs.
+    Sizes and amounts have Kubernetes' notation: ``500m``, ``4``, ``32Gi``. The cluster decides about options that are
+    not set, unless they have another default here.
     """
 
     # where
@@ -139,7 +139,7 @@ _CPU_FAMILIES = ("a", "c", "d", "h", "hpc", "i", "im", "is", "m", "mac", "r", "t
 
 
 def with_profile(job: TrainingJob) -> TrainingJob:
-    """``job`` with the options of its profile and its instance type below its own. Raises InvalidJob."""
+    """``job`` with the options of its profile and instance type, which its own override. Raises InvalidJob."""
     section = FILE.read()
     return FILE.applied(job, section, _chosen(section, job.platform_options), _of_type)
 
@@ -157,7 +157,7 @@ def _chosen(section: Section, own: Mapping[str, Any]) -> str:
 
 
 def _current_context() -> str:
-    """Empty without a kubeconfig."""
+    """The current context; empty without a kubeconfig."""
     from cloudtrain.platforms.kubernetes.api.kubeconfig import login
 
     try:
@@ -167,13 +167,13 @@ def _current_context() -> str:
 
 
 def _of_type(job: TrainingJob, types: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
-    """The options of the job's instance type. Raises InvalidJob for one that nothing is known about."""
+    """The options of the job's instance type. Raises InvalidJob for an unknown one."""
     for kind in types_of(job):
         known = known_type(kind)
         if known is not None or kind in types:
             return FILE.merged(known or {}, types.get(kind, {}))
         if any(name in given for name in ("gpus", "resources", "node_selector")):
-            return {}  # the job itself names what it needs
+            return {}  # the job itself specifies its needs
         hint = f"{nearest(kind, types)} " if types else ""
         raise InvalidJob(
             f"instance_type: the GPUs and nodes of {kind} are unknown",
@@ -184,7 +184,7 @@ def _of_type(job: TrainingJob, types: Mapping[str, Any], given: Mapping[str, Any
 
 
 def known_type(name: str) -> dict[str, Any] | None:
-    """The options that an instance type means; None if it is not known here.
+    """The options for an instance type; None if the type is unknown.
 
     >>> known_type("ml.p4d.24xlarge")
     {'node_selector': {'node.kubernetes.io/instance-type': 'p4d.24xlarge'}, 'gpus': 8}
@@ -198,7 +198,7 @@ def known_type(name: str) -> dict[str, Any] | None:
 
 
 def _gpus(name: str) -> int | None:
-    """The GPUs of a type; None if it is not known here."""
+    """The number of GPUs of a type; None if the type is unknown."""
     google = _GOOGLE_GPUS.fullmatch(name)
     if google:
         return int(google["gpus"])

@@ -1,4 +1,4 @@
-"""Finds the jobs of this user: in which cluster, in which namespace, and as which kind of object each runs."""
+"""Finds the jobs of this user: the cluster, the namespace and the kind of main object of each."""
 
 from __future__ import annotations
 
@@ -29,16 +29,16 @@ KINDS = {"job": JOB, "jobset": JOB_SET, "trainjob": TRAIN_JOB, "mpijob": MPI_JOB
 
 @dataclass(frozen=True)
 class Ticket:
-    """The way to a job's main object."""
+    """The location of a job's main object."""
 
     context: str = ""
     """The context of the kubeconfig file; empty for the current one, and inside a cluster."""
     namespace: str = ""
-    """Empty for the context's own."""
+    """Empty for the context's default namespace."""
     rendering: str = "job"
     """The kind of the main object: see `KubernetesOptions.rendering`."""
     uid: str = ""
-    """Of the main object; empty before it was created."""
+    """The uid of the main object; empty until it was created."""
 
 
 class Tickets(TicketFiles[Ticket]):
@@ -56,7 +56,7 @@ class Tickets(TicketFiles[Ticket]):
 
 
 MOST = 100
-"""Jobs that are kept open: those read least recently are forgotten, and their watches end."""
+"""The maximum number of open jobs: the least recently used ones are closed, with their watches."""
 
 
 class Places:
@@ -83,7 +83,7 @@ class Places:
         return found
 
     def forget(self, job_name: str) -> None:
-        """The next job of this name is another one."""
+        """Close the job and delete its stored description, because the next job of this name is another one."""
         from cloudtrain.platforms.kubernetes.job import forget
 
         with self._lock:
@@ -100,15 +100,15 @@ class Places:
         api = self._apis.get(key)
         if api is None:
             api = self._apis[key] = Api.connect(context or None, namespace or None)
-            named = api.context, api.namespace  # it may have been found under these before
+            named = api.context, api.namespace  # it may have been opened under these names before
             api = self._apis.setdefault(named, api)
         return api
 
     def find(self, job_name: str) -> KubernetesJob:
         """A job, which may have been deleted since this client submitted it.
 
-        A job that another client submitted is looked for where `list` looks, as each kind of object; one whose
-        submission was interrupted, in its namespace.
+        A job that another client submitted is searched in all places of `list`, with each kind of object. A job whose
+        submission was interrupted is searched in its namespace.
 
         Raises JobNotFound, PlatformError.
         """
@@ -144,9 +144,9 @@ class Places:
         )
 
     def list(self) -> Iterator[JobDescription]:
-        """The jobs of the current context, and of all namespaces to which this client submitted jobs, the newest first.
+        """The jobs of the current context, and of all namespaces to which this client submitted jobs, newest first.
 
-        A cluster that does not answer is left out, unless it is the only one. Raises PlatformError.
+        A cluster that does not respond is left out, unless none responds. Raises PlatformError.
         """
         errors: builtins.list[PlatformError] = []
         found: builtins.list[JobDescription] = []
@@ -162,7 +162,7 @@ class Places:
         return iter(sorted(found, key=lambda job: job.submitted_at, reverse=True))
 
     def _all(self, errors: builtins.list[PlatformError]) -> builtins.list[Api]:
-        """The API of each place of `list`. Those that cannot be used add to ``errors``."""
+        """The API of each place of `list`. Errors of places that cannot be used are appended to ``errors``."""
         apis = {}
         for ticket in [Ticket(), *self.tickets.all()]:
             try:
@@ -178,7 +178,7 @@ def _served(api: Api) -> Iterator[Kind]:
 
 
 def _listed(api: Api) -> list[JobDescription]:
-    """The jobs of one namespace, from one list of each kind and one of pods. Raises PlatformError."""
+    """The jobs of one namespace, from one list of each kind and one list of pods. Raises PlatformError."""
     from cloudtrain.platforms.kubernetes.job import command_for
     from cloudtrain.platforms.kubernetes.life.describe import describe, look_at
 

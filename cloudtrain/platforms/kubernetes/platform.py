@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 class KubernetesPlatform:
-    """Runs jobs as Jobs, JobSets, TrainJobs or MPIJobs of a Kubernetes cluster. The API's objects are the truth."""
+    """Runs jobs as Jobs, JobSets, TrainJobs or MPIJobs of a Kubernetes cluster, whose objects are their only state."""
 
     name = "kubernetes"
     why_no_spare_hosts = ""
@@ -84,7 +84,7 @@ class KubernetesPlatform:
 
             urls = deliver(body)
         self._places.forget(request.job_name)
-        # written first: a job that runs can always be found
+        # written first, so that a running job can always be found
         tickets.write(request.job_name, ticket)
         try:
             uid = submit(request, api, urls)
@@ -94,11 +94,11 @@ class KubernetesPlatform:
             if tickets.read(request.job_name) == ticket:  # not that of another client's job of this name
                 tickets.restore(request.job_name, known)
             raise
-        with contextlib.suppress(OSError):  # a full disk: the job runs
+        with contextlib.suppress(OSError):  # the job runs, even if the disk is full
             tickets.write(request.job_name, replace(ticket, uid=uid))
 
     def _require_end(self, job_name: str, known: Ticket) -> None:
-        """A name leads to one job only: refuse it while it is that of a job elsewhere. Raises JobExists."""
+        """Raises JobExists while the name is that of a job elsewhere, because a name must lead to one job only."""
         try:
             if self._job(job_name).describe().status.is_final:
                 return
@@ -114,7 +114,7 @@ class KubernetesPlatform:
         return self._job(job_name).describe()
 
     def cost(self, description: JobDescription) -> Cost | None:
-        """See `Prices`: from the start of the first pod to the end, with the time in which a host waits for a node."""
+        """See `Prices`. From the start of the first pod to the end, including the time when hosts wait for nodes."""
         from cloudtrain.cost.so_far import cost_of
 
         if description.started_at is None:
@@ -194,7 +194,7 @@ class KubernetesPlatform:
         return self._places.list()
 
     def _job(self, job_name: str, *, must_exist: bool = False) -> KubernetesJob:
-        """Raises JobNotFound, with ``must_exist`` also if this client has known the job; PlatformError."""
+        """Raises JobNotFound, with ``must_exist`` also for a deleted job that this client has seen; PlatformError."""
         job = self._places.job(job_name)
         if must_exist:
             job.require()

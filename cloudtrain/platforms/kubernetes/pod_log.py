@@ -1,10 +1,10 @@
-"""Reads the log of one container in a thread, to its end, also when connections are cut.
+"""Reads the log of one container to its end, in a thread, even if connections are cut.
 
-A kubelet sends each line after the time at which it was printed. It joins the parts in which a container runtime stores
-lines of more than 16 KiB. Lines without a time are the kubelet's own: it reports there that it cannot read a log.
+A kubelet prefixes each line with the time at which it was printed. It joins the parts in which a container runtime
+stores lines of more than 16 KiB. Lines without a time are the kubelet's own, for example that it cannot read a log.
 
-`Position` is where reading continues after a connection broke. The API takes a time in whole seconds: the answer begins
-with lines that were read before. They are recognised by their time and their text.
+`Position` is where reading continues after a connection broke. The API accepts a time in whole seconds only, so the
+response begins with lines that were read before. They are recognised by their time and text.
 """
 
 from __future__ import annotations
@@ -29,15 +29,15 @@ from cloudtrain.platforms.kubernetes.api.transport import LineStream, backoff
 from cloudtrain.platforms.kubernetes.life.pods import Pod
 
 LONGEST_LINE = 1 << 20
-"""In bytes: a longer one arrives in pieces, so that 200 pods cannot fill the memory."""
+"""In bytes. Longer lines arrive in pieces, so that 200 pods cannot exhaust the memory."""
 
 _STAMP = re.compile(rb"(\d{4})-(\d\d)-(\d\d)T(\d\d):(\d\d):(\d\d)(?:\.(\d{1,9}))?(Z|[+-]\d\d:\d\d) ")
 """RFC 3339; a kubelet uses the time zone of its node."""
 
 REMEMBERED = 256
-"""The last lines, which are recognised when they are repeated. All before them are, too."""
+"""The number of last lines that are recognised when they are repeated. Earlier lines are recognised by their time."""
 MARGIN = 10**8
-"""In nanoseconds: two threads of a container runtime write a log, so that times may run backwards by a little."""
+"""In nanoseconds. Two threads of a container runtime write a log, so times may run backwards slightly."""
 
 
 class Line(NamedTuple):
@@ -48,11 +48,11 @@ class Line(NamedTuple):
 
 
 class LineParser:
-    """Reads the times of the lines of one answer."""
+    """Parses the times of the lines in one response."""
 
     def __init__(self) -> None:
         self._continues: int | None = None
-        """The time of a line whose beginning was too long, and has been returned."""
+        """The time of a long line whose first pieces have been returned; None if there is no such line."""
         self._second = (b"", 0)
 
     def lines(self, given: Iterable[bytes]) -> list[Line]:
@@ -66,7 +66,7 @@ class LineParser:
         return found
 
     def _parse(self, line: bytes) -> Line:
-        # nearly all lines have the second of the line before, and nine digits
+        # nearly all lines have nine digits, and the same second as the line before
         if line[:19] == self._second[0] and line[29:31] == b"Z " and line[20:29].isdigit():
             return Line(self._second[1] + int(line[20:29]), line[31:])
         match = _STAMP.match(line)
@@ -89,13 +89,13 @@ class LineParser:
 
 
 class Position:
-    """How far one log was read."""
+    """The position up to which one log was read."""
 
     def __init__(self) -> None:
         self._read: deque[tuple[int, int]] = deque(maxlen=REMEMBERED)
         """The times of the last lines, and their hashes."""
         self._expected: Counter[int] = Counter()
-        """The lines of `_read` that the present answer has not repeated yet."""
+        """The lines of `_read` that the current response has not repeated yet."""
         self._read_until = 0
         """Lines of this time or earlier were read before."""
         self.latest = 0
@@ -108,17 +108,17 @@ class Position:
 
     @property
     def missing(self) -> int:
-        """The number of lines that the present answer should have repeated, and has not."""
+        """The number of lines that the current response should have repeated, but has not."""
         return self._expected.total()
 
     def reconnect(self) -> None:
-        """The next lines are those of a new answer, from `since` on."""
+        """Prepare for the lines of a new response, which starts at `since`."""
         since = (self.since or 0.0) * 10**9
         self._expected = Counter(mark for time, mark in self._read if time >= since)
         self._read_until = self._read[0][0] if len(self._read) == REMEMBERED else 0
 
     def new(self, lines: Iterable[Line]) -> list[Line]:
-        """The lines that have not been read before. Lines of the kubelet itself do not count."""
+        """The lines that have not been read before, without the kubelet's own."""
         found = [line for line in lines if line.time is not None and line.time > self._read_until]
         if self._expected:
             found = [line for line in found if not self._is_repeated(hash(line))]
@@ -137,30 +137,30 @@ class Position:
 
 FIRST_PAUSE = 0.25
 LONGEST_PAUSE = 15.0
-"""Seconds between two attempts to read a log that cannot be read."""
+"""The maximum seconds between two attempts to read a log that cannot be read."""
 LAST_PAUSE = 2.0
-"""The same for a container that has ended."""
+"""The maximum seconds between them for a container that has ended."""
 LAST_SECONDS = 30.0
-"""For this long, the end of the log of a container that has ended is requested again if it cannot be read."""
+"""How long the end of an ended container's log is requested repeatedly if it cannot be read."""
 
 HELD_BYTES = 1 << 17
-"""The maximum size of the lines of one log in memory. Twice as many may be in the merge."""
+"""The maximum size of one log's lines in memory. The merge may hold twice as many."""
 LINE_COST = 200
-"""Bytes that a line takes in memory, in addition to its text."""
+"""The bytes of memory for a line in addition to its text."""
 
 QUIET = 0.1
 """Seconds without new lines after which no other log waits for this one."""
 FIRST_QUIET = 0.5
-"""The same for a log that was never quiet: it may be slow to deliver what was printed before."""
+"""Seconds for a log that was never quiet: it may be slow to deliver older lines."""
 LONGEST_WAIT = 5.0
-"""The most seconds that a round of the merge waits for one log: the clock of its node may be slow."""
+"""The maximum seconds that a round of the merge waits for one log: the clock of its node may be slow."""
 
 MOST_COMPLAINTS = 20
-"""Different messages of a kubelet that are passed on."""
+"""The maximum number of different messages of a kubelet to pass on."""
 
 
 class Printed(NamedTuple):
-    """A line of the merged log. ``time`` is in nanoseconds since the epoch; those of a log never run backwards."""
+    """A line of the merged log. ``time`` is in nanoseconds since the epoch; the times of a log never run backwards."""
 
     time: int
     pod: Pod
@@ -170,13 +170,13 @@ class Printed(NamedTuple):
 class PodLog:
     """The log of one container, as a `LogStream` of the merge.
 
-    With ``follow``, a broken connection is replaced, and the log continues where it broke off. It ends when the
-    container has ended and nothing new is left, or when its pod is gone.
+    With ``follow``, a broken connection is replaced, and the log continues at the same line. It ends when the container
+    has ended and all its lines have been read, or when its pod no longer exists.
 
     Args:
         news: set when there are new lines, or the log is over.
-        wants: whether a line is passed on.
-        was_allowed: set, also for other logs of the job, once the credentials have sufficed.
+        wants: returns whether to pass a line on.
+        was_allowed: set once the credentials have sufficed for this log, or for another log of the job.
     """
 
     def __init__(
@@ -204,33 +204,33 @@ class PodLog:
         self._position = Position()
         self._parser = LineParser()
         self._rest = b""
-        """The unfinished line at the end of the last answer."""
+        """The unfinished line at the end of the last response."""
         self._read_at = time.monotonic()
-        """When an answer ended, the last time."""
+        """When the last response ended."""
         self._count = 0
-        """Lines that were read."""
+        """The number of lines read."""
         self._complaints: set[bytes] = set()
         self._complaint = b""
-        """The kubelet's own message in its last answer, if it cannot read the log."""
+        """The kubelet's own message in its last response, if it cannot read the log."""
         self._has_ended = threading.Event()
         """Whether the container has ended."""
         self._is_gone = False
         self._stopped = threading.Event()
         self._stream: LineStream | None = None
         self._silent_since: float | None = None
-        """Since when a stream is silent; None while there is none, or its lines are passed on."""
+        """When the stream became silent; None while there is no stream, or its lines are being passed on."""
         self._changed = threading.Condition()
         self._is_closed = False
-        """Whether no more lines follow those that are held."""
+        """Whether no lines follow those that are held."""
         self._held: deque[Printed] = deque()
         self._size = 0
-        """Of the lines that are held, in bytes."""
+        """The size of the held lines, in bytes."""
         self._latest = 0
         self._was_quiet = False
         self._heard_at = time.monotonic()
         self._round = 0.0
         self._waited = 0.0
-        """The present round of the merge, and the seconds that it has waited for this log."""
+        """The current round of the merge, and the seconds that it has waited for this log."""
         threading.Thread(target=self._run, name=f"log-{pod.name}", daemon=True).start()
 
     # for the merge, and the reader of all logs
@@ -246,7 +246,7 @@ class PodLog:
 
     @property
     def is_over(self) -> bool:
-        """Whether the log is read to its end, and all its lines are in the merge. An error that ended it is not."""
+        """Whether the log was read to its end without an error, and the merge has all its lines."""
         return self._is_closed and not self._held and self._error is None
 
     def next_page(self, limit: int, until: float, *, is_partial: bool) -> tuple[list[Printed], bool]:
@@ -260,7 +260,7 @@ class PodLog:
                 self._waited += time.monotonic() - began
             page: list[Printed] = []
             end, now = int(until * 10**6), time.time_ns()
-            # a later line waits for the next round; where a clock is ahead, it would wait for long
+            # a later line waits for the next round, unless its clock is ahead: it would wait for long
             while (held := self._held) and len(page) < limit:
                 if is_partial and end < held[0].time <= now:
                     break
@@ -272,22 +272,22 @@ class PodLog:
             return page, not page or (is_partial and self._waited > LONGEST_WAIT)
 
     def container_ended(self) -> None:
-        """The container has ended: its log does not grow any more."""
+        """Record that the container has ended, so that its log does not grow any longer."""
         self._has_ended.set()
 
     def pod_gone(self) -> None:
-        """The pod is gone, or another one has its name. The rest of its log is read."""
+        """Record that the pod no longer exists, or that another one has its name. The rest of its log is read."""
         self._is_gone = True
         self._has_ended.set()
 
     def drop_silence(self) -> None:
-        """Request the end of an ended container's log again if its stream is silent: the node may be lost, with it."""
+        """Close a silent stream of an ended container, to request the rest of its log again: the node may be lost."""
         stream, since = self._stream, self._silent_since
         if stream and since and self._has_ended.is_set() and time.monotonic() - since > LAST_SECONDS:
             stream.close()
 
     def stop(self) -> None:
-        """End now. Returns immediately."""
+        """Stop reading. Returns immediately."""
         self._stopped.set()
         self._has_ended.set()
         self._close()
@@ -295,13 +295,13 @@ class PodLog:
             stream.close()
 
     def _fell_quiet(self) -> bool:
-        """Whether no other log waits for this one."""
+        """Whether the merge need not wait for this log, because it has no new lines."""
         quiet = QUIET if self._was_quiet else FIRST_QUIET
         is_quiet = bool(self._trouble) or time.monotonic() - self._heard_at >= quiet
         self._was_quiet = self._was_quiet or is_quiet
         return is_quiet or self._waited > LONGEST_WAIT
 
-    # the thread that reads
+    # in the thread that reads the log
 
     def _run(self) -> None:
         try:
@@ -311,7 +311,7 @@ class PodLog:
                 self._read_once()
         except CloudtrainError as error:
             self._error = error
-        except Exception as error:  # a thread must not end in silence
+        except Exception as error:  # a thread must not end silently
             self._error = KubeError(f"the log of pod {self.pod.name} cannot be read: {error!r}")
         finally:
             self._close()
@@ -323,7 +323,7 @@ class PodLog:
         self._news.set()
 
     def _read_once(self) -> None:
-        """Read the log so far; of a connection that breaks, the rest is requested again."""
+        """Read the log so far. If the connection breaks, the rest is requested again."""
         failures, began = 0, time.monotonic()
         while not self._stopped.is_set():
             try:
@@ -350,7 +350,7 @@ class PodLog:
                 self._read(follow=not is_last)
                 self._trouble = None
             except KubeError as error:
-                # also 404: a kubelet that has just started has not synced its pods yet
+                # including 404: a kubelet that has just started has not synced its pods yet
                 if isinstance(error, (KubeForbidden, KubeUnauthorized)) and not self._may_be_allowed():
                     raise
                 self._trouble = error
@@ -358,11 +358,11 @@ class PodLog:
                 failures, last_since = 0, 0.0
                 continue
             if is_last:
-                # an API server that loses a kubelet in the middle ends the answer: only a second one shows it
+                # an API server that loses a kubelet ends its response early: only a second response shows that
                 ends = None if self._trouble else (self._position.missing, self._rest)
                 is_whole = ends is not None and ends in ((0, b""), last)
                 last = ends
-                # or the node is lost, or has removed the log
+                # give up after a while: the node may be lost, or may have removed the log
                 if is_whole or self._is_gone or time.monotonic() - last_since > LAST_SECONDS:
                     self._pass_on_rest()
                     return
@@ -370,7 +370,7 @@ class PodLog:
             self._pause(failures, self._trouble)
 
     def _read(self, *, follow: bool) -> None:
-        """Read one answer to its end. Raises KubeError."""
+        """Read one response to its end. Raises KubeError."""
         self._parser, self._rest, self._complaint = LineParser(), b"", b""
         self._position.reconnect()
         where = (self.pod.name, self.pod.container)
@@ -395,11 +395,11 @@ class PodLog:
             raise KubeError(f"the kubelet cannot read the log of pod {self.pod.name}", is_transient=True)
 
     def _may_be_allowed(self) -> bool:
-        """Whether a refusal may pass: an API server that has just started does not know all roles yet."""
+        """Whether a denial may be temporary: an API server that has just started has not loaded all roles yet."""
         return self._was_allowed.is_set() and time.monotonic() - self._read_at < LAST_SECONDS
 
     def _pass_on(self, lines: Sequence[Line]) -> None:
-        """Hold new lines for the merge. Waits while the reader of the merged log is slower than this one."""
+        """Hold new lines for the merge. Waits if the merged log is read more slowly than this one."""
         new = self._position.new([line for line in lines if line.time is not None])
         new += self._complaints_of(lines)
         self._count += len(new)
@@ -419,9 +419,9 @@ class PodLog:
         self._pass_on(self._parser.lines([self._rest] if self._rest else []))
 
     def _complaints_of(self, lines: Sequence[Line]) -> list[Line]:
-        """The lines of the kubelet itself as lines of the log, when they arrive for the first time.
+        """The kubelet's own lines, as lines of the log. Each is returned once.
 
-        They are not part of the position: the next request is for the container's lines since its own last one.
+        They do not change the position: the next request starts at the last line of the container itself.
         """
         complaints = [line.text for line in lines if line.time is None]
         if not complaints:
@@ -434,7 +434,7 @@ class PodLog:
         return [Line(at, b"(kubelet) " + text) for text in dict.fromkeys(new)]
 
     def _pause(self, failures: int, error: KubeError | None) -> None:
-        """Longer after each failure; shorter once the container has ended, because the job may wait for this."""
+        """Pause, for longer after each failure, but briefly once the container has ended: the job may wait for this."""
         has_ended = self._has_ended.is_set()
         pause = backoff(failures, FIRST_PAUSE, LAST_PAUSE if has_ended else LONGEST_PAUSE)
         if error and error.retry_after is not None:

@@ -1,4 +1,4 @@
-"""Fills in what a job leaves to this machine and to the cluster, and warns about fields that have no effect."""
+"""Fills in values that a job leaves to this machine and the cluster, and warns about fields without effect."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _OPERATORS = {
     ),
     "mpijob": (MPI_JOB, "the MPI operator", "https://github.com/kubeflow/mpi-operator#installation"),
 }
-"""The operators that renderings need: the kind, the name, how to install it."""
+"""The operators that renderings need: the kind, the name, and a page about the installation."""
 
 _INSTEAD = {
     "use_spot_instances": "choose spot nodes with platform_options.node_selector and tolerations",
@@ -47,7 +47,7 @@ _INSTEAD = {
 
 @dataclass(frozen=True)
 class Choice:
-    """A rendering, and why it is that one."""
+    """A rendering, and why it was chosen."""
 
     rendering: str
     why: str
@@ -57,7 +57,7 @@ def resolve(job: TrainingJob, connect: Callable[[str, str], Api]) -> TrainingJob
     """``job`` with its context, its namespace, its rendering and its checkpoints. Raises InvalidJob, PlatformError.
 
     Args:
-        connect: the API of a context and a namespace; empty for those that are current.
+        connect: returns the API of a context and a namespace; an empty name is the current one.
     """
     job = with_profile(job)
     options = KubernetesOptions.of(job)
@@ -79,7 +79,7 @@ def _where(
 ) -> dict[str, Any]:
     """The context, the namespace and the rendering.
 
-    Without a kubeconfig, or if the cluster does not answer, a job can be rendered all the same, for kubectl.
+    Without a kubeconfig, or if the cluster does not respond, a job can still be rendered for kubectl.
     """
     api, where = None, {}
     try:
@@ -102,15 +102,15 @@ def _where(
 def choose(requested: str, cluster: Api | None) -> Choice:
     """The rendering of a job.
 
-    By default, a JobSet where the cluster has it and the user may create one, else a Job. A TrainJob or an MPIJob is
-    made on request only: each has fewer of the job's options than a JobSet or a Job.
+    By default, a JobSet if the cluster supports it and the user may create one, else a Job. A TrainJob or an MPIJob is
+    used on request only, because each supports fewer of the job's options.
 
     Args:
         requested: a rendering, or ``auto``.
-        cluster: None if there is no kubeconfig. A cluster that does not answer counts as one that has nothing.
+        cluster: None if there is no kubeconfig. A cluster that does not respond counts as one without operators.
 
     Raises:
-        InvalidJob: the cluster does not have the requested kind, in the version that we render.
+        InvalidJob: the cluster does not have the requested kind in the version that cloudtrain renders.
     """
     try:
         if requested != "auto":
@@ -147,7 +147,7 @@ def _found(cluster: Api) -> Choice:
 
 
 def _code_location(job: TrainingJob, options: KubernetesOptions) -> str | None:
-    """Where the source goes before the pods fetch it; None if a ConfigMap delivers it. Raises InvalidJob."""
+    """The URI from which pods fetch the source; None if a ConfigMap delivers it. Raises InvalidJob."""
     location = job.code_location
     if location is None and job.output_path and uri_scheme(job.output_path) == "s3":
         location = join_uri(job.output_path, "cloudtrain", "source")

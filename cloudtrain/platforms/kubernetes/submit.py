@@ -1,8 +1,8 @@
-"""Creates the objects of a job: the main one first, suspended, then those that it owns. The release comes last.
+"""Creates the objects of a job: first the main one, suspended, then those that it owns. Finally it is released.
 
-A client that is killed meanwhile leaves a main object that has no pods, and that `cloudtrain stop` removes. A request
-names the source, the bundled runtime and boto3 only: they are read when it is submitted, or printed for kubectl, and
-reach the pods in ConfigMaps, or through S3.
+If the client is killed meanwhile, a main object without pods remains, which `cloudtrain stop` removes. A request only
+refers to the source, the bundled runtime and boto3. They are read when it is submitted, or printed for kubectl, and
+reach the pods in ConfigMaps or through S3.
 """
 
 from __future__ import annotations
@@ -54,13 +54,13 @@ if TYPE_CHECKING:
 
 
 def submit(request: Request, api: Api, urls: Mapping[str, str] | None = None) -> str:
-    """Create the objects of ``request``, let the main one run, and return its uid. If one is refused, none is left.
+    """Create the objects of ``request``, release the main one, and return its uid. If one is rejected, none remains.
 
     Args:
         urls: presigned URLs, by their keys in the Secret.
 
     Raises:
-        JobExists: the namespace has an object of this name and of the kind of one of them.
+        JobExists: the namespace has an object with the kind and name of one of them.
         InvalidJob: the source does not fit into a ConfigMap.
         InDoubt: the main object may be in the cluster.
         PlatformError: the cluster refuses an object, or does not answer.
@@ -72,7 +72,7 @@ def submit(request: Request, api: Api, urls: Mapping[str, str] | None = None) ->
         owner = _create(_held(main, mark), api)
         reference = {name: owner[name] for name in ("apiVersion", "kind")}
         reference |= {name: owner["metadata"][name] for name in ("name", "uid")}
-        # the Secret comes last: no pod starts without it, and so none with a ConfigMap of someone else
+        # the Secret comes last: no pod starts without it, and therefore none with a ConfigMap of another user
         for item in [*others, _secret(request, urls or {})]:
             metadata = {**item["metadata"], "ownerReferences": [reference]}
             _create({**item, "metadata": metadata}, api)
@@ -85,7 +85,7 @@ def submit(request: Request, api: Api, urls: Mapping[str, str] | None = None) ->
 
 
 def _held(main: Mapping[str, Any], mark: str) -> dict[str, Any]:
-    """The main object so that nothing starts it: suspended, and in no queue, where Kueue would admit it."""
+    """The main object, suspended so that nothing starts it, and without its queue, in which Kueue would admit it."""
     metadata, spec = main["metadata"], main["spec"]
     labels = {name: value for name, value in metadata["labels"].items() if name != QUEUE}
     annotations = {**metadata["annotations"], CREATE_ID: mark, UNRELEASED: "true"}
@@ -97,26 +97,26 @@ def _held(main: Mapping[str, Any], mark: str) -> dict[str, Any]:
 
 
 def _release(main: Mapping[str, Any], owner: Mapping[str, Any], api: Api) -> None:
-    """Let the main object run, or give it to its queue. Raises PlatformError."""
+    """Resume the main object, or put it into its queue. Raises PlatformError."""
     metadata: dict[str, Any] = {"uid": owner["metadata"]["uid"], "annotations": {UNRELEASED: None}}
     patch: dict[str, Any] = {"metadata": metadata}
     queue, labels = main["metadata"]["labels"].get(QUEUE), owner["metadata"].get("labels") or {}
     if queue:
         metadata["labels"] = {QUEUE: queue}
-    elif QUEUE not in labels:  # else Kueue has a default queue, and starts it
+    elif QUEUE not in labels:  # otherwise Kueue has put it into a default queue, and starts it
         patch["spec"] = suspension(main["kind"], False)
     api.patch(kind_of(main), main["metadata"]["name"], patch)
 
 
 def _is_refusal(error: BaseException) -> bool:
-    """Whether the server has answered that it does not create the object."""
+    """Whether the server has definitely refused to create the object."""
     return isinstance(error, JobExists) or (
         isinstance(error, KubeError) and 400 <= error.status < 500 and not error.is_transient
     )
 
 
 def _undo(main: Mapping[str, Any], mark: str, api: Api, error: BaseException) -> None:
-    """Delete the main object, which may be there although the answer to its creation was lost."""
+    """Delete the main object, which may exist even if the response to its creation was lost."""
     kind, name = kind_of(main), main["metadata"]["name"]
     try:
         found = api.get(kind, name)["metadata"]
@@ -134,7 +134,7 @@ def _undo(main: Mapping[str, Any], mark: str, api: Api, error: BaseException) ->
 
 
 def _secret(request: Request, urls: Mapping[str, str]) -> dict[str, Any]:
-    """The Secret of a job: the key that its hosts share, the values of its variables, and its URLs."""
+    """The Secret of a job: the job secret, the values of its secret variables, and its URLs."""
     values = {JOB_SECRET: fresh_secret(), **request.secrets, **urls}
     return {
         "apiVersion": "v1",
@@ -161,7 +161,7 @@ def _create(item: Mapping[str, Any], api: Api) -> dict[str, Any]:
 
 
 def _instead(kind: Kind, metadata: Mapping[str, Any], api: Api) -> str:
-    """The advice about an object that has the name already."""
+    """The advice about the existing object of this name."""
     found: Mapping[str, Any] = {}
     with contextlib.suppress(PlatformError):
         found = api.get(kind, metadata["name"])["metadata"]
@@ -174,9 +174,9 @@ def _instead(kind: Kind, metadata: Mapping[str, Any], api: Api) -> str:
 
 
 LARGEST = 1 << 20
-"""In bytes: what the API server accepts in one ConfigMap, before base64."""
+"""The maximum bytes that the API server accepts in one ConfigMap, before base64."""
 LONGEST = 604_800
-"""In seconds: S3 accepts no URL that is valid for longer than 7 days."""
+"""In seconds: a presigned URL of S3 is valid for at most 7 days."""
 
 
 def with_files(body: Mapping[str, Any]) -> list[dict[str, Any]]:
@@ -184,7 +184,7 @@ def with_files(body: Mapping[str, Any]) -> list[dict[str, Any]]:
 
     Raises:
         InvalidJob: the source is too large for a ConfigMap.
-        StorageError: the packed source is not in the cache of this machine any more.
+        StorageError: the packed source is no longer in the cache of this machine.
     """
     files = body["files"]
     if files["delivery"] != "configmap":
@@ -207,7 +207,7 @@ def with_files(body: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 
 def _runtime_archive(body: Mapping[str, Any]) -> RuntimeArchive:
-    """The bundled runtime, which must be the one that the request names. Raises InvalidJob, StorageError."""
+    """The bundled runtime, which must be the same as the request's. Raises InvalidJob, StorageError."""
     archive = pack_runtime(state_home() / "runtime")
     if archive.sha256 != body["files"]["runtime_sha256"]:
         raise InvalidJob(
@@ -217,14 +217,14 @@ def _runtime_archive(body: Mapping[str, Any]) -> RuntimeArchive:
 
 
 def _compressed(runtime: Path) -> bytes:
-    """The bundled runtime, compressed. It is kept next to it: compressing it again takes 0.15 s."""
+    """The bundled runtime, compressed. The result is cached next to the runtime, because compression takes 0.15 s."""
     data, path = runtime.read_bytes(), runtime.with_name(RUNTIME_KEY)
     with contextlib.suppress(OSError, EOFError, zlib.error):
         kept = path.read_bytes()
         if gzip.decompress(kept) == data:
             return kept
     compressed = gzip.compress(data, mtime=0)
-    with contextlib.suppress(OSError):  # a full disk: the next submission compresses it again
+    with contextlib.suppress(OSError):  # on a full disk, the next submission compresses it again
         write_file(path, compressed)
     return compressed
 
@@ -244,10 +244,10 @@ def _filled(item: Mapping[str, Any], files: Mapping[str, bytes]) -> dict[str, An
 def deliver(body: Mapping[str, Any]) -> dict[str, str]:
     """Upload the runtime and boto3, and sign URLs; returns the values of the job's Secret.
 
-    The source is uploaded before. All three are named after their content: most submissions find them there.
+    The source has been uploaded already. All three are named after their content, so most submissions find them there.
 
     Args:
-        body: of a request whose files S3 delivers.
+        body: the body of a request with delivery by S3.
 
     Raises:
         InvalidJob: the request was rendered by another version of cloudtrain.
@@ -267,7 +267,7 @@ def deliver(body: Mapping[str, Any]) -> dict[str, str]:
 
 
 def archive_uri(body: Mapping[str, Any], archive: RuntimeArchive, name: str) -> str:
-    """Where an archive is that jobs share: below the code location."""
+    """The URI of an archive that jobs share, below the code location."""
     location = body["files"]["location"] or split_uri(body["files"]["source"])[0]
     return join_uri(shared_folder(location), "runtime", archive.sha256, name)
 
@@ -300,7 +300,7 @@ def presign(uri: str, seconds: int = LONGEST) -> str:
 
 
 def _signer(bucket: str) -> S3Client:
-    """A client for the bucket's own region: a redirect to another host would make the signature invalid."""
+    """A client for the bucket's own region, because a redirect to another host would invalidate the signature."""
     import boto3
     from botocore.config import Config
 

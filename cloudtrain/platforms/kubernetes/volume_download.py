@@ -1,8 +1,8 @@
 """Copies outputs from a volume of the cluster: a short-lived Job mounts it read-only, and prints them into its log.
 
-It needs no rights that `logs` does not need, and no tool in the image. A cluster may lose lines of a long log, so each
-piece names its place, each file its SHA-256; after a gap, another Job begins there. Kubernetes removes a Job whose
-client is gone: it ends by itself, and has a time limit and a TTL.
+This requires no tool in the image, and only the rights to create and delete Jobs in addition to those for logs. A
+cluster may lose lines of a long log, so each piece includes its place, and each file its SHA-256; after a gap, another
+Job continues there. If the client dies, Kubernetes removes the Job: it ends by itself, and has a time limit and a TTL.
 """
 
 from __future__ import annotations
@@ -37,9 +37,9 @@ DOWNLOAD = "cloudtrain/download"
 """The label of the pod of one Job."""
 START_SECONDS = 600.0
 TIME_LIMIT = 3600
-"""Seconds after which Kubernetes ends a Job; another one continues."""
+"""Seconds after which Kubernetes ends a Job. Another Job then continues."""
 ATTEMPTS = 3
-"""Jobs in a row that bring nothing new before the download fails."""
+"""The number of consecutive Jobs without new data after which the download fails."""
 _OF_CONTAINER = ("image", "imagePullPolicy", "securityContext")
 
 
@@ -70,7 +70,7 @@ def download(api: Api, kind: Kind, job_name: str, path: str, folder: Path, progr
 
 
 class _Files:
-    """The files so far. A file has its name when it is complete, and has the SHA-256 that the pod has computed."""
+    """The files so far. A file gets its name once it is complete, and its SHA-256 is the one that the pod computed."""
 
     def __init__(self, target: Path, progress: Progress | None) -> None:
         self._target = target
@@ -78,12 +78,12 @@ class _Files:
         self._progress = progress or (lambda count: None)
         self._digest = hashlib.sha256()
         self.place = (0, 0)
-        """The number of the next file, and the next byte of it."""
+        """The number of the current file, and the offset of its next byte."""
         self.count = 0
         self.complete = False
 
     def take(self, lines: Iterator[bytes]) -> None:
-        """Read lines up to the last one, or to the first that does not follow. Raises StorageError."""
+        """Read lines up to the last one, or up to a gap. Raises StorageError."""
         for line in lines:
             try:
                 given = Fields(parse_json(line))
@@ -139,7 +139,7 @@ class _Files:
 
 
 def _pod_spec(api: Api, owner: Object, job_name: str) -> Object:
-    """The pods of a job, as its main object describes them, or one that it has. Raises NotFound."""
+    """The spec of a job's pods, from its main object or from an existing pod. Raises NotFound."""
     found: Object = {}
     if text(owner, "kind") != "TrainJob":  # it has patches only
         found = next((pods.spec for pods in pod_sets(owner)), {})
@@ -154,7 +154,7 @@ def _pod_spec(api: Api, owner: Object, job_name: str) -> Object:
 
 
 def _reading_pod(pod: Object, path: str, place: tuple[int, int]) -> dict[str, Any]:
-    """A pod with the image, the user and the volume of the job's, and nothing else. Raises NotFound."""
+    """A pod with only the image, the user and the volume of the job's pods. Raises NotFound."""
     container = next((one for one in items(pod, "containers") if one.get("name") in (CONTAINER, "node")), {})
     at, mounts = PurePosixPath(path), items(container, "volumeMounts")
     mounts = [one for one in mounts if at.is_relative_to(text(one, "mountPath"))]
@@ -173,7 +173,7 @@ def _reading_pod(pod: Object, path: str, place: tuple[int, int]) -> dict[str, An
             {
                 "name": CONTAINER,
                 **{name: container[name] for name in _OF_CONTAINER if name in container},
-                # the shell of the job's own pods, which finds the interpreter
+                # the shell command of the job's own pods, which finds the interpreter
                 "command": [*container["command"][:3], literal(arguments), literal(PROGRAM.read_text()), ""],
                 "resources": {name: {"cpu": "200m", "memory": "128Mi"} for name in ("requests", "limits")},
                 "volumeMounts": [{**mount, "readOnly": True}],

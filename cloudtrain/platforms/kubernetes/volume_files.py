@@ -1,6 +1,6 @@
-"""Prints the files at a path into the log of a pod, in pieces that name their place: see `volume_download`.
+"""Prints the files at a path into the log of a pod, in pieces with their place: see `volume_download`.
 
-The pod runs this file with the image's Python, 3.9 or newer. It prints nothing of what comes before the given place.
+The pod runs this file with the image's Python, 3.9 or newer. Data before the given place is not printed.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ import sys
 from collections.abc import Iterator
 
 PIECE = 12_000
-"""In bytes. As base64, it fits into what a container engine takes for one line."""
+"""In bytes. As base64, it does not exceed the longest line that a container engine keeps in one piece."""
 
 
 def main(path: str, first: int, offset: int) -> None:
-    """Print from the file of number ``first``, from ``offset`` in it."""
+    """Print the files from number ``first`` on, the first one from ``offset`` on."""
     names = [""] if os.path.isfile(path) else sorted(_below(path))
     for number, name in enumerate(names):
         if number >= first:

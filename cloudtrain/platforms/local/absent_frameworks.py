@@ -1,4 +1,4 @@
-"""Warns at submit that a script needs a framework which this Python does not have. Imports no framework."""
+"""Warns at submission if a script needs a framework that this Python does not have. Imports no framework."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ DISTRIBUTIONS = {
 }
 """The package of each framework, by the name of its module."""
 LARGEST = 1 << 20
-"""In bytes: a larger archive is not read, so that the submission of a large source is not slower."""
+"""The limit in bytes: a larger archive is not read, because that would delay the submission."""
 
 _INSTALLS = {"pyproject.toml", "setup.py"}
 _MENTION = re.compile(rf"\b(?:{'|'.join(DISTRIBUTIONS)})\b".encode())
 
 
 def has_module(name: str) -> bool:
-    """Whether this Python finds a module of the top level."""
+    """Whether this Python finds a top-level module."""
     try:
         return importlib.util.find_spec(name) is not None
     except (ImportError, ValueError):
@@ -46,7 +46,7 @@ def has_module(name: str) -> bool:
 def absent_frameworks(
     files: Mapping[str, bytes], entry_point: str, has: Callable[[str], bool] = has_module
 ) -> list[str]:
-    """The frameworks that a script needs, which neither this Python has nor its source installs.
+    """The frameworks that a script needs, but that this Python lacks and the script's source does not install.
 
     Args:
         files: the source, as returned by `cloudtrain.packaging.imports.read_sources`.
@@ -64,12 +64,12 @@ def absent_frameworks(
 
     try:
         return [name for name in outside_imports(files, entry_point) if name in absent]
-    except InvalidSource:  # the script will say so
+    except InvalidSource:  # the script will fail with the same error
         return []
 
 
 def framework_warnings(job: TrainingJob) -> list[str]:
-    """One sentence about the frameworks that the script of a resolved job needs and does not find, if there are any."""
+    """One sentence about the frameworks that a resolved job's script needs and will not find, if there are any."""
     if job.platform_options.get("python") != sys.executable or "PYTHONPATH" in job.environment:
         return []
     if job.source is None or job.entry_point is None or not job.entry_point.endswith(".py"):

@@ -36,10 +36,10 @@ NEEDS_PYTHON = "Set platform_options.python to the path of a Python 3.9 or newer
 INSTALLS = {"requirements.txt", "setup.py", "pyproject.toml"}
 """Files of a source that make the job install packages before its ranks start."""
 PATIENCE = 20.0
-"""Seconds that an endpoint has to answer."""
+"""Seconds that an endpoint may take to accept a connection."""
 SLOW_SECONDS = 10.0
 START_SECONDS = 180.0
-"""How long an interpreter may take to start: on a cold NFS or a loaded machine a minute is nothing unusual."""
+"""How long an interpreter may take to start. A minute is not unusual on a cold NFS or a loaded machine."""
 START_IS_SLOW = "Every rank waits for that. A slow file system or a loaded machine is the usual cause."
 
 _VERSIONS = """
@@ -112,7 +112,7 @@ def _requirements_file(job: TrainingJob) -> str:
 
 
 def _needs_torch(job: TrainingJob) -> bool:
-    """Whether the job cannot start without torch in its interpreter: torchrun needs it, and nothing is installed."""
+    """Whether the job needs torch in its interpreter to start: torchrun needs it, and the source installs nothing."""
     if job.distribution is None or "torch_distributed" not in job.distribution.enabled:
         return False
     if job.source is None:
@@ -206,7 +206,7 @@ def check_requirements(python: str, text: str) -> Finding:
 
 
 def _requirements(text: str) -> Iterator[Requirement]:
-    """The packages that the lines of a requirements.txt name for this machine; options, URLs and paths are left out."""
+    """The packages that a requirements.txt names for this machine; options, URLs and paths are skipped."""
     for line in text.splitlines():
         with contextlib.suppress(InvalidRequirement):
             requirement = Requirement(line.partition(" #")[0])
@@ -239,7 +239,7 @@ def _ask(python: str, names: Sequence[str]) -> tuple[list[int], list[str], str |
     """The output of `_LOOK` for an interpreter; a failed finding if it does not run, or is too old."""
     command = [python, "-c", _LOOK, json.dumps(list(names))]
     try:
-        # in a folder without modules: those in the user's folder do not belong to the job
+        # in a folder without modules, because those in the user's folder are not part of the job
         done = subprocess.run(command, cwd=Path(python).anchor, capture_output=True, timeout=START_SECONDS)
     except OSError as error:
         return _unusable(f"{python} does not run: {error.strerror}")
@@ -284,7 +284,7 @@ def check_opt_ml(job: TrainingJob, request: Request | None) -> Finding:
 
 
 def _texts(job: TrainingJob) -> Iterator[tuple[str, bytes]]:
-    """The files of the job's packed source that can be searched. Another check reports one that cannot be read."""
+    """The files of the job's packed source that can be searched. Another check reports a source that cannot be read."""
     if job.source is None:
         return
     try:

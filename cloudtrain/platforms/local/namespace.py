@@ -1,7 +1,7 @@
 """A private ``/opt/ml`` for each host: a mount namespace in which it is the host's folder.
 
-On the machine itself nothing is created or mounted: the kernel removes the namespace with its last process. Root needs
-a mount namespace only; any other user also needs a user namespace, in which the user keeps user and group id.
+Nothing is created or mounted on the machine itself: the kernel removes the namespace with its last process. Root needs
+only a mount namespace; any other user also needs a user namespace, in which the user and group IDs stay the same.
 
     python -m cloudtrain.platforms.local.namespace FOLDER
 
@@ -37,7 +37,7 @@ GPU_MEMORY_DEVICE = "/dev/nvidia-uvm"
 
 
 def no_opt_ml(request: Mapping[str, Any], folder: Path) -> str:
-    """Why the hosts of a job cannot have their own ``/opt/ml``, as far as that is known; empty if nothing is.
+    """The reason why a job's hosts cannot have their own ``/opt/ml``; empty if none is known.
 
     Args:
         request: the body of the request.
@@ -52,7 +52,7 @@ def no_opt_ml(request: Mapping[str, Any], folder: Path) -> str:
 
 
 def obstacle(needed: Iterable[str | os.PathLike[str]]) -> str:
-    """Why a job cannot have its own ``/opt/ml``, as far as that is known without trying; empty if nothing is.
+    """The reason why a job cannot have its own ``/opt/ml``; empty if none is known without trying.
 
     Args:
         needed: files and folders that the job needs. It would not see those below the machine's ``/opt/ml``.
@@ -70,18 +70,18 @@ def enter(folder: Path) -> None:
     """Move this process, which has one thread, to a namespace in which ``/opt/ml`` is ``folder``.
 
     Raises:
-        OSError: the machine does not permit it. The process may then be in a namespace of no use, and should end.
+        OSError: the machine does not permit it. The process may then be in a useless namespace, and should exit.
     """
     try:
         _call("unshare", CLONE_NEWNS)
     except PermissionError:
         if user_id() == 0:
-            raise  # in a user namespace, root could no longer use the files of other users
+            raise  # in a user namespace, root could no longer access the files of other users
         _enter_user_namespace()
         _mount_over_opt_ml(folder)
         _drop_capabilities()
     else:
-        _call("mount", None, b"/", None, MS_REC | MS_SLAVE, None)  # do not mount anything for others
+        _call("mount", None, b"/", None, MS_REC | MS_SLAVE, None)  # do not propagate the mounts
         _mount_over_opt_ml(folder)
 
 
@@ -99,7 +99,7 @@ def _enter_user_namespace() -> None:
 
 
 def _load_gpu_driver() -> None:
-    """Load what CUDA would load at its first use, by a setuid program that has no effect in a user namespace."""
+    """Load the module that CUDA loads at first use: its setuid program has no effect in a user namespace."""
     program = shutil.which("nvidia-modprobe")
     if program and not os.path.exists(GPU_MEMORY_DEVICE):
         with contextlib.suppress(OSError, subprocess.SubprocessError):
@@ -111,7 +111,7 @@ def _mount_over_opt_ml(folder: Path) -> None:
     if os.path.isdir(DEFAULT_BASE) and not os.path.islink(DEFAULT_BASE):
         _bind(folder, DEFAULT_BASE)
         return
-    # The mount point is missing: put an empty folder over /opt, and everything that was in it back
+    # The mount point is missing: mount an empty folder over /opt, and everything that was in /opt into that
     entries = {entry: _open_path(f"{parent}/{entry}") for entry in os.listdir(parent) if entry != name}
     links = {
         entry: os.readlink("", dir_fd=descriptor)
@@ -132,7 +132,7 @@ def _mount_over_opt_ml(folder: Path) -> None:
         _bind(f"/proc/self/fd/{descriptor}", path)
     os.mkdir(DEFAULT_BASE)
     _bind(folder, DEFAULT_BASE)
-    # anything that a script creates in /opt would be lost with the job: it gets an error instead
+    # read-only, because anything that a script creates in /opt would be lost with the job: it gets an error instead
     _call("mount", None, os.fsencode(parent), None, options | MS_REMOUNT | MS_BIND | MS_RDONLY, None)
     for descriptor in entries.values():
         os.close(descriptor)
@@ -147,7 +147,7 @@ def _bind(source: str | Path, target: str) -> None:
 
 
 def _drop_capabilities() -> None:
-    """Be an ordinary user again: the first process of a user namespace has all capabilities in it."""
+    """Become an ordinary user again: the first process of a user namespace has all capabilities in it."""
     header = (ctypes.c_uint32 * 2)(CAPABILITY_VERSION, 0)
     _call("capset", header, (ctypes.c_uint32 * 6)())
 
@@ -175,7 +175,7 @@ def try_here(folder: Path) -> str:
 def reason(error: OSError) -> str:
     """The reason for an error of `enter`."""
     detail = error.strerror or str(error)
-    if error.errno == errno.ENOSPC:  # not of a disk
+    if error.errno == errno.ENOSPC:  # not because a disk is full
         detail = "a limit in /proc/sys/user/max_*_namespaces is reached"
     return f"the kernel does not permit this user a namespace with it ({detail})"
 

@@ -1,4 +1,4 @@
-"""Renders a job as the request that the local supervisor runs."""
+"""Renders a job as a request for the local supervisor."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class LocalOptions(Struct, frozen=True, forbid_unknown_fields=True):
         python: the interpreter that runs the script: Python 3.9 or newer, which need not have cloudtrain. Default:
             the interpreter that submits the job.
         master_port: the port on which rank 0 listens; 0 for a free one.
-        max_preemptions: how often a preempted job is restarted, which does not count as a retry.
+        max_preemptions: how often a preempted job is restarted. These restarts do not count as retries.
         mount_opt_ml: whether ``/opt/ml`` is the job's folder, where the kernel permits that. With False, an ordinary
             user's script may use sudo and other setuid programs, and sees the machine's own ``/opt/ml``.
     """

@@ -1,6 +1,6 @@
-"""The supervisor of a local job: its hosts are processes, forked from it, which has already loaded the runtime.
+"""The supervisor of a local job. Its hosts are processes forked from it, because it has already loaded the runtime.
 
-A container runs ``python -m cloudtrain.runtime``, and so does a host on a system whose forks are not safe.
+Containers run ``python -m cloudtrain.runtime`` instead, and so do hosts on a system where forking is not safe.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class HostProcesses(FolderHosts):
         super().__init__(folder, names or numbered_names(folder.read_request()["host_count"]))
         self._lock = lock
         self._here: Sequence[str] = self.everyone
-        """The hosts that are processes of this machine."""
+        """The hosts that are processes on this machine."""
         self._forks = FORKS_SAFELY
         adopt_orphans()
         self._interpreter = _interpreter(self._request["python"])
@@ -62,7 +62,7 @@ class HostProcesses(FolderHosts):
         return {name: self._start(name, attempt, log) for name in here}
 
     def finish(self, *, failed: bool) -> FailureReport | None:
-        """End the processes that the ranks of a killed runtime have left. The runtimes upload the outputs."""
+        """End the processes that ranks of a killed runtime left running. The runtimes upload the outputs."""
         if left := end_descendants():
             self._warn(show_left(left))
         return None
@@ -124,7 +124,7 @@ class NoOptMl(Exception):
 
 
 class HostProcess:
-    """One runtime. ``returncode`` is as in `subprocess.Popen`: negative for a signal, None while it runs."""
+    """One runtime process. ``returncode`` is as in `subprocess.Popen`: negative for a signal, None while it runs."""
 
     def __init__(self, pid: int) -> None:
         self.pid = pid
@@ -149,10 +149,10 @@ class HostProcess:
             log: the descriptor of its output.
             closed: a descriptor that the process does not inherit.
             has_opt_ml: whether ``/opt/ml`` is ``cwd`` for the process and its descendants, if it is forked.
-            forks: whether this process may fork: it has no other threads.
+            forks: whether this process may fork, which requires that it has no other threads.
 
         Raises:
-            NoOptMl: the machine does not permit that. No process is left.
+            NoOptMl: the machine does not permit a private ``/opt/ml``. No process remains.
         """
         if not forks:
             command = [sys.executable, "-c", RUN_RUNTIME, LIBRARY]
@@ -216,7 +216,7 @@ class HostProcess:
 
 
 class _SpawnedProcess(HostProcess):
-    """A runtime that another interpreter runs."""
+    """A runtime in a new interpreter, on a system where forking is not safe."""
 
     def __init__(self, process: subprocess.Popen[bytes]) -> None:
         super().__init__(process.pid)

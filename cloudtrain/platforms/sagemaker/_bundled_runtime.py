@@ -1,7 +1,7 @@
-"""The runtime "cloudtrain" on SageMaker, which is bundled with the job and needs only Python 3.9 in the image.
+"""The runtime "cloudtrain" on SageMaker. It is bundled with the job, and needs only Python 3.9 or newer in the image.
 
 A job gets two additional channels: the runtime, a zip archive that is uploaded once per version, and the source. With
-several hosts, a third brings the job secret. The image therefore needs no boto3, and the job needs no network. The
+several hosts, a third contains the job secret. The image therefore needs no boto3, and the job needs no network. The
 container's entrypoint is a shell command that starts the archive. SageMaker itself fetches the channels, syncs
 checkpoints, and uploads the model and the outputs.
 """
@@ -37,7 +37,7 @@ from cloudtrain.spec import Source, TrainingJob
 from cloudtrain.storage import join_uri, split_uri, state_home
 
 Upload = Callable[[Path, str], None]
-"""Uploads a file to a URI; replaces an existing object."""
+"""Uploads a file to a URI. Replaces an existing object."""
 
 LONGEST_GRACE = 110.0
 """In seconds. SageMaker kills a container 120 s after SIGTERM; the runtime needs a few seconds to report."""
@@ -52,7 +52,7 @@ MOST_CHANNELS = 20
 """The limit of a training job (CreateTrainingJob, ``InputDataConfig``)."""
 
 REMEMBERED_SECONDS = 86400.0
-"""The time for which an uploaded runtime is assumed to exist without another request."""
+"""How long an uploaded runtime is assumed to exist without a check."""
 
 
 def with_runtime(body: Mapping[str, Any], job: TrainingJob, region: str) -> dict[str, Any]:
@@ -89,9 +89,9 @@ def with_runtime(body: Mapping[str, Any], job: TrainingJob, region: str) -> dict
 
 
 def upload_runtime(body: Mapping[str, Any], upload: Upload) -> None:
-    """Upload the runtime to the URI in ``body``, unless the request uses none or it is known to exist.
+    """Upload the runtime to the URI in ``body``, unless the request uses none or the runtime was uploaded before.
 
-    An upload is remembered for a day, so that most submissions make no request for it. Raises StorageError.
+    An upload is recorded for a day, so that most submissions need no request for it. Raises StorageError.
     """
     uri = runtime_uri(body)
     if uri is None:
@@ -137,7 +137,7 @@ def _check(job: TrainingJob) -> None:
 
 
 def _check_limits(values: Mapping[str, str]) -> None:
-    """Raises InvalidJob for hyperparameters that SageMaker does not accept. Arguments are among them, in pieces."""
+    """Raises InvalidJob for hyperparameters that SageMaker does not accept. They include the arguments, in pieces."""
     for name, text in values.items():
         if len(text) > LONGEST_VALUE:
             raise InvalidJob(
@@ -159,7 +159,7 @@ def _settings(job: TrainingJob) -> Settings:
     local_path = job.checkpoint_local_path if job.checkpoint_s3_uri else None
     return settings_of(
         job,
-        # a folder other than checkpoints/: the runtime keeps both in sync
+        # if the folder is not checkpoints/, the runtime keeps both in sync
         checkpoint_uri=PurePosixPath(local_path).as_uri()
         if local_path and local_path != DEFAULT_CHECKPOINTS
         else "",
@@ -167,7 +167,7 @@ def _settings(job: TrainingJob) -> Settings:
         source_channel=SOURCE_CHANNEL,
         stop_grace=min(job.stop_grace, LONGEST_GRACE),
         event_lines=True,
-        opaque_event_lines=True,  # which lines CloudWatch finds is up to the expressions of the job
+        opaque_event_lines=True,  # the job's metric expressions must not match them
     )
 
 
@@ -185,7 +185,7 @@ def _secret_channel(job: TrainingJob) -> list[dict[str, Any]]:
 
 
 def _prefix(source: Source) -> str:
-    """The folder of an archive that cloudtrain packed; the URI itself for the user's archive."""
+    """The folder of an archive that cloudtrain packed; the archive's own URI for one that the user packed."""
     return f"{split_uri(source.uri)[0]}/" if source.sha256 else source.uri
 
 
@@ -199,20 +199,20 @@ def _cache() -> Path:
 
 
 def _mark(body: Mapping[str, Any]) -> Path:
-    """The file whose modification time is the time of the last upload of the runtime, with the outputs' KMS key."""
+    """The file whose modification time records the last upload of the runtime with the KMS key of the outputs."""
     key = body.get("OutputDataConfig", {}).get("KmsKeyId", "")
     text = f"{runtime_uri(body)} {key}".strip()
     return _cache() / "uploads" / hashlib.sha256(text.encode()).hexdigest()
 
 
 def upload_secret(body: Mapping[str, Any], upload: Callable[[Path, str], None]) -> None:
-    """Make the secret of the job that ``body`` requests, if it needs one. Raises StorageError.
+    """Create and upload the secret of the job that ``body`` requests, if it needs one. Raises StorageError.
 
-    The request names only its URI: the environment and the hyperparameters of a job would show the secret to everyone
-    who may call DescribeTrainingJob.
+    The request contains only its URI, because the environment and the hyperparameters of a job would show the secret
+    to everyone who may call DescribeTrainingJob.
 
     Args:
-        upload: keeps an existing object: a request that is repeated must not change the secret of a running job.
+        upload: must keep an existing object, because a repeated request must not change the secret of a running job.
     """
     for channel in body.get("InputDataConfig", ()):
         if channel["ChannelName"] == SECRET_CHANNEL:

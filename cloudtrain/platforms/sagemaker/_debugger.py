@@ -16,7 +16,7 @@ from cloudtrain.spec import CollectionConfig, DebuggerHookConfig, ProfilerConfig
 PROFILER_RULE = "DetailedProfilerProcessingJobConfig"
 
 PROFILER_INSTANCE = {"InstanceType": "ml.m5.4xlarge", "VolumeSizeInGB": 128}
-"""The instance of the job that SageMaker Profiler runs alongside the training."""
+"""The instance of the processing job that SageMaker Profiler runs alongside the training job."""
 
 _NOT_PROFILED = {"pytorch": (2, 0), "tensorflow": (2, 11)}
 """The first versions of frameworks for which AWS has retired framework profiling."""
@@ -44,7 +44,7 @@ def debugger_fields(job: TrainingJob, output_path: str, region: str) -> dict[str
 
 
 def retired(job: TrainingJob) -> Iterator[str]:
-    """A warning, one sentence, for each field of ``job`` that requests what AWS has retired."""
+    """A warning, one sentence, for each field of ``job`` that requests a feature which AWS has retired."""
     if job.compiler_config:
         yield (
             "compiler_config: AWS makes no new releases of SageMaker Training Compiler, and does not update the "
@@ -60,7 +60,7 @@ def retired(job: TrainingJob) -> Iterator[str]:
 
 
 def _hook(job: TrainingJob, rules: list[Rule], output_path: str) -> dict[str, Any] | None:
-    """The hook that the job requests, and the one that saves what its rules need."""
+    """The job's hook, with the collections that its rules need; None if neither needs a hook."""
     hook = job.debugger_hook_config
     if hook is False or (hook is None and not rules):
         return None
@@ -120,7 +120,7 @@ def _profiler(job: TrainingJob, output_path: str, *, has_rules: bool) -> dict[st
 
 
 def _default_profiler_rules(job: TrainingJob, region: str) -> list[dict[str, Any]] | None:
-    """The rule with which SageMaker Profiler analyses its results, where the job names none."""
+    """The rule with which SageMaker Profiler analyses its results, if the job has no rules for the profiler."""
     if not job.profiler_config or not job.profiler_config.profile_params:
         return None
     rule = {

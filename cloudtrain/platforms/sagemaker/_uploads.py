@@ -36,7 +36,7 @@ class Uploader:
     """Uploads files to one folder.
 
     Args:
-        kms_key: the key that S3 is to encrypt them with; None for the bucket's own encryption.
+        kms_key: the key with which S3 encrypts them; None for the bucket's own encryption.
     """
 
     def __init__(self, aws: Aws, folder: str, kms_key: str | None = None) -> None:
@@ -48,9 +48,10 @@ class Uploader:
     def upload(
         self, path: Path, name: str, progress: Progress | None = None, *, if_absent: bool = True
     ) -> None:
-        """Upload ``path`` as ``name``; with ``if_absent``, only if there is none.
+        """Upload ``path`` as ``name``; with ``if_absent``, only if there is no such object.
 
-        Requests encryption if S3 refuses the upload without. Creates the account's default bucket. Raises StorageError.
+        Requests encryption if S3 refuses the upload without it. Creates the account's default bucket if it is missing.
+        Raises StorageError.
         """
         given = with_key(self._kms_key) if self._kms_key else {}
         try:
@@ -94,7 +95,7 @@ class Uploader:
             store.upload(path, name, progress, if_absent=if_absent)
 
     def _denied(self, error: AccessDenied) -> AccessDenied:
-        """The error with what the user can do about it."""
+        """The error with a hint about what the user can do."""
         hints = [_USE_KEY] if self._kms_key else [error.hint]
         if not self._kms_key and _may_demand_encryption(error):
             hints.append(_DEMANDS)
@@ -109,7 +110,7 @@ def make_default_bucket(aws: Aws, uri: str) -> bool:
     if uri.split("/")[2] != bucket:
         return False
     place = {} if aws.region == "us-east-1" else {"LocationConstraint": aws.region}
-    s3: Any = connection(aws.session).client  # that of the upload
+    s3: Any = connection(aws.session).client  # the same client as the upload's
     arguments = {"Bucket": bucket, **({"CreateBucketConfiguration": place} if place else {})}
     with aws_errors(f"bucket {bucket} cannot be created"):
         for seconds in (*_PAUSES, None):
@@ -117,7 +118,7 @@ def make_default_bucket(aws: Aws, uri: str) -> bool:
                 s3.create_bucket(**arguments)
             except s3.exceptions.BucketAlreadyOwnedByYou:
                 pass
-            except s3.exceptions.ClientError as error:  # another process creates it at this moment
+            except s3.exceptions.ClientError as error:  # another process is creating it
                 if error_code(error) != "OperationAborted" or seconds is None:
                     raise
                 time.sleep(seconds)

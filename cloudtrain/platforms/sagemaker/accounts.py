@@ -1,4 +1,4 @@
-"""Remembers the accounts of access keys, so that most submissions need not query AWS for their account."""
+"""Caches the accounts of access keys, so that most submissions need not ask AWS for their account."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from cloudtrain.storage import state_home
 from cloudtrain.storage.atomic import write_file
 
 KEPT_SECONDS = 30 * 86400.0
-"""Keys of sessions end after hours: what has not been used for this time is removed."""
+"""How long entries are kept. Keys of sessions expire after hours, and their entries would accumulate."""
 
 
 class KnownAccounts:
-    """The accounts of access keys, in the user's state folder. A key belongs to one account forever.
+    """The accounts of access keys, in the user's state folder. The account of a key never changes.
 
-    Only a hash of a key is stored. A key counts as another one at another endpoint, such as a simulated AWS: what
-    answers there must not choose the account whose buckets get the user's data later.
+    Only a hash of a key is stored. The hash includes the endpoint, which may be that of a simulated AWS: its response
+    must not determine the account whose buckets get the user's data later.
     """
 
     def find(self, access_key: str, endpoint: str) -> str | None:
@@ -30,7 +30,7 @@ class KnownAccounts:
         return None
 
     def add(self, access_key: str, endpoint: str, account: str) -> None:
-        """Remember an account. Does nothing on a full disk."""
+        """Store an account. Does nothing on a full disk."""
         file = _file(access_key, endpoint)
         with suppress(OSError):
             write_file(file, account.encode())

@@ -1,6 +1,6 @@
-"""Submits a job for which AWS had no capacity again, under the same name, while the client waits.
+"""Resubmits a job for which AWS had no capacity, under the same name, while the client waits.
 
-AWS's own retries (``RetryStrategy``) start a job again after an internal error only.
+AWS's own retries (``RetryStrategy``) restart a job only after an internal error.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from cloudtrain.platforms.waiting import Patience, patiently
 from cloudtrain.spec import TrainingJob
 
 DEFAULT_WAIT = 86400
-"""The seconds after its first submission for which a job is submitted again."""
+"""For how many seconds after its first submission a job is resubmitted."""
 
 _NO_CAPACITY = re.compile(
     r"CapacityError|insufficient capacity|provision requested ML compute", re.IGNORECASE
@@ -35,19 +35,19 @@ class Pace:
     """The intervals between requests, in seconds."""
 
     first: float = 60.0
-    """Before the job is submitted again for the first time. It doubles each time."""
+    """Before the first resubmission. It doubles each time."""
     longest: float = 900.0
     deletion: float = 2.0
-    """Between two looks at a job that is being deleted, and after AWS's first transient error."""
+    """Between two looks at a job that is being deleted, and after the first transient error of AWS."""
     patience: float = 300.0
-    """The longest deletion, and the maximum duration of such errors."""
+    """The maximum duration of a deletion, and of transient errors."""
 
 
 class Resubmission:
-    """Submits one job again until AWS has capacity, or the attempts or the time that the user allows run out.
+    """Resubmits one job until AWS has capacity, or until the user's limit of attempts or time is reached.
 
-    The failed job is deleted to free its name. It never ran, so nothing is lost, and whatever refers to the job by its
-    name finds the new one. This needs the permission ``sagemaker:DeleteTrainingJob``.
+    The failed job is deleted to free its name. It never ran, so nothing is lost, and references to the job's name lead
+    to the new one. This needs the permission ``sagemaker:DeleteTrainingJob``.
 
     Args:
         submit: sends the request.
@@ -73,14 +73,14 @@ class Resubmission:
     def of(
         cls, job: TrainingJob, request: Request, aws: Aws, submit: Callable[[Request], None]
     ) -> Resubmission | None:
-        """The resubmission of a job that was just submitted; None if it does not request it."""
+        """The resubmission of a job that was just submitted; None if the job does not request one."""
         options = QueueOptions.of(job)
         return cls(options, request, aws, submit) if options.capacity_retries else None
 
     def __call__(self, say: Callable[[str], object]) -> bool:
         """Submit the failed job again, after a pause. Returns whether it was submitted.
 
-        Does nothing, and returns False, if it failed for another reason, or the attempts or the time have run out.
+        Returns False without an effect if it failed for another reason, or no attempts or no time are left.
 
         Args:
             say: called with each line for the user.
@@ -97,7 +97,7 @@ class Resubmission:
             self._sleep(say)
             found = self._find()
             if found is not None and found.get("CreationTime") != failed.get("CreationTime"):
-                return True  # the user has submitted it
+                return True  # the user has resubmitted it
             if found is None and failed:
                 say(f"Job {name} was deleted, so it is not submitted again.")
                 return False

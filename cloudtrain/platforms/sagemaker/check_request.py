@@ -1,4 +1,4 @@
-"""Refuses a request that SageMaker would refuse, before it is sent: by the limits in botocore's service model."""
+"""Rejects a request that SageMaker would reject, before it is sent, with the limits in botocore's service model."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ _OWN_VALUES = {
     "sagemaker_mpi_custom_mpi_options": "distribution",
     "mp_parameters": "distribution",
 }
-"""Variables and hyperparameters that cloudtrain sets, and the field that each comes from."""
+"""Variables and hyperparameters that cloudtrain sets, with the field that determines each."""
 
 _ONLY_OF_THE_SDK = "TargetAttributeName"
-"""A field of channels that the SDK's version 2 sends, and we therefore send too. botocore itself refuses it."""
+"""A field of channels that cloudtrain sends because version 2 of the SDK does. botocore itself rejects it."""
 
 _DEFINITION = re.compile(r"^TrainingJobDefinitions?\.(?=.)")
 _UNQUOTED = ("environment", "hyperparameters", "container_", "hyperparameter_ranges", "secrets")
-"""The beginnings of fields whose values may be secrets: errors do not quote them."""
+"""Prefixes of fields whose values may be secrets: errors do not quote them."""
 
 _HINTS = {
     "environment": "Pass longer text in a file in source_dir, or in an input channel.",
@@ -64,18 +64,18 @@ def check_request(
 
 
 def check_training(request: Request, aws: Aws, *, model_channel: str | None = None) -> None:
-    """Like `check_request`, for the training job of a request with its secrets, also where a queue will start it."""
+    """Like `check_request`, for a request's training job with its secrets, even if a queue will start it."""
     body = dict(training_request(request.body))
     environment = {**body.get("Environment", {}), **request.secrets}
     if environment:
         body["Environment"] = environment
-    if "tags" in request.body:  # those of a job in a queue, for which Batch has limits like SageMaker's
+    if "tags" in request.body:  # only of a job in a queue: Batch limits them as SageMaker does
         body["Tags"] = [{"Key": key, "Value": value} for key, value in request.body["tags"].items()]
     check_request(body, aws, model_channel=model_channel)
 
 
 def check_secrets(values: Mapping[str, str], aws: Aws) -> None:
-    """Raises InvalidJob for a secret that is too long for a variable. ``values`` are not shown."""
+    """Raises InvalidJob for a secret that is too long for a variable. The message does not contain ``values``."""
     body = {"Environment": dict(values)}
     for problem in problems(aws.service_model("sagemaker"), TRAINING, body):
         if problem.path[0] == "Environment":
@@ -133,7 +133,7 @@ def _field(path: Path, body: Mapping[str, Any], model_channel: str | None) -> st
 
 
 def _known(name: str) -> str | None:
-    """The name of the field that sets a field of either request, by its path without indexes."""
+    """The job's field, or the tuner's argument, that sets the field ``name`` of a request, a path without indexes."""
     name = _DEFINITION.sub("", name).replace("HyperParameterTuningResourceConfig", "ResourceConfig")
     return SET_BY.get(name) or TUNER_ARGUMENTS.get(name)
 

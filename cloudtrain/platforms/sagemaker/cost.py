@@ -18,11 +18,11 @@ from cloudtrain.platforms.sagemaker.training_job import instance_groups, job_sta
 from cloudtrain.runtime.supervisor.caps import HOUR
 
 COST_TERMS = f"{PREFIX}COST_TERMS"
-"""The variable of a job with its price, and those of later days: see `contract.Settings.cost_terms`."""
+"""The variable with a job's price, and its prices on later days: see `contract.Settings.cost_terms`."""
 
 
 def known_price(instance_type: str, aws: Aws) -> Price | None:
-    """The price of an hour of a training instance: from the tables, or else from the Price List."""
+    """The hourly price of a training instance, from the tables or else from the Price List."""
     price = find_price(known_prices(), Where("sagemaker", region=aws.region, node_type=instance_type))
     if price is not None:
         return price
@@ -35,11 +35,11 @@ def known_price(instance_type: str, aws: Aws) -> Price | None:
 
 
 def cost_of(answer: Mapping[str, Any], price: Callable[[str], Price | None]) -> Cost | None:
-    """The cost of the instances of a job so far. Spot instances reduce the billable time, which is known at the end.
+    """The cost so far of a job's instances. With spot instances, the billable time is known only at the end.
 
     Args:
         answer: SageMaker's response to DescribeTrainingJob.
-        price: the price of an instance type, for a job without a frozen one.
+        price: returns the price of an instance type, for a job whose price was not frozen when it was submitted.
     """
     billable = _billable(answer)
     if billable is None:
@@ -64,7 +64,7 @@ def cost_of(answer: Mapping[str, Any], price: Callable[[str], Price | None]) -> 
 
 
 def _billable(answer: Mapping[str, Any]) -> float | None:
-    """The seconds of each instance that are billed, so far. While a job runs on spot instances, they are unknown."""
+    """The billed seconds of each instance so far; None while a job runs on spot instances, because they are unknown."""
     if job_status(answer).is_final:
         found: float | None = answer.get("BillableTimeInSeconds")
         return found
@@ -75,7 +75,7 @@ def _billable(answer: Mapping[str, Any]) -> float | None:
 
 
 def _frozen(answer: Mapping[str, Any]) -> Any:
-    """The terms of the job; the value of its variable, unchecked, if the script has set that."""
+    """The job's cost terms, from its variable. They are unchecked: a user may have set the variable."""
     with contextlib.suppress(ValueError):
         return parse_json(answer.get("Environment", {}).get(COST_TERMS, "{}"))
     return {}

@@ -1,4 +1,4 @@
-"""Descriptions of jobs, from SageMaker's responses, and the reports of their failures."""
+"""Descriptions of jobs and reports of their failures, from SageMaker's responses."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ PAGE = 100
 
 
 def describe(job_name: str, aws: Aws) -> JobDescription:
-    """The complete description of a job. The cause of a failure also comes from its logs. Raises JobNotFound."""
+    """The complete description of a job, with the cause of a failure from its logs too. Raises JobNotFound."""
     answer = describe_training_job(job_name, aws)
     place = console_url(job_name, aws.region, aws.partition)
     status = job_status(answer)
@@ -61,7 +61,7 @@ def describe(job_name: str, aws: Aws) -> JobDescription:
 
 
 def _observed(description: JobDescription, answer: Mapping[str, Any], aws: Aws) -> JobDescription:
-    """The description with what the leader has reported: progress, metrics, its last sample, warnings."""
+    """The description, completed with the leader's reports: progress, metrics, its last sample, warnings."""
     from cloudtrain.platforms.sagemaker.events import recent_summary
 
     summary = recent_summary(answer, aws)
@@ -141,7 +141,7 @@ def console_url(job_name: str, region: str, partition: str) -> str:
 
 
 def _model_data(answer: Mapping[str, Any], status: JobStatus) -> str | None:
-    """The URI of the model, if the job left one; a folder if the model is not compressed."""
+    """The URI of the model, if the job may have saved one; a folder if the model is not compressed."""
     if status not in (JobStatus.COMPLETED, JobStatus.STOPPED):
         return None
     uri = answer.get("ModelArtifacts", {}).get("S3ModelArtifacts")
@@ -164,7 +164,7 @@ def _output_data(answer: Mapping[str, Any], aws: Aws) -> str | None:
 
 
 def details(answer: Mapping[str, Any]) -> dict[str, str]:
-    """By name, the facts in a response of DescribeTrainingJob."""
+    """The facts in a response of DescribeTrainingJob, by name."""
     found: dict[str, str] = {}
     with contextlib.suppress(ValueError):  # a job of another client, which has a hyperparameter of this name
         found.update(argument_details(decode_arguments(answer.get("HyperParameters", {}))))
@@ -206,7 +206,7 @@ def _instances(answer: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _progress(answer: Mapping[str, Any]) -> dict[str, str]:
-    """The progress, as far as SageMaker knows it: ``epoch 2 of 5, step 120 of 400``."""
+    """The progress that SageMaker reports, such as ``epoch 2 of 5, step 120 of 400``."""
     progress = answer.get("ProgressInfo") or {}
     parts = [
         f"{name} {progress[current]:,}" + (f" of {progress[total]:,}" if progress.get(total) else "")
@@ -220,7 +220,7 @@ def _progress(answer: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _services(answer: Mapping[str, Any]) -> dict[str, str]:
-    """The run in managed MLflow, and the model package that the job made."""
+    """The run in managed MLflow, and the model package that the job created."""
     found: dict[str, str] = {}
     config, run = answer.get("MlflowConfig") or {}, answer.get("MlflowDetails") or {}
     if config or run:
@@ -269,7 +269,7 @@ def job_facts(answer: Mapping[str, Any]) -> JobFacts:
 
 
 def complete(report: FailureReport, last_lines: LastLines, facts: JobFacts = UNKNOWN) -> FailureReport:
-    """The report, completed from the job's last lines with the full traceback and the output before the end.
+    """The report, completed with the full traceback and the last output from the job's last lines.
 
     The report is unchanged if the lines cannot be read, or the script did not cause the failure.
     """

@@ -1,6 +1,6 @@
-"""The events of a job, as cloudtrain's runtime prints them: those of the leader, and the samples of all hosts.
+"""The events of a job that cloudtrain's runtime prints: all of the leader's, and the samples of the other hosts.
 
-Amazon's toolkit prints none.
+Amazon's toolkit prints no events.
 """
 
 from __future__ import annotations
@@ -35,13 +35,13 @@ from cloudtrain.platforms.sagemaker.logs import (
 
 LEADER = "algo-1"
 FRESH_SECONDS = 5.0
-"""A summary younger than this is not renewed."""
+"""A summary newer than this is not updated."""
 LOOK_SECONDS = 20.0
-"""A look reads no further page after this time. The next one continues."""
+"""A look starts no new page after this time. The next look continues with it."""
 
 
 def recent_summary(answer: Mapping[str, Any], aws: Aws) -> Summary:
-    """The summary of the leader's last events, of one request's size; empty if they cannot be read.
+    """The summary of the leader's last events that fit in one response; empty if they cannot be read.
 
     Args:
         answer: SageMaker's response to DescribeTrainingJob.
@@ -65,7 +65,7 @@ class JobEvents:
         self._client = aws.client("logs")
         self._lock = threading.Lock()
         self._streams: dict[str, LogStream] = {}
-        """Of the leader, one for each of its starts."""
+        """The leader's streams by name: one for each start."""
         self._summary = Summary()
         self._due_at = float("-inf")
 
@@ -92,7 +92,7 @@ class JobEvents:
                 _add(self._summary, _events(page))
 
     def _read_samples(self) -> dict[str, list[dict[str, Any]]]:
-        """Of the last starts of the other hosts, if they are not too many: each costs a request."""
+        """The samples since the last start of each other host, of `MOST_HOSTS` at most: each costs a request."""
         budget = log_budget(self._client)
         newest = {stream.host: stream for stream in find_streams(self._name, self._client, budget)}
         newest.pop(LEADER, None)

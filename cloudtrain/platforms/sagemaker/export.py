@@ -11,16 +11,16 @@ from cloudtrain.platforms.base import Request
 from cloudtrain.spec import REDACTED
 
 _JOB_NAME = f"{PREFIX}JOB_NAME"
-"""The setting with the job's name. The service names each run, and SageMaker passes that name to the container."""
+"""The setting with the job's name. It is left out: the service names each run, and the container gets that name."""
 
 _LONGEST_BASE = 26
-"""In characters: a training job has 63, and ``-`` and the UUID of a run take 37."""
+"""In characters: a training job's name has up to 63, and ``-`` and the UUID of a run take 37 of them."""
 
 
 def step_arguments(request: Request) -> dict[str, Any]:
     """The fields of CreateTrainingJob that do not depend on the run, without secrets.
 
-    As in the SageMaker SDK's steps, these have no name, and no experiment: the pipeline is the experiment.
+    As in steps of the SageMaker SDK, the name and the experiment are left out: the pipeline is the experiment.
 
     Raises:
         InvalidJob: the job goes through a queue.
@@ -47,7 +47,7 @@ def step_arguments(request: Request) -> dict[str, Any]:
 
 
 def left_out_variables(request: Request) -> list[str]:
-    """The names of the job's secrets, which are not in what is exported."""
+    """The names of the job's secrets, which are not exported."""
     environment: Mapping[str, Any] = request.body.get("Environment", {})
     hidden = {name for name, value in environment.items() if value == REDACTED}
     return sorted(hidden | set(request.secrets))
@@ -61,7 +61,7 @@ def pipeline_step(request: Request, _partition: str) -> dict[str, Any]:
 def step_functions_state(request: Request, partition: str) -> dict[str, Any]:
     """The state of a state machine, by its name. It waits until the training job has ended.
 
-    The name of the training job is new for each run, and for each retry of the state.
+    Each run, and each retry of the state, gives the training job a new name.
     """
     arguments = step_arguments(request)
     path = next(_paths(arguments), None)

@@ -1,4 +1,4 @@
-"""The log of a job: the CloudWatch streams of all its hosts, one for each start of each host, merged."""
+"""The log of a job, merged from the CloudWatch streams of its hosts: one stream for each start of a host."""
 
 from __future__ import annotations
 
@@ -32,19 +32,19 @@ GROUP = "/aws/sagemaker/TrainingJobs"
 MOST_EVENTS = 10_000
 """The maximum number of events in a response of GetLogEvents."""
 FULL_PAGE = 1 << 18
-"""In characters. A response of GetLogEvents has at most 1 MiB: one with more than this may be cut off."""
+"""In characters. A response of GetLogEvents has at most 1 MiB: one larger than this may have been cut off."""
 
 _UNSURE = 1000.0
-"""In milliseconds: how late the estimate of CloudWatch's clock may be."""
+"""In milliseconds: how far the estimate of CloudWatch's clock may lag."""
 
 _RUNTIME_PREFIX = re.compile(r"\[rank \d+\] ")
 _STREAM = re.compile(r"(?P<host>.+?)(?:-(?P<start>\d{5,}))?")
 
 
 def lines(event: Event) -> Iterator[str]:
-    """The lines of an event, each with the host as a prefix unless it has the runtime's prefix of its rank.
+    """The lines of an event, each with its host as a prefix, unless the runtime has already prefixed it with its rank.
 
-    Without those that are events of the runtime: see `cloudtrain.observe.event_lines`.
+    Events that the runtime prints are left out: see `cloudtrain.observe.event_lines`.
     """
     for line in _printed(event.text):
         shown = line.rstrip("\r").rpartition("\r")[2]  # a progress bar overwrites its line
@@ -61,7 +61,7 @@ class LogStream:
 
     Args:
         budget: delays the requests of all streams.
-        clock: the clock of CloudWatch, which all streams set.
+        clock: the clock of CloudWatch, which all streams share and update.
     """
 
     def __init__(
@@ -79,7 +79,7 @@ class LogStream:
 
     @property
     def holds(self) -> bool:
-        """Whether events wait for the next round."""
+        """Whether events are held for the next round."""
         return bool(self._held)
 
     @property
@@ -95,10 +95,10 @@ class LogStream:
         call then repeats the request.
 
         Args:
-            until: milliseconds since the epoch. A page with events that were ingested later is the last one too:
-                otherwise, reading a stream that grows faster than it is read would not end.
-            is_partial: another round follows. Events that were ingested after ``until`` are held for it, because older
-                ones of other streams may come with it, and a page that is not full counts as the last one.
+            until: milliseconds since the epoch. A page with events that were ingested later is also the last one:
+                otherwise, reading a stream that grows faster than it is read would never end.
+            is_partial: another round follows. Events that were ingested after ``until`` are held for it, because it may
+                find older ones in other streams. A page that is not full counts as the last one.
         """
         where = {"logGroupName": GROUP, "logStreamName": self.name, "startFromHead": True, "limit": limit}
         answer = self._ask(where)
@@ -135,9 +135,9 @@ class LogStream:
 
 
 class ServiceClock:
-    """The clock of a service, from the times of its responses, as it runs ahead of or behind this machine's.
+    """Estimates from the dates of a service's responses how far its clock is ahead of this machine's.
 
-    A time without fractions of a second is up to one second late: the latest estimate counts.
+    A date has no fractions of a second, and so is up to one second late: the largest estimate is used.
     """
 
     def __init__(self) -> None:
@@ -148,7 +148,7 @@ class ServiceClock:
     def at(self, moment: float, answer: Mapping[str, Any]) -> float:
         """The service's time at ``moment`` of this machine's clock, both in milliseconds since the epoch.
 
-        It is the same for all calls with one ``moment``, though estimates improve.
+        The result is the same for consecutive calls with the same ``moment``, even if the estimate improves.
 
         Args:
             answer: a response of the service that has just arrived.
@@ -189,11 +189,11 @@ def find_streams(
 
 
 INTERVAL = 0.05
-"""In seconds. CloudWatch allows 25 GetLogEvents per second for an account and region: this leaves some to others."""
+"""In seconds. CloudWatch allows 25 GetLogEvents per second in an account and region: this leaves some to others."""
 READERS = 10
 LAST_LINES = 500
 MOST_HOSTS = 50
-"""The maximum number of hosts whose last lines are read if the failed host is not known."""
+"""The maximum number of hosts whose last lines are read if the failed host is unknown."""
 LONG_AGO = 600.0
 """The seconds after the end of a job during which its last lines may still arrive."""
 
@@ -207,22 +207,22 @@ class Pace:
     longest: float = 5.0
     """Between two rounds while there are none."""
     in_trouble: float = 60.0
-    """The maximum between two rounds while AWS throttles requests or the network is down."""
+    """The maximum pause between two rounds while AWS throttles requests or the network is down."""
     patience: float = 900.0
     """The maximum duration of such errors."""
     each_request: float = INTERVAL
-    """Between two GetLogEvents."""
+    """Between two requests GetLogEvents."""
     new_streams: float = 15.0
     """Between two searches for unexpected streams."""
     settle: float = 5.0
-    """Without new lines after the end of a job: its last lines may arrive later than its status."""
+    """How long no new lines must arrive after the end of a job: its last lines may arrive later than its status."""
 
 
 def logs(job_name: str, aws: Aws, *, follow: bool, pace: Pace | None = None) -> Iterator[str]:
     """The lines of all hosts in time order, each with its host as a prefix.
 
-    Each round reads and merges the new events of all streams, or, of many, those that are busy. A line that CloudWatch
-    ingests late, or that breaks the silence of one of many streams, is in a later round.
+    Each round reads and merges the new events of all streams, or of the busy ones if there are many. A line that
+    CloudWatch ingests late, or that is the first after a while in one of many streams, is in a later round.
 
     Raises:
         JobNotFound: there is no such job.
@@ -306,7 +306,7 @@ class _Waiting:
         self._well = time.monotonic()
 
     def sleep(self, trouble: Exception | None, *, is_busy: bool) -> None:
-        """Pause: longer while there are no lines, or errors. Errors that last too long are raised as PlatformError."""
+        """Pause, for longer while there are errors or no lines. Raises PlatformError if errors last too long."""
         if trouble is None:
             self._well = time.monotonic()
             longer = min(1.5 * self._pause, self._pace.longest)
@@ -320,7 +320,7 @@ class _Waiting:
 
 
 def _refresh(answer: dict[str, Any], aws: Aws) -> dict[str, Any]:
-    """The current description of the job; the previous one while AWS has transient errors."""
+    """The current description of the job; ``answer`` while AWS has transient errors."""
     try:
         return describe_training_job(answer["TrainingJobName"], aws)
     except PlatformError as error:
@@ -330,7 +330,7 @@ def _refresh(answer: dict[str, Any], aws: Aws) -> dict[str, Any]:
 
 
 def _expected(answer: Mapping[str, Any]) -> int:
-    """The number of streams of a job whose hosts all print something, over all its starts."""
+    """The number of streams of a job, over all its starts, if all hosts print something."""
     return host_count(answer.get("ResourceConfig", {})) * (1 + restarts(answer))
 
 
@@ -345,7 +345,7 @@ def _budget(region: str, interval: float) -> RequestBudget:
 
 
 def log_budget(client: Any, interval: float = INTERVAL) -> RequestBudget:
-    """The requests for logs that this process may send to the client's region."""
+    """The budget of this process for requests for logs to the client's region."""
     return _budget(client.meta.region_name, interval)
 
 
@@ -353,8 +353,8 @@ class LogReader:
     """Reads all streams found so far. Errors of AWS become PlatformErrors about the job's logs.
 
     Args:
-        interval: the seconds between two GetLogEvents, with those of all readers in this process that have the same
-            interval and region.
+        interval: the seconds between two requests GetLogEvents. All readers in this process with the same interval and
+            region share them.
     """
 
     def __init__(self, job_name: str, client: Any, interval: float = INTERVAL) -> None:
@@ -370,7 +370,7 @@ class LogReader:
 
     @property
     def holds(self) -> bool:
-        """Whether the next round has lines that were read in this one."""
+        """Whether lines that were read in this round are held for the next one."""
         return any(stream.holds for stream in self.streams.values())
 
     @property
@@ -384,8 +384,8 @@ class LogReader:
         """The new lines of all streams, in time order. Raises PlatformError.
 
         Args:
-            find: look for new streams first.
-            is_partial: another round follows: see `LogMerge.round`.
+            find: whether to search for new streams first.
+            is_partial: whether another round follows: see `LogMerge.round`.
         """
         with aws_errors(f"the logs of job {self.job_name}"):
             for event in self._merge.round(pool, find=find, is_partial=is_partial):
@@ -393,7 +393,7 @@ class LogReader:
 
 
 class RequestBudget:
-    """Lets requests start one after the other, with at least ``interval`` seconds between two of them."""
+    """Lets requests start one at a time, at least ``interval`` seconds apart."""
 
     def __init__(self, interval: float) -> None:
         self._interval = interval
@@ -401,7 +401,7 @@ class RequestBudget:
         self._next = 0.0
 
     def wait(self) -> None:
-        """Wait for the turn of a request. After a pause of this process, the turns that it missed are not made up."""
+        """Wait until a request may start. Requests that were possible while this process paused do not accumulate."""
         with self._lock:
             pause = self._next - time.monotonic()
             if pause > 0:

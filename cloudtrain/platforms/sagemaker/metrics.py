@@ -28,7 +28,7 @@ MOST_POINTS = 1440
 
 @dataclass(frozen=True)
 class Interval:
-    """A part of a job's duration. ``period`` is in seconds, a multiple of 60: each value is the average of one."""
+    """A part of a job's duration. ``period`` is in seconds, a multiple of 60. Each value is the average over one."""
 
     start: datetime | None = None
     end: datetime | None = None
@@ -36,7 +36,7 @@ class Interval:
 
 
 WHOLE = Interval()
-"""The duration of the job, by the minute, or more for jobs of more than a day."""
+"""The whole duration of the job, with periods of a minute, or longer ones for jobs of more than a day."""
 
 
 def metrics(
@@ -67,7 +67,7 @@ def metrics(
 
 
 def metric_names(answer: Mapping[str, Any]) -> list[str]:
-    """The metrics in a response of DescribeTrainingJob: those it defines, and those it has final values of."""
+    """The metrics in a response of DescribeTrainingJob: those that it defines, and those with final values."""
     wanted = answer.get("AlgorithmSpecification", {}).get("MetricDefinitions", ())
     found = answer.get("FinalMetricDataList", ())
     return list(dict.fromkeys([one["Name"] for one in wanted] + [one["MetricName"] for one in found]))
@@ -105,12 +105,12 @@ LONGEST = 500
 """In characters: the limit of an expression (CreateTrainingJob, ``MetricDefinition``)."""
 
 _PREFIX = r"\[rank\s{digits}\]\s"
-"""No literal blank, which ``(?x)`` would ignore."""
+"""It has no literal blank, which ``(?x)`` would ignore."""
 
 _TAKES_PREFIX = "(?:" + _PREFIX.format(digits=r"\d+") + ")?"
 
 _MOST_DIGITS = 5
-"""Of a rank's number. A lookbehind has a fixed length in many dialects: one for each."""
+"""The most digits of a rank's number. In many dialects a lookbehind has a fixed length, so each number has its own."""
 
 _TOKEN = re.compile(
     r"\\A|\\.|\^"

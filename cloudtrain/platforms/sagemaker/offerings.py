@@ -1,4 +1,4 @@
-"""Searches what AWS offers to reserve for training: instances for some days, as a training plan.
+"""Searches AWS's offerings of training plans, which reserve instances for some days.
 
 https://docs.aws.amazon.com/sagemaker/latest/APIReference/API_SearchTrainingPlanOfferings.html
 """
@@ -20,7 +20,7 @@ TARGETS = ("training-job", "hyperpod-cluster", "endpoint", "studio-apps")
 
 @dataclass(frozen=True)
 class Segment:
-    """Instances that are reserved for a time without breaks."""
+    """Instances that are reserved for an uninterrupted time."""
 
     instance_type: str
     instance_count: int
@@ -40,7 +40,7 @@ class Offering:
     targets: Sequence[str]
     hours: float
     upfront_fee: float | None
-    """The whole price, which is due when the plan is reserved."""
+    """The total price, which is due when the plan is reserved."""
     currency: str
     segments: Sequence[Segment]
 
@@ -71,7 +71,7 @@ class Offering:
 
 
 def search_offerings(aws: Aws, wanted: Mapping[str, Any], region: str | None = None) -> list[Offering]:
-    """The offerings for ``wanted``, the arguments of SearchTrainingPlanOfferings. The cheapest hour is first.
+    """The offerings for ``wanted``, the arguments of SearchTrainingPlanOfferings, cheapest instance hour first.
 
     Args:
         region: overrides the region of ``aws``.

@@ -38,7 +38,7 @@ class SageMakerPlatform:
     def __init__(self, session: Any = None) -> None:
         self.aws = Aws.of(session, KnownAccounts())
         self._read: dict[str, JobEvents] = {}
-        """By training job."""
+        """The events by the name of their training job."""
 
     def resolve(self, job: TrainingJob) -> TrainingJob:
         from cloudtrain.platforms.sagemaker.render import resolve
@@ -86,7 +86,7 @@ class SageMakerPlatform:
         return [HostOffer(self.aws.region, kind, hosts=count) for kind, count in quotas.items()]
 
     def upload_for(self, request: Request) -> None:
-        """Upload the runtime and the job secret. The source and data are uploaded before."""
+        """Upload the runtime and the job secret. The source and data have been uploaded already."""
         from cloudtrain.aws.encryption import upload_key
         from cloudtrain.platforms.sagemaker._bundled_runtime import upload_runtime, upload_secret
         from cloudtrain.platforms.sagemaker.queue.request import training_request
@@ -190,7 +190,7 @@ class SageMakerPlatform:
         return cost_of(answer, lambda kind: known_price(kind, self.aws)) if answer else None
 
     def _training_job(self, job_name: str) -> str | None:
-        """The name of the job's training job; None while it waits for its first in a queue."""
+        """The name of the job's training job; None while the job waits in a queue for its first one."""
         from cloudtrain.platforms.sagemaker.queue.service_job import find_recorded, training_job_name
 
         answer = find_recorded(job_name, self.aws)
@@ -254,7 +254,7 @@ class SageMakerPlatform:
     ) -> None:
         """Upload a file to ``uri``; with ``if_absent``, only if it does not exist. Creates the default bucket.
 
-        Requests encryption with ``kms_key``, or, if a bucket refuses the upload without, with the account's key for S3.
+        Requests encryption with ``kms_key``. Without one, if the bucket refuses the upload, with the account's S3 key.
         """
         from cloudtrain.platforms.sagemaker._uploads import Uploader
 

@@ -34,7 +34,7 @@ from cloudtrain.spec import DEFAULT_MAX_RUN, TrainingInput, TrainingJob
 
 
 def resolve(job: TrainingJob, aws: Aws) -> TrainingJob:
-    """``job`` with a role, an image, an output path and a code location that need no further look-up.
+    """``job`` with a role, an image, an output path and a code location that need no further queries.
 
     Queries STS for the account only if the default bucket is needed, IAM for the role only if it is given by name, and
     ECR only for the image ``auto``.
@@ -136,7 +136,7 @@ def common(job: TrainingJob, region: str) -> dict[str, Any]:
 
 
 def _is_counted(job: TrainingJob) -> bool:
-    """Whether groups or preferences have the numbers of hosts. Raises InvalidJob if there is no instance type."""
+    """Whether groups or preferences set the numbers of hosts. Raises InvalidJob if there is no instance type."""
     if not job.instance_types:
         raise InvalidJob(
             "instance_type: SageMaker needs one",
@@ -167,5 +167,5 @@ def _with_toolkit(body: dict[str, Any], job: TrainingJob, region: str) -> dict[s
 
 
 def _secret_names(job: TrainingJob) -> dict[str, str]:
-    """The variable from which later calls know the job's secrets, also with SageMaker's toolkit."""
+    """A variable with the names of the job's secrets for later calls, which is also set with SageMaker's toolkit."""
     return {HIDDEN_VARIABLES: ",".join(job.secrets)} if job.secrets else {}

@@ -1,9 +1,9 @@
-"""Every field of CreateTrainingJob: the field of a job that sets it, or why cloudtrain does not send it.
+"""Every field of CreateTrainingJob, with the field of a job that sets it, or why cloudtrain does not send it.
 
-`request_fields` renders a job by this table. Errors of AWS, `Estimator.attach` and pipelines read it, too. A test
-compares the tables with the installed botocore, and fails when AWS has added a field that is in neither. Paths leave
-out the indexes of lists. In the names of jobs' fields, ``{0}`` is the index in the request's list, and
-``{channel}`` the name of the channel.
+`request_fields` renders a job with this table. Errors about a request, `Estimator.attach` and pipelines use it, too. A
+test compares the tables with the installed botocore, and fails if AWS has added a field that neither contains. Paths
+omit the indexes of lists. In the names of jobs' fields, ``{0}`` is the index in the request's list, and ``{channel}``
+the name of the channel.
 """
 
 from __future__ import annotations
@@ -131,7 +131,7 @@ SET_BY = {
     "TensorBoardOutputConfig.S3OutputPath": "tensorboard_output_config.s3_output_path",
     "TensorBoardOutputConfig.LocalPath": "tensorboard_output_config.container_local_output_path",
 }
-"""The fields of a request, in its order, and the field of a job that sets each."""
+"""The fields of a request, in their order, with the field of a job that sets each."""
 
 NOT_SENT = {
     "AlgorithmSpecification.AlgorithmName": "an algorithm resource; name its image in `image_uri`",
@@ -140,7 +140,7 @@ NOT_SENT = {
     "ResourceConfig.SelectedInstanceCount": "read-only: SageMaker says what it selected",
     "ServerlessJobConfig": "fine-tuning of AWS's models without a script, an image or instances",
 }
-"""The fields that cloudtrain never sends, and why."""
+"""The fields that cloudtrain never sends, with the reason."""
 
 _TUNING = "HyperParameterTuningJobConfig"
 
@@ -172,7 +172,7 @@ TUNER_ARGUMENTS = {
     "WarmStartConfig.ParentHyperParameterTuningJobs.HyperParameterTuningJobName": "warm_start_config.parents",
     "Autotune": "autotune",
 }
-"""The fields that only CreateHyperParameterTuningJob has, and the arguments of a tuner."""
+"""The fields that only CreateHyperParameterTuningJob has, with the argument of a tuner that sets each."""
 
 EXAMPLES = {
     "role": "arn:aws:iam::123456789012:role/Train",
@@ -198,13 +198,13 @@ def request_fields(
     name: str = "",
     computed: Mapping[str, Any] = MappingProxyType({}),
 ) -> dict[str, Any]:
-    """The fields of the request at ``place`` that ``part`` sets: a job, or a part of one.
+    """The fields of the request at ``place`` that ``part``, a job or a part of one, sets.
 
     Fields that are None, or empty by default, are left out.
 
     Args:
-        name: of ``part`` in a job, as in `SET_BY`.
-        computed: values by their paths below ``place``, in place of those of ``part``; None leaves a field out.
+        name: the name of ``part`` in a job, as in `SET_BY`.
+        computed: values by their paths below ``place``, which replace those of ``part``; None leaves a field out.
     """
     body: dict[str, Any] = {}
     for path, attribute in _fields_of(place, name):
@@ -234,7 +234,7 @@ _EMPTY = TrainingJob()
 
 @cache
 def _fields_of(place: str, name: str) -> list[tuple[str, str]]:
-    """The paths below ``place``, and the attributes below ``name``, without the fields of fields."""
+    """The paths below ``place`` with the attributes below ``name``, without fields inside of other fields."""
     found: list[tuple[str, str]] = []
     for path, field in SET_BY.items():
         if not path.startswith(f"{place}." if place else "") or not field.startswith(

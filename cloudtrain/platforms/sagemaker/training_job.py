@@ -1,4 +1,4 @@
-"""Training jobs and tuning jobs: starts, stops and describes them. Statuses and transitions become cloudtrain's.
+"""Starts, stops and describes training jobs and tuning jobs. Translates statuses and transitions to cloudtrain's.
 
 https://docs.aws.amazon.com/sagemaker/latest/APIReference/API_SecondaryStatusTransition.html
 """
@@ -37,7 +37,7 @@ WAITING = {
     "Interrupted",
     "Restarting",
 }
-"""Secondary statuses of a job that has no instances yet, or lost them."""
+"""Secondary statuses of a job that has no instances yet, or has lost them."""
 ENDED = {"Completed", "Failed", "Stopped", "MaxRuntimeExceeded", "MaxWaitTimeExceeded"}
 REASONS = {
     "MaxRuntimeExceeded": "it ran longer than max_run",
@@ -96,7 +96,7 @@ def states(answer: Mapping[str, Any]) -> list[JobState]:
 def instance_groups(resources: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     """The groups of instances in a ResourceConfig, each with ``InstanceType`` and ``InstanceCount``.
 
-    For a job with instance preferences, what SageMaker has selected from them; empty as long as it has not.
+    For a job with instance preferences, the group that SageMaker selected; empty until it has.
     """
     if resources.get("InstancePreferences"):
         if "SelectedInstanceType" not in resources:
@@ -112,7 +112,7 @@ def instance_groups(resources: Mapping[str, Any]) -> list[Mapping[str, Any]]:
 
 
 def host_count(resources: Mapping[str, Any]) -> int:
-    """The number of hosts in a ResourceConfig; 0 if it is not known yet."""
+    """The number of hosts in a ResourceConfig; 0 if it is not yet known."""
     return sum(int(group.get("InstanceCount", 0)) for group in instance_groups(resources))
 
 
@@ -122,11 +122,11 @@ def first_time(moments: Iterable[datetime | None]) -> float | None:
 
 
 SELECTED = ("SelectedInstanceType", "SelectedInstanceCount")
-"""Fields of ResourceConfig that only the description has: what SageMaker selected from the preferences."""
+"""Fields of ResourceConfig that only the description has: SageMaker's selection from the preferences."""
 
 
 def submitted_request(job_name: str, aws: Aws) -> Request:
-    """The fields of DescribeTrainingJob that CreateTrainingJob accepts, and the tags.
+    """The job's request: the fields of DescribeTrainingJob that CreateTrainingJob accepts, and the tags.
 
     Raises:
         JobNotFound: the account and region have no such job.
@@ -154,7 +154,7 @@ def submitted_request(job_name: str, aws: Aws) -> Request:
 
 
 def without_secrets(environment: dict[str, str]) -> dict[str, str]:
-    """The variables, with ``***`` for likely secrets and for those that the job names as its ``secrets``."""
+    """The variables, with ``***`` for likely secrets and for those in the job's ``secrets``."""
     names = environment.get(HIDDEN_VARIABLES, "").split(",")
     return {**redact(environment), **{name: REDACTED for name in names if name in environment}}
 
@@ -185,14 +185,14 @@ def submit(request: Request, aws: Aws) -> None:
 
 @dataclass(frozen=True)
 class JobKind:
-    """A kind of SageMaker's jobs, by the names that the API has for it."""
+    """A kind of SageMaker job, with its names in the API."""
 
     field: str
-    """The start of its fields: ``TrainingJob``."""
+    """The prefix of its fields: ``TrainingJob``."""
     operation: str
-    """The end of its operations: ``training_job``."""
+    """The suffix of its operations: ``training_job``."""
     subject: str
-    """Its name in the errors of a request."""
+    """Its name in errors of requests."""
     what: str
 
     def start(self, body: Mapping[str, Any], aws: Aws, began: float) -> None:
@@ -261,14 +261,14 @@ def _has_started(body: Mapping[str, Any], aws: Aws, began: float, error: Platfor
 
 
 def in_doubt(error: PlatformError, job_name: str) -> InDoubt:
-    """``error`` with what to do if the job may exist all the same."""
+    """``error`` with a hint for the case that the job exists nevertheless."""
     hint = f"The job may have started all the same. See: cloudtrain describe {job_name} --platform sagemaker"
     return InDoubt(error.message, hint=f"{error.hint} {hint}".lstrip())
 
 
 @contextmanager
 def hidden(values: Iterable[str]) -> Iterator[None]:
-    """Remove ``values`` from errors raised inside: SageMaker's errors quote an environment that it refuses."""
+    """Remove ``values`` from errors raised inside: SageMaker's errors quote an environment that it rejects."""
     try:
         yield
     except CloudtrainError as error:
@@ -286,12 +286,12 @@ def with_secrets(request: Request) -> dict[str, Any]:
 
 
 def is_repeated(body: Mapping[str, Any], answer: Mapping[str, Any], began: float) -> bool:
-    """Whether the request ``body`` started a job: the job runs, or it was created after the request was made.
+    """Whether the request ``body`` started a job that runs, or that was created after the request was sent.
 
-    An older job that has ended does not count: a user who submits its request again wants a new job.
+    An older job that has ended does not count: a user who resubmits its request wants a new job.
 
     Args:
-        answer: SageMaker's response to DescribeTrainingJob, which does not have all fields of a request.
+        answer: SageMaker's response to DescribeTrainingJob, which lacks some fields of a request.
         began: the time of the first request, in seconds since the epoch.
     """
     is_new = answer["CreationTime"].timestamp() > began - CLOCKS_DIFFER
@@ -300,7 +300,7 @@ def is_repeated(body: Mapping[str, Any], answer: Mapping[str, Any], began: float
 
 
 def _includes(answer: Any, asked: Any) -> bool:
-    """Whether the response has all requested values. It may also have defaults."""
+    """Whether the response has all requested values. It may have defaults in addition."""
     if isinstance(asked, Mapping):
         return all(key in answer and _includes(answer[key], value) for key, value in asked.items())
     if isinstance(asked, (list, tuple)):

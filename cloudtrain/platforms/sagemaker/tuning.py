@@ -1,4 +1,4 @@
-"""Tuning jobs: converts CreateTrainingJob requests to training job definitions, and makes the requests.
+"""Tuning jobs: converts CreateTrainingJob requests to training job definitions, and sends the requests.
 
 https://docs.aws.amazon.com/sagemaker/latest/APIReference/API_HyperParameterTrainingJobDefinition.html
 """
@@ -25,7 +25,7 @@ ESTIMATORS = {
     "sklearn": ("SKLearn", "sagemaker.sklearn.estimator"),
     "xgboost": ("XGBoost", "sagemaker.xgboost.estimator"),
 }
-"""By framework, the class and its module that the SageMaker SDK uses to attach to a tuning job."""
+"""By framework: the class that the SageMaker SDK uses to attach to a tuning job, and its module."""
 
 _SHARED = (
     "RoleArn",
@@ -76,8 +76,8 @@ def training_job_definition(
     Args:
         body: the CreateTrainingJob request of one of them, with the runtime "toolkit".
         tuned: the names of the hyperparameters that are tuned.
-        metric_definitions: replace those in ``body``.
-        instance_configs: the instances to choose from; they replace those in ``body``.
+        metric_definitions: if given, replace those in ``body``.
+        instance_configs: the instances to choose from. If given, they replace those in ``body``.
         estimator: one of `ESTIMATORS`.
 
     Raises:
@@ -123,7 +123,7 @@ def training_job_definition(
 def _resources(
     config: Mapping[str, Any], instance_configs: Sequence[Mapping[str, Any]] | None
 ) -> dict[str, Any]:
-    """The resource field for tuning jobs, or that for training jobs if only it has the necessary options."""
+    """The resource field of tuning jobs, or that of training jobs if only the latter has the necessary options."""
     if instance_configs:
         key = {name: value for name, value in config.items() if name == "VolumeKmsKeyId"}
         return {"HyperParameterTuningResourceConfig": {**key, "InstanceConfigs": list(instance_configs)}}

@@ -30,20 +30,20 @@ Objects = list[dict[str, Any]]
 Texts = list[str]
 
 PAGE = 500
-"""Objects of one answer to a list."""
+"""The maximum number of objects in one response to a list."""
 MOST_OBJECTS = 100_000
-"""Of one list, in memory."""
+"""The maximum number of objects of one list in memory."""
 
 Keep = Callable[[dict[str, Any]], "dict[str, Any] | None"]
-"""Returns the part of an object to keep in memory; None to forget it."""
+"""Returns the part of an object to keep in memory; None to drop the object."""
 WATCH_SECONDS = 290
 IDLE_SECONDS = 100.0
-"""A watch is silent for at most a minute: the server sends bookmarks. If it is silent for longer, it is dead."""
+"""A watch that is silent for longer is dead: the server sends a bookmark every minute."""
 LOG_IDLE_SECONDS = 300.0
 METADATA = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json"
-"""The type of an answer with the metadata of an object only."""
+"""The content type of a response with only the metadata of an object."""
 CREATE_ID = "cloudtrain/create-id"
-"""The annotation by which a create whose answer was lost finds its own object again."""
+"""The annotation with which a create whose response was lost recognises its own object."""
 
 
 class Api:
@@ -59,9 +59,9 @@ class Api:
 
     @classmethod
     def connect(cls, context: str | None = None, namespace: str | None = None) -> Api:
-        """An API for a context of the kubeconfig, the current one by default, or for the pod that this runs in.
+        """An API for a context of the kubeconfig, by default the current one, or for the pod that this runs in.
 
-        It connects with its first request.
+        Its first request opens the connection.
 
         Raises:
             PlatformError: there is no such context, its credentials cannot be read, or a package is missing.
@@ -81,7 +81,7 @@ class Api:
         return self._connection.method
 
     def now(self) -> float:
-        """The time by the server's clock, as in the times of its objects: that of this machine may be wrong."""
+        """The time of the server's clock, which sets the times of its objects. This machine's clock may be wrong."""
         return time.time() + self._transport.ahead
 
     def close(self) -> None:
@@ -95,12 +95,12 @@ class Api:
     def list(
         self, kind: Kind, *, labels: str = "", fields: str = "", keep: Keep = lambda found: found
     ) -> tuple[Objects, str]:
-        """All objects that the selectors match, and the resourceVersion to watch from.
+        """All objects that match the selectors, and the resourceVersion to watch from.
 
-        Raises KubeTooLarge if too many are kept, KubeError.
+        Raises KubeTooLarge if too many are kept, or another KubeError.
         """
         selectors = {"labelSelector": labels, "fieldSelector": fields}
-        for _ in range(3):  # the continuation of a long list may expire: begin again
+        for _ in range(3):  # the continuation of a long list may expire: start over
             try:
                 return self._pages(kind, selectors, keep)
             except KubeGone as error:
@@ -144,17 +144,17 @@ class Api:
     ) -> dict[str, Any]:
         """Create an object, and return it as the server has it.
 
-        If the answer is lost, the server is queried for the object: it is never created twice. A caller that
-        has to know that itself gives the annotation `CREATE_ID`.
+        If the response is lost, the server is queried for the object, so that it is never created twice. A caller that
+        needs to recognise the object itself sets the annotation `CREATE_ID`.
 
         Args:
-            dry_run: admit and validate it, with quotas and webhooks, without keeping it.
-            only_metadata: return its metadata only. The server then does not send back a megabyte of files.
-            warnings: gets the warnings of the server.
+            dry_run: whether to only admit and validate it, with quotas and webhooks, and not store it.
+            only_metadata: whether to return only its metadata, so that the server does not return a megabyte of files.
+            warnings: the server's warnings are appended to it.
 
         Raises:
             KubeAlreadyExists: there is another object of this name.
-            KubeInvalid: a schema, a webhook, a quota or a policy refuses it.
+            KubeInvalid: a schema, a webhook, a quota or a policy rejects it.
         """
         kind = kind_of(obj)
         metadata = dict(obj.get("metadata") or {})
@@ -166,7 +166,7 @@ class Api:
         body = {**obj, "metadata": metadata}
         params = {"fieldManager": "cloudtrain", **({"dryRun": "All"} if dry_run else {})}
         call = self._call("create", kind, name, params=params, body=body)
-        # a second object could be made of one that has only a generateName
+        # a repeated create with only a generateName could create a second object
         call.is_repeatable = bool(name) or dry_run or kind == kinds.ACCESS_REVIEW
         if only_metadata:
             call.accept = METADATA
@@ -176,7 +176,7 @@ class Api:
             answer = self._transport.json(call)
             return {**answer, "apiVersion": kind.api_version, "kind": kind.kind} if only_metadata else answer
         except KubeAlreadyExists as exists:
-            # a proxy may have sent the request twice, so that no answer was lost here
+            # even if no response was lost: a proxy may have sent the request twice
             try:
                 found = self.get(kind, name)
             except (KubeForbidden, KubeNotFound):
@@ -194,15 +194,15 @@ class Api:
         )
 
     def delete(self, kind: Kind, name: str, *, foreground: bool = True, uid: str | None = None) -> None:
-        """Delete an object and, through the garbage collector, all that it owns.
+        """Delete an object and, through the garbage collector, everything that it owns.
 
         Args:
-            foreground: the object is there until all that it owns is gone.
-            uid: delete it only if it has this uid, so that never another object of the name is deleted.
+            foreground: whether the object exists until everything that it owns is deleted.
+            uid: delete it only if it has this uid, so that no other object of this name is deleted.
 
         Raises:
-            KubeNotFound: it is gone already.
-            KubeConflict: another object has the name now.
+            KubeNotFound: it does not exist, or not any longer.
+            KubeConflict: another object has this name now.
         """
         body: dict[str, Any] = {
             "apiVersion": "v1",
@@ -231,7 +231,7 @@ class Api:
     def watch(self, kind: Kind, *, resource_version: str, labels: str = "", fields: str = "") -> LineStream:
         """The changes since ``resource_version``, over one connection that the server ends after `WATCH_SECONDS`.
 
-        Nothing is tried again here: see `Reflector`.
+        It does not retry: see `Reflector`.
 
         Raises:
             KubeGone: the server no longer has the changes since then.
@@ -260,14 +260,14 @@ class Api:
         idle: float = LOG_IDLE_SECONDS,
         attempts: int = ATTEMPTS,
     ) -> LineStream:
-        """The lines of a container, with their ends.
+        """The lines of a container's log, with their line ends.
 
         Args:
-            since: only lines of this time or later, in seconds since the epoch. Servers round it down to a second.
+            since: only lines from this time on, in seconds since the epoch. Servers round it down to a second.
             tail: only this many lines from the end.
             timestamps: begin each line with its time in RFC 3339, and a space.
-            idle: after how many seconds without a line the stream breaks with KubeUnreachable.
-            attempts: how often the request is sent, if it fails with an error that may pass.
+            idle: the seconds without a line after which the stream fails with KubeUnreachable.
+            attempts: how often the request is sent if it fails with a transient error.
 
         Raises:
             KubeNotFound: there is no such pod.
@@ -284,9 +284,9 @@ class Api:
         return self._transport.stream(call)
 
     def execute(self, pod: str, container: str, command: Sequence[str]) -> None:
-        """Run a command in a container, and wait for its end. It is sent once.
+        """Run a command in a container, and wait for its end. The request is never repeated.
 
-        Raises KubeNotFound, KubeForbidden; KubeError if it fails, or there is no such program.
+        Raises KubeNotFound, KubeForbidden; KubeError if the command fails, or its program does not exist.
         """
         from cloudtrain.platforms.kubernetes.api.execution import HANDSHAKE, wait_for_command
 
@@ -316,7 +316,7 @@ class Api:
         return self.served(kind) == kind
 
     def served(self, kind: Kind) -> Kind | None:
-        """This kind at its version if the cluster has that, else at the version that the cluster prefers; or None."""
+        """This kind at its version if the cluster has that, else at the cluster's preferred version; or None."""
         key = (kind.group, kind.kind)
         with self._lock:
             if key in self._served:
@@ -347,7 +347,7 @@ class Api:
         return None
 
     def server_version(self) -> tuple[int, int, str]:
-        """The server's version: its two numbers, and its text such as ``v1.33.1-eks-123``. Raises KubeError."""
+        """The server's version: major, minor, and the full text such as ``v1.33.1-eks-123``. Raises KubeError."""
         answer = self._transport.json(Call("get", address="/version"))
         numbers = ["".join(filter(str.isdigit, str(answer.get(key)))) for key in ("major", "minor")]
         major, minor = (int(number or 0) for number in numbers)

@@ -1,8 +1,8 @@
-"""The HTTP client of a context: its server, its certificates, its credentials and its proxy.
+"""The HTTP client of a context, with its server, certificates, credentials and proxy.
 
-`ExecCredentials` are those that a program prints: ``aws eks get-token``, ``gke-gcloud-auth-plugin``, ``kubelogin``.
-lightkube supports only the beta of the protocol, and only tokens. Current clusters use ``v1``, some with client
-certificates.
+`ExecCredentials` gets credentials from a program: ``aws eks get-token``, ``gke-gcloud-auth-plugin``, ``kubelogin``.
+lightkube supports only the beta version of this protocol, and only tokens. Current clusters use ``v1``, some with
+client certificates.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ except ImportError as error:
     ) from error
 
 TIMEOUT = 120.0
-"""The seconds that a program may take if it cannot prompt the user."""
+"""How many seconds a program may take if it cannot prompt the user."""
 EARLY = 30.0
 """Credentials are renewed this many seconds before they expire."""
 _VERSIONS = {f"client.authentication.k8s.io/{version}" for version in ("v1", "v1beta1", "v1alpha1")}
@@ -50,7 +50,7 @@ UNENCRYPTED = "none are sent without encryption"
 
 @dataclass
 class Connection:
-    """A client for one context, and its name in errors."""
+    """A client for one context, with the names that errors use."""
 
     http: httpx.Client = field(repr=False)
     login: Login
@@ -69,7 +69,7 @@ def open_connection(login: Login) -> Connection:
     has_program = bool(login.user.values.get("exec")) and not user.token and not user.token_file
     auth: httpx.Auth | None = ExecCredentials(login, verify) if has_program else user_auth(user)
     if _is_readable(server):
-        auth = None  # kubectl sends none either
+        auth = None  # like kubectl, which sends none
     proxy = login.cluster.text("proxy-url") or None
     try:
         http = httpx.Client(
@@ -160,7 +160,7 @@ def _tls(login: Login, cluster: Cluster, user: User) -> ssl.SSLContext:
 
 
 def _impersonation(login: Login) -> dict[str, str]:
-    """Headers for ``as``: without them a request would have other rights than those of kubectl."""
+    """Headers for ``as``: without them, a request would have other rights than with kubectl."""
     if groups := login.user.values.get("as-groups"):
         raise PlatformError(
             f"the user {login.user_name} has as-groups: {groups}, which cloudtrain does not support",
@@ -183,7 +183,7 @@ def _method(login: Login, user: User, server: str) -> str:
 
 
 def _is_readable(server: str) -> bool:
-    """Whether anyone on the way to the server could read the credentials."""
+    """Whether anyone on the network path to the server could read the credentials."""
     parts = urlsplit(server)
     if parts.scheme == "https" or parts.hostname == "localhost":
         return False
@@ -194,7 +194,7 @@ def _is_readable(server: str) -> bool:
 
 
 def _is_direct(host: str) -> bool:
-    """Whether ``NO_PROXY`` has a network that contains the address ``host``. httpx knows only names and addresses."""
+    """Whether ``NO_PROXY`` has a network with the address ``host``. httpx supports only names and addresses in it."""
     try:
         address = ipaddress.ip_address(host)
     except ValueError:
@@ -209,9 +209,9 @@ def _is_direct(host: str) -> bool:
 
 
 class ExecCredentials(httpx.Auth):
-    """Runs the program of a context when credentials are needed, when they expire, and when they are refused.
+    """Runs the program of a context for its first credentials, when they expire, and when the server rejects them.
 
-    Threads share it: one of them runs the program, the others wait.
+    Threads may share it: one of them runs the program while the others wait.
     """
 
     def __init__(self, login: Login, context: ssl.SSLContext) -> None:
@@ -236,7 +236,7 @@ class ExecCredentials(httpx.Auth):
             request.headers["Authorization"] = self._bearer
 
     def _refresh(self, seen: int | None) -> int:
-        """Run the program, unless another thread has since run number ``seen``; None: use what there is."""
+        """Run the program if it is due, or if run ``seen`` is the last one. Returns the number of the last run."""
         with self._lock:
             is_due = self._runs == 0 or time.time() > self._expires - EARLY
             if is_due or (seen is not None and seen == self._runs):
@@ -264,7 +264,7 @@ class ExecCredentials(httpx.Auth):
                 raise self._error("printed a client certificate that cannot be used") from None
 
     def _load(self, pem: str) -> None:
-        """Use a certificate and its key from now on. ssl reads them only from a file."""
+        """Use a new certificate and its key, through a file, because ssl cannot read them from memory."""
         handle, path = tempfile.mkstemp(suffix=".pem")
         try:
             with os.fdopen(handle, "w") as file:
@@ -354,5 +354,5 @@ class ExecCredentials(httpx.Auth):
 def _is_terminal() -> bool:
     try:
         return sys.stdin.isatty() and sys.stderr.isatty()
-    except (AttributeError, ValueError):  # no or closed streams
+    except (AttributeError, ValueError):  # there are no streams, or they are closed
         return False

@@ -1,4 +1,4 @@
-"""Answers of the API server, and failures of the network, as errors with hints."""
+"""Turns responses of the API server and failures of the network into errors with hints."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ if TYPE_CHECKING:
     from cloudtrain.platforms.kubernetes.api.connection import Connection
 
 LONGEST_PAUSE = 30.0
-"""The longest Retry-After that is obeyed, in seconds."""
+"""The longest Retry-After that is honoured, in seconds."""
 NOT_CONNECTED = "NotConnected"
 """The `KubeError.reason` of a request that never reached the server."""
 _TRANSIENT = {429, 500, 502, 503, 504}
 
 
 class KubeError(PlatformError):
-    """The API server refused a request, or cannot be reached."""
+    """The API server rejected a request, or cannot be reached."""
 
     def __init__(
         self,
@@ -40,13 +40,13 @@ class KubeError(PlatformError):
     ) -> None:
         super().__init__(message, hint=hint)
         self.status = status
-        """The HTTP status; 0 without an answer."""
+        """The HTTP status; 0 without a response."""
         self.reason = reason
         """Kubernetes' own name for it: ``NotFound``, ``AlreadyExists``, ..."""
         self.is_transient = is_transient
         """Whether the same request may succeed later."""
         self.retry_after = retry_after
-        """The seconds of a Retry-After header, if there is one."""
+        """The seconds from a Retry-After header, if there is one."""
 
 
 class KubeNotFound(KubeError):
@@ -70,24 +70,24 @@ class KubeUnauthorized(KubeError):
 
 
 class KubeInvalid(KubeError):
-    """The object breaks a rule of its schema, an admission webhook, a quota or a policy."""
+    """The object violates its schema, an admission webhook, a quota or a policy."""
 
 
 class KubeGone(KubeError):
-    """The server no longer has the history that a watch requested: list again."""
+    """The server no longer has the history that a watch requested: a new list is needed."""
 
 
 class KubeUnreachable(KubeError):
-    """There was no answer, or the connection broke."""
+    """There was no response, or the connection broke."""
 
 
 class KubeTooLarge(KubeError):
-    """The answer does not fit into the memory that a client may use for it."""
+    """The response exceeds the memory that a client may use for it."""
 
 
 @dataclass
 class Subject:
-    """The subject of a request, as errors describe it."""
+    """The subject of a request, for descriptions in errors."""
 
     verb: str
     """The verb of RBAC: ``get``, ``list``, ``create``, ..."""
@@ -132,7 +132,7 @@ def object_error(
     status: int = 0,
     pause: float | None = None,
 ) -> KubeError:
-    """The error for a ``Status`` object, which a watch gets inside its stream."""
+    """The error for a ``Status`` object, which a watch receives in its stream."""
     from cloudtrain.platforms.kubernetes.api.refusals import refusal
 
     code = status or _number(answer.get("code"))
@@ -153,7 +153,7 @@ def object_error(
     if code == 409 and reason == "AlreadyExists":
         return KubeAlreadyExists(f"{subject.what} exists in the namespace {subject.namespace}", **given)
     if code == 409:
-        # nothing can have changed before it is created: it is the quota that the server could not update
+        # a new object cannot have changed before: the server could not update the quota
         is_create = subject.verb == "create" and reason == "Conflict"
         what = f"{subject.what} has changed meanwhile"
         if is_create:
@@ -251,7 +251,7 @@ def _not_found(
 def _foreign_error(
     status: int, body: bytes, headers: Mapping[str, str], subject: Subject, at: Connection
 ) -> KubeError:
-    """An answer that is not of the API server, but of a proxy, a load balancer, or of another server."""
+    """The error for a response that is not from the API server, but from a proxy, a load balancer or another server."""
     given: dict[str, Any] = {"status": status}
     text = " ".join(body[:2000].decode(errors="replace").split())
     if status == 401:
@@ -280,7 +280,7 @@ def _foreign_error(
 
 
 def network_error(error: BaseException, at: Connection) -> KubeUnreachable:
-    """The error for a request without an answer."""
+    """The error for a request without a response."""
     server, context, file = at.server, at.login.context, at.login.cluster.file
     chain = list(_chain(error))
     for cause in chain:

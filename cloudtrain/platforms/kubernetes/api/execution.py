@@ -25,17 +25,17 @@ HANDSHAKE = {
     "Sec-WebSocket-Protocol": "v4.channel.k8s.io",
 }
 ERRORS, STATUS = 2, 3
-"""Channels, the first byte of each message: the standard error of the command, and how it has ended."""
+"""Channels, in the first byte of each message: the command's standard error, and its final status."""
 SECONDS = 15.0
-"""The longest wait for a command."""
+"""How long to wait for a command."""
 BROKEN = (httpx.HTTPError, httpcore.NetworkError, httpcore.TimeoutException, httpcore.ProtocolError)
-"""The stream of an upgraded connection raises the errors of the library below."""
+"""Errors of a broken connection. The stream of an upgraded connection raises those of httpcore, below httpx."""
 LARGEST = 1 << 20
-"""Bytes that are read."""
+"""The maximum number of bytes to read."""
 
 
 def wait_for_command(response: httpx.Response, pod: str) -> None:
-    """Read the answer of the kubelet until the command has ended. Raises KubeError if it has failed."""
+    """Read the kubelet's response until the command has ended. Raises KubeError if the command failed."""
     errors, status = b"", b""
     try:
         for message in _messages(response):

@@ -1,4 +1,4 @@
-"""The kinds of objects, with the paths that the API server has them at."""
+"""The kinds of objects, with their paths on the API server."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from cloudtrain.errors import PlatformError
 
 @dataclass(frozen=True)
 class Kind:
-    """A kind of object, and where the API server has it."""
+    """A kind of object, with its path on the API server."""
 
     group: str
     """Empty for the core group."""
@@ -27,7 +27,7 @@ class Kind:
 
     @property
     def resource(self) -> str:
-        """The resource as ``kubectl`` takes it: ``pods``, ``jobs.batch``."""
+        """The resource in ``kubectl``'s notation: ``pods``, ``jobs.batch``."""
         return f"{self.plural}.{self.group}" if self.group else self.plural
 
     @property
@@ -73,7 +73,7 @@ _KINDS = {(kind.group, kind.kind): kind for kind in list(vars().values()) if isi
 
 
 def kind_of(obj: Mapping[str, Any]) -> Kind:
-    """The kind of an object, at the version that the object has. Raises PlatformError if it is not known here."""
+    """The kind of an object, at the object's version. Raises PlatformError for an unknown kind."""
     group, _, version = str(obj.get("apiVersion", "")).rpartition("/")
     kind = _KINDS.get((group, str(obj.get("kind"))))
     if kind is None or not version:

@@ -11,7 +11,7 @@ from typing import Any
 from cloudtrain.errors import PlatformError, nearest
 
 IN_CLUSTER = "in-cluster"
-"""The name of the context that a pod has without a kubeconfig."""
+"""The name of the context of a pod without a kubeconfig."""
 
 SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 """Where a pod finds its token, its namespace and the cluster's certificate authority."""
@@ -24,7 +24,7 @@ _HOW = (
 
 @dataclass(frozen=True)
 class Entry:
-    """A context, a cluster or a user, and the file that has it: paths in it are relative to that file."""
+    """A context, a cluster or a user, with the file that defines it. Paths in it are relative to that file."""
 
     values: Mapping[str, Any]
     file: Path
@@ -39,7 +39,7 @@ class Entry:
         return value
 
     def path(self, key: str) -> str:
-        """The absolute path that a field has; empty if it is missing."""
+        """The absolute path in a field; empty if the field is missing."""
         value = self.text(key)
         return str(self.file.parent / Path(value).expanduser()) if value else ""
 
@@ -57,7 +57,7 @@ class Login:
 
 @dataclass
 class Kubeconfig:
-    """All files together. The first file that has a name wins, as with kubectl."""
+    """All files merged. As with kubectl, the first file that defines a name wins."""
 
     files: list[Path] = field(default_factory=list)
     current: str = ""
@@ -94,7 +94,7 @@ class Kubeconfig:
 
 
 def login(context: str | None = None) -> Login:
-    """The settings of a context: of the kubeconfig, or of the pod that this process runs in. Raises PlatformError."""
+    """The settings of a context in the kubeconfig, or of the pod that this process runs in. Raises PlatformError."""
     config = read()
     if context == IN_CLUSTER and IN_CLUSTER not in config.contexts:
         return in_cluster()
@@ -108,7 +108,7 @@ def login(context: str | None = None) -> Login:
 
 
 def read() -> Kubeconfig:
-    """The files that ``KUBECONFIG`` names, or ``~/.kube/config``. As with kubectl, a file may be missing.
+    """Read the files in ``KUBECONFIG``, or ``~/.kube/config``. As with kubectl, a file may be missing.
 
     Raises PlatformError for a file that cannot be read.
     """
@@ -134,7 +134,7 @@ def _merge(config: Kubeconfig, path: Path, text: str) -> None:
     try:
         document = yaml.safe_load(text)
     except yaml.YAMLError as error:
-        mark = getattr(error, "problem_mark", None)  # the message itself quotes the file, which has secrets
+        mark = getattr(error, "problem_mark", None)  # not the message, which quotes the file with its secrets
         place = f", line {mark.line + 1}" if mark else ""
         raise PlatformError(f"the kubeconfig {path} is not valid YAML{place}", hint=_HOW) from None
     if document is None:
@@ -160,7 +160,7 @@ def is_in_cluster() -> bool:
 
 
 def in_cluster() -> Login:
-    """The settings of a pod: its service account. Raises PlatformError."""
+    """The settings of a pod, from its service account. Raises PlatformError."""
     folder = SERVICE_ACCOUNT
     if not is_in_cluster():
         raise PlatformError(

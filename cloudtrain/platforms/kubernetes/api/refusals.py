@@ -1,4 +1,4 @@
-"""Why a cluster refuses an object: quotas, webhooks and policies, whether a client or a controller creates it.
+"""Explains why a cluster rejects an object, which a client or a controller creates: quotas, webhooks and policies.
 
 The texts are those of Kubernetes 1.20 to 1.37. `first_match` turns messages into sentences, also for `life.reasons`;
 `parse_quantity` reads amounts in Kubernetes' notation.
@@ -24,7 +24,7 @@ _SCALE = {
     **{f"{unit}i": Fraction(1024) ** power for power, unit in enumerate("KMGTPE", 1)},
 }
 LONGEST = 40
-"""Characters of a quantity: any number of this length is a float."""
+"""The maximum length of a quantity in characters. Any number up to this length is a finite float."""
 _BYTES = ("memory", "storage", "hugepages")
 
 
@@ -43,7 +43,7 @@ def parse_quantity(given: object) -> Fraction | None:
 
 
 def show_quantity(value: Fraction, resource: str) -> str:
-    """An amount for people: bytes in GiB or MiB, anything else as a number.
+    """An amount in readable form: bytes in GiB or MiB, anything else as a number.
 
     >>> show_quantity(Fraction(2000000000), "memory"), show_quantity(Fraction(1, 2), "cpu")
     ('1.9 GiB', '0.5')
@@ -55,35 +55,35 @@ def show_quantity(value: Fraction, resource: str) -> str:
 
 
 CONFIGURATION_SECONDS = 180.0
-"""How long an error that does not heal by itself may last while a client waits: someone may repair it meanwhile."""
+"""How long an error that needs a repair may last while a client waits: someone may repair it in this time."""
 
 
 @dataclass(frozen=True)
 class Why:
-    """Why a job waits: a sentence, what to do about it, and whether it can resolve itself."""
+    """Why a job waits: a sentence, advice, and how long the cause may last."""
 
     sentence: str
     advice: str = ""
     patience: float | None = None
-    """Seconds after which a job that still waits for this is given up; None: never."""
+    """Seconds after which a job that still waits is given up; None: never."""
     since: float | None = None
-    """Since when, in seconds since the epoch, as far as it is known."""
+    """When it began, in seconds since the epoch; None if unknown."""
 
     def __str__(self) -> str:
         return f"{self.sentence.rstrip('.')}. {self.advice}" if self.advice else self.sentence
 
     @property
     def is_error(self) -> bool:
-        """Whether waiting alone may not help."""
+        """Whether it may need a repair."""
         return self.patience is not None
 
     def is_hopeless(self, now: float) -> bool:
-        """Whether it has lasted too long to resolve itself."""
+        """Whether it has lasted for longer than `patience`."""
         return self.patience is not None and self.since is not None and now - self.since > self.patience
 
 
 class Rule(NamedTuple):
-    """A pattern of messages; the sentence and the advice for them, with the groups of the pattern; the patience."""
+    """A pattern of messages, with a sentence and advice that may contain its groups, and the patience."""
 
     pattern: str
     sentence: str
@@ -95,7 +95,7 @@ Rules = Sequence[Rule]
 
 
 def first_match(rules: Rules, words: str, **facts: str) -> Why | None:
-    """The sentence of the first rule whose pattern ``words`` contain; None if none fits."""
+    """The sentence of the first rule whose pattern occurs in ``words``; None if there is none."""
     for pattern, sentence, advice, patience in rules:
         if found := re.search(pattern, words, re.IGNORECASE | re.DOTALL):
             given = {**facts, "reported": words, **found.groupdict("it gives no reason")}
@@ -187,6 +187,6 @@ def _over_quota(quota: str, asked: dict[str, str], used: dict[str, str], limit: 
 
 
 def _amounts(text: str) -> dict[str, str]:
-    """``a=1,b=2`` by name."""
+    """The values of ``a=1,b=2`` by name."""
     pairs = (part.partition("=") for part in text.split(","))
     return {name.strip(): amount for name, _, amount in pairs}

@@ -1,4 +1,4 @@
-"""Sends requests until they have an answer, and reads answers that arrive line by line: watches and logs."""
+"""Sends requests, with retries, and reads responses that arrive line by line: watches and logs."""
 
 from __future__ import annotations
 
@@ -32,23 +32,23 @@ if TYPE_CHECKING:
 
 ATTEMPTS = 14
 RETRY_SECONDS = 60.0
-"""A request fails if a server that has answered before does not carry it out for so long."""
+"""How long a request is retried on a server that has responded before."""
 NEW_SECONDS = 1.5
-"""The same for a server that has never answered: the name, the port or the network may be wrong, and people wait."""
+"""How long it is retried on a server that has never responded: its name, port or network may be wrong."""
 _WARNING = re.compile(r'299 \S+ "((?:[^"\\]|\\.)*)"')
 
 CLOCK_ERROR = 5.0
-"""Seconds by which this machine's clock may differ from the server's: answers take time, and name whole seconds."""
+"""Differences of the clocks up to this many seconds are ignored: responses take time, and have whole seconds."""
 FIRST_BACKOFF = 0.2
 LONGEST_BACKOFF = 8.0
 CONNECT_SECONDS = 10.0
 READ_SECONDS = 60.0
 LARGEST_ANSWER = 64 << 20
-"""In bytes, unpacked. Objects have at most a few megabytes, and pages of a list can be made shorter."""
+"""In bytes, uncompressed. Objects have at most a few megabytes, and pages of a list can be made shorter."""
 LONGEST_ANSWER = 300.0
-"""After this number of seconds, an answer that still arrives counts as broken."""
+"""The seconds after which a response that is still arriving counts as broken."""
 LONGEST_LINE = 16 << 20
-"""In bytes. What is longer arrives in pieces, so that no server can fill the memory."""
+"""In bytes. Longer lines arrive in pieces, so that no server can exhaust the memory."""
 
 
 SWITCHING_PROTOCOLS = 101
@@ -58,25 +58,25 @@ _METHODS = {"create": "POST", "patch": "PATCH", "delete": "DELETE"}
 
 @dataclass
 class Call(Subject):
-    """A request, as it can be sent any number of times."""
+    """A request that can be sent any number of times."""
 
     params: Mapping[str, Any] = field(default_factory=dict)
     body: Mapping[str, Any] | None = None
     address: str = ""
-    """The path, if the request is about no kind."""
+    """The path of a request without a kind."""
     content_type: str = "application/json"
     accept: str = "*/*"
     headers: Mapping[str, str] = field(default_factory=dict)
-    """Other headers."""
+    """Additional headers."""
     is_repeatable: bool = True
-    """False if the server must not get it a second time after it may have carried it out."""
+    """False if it must not be repeated after the server may have executed it."""
     attempts: int = ATTEMPTS
     silence: float = READ_SECONDS
-    """After how many seconds without a byte the answer counts as broken."""
+    """The seconds without a byte after which the response counts as broken."""
     warnings: list[str] = field(default_factory=list)
-    """Warnings of the server, for example about rules of Pod Security that pods will break."""
+    """Warnings of the server, for example about rules of Pod Security that pods will violate."""
     lost: list[KubeError] = field(default_factory=list)
-    """The errors after which the server may have carried out the request."""
+    """The errors after which the server may have executed the request."""
 
     @property
     def method(self) -> str:
@@ -100,7 +100,7 @@ class Transport:
         """Seconds by which the server's clock is ahead of this machine's."""
 
     def json(self, call: Call) -> dict[str, Any]:
-        """The object that the server answers. Raises KubeError."""
+        """The object that the server returns. Raises KubeError."""
         response, body = self._answered(call, is_stream=False)
         for header in response.headers.get_list("Warning"):
             call.warnings += [re.sub(r"\\(.)", r"\1", text) for text in _WARNING.findall(header)]
@@ -117,11 +117,11 @@ class Transport:
         return answer
 
     def stream(self, call: Call) -> LineStream:
-        """An answer that has begun. Raises KubeError."""
+        """A response that has begun. Raises KubeError."""
         return LineStream(self._answered(call, is_stream=True)[0], call, self._at)
 
     def upgraded(self, call: Call) -> httpx.Response:
-        """The answer of a server that has switched to another protocol. Raises KubeError."""
+        """The response of a server that has switched to another protocol. Raises KubeError."""
         response, _ = self._answered(call, is_stream=True)
         if response.status_code != SWITCHING_PROTOCOLS:
             response.close()
@@ -180,9 +180,9 @@ class Transport:
             body = self._read(response)
             if response.status_code < 300:
                 return response, body
-        except ConfigError as error:  # the token's file
+        except ConfigError as error:  # from the token's file
             return KubeError(f"the credentials of the context {at.login.context} cannot be read: {error}")
-        except CloudtrainError:  # the program that gets the credentials
+        except CloudtrainError:  # from the program that gets the credentials
             raise
         except (httpx.HTTPError, httpx.StreamError, OSError, ValueError) as error:
             return network_error(error, at)
@@ -194,7 +194,7 @@ class Transport:
             self.ahead = ahead if abs(ahead) > CLOCK_ERROR else 0.0
 
     def _read(self, response: httpx.Response) -> bytes:
-        """The whole answer. Raises KubeTooLarge, KubeError, and httpx's errors if the connection breaks."""
+        """The whole response. Raises KubeTooLarge, KubeError, and httpx's errors if the connection breaks."""
         until = time.monotonic() + LONGEST_ANSWER
         parts, size = [], 0
         try:
@@ -213,14 +213,14 @@ class Transport:
 
 
 def backoff(failures: int, first: float, longest: float) -> float:
-    """The seconds to wait: twice as long after each failure, and not at the same moment as other clients."""
+    """The seconds to wait. They double with each failure, with jitter, so that clients do not retry simultaneously."""
     return min(first * 2.0 ** min(failures - 1, 10), longest) * random.uniform(0.5, 1.0)
 
 
 class LineStream:
-    """An answer that arrives line by line. Use as a context manager.
+    """A response that arrives line by line. Use it as a context manager.
 
-    `close` ends it from any thread, even while another waits for a line.
+    `close` ends it from any thread, even while another thread waits for a line.
     """
 
     def __init__(self, response: httpx.Response, subject: Subject, at: Connection) -> None:
@@ -238,17 +238,17 @@ class LineStream:
         self._response.close()
 
     def __iter__(self) -> Iterator[bytes]:
-        """The lines, with their ends. Raises KubeUnreachable if the connection breaks."""
+        """The lines, with their line ends. Raises KubeUnreachable if the connection breaks."""
         for lines in self.batches():
             yield from lines
         if self.rest and not self._is_closed:
             yield self.rest
 
     def batches(self, longest: int = LONGEST_LINE) -> Iterator[list[bytes]]:
-        """The lines that each part of the answer completes, with their ends; `rest` has the bytes of an unfinished one.
+        """The lines that each part of the response completes, with their ends. `rest` has the unfinished last line.
 
-        A line of more than ``longest`` bytes arrives in pieces, which do not depend on how its bytes arrive. All but
-        the last are without an end. Raises KubeUnreachable if the connection breaks.
+        A line of more than ``longest`` bytes is split into pieces, regardless of how its bytes arrive. Only the last
+        piece has a line end. Raises KubeUnreachable if the connection breaks.
         """
         for chunk in self._chunks():
             *complete, last = (self.rest + chunk).split(b"\n")
@@ -260,7 +260,7 @@ class LineStream:
             yield lines + begun
 
     def changes(self) -> Iterator[tuple[str, dict[str, Any]]]:
-        """Those of a watch: ``ADDED``, ``MODIFIED``, ``DELETED`` or ``BOOKMARK``, and the object.
+        """The changes of a watch: ``ADDED``, ``MODIFIED``, ``DELETED`` or ``BOOKMARK``, and the object.
 
         Ends when the server ends the watch. Raises KubeGone, KubeUnreachable or another KubeError.
         """
@@ -291,7 +291,7 @@ class LineStream:
         """End the stream."""
         self._is_closed = True
         if self._response.is_closed:
-            return  # another request may have its connection now
+            return  # another request may be using its connection
         stream = self._response.extensions.get("network_stream")
         connection = stream.get_extra_info("socket") if stream else None
         if connection is not None:

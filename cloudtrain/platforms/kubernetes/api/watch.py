@@ -1,4 +1,4 @@
-"""The objects that a selector matches, kept up to date by a watch."""
+"""The objects that match a selector, kept up to date by a watch."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from cloudtrain.platforms.kubernetes.api.transport import LineStream, backoff
 FIRST_PAUSE = 0.1
 LONGEST_PAUSE = 15.0
 SHORT_WATCH = 1.0
-"""A watch that ends sooner, in seconds, counts as a failure: the next one waits."""
+"""In seconds. A watch that ends sooner counts as a failure, and delays the next one."""
 
 
 class Reflector:
-    """A copy of the server's objects. One list, then watches: only a lost history needs another list.
+    """A copy of the server's objects, from one list and then watches. Only a lost history requires another list.
 
     A watch that ends or breaks continues from the last resourceVersion, after a pause that grows while it fails.
-    Objects are replaced, never changed: what `objects` returned stays as it was.
+    Objects are replaced, never modified, so the results of `objects` do not change later.
     """
 
     def __init__(
@@ -39,7 +39,7 @@ class Reflector:
     ) -> None:
         """
         Args:
-            keep: the part of an object to keep in memory; None to forget it.
+            keep: returns the part of an object to keep in memory; None to drop the object.
             changed: called after each change, from the thread of the watch.
             deleted: called with the last state of a deleted object, from the thread of the watch, before ``changed``.
         """
@@ -58,9 +58,9 @@ class Reflector:
         self.heard_at = float("-inf")
         """When the server last confirmed the copy, by a list, an open watch or a change; on the monotonic clock."""
         self.connected_at: float | None = None
-        """When the present watch began, on the monotonic clock; None while there is none."""
+        """When the current watch began, on the monotonic clock; None while there is none."""
         self.error: CloudtrainError | None = None
-        """Why the copy is not up to date now; None if it is."""
+        """Why the copy may be out of date; None if it is current."""
 
     @property
     def is_running(self) -> bool:
@@ -77,7 +77,7 @@ class Reflector:
             return list(self._objects.values())
 
     def list(self) -> None:
-        """Take the server's present objects, all of them. Raises KubeError."""
+        """Replace the copy with all objects that the server has now. Raises KubeError."""
         found, version = self._api.list(self.kind, labels=self._labels, fields=self._fields, keep=self._keep)
         kept = {_key(item): item for item in found}
         order = sorted(kept.items(), key=lambda pair: str(pair[1]["metadata"].get("creationTimestamp") or ""))
@@ -89,7 +89,7 @@ class Reflector:
         self._changed()
 
     def start(self) -> None:
-        """Watch from now on, in a thread that does not keep the process alive."""
+        """Start the watch, in a thread that does not keep the process alive."""
         if not self.is_running:
             self._stop = threading.Event()
             name = f"cloudtrain-watch-{self.kind.plural}"
@@ -125,20 +125,20 @@ class Reflector:
                 failures = 1 if time.monotonic() - began > LONGEST_PAUSE else failures + 1
                 pause = error.retry_after if isinstance(error, KubeError) else None
                 self.error = error
-            except Exception as error:  # a thread must not end in silence
+            except Exception as error:  # a thread must not end silently
                 failures += 1
                 self.error, pause = KubeError(f"the watch of {self.kind.plural} failed: {error!r}"), None
             if failures and not stop.is_set():
                 stop.wait(backoff(failures, FIRST_PAUSE, LONGEST_PAUSE) if pause is None else pause)
 
     def _follow(self, stop: threading.Event) -> None:
-        """One watch, up to its end."""
+        """Run one watch until it ends."""
         with self._api.watch(
             self.kind, resource_version=self._version, labels=self._labels, fields=self._fields
         ) as watch:
             self._watch = watch
             try:
-                if stop.is_set():  # meanwhile: `stop` found no connection to close
+                if stop.is_set():  # `stop` was called meanwhile, and found no connection to close
                     return
                 self.heard_at, self.error = time.monotonic(), None
                 self.connected_at = self.heard_at

@@ -16,7 +16,7 @@ from cloudtrain.platforms.kubernetes.life.objects import text
 
 LOOK = ("get", "list", "watch")
 AT_ONCE = 8
-"""Requests at the same time."""
+"""The number of concurrent requests."""
 
 OPERATORS = {
     "JobSet": kinds.JOB_SET,
@@ -37,7 +37,7 @@ def find(api: Api, kind: Kind, name: str) -> dict[str, Any] | None:
 
 
 def check_context(api: Api) -> Finding:
-    """Where jobs would go, and how the client logs in. Raises PlatformError."""
+    """Where jobs would run, and how the client authenticates. Raises PlatformError."""
     where = f"context {api.context}, namespace {api.namespace}, at {api.server}, with {api.method}"
     try:
         found = find(api, kinds.NAMESPACE, api.namespace)
@@ -54,7 +54,7 @@ def check_context(api: Api) -> Finding:
 
 
 def check_version(api: Api, *, has_spares: bool = False) -> Finding:
-    """The server's version, and what jobs lack on an old one."""
+    """The server's version, and the features that an old one lacks."""
     major, minor, full = api.server_version()
     version, name = (major, minor), f"Kubernetes {full or f'{major}.{minor}'}"
     if version < (1, 21):
@@ -85,7 +85,7 @@ class Right:
     why: str
     subresource: str = ""
     is_needed: bool = True
-    """False if jobs run without it, and only less is known about them."""
+    """False if jobs run without it, with less information about them."""
 
     @property
     def resource(self) -> str:
@@ -136,7 +136,7 @@ def rights(main: Kind, created: Sequence[Kind] = USUAL, *, has_queue: bool = Fal
 
 
 def check_rights(wanted: Sequence[Right], api: Api) -> Finding:
-    """Query each verb. The hint is the Role for those that are missing."""
+    """Query each verb. If some are missing, the hint is a Role with all of them."""
     questions = [(right, verb) for right in wanted for verb in right.verbs]
     with ThreadPoolExecutor(AT_ONCE) as pool:
         answers = pool.map(
@@ -154,7 +154,7 @@ def check_rights(wanted: Sequence[Right], api: Api) -> Finding:
 
 
 def role(wanted: Sequence[Right], namespace: str) -> str:
-    """A Role with all rights, as YAML, and the command that gives it to someone."""
+    """A Role with all rights, as YAML, and the command that grants it to someone."""
     rules = (
         f'- {{apiGroups: ["{right.kind.group}"], resources: [{right.resource}], verbs: [{", ".join(right.verbs)}]}}'
         for right in wanted
@@ -173,7 +173,7 @@ def role(wanted: Sequence[Right], namespace: str) -> str:
 
 
 def check_operators(api: Api) -> Finding:
-    """Which operators there are, in which version. None is needed."""
+    """The operators in the cluster, with their versions. None is required."""
     served = {name: found for name, kind in OPERATORS.items() if (found := api.served(kind))}
     shown = ", ".join(f"{name} ({found.api_version})" for name, found in served.items())
     others = [

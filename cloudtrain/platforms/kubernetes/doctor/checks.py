@@ -1,4 +1,4 @@
-"""The checks of a request, and those of a cluster without one."""
+"""The checks of a request or, without one, of the cluster."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ _ClusterCheck = Callable[[Api], Finding]
 
 
 def _connect(context: str | None, namespace: str | None) -> Api:
-    """The API of the cluster, which has answered. Raises CloudtrainError."""
+    """The API of the cluster, after a first response from it. Raises CloudtrainError."""
     api = Api.connect(context, namespace)
     api.server_version()
     return api
 
 
 def checks(job: TrainingJob, request: Request | None) -> Mapping[str, Check]:
-    """All checks by name. They change nothing: what they create is a dry run.
+    """All checks by name. They change nothing: objects are created in dry runs only.
 
-    Without a request, these are the checks of the cluster and of the user's rights in it.
+    Without a request, only the cluster and the user's rights in it are checked.
     """
     options = KubernetesOptions.of(job)
     body = request.body if request else {}
@@ -47,7 +47,7 @@ def checks(job: TrainingJob, request: Request | None) -> Mapping[str, Check]:
 
 
 def _unless_denied(connect: Once[Api], check: _ClusterCheck) -> Finding:
-    """The finding of ``check``; unknown where the user may not look, or the cluster does not answer."""
+    """The finding of ``check``; unknown if the user is denied access, or the cluster does not respond."""
     try:
         api = connect()
     except CloudtrainError:  # the check of the context reports why

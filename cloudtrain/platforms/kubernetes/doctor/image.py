@@ -10,7 +10,7 @@ from cloudtrain.contract.documents import LARGEST_REPORT, parse_json
 from cloudtrain.platforms.checks import Finding, ok, unknown, warning
 
 TIMEOUT = 8.0
-"""In seconds. It may be a registry that only the nodes can reach."""
+"""In seconds. It is short, because only the nodes may be able to reach the registry."""
 
 _MANIFESTS = ", ".join(
     f"application/vnd.{name}+json"
@@ -25,7 +25,7 @@ _CHALLENGE = re.compile(r'(\w+)="([^"]*)"')
 
 
 def check_image(image: str, has_pull_secrets: bool) -> Finding:
-    """The answer of the image's registry to a client without credentials."""
+    """The response of the image's registry to a client without credentials."""
     status, registry = _ask_registry(image), _registry_of(image)
     if status == 200:
         return ok(f"{image} is public")
@@ -51,7 +51,7 @@ def _registry_of(image: str) -> str:
 
 
 def _ask_registry(image: str) -> int:
-    """The HTTP status of the image's manifest, without credentials; 0 if there is no answer."""
+    """The HTTP status of a request for the image's manifest without credentials; 0 without a response."""
     import httpx2 as httpx
 
     host = _registry_of(image)
@@ -81,14 +81,14 @@ def _ask_registry(image: str) -> int:
 
 
 def anonymous_token(client: Any, challenge: str, *, is_local: bool) -> str:
-    """The token that a registry gives to anonymous clients; empty if it gives none. Raises ValueError.
+    """The token that a registry issues to anonymous clients; empty if it issues none. Raises ValueError.
 
     Args:
         is_local: whether the registry is on this machine.
     """
     fields = dict(_CHALLENGE.findall(challenge))
     realm = fields.pop("realm", "")
-    # a remote registry must not lead to a service of this machine
+    # a remote registry must not redirect requests to a service of this machine
     if not realm.startswith("https://") and not (is_local and _is_local(urlsplit(realm).netloc)):
         return ""
     text = b""

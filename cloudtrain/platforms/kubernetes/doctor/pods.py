@@ -1,7 +1,7 @@
-"""Checks of what a job needs from the cluster: that it accepts the objects, and has all that its pods name.
+"""Checks that the cluster accepts the objects of a job, and has everything that the job's pods refer to.
 
-A dry run is the cluster's own answer, and what the pods name either exists or does not. Neither knows which nodes are
-free, or whether a registry accepts a Secret: `life` explains why a pod waits for them.
+The cluster itself answers with a dry run, and each object that the pods refer to exists or not. Neither shows which
+nodes are free, or whether a registry accepts a Secret: `life` explains why a pod waits for those.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ def check_queue(name: str, api: Api) -> Finding:
 
 
 def check_admission(main: Mapping[str, Any], pods: Sequence[PodSet], api: Api) -> Finding:
-    """Create the main object, and one pod if the user may, as a dry run: schema, webhooks and policies decide."""
+    """Dry-run the creation of the main object and, if allowed, of one pod, through schema, webhooks and policies."""
     what = main["kind"]
     warnings: list[str] = []
     try:
@@ -127,10 +127,10 @@ def _amount(value: object) -> Fraction:
 
 
 def requests_of(spec: Mapping[str, Any], *fields: str) -> dict[str, Fraction]:
-    """The requests of all containers of a pod together; a limit alone is a request, too.
+    """The total requests of all containers of a pod. A limit without a request is a request, too.
 
     Args:
-        fields: of the containers' resources: ``limits`` for the limits alone.
+        fields: the fields of the containers' resources to use: ``limits`` for the limits only.
     """
     total: dict[str, Fraction] = {}
     for container in spec.get("containers") or []:
@@ -143,9 +143,9 @@ def requests_of(spec: Mapping[str, Any], *fields: str) -> dict[str, Fraction]:
 
 
 def check_quota(pods: Sequence[PodSet], api: Api) -> Finding:
-    """Compare the requests of all pods together with each ResourceQuota: a dry run counts one pod.
+    """Compare the total requests of all pods with each ResourceQuota, because a dry run counts one pod only.
 
-    Quotas with a scope count some pods only, and are left out.
+    Quotas with a scope apply to some pods only, and are skipped.
     """
     never, waits = [], []
     for quota in api.list(kinds.RESOURCE_QUOTA)[0]:
@@ -171,7 +171,7 @@ def check_quota(pods: Sequence[PodSet], api: Api) -> Finding:
 
 
 def _wanted(pods: Sequence[PodSet], resource: str) -> Fraction:
-    """How much of a resource of a quota the job takes."""
+    """The amount of a quota's resource that the job uses."""
     if resource in ("pods", "count/pods"):
         return Fraction(sum(group.count for group in pods))
     fields = ["limits"] if resource.startswith("limits.") else []
@@ -180,7 +180,7 @@ def _wanted(pods: Sequence[PodSet], resource: str) -> Fraction:
 
 
 def allocatable(node: Mapping[str, Any]) -> dict[str, Fraction]:
-    """The resources that a node has for pods."""
+    """The resources that a node offers to pods."""
     amounts = part(node, "status", "allocatable").items()
     return {name: _amount(value) for name, value in amounts}
 
@@ -202,7 +202,7 @@ def check_devices(api: Api) -> Finding:
 
 
 def check_nodes(pods: Sequence[PodSet], api: Api) -> Finding:
-    """Whether there is a node for one of the pods when it is empty. The rest is for the scheduler to decide."""
+    """Check that one of the pods would fit on an otherwise empty node. The scheduler decides everything else."""
     nodes = [node for node in api.list(kinds.NODE)[0] if not part(node, "spec", "unschedulable")]
     for group in pods:
         labels, wants = part(group.spec, "nodeSelector"), requests_of(group.spec)
@@ -220,11 +220,11 @@ def check_nodes(pods: Sequence[PodSet], api: Api) -> Finding:
     return ok("a pod of the job fits on a node")
 
 
-# the objects that the pods name: one that is missing lets them wait forever
+# the objects that the pods refer to: they would wait forever for a missing one
 
 
 def check_service_account(name: str, api: Api) -> Finding:
-    """The service account of the pods, and the role of the cloud that it brings."""
+    """The service account of the pods, and the cloud role that comes with it."""
     account = find(api, kinds.SERVICE_ACCOUNT, name)
     if account is None:
         return failed(
@@ -250,7 +250,7 @@ def check_priority(name: str, api: Api) -> Finding:
 
 
 def check_pull_secrets(names: Sequence[str], api: Api) -> Finding:
-    """The Secrets by which nodes pull the image. Their registries decide whether they accept them."""
+    """The Secrets with which nodes pull the image. Whether the registries accept them is not checked."""
     for name in names:
         if find(api, kinds.SECRET, name) is None:
             return failed(
@@ -262,10 +262,10 @@ def check_pull_secrets(names: Sequence[str], api: Api) -> Finding:
 
 
 def sources(own: Sequence[str], pods: Sequence[PodSet]) -> Iterator[tuple[Kind, str, str]]:
-    """Kind, name and key of the Secrets and ConfigMaps that the pods take variables and files from.
+    """Kind, name and key of the Secrets and ConfigMaps from which the pods get variables and files.
 
     Args:
-        own: the names of the objects that the job itself brings, which are left out, as are optional ones.
+        own: the names of the objects that the job itself creates. They are left out, as are optional ones.
     """
     secret, config = kinds.SECRET, kinds.CONFIG_MAP
     fields = {"secretKeyRef": secret, "secretRef": secret, "secret": secret}
@@ -334,7 +334,7 @@ def check_volumes(names: Sequence[str], count: int, api: Api) -> Finding:
     return ok(", ".join(fine))
 
 
-# the way of the pods to S3
+# access of the pods to S3
 
 
 def storage_checks(job: TrainingJob) -> Iterator[tuple[str, Check]]:
@@ -349,7 +349,7 @@ def storage_checks(job: TrainingJob) -> Iterator[tuple[str, Check]]:
 
 
 def uses_s3(job: TrainingJob) -> bool:
-    """Whether the pods themselves read or write S3: the source reaches them by presigned URLs."""
+    """Whether the pods themselves read or write S3. The source does not count: it has presigned URLs."""
     places = (job.output_path, job.checkpoint_s3_uri, *_inputs(job).values())
     return any(uri and uri_scheme(uri) == "s3" for uri in places)
 
@@ -359,7 +359,7 @@ def _inputs(job: TrainingJob) -> dict[str, str]:
 
 
 def check_credentials(pods: Sequence[PodSet], api: Api) -> Finding:
-    """Where the pods get credentials for S3."""
+    """The origin of the pods' credentials for S3."""
     containers = [container for group in pods for container in group.containers]
     variables = {variable.get("name") for one in containers for variable in one.get("env") or []}
     if given := [name for name in _CREDENTIALS if name in variables]:

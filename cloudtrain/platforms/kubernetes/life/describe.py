@@ -31,7 +31,7 @@ from cloudtrain.platforms.kubernetes.life.waiting import why_pod, why_stuck, why
 from cloudtrain.storage import join_uri
 
 MOST_STATES = 200
-"""The states that are kept: a cluster that is full may report something else every few seconds."""
+"""The maximum number of states to keep: a full cluster may report something new every few seconds."""
 
 
 @dataclass(frozen=True)
@@ -42,29 +42,29 @@ class Verdict:
     reason: str = ""
     failure: FailureReport | None = None
     why: Why | None = None
-    """Why it waits, if it does."""
+    """Why it waits; None if it does not."""
 
 
 @dataclass(frozen=True)
 class Look:
-    """A job at one moment."""
+    """The objects of a job at one moment, and the outcome so far."""
 
     objects: Snapshot
     now: float
     owner: Owner
     pods: list[Pod]
-    """Also those that are gone."""
+    """All pods, including deleted ones."""
     verdict: Verdict
 
 
 def look_at(objects: Snapshot, now: float, last_lines: LastLines | None = None) -> Look:
-    """A job whose main object exists. ``last_lines``: see `find_failure`."""
+    """Judge a job whose main object exists. ``last_lines``: see `find_failure`."""
     pods, owner = pods_of(objects, gone=True), Owner(objects.owner or {})
     return Look(objects, now, owner, pods, _judge(owner, objects, pods, now, last_lines))
 
 
 def settings_of(owner: Owner) -> Mapping[str, Any]:
-    """The notes of the submission about the job, in its main object; empty if that is damaged or missing."""
+    """The settings that the submission stored in the job's main object; empty if they are damaged or missing."""
     with contextlib.suppress(ValueError):
         found = parse_json(annotation(owner.found, SETTINGS))
         return found if isinstance(found, dict) else {}
@@ -72,13 +72,13 @@ def settings_of(owner: Owner) -> Mapping[str, Any]:
 
 
 def spares_of(owner: Owner) -> int:
-    """How many of its pods it can do without."""
+    """The number of spare hosts."""
     spares = settings_of(owner).get("spare_hosts", 0)
     return spares if isinstance(spares, int) else 0
 
 
 def pods_of(objects: Snapshot, *, gone: bool = False) -> list[Pod]:
-    """All pods of a job, with its leader known; with ``gone`` also those that were deleted, as they were last."""
+    """All pods of a job, with its leader marked; with ``gone`` also deleted ones, in their last state."""
     hosts = settings_of(Owner(objects.owner or {})).get("hosts")
     leader = hosts[0] if isinstance(hosts, list) and hosts and isinstance(hosts[0], str) else ""
     return all_pods(objects.pods, leader, objects.gone if gone else ())
@@ -87,14 +87,14 @@ def pods_of(objects: Snapshot, *, gone: bool = False) -> list[Pod]:
 def _judge(
     owner: Owner, objects: Snapshot, pods: Sequence[Pod], now: float, last_lines: LastLines | None
 ) -> Verdict:
-    """The outcome of a job so far. ``pods`` are all pods, with those that are gone."""
+    """The outcome of a job so far. ``pods`` are all pods, including deleted ones."""
     latest = current(pods)
     live = [pod for pod in latest if not pod.is_over]
     stuck = why_stuck(live, now)
     if owner.complete:
         return Verdict(JobStatus.COMPLETED)
     report = given_up(owner)
-    # a JobSet ends with its Jobs, which get their time limit after the note: a client may be killed in between
+    # a JobSet ends with its Jobs, whose time limit is set after the annotation: the client may be killed in between
     if report and (owner.kind != "JobSet" or owner.failed or owner.is_suspended):
         return Verdict(JobStatus.FAILED, failure=report)
     if owner.stopped_at is not None:
@@ -108,7 +108,7 @@ def _judge(
     if owner.is_deleted:
         return Verdict(JobStatus.STOPPING, "it is being deleted in Kubernetes")
     if owner.is_suspended and objects.workload is not None and not reasons.is_active(objects.workload):
-        is_limit = reasons.reached_time_limit(objects.workload)  # Kueue will not start it again by itself
+        is_limit = reasons.reached_time_limit(objects.workload)  # Kueue will not restart it by itself
         status = JobStatus.STOPPED if is_limit else JobStatus.INTERRUPTED
         return Verdict(status, str(reasons.deactivated(objects.workload)))
     why = why_waiting(objects, latest, now, spares_of(owner))
@@ -138,14 +138,14 @@ def _ended(owner: Owner, latest: Sequence[Pod], last_lines: LastLines | None) ->
 
 
 def leaders_verdict(look: Look) -> Verdict | None:
-    """How a job ended whose main object disappeared without its end: as its leader reports; None if that is unknown."""
+    """The leader's report of a job's end, if the main object was deleted before it had one; None if unknown."""
     ending = leaders_ending(look.owner, newest(look.pods))
     has_ended = ending and ending.status in (JobStatus.COMPLETED, JobStatus.FAILED)
     return Verdict(ending.status, failure=ending.failure) if ending and has_ended else None
 
 
 def _lost(pods: Sequence[Pod], latest: Sequence[Pod]) -> str:
-    """Why a job that had started waits again: what took away the pods of its last attempt."""
+    """Why a job that had started is waiting: the cause that ended the pods of its last attempt."""
     now = {pod.uid for pod in latest}
     gone = [(pod, cause_of(pod)) for pod in pods if pod.uid not in now]
     causes = [cause for pod, cause in sorted(gone, key=lambda one: -one[0].created) if cause]
@@ -169,7 +169,7 @@ def attempts(owner: Owner, pods: Sequence[Pod], objects: Snapshot) -> int:
 
 
 def describe(look: Look, *, summary: Summary | None = None, command: str = "") -> JobDescription:
-    """The description of a job, with the summary of the events in its leader's log, and a ``command`` that shows it."""
+    """The description of a job, with the summary of its leader's events, and a ``command`` that shows its object."""
     owner, pods, verdict, objects, now = look.owner, look.pods, look.verdict, look.objects, look.now
     settings, summary = settings_of(owner), summary or Summary()
     latest = newest(pods) if verdict.status.is_final else current(pods)
@@ -230,7 +230,7 @@ def _exit_code(verdict: Verdict) -> int | None:
 
 
 def _about(pod: Pod, events: EventIndex) -> str:
-    """``on node gpu-1, 2 restarts``; for a pod that waits, why."""
+    """``on node gpu-1, 2 restarts``; for a pod that waits, also the reason."""
     facts = [f"on node {pod.node}"] if pod.node else []
     if pod.restarts:
         facts.append(f"{pod.restarts} restart{'s' * (pod.restarts > 1)}")
@@ -245,7 +245,7 @@ def _text(settings: Mapping[str, Any], name: str) -> str | None:
 
 
 def _output(settings: Mapping[str, Any], ending: Ending | None, summary: Summary, kind: str) -> str | None:
-    """The URI of the outputs of a kind, if they were uploaded. The URI that the job reports does not count."""
+    """The URI of one kind of outputs, if uploaded. The configured URI is used, not one that the job reports."""
     folder = _text(settings, "output_uri")
     uploaded = {**summary.uploaded, **(ending.uploaded if ending else {})}
     if kind not in uploaded or not folder:
@@ -274,13 +274,13 @@ def _details(owner: Owner, latest: Sequence[Pod], objects: Snapshot, status: Job
 
 @dataclass
 class StateLog:
-    """The history of a job: each change of its state, or of why it waits, is a `JobState`."""
+    """The history of a job. Each change of its state, or of the reason why it waits, is a `JobState`."""
 
     states: list[JobState] = field(default_factory=list)
     attempt: int = 0
 
     def update(self, look: Look) -> list[JobState]:
-        """All states so far, given the job as it is now."""
+        """All states so far, including the current one."""
         owner, pods, verdict, now = look.owner, look.pods, look.verdict, look.now
         attempt = attempts(owner, pods, look.objects)
         if not self.states:
@@ -296,7 +296,7 @@ class StateLog:
         return list(self.states)
 
     def end(self, state: JobState) -> list[JobState]:
-        """All states of a job that is gone, which ended with ``state``."""
+        """All states of a deleted job, which ended with ``state``."""
         if not self.states or self.states[-1].name != state.name:
             self.states.append(state)
         return list(self.states)
@@ -331,7 +331,7 @@ def _nodes(pods: list[Pod]) -> str:
 
 
 def _since(owner: Owner, pods: list[Pod], verdict: Verdict, name: str) -> float | None:
-    """When the new state began; None: now, as far as anybody knows."""
+    """When the new state began; None if unknown."""
     if name == "Running":
         return max((pod.started for pod in current(pods) if pod.started is not None), default=None)
     if verdict.status.is_final:

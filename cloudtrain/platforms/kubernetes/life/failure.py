@@ -1,4 +1,4 @@
-"""Why a job failed: from what its runtime left, from what Kubernetes reports about its pods, or from its last lines.
+"""Why a job failed, from the reports of its runtime, from the state of its pods, or from its last lines.
 
 https://kubernetes.io/docs/concepts/workloads/pods/disruptions/#pod-disruption-conditions, kubelet 1.29 to 1.37
 """
@@ -23,7 +23,7 @@ RESUMES = "Submit the job again: it resumes from its last checkpoint."
 SIGKILL_CODE = 128 + 9
 SIGTERM_CODE = 128 + signal.SIGTERM
 RESTART_CODE = 75
-"""The exit code of a host that ended because another one did."""
+"""The exit code of a host that ended because another host did."""
 _ECHOES = (RESTART_CODE, SIGTERM_CODE)
 
 _LOW = re.compile(r"The node was low on resource: (?P<resource>[\w-]+)")
@@ -40,7 +40,7 @@ Cause = tuple[FailureClass, str, str, int]
 
 
 def cause_of(pod: Pod) -> FailureReport | None:
-    """Why Kubernetes ended a pod, or could not start it; None if its program ended by itself."""
+    """Why Kubernetes ended a pod, or could not start it; None if its program exited by itself."""
     for kind, message, hint, code in _causes(pod):
         ended = pod.end.ended if pod.end else None
         return FailureReport(kind, message, hint, host=pod.host, exit_code=code, time=ended)
@@ -48,7 +48,7 @@ def cause_of(pod: Pod) -> FailureReport | None:
 
 
 def _causes(pod: Pod) -> Iterator[Cause]:
-    """All causes that fit; the first one counts."""
+    """All causes that match; the first one is used."""
     end, gone, name = pod.end, pod.why_gone, f"pod {pod.name}"
     status = text(pod.found, "status", "message")
     if gone == "Evicted":
@@ -124,7 +124,7 @@ def _evicted(pod: Pod, message: str) -> Cause:
 
 
 def leaders_ending(owner: Owner, pods: Sequence[Pod]) -> Ending | None:
-    """How the job ended, as its leader saw it: from its pod, or, if that is gone, as kept with the owner."""
+    """The leader's report of how the job ended: from its pod or, if that was deleted, from the owner."""
     leader = leader_of(pods)
     if leader and leader.end and leader.end.ending:
         return leader.end.ending
@@ -139,7 +139,7 @@ def given_up(owner: Owner) -> FailureReport | None:
 
 
 def find_failure(owner: Owner, pods: Sequence[Pod], last_lines: LastLines | None = None) -> FailureReport:
-    """Why a job failed, from its current pods. Without ``last_lines``, the report has no output of the script."""
+    """Why a job failed, from its current pods. Without ``last_lines``, the report has no output from the script."""
     if report := given_up(owner):
         return report
     ending = leaders_ending(owner, pods)
@@ -150,15 +150,15 @@ def find_failure(owner: Owner, pods: Sequence[Pod], last_lines: LastLines | None
 
 
 def is_explained(pods: Sequence[Pod]) -> bool:
-    """Whether a pod ended by itself, or through Kubernetes: not because Kubernetes or another pod ended it.
+    """Whether a pod failed by itself, or Kubernetes reports a cause for it: other pods end only as a consequence.
 
-    A follower that fails alone, or is killed, ends the job, and Kubernetes then ends the leader.
+    A single follower that fails or is killed ends the job, and Kubernetes then ends the leader.
     """
     return any(cause_of(pod) or (pod.end and pod.end.code not in (0, SIGKILL_CODE, *_ECHOES)) for pod in pods)
 
 
 def _refined(report: FailureReport, pods: Sequence[Pod]) -> FailureReport:
-    """A report that a host was lost, with what Kubernetes reports about its pod."""
+    """A report that a host was lost, replaced by the cause that Kubernetes reports for its pod."""
     if report.failure_class not in (FailureClass.HOST_LOST, FailureClass.PREEMPTED) or not report.host:
         return report
     pod = next((pod for pod in pods if pod.host == report.host), None)
@@ -167,7 +167,7 @@ def _refined(report: FailureReport, pods: Sequence[Pod]) -> FailureReport:
 
 
 def _from_pods(pods: Sequence[Pod], last_lines: LastLines | None) -> FailureReport | None:
-    """The report of the pod that ended first; that of one that was killed comes before those of its partners."""
+    """The report of the pod that ended first. A pod with a cause from Kubernetes takes precedence over the others."""
     ended = [pod for pod in pods if pod.phase in ("Failed", "Unknown") or (pod.end and pod.end.code)]
     ended.sort(key=_order)
     if cause := next((cause for pod in ended if (cause := cause_of(pod))), None):
@@ -186,7 +186,7 @@ def _order(pod: Pod) -> tuple[bool, float, bool]:
 
 
 def _from_exit(pod: Pod, last_lines: LastLines | None) -> FailureReport:
-    """The report of a container of which only the exit code is known, and what it printed."""
+    """The report of a container with only a known exit code, its message and its output."""
     end = pod.end
     if end is None:
         reported = text(pod.found, "status", "message") or pod.why_gone or "Kubernetes gives no reason"
@@ -201,7 +201,7 @@ def _from_exit(pod: Pod, last_lines: LastLines | None) -> FailureReport:
 
 
 def _from_owner(owner: Owner) -> FailureReport:
-    """The report of a job without pods: what its controller reports."""
+    """The report of a job without pods, from its controller."""
     failed = owner.failed
     reason = text(failed, "reason")
     reported = ": ".join(filter(None, [reason, text(failed, "message")])) or "its controller gives no reason"
@@ -214,7 +214,7 @@ def _from_owner(owner: Owner) -> FailureReport:
 
 
 def time_limit(owner: Owner, why: str = "") -> FailureReport:
-    """The report of a job that Kubernetes ended at its deadline; ``why`` it had not started until then, if so."""
+    """The report of a job that Kubernetes ended at its deadline. ``why``: the reason if it had not started by then."""
     seconds = f" of {owner.deadline} s" if owner.deadline else ""
     message = f"Kubernetes ended the job at its time limit{seconds}"
     hint = f"The limit is the activeDeadlineSeconds of its object. {RESUMES}"
@@ -225,7 +225,7 @@ def time_limit(owner: Owner, why: str = "") -> FailureReport:
 
 
 def deleted(owner: Owner, now: float, *, seen: bool) -> FailureReport:
-    """The report of a job whose main object disappeared. Unless its deletion was ``seen``, it may have ended before."""
+    """The report of a job whose main object was deleted. Unless the deletion was ``seen``, it may have ended before."""
     when_deleted = "while the job lived" if seen else "while no one watched: how the job ended is unknown"
     hint = f"Someone deleted it, with kubectl for example; then all its pods end. {RESUMES}"
     if not seen:

@@ -1,4 +1,4 @@
-"""One job's objects in memory, as long as they are read."""
+"""The objects of one job, kept in memory while they are being read."""
 
 from __future__ import annotations
 
@@ -26,25 +26,25 @@ from cloudtrain.platforms.kubernetes.life.objects import (
 IDLE_SECONDS = 30.0
 """Seconds without a reader after which the watches end."""
 FRESH_SECONDS = 3.0
-"""A list younger than this is as good as a new one."""
+"""A list newer than this replaces a new one."""
 PATIENCE = 300.0
-"""For so long, a server may fail to answer: the last known state is reported meanwhile."""
+"""How long a server may not respond. The last known state is reported meanwhile."""
 REFUSED_PATIENCE = 30.0
-"""The same for a server that refuses what it has allowed before: one that has just started does not know all roles."""
+"""How long a server may deny what it allowed before: just after its start, it has not loaded all roles."""
 MOST_GONE = 1000
-"""Deleted pods that are remembered."""
+"""The maximum number of deleted pods to keep."""
 HICCUP = 3.0
-"""A connection that is lost for fewer seconds is not reported: the next one continues where it broke."""
+"""A connection that is lost for less than this is not reported: the next one continues where it broke."""
 TICK = 5.0
-"""How often the watches look whether this process was paused, in seconds."""
+"""How often the watches check whether this process was paused, in seconds."""
 CATCH_UP = 5.0
-"""For so long, a snapshot waits for the new connections."""
+"""How long a snapshot waits for the new connections."""
 LAG = 0.1
-"""Seconds after which an open watch has brought what happened before."""
+"""Seconds after which an open watch has delivered the changes before it."""
 BEHIND = "the job has ended; the last changes of its pods are on their way"
 
 PAUSE = 15.0
-"""After a pause or a jump of the clock of this number of seconds, connections may be dead: they are replaced."""
+"""After a pause or a clock jump of this many seconds, connections are replaced, because they may be dead."""
 ENDED = ("Complete", "Completed", "Succeeded", "Failed")
 """The conditions of a Job, a JobSet, a TrainJob or an MPIJob that has ended."""
 
@@ -52,10 +52,10 @@ _OF_METADATA = {"managedFields", "kubectl.kubernetes.io/last-applied-configurati
 _OF_PODS = {"env", "envFrom", "volumeMounts", "command", "args", "securityContext"}
 _OF_PODS |= {"volumes", "affinity", "tolerations", "topologySpreadConstraints"}
 _OF_USERS = ("nodeSelector", "labels", "matchLabels")
-"""Mappings whose keys users choose."""
+"""Mappings with keys of the user's choice."""
 DEEPEST = 20
 LONGEST_TEXT = 4096
-"""Characters of a text in an event. Those of Kubernetes have at most 1,024; the API accepts a megabyte."""
+"""The maximum length of a text in an event. Kubernetes' own have up to 1,024 characters; the API accepts a megabyte."""
 _OF_EVENTS = (
     *("type", "reason", "message", "note", "count", "series"),
     *("firstTimestamp", "lastTimestamp", "eventTime", "involvedObject", "regarding"),
@@ -66,8 +66,8 @@ _CHILD = r"(?:-(?:node|launcher|worker)-\d+)"
 class JobWatch:
     """The objects of one job. Threads may share it.
 
-    The first `snapshot` lists: a command that describes a job once needs no more. From the second on they are watched.
-    The watches end after 30 s without a reader, and begin again with the next one.
+    The first `snapshot` lists them, which is enough for a command that describes a job once. From the second one on,
+    they are watched. The watches end after 30 s without a reader, and restart with the next one.
     """
 
     def __init__(self, api: Api, kind: Kind, name: str) -> None:
@@ -81,7 +81,7 @@ class JobWatch:
         self._gone: deque[dict[str, Any]] = deque(maxlen=MOST_GONE)
         self._deleted: dict[str, Any] | None = None
         self._known: dict[str, Any] | None = None
-        """The owner as it was seen last: whose pods are the job's, when it is gone."""
+        """The last known owner, which identifies the job's pods after its deletion."""
         named, ended = f"metadata.name={name}", self._on_deleted_owner
         self._owner = Reflector(api, kind, fields=named, keep=slim, changed=self._on_change, deleted=ended)
         chosen, noted = job_selector(name), self._on_deleted_pod
@@ -100,9 +100,9 @@ class JobWatch:
         self._offset = _clock_offset()
 
     def snapshot(self, *, newest: bool = False) -> Snapshot:
-        """The job's objects now; with ``newest``, from a new list in any case: for what acts on single pods.
+        """The job's objects now; with ``newest``, always from a new list, for callers that act on single pods.
 
-        Raises KubeError if the server does not answer, or has not for five minutes.
+        Raises KubeError if the server does not respond or, once it is watched, has not for five minutes.
         """
         with self._lock:
             self._read_at = time.monotonic()
@@ -119,7 +119,7 @@ class JobWatch:
             return self._build(self._problem())
 
     def known(self) -> Snapshot:
-        """The job's objects as this process knows them; like `snapshot` if it has none. Queries no server."""
+        """The job's objects in memory, without a query. Like `snapshot` if there are none yet."""
         with self._lock:
             return self.snapshot() if self._listed is None else self._build("")
 
@@ -166,7 +166,7 @@ class JobWatch:
         self._listed = time.monotonic()
 
     def _find_workload(self) -> None:
-        """Begin with the Workload of a job that has a queue: its owner may have appeared since."""
+        """Start to track the Workload of a job that has a queue: its owner may have appeared since the last call."""
         owner = self._current_owner()
         if owner is None or self._workload or WORKLOAD.plural in self._unseen:
             return
@@ -188,7 +188,7 @@ class JobWatch:
             workload.start()
 
     def _misses_pods(self) -> bool:
-        """Whether the job has ended, but the last changes of its pods are missing: the watch of them is broken now."""
+        """Whether the job has ended, but the last changes of its pods are missing because their watch is broken."""
         owner, before = self._current_owner(), self._unfinished
         if owner is None or not any(holds(owner, kind) for kind in ENDED):
             self._unfinished = owner
@@ -203,7 +203,7 @@ class JobWatch:
         return False
 
     def _begin(self) -> None:
-        """Watch from now on."""
+        """Start the watches."""
         if self._listed is None or time.monotonic() - self._listed > FRESH_SECONDS:
             self._list()
         self._stop = threading.Event()
@@ -215,7 +215,7 @@ class JobWatch:
         ).start()
 
     def _keep_alive(self, stop: threading.Event) -> None:
-        """End the watches without readers, and replace connections after a pause."""
+        """End the watches when there is no reader, and replace connections after a pause."""
         while not stop.wait(TICK):
             with self._lock:
                 if stop.is_set():
@@ -226,7 +226,7 @@ class JobWatch:
                 self._notice_pause()
 
     def _notice_pause(self) -> None:
-        """If this process or machine has slept since the last look, every watch gets a new connection."""
+        """If this process or machine has been suspended since the last look, reconnect every watch."""
         now, offset = time.monotonic(), _clock_offset()
         has_slept = now - self._ticked > TICK + PAUSE or abs(offset - self._offset) > PAUSE
         self._ticked, self._offset = now, offset
@@ -236,7 +236,7 @@ class JobWatch:
                 reflector.reconnect()
 
     def _catch_up(self) -> None:
-        """After a pause, wait a moment for the changes that it has held back."""
+        """After a pause, wait a moment for the changes that happened in it."""
         self._notice_pause()
         until = self._reconnected + CATCH_UP
         while time.monotonic() < until:
@@ -266,7 +266,7 @@ class JobWatch:
         self._seen.change = self._changes
         owner = owner or self._current_owner()
         self._known = known = owner or self._known
-        # a job of this name that was deleted may have pods that still end
+        # a deleted job of this name may have pods that are still ending
         since = _created(known) if known else ""
         pods = [pod for pod in self._pods.objects() if _created(pod) >= since and is_of(known, pod)]
         workloads = self._workload.objects() if self._workload else []
@@ -315,11 +315,12 @@ def events_of(
 ) -> Iterator[dict[str, Any]]:
     """The events about the objects of the job ``name``.
 
-    An event names its object, and no label. A pod that is gone already is known by its name: ``NAME-INDEX-RANDOM``.
+    An event refers to its object, and has no labels. A pod that no longer exists is recognised by its name:
+    ``NAME-INDEX-RANDOM``.
 
     Args:
-        uids: of all objects of the job that were seen.
-        since: the time at which the job was created, in RFC 3339. Older events are about an earlier job of that name.
+        uids: the uids of all objects of the job that were seen.
+        since: when the job was created, in RFC 3339. Older events are about an earlier job of the same name.
     """
     escaped, began = re.escape(name), parse_time(since) or 0.0
     pod = re.compile(rf"{escaped}(?:{_CHILD}?-\d+-[a-z0-9]{{5}}|-launcher(?:-[a-z0-9]{{5}})?|-worker-\d+)")
@@ -359,7 +360,7 @@ def _without(value: Any, names: Collection[str], depth: int = 0) -> Any:
 
 
 def slim_event(event: dict[str, Any]) -> dict[str, Any]:
-    """The event without who reported it, and without the rest of a text that is longer than Kubernetes' own."""
+    """The event without its source, and with texts cut to `LONGEST_TEXT`."""
     metadata = event.get("metadata") or {}
     small = {
         "metadata": {

@@ -1,4 +1,4 @@
-"""Reads Kubernetes objects, which are dicts as in the API's JSON. What is missing is empty, never an error.
+"""Reads Kubernetes objects, which are dicts as in the API's JSON. A missing field is empty, never an error.
 
 `Owner` is the main object of a job, in its four kinds. Conditions:
 https://kubernetes.io/docs/concepts/workloads/controllers/job/ (1.29 to 1.37), JobSet 0.12, Trainer 2.3,
@@ -21,30 +21,30 @@ Object = Mapping[str, Any]
 _LAST_TIME = LAST_TIME - 86_400
 _TIME_LIMITS = {"DeadlineExceeded", "MaximumExecutionTimeExceeded"}
 _DONE = ("Complete", "Completed", "Succeeded")
-"""The condition of a job that has succeeded, in each kind."""
+"""The conditions of the kinds of main objects for a job that has succeeded."""
 
 
 @dataclass(frozen=True)
 class Snapshot:
-    """A job's objects at one moment. They are shared with the watch: read them only."""
+    """A job's objects at one moment. They are shared with the watch, and must not be modified."""
 
     owner: dict[str, Any] | None
     """The job's main object; None if it has been deleted."""
     pods: tuple[dict[str, Any], ...] = ()
     """In the order in which they were created."""
     events: tuple[dict[str, Any], ...] = ()
-    """Of the owner, its pods and its Workload, the oldest first."""
+    """Events about the owner, its pods and its Workload, oldest first."""
     gone: tuple[dict[str, Any], ...] = ()
-    """The pods that were deleted while they were watched, as they were last: a pod that was evicted, or stopped, is
-    deleted as soon as it has ended."""
+    """The last state of pods that were deleted while they were watched: an evicted or stopped pod is deleted as soon as
+    it has ended."""
     workload: dict[str, Any] | None = None
     """Kueue's Workload of the job, if it has a queue."""
     unseen: Mapping[str, str] = field(default_factory=dict)
-    """Why some of these are missing, by plural: the credentials may not list ``events``."""
+    """By plural: why these objects are missing, for example because the credentials may not list ``events``."""
     problem: str = ""
-    """Why this is not up to date: the server does not answer now."""
+    """Why this may be out of date, for example because the server does not respond."""
     deleted: dict[str, Any] | None = None
-    """The main object as it was last, if it was deleted while it was watched."""
+    """The last state of the main object, if it was deleted while it was watched."""
 
 
 def part(found: Object | None, *path: str) -> Any:
@@ -82,7 +82,7 @@ def uid_of(found: Object | None) -> str:
 
 
 def is_of(owner: Object | None, pod: Object) -> bool:
-    """Whether a controller has made a pod for this main object, or for its child Job: anyone may copy its labels."""
+    """Whether a controller created a pod for this main object or its child Job. Labels do not prove that."""
     made_for = [(text(one, "uid"), text(one, "name")) for one in items(pod, "metadata", "ownerReferences")]
     return owner is None or any(
         uid == uid_of(owner) or name.startswith(f"{name_of(owner)}-") for uid, name in made_for
@@ -116,7 +116,7 @@ def when(found: Object | None, *path: str) -> float | None:
 def parse_time(value: str) -> float | None:
     """``2026-11-23T02:47:12Z``, or with microseconds, in seconds since the epoch.
 
-    None for a time that no clock of any time zone shows: annotations are what users write.
+    None for a time that does not exist in every time zone: users may write anything in annotations.
     """
     with contextlib.suppress(ValueError):
         moment = datetime.fromisoformat(value.replace("Z", "+00:00"))
@@ -141,18 +141,18 @@ def _first_time(event: Object, *paths: tuple[str, ...]) -> float:
 
 
 def event_time(event: Object) -> float:
-    """When an event happened last; 0 if it has no time."""
+    """When an event last occurred; 0 if it has no time."""
     last = ("series", "lastObservedTime"), ("lastTimestamp",), ("eventTime",), ("firstTimestamp",)
     return _first_time(event, *last, ("metadata", "creationTimestamp"))
 
 
 def first_event_time(event: Object) -> float:
-    """When an event happened for the first time; 0 if it has no time."""
+    """When an event first occurred; 0 if it has no time."""
     return _first_time(event, ("firstTimestamp",), ("eventTime",)) or event_time(event)
 
 
 class EventIndex:
-    """Events by what they are about; the events are given in the order in which they happened."""
+    """Events by the object that they are about. They are given in chronological order."""
 
     def __init__(self, events: Iterable[Object]) -> None:
         self._by_uid: dict[str, list[Object]] = {}
@@ -160,11 +160,11 @@ class EventIndex:
         for event in events:
             about = part(event, "involvedObject")
             uid, name = text(about, "uid"), text(about, "name")
-            # a tool that reports events may leave out the uid
+            # a tool that reports events may omit the uid
             (self._by_uid.setdefault(uid, []) if uid else self._by_name.setdefault(name, [])).append(event)
 
     def about(self, found: Object) -> list[Object]:
-        """The events about one object, in the order in which they happened."""
+        """The events about one object, in chronological order."""
         return [*self._by_uid.get(uid_of(found), ()), *self._by_name.get(name_of(found), ())]
 
 
@@ -197,23 +197,23 @@ class Owner:
 
     @property
     def stopped_at(self) -> float | None:
-        """When a user has stopped it; None if no one has."""
+        """When a user stopped it; None if no user has."""
         reported = annotation(self.found, STOPPED)
         return parse_time(reported) or self.created if reported else None
 
     @property
     def complete(self) -> Object | None:
-        """The condition that it has succeeded."""
+        """The condition of its success, if it holds."""
         return next((found for kind in _DONE if (found := holds(self.found, kind))), None)
 
     @property
     def failed(self) -> Object | None:
-        """The condition that it has failed; of a Job, also once it is about to."""
+        """The condition of its failure, if it holds. A Job has one before its pods have ended."""
         return holds(self.found, "Failed") or holds(self.found, "FailureTarget")
 
     @property
     def is_failing(self) -> bool:
-        """Whether it has failed, but its pods have not ended yet."""
+        """Whether it has failed, but its pods may not have ended yet."""
         return not holds(self.found, "Failed") and bool(holds(self.found, "FailureTarget"))
 
     @property
@@ -228,7 +228,7 @@ class Owner:
 
     @property
     def deadline(self) -> int:
-        """Seconds that the job may take; 0 if it has no limit."""
+        """The time limit of the job in seconds; 0 if it has none."""
         return number(self._policy, "activeDeadlineSeconds")
 
     @property
@@ -242,7 +242,7 @@ class Owner:
 
     @property
     def started(self) -> float | None:
-        """When its controller started it, for the last time."""
+        """When its controller last started it."""
         return when(self.found, "status", "startTime")
 
     @property
@@ -259,7 +259,7 @@ class Owner:
         return sum(pods.count for pods in pod_sets(self.found))
 
     def restarts(self) -> int:
-        """How often its controller reports that it restarted the pods; the pods may show more."""
+        """The number of restarts that its controller reports. The pods may show more."""
         if self.kind in ("JobSet", "TrainJob"):
             return number(self.found, "status", "restarts")
         if self.kind == "MPIJob" or self.stopped_at is not None or self.reached_deadline:
@@ -290,7 +290,7 @@ class PodSet:
 
 
 def pod_sets(main: Object) -> Iterator[PodSet]:
-    """The pods of a main object of any kind: what leads, if that differs, and then the rest."""
+    """The pods of a main object of any kind. Pods that lead, if they have their own template, come first."""
     spec, kind = part(main, "spec"), text(main, "kind")
     if kind == "JobSet":
         for one in items(spec, "replicatedJobs"):
@@ -300,7 +300,7 @@ def pod_sets(main: Object) -> Iterator[PodSet]:
         for name in ("Launcher", "Worker"):
             if replicas := part(spec, "mpiReplicaSpecs", name):
                 yield PodSet(number(replicas, "replicas") or 1, part(replicas, "template"))
-    elif kind == "TrainJob":  # the fields of the trainer, and those of our patch of its runtime
+    elif kind == "TrainJob":  # from the fields of the trainer, and our patch of its runtime
         patch = next(iter(items(spec, "runtimePatches")), {})
         jobs = items(patch, "trainingRuntimeSpec", "template", "spec", "replicatedJobs")
         template = part(next(iter(jobs), {}), "template", "spec", "template")

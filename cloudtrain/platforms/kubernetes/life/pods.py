@@ -1,4 +1,4 @@
-"""The pods of a job, each as the host that it is."""
+"""The pods of a job. Each is one host."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from cloudtrain.platforms.kubernetes.life.objects import (
 
 INDEX = "batch.kubernetes.io/job-completion-index"
 _BETWEEN = {"PodInitializing", "ContainerCreating"}
-"""Reasons of a container that waits for others, or for its turn."""
+"""The reasons of a container that waits for other containers of its pod, or is being created."""
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,7 @@ class PodEnd:
 
 @dataclass(frozen=True)
 class Waiting:
-    """Why a container waits; all empty if none does."""
+    """Why a container waits; all fields are empty if none does."""
 
     reason: str = ""
     message: str = ""
@@ -59,17 +59,17 @@ class Pod:
     found: Object
     name: str
     host: str
-    """As the runtime calls it: the host name of the pod."""
+    """The name of the host for the runtime: the host name of the pod."""
     is_leader: bool
     created: float
     is_gone: bool = False
-    """Whether it was deleted, and has ended."""
+    """Whether its object was deleted."""
 
     @classmethod
     def of(cls, found: Object, leader: str = "", *, is_gone: bool = False) -> Pod:
         """
         Args:
-            leader: the host that leads; if it is not known, the first index does.
+            leader: the name of the leader; if empty, the pod with index 0 leads.
         """
         host = _host(found)
         is_leader = host == leader if leader else _index(found) == 0
@@ -100,7 +100,7 @@ class Pod:
 
     @property
     def is_deleted(self) -> bool:
-        """Whether it was deleted; it may still run, within its grace."""
+        """Whether its deletion has begun. It may still run, within its grace."""
         return bool(text(self.found, "metadata", "deletionTimestamp"))
 
     @property
@@ -114,30 +114,30 @@ class Pod:
 
     @property
     def has_log(self) -> bool:
-        """Whether that container has started, now or before a restart."""
+        """Whether that container has started, currently or before a restart."""
         state, last = part(self.status, "state"), part(self.status, "lastState")
         return "running" in state or "terminated" in state or "terminated" in last
 
     @property
     def log_has_ended(self) -> bool:
-        """Whether its log grows no more: a container that is restarted in its pod continues the same log."""
+        """Whether its log is complete. A container that is restarted in its pod continues the same log."""
         is_restarted = text(self.found, "spec", "restartPolicy") != "Never"
         return self.is_over or ("terminated" in part(self.status, "state") and not is_restarted)
 
     @property
     def restarts(self) -> int:
-        """How often the kubelet has started the container again."""
+        """How often the kubelet has restarted the container."""
         return number(self.status, "restartCount")
 
     @cached_property
     def status(self) -> Object:
-        """The status of the container that runs the job; empty before the kubelet has seen the pod."""
+        """The status of the container that runs the job; empty until the kubelet reports it."""
         statuses = items(self.found, "status", "containerStatuses")
         return next((one for one in statuses if one.get("name") == self.container), {})
 
     @cached_property
     def end(self) -> PodEnd | None:
-        """How its container ended; None if it did not, or that is not known."""
+        """How its container ended; None if it has not ended, or that is unknown."""
         found = part(self.status, "state", "terminated") or part(self.status, "lastState", "terminated")
         if not found:
             return None
@@ -153,7 +153,7 @@ class Pod:
 
     @property
     def disruption(self) -> Object | None:
-        """The condition that names what took the pod away; None if no one did."""
+        """The condition with the cause of the pod's disruption; None if it was not disrupted."""
         return holds(self.found, "DisruptionTarget")
 
     @property
@@ -163,7 +163,7 @@ class Pod:
 
     @property
     def waiting(self) -> Waiting:
-        """Why a container of the pod waits. One that waits for others to start comes last."""
+        """Why a container of the pod waits. A container that waits only for others has the lowest priority."""
         init = items(self.found, "status", "initContainerStatuses")
         found = [
             Waiting(text(state, "reason"), text(state, "message"), text(one, "name"), text(one, "image"))
@@ -174,13 +174,13 @@ class Pod:
 
     @cached_property
     def _container(self) -> Object:
-        """The first one, unless others were put before it: sidecars of a service mesh, for example."""
+        """The container that runs the job. A service mesh may insert its sidecar before it."""
         containers = items(self.found, "spec", "containers")
         ours = (one for one in containers if one.get("name") == CONTAINER)
         return next(ours, containers[0] if containers else {})
 
     def state(self) -> str:
-        """The state of the pod, briefly: ``Running``, ``ImagePullBackOff``, ``OOMKilled``."""
+        """The state of the pod in short form: ``Running``, ``ImagePullBackOff``, ``OOMKilled``."""
         if self.is_over:
             end = self.end
             if self.why_gone:
@@ -196,7 +196,7 @@ class Pod:
 
 
 def _host(found: Object) -> str:
-    """The host name of the pod; without one, its name, less what the API server has appended to make it unique."""
+    """The host name of the pod; without one, its name, less the suffix with which the API server made it unique."""
     hostname, generated = text(found, "spec", "hostname"), text(found, "metadata", "generateName")
     return hostname or (generated.rstrip("-") if generated else name_of(found))
 
@@ -207,7 +207,7 @@ def _index(found: Object) -> int | None:
 
 
 def read_ending(message: str) -> Ending | None:
-    """The ending in a termination message; None if it is something else, or damaged."""
+    """The ending in a termination message; None if the message is something else, or damaged."""
     with contextlib.suppress(ValueError):
         return Ending.from_json(message)
     return None
@@ -220,22 +220,22 @@ def by_host(name: str) -> tuple[object, ...]:
 
 
 def all_pods(found: Iterable[Object], leader: str = "", gone: Iterable[Object] = ()) -> list[Pod]:
-    """All pods, the leader's first, then by host; of each host, the oldest first. ``gone``: those that were deleted."""
+    """All pods: first the leader's, then by host, and for each host oldest first. ``gone``: the deleted pods."""
     pods = [Pod.of(one, leader) for one in found]
     pods += [Pod.of(one, leader, is_gone=True) for one in gone]
     return sorted(pods, key=lambda pod: (not pod.is_leader, by_host(pod.host), pod.created, pod.name))
 
 
 def newest(pods: Iterable[Pod]) -> list[Pod]:
-    """The newest pod of each host, also if it is gone: those of the last attempt."""
+    """The newest pod of each host, even if it was deleted: the pods of the last attempt."""
     return list({pod.host: pod for pod in pods}.values())
 
 
 def current(pods: Iterable[Pod]) -> list[Pod]:
-    """The newest pod of each host that has one now."""
+    """The newest existing pod of each host."""
     return newest(pod for pod in pods if not pod.is_gone)
 
 
 def leader_of(pods: Iterable[Pod]) -> Pod | None:
-    """The newest pod of the leader, also if it is gone; None if it had none."""
+    """The newest pod of the leader, even if it was deleted; None if there was none."""
     return next((pod for pod in newest(pods) if pod.is_leader), None)

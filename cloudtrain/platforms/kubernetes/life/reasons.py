@@ -1,6 +1,6 @@
-"""The messages of schedulers, autoscalers, kubelets, registries, the API server and Kueue, as sentences.
+"""Turns messages of schedulers, autoscalers, kubelets, registries, the API server and Kueue into sentences.
 
-Tables of patterns, with one engine. The texts are those of Kubernetes 1.20 to 1.37, Volcano, the cluster autoscaler,
+One engine matches tables of patterns. The texts are those of Kubernetes 1.20 to 1.37, Volcano, the cluster autoscaler,
 Karpenter, and Kueue 0.6 to 0.18 (``kueue.x-k8s.io``, v1beta1 and v1beta2).
 """
 
@@ -31,10 +31,10 @@ from cloudtrain.platforms.kubernetes.life.objects import (
 )
 
 NETWORK_SECONDS = 1800.0
-"""How long an error may last that may heal, but usually does not: see `CONFIGURATION_SECONDS`."""
+"""How long an error may last that can resolve itself, but usually does not: see `CONFIGURATION_SECONDS`."""
 
 
-# images: what the kubelet and the registry report
+# images: reports of the kubelet and the registry
 
 PULL_ERRORS = {"ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull"}
 PULL_ERRORS |= {"RegistryUnavailable", "SignatureValidationFailed", "ImageInspectError"}
@@ -118,7 +118,7 @@ _IMAGE_STATES: Mapping[str, tuple[str, str, float]] = {
 
 
 def registry_words(message: str) -> str:
-    """The answer of the registry: the message of the kubelet without the names of the layers that passed it on.
+    """The registry's response: the kubelet's message without the prefixes of the layers in between.
 
     >>> registry_words('rpc error: code = NotFound desc = failed to pull and unpack image "docker.io/a/b:c": not found')
     'not found'
@@ -130,7 +130,7 @@ def registry_words(message: str) -> str:
 
 
 def why_no_image(reason: str, message: str, image: str) -> Why:
-    """The sentence for a container that waits for its image: from its state (``ErrImagePull``) and its message."""
+    """The sentence for a container that waits for its image, from its state (``ErrImagePull``) and its message."""
     words = registry_words(message)
     if reason in _IMAGE_STATES:
         sentence, advice, patience = _IMAGE_STATES[reason]
@@ -183,7 +183,7 @@ def why_no_container(message: str) -> Why:
     return first_match(_CONTAINERS, message.strip()) or unknown
 
 
-# pods that the API server refuses
+# pods that the API server rejects
 
 CREATE_ERRORS = {"FailedCreate", "JobCreationFailed", "HeadlessServiceCreationFailed", "MPIJobFailed"}
 """Reasons of events of controllers that could not create a pod."""
@@ -281,7 +281,7 @@ _SCHEDULERS: Rules = (
 
 
 def why_unscheduled(message: str) -> Why:
-    """The sentence for the message of a scheduler: of the condition PodScheduled, or an event FailedScheduling.
+    """The sentence for a scheduler's message, from the condition PodScheduled or an event FailedScheduling.
 
     >>> why_unscheduled("0/3 nodes are available: 3 Insufficient nvidia.com/gpu.").sentence
     '0/3 nodes have enough free nvidia.com/gpu'
@@ -316,9 +316,9 @@ def _phrase(count: int, why: str) -> str:
 
 
 def _node_advice(reasons: Sequence[str], preemption: str) -> str:
-    """The remedy for the first reason that the user can do something about.
+    """Advice for the first reason that the user can act on.
 
-    ``preemption`` is the scheduler's message about pods that could give way: none can where a node is too small.
+    ``preemption`` is the scheduler's message about pods that could be preempted: that does not help on small nodes.
     """
     for why in reasons:
         known = next((advice for prefix, _, advice in _NODE_REASONS if why.startswith(prefix)), "")
@@ -384,12 +384,12 @@ def queue_of(workload: Object) -> str:
 
 
 def is_active(workload: Object) -> bool:
-    """Whether Kueue may start the job: it is not deactivated."""
+    """Whether Kueue may start the job, because it is not deactivated."""
     return part(workload, "spec", "active") is not False
 
 
 def why_queued(workload: Object | None, queue: str) -> Why:
-    """Why Kueue has not started a job: its object for the job, if there is one yet, and the name in the job's label."""
+    """Why Kueue has not started a job, from its Workload, if that exists, and the queue in the job's label."""
     if workload is None:
         return Why(
             f"Kueue has not taken it into the queue {queue} yet",
@@ -441,7 +441,7 @@ def _no_quota(reported: str, reason: str, queue: str) -> Why:
 
 
 def _checks(workload: Object) -> Why:
-    """Why a job with quota is not admitted: checks of the cluster, such as nodes that are being provisioned."""
+    """Why a job with quota is not admitted: it waits for admission checks, such as the provisioning of nodes."""
     waiting = [one for one in items(workload, "status", "admissionChecks") if one.get("state") != "Ready"]
     if not waiting:
         return Why("Kueue has reserved quota for it, and starts it")
@@ -451,7 +451,7 @@ def _checks(workload: Object) -> Why:
 
 
 def _evicted(workload: Object) -> Why:
-    """Why Kueue took back the quota of a job that had started; it is in the queue again."""
+    """Why Kueue took back the quota of a job that had started, and requeued it."""
     evicted, preempted = holds(workload, "Evicted"), holds(workload, "Preempted")
     reason, reported = text(evicted, "reason"), text(evicted, "message").rstrip(".")
     sentence, advice = _EVICTIONS.get(reason, (f"Kueue took back its quota ({reported or reason})", _RESUMES))
@@ -462,7 +462,7 @@ def _evicted(workload: Object) -> Why:
 
 
 def deactivated(workload: Object) -> Why:
-    """Why a job will not restart unless someone activates it."""
+    """Why a job does not restart until a user activates it."""
     reported = text(holds(workload, "Evicted"), "message")
     why = reported.partition(" due to ")[2].rstrip(".")
     again = (

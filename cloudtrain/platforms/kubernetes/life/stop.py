@@ -35,19 +35,19 @@ from cloudtrain.platforms.kubernetes.life.objects import (
 from cloudtrain.platforms.kubernetes.life.pods import Pod
 
 SOONEST = 1
-"""Seconds: the shortest time limit that Kubernetes accepts."""
+"""The shortest time limit that Kubernetes accepts, in seconds."""
 INSIST_SECONDS = 20.0
-"""After so long, a job whose pods still run is suspended: its operator may have made new ones at the same moment."""
+"""How long pods of a stopped job may run until it is suspended: its operator may have created new ones meanwhile."""
 TOO_MANY_REQUESTS = 429
 
 _DEADLINE: Mapping[str, Any] = {"activeDeadlineSeconds": SOONEST}
 
 
 def stop_patch(owner: Object, note: Mapping[str, str], *, suspend: bool) -> dict[str, Any]:
-    """The patch of a main object that is to end. Kubernetes refuses it for any other object of the name.
+    """The patch that ends a main object. Kubernetes rejects it for another object of the same name.
 
-    A Job gets a time limit that is over: it is then finished, and its TTL begins. With ``suspend``, the object is
-    suspended instead. ``note`` are annotations to add.
+    A Job gets a time limit that it has already exceeded, so that it finishes, and its TTL begins. With ``suspend``, the
+    object is suspended instead. ``note`` are annotations to add.
     """
     found = Owner(owner)
     patch: dict[str, Any] = {"metadata": {"uid": uid_of(owner), "annotations": dict(note)}}
@@ -61,7 +61,8 @@ def stop_patch(owner: Object, note: Mapping[str, str], *, suspend: bool) -> dict
 def child_jobs(owner: Object) -> list[str]:
     """The names of the Jobs whose failure, at their time limit, ends a JobSet.
 
-    Not that of an MPIJob: its workers would restart in their pods, until its operator removes them.
+    The Job of an MPIJob is not among them: the MPIJob's workers would restart in their pods until its operator removes
+    them.
     """
     found = Owner(owner)
     if found.kind != "JobSet":
@@ -74,7 +75,7 @@ def child_jobs(owner: Object) -> list[str]:
 
 
 def stop(api: Api, kind: Kind, objects: Snapshot, *, now: float | None = None) -> None:
-    """Stop a job. Does nothing more if it has ended, or has been stopped. One that was never released is deleted.
+    """Stop a job, unless it has ended. A job that was never released is deleted. May be repeated.
 
     Raises PlatformError if the cluster refuses it.
     """
@@ -91,7 +92,7 @@ def stop(api: Api, kind: Kind, objects: Snapshot, *, now: float | None = None) -
 
 
 def insist(api: Api, kind: Kind, objects: Snapshot, pods: Sequence[Pod], now: float) -> None:
-    """Suspend a job that was stopped, and has current pods nevertheless. Raises PlatformError."""
+    """Suspend a stopped job that still has active pods. Raises PlatformError."""
     owner = Owner(objects.owner or {})
     since = owner.stopped_at
     remain = any(not pod.is_over and not pod.is_deleted for pod in pods)
@@ -100,7 +101,7 @@ def insist(api: Api, kind: Kind, objects: Snapshot, pods: Sequence[Pod], now: fl
 
 
 def end(api: Api, kind: Kind, owner: Object, workload: Object | None, note: Mapping[str, str]) -> None:
-    """End a job's pods, and note why in its annotations.
+    """End a job's pods, and record the reason in its annotations.
 
     Raises PlatformError if the cluster refuses it.
     """
@@ -117,17 +118,17 @@ def end(api: Api, kind: Kind, owner: Object, workload: Object | None, note: Mapp
     _patch(api, kind, owner, stop_patch(owner, note, suspend=False))
     for job in jobs:
         patch = {"metadata": {"uid": uid_of(job)}, "spec": dict(_DEADLINE)}
-        with contextlib.suppress(KubeNotFound, KubeConflict):  # its operator has replaced it
+        with contextlib.suppress(KubeNotFound, KubeConflict):  # its operator has replaced the Job
             api.patch(JOB, name_of(job), patch)
 
 
 def _suspend(api: Api, kind: Kind, owner: Object, workload: Object | None, note: Mapping[str, str]) -> None:
     if workload is not None:
-        _deactivate(api, workload)  # else Kueue would start it again
+        _deactivate(api, workload)  # else Kueue would restart it
     found = _patch(api, kind, owner, stop_patch(owner, note, suspend=True))
     if found is None or workload is not None or not Owner(owner).queue:
         return
-    if served := api.served(WORKLOAD):  # Kueue may just have made one
+    if served := api.served(WORKLOAD):  # Kueue may just have created one
         for made in api.list(served, labels=f"{WORKLOAD_LABEL}={uid_of(found)}")[0]:
             _deactivate(api, made)
 
@@ -146,7 +147,7 @@ def _patch(api: Api, kind: Kind, owner: Object, patch: Mapping[str, Any]) -> Obj
 
 
 def replaced(name: str) -> PlatformError:
-    """The error for a job of which only the name is left."""
+    """The error for a job that another one of the same name has replaced."""
     return PlatformError(
         f"job {name} was replaced by another one of the same name, which is left alone",
         hint=f"See that one with: cloudtrain describe {name}. To end it, delete it with kubectl.",
@@ -154,7 +155,7 @@ def replaced(name: str) -> PlatformError:
 
 
 def _deactivate(api: Api, workload: Object) -> None:
-    """Keep Kueue from starting a job again. Raises PlatformError."""
+    """Prevent Kueue from restarting a job. Raises PlatformError."""
     if part(workload, "spec", "active") is not False:
         with contextlib.suppress(KubeNotFound):
             patch = {"metadata": {"uid": uid_of(workload)}, "spec": {"active": False}}
@@ -162,7 +163,7 @@ def _deactivate(api: Api, workload: Object) -> None:
 
 
 def preempt(api: Api, name: str, pods: Sequence[Pod]) -> None:
-    """Evict the current pods of a job, as the maintenance of a node does. The job's controller restarts them.
+    """Evict the current pods of a job, as the maintenance of nodes does. The job's controller restarts them.
 
     Raises:
         PlatformError: none of them runs, or a PodDisruptionBudget protects them.
@@ -188,7 +189,7 @@ def request_stacks(api: Api, name: str, pods: Sequence[Pod], *, native: bool) ->
     """Signal the runtime of the leader, which is the first process of its container.
 
     Raises:
-        PlatformError: it does not run, or no command may run in its pod.
+        PlatformError: it does not run, or the user may not run commands in its pod.
     """
     leader = next((pod for pod in pods if pod.is_leader and pod.is_running and not pod.is_deleted), None)
     if leader is None:

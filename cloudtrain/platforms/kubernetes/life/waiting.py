@@ -1,4 +1,4 @@
-"""Why a job waits: the most important reason of all its pods, or why it has none."""
+"""Why a job waits: the most important reason among its pods, or the reason why it has none."""
 
 from __future__ import annotations
 
@@ -64,18 +64,18 @@ _CONTAINER_ERRORS = {"CreateContainerConfigError", "CreateContainerError", "RunC
 _CONTAINER_ERRORS |= {"CrashLoopBackOff", "CreatePodSandboxError"}
 
 DECISION_SECONDS = 5.0
-"""The time in which the controller of a job reports that it has failed, after its pods have."""
+"""How long the controller of a job may take to report the job's failure after its pods have failed."""
 SUBMISSION_SECONDS = 60.0
-"""For this long, a job that was not released may still be being submitted."""
+"""How long the submission of an unreleased job may take until it counts as interrupted."""
 STUCK_SECONDS = 60.0
-"""The kubelet may need this long to stop a pod after its grace period."""
+"""How long the kubelet may take to stop a pod after its grace period."""
 
 
 def why_waiting(objects: Snapshot, pods: Sequence[Pod], now: float, spares: int = 0) -> Why | None:
     """Why a job does not run; None if all its current pods run, or have ended.
 
     Args:
-        spares: so many of its pods may wait, but not the leader's.
+        spares: how many of its pods may wait. The leader's may not.
     """
     owner = Owner(objects.owner or {})
     if owner.is_suspended and not any(pod.is_running for pod in pods):
@@ -97,7 +97,7 @@ def why_waiting(objects: Snapshot, pods: Sequence[Pod], now: float, spares: int 
 
 
 def why_stuck(pods: Sequence[Pod], now: float) -> Why | None:
-    """Why a pod that was deleted does not end; None if all do."""
+    """Why a deleted pod does not end; None if there is no such pod."""
     if stuck := next((pod for pod in pods if _is_stuck(pod, now)), None):
         return Why(
             f"pod {stuck.name} was deleted, but its node {stuck.node} does not report that it has ended",
@@ -109,18 +109,18 @@ def why_stuck(pods: Sequence[Pod], now: float) -> Why | None:
 
 
 def _is_stuck(pod: Pod, now: float) -> bool:
-    """Whether a pod has not ended long after its grace period: with a failure policy, it is not replaced before."""
-    end_by = when(pod.found, "metadata", "deletionTimestamp")  # the grace period is in it
+    """Whether a pod has not ended long after its grace period. With a failure policy, it is replaced only then."""
+    end_by = when(pod.found, "metadata", "deletionTimestamp")  # it includes the grace period
     return bool(pod.node) and not pod.is_over and end_by is not None and now - end_by > STUCK_SECONDS
 
 
 def _rank(why: Why) -> tuple[bool, bool]:
-    """Errors first; what happens in every start last."""
+    """Errors first; reasons that occur at every start last."""
     return not why.is_error, why.sentence.startswith("its container") or not why.sentence
 
 
 def _pauses(pods: Sequence[Pod], now: float) -> Why | None:
-    """Why none of the pods of a job runs, though it has not failed."""
+    """Why no pod of a job runs, although the job has not failed."""
     if not all(pod.is_over for pod in pods) or not any(pod.phase == "Failed" for pod in pods):
         return None
     last = max((pod.end.ended for pod in pods if pod.end and pod.end.ended), default=None)
@@ -173,8 +173,8 @@ def _uncreated(owner: Owner, events: Sequence[Object], pods: Sequence[Pod], now:
 
 
 def _began(event: Object) -> float:
-    """When what an event reports began. No pod confirms it, and everyone who may create events can write its times;
-    when it was created is what the API server reports."""
+    """When the problem in an event began. No pod confirms it, and the event's own times may be forged, so it began at
+    the earliest when the API server created the event."""
     return max(first_event_time(event), when(event, "metadata", "creationTimestamp") or 0.0)
 
 
@@ -207,7 +207,7 @@ def _last(events: Sequence[Object], *reasons: str) -> str:
 
 
 def _no_image(pod: Pod, waiting: Waiting, about: Sequence[Object], since: float) -> Why:
-    """Why the image is missing. Before 1.32, the state of a container that backs off does not repeat the cause."""
+    """Why the image is missing. Before 1.32, the state of a container that backs off does not include the cause."""
     image, message = waiting.image or pod.image, waiting.message
     failures = [
         one
@@ -215,7 +215,7 @@ def _no_image(pod: Pod, waiting: Waiting, about: Sequence[Object], since: float)
         if text(one, "reason") in ("InspectFailed", "ErrImageNeverPull")
         or (text(one, "reason") == "Failed" and text(one, "message").startswith("Failed to pull image"))
     ]
-    # while a node pulls it again, the state still shows how it failed before
+    # while a node retries the pull, the state still shows the previous failure
     pulled_at = max((event_time(one) for one in about if text(one, "reason") == "Pulling"), default=0.0)
     if failures and pulled_at > max(map(event_time, failures)):
         return Why(f"node {pod.node} pulls image {image} again", since=pulled_at)
@@ -226,11 +226,11 @@ def _no_image(pod: Pod, waiting: Waiting, about: Sequence[Object], since: float)
 
 
 def _starting(pod: Pod, waiting: Waiting, about: Sequence[Object], since: float) -> Why:
-    """Why a pod that has a node has not started: its volumes, its network, its image."""
+    """Why a pod with a node has not started: its volumes, its network or its image."""
     errors = [
         one for one in about if text(one, "type") == "Warning" and text(one, "reason") not in _NO_START_ERRORS
     ]
-    # a pod is often faster than its ConfigMaps: once the image is pulled, its volumes are mounted
+    # a pod often starts before its ConfigMaps exist; once the image is being pulled, its volumes are mounted
     steps = [event_time(one) for one in about if text(one, "reason") in ("Pulling", "Pulled", "Created")]
     if errors and max(steps, default=0.0) < event_time(errors[-1]):
         return _start_error(errors[-1], label(pod.found, JOB), since)
@@ -251,7 +251,7 @@ def _start_error(event: Object, job: str, since: float) -> Why:
     elif reason not in _MOUNT_ERRORS:
         why = Why(f"Kubernetes reports {reason}: {message}")
     elif missing and missing["name"] in (job, f"{job}-runtime"):
-        # the main object is created first, and its pods may be faster than the objects that it owns
+        # the main object is created first, and its pods may start before the objects that it owns exist
         kind = "Secret" if missing["kind"].lower() == "secret" else "ConfigMap"
         why = Why(
             f"its files, in the {kind} {missing['name']}, are being created",

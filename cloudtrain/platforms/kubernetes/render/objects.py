@@ -1,4 +1,4 @@
-"""The objects that a job owns, and the names and settings in them. Its Secret is made at submission."""
+"""The objects that a job owns, with their names and settings. Its Secret is created at submission."""
 
 from __future__ import annotations
 
@@ -29,31 +29,31 @@ from cloudtrain.platforms.kubernetes.options import KubernetesOptions
 from cloudtrain.spec import TrainingJob
 
 LEADER_PORT = 7778
-"""Where the leader listens for the other hosts."""
+"""The port on which the leader listens for the other hosts."""
 NODE_PORTS = range(20_000, 30_000)
-"""The same in the network of a node, where jobs share the ports: by the job's name. Services have those above."""
+"""The ports in the network of a node, which jobs share: the job's name selects one. Services use the ports above."""
 RESTART_EXIT_CODE = 75
-"""EX_TEMPFAIL: how a host ends that has to be restarted through no fault of the script."""
+"""EX_TEMPFAIL: the exit code of a host that must be restarted, but not because of the script."""
 
 LONGEST = 63
-"""The characters of a name, which is a label of DNS."""
+"""The maximum length of a name, which is a DNS label."""
 LONGEST_BASE = 24
-"""So much of a generated name can be chosen: a time, random characters, and the suffixes of pods follow."""
+"""The maximum length of the chosen part of a generated name: a time, random characters and pod suffixes follow."""
 _LABEL = re.compile(r"[a-z]([-a-z0-9]*[a-z0-9])?")
 
 
 @dataclass(frozen=True)
 class HostNames:
-    """The host names of the pods, in the order of the hosts. The first leads."""
+    """The host names of the pods, in the order of the hosts. The first host is the leader."""
 
     names: tuple[str, ...]
     service: str
     """The headless Service that publishes them: ``HOST.SERVICE`` in DNS."""
     leader: str = ""
-    """Where the others find the first host; empty: ``HOST.SERVICE``."""
+    """The address of the first host for the others; empty: ``HOST.SERVICE``."""
 
     def rendezvous(self, *, host_network: bool) -> str:
-        """Where the leader listens."""
+        """The address and the port of the leader."""
         digest = zlib.crc32(self.names[0].encode())
         port = NODE_PORTS[digest % len(NODE_PORTS)] if host_network else LEADER_PORT
         return f"{self.leader or f'{self.names[0]}.{self.service}'}:{port}"
@@ -61,7 +61,7 @@ class HostNames:
 
 @dataclass(frozen=True)
 class Parts:
-    """A job, with everything about it that does not depend on the kind of its main object."""
+    """A job, with all values that do not depend on the kind of its main object."""
 
     name: str
     job: TrainingJob
@@ -71,7 +71,7 @@ class Parts:
     settings: Settings
     runtime_sha256: str
     by_url: bool
-    """Whether pods download the source and the runtime from URLs in the Secret; they are in ConfigMaps otherwise."""
+    """Whether pods download the source and the runtime from URLs in the Secret. Otherwise these are in ConfigMaps."""
 
     @property
     def summary(self) -> Mapping[str, object]:
@@ -91,16 +91,16 @@ class Parts:
 
 
 def refuse_if(is_wrong: object, message: str, hint: str) -> None:
-    """Raises InvalidJob."""
+    """Raises InvalidJob if ``is_wrong``."""
     if is_wrong:
         raise InvalidJob(message, hint=hint)
 
 
 def name_of(job: TrainingJob, longest_suffix: str = "") -> str:
-    """The job's name. Raises InvalidJob if it cannot be that of its Service and of its pods.
+    """The job's name. Raises InvalidJob if its Service and its pods cannot have the name.
 
     Args:
-        longest_suffix: what the longest name of a pod adds to the job's name, such as ``-15``.
+        longest_suffix: the suffix that the longest name of a pod adds to the job's name, such as ``-15``.
     """
     name, most = job.job_name, LONGEST - len(longest_suffix)
     assert name, "a job is named before it is rendered"
@@ -146,8 +146,8 @@ def service(parts: Parts, name: str = "", labels: Mapping[str, str] | None = Non
     """A headless Service, which publishes the addresses of pods from their start to their end.
 
     Args:
-        name: by default, that under which every pod has a name.
-        labels: of the pods, if they are not all.
+        name: by default, the name of the Service that publishes all pods.
+        labels: additional labels that select some of the pods.
     """
     selector = {JOB: parts.name, **(labels or {})}
     spec = {"clusterIP": "None", "publishNotReadyAddresses": True, "selector": selector}
@@ -155,7 +155,7 @@ def service(parts: Parts, name: str = "", labels: Mapping[str, str] | None = Non
 
 
 def documents(parts: Parts) -> dict[str, str]:
-    """The documents of the contract, by their names, in the order of these. They are the same for all hosts."""
+    """The documents of the contract, by name and sorted by name. They are the same for all hosts."""
     job, hosts = parts.job, parts.hosts.names
     assert job.source
     job = msgspec.structs.replace(
@@ -173,11 +173,11 @@ def documents(parts: Parts) -> dict[str, str]:
 
 
 def _network_policy(parts: Parts) -> dict[str, Any]:
-    """Only pods of the job reach pods of the job. They reach everything, unless the job's network is isolated."""
+    """Allow access to the job's pods only from these pods. They may access everything, unless the job is isolated."""
     pods = {"matchLabels": {JOB: parts.name}}
     spec = {"podSelector": pods, "policyTypes": ["Ingress"], "ingress": [{"from": [{"podSelector": pods}]}]}
     if parts.job.enable_network_isolation:
-        # rules are about the ports of pods: those of OpenShift's DNS listen on 5353
+        # rules apply to the ports of pods: OpenShift's DNS pods listen on 5353
         names = [{"port": port, "protocol": protocol} for port in (53, 5353) for protocol in ("UDP", "TCP")]
         spec["policyTypes"] = ["Ingress", "Egress"]
         spec["egress"] = [{"to": [{"podSelector": pods}]}, {"ports": names}]
@@ -189,18 +189,18 @@ class Gang:
     """The fields and objects that start all hosts together: with Kueue, Volcano, or the coscheduling plug-in."""
 
     labels: Mapping[str, str] = field(default_factory=dict)
-    """Of the main object."""
+    """Labels of the main object."""
     pod_labels: Mapping[str, str] = field(default_factory=dict)
     pod_annotations: Mapping[str, str] = field(default_factory=dict)
     pod_spec: Mapping[str, Any] = field(default_factory=dict)
     is_suspended: bool = False
-    """Whether the main object starts suspended: Kueue lets it run when its queue admits it."""
+    """Whether the main object is created suspended. Kueue resumes it when its queue admits it."""
     objects: tuple[dict[str, Any], ...] = ()
-    """Further objects that the job owns."""
+    """Additional objects that the job owns."""
 
 
 def gang_kind(parts: Parts) -> str:
-    """A ``queue`` alone is one of Kueue. Raises InvalidJob."""
+    """The kind of gang. With only a ``queue``, it is Kueue. Raises InvalidJob."""
     queue = parts.options.queue
     kind = parts.options.gang or ("kueue" if queue else "none")
     refuse_if(

@@ -1,4 +1,4 @@
-"""The template of a job's pods, which every rendering uses: its command, variables, resources, volumes and nodes."""
+"""The template of a job's pods for all renderings: the command, variables, resources, volumes and nodes."""
 
 from __future__ import annotations
 
@@ -34,25 +34,25 @@ from cloudtrain.storage import uri_scheme
 from cloudtrain.storage.uri import uri_to_path
 
 GRACE_FOR_UPLOADS = 300
-"""Seconds that a pod has after its ranks have ended: the runtime stores what they saved, and reports. It ends sooner
-if that takes less."""
+"""Seconds that a pod has after its ranks have ended, in which the runtime uploads their outputs and reports. It ends
+earlier if that takes less time."""
 TERMINATION_LOG = "/dev/termination-log"
 
-# Variables by which `pod_start` verifies the runtime and the documents, one after the other, and finds its host in the
-# network of a node. The runtime knows the SHA-256 of the source.
+# Variables with which `pod_start` verifies first the runtime and then the documents, and finds its host in the network
+# of a node. The runtime itself has the SHA-256 of the source.
 RUNTIME_SHA256, DOCUMENTS_SHA256 = "CLOUDTRAIN_RUNTIME_SHA256", "CLOUDTRAIN_DOCUMENTS_SHA256"
 POD = "CLOUDTRAIN_POD"
 
-# "$0" is the first argument after the script. -S: what `site` does is of use only to the Python of the ranks.
+# "$0" is the first argument after the script. -S: only the Python of the ranks needs `site`.
 _FIND_PYTHON = (
-    # as process 1, neither the shell nor Python is ended by a signal that it does not handle
+    # as process 1, the shell and Python ignore signals that they do not handle
     'trap "exit ${CLOUDTRAIN_RESTART_EXIT_CODE:-143}" TERM; '
     'for p in {names}; do "$p" -Sc "import sys; sys.exit(sys.version_info < (3, 9))" 2>/dev/null'
     ' && exec "$p" -Sc "$1" "$0" "$2"; done;'
     f" echo cloudtrain: this image has no Python 3.9 or newer | tee {TERMINATION_LOG}; exit 127"
 )
 
-# Runs a program only if it has the SHA-256 that follows it: the template of a pod cannot be changed, its ConfigMap can
+# Runs a program only if it has the SHA-256 that follows it: the template of a pod is immutable, but its ConfigMap can
 # be replaced. -c: the working directory is on sys.path.
 _CHECKED = """\
 import sys
@@ -78,9 +78,9 @@ def pod_template(
     """The ``PodTemplateSpec`` of a host. Raises InvalidJob.
 
     Args:
-        role: the pods' label `labels.ROLE`.
-        has_ranks: false for a pod that runs no rank, and therefore needs no devices.
-        environment: further variables of the runtime.
+        role: the value of the pods' label `labels.ROLE`.
+        has_ranks: False for a pod that runs no rank, and therefore needs no devices.
+        environment: additional variables for the runtime.
     """
     options, gang = parts.options, gang_of(parts)
     volumes, mounts = _pod_volumes(parts, has_ranks)
@@ -105,7 +105,7 @@ def pod_template(
         "subdomain": parts.hosts.service,
         # the domain in which plain host names resolve
         "dnsConfig": {"searches": [f"{parts.hosts.service}.{parts.namespace}.svc.{options.cluster_domain}"]},
-        # nothing in the pod calls the API; a token for a cloud's roles is another volume
+        # nothing in the pod calls the API; a token for cloud roles has its own volume
         "automountServiceAccountToken": False,
         "enableServiceLinks": False,
         "securityContext": _pod_security(options),
@@ -127,9 +127,9 @@ def pod_template(
 
 
 def merge(base: Any, patch: Any) -> Any:
-    """``base`` with ``patch`` in it, as a strategic merge patch of Kubernetes.
+    """``base`` with ``patch`` applied, like a strategic merge patch of Kubernetes.
 
-    Mappings are merged. In lists of mappings, elements with the same ``name`` are merged, others are added. Any other
+    Mappings are merged. In lists of mappings, items with the same ``name`` are merged, others are added. Any other
     list replaces that of ``base``, and None removes a key.
     """
     if isinstance(base, dict) and isinstance(patch, dict):
@@ -150,18 +150,18 @@ def _are_named(items: Any) -> bool:
 
 
 def start_command(python: str | None) -> list[str]:
-    """The container's ``command``: it finds a Python, which runs `pod_start` if no one has changed it."""
+    """The container's ``command``: it finds a Python, which runs `pod_start` after verifying it."""
     script = literal(_FIND_PYTHON.replace("{names}", shlex.quote(python) if python else "python3 python"))
     return ["/bin/sh", "-c", script, START, _CHECKED, hashlib.sha256(POD_START.read_bytes()).hexdigest()]
 
 
 def literal(text: str) -> str:
-    """``text`` so that Kubernetes, which replaces ``$(NAME)`` and ``$$``, passes it on as it is."""
+    """``text``, escaped so that Kubernetes, which replaces ``$(NAME)`` and ``$$``, passes it on unchanged."""
     return text.replace("$", "$$") if "$(" in text or "$$" in text else text
 
 
 def _variables(parts: Parts, extra: Mapping[str, str]) -> list[dict[str, Any]]:
-    """The container's ``env``. Raises InvalidJob for a reference to a Secret that is not one."""
+    """The container's ``env``. Raises InvalidJob for an invalid reference to a Secret."""
     options = parts.options
     plain = {
         **parts.settings.to_environ(),
@@ -212,7 +212,7 @@ def _sources(env_from: list[str]) -> list[dict[str, Any]]:
 
 
 def _pod_security(options: KubernetesOptions) -> dict[str, Any]:
-    """Passes the restricted Pod Security Standard, unless the options override it."""
+    """The security context of a pod. It meets the restricted Pod Security Standard, unless the options override it."""
     user = options.run_as_user
     group = user if options.run_as_group is None else options.run_as_group
     files = group if options.fs_group is None else options.fs_group
@@ -237,8 +237,8 @@ def _container_security(options: KubernetesOptions) -> dict[str, Any]:
 def _resources(options: KubernetesOptions, has_ranks: bool) -> dict[str, Any]:
     """The container's ``resources``; empty if the job requests none. Raises InvalidJob.
 
-    Requests are limits, too: a host that uses more memory is the one that ends, ranks start as many threads as they
-    have processors, and with both, the node evicts other pods first and may pin the processors.
+    Requests are limits, too. If a host exceeds its memory, this host ends and no other. Ranks start as many threads as
+    they have processors. With both, the node evicts other pods first, and may pin the processors.
     """
     given = {"cpu": options.cpu, "memory": options.memory, "disk": options.disk}
     amounts = {name: quantity(name, value) for name, value in given.items() if value is not None}
@@ -272,7 +272,7 @@ def _scheduling(parts: Parts) -> dict[str, Any]:
     options, own = parts.options, {"matchLabels": job_labels(parts.name)}
     affinity, key = options.affinity, options.topology
     is_plain = key and len(parts.hosts.names) > 1 and gang_kind(parts) != "kueue"
-    if is_plain and "podAffinity" not in affinity:  # the hosts prefer one domain, such as a zone or a block
+    if is_plain and "podAffinity" not in affinity:  # prefer one domain, such as a zone or a block
         term = {"weight": 100, "podAffinityTerm": {"labelSelector": own, "topologyKey": key}}
         affinity = {**affinity, "podAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [term]}}
     spread = {"maxSkew": 1, "whenUnsatisfiable": "DoNotSchedule", "labelSelector": own}
@@ -292,7 +292,7 @@ def _given(**values: Any) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class Volume:
-    """A volume of the user."""
+    """A volume from the user's options."""
 
     source: Mapping[str, Any]
     path: str
@@ -336,7 +336,7 @@ def check_path(field: str, uri: str | None, volumes: list[Volume], *, writes: bo
 def _pod_volumes(parts: Parts, has_ranks: bool) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
     """The pod's ``volumes`` and the container's ``volumeMounts``. Raises InvalidJob.
 
-    A node does not mount huge pages for a pod that requests none.
+    Huge pages are mounted only in pods that request them: a node would refuse to mount them in others.
     """
     volumes: list[dict[str, Any]] = []
     mounts: list[dict[str, Any]] = []
@@ -353,7 +353,7 @@ def _pod_volumes(parts: Parts, has_ranks: bool) -> tuple[list[dict[str, Any]], l
         shm["sizeLimit"] = quantity("shm_size", options.shm_size)
     add("shm", {"emptyDir": shm}, "/dev/shm")
     add("config", {"configMap": {"name": name}}, f"{MOUNTS}/config", readOnly=True)
-    if parts.by_url:  # only the keys that are files: other secrets of the job are variables
+    if parts.by_url:  # only the keys that must be files: other secrets of the job are variables
         urls = {"secretName": name, "items": [{"key": key, "path": key} for key in URLS]}
         add("secret", {"secret": urls}, f"{MOUNTS}/secret", readOnly=True)
     else:

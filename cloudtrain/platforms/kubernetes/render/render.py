@@ -1,4 +1,4 @@
-"""Renders a job as a request to Kubernetes, and refuses what no options make a job for it."""
+"""Renders a job as a request to Kubernetes, and rejects jobs that cannot run there."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from cloudtrain.storage import uri_scheme
 NAME = "kubernetes"
 DEFAULT_NAMESPACE = "default"
 ENVIRONMENTS = "/tmp/cloudtrain-environments"
-"""Where a pod installs requirements: an environment on top of the image's Python."""
+"""The folder in which a pod installs requirements, as an environment on top of the image's Python."""
 _EXAMPLE = "pytorch/pytorch:2.7.1-cuda12.8-cudnn9-runtime"
 
 RENDERINGS: Mapping[str, Rendering] = {
@@ -71,7 +71,7 @@ def render(job: TrainingJob) -> ManifestRequest:
             termination_message=TERMINATION_LOG,
             event_lines=True,
             source_channel=SOURCE_CHANNEL,
-            # only root may write into the image's Python
+            # only root can write into the image's Python
             requirements_cache="" if options.run_as_user == 0 else ENVIRONMENTS,
             channels=tuple((name, entry["uri"]) for name, entry in channel_entries(job).items()),
             **_with_notify(job, rendering.settings(job, options)),
@@ -85,7 +85,7 @@ def render(job: TrainingJob) -> ManifestRequest:
         "context": options.context or "",
         "namespace": parts.namespace,
         "objects": [rendering.main_object(parts), *rendering.helpers(parts), *dependents(parts)],
-        # the files that have to reach the pods in addition to the objects: see `delivery`
+        # the files that the pods need in addition to the objects: see `delivery`
         "files": {
             "delivery": "s3" if parts.by_url else "configmap",
             "source": job.source.uri,
@@ -98,7 +98,7 @@ def render(job: TrainingJob) -> ManifestRequest:
 
 
 def _with_notify(job: TrainingJob, settings: Mapping[str, Any]) -> Mapping[str, Any]:
-    """``settings`` with the rules by which the leader sends notifications. Ranks do not see what only these need."""
+    """``settings`` with the rules for the leader's notifications. Ranks do not get variables that only these need."""
     if not job.notify:
         return settings
     own = [name for name in notify_variables(job.notify) if name not in job.shown_environment]
@@ -107,7 +107,7 @@ def _with_notify(job: TrainingJob, settings: Mapping[str, Any]) -> Mapping[str, 
 
 
 def _rendering_of(options: KubernetesOptions) -> tuple[str, Rendering]:
-    """The name and the way to run a job with ``options``. Raises InvalidJob for options of another rendering."""
+    """The rendering for ``options``, and its name. Raises InvalidJob for options of another rendering."""
     chosen = "job" if options.rendering == "auto" else options.rendering
     defaults = KubernetesOptions()
     for name, rendering in RENDERINGS.items():
@@ -121,7 +121,7 @@ def _rendering_of(options: KubernetesOptions) -> tuple[str, Rendering]:
 
 
 def check(job: TrainingJob, options: KubernetesOptions) -> None:
-    """Raises InvalidJob, with what to write instead."""
+    """Raises InvalidJob for a job that cannot run on Kubernetes. The hint has the correction."""
     refuse_if(
         not job.image_uri,
         "image_uri: the kubernetes platform needs an image",
@@ -173,7 +173,7 @@ def check(job: TrainingJob, options: KubernetesOptions) -> None:
 
 
 def _check_isolation(job: TrainingJob, options: KubernetesOptions, inputs: Mapping[str, str]) -> None:
-    """Pods that reach one another only cannot reach S3."""
+    """Raises InvalidJob for a job that needs S3 although its pods can reach only each other."""
     refuse_if(
         not options.network_policy,
         "enable_network_isolation: a NetworkPolicy isolates the pods, and platform_options.network_policy is false",

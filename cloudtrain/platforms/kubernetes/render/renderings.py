@@ -25,7 +25,7 @@ from cloudtrain.platforms.kubernetes.render.pod import pod_template
 from cloudtrain.spec import TrainingJob
 
 NODE = "node"
-"""The name of the only replicated job of a JobSet. Kubeflow's runtimes have the same."""
+"""The name of the only replicated job of a JobSet, as in Kubeflow's runtimes."""
 
 _DISRUPTED: list[Any] = [{"type": "DisruptionTarget", "status": "True"}]
 _RESTARTS: dict[str, Any] = {
@@ -35,11 +35,11 @@ _RESTARTS: dict[str, Any] = {
 
 
 class Rendering:
-    """One way to run a job: as an Indexed Job. The other kinds of main objects differ in what they override."""
+    """Renders a job as an Indexed Job. The subclasses, for other kinds of main objects, override parts of it."""
 
     kind: ClassVar[Kind] = JOB
     options: ClassVar[tuple[str, ...]] = ()
-    """The options that other renderings do not have."""
+    """The options that only this rendering has."""
 
     def host_names(self, job: TrainingJob) -> HostNames:
         """Raises InvalidJob."""
@@ -48,11 +48,11 @@ class Rendering:
         return HostNames(tuple(f"{name}-{index}" for index in range(count)), name)
 
     def settings(self, job: TrainingJob, options: KubernetesOptions) -> Mapping[str, Any]:
-        """The runtime's settings that differ. A job with spare hosts restarts in its pods: new ones take long."""
+        """The runtime's settings for this rendering. A job with spare hosts restarts in its pods: new ones are slow."""
         return {"spare_hosts": job.spare_hosts, "restart_program": START} if job.spare_hosts else {}
 
     def helpers(self, parts: Parts) -> list[dict[str, Any]]:
-        """The objects that no controller makes for a main object of this kind, and that other kinds do not need."""
+        """The objects that this kind of main object needs, and that no controller creates for it."""
         return [service(parts), *gang_of(parts).objects]
 
     def spec(self, parts: Parts) -> dict[str, Any]:
@@ -61,9 +61,9 @@ class Rendering:
         counted = {"operator": "In", "values": [FINAL_CODE]}
         if not retries:
             counted = {"operator": "NotIn", "values": [RESTART_EXIT_CODE]}
-        # a pod that its node lost, or that ended because another host did, is replaced, and does not count
+        # a pod that was lost with its node, or ended because another host did, is replaced without counting
         ignored: list[dict[str, Any]] = [{"action": "Ignore", "onPodConditions": _DISRUPTED}, _RESTARTS]
-        # the first host leads; a host without a place may wait for a node when all others have ended
+        # the first host leads; a spare host may still wait for a node when all others have ended
         leader = {"successPolicy": {"rules": [{"succeededIndexes": "0"}]}}
         return {
             **_indexed(parts, retries, [*ignored, {"action": "FailJob", "onExitCodes": counted}]),
@@ -91,16 +91,16 @@ class Rendering:
 
 
 class JobSetRendering(Rendering):
-    """One Indexed Job, which JobSet's controller restarts as a whole. It also makes the Service.
+    """Renders a job as a JobSet with one Indexed Job. The controller restarts it as a whole, and creates the Service.
 
     ``maxRestarts`` counts failures of the script only:
 
     - A pod that was evicted, preempted, or lost with its node has the condition ``DisruptionTarget``. It fails the Job
       with the reason ``PodFailurePolicy``, and the JobSet restarts without counting.
-    - A host that ends through no fault of the script exits with `RESTART_EXIT_CODE`. The Job replaces its pod.
+    - A host that ends, but not because of the script, exits with `RESTART_EXIT_CODE`. The Job replaces its pod.
     - Any other failure exceeds the Job's ``backoffLimit``, which counts as a restart.
 
-    The two reasons keep these apart in every version of JobSet; before 0.10, it ignores patterns of messages.
+    The two reasons distinguish these in every version of JobSet; versions before 0.10 ignore patterns of messages.
     """
 
     kind = JOB_SET
@@ -130,35 +130,36 @@ class JobSetRendering(Rendering):
             "ttlSecondsAfterFinished": parts.options.ttl,
             "replicatedJobs": [{"name": NODE, "replicas": 1, "template": node}],
         }
-        if len(f"{parts.hosts.names[0]}.{service}") <= LONGEST:  # the address becomes a label, too
+        if len(f"{parts.hosts.names[0]}.{service}") <= LONGEST:  # because the address becomes a label, too
             spec["coordinator"] = {"replicatedJob": NODE, "jobIndex": 0, "podIndex": 0}
         return spec
 
 
 def _indexed(parts: Parts, retries: int, rules: list[dict[str, Any]]) -> dict[str, Any]:
-    """The fields of an Indexed Job. ``rules``: which pods count as failures, in the order in which they are tried."""
+    """The fields of an Indexed Job. ``rules`` determine which pods count as failures; the first match applies."""
     hosts = len(parts.hosts.names)
     return {
         "completionMode": "Indexed",
         "completions": hosts,
         "parallelism": hosts,
         "backoffLimit": retries,
-        # never reached first, but else Kubernetes doubles its pause for each pod that ended: 10 minutes for 7 hosts
+        # never reached before backoffLimit, but without it Kubernetes doubles its pause for each pod that ended: up to
+        # 10 minutes for 7 hosts
         "backoffLimitPerIndex": retries,
         "podFailurePolicy": {"rules": rules},
     }
 
 
 MANAGER = "cloudtrain/submit"
-"""The key of the patches of cloudtrain. Kueue has its own."""
+"""The key of cloudtrain's patches. Kueue has its own."""
 TOKEN_PATH = "/var/run/secrets/kubernetes.io/serviceaccount"
 TORCHRUN_VARIABLES = tuple(
     f"PET_{name}" for name in ("NNODES", "NPROC_PER_NODE", "NODE_RANK", "MASTER_ADDR", "MASTER_PORT")
 )
-"""The variables that Trainer sets, as defaults of torchrun's options. A job may not set them."""
+"""The variables that Trainer sets, as defaults of torchrun's options. A job must not set them."""
 
-# The fields that a patch of the training runtime may have; those that the training runtime, JobSet or the trainer
-# decide on, and the job runs without; and the options that make fields for which a TrainJob has no place.
+# The fields that a patch of the training runtime may have; fields that the training runtime, JobSet or the trainer set,
+# and that a job can do without; and the options for fields that a TrainJob cannot have.
 _POD_FIELDS = {"serviceAccountName", "imagePullSecrets", "securityContext", "terminationGracePeriodSeconds"}
 _POD_FIELDS |= {"volumes", "nodeSelector", "affinity", "tolerations", "schedulingGates"}
 _POD_FIELDS_OF_RUNTIME = {"restartPolicy", "subdomain", "hostname", "dnsConfig", "containers"}
@@ -177,23 +178,23 @@ _OPTIONS = {
 
 
 class TrainJobRendering(JobSetRendering):
-    """The fields of Trainer's API, and patches of its training runtime. Trainer creates the JobSet."""
+    """Renders a job as fields of Trainer's API, and patches of its training runtime. Trainer creates the JobSet."""
 
     kind = TRAIN_JOB
     options = ("training_runtime", "training_runtime_kind")
 
     def host_names(self, job: TrainingJob) -> HostNames:
-        """With the Service: a TrainJob has no place for the search list that makes plain names resolve."""
+        """The host names with the Service, because a TrainJob cannot have the search list for plain host names."""
         plain = super().host_names(job)
         names = tuple(f"{name}.{plain.service}" for name in plain.names)
         return HostNames(names, plain.service, leader=names[0])
 
     def settings(self, job: TrainingJob, options: KubernetesOptions) -> Mapping[str, Any]:
-        """The kubelet restarts the containers of Kubeflow's training runtimes in place; torchrun is the job's own."""
+        """The kubelet restarts containers of Kubeflow's training runtimes in place. The job uses its own torchrun."""
         return {"retries_in_place": job.max_retry_attempts, "dropped_variables": ",".join(TORCHRUN_VARIABLES)}
 
     def helpers(self, parts: Parts) -> list[dict[str, Any]]:
-        """None: the group of the pods is up to the training runtime."""
+        """No objects: the training runtime defines the pod group."""
         return []
 
     def spec(self, parts: Parts) -> dict[str, Any]:
@@ -217,8 +218,8 @@ class TrainJobRendering(JobSetRendering):
         if len(pod["containers"]) > 1:
             raise _no_place("more than one container in a pod", "pod_patch")
         if pod.get("automountServiceAccountToken") is False:
-            # A patch has no such field. A volume at the path of the token takes its place, though: the admission of
-            # service accounts mounts nothing over it.
+            # A patch has no such field. But the admission of service accounts does not mount a token over a volume at
+            # the same path.
             mount = {"name": "no-token", "mountPath": TOKEN_PATH, "readOnly": True}
             pod = {**pod, "volumes": [*pod["volumes"], {"name": "no-token", "emptyDir": {}}]}
             container = {**container, "volumeMounts": [*container["volumeMounts"], mount]}
@@ -267,7 +268,7 @@ def _no_place(what: str, option: str) -> InvalidJob:
 
 
 SSH_FOLDER = "/cloudtrain/ssh"
-"""Where the MPI operator mounts its keys. Its default, /root/.ssh, would hide a folder of the image."""
+"""The folder where the MPI operator mounts its keys. Its default, /root/.ssh, would hide a folder of the image."""
 _MPI_VARIABLES = {
     "OpenMPI": (
         "OMPI_MCA_orte_keep_fqdn_hostnames",
@@ -278,26 +279,26 @@ _MPI_VARIABLES = {
     "MPICH": ("HYDRA_HOST_FILE", "HYDRA_LAUNCH_EXTRA_ARGS"),
     "Intel": ("I_MPI_HYDRA_HOST_FILE", "I_MPI_HYDRA_BOOTSTRAP_EXEC_EXTRA_ARGS", "I_MPI_PERHOST"),
 }
-"""The variables that the operator sets for an mpirun of the image."""
+"""The variables that the operator sets for the image's mpirun."""
 
 
 class MPIJobRendering(Rendering):
-    """A launcher, which leads, and workers, which have the ranks.
+    """Renders a job as an MPIJob: a launcher, which is the leader, and workers with the ranks.
 
-    The workers run cloudtrain's runtime instead of sshd, and the launcher sends them their commands through it. What
-    the operator prepares for ``mpirun`` over ssh is there, but unused. The launcher's Job counts each of its failed
-    pods, regardless of the exit code. Therefore the launcher restarts within its pod after the loss of a worker. A
-    worker's container restarts in place, and joins the next leader.
+    The workers run cloudtrain's runtime instead of sshd, and the launcher sends commands to them through it. The
+    operator's preparations for ``mpirun`` over ssh remain unused. The launcher's Job counts each failed pod, whatever
+    its exit code. Therefore the launcher restarts within its pod after the loss of a worker. A worker's container
+    restarts in place, and joins the next leader.
     """
 
     kind = MPI_JOB
     options = ("mpi_implementation", "launcher_as_worker")
 
     def host_names(self, job: TrainingJob) -> HostNames:
-        """The launcher, and a worker for each host of the job; with ``launcher_as_worker``, one worker less.
+        """The launcher, and a worker for each host of the job; with ``launcher_as_worker``, one worker fewer.
 
-        Workers find the leader at a Service of the job's own: that of the operator has the launcher's address only in
-        newer versions, and only once it is ready.
+        Workers find the leader through a Service of the job: the operator's Service has the launcher's address only in
+        newer versions, and only once the launcher is ready.
         """
         workers = job.host_count - KubernetesOptions.of(job).launcher_as_worker
         name = name_of(job, max("-launcher-xxxxx", f"-worker-{max(0, workers - 1)}", key=len))
@@ -305,7 +306,7 @@ class MPIJobRendering(Rendering):
         return HostNames(names, name, leader=f"{name}-leader")
 
     def settings(self, job: TrainingJob, options: KubernetesOptions) -> Mapping[str, Any]:
-        """The launcher leads, and prints what all workers print. The runtime's mpirun needs no ssh and no hostfile."""
+        """The launcher leads, and prints the workers' output. The runtime's mpirun needs neither ssh nor a hostfile."""
         return {
             "no_ranks": not options.launcher_as_worker,
             "forward_output": True,
@@ -313,7 +314,7 @@ class MPIJobRendering(Rendering):
         }
 
     def helpers(self, parts: Parts) -> list[dict[str, Any]]:
-        """The Service with the launcher's address. The operator makes the others, and the group of the pods."""
+        """The Service with the launcher's address. The operator creates the other Services, and the pod group."""
         return [service(parts, f"{parts.name}-leader", {ROLE: LAUNCHER})]
 
     def spec(self, parts: Parts) -> dict[str, Any]:
@@ -332,7 +333,7 @@ class MPIJobRendering(Rendering):
             "ttlSecondsAfterFinished": options.ttl,
             "backoffLimit": parts.job.max_retry_attempts,
         }
-        if options.gang in ("volcano", "coscheduling"):  # the operator makes the PodGroup from it
+        if options.gang in ("volcano", "coscheduling"):  # the operator creates the PodGroup from it
             group = {
                 "minAvailable": workers + 1,
                 "queue": options.queue,
@@ -352,7 +353,7 @@ class MPIJobRendering(Rendering):
 
 
 def _replicas(count: int, restart_policy: str, template: dict[str, Any]) -> dict[str, Any]:
-    """``template`` without the fields that the operator sets, and warns about."""
+    """Replicas of ``template``, without the fields that the operator sets itself, and warns about."""
     names = set(template["spec"]) - {"restartPolicy", "subdomain", "hostname"}
     template = {**template, "spec": _only(template["spec"], names)}
     return {"replicas": count, "restartPolicy": restart_policy, "template": template}

@@ -1,6 +1,6 @@
-"""The AWS account of the checks, and those of its credentials, permissions and role.
+"""The AWS account that the checks use, and the checks of its credentials, permissions and role.
 
-The checks share responses, and a denied request is not a failure.
+The checks share responses. A denied request is not a failure.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ DENIED = {
 """Error codes of services for a request that the caller is not allowed to make."""
 
 ATTEMPTS = 3
-"""The number of attempts of a request. It is small, because the user waits."""
+"""The number of attempts of a request. It is small because the user is waiting."""
 
 
 class Account:
-    """The AWS account of the checks. Threads share it, so that facts that several checks need are requested once."""
+    """The AWS account that the checks use. Threads share it, so that facts for several checks are requested once."""
 
     def __init__(self, aws: Aws) -> None:
         self._aws = aws
@@ -74,7 +74,7 @@ def unknown_if_denied(check: Check) -> Check:
             return unknown(str(error))
         except (BotoCoreError, ResponseParserError) as error:
             return unknown(" ".join(str(error).split()))
-        except PlatformError as error:  # no credentials or no region, which another check reports
+        except PlatformError as error:  # another check reports missing credentials or a missing region
             return unknown(error.message)
 
     return run

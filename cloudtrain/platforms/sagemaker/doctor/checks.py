@@ -1,4 +1,4 @@
-"""The checks for a request, with those of its queue."""
+"""The checks of a request, including those of its queue."""
 
 from __future__ import annotations
 
@@ -38,9 +38,9 @@ from cloudtrain.spec import TrainingJob
 def checks(
     aws: Aws, job: TrainingJob, request: Request | None, imports: Sequence[str]
 ) -> Mapping[str, Check]:
-    """All checks by name. Each makes its own requests to AWS, and is ``UNKNOWN`` if the caller may not make them.
+    """All checks by name. Each sends its own requests to AWS, and is ``UNKNOWN`` if the caller is not allowed to.
 
-    Without a request, these are the checks of the account and of the user's default role.
+    Without ``request``, only the account and the user's default role are checked.
     """
     account = Account(aws)
     found: dict[str, Check] = {"credentials": partial(check_credentials, account)}
@@ -53,7 +53,7 @@ def checks(
     found.update(_image(account, body, imports))
     found.update(_quotas(account, body))
     found.update(_network(account, body.get("VpcConfig", {})))
-    # the check of the credentials fails if there are none; for the others, that is unknown
+    # without credentials, the check of the credentials fails, and the result of the others is unknown
     return {
         name: check if name == "credentials" else unknown_if_denied(check) for name, check in found.items()
     }
@@ -135,7 +135,7 @@ def queue_checks(account: Account, body: Mapping[str, Any]) -> Iterator[tuple[st
 
 
 def check_queue(account: Account, name: str, body: Mapping[str, Any]) -> Finding:
-    """Check that the queue exists, takes training jobs, and has the kind of shares that the request names."""
+    """Check that the queue exists, accepts training jobs, and has the kind of share that the request uses."""
     client = account.client("batch")
     found = client.describe_job_queues(jobQueues=[name])["jobQueues"]
     if not found:
@@ -169,7 +169,7 @@ def _check_shares(queue: Mapping[str, Any], body: Mapping[str, Any]) -> Finding:
 
 
 def _others(client: Any) -> str:
-    """A hint with the queues that take training jobs."""
+    """A hint with the queues that accept training jobs."""
     pages = client.get_paginator("describe_job_queues").paginate()
     queues = [queue for page in pages for queue in page["jobQueues"] if queue.get("jobQueueType") == KIND]
     names = ", ".join(sorted(queue["jobQueueName"] for queue in queues))

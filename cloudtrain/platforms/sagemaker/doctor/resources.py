@@ -1,4 +1,4 @@
-"""Checks of what a job uses: buckets, inputs, quotas of its instances, image, subnets and security groups."""
+"""Checks of the resources of a job: buckets, inputs, instance quotas, image, subnets and security groups."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def check_bucket(account: Account, bucket: str) -> Finding:
 
 
 def check_input(account: Account, uri: str) -> Finding:
-    """Check that a channel has at least one object: the job fails without."""
+    """Check that a channel has at least one object: the job fails without one."""
     from botocore.exceptions import ClientError
 
     bucket, _, prefix = uri.removeprefix("s3://").partition("/")
@@ -137,11 +137,11 @@ FRAMEWORKS = {
     "tensorflow": "absl google keras tensorboard tensorflow tensorflow_datasets tensorflow_io tensorflow_text",
     "mxnet": "gluoncv gluonnlp horovod mxnet",
 }
-"""Further modules of the images of a framework. The lists may be outdated: a missing module is only a warning."""
+"""Additional modules in the images of a framework. The lists may be outdated, so a missing module is only a warning."""
 
 
 def check_image(account: Account, image: str, *, private_registry: bool) -> Finding:
-    """Request the image's manifest, as SageMaker will."""
+    """Check the image by requesting its manifest, as SageMaker will."""
     from botocore.exceptions import ClientError
 
     parts = ECR.fullmatch(image)
@@ -181,7 +181,7 @@ def check_image(account: Account, image: str, *, private_registry: bool) -> Find
 
 
 def check_imports(image: str, imports: Sequence[str]) -> Finding:
-    """Compare ``imports`` with the modules that AWS's images are known to have. Other images are ``UNKNOWN``."""
+    """Compare ``imports`` with the modules in AWS's images. For other images, the result is ``UNKNOWN``."""
     repository = image.rpartition("/")[2].partition(":")[0].partition("@")[0]
     framework = repository.partition("-training")[0]
     if framework not in FRAMEWORKS or not repository.endswith(("-training", "-training-neuronx")):
@@ -228,7 +228,7 @@ def check_security_groups(account: Account, groups: Sequence[str], subnets: Sequ
 
 
 def check_s3_route(account: Account, subnets: Sequence[str]) -> Finding:
-    """Hosts in a VPC have no public address. They reach S3 through an endpoint of the VPC or a NAT gateway."""
+    """Check that hosts reach S3 through a VPC endpoint or a NAT gateway: hosts in a VPC have no public address."""
     found = _subnets(account, subnets)
     if isinstance(found, Finding):
         return unknown(found.what)
@@ -266,7 +266,7 @@ def _subnets(account: Account, subnets: Sequence[str]) -> list[dict[str, Any]] |
 
 
 def _missing(error: Any, what: str, names: Sequence[str]) -> Finding:
-    """The finding for names that do not exist. Other errors are raised again."""
+    """The finding for names that do not exist. Re-raises other errors."""
     if not error_code(error).endswith((".NotFound", ".Malformed")):
         raise error
     named = [name for name in names if name in str(error)] or names

@@ -1,5 +1,5 @@
 """Jobs that wait in a queue of AWS Batch until there is capacity for them: service jobs.
 
-Batch keeps the CreateTrainingJob request of a service job, and sends it when it is the job's turn. Each attempt of the
+Batch stores the CreateTrainingJob request of a service job, and sends it when it is the job's turn. Each attempt of the
 service job is one training job, with a name that Batch chooses.
 """

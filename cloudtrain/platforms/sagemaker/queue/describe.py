@@ -1,4 +1,4 @@
-"""Descriptions and logs of jobs that went through a queue."""
+"""Descriptions and logs of jobs that are submitted through a queue."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from cloudtrain.platforms.sagemaker.training_job import describe_training_job, s
 
 
 def describe_queued(answer: Mapping[str, Any], aws: Aws) -> JobDescription:
-    """The description of a job: that of its latest training job, or of its wait for one.
+    """The description of a job: that of its latest training job, or of the service job while it waits for one.
 
     Args:
         answer: Batch's response to DescribeServiceJob.
@@ -47,7 +47,7 @@ def describe_queued(answer: Mapping[str, Any], aws: Aws) -> JobDescription:
             )
         return replace(training, name=name)
     if training and training.status.is_final and status not in ENDED:
-        # after an attempt that failed or was preempted, Batch may make another
+        # after an attempt that failed or was preempted, Batch may start another
         training = training if training.status == JobStatus.COMPLETED else None
     if training is None:
         found = _of_service_job(answer, aws)
@@ -75,9 +75,9 @@ def states_queued(answer: Mapping[str, Any], aws: Aws) -> list[JobState]:
 
 
 def list_queued(aws: Aws) -> tuple[list[JobDescription], set[str]]:
-    """All service jobs of all queues, newest first in each, and the names of their training jobs.
+    """All service jobs of all queues, newest first in each queue, and the names of their training jobs.
 
-    Nothing if the caller may not list queues. Raises PlatformError if Batch is too busy to answer.
+    Both are empty if the caller may not list queues. Raises PlatformError if Batch is too busy to answer.
     """
     found: list[JobDescription] = []
     trained: set[str] = set()
@@ -106,7 +106,7 @@ def queued_request(answer: Mapping[str, Any], aws: Aws) -> Request:
 
 
 def _training_job(answer: Mapping[str, Any], aws: Aws) -> JobDescription | None:
-    """The description of the latest training job; None while there is none, and if it was deleted."""
+    """The description of the latest training job; None if there is none yet, or if it was deleted."""
     name = training_job_name(answer)
     if name is None or answer["status"] in WAITING:
         return None
@@ -116,10 +116,10 @@ def _training_job(answer: Mapping[str, Any], aws: Aws) -> JobDescription | None:
 
 
 def _of_service_job(answer: Mapping[str, Any], aws: Aws | None = None) -> JobDescription:
-    """The description of a service job by itself.
+    """The description of a service job alone, without its training jobs.
 
     Args:
-        aws: queries its position in the queue, if given.
+        aws: if given, queries the job's position in the queue.
     """
     status = _status(answer)
     failure = _failure(answer) if status == JobStatus.FAILED else None
@@ -187,7 +187,7 @@ def _preemption(answer: Mapping[str, Any]) -> FailureReport:
 
 
 def _waits(answer: Mapping[str, Any], aws: Aws | None) -> str:
-    """The reason why a job waits, and its position in the queue, which Batch shows for the first 100 jobs."""
+    """The reason why a job waits, and its position in the queue, which Batch reports for the first 100 jobs."""
     queue = _queue_name(answer)
     if answer["status"] not in WAITING:
         return f"the queue {queue} has started it"
@@ -257,8 +257,8 @@ def logs_queued(
 
     Args:
         answer: Batch's response to DescribeServiceJob.
-        poll: seconds between the first two questions to Batch. The pause grows while the job waits.
-        pace: of the questions to CloudWatch.
+        poll: seconds between the first two queries to Batch. The pause grows while the job waits.
+        pace: the intervals between requests to CloudWatch.
     """
     shown: set[str] = set()
     pause = poll
@@ -279,7 +279,7 @@ def logs_queued(
 
 
 def _refresh(answer: Mapping[str, Any], aws: Aws) -> Mapping[str, Any]:
-    """The current description; the previous one while AWS has transient errors, or if Batch has forgotten the job."""
+    """The current description; ``answer`` while AWS has transient errors, or as failed if Batch deleted the job."""
     try:
         return describe_service_job(answer["jobArn"], aws) or {**answer, "status": "FAILED"}
     except PlatformError as error:

@@ -1,4 +1,4 @@
-"""The request SubmitServiceJob, and the ``platform_options`` that set its fields."""
+"""The SubmitServiceJob request, and the ``platform_options`` that set its fields."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from cloudtrain.spec import TrainingJob, convert
 INTERNAL_ERROR = (
     "Received status from SageMaker:InternalServerError: We encountered an internal error. Please try again."
 )
-"""The reason that Batch gives for an attempt that failed because of SageMaker itself."""
+"""Batch's reason for an attempt that failed because of SageMaker itself."""
 
 DEFAULT_RETRIES = {
     "attempts": 1,
@@ -34,8 +34,8 @@ def with_queue(body: Mapping[str, Any], job: TrainingJob) -> dict[str, Any]:
     """The SubmitServiceJob request with the CreateTrainingJob request ``body``; ``body`` itself without a queue.
 
     ``serviceRequestPayload`` is the request itself here, so that it can be read; `submit` encodes it as JSON. As in
-    the SDK, the tags belong to the service job. A ``max_run`` longer than the SDK's limit of an attempt replaces that
-    limit: the attempt would be ended early.
+    the SDK, the service job gets the tags. The SDK's time limit of an attempt is left out if ``max_run`` is longer: it
+    would end the attempt early.
 
     Raises:
         InvalidJob: an option is unknown, or has a wrong value.
@@ -59,7 +59,7 @@ def with_queue(body: Mapping[str, Any], job: TrainingJob) -> dict[str, Any]:
 
 
 def training_request(body: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The CreateTrainingJob request in ``body``, which may be that of a queue."""
+    """The CreateTrainingJob request in ``body``, which may be a SubmitServiceJob request."""
     payload: Mapping[str, Any] = body.get("serviceRequestPayload", body)
     return payload
 
@@ -72,27 +72,27 @@ _WITHOUT_QUEUE = ("capacity_retries", "capacity_wait")
 
 
 class EvaluateOnExit(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """The action after an attempt that failed for a reason, which may end with ``*``."""
+    """The action after an attempt that failed for a certain reason. The reason may end with ``*``."""
 
     action: Literal["RETRY", "EXIT"]
     onStatusReason: str | None = None
 
 
 class RetryStrategy(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """The number of attempts, and which failures are worth another one."""
+    """The number of attempts, and the failures after which there is another one."""
 
     attempts: _Attempts
     evaluateOnExit: list[EvaluateOnExit] = []
 
 
 class PreemptionConfiguration(Struct, frozen=True, forbid_unknown_fields=True):
-    """How often a job that was preempted by others of its queue is queued again."""
+    """How often a job is requeued after other jobs of its queue have preempted it."""
 
     preemptionRetriesBeforeTermination: _Retries
 
 
 class TimeoutConfig(Struct, frozen=True, forbid_unknown_fields=True):
-    """The limit of one attempt."""
+    """The time limit of one attempt."""
 
     attemptDurationSeconds: _Seconds
 

@@ -1,4 +1,4 @@
-"""Service jobs: puts jobs into a queue, takes them out of it, and finds them."""
+"""Service jobs: puts jobs into a queue, removes them from it, and finds them."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ from cloudtrain.storage import state_home
 from cloudtrain.storage.atomic import write_file
 
 WAITING = {"SUBMITTED", "PENDING", "RUNNABLE"}
-"""The statuses of a service job that has no training job, or none any more."""
+"""The statuses of a service job that currently has no training job."""
 ENDED = {"SUCCEEDED", "FAILED"}
 
 SEARCH_ATTEMPTS = 2
-"""Of the question for queues: few accounts have any, and a network may not lead to Batch at all."""
+"""The attempts of the query for queues: few accounts have any, and a network may have no route to Batch."""
 
 
 def find_recorded(job_name: str, aws: Aws) -> dict[str, Any] | None:
     """Batch's description of the service job that this machine submitted; None if there is none.
 
-    Batch forgets service jobs days after their end. Then the description is what was recorded: its last attempt.
+    Batch deletes service jobs days after their end. The description is then the recorded one, with the last attempt.
     """
     record = _read(job_name, aws)
     if record is None or _is_of_other_account(record["arn"], aws):
@@ -48,7 +48,7 @@ def find_recorded(job_name: str, aws: Aws) -> dict[str, Any] | None:
 def search(job_name: str, aws: Aws) -> dict[str, Any] | None:
     """Batch's description of the newest service job of this name in any queue for SageMaker; None if there is none.
 
-    A caller who may not list queues has no service job either. Raises PlatformError if Batch is too busy to answer.
+    A caller who may not list queues has no service jobs either. Raises PlatformError if Batch is too busy to answer.
     """
     try:
         for queue in training_queues(aws):
@@ -64,18 +64,18 @@ def search(job_name: str, aws: Aws) -> dict[str, Any] | None:
 
 
 def is_busy(error: PlatformError) -> bool:
-    """Whether Batch is there and may be queried, but did not answer for now."""
+    """Whether Batch is available to the caller, but temporarily did not respond."""
     from botocore.exceptions import ClientError
 
     cause = error.__cause__
     if not isinstance(cause, ClientError) or not may_pass(cause):
         return False
-    not_implemented = 501  # by a service that simulates AWS
+    not_implemented = 501  # from a service that simulates AWS
     return cause.response.get("ResponseMetadata", {}).get("HTTPStatusCode") != not_implemented
 
 
 def training_queues(aws: Aws) -> list[str]:
-    """The ARNs of the queues of the account and region that take training jobs."""
+    """The ARNs of the account's queues in the region that accept training jobs."""
     with aws_errors("the queues of AWS Batch"):
         client = aws.client("batch", attempts=SEARCH_ATTEMPTS)
         pages = client.get_paginator("describe_job_queues").paginate()
@@ -88,7 +88,7 @@ def training_queues(aws: Aws) -> list[str]:
 
 
 def service_jobs(aws: Aws, queue: str, job_name: str | None = None) -> Iterator[dict[str, Any]]:
-    """The service jobs of a queue, newest first, in any status; only those of one name if it is given."""
+    """The service jobs of a queue with any status, newest first; with ``job_name``, only those of this name."""
     # without a filter, Batch lists running jobs only. Its filter of names ignores case
     chosen = ("JOB_NAME", job_name) if job_name else ("AFTER_CREATED_AT", "0")
     filters = [{"name": chosen[0], "values": [chosen[1]]}]
@@ -100,7 +100,7 @@ def service_jobs(aws: Aws, queue: str, job_name: str | None = None) -> Iterator[
 
 
 def describe_service_job(arn: str, aws: Aws) -> dict[str, Any] | None:
-    """Batch's response to DescribeServiceJob; None if it has no such job (any more). Raises PlatformError."""
+    """Batch's response to DescribeServiceJob; None if the job does not exist, or was deleted. Raises PlatformError."""
     from botocore.exceptions import ClientError
 
     with aws_errors(f"service job {arn}"):
@@ -150,14 +150,14 @@ def payload_of(answer: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def remember(job_name: str, aws: Aws, arn: str, training_job: str | None = None) -> None:
-    """Keep the ARN of a service job, which Batch needs in most requests."""
+    """Record the ARN of a service job, which most requests to Batch need."""
     record = json.dumps({"arn": arn, "training_job": training_job})
     with suppress(OSError):  # it can be found by its name, too
         write_file(_record(job_name, aws), record.encode())
 
 
 def forget(job_name: str, aws: Aws) -> None:
-    """The job of this name is not, or not any more, one of a queue."""
+    """Delete the record of the job, because it was submitted without a queue."""
     with suppress(OSError):
         _record(job_name, aws).unlink(missing_ok=True)
 
@@ -171,9 +171,9 @@ def _read(job_name: str, aws: Aws) -> dict[str, Any] | None:
 
 
 def _is_of_other_account(arn: str, aws: Aws) -> bool:
-    """Whether the record is of another account of the user, which has a job of the same name."""
+    """Whether the record is that of a job of the same name in another account."""
     parts = arn.split(":")
-    with suppress(PlatformError):  # a network may not lead to STS
+    with suppress(PlatformError):  # a network may have no route to STS
         return len(parts) > 4 and parts[4] != aws.account
     return False
 
@@ -192,10 +192,9 @@ T = TypeVar("T")
 
 
 def route(job_name: str, aws: Aws, *, queued: Callable[[Mapping[str, Any]], T], direct: Callable[[], T]) -> T:
-    """The result of ``queued`` for a job of a queue, else of ``direct``.
+    """The result of ``queued`` for a job that was submitted to a queue, else of ``direct``.
 
-    A job that this machine did not submit to a queue, or that Batch has forgotten, is looked up as a training job
-    first.
+    If this machine did not submit the job to a queue, or Batch has deleted it, ``direct`` is tried first.
 
     Args:
         queued: gets Batch's description of the service job.
@@ -219,8 +218,8 @@ STOPPED_BY_USER = "stopped with cloudtrain"
 def submit_to_queue(request: Request, aws: Aws) -> None:
     """Put the job into its queue.
 
-    Batch accepts any number of service jobs of the same name, so the queue is queried first. A job of this name that an
-    identical request has put there counts as success: its response may have been lost.
+    Batch accepts any number of service jobs of the same name, so the queue is queried first. A job of this name from an
+    identical request counts as success: the response to that request may have been lost.
 
     Raises:
         JobExists: the queue has another job of this name.
@@ -238,7 +237,7 @@ def submit_to_queue(request: Request, aws: Aws) -> None:
                     **{**body, "serviceRequestPayload": json.dumps(payload)}
                 )
         except PlatformError as error:
-            # botocore repeats a request whose response was lost, and Batch refuses the repetition
+            # botocore repeats a request whose response was lost, and Batch rejects the repetition
             try:
                 is_queued = _is_queued(request, body, aws, began)
             except JobExists:
@@ -254,10 +253,10 @@ def submit_to_queue(request: Request, aws: Aws) -> None:
 
 
 def _is_queued(request: Request, body: Mapping[str, Any], aws: Aws, began: float) -> bool:
-    """Whether the request put a job into the queue already. Raises JobExists for another job of this name.
+    """Whether the request has already put a job into the queue. Raises JobExists for another job of this name.
 
-    A caller who may not list the queue learns nothing, and submits. One whom Batch does not answer now gets its
-    PlatformError: a job that is there already must not be submitted twice.
+    False if the caller may not list the queue. Raises Batch's PlatformError if it is transient, because a job that may
+    be in the queue must not be submitted twice.
     """
     try:
         row = next(service_jobs(aws, body["jobQueue"], request.job_name), None)
@@ -280,7 +279,7 @@ def _is_queued(request: Request, body: Mapping[str, Any], aws: Aws, began: float
 
 
 def stop_queued(answer: Mapping[str, Any], aws: Aws) -> None:
-    """Take a service job out of its queue, or stop its training job. Does nothing if it has ended."""
+    """Remove a service job from its queue, or stop its training job. Does nothing if it has ended."""
     if answer["status"] in ENDED or "jobArn" not in answer:
         return
     with aws_errors(f"job {answer['jobName']} cannot be stopped"):
