@@ -96,7 +96,7 @@ class Location:
 
     @property
     def behind_link(self) -> Location:
-        """The target of a symbolic link, else the same location. A copy must not replace links such as /dev/stdout."""
+        """The target of a symbolic link; ``self`` if it is none. A copy must not replace links such as /dev/stdout."""
         if self.path is None or not self.path.is_symlink():
             return self
         path = self.path.resolve()

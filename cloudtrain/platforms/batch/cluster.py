@@ -116,7 +116,7 @@ def open_cluster(platform: str, login: str, folder: str | None, command: str) ->
     """The cluster behind the login node ``login``, or that of this machine.
 
     Args:
-        command: a command of the scheduler, which is found there.
+        command: a command of the scheduler, which must be found on the login node.
 
     Raises InvalidJob if the folder is not valid, PlatformError if the login node does not answer.
     """

@@ -206,7 +206,7 @@ class SharedQueue(ABC, Generic[AnyQueued, Kept]):
 
     @abstractmethod
     def _parse(self, text: str) -> Mapping[str, AnyQueued]:
-        """The jobs in such an answer, by number."""
+        """The jobs in an answer of the scheduler, by number."""
 
     def look(self, number: str, since: float) -> Standing[AnyQueued]:
         """Find a job in the queue. Queries the scheduler only if the last answer is too old.

@@ -80,7 +80,7 @@ class Scheduler:
         by_hand: that command line, as a user types it.
         asks: the command that lists jobs, for messages.
         query: the command line that lists the jobs of ``$user``; it may list others too.
-        parse: parses its output. Raises ValueError if that is truncated, or is not such a list.
+        parse: parses its output. Raises ValueError if that is truncated or malformed.
         one: the command line for one job, without its number; empty if it answers an unknown job like an error.
         history: the command line that shows an ended job, without its number; empty if the scheduler keeps none.
         parse_history: parses the output of ``history``, if ``parse`` cannot.

@@ -49,7 +49,7 @@ export PATH; }}
 
 
 SESSIONS = 6
-"""How many commands of this process run at the same time on a login node: sshd allows 10 in one connection."""
+"""How many commands of this process run at the same time on a login node: sshd allows 10 per connection."""
 OPEN_SECONDS = 300.0
 """How long after a command its connection is assumed open: much less than `control.IDLE`, when ssh closes it."""
 

@@ -111,7 +111,7 @@ def ask(question: Question) -> Answers:
 
 
 def hear(connection: Connection, question: Question, found: Answers) -> Problem | None:
-    """Wait for the answer of one host, in a thread. Returns why it cannot take part, if so."""
+    """Wait for the answer of one host, in a thread. Returns its problem if it cannot take part."""
     name = connection.host.name
     try:
         answer = connection.receive(FACTS_SECONDS)

@@ -36,7 +36,7 @@ CHECKPOINTS = "sent-checkpoints"
 BACK = ("model/", "output/data/", "output/logs/", f"{CHECKPOINTS}/")
 """The folders of files that a host may send back."""
 MOST_WAITING = 32
-"""How many messages may wait to be sent before no more of the files is read."""
+"""How many messages may wait to be sent before the files are not read any further."""
 
 
 @dataclass(frozen=True)

@@ -49,7 +49,7 @@ bjobs -a -noheader -o "{OUTPUT} delimiter='{DELIMITER}'" "$@"; }}; bjobs_of"""
 
 
 def parse_bjobs(text: str) -> dict[str, QueueEntry]:
-    """The jobs in the output of `SHOW`, by number. Raises ValueError if JSON is truncated, or not such a list."""
+    """The jobs in the output of `SHOW`, by number. Raises ValueError if JSON is truncated or malformed."""
     if text.lstrip().startswith("{"):
         document, end = json.JSONDecoder().raw_decode(text.lstrip())
         rows = document.get("RECORDS")
