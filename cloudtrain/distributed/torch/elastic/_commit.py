@@ -1,4 +1,4 @@
-"""Commits of elastic training, and the file in which a host keeps the last one over restarts of its ranks."""
+"""Commits of elastic training, and the file in which a host keeps the last one across restarts of its ranks."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from cloudtrain.storage.atomic import TEMPORARY, temporary_sibling
 
 @dataclass(frozen=True)
 class Commit:
-    """A state of the training."""
+    """The state of the training at one commit."""
 
     number: int
     """Commits of a run are numbered from 1."""
@@ -34,7 +34,7 @@ class CommitFile:
     def write(self, commit: Commit) -> None:
         """Raises StorageError.
 
-        There is no fsync: the file protects against dying processes, not against a dying host.
+        Does not call fsync, because the file protects against the death of processes, not of the host.
         """
         try:
             self.path.parent.mkdir(mode=0o700, exist_ok=True)
@@ -84,7 +84,7 @@ def commit_file(run: int, environ: Mapping[str, str] = os.environ) -> CommitFile
     """The file in which this host keeps the commits of a script's ``run``-th call of `elastic.run`.
 
     It is in the job's run folder, or else in the log folder of torchrun's agent, which the agent creates for each
-    launch, accessible to its user only, and keeps over restarts. ``TORCHELASTIC_ERROR_FILE`` reveals it:
+    launch, accessible to its user only, and keeps across restarts. ``TORCHELASTIC_ERROR_FILE`` reveals it:
     ``<folder>/attempt_<restart>/<local rank>/error.json`` (``DefaultLogsSpecs`` in
     https://docs.pytorch.org/docs/stable/elastic/multiprocessing.html).
 

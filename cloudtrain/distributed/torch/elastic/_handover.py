@@ -1,4 +1,4 @@
-"""Hands the state of an elastic training over to the next attempt of its job, maybe on other hosts, after a notice."""
+"""After a notice, hands the state of elastic training over to the next attempt of the job, possibly on other hosts."""
 
 from __future__ import annotations
 
@@ -32,20 +32,20 @@ from cloudtrain.storage.retry_policy import Patience, using
 _log = logging.getLogger(__name__)
 
 AGAIN_SECONDS = 5.0
-"""The pause before a state that could not be handed over is written again."""
+"""The pause before a failed handover is retried."""
 
 _KIND = pattern(r"GLOBAL (\S+)")
 _DIGEST = hashlib.sha256().digest_size
 
 
 class Handover:
-    """Commits of rank 0, below the URI of the job's checkpoints: hosts that are taken back take their files with them.
+    """Commits of rank 0, below the URI of the job's checkpoints, because hosts that are taken back lose their files.
 
-    Each has its own key, by its number: a host that was given up, but only paused, replaces no newer one.
+    Each commit has its number in its key, so that a host that was only paused does not replace a newer commit.
 
     Args:
-        uri: of the checkpoints, which other jobs may have, too.
-        job: the identity of the job, the same in all attempts. Another one begins at its start.
+        uri: the URI of the checkpoints, which other jobs may share.
+        job: the identity of the job, the same in all attempts. A job with another identity reads none of these commits.
         run: the number of the script's call of `elastic.run`.
     """
 
@@ -53,14 +53,14 @@ class Handover:
         self._store = open_store(uri)
         self._prefix = commits_prefix(hashlib.sha256(job.encode()).hexdigest()[:16], run)
         self._newest = 0
-        """The number of the newest commit that is there, as far as it is known."""
+        """The number of the newest stored commit that this process has written or read."""
         self._is_refused = False
         self._next_try = -math.inf
 
     def leave_if_preempted(self, commit: Callable[[], Commit]) -> None:
-        """After a notice: write the commit, and exit. The exit of rank 0 ends the others.
+        """After a notice, write the commit, and exit. The exit of rank 0 ends the other ranks.
 
-        If it cannot be written, the training continues for as long as its hosts do, and tries again.
+        If the commit cannot be written, training continues until its hosts end, and the write is retried.
         """
         if _notice() is None or time.monotonic() < self._next_try:
             return
@@ -73,12 +73,12 @@ class Handover:
             self._next_try = time.monotonic() + AGAIN_SECONDS
 
     def keep(self, commit: Commit) -> None:
-        """Keep the last commit of a training that has ended, for a script that fails after it."""
+        """Write the last commit of training that has ended, in case the script fails after it."""
         if commit.number > self._newest and not self._is_refused:
             self._write(commit, "if this job restarts, it repeats the training that has ended")
 
     def _write(self, commit: Commit, otherwise: str) -> bool:
-        """Whether the commit was written. If not, a warning says what happens ``otherwise``."""
+        """Write the commit. Returns whether that succeeded; if not, a warning states the consequence, ``otherwise``."""
         try:
             with committing(), using(Patience(waiting=beat, until=_deadline)):
                 self.write(commit)
@@ -136,7 +136,7 @@ class Handover:
 
 
 def _loaded(data: memoryview) -> Commit | None:
-    """The commit in ``data``; None if it is none. Nothing of it runs: another user may be able to write there."""
+    """The commit in ``data``; None if invalid. Runs no code from ``data``, which another user may have written."""
     try:
         found = torch.load(io.BytesIO(data), weights_only=True)
     except Exception:  # torch raises several kinds
@@ -147,7 +147,7 @@ def _loaded(data: memoryview) -> Commit | None:
 
 
 def _deadline() -> float | None:
-    """On the clock of `time.monotonic`; None without a notice."""
+    """The deadline of the notice, on the clock of `time.monotonic`; None without a notice."""
     notice = _notice()
     return None if notice is None else time.monotonic() + notice.deadline - time.time()
 
@@ -160,9 +160,10 @@ def _refused(what: str) -> InvalidArgument:
 
 
 def heed_notices() -> None:
-    """From now on, SIGTERM is a notice and does not end this rank: rank 0 hands the state over, which ends the others.
+    """Treat SIGTERM as a notice from now on: rank 0 hands the state over and exits, which ends the other ranks.
 
-    torchrun's agent ends ranks by it when it restarts them, except the agent of a job.
+    Does nothing under torchrun's agent, which ends ranks with SIGTERM to restart them, unless the agent is that of a
+    job.
     """
     folder = os.environ.get("CLOUDTRAIN_RUN_DIR")
     if "TORCHELASTIC_RUN_ID" not in os.environ or (folder and SignalsOfAgent(Path(folder)).accept()):

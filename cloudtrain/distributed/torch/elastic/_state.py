@@ -40,7 +40,7 @@ class State:
         self._reset_callbacks: list[Callable[[], None]] = []
         self._commits = 0
         self._run = 0
-        """The number of the call of `run` that it is the state of."""
+        """The number of the call of `run` that has this state."""
 
     def commit(self) -> None:
         """Save the current state: after a failure, training resumes from here. All ranks call it.
@@ -58,13 +58,13 @@ class State:
         self.check_host_updates()
 
     def check_host_updates(self) -> None:
-        """After a notice that a host is taken back, end the attempt, whose state continues in the next one.
+        """After a notice that a host is taken back, end the attempt; the next one continues from its state.
 
-        Otherwise, it does nothing: when hosts are added or removed, torchrun's agent restarts the ranks.
+        Otherwise does nothing, because torchrun's agent restarts the ranks when hosts are added or removed.
         """
 
     def register_reset_callbacks(self, callbacks: Iterable[Callable[[], None]]) -> None:
-        """Functions to call after every reset, in the new world; for example, to scale learning rates."""
+        """Register functions to call after every reset, in the new world; for example, to scale learning rates."""
         self._reset_callbacks.extend(callbacks)
 
     def on_reset(self) -> None:
@@ -100,7 +100,7 @@ class ObjectState(State):
         self._names = list(values)
         self._file: CommitFile | None = None
         self._handover: Handover | None = None
-        """On rank 0 of a job."""
+        """Only on rank 0 of a job."""
         vars(self).update(values)
         self.save()
 
@@ -156,19 +156,19 @@ class ObjectState(State):
         return Commit(self._commits + 1, self._saved)
 
     def leave_after_failure(self) -> None:
-        """After a notice, other hosts may be gone already: hand the last commit over, and end the attempt."""
+        """After a notice, hand the last commit over and end the attempt, because other hosts may already be gone."""
         if self._handover is not None and self._commits:
             self._handover.leave_if_preempted(lambda: Commit(self._commits, self._saved))
 
     def completed(self) -> None:
-        """The training has ended: hand the last commit over, so that a script that fails later repeats none of it."""
+        """Hand the last commit over once training has ended, so that a script that fails later does not repeat it."""
         if self._handover is not None:
             self._handover.keep(Commit(self._commits, self._saved))
 
     def keep_in(
         self, file: CommitFile | None, handover: Handover | None = None, after: int = 0
     ) -> Commit | None:
-        """Write further commits there. Returns the newest commit that is there and later than number ``after``."""
+        """Write further commits there. Returns the newest stored commit that is later than number ``after``."""
         self._file, self._handover = file, handover
         found = []
         if file is not None:
@@ -180,13 +180,13 @@ class ObjectState(State):
         return max(newer, key=lambda one: one.number, default=None)
 
     def take(self, commit: Commit) -> None:
-        """Restore a commit that was kept by another process; call `sync` next."""
+        """Restore a commit that another process has kept; call `sync` next."""
         self._commits, self._saved = commit.number, commit.saved
         self.restore()
 
 
 class TorchState(ObjectState):
-    """The state of a PyTorch training.
+    """The state of training with PyTorch.
 
         state = TorchState(model, optimizer, sampler=sampler, scheduler=scheduler, epoch=0, batch=0)
 
@@ -239,8 +239,8 @@ def _host_copy(value: Any) -> Any:
 T = TypeVar("T")
 
 REINIT_SECONDS = 10.0
-"""How long ranks wait for one another after a failure. All of them have noticed it, so living ranks appear soon. If one
-does not, this rank gives up, and the agent restarts all ranks."""
+"""How long ranks wait for one another after a failure. All of them have detected it, so living ranks arrive soon. If
+one does not, this rank fails, and the agent restarts all ranks."""
 
 MAX_FAILURES = 3
 """After this number of failures in a row without a commit in between, the cause is considered permanent."""
@@ -252,9 +252,9 @@ _log = logging.getLogger(__name__)
 def run(func: Callable[..., T]) -> Callable[..., T]:
     """Decorate a training function, whose first argument is a `State`, so that it survives lost ranks.
 
-    Before the function starts, its state is that of the newest commit on any host, and the same on all ranks. When a
-    collective fails and all ranks are alive, they initialize again, and the function is called again with the state of
-    the last commit. When a rank has died, the error propagates, so that torchrun's agent restarts all ranks.
+    Before the function starts, the newest commit on any host is restored, and the state is made the same on all ranks.
+    When a collective fails and all ranks are alive, they initialize again, and the function is called again with the
+    state of the last commit. When a rank has died, the error propagates, so that torchrun's agent restarts all ranks.
 
     Raises:
         CollectiveError: the ranks could not initialize again, or failed repeatedly without a commit in between.
@@ -297,10 +297,10 @@ def run(func: Callable[..., T]) -> Callable[..., T]:
 
 
 class _Start:
-    """The start of a run: with the newest of the commits that hosts have kept and the checkpoint that is restored.
+    """Starts a run from the newest of the commits that hosts have kept and the checkpoint that was restored.
 
     One rank of each host reads the host's last commit, and writes further ones to its file, so that losing a host loses
-    no commit. Rank 0 also takes over what an earlier attempt of the job has kept.
+    no commit. Rank 0 also reads the commit that an earlier attempt of the job has handed over.
 
     Args:
         run: the number of the script's call of `elastic.run`.
@@ -321,7 +321,7 @@ class _Start:
     def agree(self, reset: bool) -> bool:
         """Restore this rank's commit, unless it is older than the checkpoint that a rank has restored.
 
-        Returns whether a commit was restored on any rank, or ``reset`` is True there.
+        Returns whether any rank has restored a commit, or has passed True as ``reset``.
         """
         newest = max(CommitNumber(*one) for one in allgather_object(tuple(newest_commit()), "newest commit"))
         if not self._is_agreed:
@@ -334,7 +334,7 @@ class _Start:
         return any(allgather_object(reset, "reset"))
 
     def _after(self, newest: CommitNumber) -> int:
-        """The number of the last commit that is not newer than the state in which ``newest`` is the last one."""
+        """The number of this run's last commit that a state includes whose last commit is ``newest``."""
         return newest.commit if newest.run == self._run else 0 if newest.run < self._run else sys.maxsize
 
 
