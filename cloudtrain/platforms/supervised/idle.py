@@ -138,7 +138,7 @@ def wait_for_job() -> tuple[Path, int] | None:
             block(ENDING)  # until the supervisor has installed its handlers: from here on, the job exists
             publish(Path(message["folder"]), Path(message["target"]))
         except OSError as error:
-            with contextlib.suppress(OSError):  # the client may be gone, and another one has submitted the job
+            with contextlib.suppress(OSError):  # the client may be gone: another one has submitted the job
                 channel.sendall(REFUSED + str(error.errno).encode())
             return None
         with contextlib.suppress(OSError):  # the client may be gone: the job runs nevertheless
