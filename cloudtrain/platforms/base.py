@@ -41,7 +41,7 @@ class Request:
 
     @property
     def shown(self) -> str:
-        """The part that people read: the batch script of a platform that submits one, else the body."""
+        """The readable part: the batch script, if the platform submits one, else the body."""
         script: str | None = self.body.get("script")
         return script.rstrip("\n") if script is not None else self.to_json()
 
@@ -212,7 +212,7 @@ class Resolver(Protocol):
         Called once, before `Platform.render`, which gets the result. It may use the network and inspect this
         machine, but changes nothing. The job has a name; its source is packed, but has no URI yet.
 
-        Raises InvalidJob if this platform cannot run the job, PlatformError if it does not answer.
+        Raises InvalidJob if this platform cannot run the job, PlatformError if it does not respond.
         """
 
 
@@ -285,7 +285,7 @@ class Arrays(Protocol):
         """
 
     def submit_array(self, script: str, requests: Sequence[Request]) -> None:
-        """Submit the jobs, in the order of the array, with what `render_array` returned.
+        """Submit the jobs, in the order of the array, with the script that `render_array` returned.
 
         Raises JobExists, another PlatformError or a StorageError; in that case nothing remains of any of them.
         """
@@ -306,7 +306,7 @@ class Preemption(Protocol):
 class Upkeep(Protocol):
     """The ability to maintain a job while a client waits for it, such as giving up on one that cannot start.
 
-    Only through this does a client change a job without a request: methods that read jobs change nothing.
+    In no other way does a client change a job without a request: methods that read jobs change nothing.
     """
 
     def upkeep(self, job_name: str) -> AbstractContextManager[None]:
@@ -527,4 +527,4 @@ class Requests(Protocol):
     """The ability to return the request of a job."""
 
     def request(self, job_name: str) -> Request:
-        """The request that started the job, as far as the platform still has it. Raises JobNotFound."""
+        """The request that started the job, or the fields of it that the platform has kept. Raises JobNotFound."""

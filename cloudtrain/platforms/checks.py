@@ -32,7 +32,7 @@ class CheckStatus(str, Enum):
     WARNING = "warning"
     FAILED = "failed"
     UNKNOWN = "unknown"
-    """The check was not possible: the caller lacks a permission, or there was no answer."""
+    """The check was not possible: the caller lacks a permission, or there was no response."""
 
     def __str__(self) -> str:
         return self.value

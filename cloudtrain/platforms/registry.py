@@ -44,7 +44,7 @@ OTHER_NAMES = {
     "sagemaker": ("aws", "aws-batch", "batch"),
     "slurm": ("sbatch", "srun"),
 }
-"""By platform: what a new user may call it."""
+"""By platform: other names that a new user may try."""
 
 ON_THIS_MACHINE = ("container", "hosts", "local")
 """The platforms whose jobs run, or are supervised, on the machine that submits them."""

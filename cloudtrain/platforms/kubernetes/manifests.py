@@ -113,7 +113,7 @@ def dump(item: Mapping[str, Any]) -> str:
 
 
 def _style(text: str) -> str | None:
-    """The style of a scalar; None lets PyYAML choose, which quotes only what it would misread itself."""
+    """The style of a scalar; None lets PyYAML choose, which quotes only text that it would misread itself."""
     if _BREAKS.search(text):
         return '"'
     if "\n" in text:

@@ -103,7 +103,7 @@ class KubernetesPlatform:
             if self._job(job_name).describe().status.is_final:
                 return
         except PlatformError:
-            return  # it was deleted, or that is unknown
+            return  # it was deleted, or its state is unknown
         raise JobExists(
             f"your job {job_name} runs or waits in the namespace {known.namespace} of context {known.context}, and "
             "a name leads to one job only",

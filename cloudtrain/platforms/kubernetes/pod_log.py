@@ -149,7 +149,7 @@ LINE_COST = 200
 """The bytes of memory for a line in addition to its text."""
 
 QUIET = 0.1
-"""Seconds without new lines after which no other log waits for this one."""
+"""Seconds without new lines after which the merge stops waiting for this log."""
 FIRST_QUIET = 0.5
 """Seconds for a log that was never quiet: it may be slow to deliver older lines."""
 LONGEST_WAIT = 5.0

@@ -1,4 +1,4 @@
-"""Caches the accounts of access keys, so that most submissions need not ask AWS for their account."""
+"""Caches the accounts of access keys, so that most submissions need not query AWS for their account."""
 
 from __future__ import annotations
 

@@ -124,7 +124,7 @@ _TOKEN_VERBOSE = re.compile(rf"\#[^\n]*|{_TOKEN.pattern}", re.DOTALL)
 
 
 def after_prefixes(definitions: list[dict[str, str]]) -> list[dict[str, str]]:
-    """Metric definitions that match the lines of cloudtrain's runtime as ``definitions`` match the ranks' own.
+    """Metric definitions that match lines with the runtime's prefix as ``definitions`` match the ranks' own lines.
 
     Raises:
         InvalidJob: an expression becomes too long for SageMaker.

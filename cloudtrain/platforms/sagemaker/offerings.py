@@ -51,7 +51,7 @@ class Offering:
 
     @property
     def price_per_instance_hour(self) -> float | None:
-        """The price of an hour of one instance, to compare with on-demand prices."""
+        """The price of an hour of one instance, for comparison with on-demand prices."""
         return self._share(sum(segment.instance_count * segment.hours for segment in self.segments))
 
     def _share(self, hours: float) -> float | None:

@@ -55,7 +55,7 @@ def show_quantity(value: Fraction, resource: str) -> str:
 
 
 CONFIGURATION_SECONDS = 180.0
-"""How long an error that needs a repair may last while a client waits: someone may repair it in this time."""
+"""How long an error that needs a repair may last while a client waits: it may be repaired in this time."""
 
 
 @dataclass(frozen=True)

@@ -37,7 +37,7 @@ def find(api: Api, kind: Kind, name: str) -> dict[str, Any] | None:
 
 
 def check_context(api: Api) -> Finding:
-    """Where jobs would run, and how the client authenticates. Raises PlatformError."""
+    """Check the place where jobs would run, and how the client authenticates. Raises PlatformError."""
     where = f"context {api.context}, namespace {api.namespace}, at {api.server}, with {api.method}"
     try:
         found = find(api, kinds.NAMESPACE, api.namespace)
@@ -54,7 +54,7 @@ def check_context(api: Api) -> Finding:
 
 
 def check_version(api: Api, *, has_spares: bool = False) -> Finding:
-    """The server's version, and the features that an old one lacks."""
+    """Check the server's version for features that jobs need."""
     major, minor, full = api.server_version()
     version, name = (major, minor), f"Kubernetes {full or f'{major}.{minor}'}"
     if version < (1, 21):
@@ -173,7 +173,7 @@ def role(wanted: Sequence[Right], namespace: str) -> str:
 
 
 def check_operators(api: Api) -> Finding:
-    """The operators in the cluster, with their versions. None is required."""
+    """Check which operators the cluster has, and their versions. None is required."""
     served = {name: found for name, kind in OPERATORS.items() if (found := api.served(kind))}
     shown = ", ".join(f"{name} ({found.api_version})" for name, found in served.items())
     others = [

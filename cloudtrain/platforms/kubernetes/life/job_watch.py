@@ -26,7 +26,7 @@ from cloudtrain.platforms.kubernetes.life.objects import (
 IDLE_SECONDS = 30.0
 """Seconds without a reader after which the watches end."""
 FRESH_SECONDS = 3.0
-"""A list newer than this replaces a new one."""
+"""A list newer than this is used instead of a new one."""
 PATIENCE = 300.0
 """How long a server may not respond. The last known state is reported meanwhile."""
 REFUSED_PATIENCE = 30.0

@@ -132,7 +132,7 @@ PREFERRED_TOPOLOGY = "kueue.x-k8s.io/podset-preferred-topology"
 
 
 def dependents(parts: Parts) -> list[dict[str, Any]]:
-    """The objects that every main object owns. Files are left out of ConfigMaps: see `delivery`. Raises InvalidJob."""
+    """The objects that every main object owns. ConfigMaps have no files: see `submit.with_files`. Raises InvalidJob."""
     data = {**documents(parts), START_KEY: POD_START.read_text(encoding="utf-8")}
     found = [_object(parts, "v1", "ConfigMap", {"immutable": True, "data": data})]
     if not parts.by_url:

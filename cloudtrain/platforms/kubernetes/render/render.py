@@ -85,7 +85,7 @@ def render(job: TrainingJob) -> ManifestRequest:
         "context": options.context or "",
         "namespace": parts.namespace,
         "objects": [rendering.main_object(parts), *rendering.helpers(parts), *dependents(parts)],
-        # the files that the pods need in addition to the objects: see `delivery`
+        # the files that the pods need in addition to the objects: see `submit.with_files`
         "files": {
             "delivery": "s3" if parts.by_url else "configmap",
             "source": job.source.uri,

@@ -142,7 +142,7 @@ def _of_service_job(answer: Mapping[str, Any], aws: Aws | None = None) -> JobDes
 
 
 def _ended(answer: Mapping[str, Any], training: JobDescription) -> JobDescription:
-    """The description of a training job whose service job has ended, too."""
+    """The description of a training job, with the outcome of its service job, which has ended."""
     if training.status in (JobStatus.COMPLETED, JobStatus.FAILED) or training.reason:
         return training
     if answer.get("isTerminated"):
@@ -235,7 +235,7 @@ def _seconds(milliseconds: int | None) -> float | None:
 
 
 def newest_first(one: Iterator[JobDescription], other: list[JobDescription]) -> Iterator[JobDescription]:
-    """Both sequences in one, by the time of submission; each is sorted already."""
+    """Both sequences merged by the time of submission. ``one`` must be sorted."""
     from heapq import merge
 
     return merge(one, sorted(other, key=lambda job: -job.submitted_at), key=lambda job: -job.submitted_at)
