@@ -1,4 +1,4 @@
-"""The subcommands of ``cloudtrain`` and their help: a group of click, which imports each of them when it is used."""
+"""The subcommands of ``cloudtrain`` and their help: a click group that imports each of them on first use."""
 
 from __future__ import annotations
 
@@ -60,16 +60,16 @@ SECTIONS = {
         "completion": "Print the script that completes commands, options, and names of jobs and platforms in SHELL.",
     },
 }
-"""The commands as ``--help`` lists them, with the first sentence of the help of each: it imports none of them.
+"""The commands as ``--help`` lists them, with the first sentence of the help of each, so that it imports none of them.
 
-Each is ``command`` in the module of its name, imported when it is used; but see `MODULES`.
+Each is ``command`` in the module with its name, which is imported on use, except those in `MODULES`.
 """
 
 MODULES = {
     **dict.fromkeys(("describe", "logs", "wait", "preempt", "metrics", "download", "upload"), "jobs"),
     "check": "doctor",
 }
-"""The modules of commands that share one with others. There, each is in the attribute of its name."""
+"""The modules of commands that share one. Each command is the attribute with its name."""
 
 COMMANDS = tuple(name for names in SECTIONS.values() for name in names)
 
@@ -122,11 +122,11 @@ SAMPLES = {
     "file": "train.yaml", "files": "notebook.ipynb", "flavour": "pytorch-cpu", "folder": "copy", "job": "train-1",
     "name": "my-sweep", "place": "train-1", "shell": "bash", "target": "jobs.csv", "uri": "s3://bucket/old",
 }  # fmt: skip
-"""By parameter: a value for the example of a command whose help has none."""
+"""For each parameter, a value for the example of a command whose help has none."""
 
 
 def _next_step(error: click.MissingParameter) -> str:
-    """The lines behind the error: an example of the command, and where the names of jobs are."""
+    """The lines after the error: an example of the command, and how to list the names of jobs."""
     if error.ctx is None:
         return ""
     missing = error.param.name if error.param else ""

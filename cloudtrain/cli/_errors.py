@@ -20,7 +20,7 @@ INTERRUPTED = 130
 """The exit status after Ctrl-C: 128 + SIGINT."""
 
 END_SIGNALS = tuple(getattr(signal, name) for name in ("SIGHUP", "SIGTERM") if hasattr(signal, name))
-"""A closed terminal, and ``kill``. They would end Python before it removes temporary files."""
+"""The signals of a closed terminal and of ``kill``. By default, Python ends without removing temporary files."""
 
 
 class Ended(BaseException):
@@ -69,7 +69,7 @@ def written() -> Iterator[None]:
     After the end of the reader, such as ``head``, nothing is reported.
     """
     for name in ("stdout", "stderr"):
-        if getattr(sys, name) is None:  # it is closed: the next file to be opened would be in its place
+        if getattr(sys, name) is None:  # it is closed: the next opened file would get its descriptor
             setattr(sys, name, open(os.devnull, "w"))  # noqa: SIM115 - until the end
     try:
         try:
@@ -79,16 +79,14 @@ def written() -> Iterator[None]:
     except OSError as error:
         if not _is_unwritable(sys.stdout):
             raise
-        os.dup2(
-            os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno()
-        )  # the rest is written at the end of Python
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # Python writes the rest when it exits
         if error.errno != errno.EPIPE:
             notify("Error", f"the output cannot be written: {error.strerror}")
         sys.exit(1)
 
 
 def _is_unwritable(stream: TextIO) -> bool:
-    """Whether the next line fails too."""
+    """Whether another line cannot be written either."""
     try:
         stream.write("\n")
         stream.flush()

@@ -1,4 +1,4 @@
-"""The table of ``cloudtrain list``: thousands of jobs, written in one piece."""
+"""The table of ``cloudtrain list``, which may have thousands of jobs, and is written in one piece."""
 
 from __future__ import annotations
 
@@ -26,17 +26,17 @@ if TYPE_CHECKING:
 HEADINGS = ("JOB", "PLATFORM", "STATUS", "SUBMITTED", "TOOK", "PROGRESS", "COST", "WHY")
 STATUS = HEADINGS.index("STATUS")
 SOMETIMES = [HEADINGS.index(heading) for heading in ("PROGRESS", "COST")]
-"""Left out if they are empty: few scripts report how many steps there will be, and few users set prices."""
+"""Columns that are omitted if empty: few scripts report their number of steps, and few users set prices."""
 FILE_WIDTH = 200
 """The width of the table where there is no terminal."""
 LEAST_WHY = 20
-"""The width of the last column at least: names are never cut, because users copy them."""
+"""The least width of the last column. Names are never cut, because users copy them."""
 
 Row = tuple[str, ...]
 
 
 def show_jobs(found: Sequence[tuple[str, str, JobDescription | Ended | Exception]]) -> None:
-    """Print one row per job: its name, its platform, and its description, its end, or why both are unknown."""
+    """Print one row per job: its name, its platform, and its description, its recorded end, or an error."""
     if not found:
         click.echo("No jobs yet. Submit one: cloudtrain submit train.py", err=True)
         return
@@ -50,7 +50,7 @@ def show_jobs(found: Sequence[tuple[str, str, JobDescription | Ended | Exception
 
 
 def _row(name: str, platform: str, found: JobDescription | Ended | Exception) -> tuple[str, Row]:
-    """Its colour, and its cells."""
+    """The colour and the cells of a job's row."""
     shown = brief(found)
     at = shown.submitted_at
     return STATUS_COLOURS.get(shown.status, "dim" if at is None else "blue"), (

@@ -26,7 +26,7 @@ def main() -> None:
         if isinstance(stream, TextIOWrapper):  # a Windows console cannot print all characters
             stream.reconfigure(errors="backslashreplace")
     warnings.showwarning = _show_warning
-    atexit.register(gc.freeze)  # else the interpreter looks for garbage at its end
+    atexit.register(gc.freeze)  # otherwise Python collects garbage when it exits
     with cleaning_up(), written(), reported():
         if sys.argv[1:2] == ["run"]:  # without click: its import would take as long as all others
             from cloudtrain.cli._run import run

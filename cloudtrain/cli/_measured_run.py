@@ -12,17 +12,17 @@ from cloudtrain.plan.measured import Measured, measured
 from cloudtrain.platforms import Summaries
 
 PLATFORMS = ("local", "hosts")
-"""Those that cost nothing, and have no queue."""
+"""The platforms that cost nothing, and have no queue."""
 ENOUGH_STEPS, ENOUGH_SECONDS = 20, 10.0
 """The run stops when it has taken at least this number of steps and this time."""
 LONGEST = 300.0
-"""Seconds after which it is stopped anyway."""
+"""Seconds after which the run is stopped anyway."""
 
 
 def measure(fields: Mapping[str, Any]) -> Measured:
-    """Run the job until it has done some steps, stop it, and return its times. It keeps no checkpoint elsewhere.
+    """Run the job until it has done some steps, stop it, and return its times. It uploads no checkpoints.
 
-    Raises InvalidJob if it runs on another platform or reports no steps, and what a submission raises.
+    Raises InvalidJob if it runs on another platform or reports no steps, and the errors of a submission.
     """
     from cloudtrain.submission import prepare
 

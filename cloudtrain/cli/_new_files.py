@@ -1,4 +1,4 @@
-"""Writes the files that a command makes: all of them, or none."""
+"""Writes the files that a command creates: all of them, or none."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ import click
 
 
 def write_new_files(contents: Mapping[Path, bytes]) -> list[Path]:
-    """Write each content to its path, in folders that are made where they are missing. Returns the paths.
+    """Write each content to its path, and create missing folders. Returns the paths.
 
     Raises:
         UsageError: one of the files exists.
-        ClickException: one of them cannot be written. None is left.
+        ClickException: one of them cannot be written. No new file remains.
     """
     made: list[Path] = []
     try:

@@ -1,4 +1,4 @@
-"""Completes ``--option=value``, which each shell hands over in its own form."""
+"""Completes ``--option=value``, which each shell passes in its own form."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class _Whole(ShellComplete):
 
 class _Bash(_Whole, BashComplete):
     def get_completion_args(self) -> tuple[list[str], str]:
-        """Without "=", which bash takes for an argument between ``--option`` and its value."""
+        """The arguments without "=", which bash passes as a separate argument after ``--option``."""
         args, incomplete = super().get_completion_args()
         return [word for word in args if word != "="], incomplete
 

@@ -18,14 +18,14 @@ def complete_job(_context: click.Context, _parameter: click.Parameter, incomplet
     from cloudtrain.index import list_jobs
 
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # not in the middle of a command line
+        warnings.simplefilter("ignore")  # they would be printed into the command line
         return [entry.name for entry in list_jobs() if entry.name.startswith(incomplete)]
 
 
 def complete_job_or_file(
     context: click.Context, parameter: click.Parameter, incomplete: str
 ) -> list[CompletionItem]:
-    """The jobs, and the files of which the shell knows."""
+    """The jobs, and the files that the shell completes."""
     from click.shell_completion import CompletionItem
 
     jobs = [CompletionItem(name) for name in complete_job(context, parameter, incomplete)]

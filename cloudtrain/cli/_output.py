@@ -19,7 +19,7 @@ WIDE = 200
 GAP = "  "
 """Between the columns of a table."""
 LONGEST_PADDED = 80
-"""Characters to which cells are filled up: a script can give one metric a name that would make all rows long."""
+"""The most characters that cells are padded to: one metric with a long name would make all rows long."""
 
 
 def echo_json(value: Any) -> None:
@@ -47,7 +47,7 @@ def table_console() -> Console:
 
 
 def shown(text: str, style: str = "") -> Text:
-    """One line that a job, or its platform, may have written."""
+    """Text from a job or its platform, as one line without control characters."""
     from rich.text import Text
 
     from cloudtrain.contract.text import escape_line
@@ -61,11 +61,11 @@ def print_table(
     right: Collection[str] = (),
     colours: Iterable[str | None] = repeat(None),
 ) -> None:
-    """Print rows below dim headings, in one piece: there may be thousands, for which rich takes minutes.
+    """Print rows below dim headings, in one piece, without rich: it takes minutes for thousands of rows.
 
     Args:
         right: the headings of columns that are aligned to the right.
-        colours: of the rows.
+        colours: the colours of the rows.
     """
     import click
 

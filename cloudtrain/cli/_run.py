@@ -1,4 +1,4 @@
-"""Runs the ranks of ``cloudtrain run``. Imports little: the first line of the ranks waits for it."""
+"""Runs the ranks of ``cloudtrain run``. Imports little, because imports delay the first output of the ranks."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from cloudtrain.platforms.hosts.host_list import NamedHost
 
 _OF_LOGIN = ("PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "TZ", "TMPDIR", "TERM")
-"""The variables of the shell that ranks have in spite of ``-genvnone``. And ``LC_*``."""
+"""The variables of the shell that ranks have even with ``-genvnone``, as well as ``LC_*``."""
 
 
 def run(arguments: Sequence[str]) -> bool:
@@ -87,16 +87,14 @@ def _run(options: RunOptions) -> None:
     for note in () if options.quiet else options.notes:
         notify("Note", note)
     sys.stdout.flush()
-    # until the module below has its handlers
+    # until the module below has installed its handlers
     block((SIGHUP, signal.SIGINT, signal.SIGTERM))
     if options.bare:
         for name in [*os.environ]:
             if name not in _OF_LOGIN and not name.startswith("LC_"):
                 del os.environ[name]
     os.environ.update(options.variables)
-    foreground = import_module(
-        "cloudtrain.runtime.foreground.run"
-    )  # a client on Windows has none of its imports
+    foreground = import_module("cloudtrain.runtime.foreground.run")  # its imports do not exist on Windows
     sys.exit(foreground.main(order))
 
 
@@ -166,14 +164,14 @@ def _hosts(options: RunOptions) -> list[NamedHost]:
 
 
 def world_size(options: RunOptions) -> int:
-    """The number of ranks, as given; otherwise 0."""
+    """The number of ranks; 0 if it is not given."""
     return options.ranks + sum(other.ranks for other in options.others)
 
 
 def ranks_of_hosts(options: RunOptions, hosts: list[NamedHost]) -> dict[str, list[int]]:
-    """The ranks of each host that has some, if one of them is another machine; otherwise nothing.
+    """The ranks of each host that has any; empty if all hosts are this machine.
 
-    Hosts are filled one after another, in their order, or with ``-ppn`` have their turn. Raises InvalidJob.
+    Hosts are filled one after another, in their order; with ``-ppn``, in turn. Raises InvalidJob.
     """
     if all(host.is_this_machine for host in hosts):
         return {}

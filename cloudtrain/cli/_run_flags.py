@@ -1,7 +1,7 @@
-"""The flags of ``cloudtrain run``: those of ``horovodrun`` and ``mpirun`` that people type.
+"""The flags of ``cloudtrain run``: those of ``horovodrun`` and ``mpirun`` that are in common use.
 
-Each flag has its usual effect, or is accepted with a note on why it has no effect here, or is refused with what to do.
-None is dropped silently. The table of the guide is compared with this one.
+Each flag has its usual effect, or is accepted with a note on why it has no effect here, or is refused with a hint. None
+is ignored silently. A test compares the table in the guide with this one.
 """
 
 from __future__ import annotations
@@ -13,20 +13,20 @@ from cloudtrain._dataclass import dataclass
 
 
 class Effect(Enum):
-    """The way in which a flag is honoured."""
+    """How a flag is handled."""
 
     OPTION = "option"
     """It sets a field of `cloudtrain.cli._run_options.RunOptions`, which ``target`` names."""
     VARIABLE = "variable"
     """It sets a variable for the ranks: ``target`` is ``NAME`` or ``NAME=VALUE``."""
     MPI = "mpi"
-    """mpirun gets it, with ``--mpi``. Otherwise it has no effect."""
+    """With ``--mpi``, it is passed to mpirun. Otherwise it has no effect."""
     HOLDS = "holds"
-    """It requests what is always the case."""
+    """It requests behaviour that ``cloudtrain run`` always has."""
     NOTE = "note"
     """It has no effect, for the reason in ``text``."""
     REFUSED = "refused"
-    """``text`` is what to do instead."""
+    """It is an error. ``text`` is what to do instead."""
 
 
 @dataclass(frozen=True)

@@ -76,9 +76,9 @@ def spread(
     Args:
         ranks: 0 for all slots.
         per_host: the ranks on each host, regardless of its slots; 0 for as many as it has slots.
-        oversubscribe: whether hosts may have more ranks than slots. Then all get equally many.
+        oversubscribe: whether hosts may have more ranks than slots. All then have the same number.
 
-    Raises InvalidJob if there are too few, or if the hosts would have different numbers of ranks.
+    Raises InvalidJob if there are too few slots, or if the hosts would have different numbers of ranks.
     """
     if per_host:
         hosts = [replace(host, slots=per_host) for host in hosts]
@@ -111,7 +111,7 @@ def spread(
 
 
 def _follow(submission: Submission, *, quiet: bool) -> NoReturn:
-    """Start the job and print its output. Imports come first: from the start on, every signal has to end the job."""
+    """Start the job and print its output. Imports come first, because once it has started, every signal must end it."""
     from cloudtrain.cli._view import finish, print_line
 
     ended: BaseException | None = None

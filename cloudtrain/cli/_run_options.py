@@ -1,4 +1,4 @@
-"""Understands the command line of ``cloudtrain run``: flags up to the program, and the program with its arguments."""
+"""Parses the command line of ``cloudtrain run``: flags up to the program, and the program with its arguments."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ OF_ONE_PROGRAM = ("ranks", "exports", "own_pairs", "folder")
 """The flags that each of several programs may have."""
 LAUNCHERS = ("torchrun", "horovodrun", "mpirun", "mpiexec", "srun", "accelerate", "deepspeed")
 NO_MPI_NEEDED = {"bind-to": "none", "map-by": "slot", "rank-by": "slot"}
-"""These values are so without mpirun too."""
+"""Flags of mpirun with the values that apply without mpirun, too."""
 
 
 @dataclass
@@ -120,7 +120,7 @@ def _check_programs(options: RunOptions) -> None:
 def _parse_program(
     options: RunOptions, rest: list[str], unused: list[tuple[str, list[str]]], first: RunOptions
 ) -> list[str] | None:
-    """Read the flags of one program, and the program. Returns what follows its colon; None: nothing."""
+    """Read the flags of one program, and the program. Returns the arguments after its colon; None if it has none."""
     while rest and rest[0].startswith("-") and rest[0] != "-":
         word = rest.pop(0)
         if word == "--":
@@ -252,7 +252,7 @@ def _number(given: str, flag: Flag, text: str) -> int:
 
 
 def _settle_mpi(options: RunOptions, unused: list[tuple[str, list[str]]]) -> None:
-    """Give mpirun its options, or report that they have no effect."""
+    """Pass mpirun its options, or report that they have no effect."""
     for given, values in unused:
         name = given.lstrip("-")
         if values[:1] in (["plm_rsh_agent"], ["plm_ssh_agent"]):

@@ -14,11 +14,11 @@ from cloudtrain.contract.source import START_BYTES, is_executable
 from cloudtrain.errors import InvalidJob
 
 OLDEST = (3, 9)
-"""The oldest Python that runs the part of cloudtrain that is in a rank."""
+"""The oldest Python that can run cloudtrain's code in a rank."""
 
 _PYTHON = pattern(r"python(\d+(\.\d+)?)?")
 _PLAIN = pattern(r"-[bBdOqRuvx]+")
-"""Options of Python without a value that leave PYTHONPATH and the kind of program alone."""
+"""Options of Python without a value that affect neither PYTHONPATH nor the kind of program."""
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,7 @@ class RankProgram:
 
 
 def rank_program(command: list[str]) -> RankProgram:
-    """How ranks start ``command``, which is as typed. Raises InvalidJob if there is no such program."""
+    """How ranks start ``command``, given as the user typed it. Raises InvalidJob if there is no such program."""
     name = command[0]
     if not shutil.which(name) and _is_script(name):
         command = ["python" if shutil.which("python") else sys.executable, *command]
@@ -60,7 +60,7 @@ def _advice(name: str) -> str:
 
 
 def _of_python(path: str, arguments: list[str]) -> RankProgram | None:
-    """A script or a module, which the rank runs itself; None for anything else that Python can do."""
+    """A script or a module, which the rank runs in its own process; None for any other use of Python."""
     rest, options = list(arguments), list[str]()
     while rest:
         word = rest[0]

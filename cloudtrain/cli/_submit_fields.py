@@ -1,4 +1,4 @@
-"""The fields of the job that ``cloudtrain submit`` describes: its file, and options, which must not contradict it."""
+"""The fields of the job of ``cloudtrain submit``: from its file, and from options, which must not contradict it."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def job_fields(file: str, script_args: tuple[str, ...], options: dict[str, Any])
 
 
 def _converted(fields: dict[str, Any]) -> str:
-    """The entry point that the job's notebook is converted to, next to it. Raises InvalidJob, InvalidSource."""
+    """Convert the job's notebook to a script next to it, the new entry point. Raises InvalidJob, InvalidSource."""
     from cloudtrain.packaging.notebook import NOTEBOOK, convert_notebook
 
     entry_point = str(fields.get("entry_point") or "")
@@ -82,7 +82,7 @@ def _converted(fields: dict[str, Any]) -> str:
 
 
 def _with_long_channels(fields: dict[str, Any], settings: tuple[str, ...]) -> dict[str, Any]:
-    """``fields`` with channels that ``--set inputs.CHANNEL.OPTION`` refines as mappings."""
+    """``fields``, with mappings for the channels that ``--set inputs.CHANNEL.OPTION`` refines."""
     inputs = fields.get("inputs")
     if not isinstance(inputs, dict):
         return fields
@@ -131,7 +131,7 @@ FIELDS = {
 def check_contradictions(
     options: Mapping[str, Any], *, names_script: bool, script_args: Sequence[str], launcher: str
 ) -> None:
-    """Refuse options of which one would silently override the other.
+    """Refuse two options if one would silently override the other.
 
     Args:
         options: all options, by their names with underscores.
@@ -182,7 +182,7 @@ def _check_exclusive(given: Sequence[str], why: str, hint: str = "Use only one o
 
 
 def _check_repetitions(option: str, names: Sequence[str]) -> None:
-    """Refuse a repeated name, and a field that is set after a part of it, which it would replace."""
+    """Refuse a repeated name, and a field that is set after one of its parts, which it would replace."""
     for number, name in enumerate(names):
         for earlier in names[:number]:
             if earlier == name:

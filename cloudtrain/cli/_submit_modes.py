@@ -1,4 +1,4 @@
-"""Modes of ``cloudtrain submit`` that are not one submission: an array, a difference, a form for a service."""
+"""Modes of ``cloudtrain submit`` other than one submission: an array, a comparison, an export for a service."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 ALONE = ("check", "diff", "export", "mount_source")
-"""The options that are about one job."""
+"""The options that apply to one job only."""
 
 
 def submit_array(fields: Mapping[str, Any], options: Mapping[str, Any], *, as_json: bool) -> None:
@@ -63,7 +63,7 @@ def _count(array: JobArray) -> str:
 
 
 def _show_array(array: JobArray, *, as_json: bool) -> None:
-    """Print the jobs, and what would start them."""
+    """Print the jobs, and the script that would start them."""
     if as_json:
         jobs = [
             {"name": one.request.job_name, "values": dict(element), "request": dict(one.request.body)}
@@ -101,7 +101,7 @@ def show_diff(job_name: str, submission: Submission, *, as_json: bool) -> None:
     """Print the fields that differ between two requests, each with its old and its new value.
 
     Raises:
-        JobNotFound: the platform of the submission does not know the job.
+        JobNotFound: the platform of the submission has no such job.
         PlatformError: the platform does not keep the requests of its jobs.
     """
     platform = submission.platform
@@ -132,10 +132,10 @@ def _text(value: Any) -> str:
 
 
 def show_export(kind: str, submission: Submission, *, uploads: bool) -> None:
-    """Print the job as the service needs it, and on stderr, what it lacks to run.
+    """Print the job in the form of the service, and on stderr, what is missing to run it.
 
     Args:
-        uploads: also upload the source and local data, which the service's runs then find.
+        uploads: whether to upload the source and local data for the service's runs.
 
     Raises:
         InvalidJob: the platform has no such format, or its service cannot run the job.

@@ -83,7 +83,7 @@ def job_files(job: Job, folder: Path) -> list[Path]:
 
 
 def _copied(host: Path, folder: Path) -> list[Path]:
-    """Copies of the traces of a host, whose job can put anything in their place while they are read."""
+    """Copies of the traces of a host, read without following links: the job can replace files meanwhile."""
     with contextlib.suppress(OSError), Beneath(host) as base, base.inside(f"output/data/{FOLDER}") as traces:
         for found in traces.contents():
             if found.is_file and any(fnmatch(found.key, pattern) for pattern in _PATTERNS):
@@ -95,7 +95,7 @@ def _copied(host: Path, folder: Path) -> list[Path]:
 
 
 def _unpacked(path: Path) -> Path:
-    """The folder of a download; an archive is unpacked first, only its timelines."""
+    """The folder of a download. Of an archive, the timelines are unpacked first."""
     if path.is_dir():
         return path
     target = path.with_suffix(".unpacked")

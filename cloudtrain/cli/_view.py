@@ -79,7 +79,7 @@ def watch(job: Job, *, quiet: bool, again: Callable[[Callable[[str], object]], b
 
 
 def finish(job: Job) -> int:
-    """Wait for the record of a job whose output has ended. Prints its failure. Returns its exit code."""
+    """Wait for the final state of a job whose output has ended, print its failure, and return its exit code."""
     description = job.until_final()
     _show_failure(Console(stderr=True, highlight=False), description)
     return _exit_code(description)
@@ -120,7 +120,7 @@ def leave_running(job: Job, state: str = "continues to run") -> Iterator[None]:
 
 
 def _still_runs(job: Job) -> bool:
-    """False also for a job that is about to be submitted again: no job has its name then."""
+    """Whether the job has not ended. False if it is about to be submitted again: no job has its name then."""
     try:
         return not job.status.is_final
     except JobNotFound:

@@ -187,7 +187,7 @@ _UNITS = (("d", 86400), ("h", 3600), ("min", 60), ("s", 1))
 
 
 def show_list(uri: str, infos: Sequence[CheckpointInfo]) -> None:
-    """One row per checkpoint, damaged ones in red."""
+    """Print one row per checkpoint, damaged ones in red."""
     if not infos:
         click.echo(f"No checkpoints in {uri}. Where a job saves them: cloudtrain describe JOB", err=True)
         return
@@ -213,7 +213,7 @@ def _row(info: CheckpointInfo) -> tuple[str, ...]:
 
 
 def show_one(uri: str, info: CheckpointInfo, specs: Mapping[str, TensorSpec]) -> None:
-    """The details of one checkpoint."""
+    """Print the details of one checkpoint."""
     from rich.text import Text
 
     console = table_console()
@@ -252,7 +252,7 @@ def _facts(info: CheckpointInfo) -> Iterator[tuple[str, str]]:
 
 
 def show_damage(uri: str, infos: Sequence[CheckpointInfo], damage: Sequence[Damage]) -> None:
-    """Every damaged object, or that nothing is damaged."""
+    """Print every damaged object, or that nothing is damaged."""
     if not damage:
         count = f"{len(infos)} checkpoint{'' if len(infos) == 1 else 's'}"
         click.echo(f"{count} in {uri}: every byte is as it was saved")
@@ -262,7 +262,7 @@ def show_damage(uri: str, infos: Sequence[CheckpointInfo], damage: Sequence[Dama
 
 
 def show_plan(uri: str, plan: PrunePlan) -> None:
-    """The checkpoints and objects that will be deleted."""
+    """Print the checkpoints and objects that will be deleted."""
     if plan.is_empty:
         click.echo(f"Nothing to delete in {uri}")
         return

@@ -107,13 +107,13 @@ def command(age: float | None, caches: bool, engine: str | None, dry_run: bool, 
 
 
 def _remember(platform: Platform, job_name: str) -> None:
-    """Keep how a job ended in the history, before its records are removed."""
+    """Record in the history how a job ended, before its records are removed."""
     from contextlib import suppress
 
     from cloudtrain.errors import CloudtrainError
     from cloudtrain.history.refresh import keep_end
 
-    with suppress(CloudtrainError, OSError):  # then what was known of it remains
+    with suppress(CloudtrainError, OSError):  # its last record in the history remains
         keep_end(platform, platform.describe(job_name))
 
 

@@ -80,7 +80,7 @@ def check(context: click.Context, /, **options: object) -> None:
 
 
 def _others_found(checked: str) -> str:
-    """The other platforms that this user seems to have, and how to check them."""
+    """The other platforms that this user can probably use, and how to check them."""
     from cloudtrain.platforms.reach import found_here
 
     others = [f"{name} ({sign})" for name, sign in found_here().items() if name != checked]
@@ -96,7 +96,7 @@ def check_job(
     """Run all checks of a job and show the findings. Exits with status 1 if a check failed, else 0.
 
     Args:
-        defaults: fields that ``fields`` may lack; None for those of the config file.
+        defaults: values of fields that ``fields`` lacks; None for those of the config file.
     """
     _show_and_exit(_checks_of(fields, defaults), as_json=as_json)
 

@@ -78,7 +78,7 @@ def _find(name: str) -> Path:
 
 
 def _describe(folder: Path) -> dict[str, str]:
-    """The name of an example and what its README says in the title and in the lines "Needs" and "Takes"."""
+    """The name of an example, and the title and the lines "Needs" and "Takes" of its README."""
     text = (folder / "README.md").read_text(encoding="utf-8")
     title, takes, needs = (
         match[1] if (match := re.search(pattern, text, re.MULTILINE)) else ""
@@ -88,7 +88,7 @@ def _describe(folder: Path) -> dict[str, str]:
 
 
 def _copy(source: Path, target: Path) -> list[Path]:
-    """Copy the files of an example, and return their paths. Raises click's errors, and then leaves none."""
+    """Copy the files of an example, and return their paths. Raises click's errors, and then leaves no new files."""
     files = {target / path.name: path.read_bytes() for path in sorted(source.iterdir()) if path.is_file()}
     readme = target / "README.md"
     return write_new_files(

@@ -50,7 +50,7 @@ def command(
     found = choose(jobs, where)
     path = Path(target)
     if target.startswith("mlflow:"):
-        with redirect_stdout(sys.stderr):  # MLflow prints where it shows each run
+        with redirect_stdout(sys.stderr):  # MLflow prints the address of each run
             written = to_mlflow(found, target.removeprefix("mlflow:"), experiment)
     elif path.suffix.lower() in (".csv", ".parquet"):
         written = [str(to_table(found, path))]

@@ -27,7 +27,7 @@ FRAMEWORKS = {
         "  ddp_find_unused_parameters: false",
     ),
 }
-"""By framework: what starts the ranks, the script's arguments, and its hyperparameters, as in YAML."""
+"""For each framework: the distribution, the script's arguments, and its hyperparameters, as in YAML."""
 PACKAGES = {
     "torch": ("numpy", "torch>=2.4"),
     "horovod": ("numpy", "torch>=2.4"),
@@ -35,7 +35,7 @@ PACKAGES = {
     "lightning": ("lightning>=2", "numpy", "torch>=2.4"),
     "transformers": ("accelerate>=1.1", "numpy", "torch>=2.4", "transformers>=4.46"),
 }
-"""By framework: what its script needs. cloudtrain has Horovod's API; PyTorch carries the data of its ranks."""
+"""For each framework: the packages of its script. cloudtrain has Horovod's API, and sends data through PyTorch."""
 OTHER_NAMES = {"hf": "transformers", "huggingface": "transformers", "pytorch": "torch", "tensorflow": "keras"}
 REQUIREMENTS = """\
 # The packages of train.py. A job installs what its Python lacks, once for all jobs with these lines.
@@ -106,7 +106,7 @@ def command(folder: Path, framework: str, as_json: bool) -> None:
 
 
 def write_job(folder: Path, framework: str) -> list[Path]:
-    """Write the files of a job, and return their paths. Raises click's errors, and then leaves none."""
+    """Write the files of a job, and return their paths. Raises click's errors, and then leaves no new files."""
     launcher, arguments, hyperparameters = FRAMEWORKS[framework]
     job = JOB.format(launcher=launcher, arguments=arguments, hyperparameters=hyperparameters)
     script = files("cloudtrain.cli").joinpath("starters", f"{framework}.py").read_text(encoding="utf-8")

@@ -1,4 +1,4 @@
-"""The commands about one submitted job, each a function of its name."""
+"""The commands about one submitted job, each a function with the command's name."""
 
 from __future__ import annotations
 
@@ -137,7 +137,7 @@ def metrics(job: str, platform: str | None, openmetrics: bool, target: str | Non
 
 
 def _replace(target: str, text: str) -> None:
-    """Replace a file, so that no reader sees a part of it. Raises StorageError."""
+    """Replace a file atomically, so that readers never see a part of it. Raises StorageError."""
     from pathlib import Path
 
     from cloudtrain.errors import StorageError
@@ -200,7 +200,7 @@ def upload(job: str, as_json: bool) -> None:
 
 
 def _point(point: Point) -> dict[str, Any]:
-    """A point as data for JSON: its time and value, and what is known of a step that the script logged."""
+    """A point as data for JSON: its time and value, and the other fields if the script logged its step."""
     if point.step is None:
         return {"time": point.time, "value": point.value}
     return {name: value for name, value in point._asdict().items() if value is not None}

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from cloudtrain.platforms import JobDescription
 
     Found = tuple[str, str, JobDescription | Ended | Exception]
-    """The name and the platform of a job, and its description, its end, or why both are unknown."""
+    """The name and the platform of a job, and its description, its recorded end, or the error of the query."""
 
 
 @click.command("list")
@@ -87,7 +87,7 @@ def command(limit: int, place: str | None, where: str, sort: str, columns: str, 
 
 
 def _of_history(where: str, sort: str, limit: int, columns: list[str], as_json: bool) -> None:
-    """Print the jobs that fulfil a condition."""
+    """Print the jobs in the history that fulfil a condition."""
     from cloudtrain._display.past import cell
     from cloudtrain.cli._output import count_bar
     from cloudtrain.history.queries import search
@@ -133,9 +133,9 @@ def _on_platform(name: str, limit: int) -> list[Found]:
 
 
 def _of_this_machine(limit: int, *, whole: bool) -> list[Found]:
-    """The jobs submitted from this machine: their whole descriptions, or as much as a table shows.
+    """The jobs submitted from this machine: their whole descriptions, or only the part that a table shows.
 
-    The index has how jobs ended that were listed before.
+    The index has the ends of jobs that were listed earlier.
     """
     from cloudtrain.history.outlines import known_ends
 

@@ -119,7 +119,7 @@ def command(
 
         record = measured(Job.attach(from_job))
     if not (where := job.platform):
-        from cloudtrain.submission import default_platform  # imports much
+        from cloudtrain.submission import default_platform  # slow to import
 
         where = default_platform(job)
     plan = make_plan(job, where, wishes, record)

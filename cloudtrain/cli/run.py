@@ -1,4 +1,4 @@
-"""``cloudtrain run`` as a command of click: its help, and what it shows about this installation."""
+"""``cloudtrain run`` as a command of click: its help, and its facts about this installation."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class _RunCommand(click.Command):
-    """Its flags are not click's: long ones may have one dash, and all arguments after the program belong to it."""
+    """Flags are not parsed by click: long ones may have one dash, and all arguments after the program are its own."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         ctx.params["arguments"] = list(args)
@@ -52,7 +52,7 @@ class _RunCommand(click.Command):
 
 
 def _program(arguments: list[str]) -> list[str]:
-    """The program that an unfinished command line names already."""
+    """The program in an unfinished command line; empty if it has none yet."""
     try:
         return parse(arguments).program
     except InvalidJob:
@@ -92,7 +92,7 @@ def command(arguments: list[str]) -> None:
 
 
 def _plain(text: str) -> str:
-    """``text`` without the marks of the guide."""
+    """``text`` without the Markdown of the guide."""
     return re.sub(r"\[(.*?)\]\(.*?\)", r"\1", text).replace("`", "")
 
 

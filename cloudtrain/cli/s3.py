@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 def _use_local_server(_context: click.Context, _parameter: click.Parameter, chosen: bool) -> None:
-    """Set the AWS variables of this process to the embedded server."""
+    """Set the AWS variables of this process to those of the local server."""
     if chosen:
         os.environ.update(running_server().account.env)
 

@@ -125,7 +125,7 @@ def migrate(files: tuple[Path, ...], dry_run: bool) -> None:
             for before, after in change.lines:
                 click.echo(f"{path}:\n- {before}\n+ {after}")
         elif change.lines:
-            target = path.resolve()  # of a link, the file behind it
+            target = path.resolve()  # for a link, its target
             replace_file(target, change.text.encode(), mode=target.stat().st_mode & 0o777)
         count = len(change.lines)
         click.echo(
@@ -156,7 +156,7 @@ def _segment(segment: Segment) -> tuple[str, str, str, str]:
 
 
 def _time(moment: datetime | None) -> str:
-    """In the time zone of this machine."""
+    """The time in the time zone of this machine; empty if there is none."""
     return f"{moment.astimezone():%Y-%m-%d %H:%M}" if moment else ""
 
 

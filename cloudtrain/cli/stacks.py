@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from cloudtrain.observe.stacks import StackDump
 
 SHOWN_CALLS = 12
-"""Innermost calls of a stack that are shown without ``--full``."""
+"""The number of innermost calls of a stack that are shown without ``--full``."""
 
 
 @click.command("stacks")

@@ -43,7 +43,7 @@ def command(job: str, wait: bool, platform: str | None, as_json: bool) -> None:
             echo_json(description.to_dict())
         return
     jobs = _running(job, platform)
-    for one in jobs:  # all of them, before the first is waited for
+    for one in jobs:  # stop all of them before waiting for the first
         one.stop()
     stopped = [_stop(one, wait=wait, quiet=as_json) for one in jobs]
     if as_json:

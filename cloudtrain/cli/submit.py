@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class ScriptCommand(click.Command):
-    """Shows for an unknown option how to pass it to the script, or how to set the field of its name."""
+    """A command that shows how to pass an unknown option to the script, or how to set the field with its name."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         given = list(args)
@@ -44,7 +44,7 @@ class ScriptCommand(click.Command):
             raise click.NoSuchOption(error.option_name, f"{problem} {advice}", ctx=error.ctx) from None
 
     def _own_name(self, name: str) -> str:
-        """How to set what other launchers call ``name``, as a sentence; empty if none does."""
+        """A sentence on how to set the field that other launchers call ``name``; empty if there is none."""
         from cloudtrain.cli._submit_fields import FIELDS as FIELD_OF
         from cloudtrain.spec.explain import OTHER_NAMES
 
@@ -66,7 +66,7 @@ class ScriptCommand(click.Command):
 def _with_value(option: str, arguments: list[str]) -> list[str]:
     """``option`` as it is in ``arguments``, and the argument after it unless that is an option too.
 
-    click names only the first letter of ``-vv`` and ``-lr``.
+    click reports only the first letter of ``-vv`` and ``-lr``.
     """
     is_letter = not option.startswith("--")
     for number, argument in enumerate(arguments):
@@ -234,7 +234,7 @@ def _prepare(fields: dict[str, Any], options: dict[str, Any], *, quiet: bool) ->
 
 
 def _planned(submission: Submission, plan_file: str | None) -> dict[str, Any] | None:
-    """The option of the plan that is submitted. Raises InvalidJob if the plan has none for these hosts."""
+    """The option of the plan with the hosts of the submission. Raises InvalidJob if there is none."""
     if plan_file is None:
         return None
     from cloudtrain.plan.choose import option_for
@@ -245,7 +245,7 @@ def _planned(submission: Submission, plan_file: str | None) -> dict[str, Any] | 
 
 
 def _show_only(submission: Submission, options: dict[str, Any], *, as_json: bool) -> None:
-    """Print what would be submitted: the difference from an earlier job, the form for a service, or the request."""
+    """Print what would be submitted: the changes since an earlier job, the export for a service, or the request."""
     if options["diff"]:
         from cloudtrain.cli._submit_modes import show_diff
 

@@ -30,7 +30,7 @@ COLOURS = {"Completed": "green", "Failed": "red", "No value": "yellow", "Pruned"
 
 
 class _Sweep(click.Group):
-    """Its first argument is a file to start a sweep of, or one of its commands."""
+    """A group whose first argument is one of its commands, or a file to start a sweep of."""
 
     def resolve_command(
         self, context: click.Context, args: list[str]
@@ -148,7 +148,7 @@ def _how(plan: Any) -> str:
 def _described(
     file: str, script_args: tuple[str, ...], searches: tuple[str, ...], options: dict[str, Any]
 ) -> tuple[dict[str, Any], Any]:
-    """The job, and the plan: what the options say goes before the field ``sweep`` of a job file."""
+    """The job and the plan. Options override the field ``sweep`` of a job file."""
     from cloudtrain.cli._submit_fields import job_fields
     from cloudtrain.errors import InvalidJob, nearest
     from cloudtrain.sweep.plan import FIELDS, make_plan
@@ -174,7 +174,7 @@ def _described(
 
 
 def _run_here(started: StartedSweep, *, as_json: bool) -> None:
-    """Control the sweep, and print each trial that ends, and at the end the best. Exits as `_watch`."""
+    """Control the sweep in this process. Prints each trial that ends, and finally the best. Exits like `_watch`."""
     from cloudtrain.contract.text import escape_line
     from cloudtrain.sweep.started import line_of
 
@@ -191,7 +191,7 @@ def _run_here(started: StartedSweep, *, as_json: bool) -> None:
 
 
 def _watch(started: StartedSweep, seen: Collection[int] = (), *, as_json: bool) -> None:
-    """Print each trial that ends, and at the end the best. Exits with status 1 if no trial has a value."""
+    """Print each trial that ends, and finally the best. Exits with status 1 if no trial has a value."""
     from cloudtrain.contract.text import escape_line
     from cloudtrain.errors import PlatformError
     from cloudtrain.sweep.journal import LOG
@@ -418,7 +418,7 @@ def _show_trials(trials: Trials) -> None:
 
 
 def _origin(trial: Trial, plan: SweepPlan) -> str:
-    """Where a trial began, and where it was pruned."""
+    """The trial that a trial started from, and the step at which it was pruned."""
     began = f"from {plan.trial_name(trial.parent)}" if trial.parent is not None else ""
     ended = f"at step {trial.pruned_at}" if trial.pruned_at is not None else ""
     return ", ".join(filter(None, [began, ended]))
@@ -442,7 +442,7 @@ def list_(as_json: bool) -> None:
     for name in reversed(names):
         try:
             found.append(StartedSweep.attach(name).describe())
-        except CloudtrainError as error:  # hides no other sweep
+        except CloudtrainError as error:  # the others are listed anyway
             click.echo(f"Warning: {error.message}", err=True)
     if as_json:
         echo_json(found)
