@@ -33,9 +33,9 @@ DEFAULT_TIMEOUT = 86400
 def with_queue(body: Mapping[str, Any], job: TrainingJob) -> dict[str, Any]:
     """The SubmitServiceJob request with the CreateTrainingJob request ``body``; ``body`` itself without a queue.
 
-    ``serviceRequestPayload`` is the request itself here, so that it is readable; `submit_to_queue` encodes it as JSON. As in
-    the SDK, the service job gets the tags. The SDK's time limit of an attempt is left out if ``max_run`` is longer: it
-    would end the attempt early.
+    ``serviceRequestPayload`` is the request itself here, so that it is readable; `submit_to_queue` encodes it as JSON.
+    As in the SDK, the service job gets the tags. The SDK's time limit of an attempt is left out if ``max_run`` is
+    longer: it would end the attempt early.
 
     Raises:
         InvalidJob: an option is unknown, or has a wrong value.
